@@ -1,0 +1,95 @@
+//! A value with its confidence interval and the number of samples behind it.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// A mean (or other statistic) with a two-sided 95 % confidence interval.
+///
+/// With fewer than two samples no interval can be given: `low` and `high` are
+/// then `None`, never equal to the value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best single value.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end of the 95 % interval.
+    pub high: Option<f64>,
+    /// Independent samples (repeats) behind the value.
+    pub samples: u32,
+}
+
+impl Estimate {
+    /// A single observation: no interval.
+    pub fn single(value: f64) -> Self {
+        Self {
+            value,
+            low: None,
+            high: None,
+            samples: 1,
+        }
+    }
+
+    /// Mean of independent repeats with Student's t interval (95 %).
+    ///
+    /// Returns `None` for an empty slice.
+    pub fn mean_of(samples: &[f64]) -> Option<Self> {
+        let n = samples.len();
+        if n == 0 {
+            return None;
+        }
+        let mean = samples.iter().sum::<f64>() / n as f64;
+        if n == 1 {
+            return Some(Self::single(mean));
+        }
+        let var = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
+        let t = StudentsT::new(0.0, 1.0, (n - 1) as f64)
+            .map(|d| d.inverse_cdf(0.975))
+            .unwrap_or(f64::INFINITY);
+        let half = t * (var / n as f64).sqrt();
+        Some(Self {
+            value: mean,
+            low: Some(mean - half),
+            high: Some(mean + half),
+            samples: n as u32,
+        })
+    }
+
+    /// Half width of the interval as a share of the value, where both exist.
+    pub fn relative_half_width(&self) -> Option<f64> {
+        match (self.low, self.high) {
+            (Some(l), Some(h)) if self.value != 0.0 => Some((h - l) / 2.0 / self.value.abs()),
+            _ => None,
+        }
+    }
+
+    /// The same estimate in another unit.
+    pub fn scale(self, factor: f64) -> Self {
+        Self {
+            value: self.value * factor,
+            low: self.low.map(|x| x * factor),
+            high: self.high.map(|x| x * factor),
+            samples: self.samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_sample_has_no_interval() {
+        let e = Estimate::mean_of(&[3.0]).unwrap();
+        assert_eq!((e.value, e.low, e.high, e.samples), (3.0, None, None, 1));
+        assert!(Estimate::mean_of(&[]).is_none());
+    }
+
+    #[test]
+    fn interval_of_four_samples_matches_the_table_of_t() {
+        // t(0.975, 3) = 3.182446; s = 1.290994; half = 3.182446 * 1.290994 / 2.
+        let e = Estimate::mean_of(&[1.0, 2.0, 3.0, 4.0]).unwrap();
+        assert_eq!(e.value, 2.5);
+        assert!((e.high.unwrap() - 2.5 - 2.054_26).abs() < 1e-4);
+    }
+}

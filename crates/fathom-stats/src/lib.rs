@@ -1,0 +1,8 @@
+//! Statistics for measurements: a number and its uncertainty travel together.
+//!
+//! This room knows nothing of storage. It holds estimates with confidence
+//! intervals, tests of distributions, and (later) verdicts over time series.
+
+mod estimate;
+
+pub use estimate::Estimate;

@@ -1,0 +1,20 @@
+//! What was measured: records, histograms, windowed series, the run's schema.
+//!
+//! This room knows nothing of rings, targets or charts. The driver pushes
+//! [`Record`]s in; experiments and reports take [`schema::Run`]s out.
+
+pub mod histogram;
+pub mod iolog;
+pub mod record;
+pub mod schema;
+pub mod summary;
+pub mod units;
+pub mod validity;
+pub mod window;
+
+pub use histogram::{Histogram, SparseHistogram};
+pub use record::{Op, Record};
+pub use summary::LatencySummary;
+pub use units::{Bytes, Nanos};
+pub use validity::{Flag, FlagCode};
+pub use window::{DirectionWindow, Recorder, Window, WindowSink};

@@ -1,0 +1,402 @@
+//! `run.json`: everything that one invocation produced, except series and records.
+//!
+//! The schema is a contract with scripts: fields are added, never renamed or
+//! removed without a new [`SCHEMA_VERSION`]. `docs/run.schema.json` describes it
+//! and a test holds the two together.
+
+use std::collections::BTreeMap;
+
+use fathom_stats::Estimate;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::record::Op;
+use crate::summary::LatencySummary;
+use crate::validity::Flag;
+
+/// Version of `run.json`; raised when a field changes meaning or disappears.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One invocation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// See [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// fathom's version.
+    pub tool_version: String,
+    /// Name of the run: the command, or the user's `--name`.
+    pub name: String,
+    /// The subcommand: `survey`, `run`, …
+    pub command: String,
+    /// The command line as typed.
+    pub command_line: Vec<String>,
+    /// Start, RFC 3339 UTC.
+    pub started: String,
+    /// End, RFC 3339 UTC; absent while running (a killed run keeps what it had).
+    pub finished: Option<String>,
+    /// Profile of a survey: `quick`, `standard`, `full`.
+    pub profile: Option<String>,
+    /// Seed from which every job's seed derives.
+    pub seed: u64,
+    /// What was measured.
+    pub target: Target,
+    /// Whether any number here comes from a model.
+    pub simulated: bool,
+    /// Environment capsule: CPU, kernel, device, file system, versions (see `fathom-host`).
+    pub environment: Value,
+    /// The screen's numbers.
+    pub headlines: Vec<Headline>,
+    /// Tables and charts of the experiments, in reading order.
+    pub results: Vec<Section>,
+    /// Every job with its measure.
+    pub jobs: Vec<Job>,
+    /// What follows from the numbers.
+    pub findings: Vec<Finding>,
+    /// Flags that concern the whole run.
+    pub flags: Vec<Flag>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// As typed.
+    pub name: String,
+    /// `directory`, `file`, `block-device`, `null` or `simulated`.
+    pub kind: String,
+    /// File or device that received the I/O, where there is one.
+    pub path: Option<String>,
+    /// Bytes in the tested range.
+    pub size_bytes: u64,
+    /// Whole disk behind it (`nvme0n1`), where known.
+    pub device: Option<String>,
+    /// A line for people: model, file system, size.
+    pub description: String,
+}
+
+/// A number of the summary, with its interval and what stands against it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Headline {
+    /// Stable name, such as `randread-4k-qd1-latency`.
+    pub id: String,
+    /// For people: `4 KiB random read, one outstanding`.
+    pub label: String,
+    /// Group heading on the screen: `Latency`, `Bandwidth`, `IOPS`.
+    pub group: String,
+    /// `ns`, `bytes/s`, `1/s`, `ratio`.
+    pub unit: String,
+    /// Value with its 95 % interval over repeats; `None` is a visible hole (see `flags`).
+    pub estimate: Option<Estimate>,
+    /// Further figures: name (`p99`) to value in the same unit.
+    pub extra: BTreeMap<String, f64>,
+    /// Indices into [`Run::jobs`] of the evidence.
+    pub jobs: Vec<usize>,
+    /// What stands against the number.
+    pub flags: Vec<Flag>,
+}
+
+/// Tables and charts of one experiment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Section {
+    /// Stable name of the experiment: `depth-sweep`.
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    /// A short paragraph: what was done and how to read it.
+    pub text: String,
+    /// Charts in reading order.
+    pub charts: Vec<Chart>,
+    /// Tables in reading order.
+    pub tables: Vec<Table>,
+    /// What stands against the section.
+    pub flags: Vec<Flag>,
+}
+
+/// How a chart is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChartKind {
+    /// Points joined by lines.
+    Line,
+    /// Bars over categories.
+    Bar,
+    /// Bars stacked: one bar per category, one series per layer.
+    StackedBar,
+    /// Points only.
+    Scatter,
+    /// Colour over x and y; each point's `z` is the colour.
+    Heatmap,
+}
+
+/// One chart. Values are in the unit of the axis; the report picks prefixes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chart {
+    /// Stable name, unique in the run.
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    /// How it is drawn.
+    pub kind: ChartKind,
+    /// Horizontal axis.
+    pub x: Axis,
+    /// Vertical axis.
+    pub y: Axis,
+    /// Names of the categories, where x counts categories (x = 0, 1, …).
+    pub categories: Vec<String>,
+    /// What is drawn.
+    pub series: Vec<ChartSeries>,
+    /// Vertical or horizontal marks (knee, published value).
+    pub marks: Vec<Mark>,
+}
+
+/// An axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it shows.
+    pub label: String,
+    /// `ns`, `bytes/s`, `1/s`, `bytes`, `s`, `%`, or empty for a plain number.
+    pub unit: String,
+    /// Logarithmic by default (the reader can toggle).
+    pub log: bool,
+}
+
+/// One line, set of bars or layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChartSeries {
+    /// Name in the legend.
+    pub name: String,
+    /// Its points, in drawing order.
+    pub points: Vec<Point>,
+}
+
+/// A point with its interval. A failed cell has `y: null`: a hole, never 0.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Point {
+    /// Horizontal value or category number.
+    pub x: f64,
+    /// Vertical value.
+    pub y: Option<f64>,
+    /// Lower end of its 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// Upper end of its 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    /// Colour value of a heatmap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub z: Option<f64>,
+    /// Shown beside the point (`QD 32`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// A mark in a chart: a line across at `x` or at `y`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Vertical line here.
+    pub x: Option<f64>,
+    /// Horizontal line here.
+    pub y: Option<f64>,
+    /// Its name.
+    pub label: String,
+}
+
+/// A table; cells are typed so that each exporter formats them its own way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Stable name, unique in the run.
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    /// Columns.
+    pub columns: Vec<Column>,
+    /// Rows; each as long as `columns`.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A table's column.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// Heading.
+    pub label: String,
+    /// Unit of its numbers, as in [`Axis::unit`].
+    pub unit: String,
+}
+
+/// A table's cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// Nothing could be measured.
+    Hole(()),
+    /// A number in the column's unit.
+    Number(f64),
+    /// Words.
+    Text(String),
+    /// A number with its interval.
+    Estimate(Estimate),
+}
+
+/// One job and its measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Name, unique in the run.
+    pub name: String,
+    /// Experiment that planned it, empty for `fathom run`.
+    pub experiment: String,
+    /// Which repeat of the same job (0-based).
+    pub repeat: u32,
+    /// The job as it was run (same keys as in a job file).
+    pub spec: Value,
+    /// Engine that was used: `uring`, `preadv`, `null`, `virtual`, `sim`.
+    pub engine: String,
+    /// What the engine could use (registered buffers, polling, …), for the record.
+    pub engine_notes: Vec<String>,
+    /// Start of the measured part after the run's start, ns.
+    pub start_ns: u64,
+    /// Length of the measured part (ramp-up left out), ns.
+    pub wall_ns: u64,
+    /// Process CPU time over the measured part, I/O workers included, ns.
+    pub cpu_ns: u64,
+    /// User part of `cpu_ns`.
+    pub cpu_user_ns: u64,
+    /// Requested depth over all threads.
+    pub qd_requested: u32,
+    /// Time-weighted mean number of outstanding I/Os.
+    pub qd_achieved: f64,
+    /// Share of time at each depth: `[depth, share]`, non-zero entries only.
+    pub qd_distribution: Vec<(u32, f64)>,
+    /// Reads; null where the job has none.
+    pub read: Option<Direction>,
+    /// Writes.
+    pub write: Option<Direction>,
+    /// Trims.
+    pub trim: Option<Direction>,
+    /// fsync and fdatasync.
+    pub sync: Option<Direction>,
+    /// Open loop only.
+    pub open_loop: Option<OpenLoop>,
+    /// What the device itself counted meanwhile.
+    pub device: Option<DeviceDelta>,
+    /// The first errors of each kind.
+    pub errors: Vec<IoError>,
+    /// What stands against the job.
+    pub flags: Vec<Flag>,
+}
+
+impl Job {
+    /// The direction that an operation is counted in.
+    pub fn direction(&self, op: Op) -> Option<&Direction> {
+        match op {
+            Op::Read => self.read.as_ref(),
+            Op::Write => self.write.as_ref(),
+            Op::Trim => self.trim.as_ref(),
+            Op::Sync => self.sync.as_ref(),
+        }
+    }
+
+    /// Whether a flag makes the job's numbers unusable.
+    pub fn is_void(&self) -> bool {
+        self.flags.iter().any(|f| f.void)
+    }
+}
+
+/// Totals of one direction.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Direction {
+    /// Completed without error.
+    pub ios: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// `ios` per second of `wall_ns`.
+    pub iops: f64,
+    /// `bytes` per second of `wall_ns`.
+    pub bytes_per_second: f64,
+    /// Failed.
+    pub errors: u64,
+    /// Transferred less than asked for.
+    pub short: u64,
+    /// Intended start to hand-over.
+    pub submit_ns: LatencySummary,
+    /// Hand-over to completion.
+    pub service_ns: LatencySummary,
+    /// Intended start to completion.
+    pub response_ns: LatencySummary,
+}
+
+/// What happened to the schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenLoop {
+    /// Asked, I/Os per second.
+    pub rate_asked: f64,
+    /// Achieved, I/Os per second.
+    pub rate_achieved: f64,
+    /// I/Os that started more than 1 % of the mean gap, and at least 10 µs, after their time.
+    pub late: u64,
+    /// Scheduled before the end, never started.
+    pub unissued: u64,
+    /// Largest lateness, ns.
+    pub lateness_max_ns: u64,
+}
+
+/// What the device counted during the job (from its statistics file).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DeviceDelta {
+    /// Name of the whole disk or partition whose counters these are.
+    pub name: String,
+    /// Reads completed.
+    pub read_ios: u64,
+    /// Reads merged.
+    pub read_merges: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// ms of all reads.
+    pub read_ticks_ms: u64,
+    /// Writes completed.
+    pub write_ios: u64,
+    /// Writes merged.
+    pub write_merges: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// ms of all writes.
+    pub write_ticks_ms: u64,
+    /// Discards completed.
+    pub discard_ios: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
+    /// Flushes completed.
+    pub flush_ios: u64,
+    /// ms with at least one request in flight.
+    pub busy_ms: u64,
+}
+
+/// Errors of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IoError {
+    /// Operation.
+    pub op: Op,
+    /// errno.
+    pub errno: i32,
+    /// Its text.
+    pub message: String,
+    /// Byte offset of the first.
+    pub first_offset: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A sentence with a number, its evidence, and what to change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Stable name.
+    pub id: String,
+    /// The sentence.
+    pub text: String,
+    /// What to change, as a command or setting; empty where nothing is to be done.
+    pub advice: String,
+    /// `strong`, `moderate` or `weak`.
+    pub confidence: String,
+    /// Indices into [`Run::jobs`].
+    pub jobs: Vec<usize>,
+    /// Ids of charts and tables.
+    pub evidence: Vec<String>,
+}

@@ -1,0 +1,104 @@
+//! Validity flags: what stands against a number, with its remedy.
+
+use serde::{Deserialize, Serialize};
+
+/// What was found wrong (or worth knowing) about a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlagCode {
+    /// The time-weighted mean of outstanding I/Os stayed below the requested depth.
+    DepthNotReached,
+    /// The generator itself was the limit: close to what it reaches on `null:`.
+    GeneratorBound,
+    /// The CPU was the limit.
+    CpuBound,
+    /// The page cache answered: the device saw (almost) nothing.
+    PageCacheAnswered,
+    /// Blocks that were never written were read.
+    UnwrittenBlocksRead,
+    /// A percentile was hidden for want of samples.
+    TooFewSamples,
+    /// Open loop: I/Os started later than scheduled.
+    MissedSchedule,
+    /// The device served I/O that this job did not ask for.
+    ForeignIo,
+    /// The I/O log lost records because its writer could not keep up.
+    LogLostRecords,
+    /// The I/O log or the run directory lies on the device under test.
+    LogOnTestedDevice,
+    /// Another engine than the requested one was used.
+    EngineFallback,
+    /// I/Os failed.
+    IoErrors,
+    /// I/Os transferred less than asked for.
+    ShortIo,
+    /// The job was interrupted; what was measured until then is kept.
+    Interrupted,
+    /// The clock is slower or less exact than the TSC.
+    ClockFallback,
+    /// Steady state was not reached.
+    NotSteady,
+    /// The target is simulated.
+    Simulated,
+    /// Some condition could not be checked on this machine.
+    NotChecked,
+}
+
+impl FlagCode {
+    /// Whether a number under this flag must not be used at all.
+    pub const fn voids(self) -> bool {
+        matches!(
+            self,
+            Self::PageCacheAnswered | Self::UnwrittenBlocksRead | Self::IoErrors
+        )
+    }
+
+    /// The kebab-case name used in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DepthNotReached => "depth-not-reached",
+            Self::GeneratorBound => "generator-bound",
+            Self::CpuBound => "cpu-bound",
+            Self::PageCacheAnswered => "page-cache-answered",
+            Self::UnwrittenBlocksRead => "unwritten-blocks-read",
+            Self::TooFewSamples => "too-few-samples",
+            Self::MissedSchedule => "missed-schedule",
+            Self::ForeignIo => "foreign-io",
+            Self::LogLostRecords => "log-lost-records",
+            Self::LogOnTestedDevice => "log-on-tested-device",
+            Self::EngineFallback => "engine-fallback",
+            Self::IoErrors => "io-errors",
+            Self::ShortIo => "short-io",
+            Self::Interrupted => "interrupted",
+            Self::ClockFallback => "clock-fallback",
+            Self::NotSteady => "not-steady",
+            Self::Simulated => "simulated",
+            Self::NotChecked => "not-checked",
+        }
+    }
+}
+
+/// A flag with what was seen and what to do about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flag {
+    /// What kind.
+    pub code: FlagCode,
+    /// Whether the number must not be used.
+    pub void: bool,
+    /// One sentence with the figures seen.
+    pub detail: String,
+    /// What to try next.
+    pub remedy: String,
+}
+
+impl Flag {
+    /// A flag whose weight follows from its code.
+    pub fn new(code: FlagCode, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            code,
+            void: code.voids(),
+            detail: detail.into(),
+            remedy: remedy.into(),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The per-thread recorder and the windows that it closes.
+//!
+//! The path of an I/O touches one set of dense histograms, those of the current
+//! window. When a window ends they are made sparse and handed to a
+//! [`WindowSink`]; job totals are the sum of windows, so nothing is counted twice
+//! and percentiles over time are real. Recording allocates nothing; closing a
+//! window (every 100 ms by default) does.
+
+use crate::histogram::{BUCKETS, Moments, SparseHistogram, bucket_of};
+use crate::iolog::LogHandle;
+use crate::record::{Op, Record};
+use crate::units::Nanos;
+
+/// Receives closed windows, in order of time per thread.
+pub trait WindowSink {
+    /// Takes a closed window.
+    fn window(&mut self, window: Window);
+}
+
+impl WindowSink for Vec<Window> {
+    fn window(&mut self, window: Window) {
+        self.push(window);
+    }
+}
+
+/// What one thread completed in one window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Window {
+    /// Number since the job's origin; `start = origin + index × width`.
+    pub index: u64,
+    /// By [`Op`] number; `None` where nothing completed.
+    pub directions: [Option<Box<DirectionWindow>>; 4],
+}
+
+impl Window {
+    /// Adds another thread's window of the same index.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
+            match (mine.as_mut(), theirs) {
+                (Some(m), Some(t)) => m.merge(t),
+                (None, Some(t)) => *mine = Some(t.clone()),
+                (_, None) => {}
+            }
+        }
+    }
+}
+
+/// One direction in one window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DirectionWindow {
+    /// Completed without error.
+    pub ios: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Failed.
+    pub errors: u64,
+    /// Transferred less than asked for.
+    pub short: u64,
+    /// Submission latency.
+    pub submit: SparseHistogram,
+    /// Service latency.
+    pub service: SparseHistogram,
+    /// Response latency.
+    pub response: SparseHistogram,
+}
+
+impl DirectionWindow {
+    fn merge(&mut self, other: &Self) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.short += other.short;
+        self.submit.merge(&other.submit);
+        self.service.merge(&other.service);
+        self.response.merge(&other.response);
+    }
+}
+
+/// Dense counts of one window; 32 bits suffice (4·10⁹ I/Os in one bucket of one window).
+struct Dense {
+    counts: Box<[u32; BUCKETS]>,
+    low: usize,
+    high: usize,
+    count: u64,
+    /// Enough for 2^64 ns in total: 584 years of latency in one window.
+    sum: u64,
+    sum_squares: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Dense {
+    fn new() -> Self {
+        let counts = vec![0u32; BUCKETS].into_boxed_slice();
+        Self {
+            counts: counts
+                .try_into()
+                .unwrap_or_else(|_| unreachable!("the vector has BUCKETS elements")),
+            low: BUCKETS,
+            high: 0,
+            count: 0,
+            sum: 0,
+            sum_squares: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, value: u64) {
+        let bucket = bucket_of(value);
+        self.counts[bucket] += 1;
+        self.count += 1;
+        self.sum += value;
+        self.sum_squares += u128::from(value) * u128::from(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    fn take(&mut self) -> SparseHistogram {
+        if self.count == 0 {
+            return SparseHistogram::default();
+        }
+        self.low = bucket_of(self.min);
+        self.high = bucket_of(self.max);
+        let mut buckets = Vec::with_capacity(64);
+        for (i, n) in self.counts[self.low..=self.high].iter_mut().enumerate() {
+            if *n > 0 {
+                buckets.push(((self.low + i) as u32, u64::from(*n)));
+                *n = 0;
+            }
+        }
+        let moments = Moments {
+            count: self.count,
+            sum: u128::from(self.sum),
+            sum_squares: self.sum_squares,
+            min: self.min,
+            max: self.max,
+        };
+        self.count = 0;
+        self.sum = 0;
+        self.sum_squares = 0;
+        self.min = u64::MAX;
+        self.max = 0;
+        SparseHistogram { buckets, moments }
+    }
+}
+
+struct Accumulator {
+    ios: u64,
+    bytes: u64,
+    errors: u64,
+    short: u64,
+    submit: Dense,
+    service: Dense,
+    response: Dense,
+}
+
+impl Accumulator {
+    fn new() -> Self {
+        Self {
+            ios: 0,
+            bytes: 0,
+            errors: 0,
+            short: 0,
+            submit: Dense::new(),
+            service: Dense::new(),
+            response: Dense::new(),
+        }
+    }
+    fn take(&mut self) -> Option<Box<DirectionWindow>> {
+        if self.ios + self.errors == 0 {
+            return None;
+        }
+        Some(Box::new(DirectionWindow {
+            ios: std::mem::take(&mut self.ios),
+            bytes: std::mem::take(&mut self.bytes),
+            errors: std::mem::take(&mut self.errors),
+            short: std::mem::take(&mut self.short),
+            submit: self.submit.take(),
+            service: self.service.take(),
+            response: self.response.take(),
+        }))
+    }
+}
+
+/// One thread's recorder.
+pub struct Recorder<S> {
+    origin: Nanos,
+    width: Nanos,
+    index: u64,
+    window_end: Nanos,
+    directions: [Option<Box<Accumulator>>; 4],
+    log: Option<LogHandle>,
+    sink: S,
+}
+
+impl<S: WindowSink> Recorder<S> {
+    /// A recorder whose windows of `width` begin at `origin`. `ops` are the operations that the job
+    /// will do: their histograms are allocated here, so that recording never allocates.
+    pub fn new(origin: Nanos, width: Nanos, ops: &[Op], log: Option<LogHandle>, sink: S) -> Self {
+        assert!(width > Nanos::ZERO, "a window has a width");
+        let mut directions = [None, None, None, None];
+        for op in ops {
+            directions[*op as usize] = Some(Box::new(Accumulator::new()));
+        }
+        Self {
+            origin,
+            width,
+            index: 0,
+            window_end: origin + width,
+            directions,
+            log,
+            sink,
+        }
+    }
+
+    /// Closes windows that ended before `now`. Once per reaped batch, before its records.
+    #[inline]
+    pub fn advance(&mut self, now: Nanos) {
+        if now >= self.window_end {
+            self.roll(now);
+        }
+    }
+
+    /// Takes one completed I/O. Operations that [`Recorder::new`] was not told of are a programmer's error.
+    #[inline]
+    pub fn record(&mut self, r: &Record) {
+        if let Some(log) = &mut self.log {
+            log.push(r);
+        }
+        let Some(a) = &mut self.directions[r.op as usize] else {
+            debug_assert!(false, "{:?} was not announced", r.op);
+            return;
+        };
+        if r.result < 0 {
+            a.errors += 1;
+            return;
+        }
+        a.ios += 1;
+        a.bytes += r.result as u64;
+        a.short += u64::from((r.result as u64) < u64::from(r.len));
+        a.submit.record(r.submit().0);
+        a.service.record(r.service().0);
+        a.response.record(r.response().0);
+    }
+
+    #[cold]
+    fn roll(&mut self, now: Nanos) {
+        self.flush();
+        self.index = now.since(self.origin).0 / self.width.0;
+        self.window_end = self.origin + Nanos((self.index + 1) * self.width.0);
+    }
+
+    fn flush(&mut self) {
+        let mut w = Window {
+            index: self.index,
+            ..Window::default()
+        };
+        for (slot, acc) in w.directions.iter_mut().zip(&mut self.directions) {
+            *slot = acc.as_mut().and_then(|a| a.take());
+        }
+        if w.directions.iter().any(Option::is_some) {
+            self.sink.window(w);
+        }
+    }
+
+    /// Closes the last window and the log; returns the sink.
+    pub fn finish(mut self) -> S {
+        self.flush();
+        if let Some(log) = self.log.take() {
+            log.close();
+        }
+        self.sink
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(completed: u64, result: i64) -> Record {
+        Record {
+            intended: Nanos(completed - 300),
+            submitted: Nanos(completed - 200),
+            completed: Nanos(completed),
+            offset: 0,
+            len: 4096,
+            result,
+            op: Op::Read,
+        }
+    }
+
+    #[test]
+    fn windows_hold_what_completed_in_them_and_empty_ones_are_left_out() {
+        let mut r = Recorder::new(Nanos(1000), Nanos(1000), &[Op::Read], None, Vec::new());
+        for (t, result) in [(1500, 4096), (1999, 512), (4000, -5), (4100, 4096)] {
+            r.advance(Nanos(t));
+            r.record(&io(t, result));
+        }
+        let windows = r.finish();
+        let seen: Vec<_> = windows
+            .iter()
+            .map(|w| {
+                let d = w.directions[0].as_ref().unwrap();
+                (w.index, d.ios, d.errors, d.short, d.bytes)
+            })
+            .collect();
+        assert_eq!(seen, [(0, 2, 0, 1, 4608), (3, 1, 1, 0, 4096)]);
+        let d = windows[0].directions[0].as_ref().unwrap();
+        assert_eq!(d.service.quantile(0.5), Some(200));
+        assert_eq!(d.response.moments.sum, 600);
+        assert_eq!(d.submit.moments.max, 100);
+    }
+}
