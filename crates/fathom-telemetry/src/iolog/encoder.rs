@@ -1,0 +1,199 @@
+//! The thread that turns chunks into row groups and row groups into a file.
+//!
+//! Memory is bounded by the chunks in circulation, one page of gathered rows and one
+//! row group. An error of the file stops the log, never the run: what comes after is
+//! counted as lost, what was complete before stays readable.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+
+use super::footer::{MAGIC, RowGroups};
+use super::handle::{Chunk, Row};
+use super::page::{PAGE_ROWS, RowGroup};
+use super::{IoLogError, IoLogMeta, LogSummary, Store};
+use crate::units::Nanos;
+
+/// A row group ends at the first of these. Large ones keep the footer small; the bytes bound memory.
+const GROUP_ROWS: u64 = 1 << 20;
+const GROUP_BYTES: usize = 6 << 20;
+
+/// What reaches the encoder.
+pub(super) enum Message {
+    Chunk(Chunk),
+    Closed {
+        job: u16,
+        lost: u64,
+        origin: Nanos,
+    },
+    /// No more will come: write the footer.
+    Finish,
+    /// The log was abandoned.
+    Abort,
+}
+
+/// State of the encoder thread.
+pub(super) struct Encoder<S> {
+    store: S,
+    meta: IoLogMeta,
+    /// Bytes of the file that are good.
+    written: u64,
+    groups: RowGroups,
+    group: RowGroup,
+    /// Rows of the unfinished group by job, which are lost if it cannot be written.
+    group_jobs: BTreeMap<u16, u64>,
+    /// Small chunks gather here to make whole pages.
+    stage: Vec<Row>,
+    origins: BTreeMap<u16, u64>,
+    lost: BTreeMap<u16, u64>,
+    error: Option<io::Error>,
+}
+
+impl<S: Store> Encoder<S> {
+    /// Writes the beginning of the file.
+    pub(super) fn new(mut store: S, meta: IoLogMeta) -> io::Result<Self> {
+        store.write_all(MAGIC)?;
+        Ok(Self {
+            store,
+            meta,
+            written: MAGIC.len() as u64,
+            groups: RowGroups::default(),
+            group: RowGroup::default(),
+            group_jobs: BTreeMap::new(),
+            stage: Vec::with_capacity(PAGE_ROWS),
+            origins: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            error: None,
+        })
+    }
+
+    /// Takes messages until the log is finished or abandoned.
+    pub(super) fn run(&mut self, inbox: &Receiver<Message>) -> LogSummary {
+        for message in inbox {
+            match message {
+                Message::Chunk(chunk) => {
+                    self.rows(&chunk.rows);
+                    // A handle that is gone needs it no more.
+                    let _ = chunk.home.try_send(chunk.rows);
+                }
+                Message::Closed { job, lost, origin } => {
+                    self.origins.insert(job, origin.0);
+                    if lost > 0 {
+                        *self.lost.entry(job).or_default() += lost;
+                    }
+                }
+                Message::Finish => break,
+                Message::Abort => return LogSummary::default(),
+            }
+        }
+        self.finish()
+    }
+
+    /// Takes rows in order, of one handle.
+    pub(super) fn rows(&mut self, rows: &[Row]) {
+        let Some(Row { job, .. }) = rows.first().copied() else {
+            return;
+        };
+        // Only a page that is worth its headers goes without the copy.
+        if self.stage.is_empty() && (PAGE_ROWS / 2..=PAGE_ROWS).contains(&rows.len()) {
+            if self.takes(job, rows.len()) {
+                self.page_of(rows);
+            }
+            return;
+        }
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(PAGE_ROWS - self.stage.len()));
+            rest = later;
+            if self.takes(job, now.len()) {
+                self.stage.extend_from_slice(now);
+                if self.stage.len() == PAGE_ROWS {
+                    self.flush_stage();
+                }
+            }
+        }
+    }
+
+    /// Counts rows to the unfinished group, or as lost where the log has stopped.
+    fn takes(&mut self, job: u16, rows: usize) -> bool {
+        let works = self.error.is_none();
+        let counts = if works {
+            &mut self.group_jobs
+        } else {
+            &mut self.lost
+        };
+        *counts.entry(job).or_default() += rows as u64;
+        works
+    }
+
+    fn flush_stage(&mut self) {
+        let stage = std::mem::take(&mut self.stage);
+        self.page_of(&stage);
+        self.stage = stage;
+        self.stage.clear();
+    }
+
+    fn page_of(&mut self, rows: &[Row]) {
+        self.group.add_page(rows);
+        if self.group.rows() >= GROUP_ROWS || self.group.bytes() >= GROUP_BYTES {
+            // The stage is empty here: `group_jobs` counts this group's rows and no others.
+            self.flush_group();
+        }
+    }
+
+    fn flush_group(&mut self) {
+        let rows = self.group.rows();
+        if rows == 0 || self.error.is_some() {
+            return;
+        }
+        let store = &mut self.store;
+        match self.group.finish(|bytes| store.write_all(bytes)) {
+            Ok(columns) => {
+                self.groups.add(self.written, rows, &columns);
+                self.written += columns.iter().map(|c| c.bytes).sum::<u64>();
+                self.group_jobs.clear();
+            }
+            Err(e) => self.stop(e),
+        }
+    }
+
+    /// Ends the log at its last good row group.
+    fn stop(&mut self, e: io::Error) {
+        self.error = Some(e);
+        for (job, n) in std::mem::take(&mut self.group_jobs) {
+            *self.lost.entry(job).or_default() += n;
+        }
+    }
+
+    fn finish(&mut self) -> LogSummary {
+        if !self.stage.is_empty() {
+            self.flush_stage();
+        }
+        self.flush_group();
+        let footer = self.groups.footer(&self.meta, &self.origins);
+        // Cutting also makes room for the footer where the disk is full.
+        let closed = match self.error {
+            Some(_) => self.store.cut(self.written),
+            None => Ok(()),
+        }
+        .and_then(|()| self.store.write_all(&footer))
+        .and_then(|()| self.store.flush());
+        let (rows, bytes) = match closed {
+            Ok(()) => (self.groups.rows(), self.written + footer.len() as u64),
+            Err(e) => {
+                self.error.get_or_insert(e);
+                (0, 0)
+            }
+        };
+        LogSummary {
+            rows,
+            lost_by_job: std::mem::take(&mut self.lost),
+            bytes,
+            error: self.error.take().map(|source| IoLogError::Write {
+                path: PathBuf::new(),
+                source,
+            }),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A thread's end of the I/O log: the only part that the path of an I/O touches.
+//!
+//! `push` is one comparison and one 48-byte store; channels are touched once per
+//! chunk. It must not know how rows are encoded.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use super::encoder::Message;
+use crate::record::Record;
+use crate::units::Nanos;
+
+/// A record on its way to the encoder, times relative to the job's origin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Row {
+    pub(super) intended: u64,
+    pub(super) submitted: u64,
+    pub(super) completed: u64,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    pub(super) done: u32,
+    pub(super) errno: u16,
+    pub(super) job: u16,
+    pub(super) thread: u16,
+    pub(super) op: u8,
+}
+
+/// A full (or last) chunk of one handle's rows, and the way back.
+pub(super) struct Chunk {
+    pub(super) rows: Vec<Row>,
+    pub(super) home: SyncSender<Vec<Row>>,
+}
+
+/// A thread's end of the I/O log. Dropping it closes it.
+pub struct LogHandle {
+    rows: Vec<Row>,
+    /// Rows that `rows` may hold; 0 while no chunk was free.
+    limit: usize,
+    lost: u64,
+    origin: Nanos,
+    job: u16,
+    thread: u16,
+    free: Receiver<Vec<Row>>,
+    home: SyncSender<Vec<Row>>,
+    messages: SyncSender<Message>,
+    open_handles: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogHandle")
+            .field("job", &self.job)
+            .field("thread", &self.thread)
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LogHandle {
+    pub(super) fn new(
+        (job, thread, origin): (u16, u16, Nanos),
+        messages: SyncSender<Message>,
+        open_handles: Arc<AtomicUsize>,
+        chunk_rows: usize,
+        chunks: usize,
+    ) -> Self {
+        // `resize` writes every page now, so that no page fault falls into the measurement.
+        let chunk = || {
+            let mut rows = Vec::with_capacity(chunk_rows);
+            rows.resize(chunk_rows, Row::default());
+            rows.clear();
+            rows
+        };
+        let (home, free) = sync_channel(chunks);
+        for _ in 1..chunks {
+            // Fits: the channel holds `chunks`.
+            let _ = home.try_send(chunk());
+        }
+        Self {
+            rows: chunk(),
+            limit: chunk_rows,
+            lost: 0,
+            origin,
+            job,
+            thread,
+            free,
+            home,
+            messages,
+            open_handles,
+        }
+    }
+
+    /// Adds one record; never blocks and never allocates. Counted as lost where the writer is behind.
+    #[inline]
+    pub fn push(&mut self, record: &Record) {
+        if self.rows.len() >= self.limit && !self.next_chunk() {
+            return;
+        }
+        let relative = |t: Nanos| t.0.wrapping_sub(self.origin.0);
+        let row = Row {
+            intended: relative(record.intended),
+            submitted: relative(record.submitted),
+            completed: relative(record.completed),
+            offset: record.offset,
+            len: record.len,
+            done: record.result.clamp(0, i64::from(u32::MAX)) as u32,
+            errno: (-record.result).clamp(0, i64::from(u16::MAX)) as u16,
+            job: self.job,
+            thread: self.thread,
+            op: record.op as u8,
+        };
+        self.rows.push(row);
+    }
+
+    /// Records lost so far by this handle.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether the next record has a place; for tests, which must not lose.
+    #[cfg(test)]
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.rows.len() < self.limit {
+            return true;
+        }
+        let lost = self.lost;
+        let room = self.next_chunk();
+        self.lost = lost;
+        room
+    }
+
+    /// Hands over the last records and the count of lost ones; may wait for the writer.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// Hands over a full chunk and takes an empty one. `false` (and one more lost) where none is free.
+    #[cold]
+    fn next_chunk(&mut self) -> bool {
+        if self.limit > 0 {
+            let chunk = Chunk {
+                rows: std::mem::take(&mut self.rows),
+                home: self.home.clone(),
+            };
+            self.limit = 0;
+            if let Err(TrySendError::Full(Message::Chunk(chunk))) =
+                self.messages.try_send(Message::Chunk(chunk))
+            {
+                // More handles than the log was made for: these rows go, the chunk stays.
+                self.lost += chunk.rows.len() as u64;
+                self.reuse(chunk.rows);
+                return true;
+            }
+        }
+        match self.free.try_recv() {
+            Ok(rows) => {
+                self.reuse(rows);
+                true
+            }
+            Err(_) => {
+                self.lost += 1;
+                false
+            }
+        }
+    }
+
+    fn reuse(&mut self, mut rows: Vec<Row>) {
+        rows.clear();
+        self.limit = rows.capacity();
+        self.rows = rows;
+    }
+}
+
+impl Drop for LogHandle {
+    fn drop(&mut self) {
+        if !self.rows.is_empty() {
+            let _ = self.messages.send(Message::Chunk(Chunk {
+                rows: std::mem::take(&mut self.rows),
+                home: self.home.clone(),
+            }));
+        }
+        let _ = self.messages.send(Message::Closed {
+            job: self.job,
+            lost: self.lost,
+            origin: self.origin,
+        });
+        self.open_handles.fetch_sub(1, Ordering::Release);
+    }
+}

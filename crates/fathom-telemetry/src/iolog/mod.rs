@@ -1,0 +1,255 @@
+//! One row per I/O in Parquet, with bounded memory.
+//!
+//! I/O threads fill preallocated chunks of records ([`LogHandle`]) and hand them to
+//! one encoder thread, which writes `io.parquet`; the chunks come back the same way.
+//! Where no chunk is free the record is counted as lost: the log never makes an I/O
+//! wait. The file's columns are described in `docs/run-directory.md`.
+//!
+//! The pages are encoded here and not by the `parquet` crate, for speed (see
+//! `page.rs`) and because that crate keeps the description of every row group in
+//! memory until the end: not bounded for a run of hours.
+
+mod delta;
+mod dictionary;
+mod encoder;
+mod footer;
+mod handle;
+mod page;
+mod read;
+mod thrift;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use crate::units::Nanos;
+use encoder::{Encoder, Message};
+pub use handle::LogHandle;
+use handle::Row;
+pub use read::{IoLogReader, IoRow};
+
+/// Name of the log in a run directory.
+pub const FILE_NAME: &str = "io.parquet";
+
+/// Memory of all chunks together. With a row group being encoded (at most 12 MiB) the log stays well
+/// under 40 MiB, so that a whole run stays under 64 MB. For one thread it is 0.35 s of slack at a
+/// million I/Os per second.
+const CHUNK_BUDGET_BYTES: usize = 16 << 20;
+/// Largest chunk: the encoder makes one page of it without copying.
+const CHUNK_ROWS_MAX: usize = page::PAGE_ROWS;
+/// Smallest chunk; below, handing over costs more than filling.
+const CHUNK_ROWS_MIN: usize = 64;
+/// Chunks per handle: one being filled, one or more under way.
+const CHUNKS_MIN: usize = 3;
+const CHUNKS_MAX: usize = 64;
+
+/// What the file says about itself, beside its rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IoLogMeta {
+    /// fathom's version.
+    pub tool_version: String,
+    /// Name of the run.
+    pub run: String,
+}
+
+/// Why the log could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum IoLogError {
+    /// The file could not be created.
+    #[error("cannot create the I/O log {path}: {source}; choose another directory with --out")]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Writing failed; what was complete until then is kept.
+    #[error(
+        "cannot write the I/O log {path}: {source}; later I/Os are missing from it, free some space or choose another directory with --out"
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The log was finished too early: a programmer's error.
+    #[error("the I/O log was finished while {0} handles were open; their last records are missing")]
+    HandlesOpen(usize),
+    /// The encoder thread ended early: a programmer's error.
+    #[error("the thread that writes the I/O log ended early; no log was kept")]
+    EncoderGone,
+    /// The file could not be opened or is not a Parquet file.
+    #[error("cannot read the I/O log {path}: {reason}; expected an io.parquet written by fathom")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// What became of the log.
+#[derive(Debug, Default)]
+pub struct LogSummary {
+    /// Rows in the file.
+    pub rows: u64,
+    /// Records that are missing, by job; no entry where nothing is.
+    pub lost_by_job: BTreeMap<u16, u64>,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Why writing stopped early; the rows before are in the file.
+    pub error: Option<IoLogError>,
+}
+
+/// The log of a run, while it is written.
+#[derive(Debug)]
+pub struct IoLog {
+    path: PathBuf,
+    partial: PathBuf,
+    messages: SyncSender<Message>,
+    thread: Option<JoinHandle<LogSummary>>,
+    open_handles: Arc<AtomicUsize>,
+    chunk_rows: usize,
+    chunks: usize,
+}
+
+impl IoLog {
+    /// Begins a log at `path`: written beside it as `….partial`, which takes its name in
+    /// [`Self::finish`]. `handles_expected` is the largest number of handles open at the same time; the
+    /// memory is shared out among them.
+    ///
+    /// # Errors
+    /// [`IoLogError::Create`], where the file or the thread could not be made.
+    pub fn create(
+        path: &Path,
+        meta: IoLogMeta,
+        handles_expected: usize,
+    ) -> Result<Self, IoLogError> {
+        let partial = partial_of(path);
+        let failed = |source| IoLogError::Create {
+            path: path.to_owned(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&partial)
+            .map_err(failed)?;
+        let (chunk_rows, chunks) = share(handles_expected);
+        // Every chunk fits, and every handle's last message: sending never blocks while no more handles
+        // are open than expected.
+        let (messages, inbox) = sync_channel(handles_expected.max(1) * (chunks + 2) + 2);
+        let mut encoder = Encoder::new(file, meta).map_err(failed)?;
+        let thread = std::thread::Builder::new()
+            .name("fathom-iolog".to_owned())
+            .spawn(move || encoder.run(&inbox))
+            .map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            partial,
+            messages,
+            thread: Some(thread),
+            open_handles: Arc::default(),
+            chunk_rows,
+            chunks,
+        })
+    }
+
+    /// A thread's end. `job` is the job's index in `run.json`, `thread` its thread's number; times are
+    /// stored relative to `origin` (the start of the job's measured part), as in the series.
+    pub fn handle(&self, job: u16, thread: u16, origin: Nanos) -> LogHandle {
+        self.open_handles.fetch_add(1, Ordering::Relaxed);
+        LogHandle::new(
+            (job, thread, origin),
+            self.messages.clone(),
+            Arc::clone(&self.open_handles),
+            self.chunk_rows,
+            self.chunks,
+        )
+    }
+
+    /// Writes what is left and gives the file its name. Every handle must be closed before.
+    ///
+    /// # Errors
+    /// [`IoLogError::Write`] where no file could be kept at all. Where the log had to stop early, its
+    /// beginning is kept and the reason is in [`LogSummary::error`].
+    pub fn finish(mut self) -> Result<LogSummary, IoLogError> {
+        let open = self.open_handles.load(Ordering::Acquire);
+        let thread = self.thread.take().ok_or(IoLogError::EncoderGone)?;
+        // A failure to send shows in joining.
+        let _ = self.messages.send(Message::Finish);
+        let mut summary = thread.join().map_err(|_| {
+            let _ = fs::remove_file(&self.partial);
+            IoLogError::EncoderGone
+        })?;
+        if let Some(IoLogError::Write { path, .. }) = &mut summary.error {
+            path.clone_from(&self.path);
+        }
+        if summary.bytes == 0 {
+            let _ = fs::remove_file(&self.partial);
+            return match summary.error {
+                Some(e) => Err(e),
+                None => Err(IoLogError::EncoderGone),
+            };
+        }
+        fs::rename(&self.partial, &self.path).map_err(|source| {
+            let _ = fs::remove_file(&self.partial);
+            IoLogError::Write {
+                path: self.path.clone(),
+                source,
+            }
+        })?;
+        if open > 0 && summary.error.is_none() {
+            summary.error = Some(IoLogError::HandlesOpen(open));
+        }
+        Ok(summary)
+    }
+}
+
+impl Drop for IoLog {
+    /// An abandoned log leaves nothing behind.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = self.messages.send(Message::Abort);
+            let _ = thread.join();
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// Rows per chunk and chunks per handle, for so many handles.
+fn share(handles: usize) -> (usize, usize) {
+    let per_handle = CHUNK_BUDGET_BYTES / size_of::<Row>() / handles.max(1);
+    let rows = (per_handle / 4).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX);
+    let rows = 1 << rows.ilog2();
+    (rows, (per_handle / rows).clamp(CHUNKS_MIN, CHUNKS_MAX))
+}
+
+fn partial_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    PathBuf::from(name)
+}
+
+/// Where the encoder writes: a file that can be cut back to its last good row group.
+trait Store: io::Write {
+    /// Cuts to `len` bytes and goes on from there.
+    fn cut(&mut self, len: u64) -> io::Result<()>;
+}
+
+impl Store for File {
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.set_len(len)?;
+        io::Seek::seek(self, io::SeekFrom::Start(len)).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests;
