@@ -3,12 +3,16 @@
 //! This room knows nothing of rings, targets or charts. The driver pushes
 //! [`Record`]s in; experiments and reports take [`schema::Run`]s out.
 
+pub mod codec;
 pub mod histogram;
 pub mod iolog;
 pub mod record;
+pub mod rundir;
 pub mod schema;
+pub mod series;
 pub mod summary;
 pub mod units;
+pub mod utc;
 pub mod validity;
 pub mod window;
 

@@ -400,3 +400,8 @@ pub struct Finding {
     /// Ids of charts and tables.
     pub evidence: Vec<String>,
 }
+
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;

@@ -177,7 +177,7 @@ impl fmt::Display for Bytes {
             unit += 1;
         }
         let whole = 1u64 << (10 * unit);
-        if self.0 % whole == 0 {
+        if self.0.is_multiple_of(whole) {
             return write!(f, "{} {}", self.0 / whole, UNITS[unit]);
         }
         let v = self.0 as f64 / whole as f64;

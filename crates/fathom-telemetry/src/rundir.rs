@@ -1,0 +1,372 @@
+//! The run directory: where one invocation keeps what it measured.
+//!
+//! `fathom-runs/<UTC time>-<name>/` holds `run.json`, `series.parquet`, `io.parquet`
+//! and `report.html`; see `docs/run-directory.md`. This room makes, finds and reads
+//! directories; it does not know what made the numbers.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Deserialize;
+
+use crate::schema::{Run, SCHEMA_VERSION};
+use crate::utc;
+
+/// Where runs are kept unless the user says otherwise, in the current directory.
+pub const RUNS_DIR: &str = "fathom-runs";
+/// The run itself, see [`Run`].
+pub const RUN_FILE: &str = "run.json";
+/// The report made from the other files.
+pub const REPORT_FILE: &str = "report.html";
+
+/// Runs that may start in one second with the same name.
+const SAME_SECOND_MAX: u32 = 1000;
+/// Longest name that is made part of the directory's.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Why a run directory could not be made, found or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RunDirError {
+    /// It could not be made.
+    #[error("cannot make the run directory {path}: {source}; choose another place with --out")]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A file in it could not be written.
+    #[error("cannot write {path}: {source}; free some space or choose another place with --out")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// There is nothing to read.
+    #[error("cannot read {path}: {source}; expected a run directory or its run.json")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// `run.json` is not one.
+    #[error(
+        "{path} is not a run of fathom: {source}; expected the run.json that fathom wrote, unchanged"
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        source: serde_json::Error,
+    },
+    /// A later fathom wrote it.
+    #[error(
+        "{path} has schema version {found}, but this fathom knows {SCHEMA_VERSION} at most; use fathom {tool_version} or later"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+        /// The fathom that wrote it.
+        tool_version: String,
+    },
+    /// No run was found.
+    #[error("there is no run in {path}; name a run directory, or make one with fathom survey")]
+    NoRuns {
+        /// Where runs were looked for.
+        path: PathBuf,
+    },
+}
+
+/// A run directory that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// Makes `base/<UTC time>-<name>/`, and `base` where it is missing; `name` is cut to what file
+    /// systems and shells bear. Unique also where several runs start in the same second.
+    ///
+    /// # Errors
+    /// [`RunDirError::Create`].
+    pub fn create(base: &Path, name: &str) -> Result<Self, RunDirError> {
+        Self::create_at_time(base, name, SystemTime::now())
+    }
+
+    fn create_at_time(base: &Path, name: &str, time: SystemTime) -> Result<Self, RunDirError> {
+        let failed = |path: &Path, source| RunDirError::Create {
+            path: path.to_owned(),
+            source,
+        };
+        fs::create_dir_all(base).map_err(|e| failed(base, e))?;
+        let first = format!("{}-{}", utc::stamp(time), file_name(name));
+        for attempt in 1..=SAME_SECOND_MAX {
+            let path = match attempt {
+                1 => base.join(&first),
+                n => base.join(format!("{first}-{n}")),
+            };
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(failed(&path, e)),
+            }
+        }
+        Err(failed(
+            &base.join(&first),
+            io::ErrorKind::AlreadyExists.into(),
+        ))
+    }
+
+    /// Opens a run by its directory or by its `run.json`, and reads it.
+    ///
+    /// # Errors
+    /// [`RunDirError::Read`], [`RunDirError::Malformed`] or [`RunDirError::Newer`].
+    pub fn open(path: &Path) -> Result<(Self, Run), RunDirError> {
+        let dir = if path.is_file() {
+            match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+                _ => PathBuf::from("."),
+            }
+        } else {
+            path.to_owned()
+        };
+        let file = if path.is_file() {
+            path.to_owned()
+        } else {
+            path.join(RUN_FILE)
+        };
+        let text = fs::read(&file).map_err(|source| RunDirError::Read {
+            path: file.clone(),
+            source,
+        })?;
+        Ok((Self { path: dir }, parse(&file, &text)?))
+    }
+
+    /// The newest run in `base`, by the time in its name; directories without `run.json` do not count.
+    ///
+    /// # Errors
+    /// [`RunDirError::NoRuns`], also where `base` is missing.
+    pub fn newest(base: &Path) -> Result<PathBuf, RunDirError> {
+        let none = || RunDirError::NoRuns {
+            path: base.to_owned(),
+        };
+        let mut newest = None;
+        for entry in fs::read_dir(base).map_err(|_| none())?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // Names begin with the stamp; within a second the later `run.json` is the later run.
+            let stamp = name.split('-').next().unwrap_or_default().to_owned();
+            let Ok(saved) = fs::metadata(entry.path().join(RUN_FILE)) else {
+                continue;
+            };
+            let age = (stamp, saved.modified().ok(), name);
+            if newest.as_ref().is_none_or(|(other, _)| age > *other) {
+                newest = Some((age, entry.path()));
+            }
+        }
+        newest.map(|(_, path)| path).ok_or_else(none)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// `run.json`.
+    pub fn run_file(&self) -> PathBuf {
+        self.path.join(RUN_FILE)
+    }
+    /// `series.parquet`.
+    pub fn series_file(&self) -> PathBuf {
+        self.path.join(crate::series::FILE_NAME)
+    }
+    /// `io.parquet`; there only if the run was recorded.
+    pub fn io_file(&self) -> PathBuf {
+        self.path.join(crate::iolog::FILE_NAME)
+    }
+    /// `report.html`.
+    pub fn report_file(&self) -> PathBuf {
+        self.path.join(REPORT_FILE)
+    }
+
+    /// Writes `run.json` beside itself and renames it: a reader sees the old or the new one, whole.
+    /// Meant to be called after each job, so that a killed run keeps what it had. Not flushed to the
+    /// device: that could disturb the next job, and a crash of the machine voids the run anyway.
+    ///
+    /// # Errors
+    /// [`RunDirError::Write`]; the former `run.json` is untouched then.
+    pub fn save(&self, run: &Run) -> Result<(), RunDirError> {
+        write_atomically(&self.run_file(), |out| {
+            serde_json::to_writer_pretty(&mut *out, run)?;
+            out.write_all(b"\n")
+        })
+    }
+
+    /// Writes a file of the directory (a report, an export) so that it appears whole or not at all.
+    ///
+    /// # Errors
+    /// [`RunDirError::Write`].
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, RunDirError> {
+        let path = self.path.join(name);
+        write_atomically(&path, |out| out.write_all(content))?;
+        Ok(path)
+    }
+}
+
+/// Reads a `run.json`; `path` is for the messages.
+///
+/// # Errors
+/// [`RunDirError::Malformed`] or [`RunDirError::Newer`].
+pub fn parse(path: &Path, text: &[u8]) -> Result<Run, RunDirError> {
+    /// What every version has.
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u64,
+        #[serde(default)]
+        tool_version: String,
+    }
+    let malformed = |source| RunDirError::Malformed {
+        path: path.to_owned(),
+        source,
+    };
+    let version: Version = serde_json::from_slice(text).map_err(malformed)?;
+    if version.schema_version > u64::from(SCHEMA_VERSION) {
+        return Err(RunDirError::Newer {
+            path: path.to_owned(),
+            found: version.schema_version,
+            tool_version: version.tool_version,
+        });
+    }
+    serde_json::from_slice(text).map_err(malformed)
+}
+
+fn write_atomically(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), RunDirError> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let written = File::create(&partial)
+        .and_then(|file| {
+            let mut out = BufWriter::new(file);
+            content(&mut out)?;
+            out.flush()
+        })
+        .and_then(|()| fs::rename(&partial, path));
+    written.map_err(|source| {
+        let _ = fs::remove_file(&partial);
+        RunDirError::Write {
+            path: path.to_owned(),
+            source,
+        }
+    })
+}
+
+/// Letters, digits, dots, dashes and underscores stay; other characters become dashes.
+fn file_name(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars().take(NAME_CHARS_MAX) {
+        let keep = c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        out.push(if keep { c } else { '-' });
+    }
+    let trimmed = out.trim_matches(['-', '.']);
+    if trimmed.is_empty() {
+        "run".to_owned()
+    } else {
+        trimmed.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::sample::sample_run;
+
+    #[test]
+    fn runs_of_the_same_second_get_directories_of_their_own() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().join("new").join(RUNS_DIR);
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_772_281_845);
+        let names: Vec<String> = (0..3)
+            .map(|_| RunDir::create_at_time(&base, "my run/../x", now).unwrap())
+            .map(|d| d.path().file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "20260228T123045Z-my-run-..-x",
+                "20260228T123045Z-my-run-..-x-2",
+                "20260228T123045Z-my-run-..-x-3",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_saved_run_is_read_back_by_its_directory_and_by_its_file() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(base.path(), "survey").unwrap();
+        let mut run = sample_run();
+        dir.save(&run).unwrap();
+        run.finished = None;
+        dir.save(&run).unwrap();
+        assert_eq!(
+            RunDir::open(dir.path()).unwrap(),
+            (dir.clone(), run.clone())
+        );
+        assert_eq!(RunDir::open(&dir.run_file()).unwrap(), (dir.clone(), run));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_in_a_sentence() {
+        let base = tempfile::tempdir().unwrap();
+        let open = |text: Option<&str>| {
+            let file = base.path().join(RUN_FILE);
+            match text {
+                Some(t) => fs::write(&file, t).unwrap(),
+                None => fs::remove_file(&file).unwrap(),
+            }
+            RunDir::open(base.path()).unwrap_err()
+        };
+        assert!(matches!(open(Some("{")), RunDirError::Malformed { .. }));
+        assert!(matches!(open(Some("{}")), RunDirError::Malformed { .. }));
+        let old = open(Some(r#"{"schema_version":1,"name":7}"#)).to_string();
+        assert!(old.contains("is not a run of fathom"), "{old}");
+        let newer = open(Some(r#"{"schema_version":999,"tool_version":"9.1"}"#)).to_string();
+        assert!(
+            newer.contains("999") && newer.contains("9.1 or later"),
+            "{newer}"
+        );
+        assert!(open(None).to_string().contains("expected a run directory"));
+    }
+
+    #[test]
+    fn the_newest_run_is_found_by_the_time_in_its_name() {
+        let base = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            RunDir::newest(&base.path().join("missing")),
+            Err(RunDirError::NoRuns { .. })
+        ));
+        let at = |s| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(s);
+        let new = RunDir::create_at_time(base.path(), "a", at(2_000_000_000)).unwrap();
+        new.save(&sample_run()).unwrap();
+        let old = RunDir::create_at_time(base.path(), "z", at(1_000_000_000)).unwrap();
+        old.save(&sample_run()).unwrap();
+        RunDir::create_at_time(base.path(), "empty", at(2_100_000_000)).unwrap();
+        assert_eq!(RunDir::newest(base.path()).unwrap(), new.path());
+    }
+
+    #[test]
+    fn an_unwritable_place_is_an_error_with_a_remedy() {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = RunDir::create(&file, "x").unwrap_err().to_string();
+        assert!(error.contains("--out"), "{error}");
+    }
+}
