@@ -140,6 +140,9 @@ pub struct Chart {
     pub x: Axis,
     /// Vertical axis.
     pub y: Axis,
+    /// Colour of a heatmap: what its points' `z` shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub z: Option<Axis>,
     /// Names of the categories, where x counts categories (x = 0, 1, …).
     pub categories: Vec<String>,
     /// What is drawn.
