@@ -82,6 +82,7 @@ fn section(estimate: Estimate) -> Section {
             kind: ChartKind::StackedBar,
             x: axis("IOPS", "1/s"),
             y: axis("Latency", "ns"),
+            z: Some(axis("Share", "%")),
             categories: vec!["read".to_owned()],
             series: vec![ChartSeries {
                 name: "mean".to_owned(),
