@@ -1,1 +1,34 @@
-//! (room to be furnished)
+//! What is this machine, what is on its disks, may fathom write there.
+//!
+//! Everything is read from the kernel at the moment of asking; nothing is cached, because
+//! a disk that was free a second ago may be mounted now. This room knows no jobs and issues
+//! no I/O of its own beyond looking at the disk.
+
+pub mod capsule;
+pub mod counters;
+pub mod devices;
+pub mod error;
+pub mod extents;
+pub mod guard;
+mod judge;
+pub mod mark;
+pub mod mounts;
+pub mod refusal;
+pub mod root;
+pub mod scratch;
+pub mod signature;
+pub mod space;
+mod sys;
+pub mod target;
+
+pub use capsule::Environment;
+pub use counters::{CounterSource, Counters, NoCounters};
+pub use devices::{Access, BlockDevice, Use, Verdict, block_devices};
+pub use error::HostError;
+pub use guard::{FilePermit, Permit, create_file, open_file_for_write, open_for_write};
+pub use mark::{Provenance, may_overwrite};
+pub use refusal::Refusal;
+pub use root::HostRoot;
+pub use scratch::{Leftover, Scratch, leftovers, remove_leftover};
+pub use space::{Space, space};
+pub use target::{DirectIo, FileSystem, TargetKind, probe_target};

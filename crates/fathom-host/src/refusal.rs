@@ -1,0 +1,289 @@
+//! Why fathom will not write somewhere. Each reason is one sentence that ends in the remedy.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The device that stands in the way: the one that was asked for, or a relative of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Device that fathom was to write to.
+    pub device: PathBuf,
+    /// Relative that is in use: `its partition /dev/sda1`; `None` for the device itself.
+    pub relative: Option<String>,
+}
+
+impl Place {
+    /// The device itself.
+    pub fn itself(device: &Path) -> Self {
+        Self {
+            device: device.to_path_buf(),
+            relative: None,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.relative {
+            None => write!(f, "{}", self.device.display()),
+            Some(relative) => write!(f, "{}: {relative}", self.device.display()),
+        }
+    }
+}
+
+/// A reason not to write, with what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nothing there.
+    #[error("{} does not exist; `fathom devices` lists what is there", path.display())]
+    Missing {
+        /// As typed.
+        path: PathBuf,
+    },
+    /// Not a block device.
+    #[error("{} is {found}, not a block device; name a device node such as /dev/sdb, or a directory in which fathom makes its own scratch file", path.display())]
+    NotBlockDevice {
+        /// As typed.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// Not a regular file.
+    #[error("{} is {found}, not a regular file; name a file that does not exist yet, or a directory", path.display())]
+    NotRegularFile {
+        /// As typed.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// Zero bytes: no medium, nothing attached.
+    #[error("{} has no bytes to test (0 in size); insert a medium, attach the device, or give the file a size", path.display())]
+    Empty {
+        /// The device or file.
+        path: PathBuf,
+    },
+    /// Mounted here.
+    #[error("{place} is mounted at {}; unmount it first: umount {}", at.display(), at.display())]
+    Mounted {
+        /// What is mounted.
+        place: Place,
+        /// Where.
+        at: PathBuf,
+    },
+    /// Mounted in another mount namespace.
+    #[error("{place} is mounted at {} in the mount namespace of process {process}; unmount it there first: nsenter -t {process} -m umount {}", at.display(), at.display())]
+    MountedElsewhere {
+        /// What is mounted.
+        place: Place,
+        /// Where, in that namespace.
+        at: PathBuf,
+        /// A process of that namespace.
+        process: u32,
+    },
+    /// Swap area in use.
+    #[error("{place} is in use as swap; turn that off first: swapoff {}", swap.display())]
+    Swap {
+        /// What is swapped to.
+        place: Place,
+        /// What to name to swapoff.
+        swap: PathBuf,
+    },
+    /// Another device is made of it.
+    #[error("{place} is part of {holder} ({kind}); dissolve that first: {remedy}")]
+    Held {
+        /// What is held.
+        place: Place,
+        /// Kernel name of the holder.
+        holder: String,
+        /// What the holder is.
+        kind: String,
+        /// Command that dissolves it.
+        remedy: String,
+    },
+    /// Member of a file system in use that the mount table names by another device.
+    #[error(
+        "{place} belongs to a {fs_type} file system in use ({id}); unmount that file system first"
+    )]
+    ActiveFileSystem {
+        /// The member.
+        place: Place,
+        /// File system.
+        fs_type: String,
+        /// Which one.
+        id: String,
+    },
+    /// Writes are switched off.
+    #[error("{} is read-only; choose another target, or allow writes first (blockdev --setrw for a device, mount -o remount,rw for a file system)", path.display())]
+    ReadOnly {
+        /// The device, file or directory.
+        path: PathBuf,
+    },
+    /// `--destroy` was not given.
+    #[error("writing to {} destroys what is on it; confirm with its {kind}: --destroy {expected}", device.display())]
+    Unconfirmed {
+        /// The device.
+        device: PathBuf,
+        /// What must be typed.
+        expected: String,
+        /// Which kind of identity that is.
+        kind: IdentityKind,
+    },
+    /// `--destroy` named something else.
+    #[error("--destroy {typed} does not name {}: its {kind} is {expected}; check that this is the device you mean", device.display())]
+    WrongConfirmation {
+        /// The device.
+        device: PathBuf,
+        /// What was typed.
+        typed: String,
+        /// What must be typed.
+        expected: String,
+        /// Which kind of identity that is.
+        kind: IdentityKind,
+    },
+    /// Something is stored there.
+    #[error("{place} holds a {what} (at byte {offset}); if nothing on it is needed any more, erase its signatures first: wipefs --all {}", wipe.display())]
+    Signature {
+        /// Where it is.
+        place: Place,
+        /// What it is.
+        what: String,
+        /// Byte offset of what gave it away.
+        offset: u64,
+        /// What to name to wipefs.
+        wipe: PathBuf,
+    },
+    /// The kernel says that somebody has claimed it.
+    #[error("{} is claimed by another part of the system that fathom cannot name (the exclusive open failed); find it with lsblk and lsof {}, and stop it", device.display(), device.display())]
+    Busy {
+        /// The device.
+        device: PathBuf,
+    },
+    /// Not allowed.
+    #[error("no permission to open {}; run as root or as a member of the group that owns it", path.display())]
+    Permission {
+        /// The device or file.
+        path: PathBuf,
+    },
+    /// It could not be shown that nobody uses it.
+    #[error("cannot prove that {} is unused ({why}); repair that or choose another target", path.display())]
+    Unproven {
+        /// The device or file.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
+    /// Another device appeared under the name while it was checked.
+    #[error("{} changed while fathom checked it; run the command again when the device is settled", device.display())]
+    Changed {
+        /// The device.
+        device: PathBuf,
+    },
+    /// A file that somebody else made.
+    #[error("{} was not made by fathom, so it is not overwritten; name a file that does not exist yet, or a directory", path.display())]
+    ForeignFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that fathom made and somebody has put to use.
+    #[error("{} is in use as {used}; end that first, or name another file", path.display())]
+    FileInUse {
+        /// The file.
+        path: PathBuf,
+        /// What it is used for.
+        used: String,
+    },
+    /// The file is there and a new one was asked for.
+    #[error("{} exists already; name a file that does not exist yet", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The disk would become too full.
+    #[error("{} has room for {} without getting more than 95 % full, not for {}; ask for at most that, free some space, or choose another directory", path.display(), room(*fits_bytes), room(*asked_bytes))]
+    NoSpace {
+        /// Directory or file.
+        path: PathBuf,
+        /// Bytes that were asked for.
+        asked_bytes: u64,
+        /// Bytes that fit.
+        fits_bytes: u64,
+        /// Bytes available to this user.
+        free_bytes: u64,
+        /// Bytes of the file system.
+        total_bytes: u64,
+    },
+    /// The directory is something else.
+    #[error("{} is not a directory; name an existing directory for the scratch file", path.display())]
+    NotDirectory {
+        /// As typed.
+        path: PathBuf,
+    },
+    /// Any other failure.
+    #[error("cannot {action} {}: {why}; check the kernel log, or choose another target", path.display())]
+    Io {
+        /// What was attempted.
+        action: String,
+        /// On what.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
+}
+
+/// Bytes in a unit that loses nothing of importance, rounded down.
+fn room(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = UNITS.iter().find(|(shift, _)| bytes >> shift >= 10);
+    match unit {
+        Some((shift, name)) => format!("{} {name}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// What identifies a device to the person who types `--destroy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdentityKind {
+    /// Serial number of the disk.
+    SerialNumber,
+    /// Full path without links: the disk has no serial number.
+    FullPath,
+}
+
+impl fmt::Display for IdentityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SerialNumber => "serial number",
+            Self::FullPath => "full path",
+        })
+    }
+}
+
+impl Refusal {
+    /// The reason for a failed system call on a path.
+    pub(crate) fn from_io(action: &str, path: &Path, error: &std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Self::Missing { path },
+            Some(libc::EACCES | libc::EPERM) => Self::Permission { path },
+            Some(libc::EROFS) => Self::ReadOnly { path },
+            Some(libc::EBUSY) => Self::Busy { device: path },
+            Some(libc::ETXTBSY) => Self::FileInUse {
+                path,
+                used: "swap or a running program".to_string(),
+            },
+            Some(libc::ENOMEDIUM | libc::ENXIO) => Self::Empty { path },
+            Some(libc::ENOTDIR) => Self::NotDirectory { path },
+            Some(libc::EEXIST) => Self::Exists { path },
+            _ => Self::Io {
+                action: action.to_string(),
+                path,
+                why: error.to_string(),
+            },
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Scratch files: made, used and removed by one run, and found again after a run that was
+//! killed.
+//!
+//! A scratch file is born without a name, gets its mark, its lock and its space, and only
+//! then appears in the directory; a failure or a kill before that leaves nothing. While it
+//! is in use its lock is held, which the kernel drops with the process: a named scratch
+//! file without a lock is a leftover.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::mark::{self, Provenance};
+use crate::refusal::Refusal;
+use crate::space;
+
+/// Beginning of every scratch file's name; the process id and a nonce follow.
+pub const PREFIX: &str = ".fathom-scratch-";
+
+/// A scratch file in use. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Scratch {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    marked: bool,
+    reserved: bool,
+    removed: bool,
+}
+
+impl Scratch {
+    /// Makes a scratch file of `size` bytes in a directory.
+    ///
+    /// Its space is reserved where the file system can; the bytes are unwritten and must be
+    /// filled before a read says anything about the device. Refuses, and leaves nothing,
+    /// when the disk would become more than 95 % full, is read-only, or may not be written.
+    pub fn create(dir: &Path, size: u64) -> Result<Self, Refusal> {
+        let meta = fs::metadata(dir).map_err(|e| Refusal::from_io("find", dir, &e))?;
+        if !meta.is_dir() {
+            return Err(Refusal::NotDirectory {
+                path: dir.to_path_buf(),
+            });
+        }
+        let dir = fs::canonicalize(dir).map_err(|e| Refusal::from_io("find", dir, &e))?;
+        if size == 0 {
+            return Err(Refusal::Empty { path: dir });
+        }
+        space::check_fits(&dir, size)?;
+        let mut attempt = 0;
+        loop {
+            match Self::make(&dir, &name(attempt), size) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 8 => attempt += 1,
+                Ok(scratch) => return Ok(scratch),
+                Err(e) if is_full(&e) => return Err(space::no_space(&dir, size)),
+                Err(e) => return Err(Refusal::from_io("make a scratch file in", &dir, &e)),
+            }
+        }
+    }
+
+    fn make(dir: &Path, name: &str, size: u64) -> io::Result<Self> {
+        let path = dir.join(name);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        match rustix::fs::open(dir, flags | OFlags::TMPFILE, mode) {
+            Ok(fd) => {
+                let file = File::from(fd);
+                let (marked, reserved) = furnish(&file, size)?;
+                let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+                rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
+                Ok(Self::new(file, path, size, marked, reserved))
+            }
+            // No unnamed files here (NFS, FUSE, old overlay): name it first.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                let file = File::from(rustix::fs::open(
+                    &path,
+                    flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
+                    mode,
+                )?);
+                // From here on dropping it removes it.
+                let mut scratch = Self::new(file, path, size, false, false);
+                (scratch.marked, scratch.reserved) = furnish(&scratch.file, size)?;
+                Ok(scratch)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn new(file: File, path: PathBuf, size_bytes: u64, marked: bool, reserved: bool) -> Self {
+        Self {
+            file,
+            path,
+            size_bytes,
+            marked,
+            reserved,
+            removed: false,
+        }
+    }
+
+    /// The file, open for reading and writing.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its path, absolute and without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether it carries fathom's mark; `false` where the file system has no user xattrs.
+    pub fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// Whether its space is reserved, so that filling it cannot fail for lack of space.
+    pub fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// Opens the same file once more, with further `open` flags such as `O_DIRECT`.
+    pub fn reopen(&self, flags: i32) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags | libc::O_CLOEXEC)
+            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Removes the file and says so where that fails; dropping does the same silently.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.unlink()
+    }
+
+    fn unlink(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.removed, true) {
+            return Ok(());
+        }
+        remove_if_same(&self.path, &self.file)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = self.unlink();
+    }
+}
+
+/// Lock, mark and space. Returns whether it is marked and whether its space is reserved.
+fn furnish(file: &File, size: u64) -> io::Result<(bool, bool)> {
+    lock(file)?;
+    let marked = mark::set(file)?;
+    let reserved = match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
+        Ok(()) => true,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            file.set_len(size)?;
+            false
+        }
+        Err(e) => return Err(e.into()),
+    };
+    Ok((marked, reserved))
+}
+
+/// Takes the lock that says "in use" without waiting for it.
+fn lock(file: &File) -> io::Result<()> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
+}
+
+fn is_full(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+    )
+}
+
+/// `.fathom-scratch-<pid>-<nonce>`. The nonce need only differ from names that exist.
+fn name(attempt: u32) -> String {
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64);
+    let nonce = nanos
+        .wrapping_add(u64::from(attempt))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{PREFIX}{}-{:08x}", std::process::id(), nonce >> 32)
+}
+
+/// The process id in a scratch file's name; `None` where the name is not one.
+fn parse_name(name: &str) -> Option<u32> {
+    let (pid, nonce) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_nonce = nonce.len() == 8 && nonce.bytes().all(|b| b.is_ascii_hexdigit());
+    is_nonce.then(|| pid.parse().ok()).flatten()
+}
+
+/// A scratch file of a run that did not end properly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    /// The file.
+    pub path: PathBuf,
+    /// Process that made it.
+    pub pid: u32,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Time since it was last written.
+    pub age: Duration,
+}
+
+/// Scratch files in a directory that no run uses any more.
+///
+/// Only regular files of fathom's name and, where the file system has user xattrs, with
+/// fathom's mark are considered. Files that may not be opened are left out.
+pub fn leftovers(dir: &Path) -> io::Result<Vec<Leftover>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(parse_name) else {
+            continue;
+        };
+        let path = entry.path();
+        if let Ok(Some(file)) = open_abandoned(&path) {
+            let meta = file.metadata()?;
+            found.push(Leftover {
+                pid,
+                size_bytes: meta.len(),
+                age: meta
+                    .modified()
+                    .ok()
+                    .and_then(|t| t.elapsed().ok())
+                    .unwrap_or_default(),
+                path,
+            });
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// Removes a leftover after checking once more that it is one.
+pub fn remove_leftover(leftover: &Leftover) -> Result<(), Refusal> {
+    let path = &leftover.path;
+    let is_ours = path
+        .file_name()
+        .and_then(|n| n.to_str())
+        .and_then(parse_name)
+        .is_some();
+    if !is_ours {
+        return Err(Refusal::ForeignFile { path: path.clone() });
+    }
+    match open_abandoned(path) {
+        Ok(Some(file)) => {
+            remove_if_same(path, &file).map_err(|e| Refusal::from_io("remove", path, &e))
+        }
+        Ok(None) => Err(Refusal::FileInUse {
+            path: path.clone(),
+            used: "the scratch file of a run that is still going on, or is not fathom's"
+                .to_string(),
+        }),
+        Err(e) => Err(Refusal::from_io("open", path, &e)),
+    }
+}
+
+/// The file with its lock taken, if it is fathom's and nobody else holds the lock.
+fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || lock(&file).is_err() {
+        return Ok(None);
+    }
+    Ok(match mark::provenance(&file)? {
+        Provenance::Fathom(_) => Some(file),
+        // Where marks are impossible the name must do. A run that has just named its file
+        // may not have locked it yet.
+        Provenance::Unmarkable => {
+            let age = meta.modified()?.elapsed().unwrap_or_default();
+            (age > Duration::from_secs(2)).then_some(file)
+        }
+        Provenance::Foreign => None,
+    })
+}
+
+/// Unlinks `path` if it still names `file`.
+fn remove_if_same(path: &Path, file: &File) -> io::Result<()> {
+    let named = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let held = file.metadata()?;
+    if (named.dev(), named.ino()) == (held.dev(), held.ino()) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Signatures whose magic is short or movable, so that their structure must agree too.
+
+use std::io;
+
+use super::image::{Image, be32, label, le16, le32};
+use super::{ReadAt, Signature, SignatureClass};
+
+/// All of them.
+pub(super) fn find<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Vec<Signature>> {
+    let mut found = Vec::new();
+    found.extend(ext(image)?);
+    found.extend(nilfs2(image)?);
+    found.extend(minix(image)?);
+    found.extend(boot_sector(image)?);
+    found.extend(apple_map(image)?);
+    found.extend(sun_label(image)?);
+    found.extend(md(image)?);
+    found.extend(zfs(image)?);
+    Ok(found)
+}
+
+fn signature(name: &str, class: SignatureClass, offset: u64) -> Signature {
+    Signature {
+        name: name.to_string(),
+        class,
+        offset,
+        label: None,
+    }
+}
+
+/// ext2, ext3, ext4 and their external journals: a magic of only 16 bits (fs/ext4/ext4.h).
+fn ext<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let Some(sb) = image.bytes(1024, 1024)? else {
+        return Ok(None);
+    };
+    let (blocks, log_block, revision, creator) =
+        (le32(&sb, 4), le32(&sb, 24), le32(&sb, 76), le32(&sb, 72));
+    if le16(&sb, 56) != 0xef53 || blocks == 0 || log_block > 6 || revision > 1 || creator > 4 {
+        return Ok(None);
+    }
+    let (compat, incompat, ro_compat) = (le32(&sb, 92), le32(&sb, 96), le32(&sb, 100));
+    let has_journal = compat & 0x4 != 0;
+    // Features that ext3 did not have: extents and later ones; huge files and later ones.
+    let modern = incompat & !0x17 != 0 || ro_compat & !0x7 != 0;
+    let (name, class) = match (incompat & 0x8 != 0, modern, has_journal) {
+        (true, _, _) => ("ext journal", SignatureClass::Volume),
+        (_, true, _) => ("ext4", SignatureClass::FileSystem),
+        (_, _, true) => ("ext3", SignatureClass::FileSystem),
+        _ => ("ext2", SignatureClass::FileSystem),
+    };
+    let mut s = signature(name, class, 1024 + 56);
+    s.label = label(&sb[120..136]);
+    Ok(Some(s))
+}
+
+/// nilfs2: 16 bits of magic, so revision and block size must fit (nilfs2_ondisk.h).
+fn nilfs2<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let backup = (image.size() / 512).checked_sub(8).map(|s| s * 512);
+    for at in [Some(1024), backup].into_iter().flatten() {
+        let Some(sb) = image.bytes(at, 1024)? else {
+            continue;
+        };
+        let fits = le16(&sb, 6) == 0x3434
+            && le32(&sb, 0) == 2
+            && (24..=1024).contains(&le16(&sb, 8))
+            && le32(&sb, 20) <= 6;
+        if fits {
+            return Ok(Some(signature(
+                "nilfs2",
+                SignatureClass::FileSystem,
+                at + 6,
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Minix: 16 bits of magic; the state, zone size and the first data zone must fit.
+fn minix<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let Some(sb) = image.bytes(1024, 64)? else {
+        return Ok(None);
+    };
+    let old = matches!(le16(&sb, 16), 0x137f | 0x138f | 0x2468 | 0x2478)
+        && le16(&sb, 10) == 0
+        && matches!(le16(&sb, 18), 1..=3)
+        && (1..=0xfff).contains(&le16(&sb, 4))
+        && le16(&sb, 0) != 0;
+    let v3 = le16(&sb, 24) == 0x4d5a
+        && le16(&sb, 10) == 0
+        && le16(&sb, 12) == 0
+        && matches!(le16(&sb, 28), 512 | 1024 | 2048 | 4096);
+    Ok((old || v3).then(|| signature("minix", SignatureClass::FileSystem, 1024 + 16)))
+}
+
+/// The first sector: FAT without its optional name, an MBR, or boot code without partitions.
+fn boot_sector<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let Some(sector) = image.bytes(0, 512)? else {
+        return Ok(None);
+    };
+    if is_fat(&sector) {
+        return Ok(Some(signature("vfat", SignatureClass::FileSystem, 0)));
+    }
+    if le16(&sector, 510) != 0xaa55 {
+        return Ok(None);
+    }
+    let entries = || sector[446..510].as_chunks::<16>().0.iter();
+    let plausible = |e: &&[u8; 16]| {
+        let empty = e.iter().all(|b| *b == 0);
+        let used = matches!(e[0], 0 | 0x80) && e[4] != 0 && le32(&e[..], 12) != 0;
+        empty || used
+    };
+    // Four random entries pass with 2^-28 each; boot code before an empty table passes as
+    // a table too, on purpose: a boot loader is somebody's.
+    let is_table = entries().filter(plausible).count() == 4;
+    Ok(is_table.then(|| signature("MBR", SignatureClass::PartitionTable, 510)))
+}
+
+/// A FAT parameter block (fatgen103): the strings of later versions are optional.
+fn is_fat(sector: &[u8]) -> bool {
+    let jump = (sector[0] == 0xeb && sector[2] == 0x90) || sector[0] == 0xe9;
+    let cluster = sector[13];
+    jump && matches!(le16(sector, 11), 512 | 1024 | 2048 | 4096)
+        && cluster.is_power_of_two()
+        && (1..=64).contains(&le16(sector, 14))
+        && matches!(sector[16], 1 | 2)
+        && (sector[21] >= 0xf8 || sector[21] == 0xf0)
+        && (le16(sector, 19) == 0) != (le32(sector, 32) == 0)
+        && le16(sector, 24) <= 255
+        && le16(sector, 26) <= 255
+}
+
+/// Apple partition map: driver descriptor and first entry.
+fn apple_map<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let is_map =
+        image.has(0, b"ER")? && (image.has(512, b"PM\0\0")? || image.has(2048, b"PM\0\0")?);
+    Ok(is_map.then(|| signature("Apple", SignatureClass::PartitionTable, 0)))
+}
+
+/// Sun disk label: a 16-bit magic, and all 16-bit words of the sector cancel out.
+fn sun_label<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let Some(sector) = image.bytes(0, 512)? else {
+        return Ok(None);
+    };
+    let sum = (0..256).fold(0, |sum, i| sum ^ le16(&sector, i * 2));
+    let is_label =
+        sector[508..510] == [0xda, 0xbe] && sum == 0 && be32(&sector, 188) == 0x600d_deee;
+    Ok(is_label.then(|| signature("Sun", SignatureClass::PartitionTable, 508)))
+}
+
+/// Linux software RAID: metadata 0.90 and 1.0 near the end, 1.1 at the start, 1.2 at 4 KiB
+/// (drivers/md/md.c: super_90_load, super_1_load).
+fn md<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Vec<Signature>> {
+    const MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
+    let mut found = Vec::new();
+    let size = image.size();
+    let old = (size & !0xffff).checked_sub(0x1_0000);
+    if let Some(at) = old
+        && let Some(sb) = image.bytes(at, 8)?
+        && ((sb[..4] == MAGIC && le32(&sb, 4) == 0)
+            || (be32(&sb, 0) == 0xa92b_4efc && be32(&sb, 4) == 0))
+    {
+        found.push(signature("md 0.90", SignatureClass::Raid, at));
+    }
+    let sectors = size / 512;
+    let end = sectors.checked_sub(16).map(|s| (s & !7) * 512);
+    for (name, at) in [("md 1.0", end), ("md 1.1", Some(0)), ("md 1.2", Some(4096))] {
+        let Some(at) = at else { continue };
+        if let Some(sb) = image.bytes(at, 64)?
+            && sb[..4] == MAGIC
+            && le32(&sb, 4) == 1
+        {
+            let mut s = signature(name, SignatureClass::Raid, at);
+            s.label = label(&sb[32..64]);
+            found.push(s);
+        }
+    }
+    Ok(found)
+}
+
+/// ZFS: four labels of 256 KiB, two at either end; each holds a ring of uberblocks in its
+/// second half, in slots of 1 to 8 KiB.
+fn zfs<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    const LABEL: u64 = 256 << 10;
+    const MAGIC: u64 = 0x00ba_b10c;
+    let end = image.size() / LABEL * LABEL;
+    let labels = [
+        Some(0),
+        Some(LABEL),
+        end.checked_sub(2 * LABEL),
+        end.checked_sub(LABEL),
+    ];
+    for at in labels.into_iter().flatten() {
+        let Some(ring) = image.bytes(at + LABEL / 2, LABEL as usize / 2)? else {
+            continue;
+        };
+        for (i, slot) in ring.chunks_exact(1024).enumerate() {
+            if slot[..8] == MAGIC.to_le_bytes() || slot[..8] == MAGIC.to_be_bytes() {
+                let offset = at + LABEL / 2 + i as u64 * 1024;
+                return Ok(Some(signature("ZFS", SignatureClass::Zfs, offset)));
+            }
+        }
+    }
+    Ok(None)
+}
