@@ -215,12 +215,15 @@ impl<S: WindowSink> Recorder<S> {
         }
     }
 
-    /// Closes windows that ended before `now`. Once per reaped batch, before its records.
+    /// Closes windows that ended before `now`; tells whether one did. Once per reaped batch, before
+    /// its records.
     #[inline]
-    pub fn advance(&mut self, now: Nanos) {
-        if now >= self.window_end {
+    pub fn advance(&mut self, now: Nanos) -> bool {
+        let over = now >= self.window_end;
+        if over {
             self.roll(now);
         }
+        over
     }
 
     /// Takes one completed I/O. Operations that [`Recorder::new`] was not told of are a programmer's error.

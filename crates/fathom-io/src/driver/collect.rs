@@ -1,0 +1,349 @@
+//! Merges the windows of a job's threads into its series and its totals.
+
+use std::collections::BTreeMap;
+
+use fathom_telemetry::schema::{DeviceDelta, Direction, IoError, Job, OpenLoop};
+use fathom_telemetry::{Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window};
+
+use super::{ClosedWindow, Observer, PlannedJob};
+use crate::load::{ErrorCount, Outcome};
+
+/// Windows that wait for slower threads before they are passed on anyway.
+const PENDING_MAX: usize = 512;
+
+#[derive(Default)]
+struct Total {
+    ios: u64,
+    bytes: u64,
+    errors: u64,
+    short: u64,
+    submit: Histogram,
+    service: Histogram,
+    response: Histogram,
+}
+
+/// One job's results while it runs.
+pub(super) struct Collector {
+    planned: PlannedJob,
+    index: usize,
+    depth: u32,
+    ramp_windows: u64,
+    /// Last window that each thread has closed; `u64::MAX` once it has ended.
+    closed: Vec<u64>,
+    pending: BTreeMap<u64, Window>,
+    totals: [Option<Box<Total>>; 4],
+    outcomes: Vec<Outcome>,
+    last_p99: Option<Nanos>,
+}
+
+impl Collector {
+    pub(super) fn new(planned: &PlannedJob, index: usize, seats: u32, depth: u32) -> Self {
+        let mut totals = [None, None, None, None];
+        for op in planned.job.ops() {
+            totals[op as usize] = Some(Box::default());
+        }
+        Self {
+            planned: planned.clone(),
+            index,
+            depth,
+            ramp_windows: planned.ramp().0 / planned.job.spec.window.0,
+            closed: vec![0; seats as usize],
+            pending: BTreeMap::new(),
+            totals,
+            outcomes: Vec::new(),
+            last_p99: None,
+        }
+    }
+
+    pub(super) fn seats(&self) -> u32 {
+        self.closed.len() as u32
+    }
+
+    pub(super) fn last_p99(&self) -> Option<Nanos> {
+        self.last_p99
+    }
+
+    /// Takes a thread's closed window.
+    pub(super) fn take(&mut self, thread: u32, window: Window, observer: &mut dyn Observer) {
+        if window.index >= self.ramp_windows {
+            for (total, dir) in self.totals.iter_mut().zip(&window.directions) {
+                if let (Some(t), Some(d)) = (total, dir) {
+                    t.ios += d.ios;
+                    t.bytes += d.bytes;
+                    t.errors += d.errors;
+                    t.short += d.short;
+                    t.submit.merge_sparse(&d.submit);
+                    t.service.merge_sparse(&d.service);
+                    t.response.merge_sparse(&d.response);
+                }
+            }
+        }
+        // The thread has closed everything before this window, and this one itself.
+        self.closed[thread as usize] = window.index + 1;
+        match self.pending.get_mut(&window.index) {
+            Some(w) => w.merge(&window),
+            None => {
+                self.pending.insert(window.index, window);
+            }
+        }
+        self.pass_on(observer);
+    }
+
+    /// Takes what a thread leaves behind.
+    pub(super) fn ended(&mut self, thread: u32, outcome: &Outcome, observer: &mut dyn Observer) {
+        self.closed[thread as usize] = u64::MAX;
+        self.outcomes.push(outcome.clone());
+        self.pass_on(observer);
+    }
+
+    fn pass_on(&mut self, observer: &mut dyn Observer) {
+        let complete = self.closed.iter().copied().min().unwrap_or(u64::MAX);
+        while let Some(entry) = self.pending.first_entry() {
+            if *entry.key() >= complete && self.pending.len() <= PENDING_MAX {
+                return;
+            }
+            let Some((_, window)) = self.pending.pop_first() else {
+                return;
+            };
+            let width = self.planned.job.spec.window;
+            self.last_p99 = window
+                .directions
+                .iter()
+                .take(3)
+                .flatten()
+                .filter_map(|d| d.response.quantile(0.99))
+                .max()
+                .map(Nanos);
+            observer.window(&ClosedWindow {
+                job: self.index,
+                start_ns: (window.index as i64 - self.ramp_windows as i64) * width.0 as i64,
+                width,
+                window: &window,
+            });
+        }
+    }
+
+    /// The job's result. `origin` is the start of its run's clock.
+    pub(super) fn job(
+        mut self,
+        origin: Nanos,
+        engine: &str,
+        notes: Vec<String>,
+        cpu: (Nanos, Nanos),
+        device: Option<DeviceDelta>,
+        observer: &mut dyn Observer,
+    ) -> Job {
+        self.closed.fill(u64::MAX);
+        self.pass_on(observer);
+        let spec = &self.planned.job.spec;
+        let from = self
+            .outcomes
+            .iter()
+            .map(|o| o.measured_from)
+            .min()
+            .unwrap_or(origin);
+        let last = self
+            .outcomes
+            .iter()
+            .map(|o| o.last_completion)
+            .max()
+            .unwrap_or(from);
+        let wall = last.since(from);
+        let seconds = wall.as_secs_f64();
+        let per_second = |n: u64| {
+            if seconds > 0.0 {
+                n as f64 / seconds
+            } else {
+                0.0
+            }
+        };
+        let direction = |t: &Option<Box<Total>>| {
+            t.as_ref().map(|t| Direction {
+                ios: t.ios,
+                bytes: t.bytes,
+                iops: per_second(t.ios),
+                bytes_per_second: per_second(t.bytes),
+                errors: t.errors,
+                short: t.short,
+                submit_ns: LatencySummary::from(&t.submit),
+                service_ns: LatencySummary::from(&t.service),
+                response_ns: LatencySummary::from(&t.response),
+            })
+        };
+        let [read, write, trim, sync] = &self.totals;
+        let total_ios: u64 = [read, write, trim]
+            .iter()
+            .filter_map(|t| t.as_ref().map(|t| t.ios))
+            .sum();
+        let (distribution, mean_per_thread) = depths(&self.outcomes, self.depth);
+        let (seats, depth) = self.planned.seats();
+        let open_loop = spec.rate.map(|asked| OpenLoop {
+            rate_asked: asked,
+            rate_achieved: per_second(total_ios),
+            late: self.outcomes.iter().map(|o| o.late).sum(),
+            unissued: self.outcomes.iter().map(|o| o.unissued).sum(),
+            lateness_max_ns: self
+                .outcomes
+                .iter()
+                .map(|o| o.lateness_max)
+                .max()
+                .unwrap_or(0),
+        });
+        let mut job = Job {
+            name: spec.name.clone(),
+            experiment: self.planned.experiment.clone(),
+            repeat: self.planned.repeat,
+            spec: serde_json::to_value(spec).unwrap_or_default(),
+            engine: engine.to_owned(),
+            engine_notes: notes,
+            start_ns: from.since(origin).0,
+            wall_ns: wall.0,
+            cpu_ns: (cpu.0 + cpu.1).0,
+            cpu_user_ns: cpu.0.0,
+            qd_requested: seats * depth,
+            qd_achieved: mean_per_thread * f64::from(seats),
+            qd_distribution: distribution,
+            read: direction(read),
+            write: direction(write),
+            trim: direction(trim),
+            sync: direction(sync),
+            open_loop,
+            device,
+            errors: merge_errors(&self.outcomes),
+            flags: Vec::new(),
+        };
+        job.flags = intrinsic_flags(&job, spec);
+        job
+    }
+}
+
+/// Share of thread time at each depth, and its mean.
+fn depths(outcomes: &[Outcome], depth: u32) -> (Vec<(u32, f64)>, f64) {
+    let mut ns = vec![0u64; depth as usize + 1];
+    for o in outcomes {
+        for (sum, n) in ns.iter_mut().zip(&o.depth_ns) {
+            *sum += n;
+        }
+    }
+    let total = ns.iter().sum::<u64>().max(1) as f64;
+    let shares: Vec<(u32, f64)> = (0u32..)
+        .zip(&ns)
+        .filter(|(_, n)| **n > 0)
+        .map(|(d, n)| (d, *n as f64 / total))
+        .collect();
+    let mean = shares.iter().map(|(d, s)| f64::from(*d) * s).sum();
+    (shares, mean)
+}
+
+fn merge_errors(outcomes: &[Outcome]) -> Vec<IoError> {
+    let mut merged: BTreeMap<(Op, i32), ErrorCount> = BTreeMap::new();
+    for e in outcomes.iter().flat_map(|o| &o.errors) {
+        merged
+            .entry((e.op, e.errno))
+            .and_modify(|m| m.count += e.count)
+            .or_insert(*e);
+    }
+    merged
+        .into_values()
+        .map(|e| IoError {
+            op: e.op,
+            errno: e.errno,
+            message: if e.errno == 0 {
+                "transferred less than asked for".into()
+            } else {
+                std::io::Error::from_raw_os_error(e.errno).to_string()
+            },
+            first_offset: e.first_offset,
+            count: e.count,
+        })
+        .collect()
+}
+
+/// Flags that follow from the job alone; those that need the machine are added by `validity`.
+fn intrinsic_flags(job: &Job, spec: &crate::JobSpec) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    for e in &job.errors {
+        let (code, what) = if e.errno == 0 {
+            (
+                FlagCode::ShortIo,
+                format!(
+                    "{} {} transferred less than asked for",
+                    e.count,
+                    e.op.name()
+                ),
+            )
+        } else {
+            (
+                FlagCode::IoErrors,
+                format!("{} {} failed: {}", e.count, e.op.name(), e.message),
+            )
+        };
+        flags.push(Flag::new(
+            code,
+            format!("{what}, the first at byte {}", e.first_offset),
+            "look at the kernel log; use --on-error continue to measure a failing device",
+        ));
+    }
+    let paced = spec.rate.is_some() || spec.think.0 > 0 || spec.burst.is_some();
+    let syncing = job.sync.is_some();
+    let asked = f64::from(job.qd_requested);
+    if !paced
+        && !syncing
+        && job.qd_requested > 1
+        && job.wall_ns > 0
+        && job.qd_achieved < 0.9 * asked
+    {
+        flags.push(Flag::new(
+            FlagCode::DepthNotReached,
+            format!(
+                "{:.1} of {} requested I/Os were outstanding on average",
+                job.qd_achieved, job.qd_requested
+            ),
+            if spec.direct {
+                "the submission path is slower than the device: add threads, or ask for less depth"
+            } else {
+                "buffered I/O completes inside the submission: use direct I/O, or more threads"
+            },
+        ));
+    }
+    if let Some(o) = &job.open_loop {
+        let total: u64 = [Op::Read, Op::Write, Op::Trim]
+            .iter()
+            .filter_map(|op| job.direction(*op))
+            .map(|d| d.ios)
+            .sum();
+        let missed = o.late + o.unissued;
+        if missed * 100 > total + o.unissued {
+            flags.push(Flag::new(
+                FlagCode::MissedSchedule,
+                format!(
+                    "{} of {} I/Os started late (by up to {}) and {} never started",
+                    o.late,
+                    total,
+                    Nanos(o.lateness_max_ns),
+                    o.unissued
+                ),
+                "response latency includes the wait; raise --qd or --threads, or ask for a lower rate",
+            ));
+        }
+    }
+    let thin: Vec<&str> = [Op::Read, Op::Write, Op::Trim]
+        .iter()
+        .filter(|op| {
+            job.direction(**op)
+                .is_some_and(|d| d.ios > 0 && d.service_ns.p99.is_none())
+        })
+        .map(|op| op.name())
+        .collect();
+    if !thin.is_empty() {
+        flags.push(Flag::new(
+            FlagCode::TooFewSamples,
+            format!(
+                "too few I/Os for the 99th percentile of {}",
+                thin.join(" and ")
+            ),
+            "run longer: a percentile is shown with 10 samples beyond it",
+        ));
+    }
+    flags
+}

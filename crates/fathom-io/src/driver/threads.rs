@@ -1,0 +1,529 @@
+//! A group of jobs on real ports: one thread per worker, started together.
+
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+
+use fathom_telemetry::schema::{DeviceDelta, Job};
+use fathom_telemetry::{Flag, FlagCode, Nanos, Recorder, Window, WindowSink};
+
+use super::collect::Collector;
+use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting};
+use crate::buffer::{Buffers, Content};
+use crate::clock::{Clock, process_cpu};
+use crate::job::Engine;
+use crate::load::{Live, Outcome, Wait, Worker};
+use crate::port::null::Null;
+use crate::port::preadv::Preadv;
+use crate::port::uring::Uring;
+use crate::port::{Blocking, PortError};
+
+/// What threads tell the main loop.
+enum Message {
+    Ready {
+        notes: Vec<String>,
+        fallback: Option<String>,
+    },
+    Failed {
+        job: usize,
+        message: String,
+    },
+    Window {
+        job: usize,
+        thread: u32,
+        window: Window,
+    },
+    Ended {
+        job: usize,
+        thread: u32,
+        outcome: Outcome,
+        broken: Option<String>,
+    },
+}
+
+/// Sends a thread's windows to the main loop.
+struct ToMain {
+    job: usize,
+    thread: u32,
+    tx: Sender<Message>,
+}
+
+impl WindowSink for ToMain {
+    fn window(&mut self, window: Window) {
+        // The main loop outlives its threads; if it is gone nobody wants the window.
+        let _ = self.tx.send(Message::Window {
+            job: self.job,
+            thread: self.thread,
+            window,
+        });
+    }
+}
+
+/// Origin not set yet / do not run at all.
+const UNSET: u64 = 0;
+const ABORT: u64 = u64::MAX;
+
+/// Time between the decision to start and the common start, ns.
+const START_DELAY: Nanos = Nanos(150_000);
+
+struct Seat {
+    planned: Arc<PlannedJob>,
+    job: usize,
+    thread: u32,
+    live: Arc<Live>,
+    stop: Arc<AtomicBool>,
+    origin: Arc<AtomicU64>,
+    log: Option<fathom_telemetry::iolog::LogHandle>,
+    destination: Destination,
+    tx: Sender<Message>,
+}
+
+/// Runs jobs at the same time on real ports and returns their measures in the same order.
+///
+/// I/O errors end up in the measures; an error here means that nothing could run.
+pub fn run_group(
+    jobs: &[PlannedJob],
+    setting: &Setting<'_>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Job>, DriveError> {
+    no_op_signal();
+    let clock = Clock::new();
+    let stop = Arc::new(AtomicBool::new(false));
+    let origin = Arc::new(AtomicU64::new(UNSET));
+    let (tx, rx) = channel();
+    let mut collectors: Vec<Collector> = Vec::new();
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut lives = Vec::new();
+    let mut failure = None;
+    for (j, planned) in jobs.iter().enumerate() {
+        let planned = Arc::new(planned.clone());
+        let (seats, depth) = planned.seats();
+        collectors.push(Collector::new(&planned, j, seats, depth));
+        for thread in 0..seats {
+            let live = Arc::new(Live::default());
+            lives.push(live.clone());
+            let seat = Seat {
+                planned: planned.clone(),
+                job: j,
+                thread,
+                live,
+                stop: stop.clone(),
+                origin: origin.clone(),
+                log: setting
+                    .log
+                    .filter(|_| planned.job.spec.record)
+                    .map(|l| l(j, thread)),
+                destination: setting.destination.clone(),
+                tx: tx.clone(),
+            };
+            let spawned = std::thread::Builder::new()
+                .name(format!("io-{j}-{thread}"))
+                .stack_size(256 << 10)
+                .spawn(move || seat.sit());
+            match spawned {
+                Ok(t) => threads.push(t),
+                Err(e) => failure = Some((j, format!("a thread could not be created: {e}"))),
+            }
+        }
+    }
+    drop(tx);
+    let mut notes: Vec<(Vec<String>, Option<String>)> = vec![Default::default(); jobs.len()];
+    let mut ready = 0;
+    while ready < threads.len() {
+        match rx.recv() {
+            Ok(Message::Ready { notes: n, fallback }) => {
+                // Threads of a job are alike: the last one speaks for all.
+                if let Some(slot) = notes.first_mut() {
+                    *slot = (n, fallback);
+                }
+                ready += 1;
+            }
+            Ok(Message::Failed { job, message }) => {
+                failure = Some((job, message));
+                ready += 1;
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    let first_notes = notes.first().cloned().unwrap_or_default();
+    notes.fill(first_notes);
+    let abort = failure.is_some() || setting.control.interrupted();
+    let start = clock.now() + START_DELAY;
+    origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
+    threads.iter().for_each(|t| t.thread().unpark());
+    if let Some((job, message)) = failure {
+        threads.into_iter().for_each(|t| drop(t.join()));
+        return Err(DriveError::Start {
+            job: jobs[job].job.spec.name.clone(),
+            message,
+        });
+    }
+    let outcome = watch(
+        &rx,
+        jobs,
+        &mut collectors,
+        setting,
+        observer,
+        &clock,
+        start,
+        &stop,
+        &threads,
+        &lives,
+    );
+    threads.into_iter().for_each(|t| drop(t.join()));
+    if let Some((job, message)) = outcome.broken {
+        return Err(DriveError::Broken {
+            job: jobs[job].job.spec.name.clone(),
+            message,
+        });
+    }
+    let cpu = outcome.cpu;
+    let origin = start;
+    Ok(collectors
+        .into_iter()
+        .zip(notes)
+        .zip(jobs)
+        .map(|((c, (notes, fallback)), planned)| {
+            let engine = match &fallback {
+                Some(_) => Engine::Preadv,
+                None => planned.job.spec.engine,
+            };
+            let mut job = c.job(origin, engine.word(), notes, cpu, outcome.device.clone(), observer);
+            if let Some(why) = fallback {
+                job.flags.push(Flag::new(
+                    FlagCode::EngineFallback,
+                    format!("io_uring is not available ({why}); preadv was used"),
+                    "allow io_uring (sysctl kernel.io_uring_disabled=0, container profile), or ask for --engine preadv",
+                ));
+            }
+            if outcome.interrupted {
+                job.flags.push(Flag::new(FlagCode::Interrupted, "the run was interrupted; this is what was measured until then", "run again"));
+            }
+            if !clock.is_tsc() {
+                job.flags.push(Flag::new(
+                    FlagCode::ClockFallback,
+                    "the processor's time-stamp counter is not invariant; CLOCK_MONOTONIC was used",
+                    "latencies below a microsecond carry the cost of the slower clock",
+                ));
+            }
+            job
+        })
+        .collect())
+}
+
+/// What watching yields beside the collectors.
+#[derive(Default)]
+struct Watched {
+    cpu: (Nanos, Nanos),
+    device: Option<DeviceDelta>,
+    interrupted: bool,
+    broken: Option<(usize, String)>,
+}
+
+#[allow(clippy::too_many_arguments)]
+fn watch(
+    rx: &Receiver<Message>,
+    jobs: &[PlannedJob],
+    collectors: &mut [Collector],
+    setting: &Setting<'_>,
+    observer: &mut dyn Observer,
+    clock: &Clock,
+    start: Nanos,
+    stop: &AtomicBool,
+    threads: &[JoinHandle<()>],
+    lives: &[Arc<Live>],
+) -> Watched {
+    let mut w = Watched::default();
+    let ramp = jobs
+        .iter()
+        .map(PlannedJob::ramp)
+        .min()
+        .unwrap_or(Nanos::ZERO);
+    let read_counters = || setting.counters.and_then(|c| c());
+    let mut cpu_start = process_cpu();
+    let mut device_start = read_counters();
+    let mut ramping = ramp > Nanos::ZERO;
+    let mut next_progress = start;
+    let mut alive = threads.len();
+    while alive > 0 {
+        let now = clock.now();
+        if ramping && now >= start + ramp {
+            (cpu_start, device_start, ramping) = (process_cpu(), read_counters(), false);
+        }
+        if setting.control.interrupted() && !w.interrupted {
+            w.interrupted = true;
+            stop.store(true, Ordering::Relaxed);
+        }
+        if stop.load(Ordering::Relaxed) {
+            // Threads that sleep in the kernel wake up and look at the flag. One that has gone is
+            // still joinable, so its handle stays valid.
+            for (t, live) in threads.iter().zip(lives) {
+                if !live.done.load(Ordering::Acquire) {
+                    // SAFETY: the handle is not joined yet; the signal has a handler that does nothing.
+                    unsafe { libc::pthread_kill(t.as_pthread_t(), libc::SIGUSR2) };
+                }
+            }
+        }
+        if now >= next_progress {
+            next_progress = now + Nanos::from_millis(100);
+            observer.progress(&Progress {
+                elapsed: now.since(start),
+                ios: lives.iter().map(|l| l.ios.load(Ordering::Relaxed)).sum(),
+                bytes: lives.iter().map(|l| l.bytes.load(Ordering::Relaxed)).sum(),
+                p99: collectors.iter().filter_map(Collector::last_p99).max(),
+            });
+        }
+        let nap = if stop.load(Ordering::Relaxed) {
+            Nanos::from_millis(10)
+        } else if ramping {
+            (start + ramp).since(now).min(Nanos::from_millis(50))
+        } else {
+            Nanos::from_millis(50)
+        };
+        match rx.recv_timeout(nap.into()) {
+            Ok(Message::Window {
+                job,
+                thread,
+                window,
+            }) => collectors[job].take(thread, window, observer),
+            Ok(Message::Ended {
+                job,
+                thread,
+                outcome,
+                broken,
+            }) => {
+                collectors[job].ended(thread, &outcome, observer);
+                alive -= 1;
+                if let Some(message) = broken {
+                    w.broken = Some((job, message));
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let cpu_end = process_cpu();
+    w.cpu = (cpu_end.0 - cpu_start.0, cpu_end.1 - cpu_start.1);
+    w.device = device_start
+        .zip(read_counters())
+        .map(|(a, b)| difference(&a, &b));
+    w.interrupted |= setting.control.interrupted();
+    w
+}
+
+fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
+    let d = |x: u64, y: u64| y.saturating_sub(x);
+    DeviceDelta {
+        name: b.name.clone(),
+        read_ios: d(a.read_ios, b.read_ios),
+        read_merges: d(a.read_merges, b.read_merges),
+        read_bytes: d(a.read_bytes, b.read_bytes),
+        read_ticks_ms: d(a.read_ticks_ms, b.read_ticks_ms),
+        write_ios: d(a.write_ios, b.write_ios),
+        write_merges: d(a.write_merges, b.write_merges),
+        write_bytes: d(a.write_bytes, b.write_bytes),
+        write_ticks_ms: d(a.write_ticks_ms, b.write_ticks_ms),
+        discard_ios: d(a.discard_ios, b.discard_ios),
+        discard_bytes: d(a.discard_bytes, b.discard_bytes),
+        flush_ios: d(a.flush_ios, b.flush_ios),
+        busy_ms: d(a.busy_ms, b.busy_ms),
+    }
+}
+
+/// Installs a handler that does nothing for SIGUSR2, so that it interrupts system calls.
+fn no_op_signal() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is async-signal-safe (it does nothing); without SA_RESTART system
+        // calls return EINTR, which every port expects.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
+        }
+    });
+}
+
+impl Seat {
+    /// The thread's life: set up, wait for the others, run, report.
+    fn sit(self) {
+        let live = self.live.clone();
+        self.set_up();
+        live.done.store(true, Ordering::Release);
+    }
+
+    fn set_up(self) {
+        let planned = self.planned.clone();
+        let spec = &planned.job.spec;
+        let (_, depth) = planned.seats();
+        if let Err(e) = pin(&spec.cpus, self.thread) {
+            return self.fail(e);
+        }
+        let clock = Clock::new();
+        let (path, file) = match &self.destination {
+            Destination::Null => return self.run(Null::new(depth, clock), Vec::new(), None),
+            Destination::File { .. } if spec.engine == Engine::Null => {
+                return self.run(Null::new(depth, clock), Vec::new(), None);
+            }
+            Destination::File {
+                path,
+                direct,
+                buffered,
+            } => (path, if spec.direct { direct } else { buffered }),
+        };
+        let Some(file) = file.clone() else {
+            return self.fail(format!(
+                "{} is not open for {} I/O",
+                path.display(),
+                if spec.direct { "direct" } else { "buffered" }
+            ));
+        };
+        let content = spec.rw.writes().then_some(Content {
+            compress: spec.compress / 100.0,
+            duplicate: spec.duplicate / 100.0,
+            seed: crate::load::rng::mix(
+                spec.seed ^ (u64::from(self.thread) << 32) ^ ((self.job as u64) << 48),
+            ),
+        });
+        let buffers = || {
+            Buffers::new(depth, spec.bs.max().0 as u32, content)
+                .map_err(|e| format!("no memory for buffers: {e}"))
+        };
+        match spec.engine {
+            Engine::Null => {}
+            Engine::Preadv => match buffers() {
+                Ok(b) => self.run(Preadv::new(file, spec, b, clock), Vec::new(), None),
+                Err(e) => self.fail(e),
+            },
+            Engine::Uring => {
+                let made = buffers().and_then(|b| {
+                    Uring::new(file.clone(), spec, depth, b, clock.clone())
+                        .map_err(|e| e.to_string() + &unavailable(&e))
+                });
+                match made {
+                    Ok(port) => {
+                        let notes = port.notes().to_vec();
+                        self.run(port, notes, None);
+                    }
+                    // Without io_uring a single outstanding I/O can still be measured honestly.
+                    Err(e) if e.ends_with(UNAVAILABLE) && depth == 1 => match buffers() {
+                        Ok(b) => {
+                            let port = Preadv::new(file, spec, b, clock);
+                            self.run(port, Vec::new(), Some(e));
+                        }
+                        Err(e) => self.fail(e),
+                    },
+                    Err(e) => self.fail(e),
+                }
+            }
+        }
+    }
+
+    fn fail(&self, message: String) {
+        let _ = self.tx.send(Message::Failed {
+            job: self.job,
+            message,
+        });
+    }
+
+    fn run<P: Blocking>(self, port: P, notes: Vec<String>, fallback: Option<String>) {
+        let planned = self.planned.clone();
+        let (seats, depth) = planned.seats();
+        let spec = &planned.job.spec;
+        if self.tx.send(Message::Ready { notes, fallback }).is_err() {
+            return;
+        }
+        let origin = loop {
+            match self.origin.load(Ordering::Acquire) {
+                UNSET => std::thread::park_timeout(std::time::Duration::from_millis(1)),
+                ABORT => {
+                    if let Some(log) = self.log {
+                        log.close();
+                    }
+                    return;
+                }
+                t => break Nanos(t),
+            }
+        };
+        let sink = ToMain {
+            job: self.job,
+            thread: self.thread,
+            tx: self.tx.clone(),
+        };
+        let recorder = Recorder::new(origin, spec.window, &planned.job.ops(), self.log, sink);
+        let mut worker = Worker::new(
+            &planned.job,
+            self.thread,
+            seats,
+            depth,
+            planned.ramp(),
+            port,
+            recorder,
+            self.live,
+            self.stop,
+        );
+        while worker.port.now() < origin {
+            std::hint::spin_loop();
+        }
+        worker.start(origin);
+        let broken = drive(&mut worker).err().map(|e| format!("{e}"));
+        let (port, _, outcome) = worker.finish();
+        // The ring is torn down before the result counts as complete.
+        drop(port);
+        let _ = self.tx.send(Message::Ended {
+            job: self.job,
+            thread: self.thread,
+            outcome,
+            broken,
+        });
+    }
+}
+
+/// The loop of every real port.
+fn drive<P: Blocking, S: WindowSink>(worker: &mut Worker<P, S>) -> Result<(), PortError> {
+    loop {
+        match worker.issue() {
+            Wait::Finished => return Ok(()),
+            Wait::For { min, until } => worker.port.flush(min, until)?,
+        }
+        worker.reap();
+    }
+}
+
+/// Marks an error after which preadv can still serve.
+const UNAVAILABLE: &str = "io_uring is unavailable here";
+
+fn unavailable(e: &PortError) -> String {
+    match e.source.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => format!("; {UNAVAILABLE}"),
+        Some(libc::ENOMEM) => "; raise the locked-memory limit (ulimit -l)".into(),
+        _ => String::new(),
+    }
+}
+
+fn pin(cpus: &[u32], thread: u32) -> Result<(), String> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let cpu = cpus[thread as usize % cpus.len()];
+    // SAFETY: an all-zero cpu_set_t is valid; CPU_SET stays in bounds for cpu < CPU_SETSIZE.
+    let r = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if cpu < libc::CPU_SETSIZE as u32 {
+            libc::CPU_SET(cpu as usize, &mut set);
+        }
+        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set)
+    };
+    if r != 0 {
+        return Err(format!(
+            "processor {cpu} cannot be used: {}; see which are online with lscpu",
+            std::io::Error::last_os_error()
+        ));
+    }
+    Ok(())
+}

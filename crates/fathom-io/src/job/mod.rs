@@ -1,0 +1,182 @@
+//! A job: one homogeneous load, as its user states it.
+//!
+//! Each option is defined once, in [`options`]: command line, job file, JSON and
+//! help all come from that table.
+
+mod file;
+pub mod options;
+mod types;
+mod validate;
+
+pub use file::jobs_from_toml;
+pub use options::{OPTIONS, OptionDef};
+pub use types::{
+    Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncPolicy, TextDuration,
+};
+pub use validate::{Limits, ValidJob};
+
+use fathom_telemetry::{Bytes, Nanos};
+use serde::{Serialize, Serializer};
+
+/// What is wrong with a job.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum JobError {
+    /// No such option.
+    #[error("unknown option '{name}'{}: see 'fathom run --help'", nearest.map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default())]
+    UnknownOption {
+        /// As typed.
+        name: String,
+        /// The nearest known one.
+        nearest: Option<&'static str>,
+    },
+    /// A value that its option cannot take.
+    #[error("{option}: {message}")]
+    Value {
+        /// The option.
+        option: String,
+        /// What is wrong, what was expected.
+        message: String,
+    },
+    /// A job file that is not TOML or has no jobs.
+    #[error("job file: {0}")]
+    File(String),
+}
+
+impl JobError {
+    pub(crate) fn value(option: &str, message: impl Into<String>) -> Self {
+        Self::Value {
+            option: option.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// One homogeneous load. Build it with [`JobSpec::default`] and field updates, or with [`JobSpec::set`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobSpec {
+    /// Name, unique in a run.
+    pub name: String,
+    /// Jobs of the same group run at the same time.
+    pub group: Option<String>,
+    /// Pattern and direction.
+    pub rw: Rw,
+    /// Share of reads in a mixed job, percent.
+    pub read_share: f64,
+    /// Block sizes with weights.
+    pub bs: BlockSizes,
+    /// Outstanding I/Os per thread.
+    pub qd: u32,
+    /// Threads, each with a ring of its own.
+    pub threads: u32,
+    /// Bypass the page cache.
+    pub direct: bool,
+    /// How I/O reaches the kernel.
+    pub engine: Engine,
+    /// What makes writes durable.
+    pub sync: SyncPolicy,
+    /// Start of the tested range.
+    pub offset: Bytes,
+    /// Length of the tested range; the whole target where absent.
+    pub size: Option<Bytes>,
+    /// Offsets are multiples of this; the smallest block size where absent.
+    pub align: Option<Bytes>,
+    /// Random offsets visit every block once before any twice.
+    pub random_map: bool,
+    /// How random offsets are distributed.
+    pub dist: Distribution,
+    /// Seed of everything random in the job.
+    pub seed: u64,
+    /// Stop after this much time (ramp-up not included).
+    pub time: Option<Nanos>,
+    /// Stop after so many bytes over all threads.
+    pub bytes: Option<Bytes>,
+    /// Stop after so many I/Os over all threads.
+    pub ios: Option<u64>,
+    /// Left out of the results at the start.
+    pub ramp: Nanos,
+    /// Wait between a completion and the next I/O of its slot.
+    pub think: Nanos,
+    /// Open loop: I/Os per second over all threads.
+    pub rate: Option<f64>,
+    /// Open loop: the arrival process.
+    pub arrival: Arrival,
+    /// Bursts with idle time between them.
+    pub burst: Option<Burst>,
+    /// Compressible share of written data, percent.
+    pub compress: f64,
+    /// Share of written blocks that duplicate others, percent.
+    pub duplicate: f64,
+    /// Write one row per I/O to `io.parquet`.
+    pub record: bool,
+    /// Width of the windows of the time series.
+    pub window: Nanos,
+    /// io_uring: poll for completions (needs poll queues).
+    pub iopoll: bool,
+    /// io_uring: a kernel thread submits.
+    pub sqpoll: bool,
+    /// Completions to wait for at once in closed loop.
+    pub batch: u32,
+    /// Processors to pin threads to, in turn.
+    pub cpus: Vec<u32>,
+    /// What an I/O error does.
+    pub on_error: OnError,
+}
+
+impl Default for JobSpec {
+    fn default() -> Self {
+        Self {
+            name: "job".into(),
+            group: None,
+            rw: Rw::RandRead,
+            read_share: 50.0,
+            bs: BlockSizes::one(4096),
+            qd: 1,
+            threads: 1,
+            direct: true,
+            engine: Engine::Uring,
+            sync: SyncPolicy::None,
+            offset: Bytes(0),
+            size: None,
+            align: None,
+            random_map: false,
+            dist: Distribution::Uniform,
+            seed: 1,
+            time: None,
+            bytes: None,
+            ios: None,
+            ramp: Nanos::ZERO,
+            think: Nanos::ZERO,
+            rate: None,
+            arrival: Arrival::Poisson,
+            burst: None,
+            compress: 0.0,
+            duplicate: 0.0,
+            record: false,
+            window: Nanos::from_millis(100),
+            iopoll: false,
+            sqpoll: false,
+            batch: 1,
+            cpus: Vec::new(),
+            on_error: OnError::Stop,
+        }
+    }
+}
+
+impl JobSpec {
+    /// Sets an option from its text, as typed on the command line or in a job file.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), JobError> {
+        let option = options::find(name)?;
+        (option.set)(self, text).map_err(|message| JobError::value(option.name, message))
+    }
+}
+
+/// As a map of the options that differ from their default, plus those that always matter.
+impl Serialize for JobSpec {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(
+            OPTIONS
+                .iter()
+                .filter_map(|o| (o.get)(self).map(|v| (o.name, v))),
+        )
+    }
+}

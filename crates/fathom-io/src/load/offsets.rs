@@ -1,0 +1,357 @@
+//! Where the next I/O goes.
+
+use rand_distr::{Distribution as _, Zipf};
+
+use super::permutation::Permutation;
+use super::rng::{Rng, mix};
+use crate::job::{Distribution, ValidJob};
+
+/// Block sizes with cumulative thresholds on 64 random bits.
+#[derive(Debug, Clone)]
+pub(super) struct Sizes {
+    first: u32,
+    more: Vec<(u64, u32)>,
+}
+
+impl Sizes {
+    pub(super) fn new(sizes: &[(fathom_telemetry::Bytes, f64)]) -> Self {
+        let first = sizes.first().map_or(0, |s| s.0.0 as u32);
+        if sizes.len() < 2 {
+            return Self {
+                first,
+                more: Vec::new(),
+            };
+        }
+        let total: f64 = sizes.iter().map(|s| s.1).sum();
+        let mut sum = 0.0;
+        let more = sizes
+            .iter()
+            .map(|(size, weight)| {
+                sum += weight / total;
+                ((sum * u64::MAX as f64) as u64, size.0 as u32)
+            })
+            .collect();
+        Self { first, more }
+    }
+
+    #[inline]
+    pub(super) fn pick(&self, rng: &mut Rng) -> u32 {
+        if self.more.is_empty() {
+            return self.first;
+        }
+        let r = rng.bits();
+        self.more
+            .iter()
+            .find(|(threshold, _)| r <= *threshold)
+            .or(self.more.last())
+            .map_or(self.first, |(_, size)| *size)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Sequential {
+        next: u64,
+    },
+    Uniform,
+    Map {
+        map: Permutation,
+        index: u64,
+        stride: u64,
+        pass: u64,
+        seed: u64,
+        first: u64,
+    },
+    Ranked {
+        rank: Rank,
+        scatter: Option<Permutation>,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Rank {
+    Zipf(Zipf<f64>),
+    Pareto { exponent: f64 },
+    Gauss { deviation: f64 },
+    Hotspot { hot: f64, share: f64 },
+}
+
+/// Generator of offsets of one thread.
+#[derive(Debug, Clone)]
+pub(super) struct Offsets {
+    start: u64,
+    end: u64,
+    align: u64,
+    kind: Kind,
+}
+
+impl Offsets {
+    /// `thread` of `threads`: sequential threads share the range out in equal parts; a random map is
+    /// shared out so that all threads together visit every block once.
+    pub(super) fn new(job: &ValidJob, thread: u64, threads: u64) -> Self {
+        let (mut start, mut end) = (job.start, job.end);
+        let align = job.align;
+        let max = job.spec.bs.max().0;
+        let seed = mix(job.spec.seed ^ 0x6d61_7000);
+        let blocks = (job.range().saturating_sub(max) / align) + 1;
+        let kind = if !job.spec.rw.is_random() {
+            let part = (job.range() / threads / align * align).max(max);
+            if threads > 1 {
+                start = (job.start + thread * part).min(job.end - max);
+                if thread + 1 < threads {
+                    end = (start + part).min(job.end);
+                }
+            }
+            Kind::Sequential { next: start }
+        } else if job.spec.random_map {
+            let blocks = job.range() / max;
+            Kind::Map {
+                map: Permutation::new(blocks, seed),
+                index: thread % blocks,
+                stride: threads,
+                pass: 0,
+                seed,
+                first: thread % blocks,
+            }
+        } else {
+            let scatter = || Some(Permutation::new(blocks, seed));
+            match job.spec.dist {
+                Distribution::Uniform => Kind::Uniform,
+                Distribution::Zipf(theta) => match Zipf::new(blocks as f64, theta) {
+                    Ok(z) => Kind::Ranked {
+                        rank: Rank::Zipf(z),
+                        scatter: scatter(),
+                    },
+                    Err(_) => Kind::Uniform,
+                },
+                Distribution::Pareto(h) => Kind::Ranked {
+                    rank: Rank::Pareto {
+                        exponent: h.ln() / (1.0 - h).ln(),
+                    },
+                    scatter: scatter(),
+                },
+                Distribution::Gauss(percent) => Kind::Ranked {
+                    rank: Rank::Gauss {
+                        deviation: percent / 100.0,
+                    },
+                    scatter: None,
+                },
+                Distribution::Hotspot { size, share } => Kind::Ranked {
+                    rank: Rank::Hotspot {
+                        hot: size / 100.0,
+                        share: share / 100.0,
+                    },
+                    scatter: None,
+                },
+            }
+        };
+        Self {
+            start,
+            end,
+            align,
+            kind,
+        }
+    }
+
+    /// Offset and length of the next I/O of about `len` bytes (a sequential pass may end short), and
+    /// whether a pass over the range just ended.
+    #[inline]
+    pub(super) fn next(&mut self, len: u32, rng: &mut Rng) -> (u64, u32) {
+        let len64 = u64::from(len);
+        match &mut self.kind {
+            Kind::Sequential { next } => {
+                if *next >= self.end {
+                    *next = self.start;
+                }
+                let at = *next;
+                let len = len64.min(self.end - at) as u32;
+                // Steps keep the alignment, also with mixed sizes.
+                *next = at + u64::from(len).next_multiple_of(self.align);
+                (at, len)
+            }
+            Kind::Uniform => {
+                let blocks = (self.end - self.start - len64) / self.align + 1;
+                (self.start + rng.below(blocks) * self.align, len)
+            }
+            Kind::Map {
+                map,
+                index,
+                stride,
+                pass,
+                seed,
+                first,
+            } => {
+                let at = self.start + map.at(*index) * len64;
+                *index += *stride;
+                if *index >= map.len() {
+                    *pass += 1;
+                    *map = Permutation::new(map.len(), seed.wrapping_add(*pass));
+                    *index = *first;
+                }
+                (at, len)
+            }
+            Kind::Ranked { rank, scatter } => {
+                let blocks = (self.end - self.start - len64) / self.align + 1;
+                let r = rank.pick(blocks, rng);
+                let block = match scatter {
+                    Some(p) if r < p.len() => p.at(r).min(blocks - 1),
+                    _ => r,
+                };
+                (self.start + block * self.align, len)
+            }
+        }
+    }
+}
+
+impl Rank {
+    fn pick(&self, n: u64, rng: &mut Rng) -> u64 {
+        let nf = n as f64;
+        let rank = match self {
+            Self::Zipf(z) => z.sample(&mut rng.0) - 1.0,
+            Self::Pareto { exponent } => nf * rng.unit().powf(*exponent),
+            Self::Gauss { deviation } => loop {
+                // Box-Muller; what falls outside the range is drawn again.
+                let (u, v) = (1.0 - rng.unit(), rng.unit());
+                let z = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+                let x = nf * (0.5 + z * deviation);
+                if x >= 0.0 && x < nf {
+                    break x;
+                }
+            },
+            Self::Hotspot { hot, share } => {
+                let edge = (nf * hot).ceil().clamp(1.0, nf);
+                if rng.unit() < *share || edge >= nf {
+                    rng.unit() * edge
+                } else {
+                    edge + rng.unit() * (nf - edge)
+                }
+            }
+        };
+        (rank.max(0.0) as u64).min(n - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{JobSpec, Limits};
+
+    fn offsets(options: &[(&str, &str)], size: u64, n: usize) -> Vec<(u64, u32)> {
+        let mut j = JobSpec::default();
+        for (name, t) in options {
+            j.set(name, t).unwrap();
+        }
+        let v = j
+            .validate(&Limits {
+                size,
+                direct_align: 512,
+            })
+            .unwrap();
+        let mut rng = Rng::new(7, 0);
+        let sizes = Sizes::new(&v.spec.bs.0);
+        let mut o = Offsets::new(&v, 0, 1);
+        (0..n)
+            .map(|_| {
+                let l = sizes.pick(&mut rng);
+                o.next(l, &mut rng)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_sequential_pass_covers_the_range_and_begins_again() {
+        let seen = offsets(
+            &[
+                ("rw", "read"),
+                ("bs", "4k"),
+                ("size", "10k"),
+                ("offset", "4k"),
+            ],
+            1 << 20,
+            4,
+        );
+        assert_eq!(
+            seen,
+            [(4096, 4096), (8192, 4096), (12_288, 2048), (4096, 4096)]
+        );
+    }
+
+    #[test]
+    fn a_random_map_visits_every_block_once_per_pass() {
+        for pass in offsets(&[("random-map", "")], 64 * 4096, 128).chunks(64) {
+            let mut blocks: Vec<u64> = pass.iter().map(|(o, _)| o / 4096).collect();
+            blocks.sort_unstable();
+            assert_eq!(blocks, (0..64).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn hotspots_get_their_share() {
+        let seen = offsets(&[("dist", "hotspot:10/90")], 1000 * 4096, 20_000);
+        let hot = seen.iter().filter(|(o, _)| *o < 100 * 4096).count() as f64 / 20_000.0;
+        assert!((hot - 0.9).abs() < 0.01, "{hot}");
+    }
+
+    #[test]
+    fn zipf_favours_few_scattered_blocks() {
+        let mut counts = std::collections::HashMap::new();
+        for (o, _) in offsets(&[("dist", "zipf:1.2")], 10_000 * 4096, 50_000) {
+            *counts.entry(o).or_insert(0u32) += 1;
+        }
+        let mut c: Vec<_> = counts.into_iter().collect();
+        c.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let ratio = f64::from(c[0].1) / f64::from(c[1].1);
+        assert!(
+            (ratio / 2f64.powf(1.2) - 1.0).abs() < 0.1,
+            "first to second {ratio}"
+        );
+        assert!(c[0].0.abs_diff(c[1].0) > 4096);
+    }
+
+    #[test]
+    fn gauss_centres_and_pareto_is_self_similar() {
+        let g = offsets(&[("dist", "gauss:10")], 1000 * 4096, 20_000);
+        let inside = g
+            .iter()
+            .filter(|(o, _)| (400..600).contains(&(o / 4096)))
+            .count() as f64
+            / 20_000.0;
+        assert!((inside - 0.6827).abs() < 0.02, "one sigma holds {inside}");
+        let p = offsets(&[("dist", "pareto:0.2")], 1000 * 4096, 50_000);
+        let mut counts = vec![0u32; 1000];
+        p.iter().for_each(|(o, _)| counts[(o / 4096) as usize] += 1);
+        counts.sort_unstable_by_key(|n| std::cmp::Reverse(*n));
+        let top: u32 = counts[..200].iter().sum();
+        assert!(
+            (f64::from(top) / 50_000.0 - 0.8).abs() < 0.03,
+            "20 % get {top} of 50,000"
+        );
+    }
+
+    #[test]
+    fn every_offset_stays_inside_and_aligned_for_any_options() {
+        for (n, opts) in [
+            &[("bs", "4k:50,64k:50"), ("size", "1m")][..],
+            &[("bs", "4k,12k"), ("rw", "rw"), ("size", "100k")],
+            &[("dist", "gauss:300"), ("size", "64k")],
+            &[("dist", "zipf:0.9"), ("bs", "4k,64k"), ("size", "64k")],
+            &[("align", "512"), ("bs", "4k"), ("size", "8k")],
+        ]
+        .iter()
+        .enumerate()
+        {
+            let (size, align) = match n {
+                0 => (1 << 20, 4096),
+                1 => (100 << 10, 4096),
+                4 => (8 << 10, 512),
+                _ => (64 << 10, 4096),
+            };
+            for (o, l) in offsets(opts, 2 << 20, 5000) {
+                assert!(
+                    o + u64::from(l) <= size && o % align == 0 && l > 0,
+                    "{n}: {o}+{l}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The null port: requests complete at once and move no data. It measures the generator.
+
+use fathom_telemetry::Nanos;
+
+use super::{Blocking, Port, PortError, Request};
+use crate::clock::Clock;
+
+/// See the module.
+pub struct Null {
+    clock: Clock,
+    staged: Vec<(u32, i64)>,
+}
+
+impl Null {
+    /// With room for `depth` requests.
+    pub fn new(depth: u32, clock: Clock) -> Self {
+        Self {
+            clock,
+            staged: Vec::with_capacity(depth as usize),
+        }
+    }
+}
+
+impl Port for Null {
+    #[inline]
+    fn now(&mut self) -> Nanos {
+        self.clock.now()
+    }
+    fn tick(&mut self) {
+        self.clock.discipline();
+    }
+    #[inline]
+    fn stage(&mut self, slot: u32, request: Request) {
+        self.staged.push((slot, i64::from(request.len)));
+    }
+    #[inline]
+    fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
+        for (slot, result) in self.staged.drain(..) {
+            each(slot, result);
+        }
+    }
+}
+
+impl Blocking for Null {
+    fn flush(&mut self, min: u32, until: Nanos) -> Result<(), PortError> {
+        if min == 0 || self.staged.is_empty() {
+            super::wait_until(&self.clock, until);
+        }
+        Ok(())
+    }
+}

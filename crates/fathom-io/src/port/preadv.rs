@@ -1,0 +1,111 @@
+//! preadv2 and pwritev2: one outstanding I/O per thread, the way most applications do it.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use fathom_telemetry::{Nanos, Op};
+
+use super::{Blocking, Port, PortError, Request};
+use crate::buffer::Buffers;
+use crate::clock::Clock;
+use crate::job::{JobSpec, SyncPolicy};
+
+/// See the module.
+pub struct Preadv {
+    file: Arc<std::fs::File>,
+    clock: Clock,
+    buffers: Buffers,
+    rw_flags: i32,
+    datasync: bool,
+    staged: Option<(u32, Request)>,
+    done: Option<(u32, i64)>,
+}
+
+impl Preadv {
+    /// For one outstanding I/O.
+    pub fn new(file: Arc<std::fs::File>, spec: &JobSpec, buffers: Buffers, clock: Clock) -> Self {
+        Self {
+            file,
+            clock,
+            buffers,
+            rw_flags: match spec.sync {
+                SyncPolicy::Fua => libc::RWF_DSYNC,
+                SyncPolicy::Sync => libc::RWF_SYNC,
+                _ => 0,
+            },
+            datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
+            staged: None,
+            done: None,
+        }
+    }
+
+    fn call(&self, slot: u32, r: Request) -> i64 {
+        let fd = self.file.as_raw_fd();
+        let iov = libc::iovec {
+            iov_base: self.buffers.slot(slot).cast(),
+            iov_len: r.len as usize,
+        };
+        let offset = r.offset as libc::off_t;
+        // SAFETY: `fd` is open; the iovec names the slot's own buffer, at least `len` long and
+        // unused until this call returns.
+        let n = unsafe {
+            match r.op {
+                Op::Read => libc::preadv2(fd, &iov, 1, offset, 0) as i64,
+                Op::Write => libc::pwritev2(fd, &iov, 1, offset, self.rw_flags) as i64,
+                Op::Trim => {
+                    let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+                    match libc::fallocate(fd, mode, offset, libc::off_t::from(r.len)) {
+                        0 => i64::from(r.len),
+                        _ => -1,
+                    }
+                }
+                Op::Sync if self.datasync => i64::from(libc::fdatasync(fd)),
+                Op::Sync => i64::from(libc::fsync(fd)),
+            }
+        };
+        if n < 0 {
+            -i64::from(
+                std::io::Error::last_os_error()
+                    .raw_os_error()
+                    .unwrap_or(libc::EIO),
+            )
+        } else {
+            n
+        }
+    }
+}
+
+impl Port for Preadv {
+    #[inline]
+    fn now(&mut self) -> Nanos {
+        self.clock.now()
+    }
+    fn tick(&mut self) {
+        self.clock.discipline();
+    }
+    #[inline]
+    fn stage(&mut self, slot: u32, request: Request) {
+        debug_assert!(self.staged.is_none(), "one outstanding I/O");
+        if request.op == Op::Write {
+            self.buffers.prepare_write(slot, request.len);
+        }
+        self.staged = Some((slot, request));
+    }
+    #[inline]
+    fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
+        if let Some((slot, result)) = self.done.take() {
+            each(slot, result);
+        }
+    }
+}
+
+impl Blocking for Preadv {
+    #[inline]
+    fn flush(&mut self, _min: u32, until: Nanos) -> Result<(), PortError> {
+        match self.staged.take() {
+            Some((slot, request)) => self.done = Some((slot, self.call(slot, request))),
+            None => super::wait_until(&self.clock, until),
+        }
+        Ok(())
+    }
+}
