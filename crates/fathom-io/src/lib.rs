@@ -11,6 +11,9 @@ pub mod driver;
 pub mod job;
 pub mod load;
 pub mod port;
+pub mod target;
+pub mod validity;
 
 pub use driver::{Control, DriveError, Observer, PlannedJob};
 pub use job::{JobError, JobSpec};
+pub use target::{Target, TargetError, Wanted};

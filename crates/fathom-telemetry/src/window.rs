@@ -200,6 +200,10 @@ impl<S: WindowSink> Recorder<S> {
     /// will do: their histograms are allocated here, so that recording never allocates.
     pub fn new(origin: Nanos, width: Nanos, ops: &[Op], log: Option<LogHandle>, sink: S) -> Self {
         assert!(width > Nanos::ZERO, "a window has a width");
+        let mut log = log;
+        if let Some(log) = &mut log {
+            log.set_origin(origin);
+        }
         let mut directions = [None, None, None, None];
         for op in ops {
             directions[*op as usize] = Some(Box::new(Accumulator::new()));

@@ -115,6 +115,12 @@ impl LogHandle {
         self.rows.push(row);
     }
 
+    /// Moves the origin of stored times; the recorder sets it to the job's start, which is not known
+    /// when handles are made.
+    pub fn set_origin(&mut self, origin: Nanos) {
+        self.origin = origin;
+    }
+
     /// Records lost so far by this handle.
     pub fn lost(&self) -> u64 {
         self.lost

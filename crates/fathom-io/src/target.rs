@@ -1,0 +1,463 @@
+//! A real target, opened under the safety rules: directory, file, block device or `null:`.
+//!
+//! Opening decides everything that may be refused, so that a run which starts can
+//! finish. Dropping a target removes what fathom made for this run only.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fathom_host::{
+    CounterSource, FilePermit, Permit, Refusal, Scratch, TargetKind, extents, probe_target,
+};
+use fathom_telemetry::Bytes;
+use fathom_telemetry::schema::{self, DeviceDelta};
+
+use crate::driver::Destination;
+use crate::job::{JobError, JobSpec, Limits};
+
+/// Size of a scratch file where nobody said: 1 GiB.
+pub const SCRATCH_DEFAULT: Bytes = Bytes::gib(1);
+/// What `null:` pretends to hold.
+const NULL_SIZE: u64 = 1 << 40;
+
+/// Why a target cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The safety rules, or the system, say no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A job does not fit the target.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The target cannot serve what was asked.
+    #[error("{target}: {message}")]
+    Unfit {
+        /// The target.
+        target: String,
+        /// What is wrong, what was expected, what to do.
+        message: String,
+    },
+}
+
+/// What the jobs want from the target.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Some job writes or trims.
+    pub modifies: bool,
+    /// Some job uses direct I/O.
+    pub direct: bool,
+    /// Some job goes through the page cache.
+    pub buffered: bool,
+    /// Bytes that a scratch or new file must have.
+    pub size: Option<Bytes>,
+    /// What was typed after `--destroy`.
+    pub destroy: Option<String>,
+}
+
+impl Wanted {
+    /// What these jobs want together.
+    pub fn by(jobs: &[JobSpec], destroy: Option<&str>) -> Self {
+        let end = |j: &JobSpec| j.size.map(|s| Bytes(s.0.saturating_add(j.offset.0)));
+        Self {
+            modifies: jobs.iter().any(|j| j.rw.modifies()),
+            direct: jobs.iter().any(|j| j.direct),
+            buffered: jobs.iter().any(|j| !j.direct),
+            size: jobs.iter().filter_map(end).max(),
+            destroy: destroy.map(str::to_owned),
+        }
+    }
+}
+
+/// What keeps the target open and cleans up after it.
+enum Holder {
+    Null,
+    Scratch(Scratch),
+    /// A file of the user's, read only.
+    Borrowed(File),
+    Made {
+        permit: FilePermit,
+        remove: bool,
+    },
+    Device(Permit),
+}
+
+/// An open target.
+pub struct Target {
+    name: String,
+    path: Option<PathBuf>,
+    kind: &'static str,
+    size: u64,
+    align: u32,
+    description: String,
+    destination: Destination,
+    counters: Option<CounterSource>,
+    no_counters: Option<String>,
+    fresh: bool,
+    holder: Holder,
+}
+
+impl Target {
+    /// Opens `name` as far as `wanted` allows. Nothing is created where this fails.
+    pub fn open(name: &str, wanted: &Wanted) -> Result<Self, TargetError> {
+        if name == "null:" || name == "null" {
+            return Ok(Self {
+                name: name.to_owned(),
+                path: None,
+                kind: "null",
+                size: wanted.size.map_or(NULL_SIZE, |s| s.0),
+                align: 1,
+                description: "no I/O: the generator itself".into(),
+                destination: Destination::Null,
+                counters: None,
+                no_counters: None,
+                fresh: false,
+                holder: Holder::Null,
+            });
+        }
+        let unfit = |message: String| TargetError::Unfit {
+            target: name.to_owned(),
+            message,
+        };
+        let path = Path::new(name);
+        if let Some(scheme) = name
+            .strip_suffix(':')
+            .or_else(|| name.split_once(':').map(|x| x.0))
+            && !path.exists()
+            && !scheme.contains('/')
+        {
+            return Err(unfit("unknown kind of target: expected a directory, a file, a block device, null: or sim:MODEL".into()));
+        }
+        let target = match probe_target(path)? {
+            TargetKind::Directory {
+                path,
+                direct,
+                file_system,
+            } => {
+                let size = wanted.size.unwrap_or(SCRATCH_DEFAULT);
+                let scratch = Scratch::create(&path, size.0)?;
+                let fs = file_system.map(|f| f.fs_type).unwrap_or_default();
+                let description = format!("scratch file of {size} in {} ({fs})", path.display());
+                let align = direct.offset_align_bytes;
+                Self::file(
+                    name,
+                    "directory",
+                    scratch.path().to_owned(),
+                    size.0,
+                    align,
+                    description,
+                    true,
+                    Holder::Scratch(scratch),
+                )?
+            }
+            TargetKind::Missing {
+                path,
+                parent: Some(_),
+                ..
+            } => {
+                let Some(size) = wanted.size else {
+                    return Err(unfit("there is no such file: give --size to make one, or name a directory for a scratch file".into()));
+                };
+                let permit = fathom_host::create_file(&path)?;
+                if let Err(e) = reserve(&permit, size) {
+                    // Made a moment ago by this process: nothing of others is lost.
+                    let _ = std::fs::remove_file(&permit.path);
+                    return Err(unfit(format!(
+                        "cannot make a file of {size}: {e}; choose a smaller --size or another place"
+                    )));
+                }
+                let description = format!("new file of {size}");
+                let remove = !permit.marked;
+                let align = alignment(&permit.path);
+                Self::file(
+                    name,
+                    "file",
+                    permit.path.clone(),
+                    size.0,
+                    align,
+                    description,
+                    true,
+                    Holder::Made { permit, remove },
+                )?
+            }
+            TargetKind::Missing { parent: None, .. } => {
+                return Err(unfit(
+                    "there is no such file, and no directory to make it in: check the path".into(),
+                ));
+            }
+            TargetKind::File {
+                path,
+                size_bytes,
+                direct,
+                ..
+            } => {
+                if size_bytes == 0 {
+                    return Err(unfit(
+                        "the file is empty: name one with data, or a directory".into(),
+                    ));
+                }
+                let description = format!("file of {}", Bytes(size_bytes));
+                let holder = if wanted.modifies {
+                    Holder::Made {
+                        permit: fathom_host::open_file_for_write(&path)?,
+                        remove: false,
+                    }
+                } else {
+                    Holder::Borrowed(
+                        File::open(&path)
+                            .map_err(|e| unfit(format!("cannot be opened for reading: {e}")))?,
+                    )
+                };
+                Self::file(
+                    name,
+                    "file",
+                    path,
+                    size_bytes,
+                    direct.offset_align_bytes,
+                    description,
+                    false,
+                    holder,
+                )?
+            }
+            TargetKind::BlockDevice {
+                path,
+                size_bytes,
+                direct,
+                ..
+            } => {
+                if size_bytes == 0 {
+                    return Err(unfit("the device is empty (0 bytes): insert a medium, attach a file, or name another".into()));
+                }
+                let description = format!("block device of {}", Bytes(size_bytes));
+                let holder = if wanted.modifies {
+                    Holder::Device(fathom_host::open_for_write(
+                        &path,
+                        wanted.destroy.as_deref(),
+                    )?)
+                } else {
+                    Holder::Borrowed(File::open(&path).map_err(|e| {
+                        unfit(format!(
+                            "cannot be opened for reading: {e}; run as root, or join the group disk"
+                        ))
+                    })?)
+                };
+                Self::file(
+                    name,
+                    "block-device",
+                    path,
+                    size_bytes,
+                    direct.offset_align_bytes,
+                    description,
+                    false,
+                    holder,
+                )?
+            }
+            TargetKind::Other { found, .. } => {
+                return Err(unfit(format!(
+                    "it is {found}: expected a directory, a file, a block device, null: or sim:MODEL"
+                )));
+            }
+        };
+        if let Destination::File {
+            direct, buffered, ..
+        } = &target.destination
+        {
+            if wanted.direct && direct.is_none() {
+                return Err(unfit(
+                    "the file system cannot do direct I/O: use --buffered, or another place".into(),
+                ));
+            }
+            if wanted.buffered && buffered.is_none() {
+                return Err(unfit(
+                    "it cannot be opened for buffered I/O: use --direct".into(),
+                ));
+            }
+        }
+        Ok(target)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn file(
+        name: &str,
+        kind: &'static str,
+        path: PathBuf,
+        size: u64,
+        align: u32,
+        description: String,
+        fresh: bool,
+        holder: Holder,
+    ) -> Result<Self, TargetError> {
+        let reopen = |flags: i32| -> std::io::Result<File> {
+            match &holder {
+                Holder::Scratch(s) => s.reopen(flags),
+                Holder::Device(p) => p.reopen(flags),
+                Holder::Made { permit, .. } => reopen_file(&permit.file, flags, true),
+                Holder::Borrowed(f) => reopen_file(f, flags, false),
+                Holder::Null => Err(std::io::ErrorKind::Unsupported.into()),
+            }
+        };
+        let direct = reopen(libc::O_DIRECT).ok().map(Arc::new);
+        let buffered = reopen(0).ok().map(Arc::new);
+        let (counters, no_counters) = match CounterSource::locate(&path) {
+            Ok(c) => (Some(c), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            destination: Destination::File {
+                path: path.clone(),
+                direct,
+                buffered,
+            },
+            path: Some(path),
+            kind,
+            size,
+            align,
+            description,
+            counters,
+            no_counters,
+            fresh,
+            holder,
+        })
+    }
+
+    /// What jobs may do with it.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            size: self.size,
+            direct_align: self.align,
+        }
+    }
+
+    /// Where the driver sends I/O.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    /// Whether fathom made the file in this run, so that it must be filled before reads say anything.
+    pub fn needs_fill(&self) -> bool {
+        self.fresh
+    }
+
+    /// Whether it is the null target.
+    pub fn is_null(&self) -> bool {
+        matches!(self.destination, Destination::Null)
+    }
+
+    /// File or device that receives the I/O.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Why the device's counters cannot be compared, where they cannot.
+    pub fn no_counters(&self) -> Option<&str> {
+        self.no_counters.as_deref()
+    }
+
+    /// Cumulative counters of the device behind the target.
+    pub fn counters(&self) -> Option<DeviceDelta> {
+        let c = self.counters.as_ref()?.read().ok()?;
+        Some(DeviceDelta {
+            name: c.name,
+            read_ios: c.read_ios,
+            read_merges: c.read_merges,
+            read_bytes: c.read_bytes,
+            read_ticks_ms: c.read_ticks_ms,
+            write_ios: c.write_ios,
+            write_merges: c.write_merges,
+            write_bytes: c.write_bytes,
+            write_ticks_ms: c.write_ticks_ms,
+            discard_ios: c.discard_ios,
+            discard_bytes: c.discard_bytes,
+            flush_ios: c.flush_ios,
+            busy_ms: c.busy_ms,
+        })
+    }
+
+    /// Bytes of a range that hold no data (holes and unwritten extents), where the file system tells.
+    pub fn unwritten(&self, start: u64, end: u64) -> Option<u64> {
+        if self.kind == "block-device" {
+            return None;
+        }
+        let Destination::File {
+            buffered: Some(f), ..
+        } = &self.destination
+        else {
+            return None;
+        };
+        extents::coverage(f, start..end)
+            .ok()
+            .map(|c| c.unwritten_bytes + c.hole_bytes)
+    }
+
+    /// Whether a path lies on the same disk as the target.
+    pub fn shares_disk_with(&self, path: &Path) -> bool {
+        match (&self.counters, CounterSource::locate(path)) {
+            (Some(a), Ok(b)) => a.disk() == b.disk(),
+            _ => false,
+        }
+    }
+
+    /// For the run's record.
+    pub fn describe(&self) -> schema::Target {
+        schema::Target {
+            name: self.name.clone(),
+            kind: self.kind.to_owned(),
+            path: self.path.as_ref().map(|p| p.display().to_string()),
+            size_bytes: self.size,
+            device: self.counters.as_ref().map(|c| c.disk().to_owned()),
+            description: self.description.clone(),
+        }
+    }
+
+    /// Removes what was made for this run only, and says so where that fails.
+    pub fn close(self) -> Result<(), TargetError> {
+        let name = self.name;
+        let failed = |e: std::io::Error| TargetError::Unfit {
+            target: name.clone(),
+            message: format!("the scratch file could not be removed: {e}; remove it by hand"),
+        };
+        drop(self.destination);
+        match self.holder {
+            Holder::Scratch(s) => s.remove().map_err(failed),
+            Holder::Made {
+                permit,
+                remove: true,
+            } => std::fs::remove_file(&permit.path).map_err(failed),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn alignment(path: &Path) -> u32 {
+    match probe_target(path) {
+        Ok(TargetKind::File { direct, .. }) => direct.offset_align_bytes,
+        _ => 4096,
+    }
+}
+
+/// Sets the size and reserves the space, so that ENOSPC shows before the run.
+fn reserve(permit: &FilePermit, size: Bytes) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let len = libc::off_t::try_from(size.0).map_err(std::io::Error::other)?;
+    // SAFETY: the descriptor is open for writing.
+    let r = unsafe { libc::fallocate(permit.file.as_raw_fd(), 0, 0, len) };
+    if r != 0 {
+        let e = std::io::Error::last_os_error();
+        if e.raw_os_error() != Some(libc::EOPNOTSUPP) {
+            return Err(e);
+        }
+        permit.file.set_len(size.0)?;
+    }
+    Ok(())
+}
+
+fn reopen_file(file: &File, flags: i32, write: bool) -> std::io::Result<File> {
+    use std::os::fd::AsRawFd;
+    File::options()
+        .read(true)
+        .write(write)
+        .custom_flags(flags | libc::O_CLOEXEC)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}

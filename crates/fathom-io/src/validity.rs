@@ -1,0 +1,178 @@
+//! Flags that need the machine: what device counters, extents and the CPU say about a measure.
+
+use std::sync::OnceLock;
+
+use fathom_telemetry::schema::Job;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Op};
+
+use crate::driver::{Control, Destination, PlannedJob, Setting, run_group};
+use crate::job::{Engine, JobSpec, Limits};
+use crate::target::Target;
+
+/// Judges the jobs of one group, which ran at the same time on `target`.
+pub fn judge(jobs: &mut [Job], planned: &[PlannedJob], target: &Target) {
+    if target.is_null() || planned.iter().all(|p| p.job.spec.engine == Engine::Null) {
+        return;
+    }
+    let device = device_flags(jobs, planned, target);
+    for (job, plan) in jobs.iter_mut().zip(planned) {
+        job.flags.extend(device.iter().cloned());
+        job.flags.extend(unwritten(plan, target));
+        job.flags.extend(cpu(job, plan, planned.len()));
+    }
+}
+
+fn bytes(jobs: &[Job], op: Op) -> u64 {
+    jobs.iter()
+        .filter_map(|j| j.direction(op))
+        .map(|d| d.bytes)
+        .sum()
+}
+
+/// What the device counted against what the jobs did, over the whole group.
+fn device_flags(jobs: &[Job], planned: &[PlannedJob], target: &Target) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    let Some(device) = jobs.iter().find_map(|j| j.device.as_ref()) else {
+        flags.push(Flag::new(
+            FlagCode::NotChecked,
+            format!(
+                "no device counters to compare with: {}",
+                target.no_counters().unwrap_or("they could not be read")
+            ),
+            "page cache and foreign I/O cannot be told here",
+        ));
+        return flags;
+    };
+    let (reads, writes) = (bytes(jobs, Op::Read), bytes(jobs, Op::Write));
+    let buffered = planned.iter().any(|p| !p.job.spec.direct);
+    let noise = 1 << 20;
+    if reads > noise && device.read_bytes * 10 < reads * 9 {
+        let share = 100.0 * (1.0 - device.read_bytes as f64 / reads as f64);
+        flags.push(Flag::new(
+            FlagCode::PageCacheAnswered,
+            format!(
+                "{share:.0} % of {} read never reached {}",
+                Bytes(reads),
+                device.name
+            ),
+            if buffered {
+                "this measures memory: use direct I/O, or a range larger than memory"
+            } else {
+                "a cache, compression or a hole between the job and the device answered"
+            },
+        ));
+    }
+    let foreign_reads = device.read_bytes.saturating_sub(reads);
+    // Metadata and journal writes are the job's own doing: allow a share for them.
+    let foreign_writes = if buffered {
+        0
+    } else {
+        device.write_bytes.saturating_sub(writes + writes / 5)
+    };
+    let foreign = foreign_reads.max(foreign_writes);
+    if foreign > 4 * noise && foreign * 20 > reads + writes {
+        flags.push(Flag::new(
+            FlagCode::ForeignIo,
+            format!(
+                "{} served {} that this job did not ask for",
+                device.name,
+                Bytes(foreign)
+            ),
+            "stop what else uses the device, or measure when it is idle",
+        ));
+    }
+    flags
+}
+
+fn unwritten(plan: &PlannedJob, target: &Target) -> Option<Flag> {
+    let job = &plan.job;
+    if !job.spec.rw.reads() {
+        return None;
+    }
+    let missing = target.unwritten(job.start, job.end).filter(|b| *b > 0)?;
+    Some(Flag::new(
+        FlagCode::UnwrittenBlocksRead,
+        format!(
+            "{} of the range of {} were never written",
+            Bytes(missing),
+            Bytes(job.range())
+        ),
+        "reads of them never reach the device: fill the file first, or let fathom make its own",
+    ))
+}
+
+fn cpu(job: &Job, plan: &PlannedJob, group: usize) -> Option<Flag> {
+    let spec = &plan.job.spec;
+    // An open loop spins until the next arrival is due; a polled ring spins by design.
+    if spec.rate.is_some() || spec.iopoll || spec.sqpoll || group > 1 || job.wall_ns == 0 {
+        return None;
+    }
+    let (seats, _) = plan.seats();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
+    let capacity = job.wall_ns as f64 * cores.min(f64::from(seats));
+    let used = job.cpu_ns as f64 / capacity;
+    if used < 0.95 || job.wall_ns < 10_000_000 {
+        return None;
+    }
+    let ios: u64 = Op::ALL
+        .iter()
+        .filter_map(|op| job.direction(*op))
+        .map(|d| d.ios)
+        .sum();
+    let own = ios as f64 * null_cost_ns() / job.cpu_ns.max(1) as f64;
+    if own > 0.5 {
+        return Some(Flag::new(
+            FlagCode::GeneratorBound,
+            format!(
+                "the generator itself took {:.0} % of the CPU time used",
+                own * 100.0
+            ),
+            "the target is faster than one generator: add threads",
+        ));
+    }
+    Some(Flag::new(
+        FlagCode::CpuBound,
+        format!(
+            "{:.0} % of the CPU time of {} was used, {:.2} µs per I/O",
+            used * 100.0,
+            if f64::from(seats) < cores {
+                format!("{seats} thread(s)")
+            } else {
+                format!("all {cores} processors")
+            },
+            job.cpu_ns as f64 / 1000.0 / ios.max(1) as f64
+        ),
+        "the number is the software's, not the device's: add threads if processors are idle, or take a faster machine",
+    ))
+}
+
+/// The generator's own cost per I/O, measured once on the null target, ns.
+fn null_cost_ns() -> f64 {
+    static COST: OnceLock<f64> = OnceLock::new();
+    *COST.get_or_init(|| {
+        let spec = JobSpec {
+            engine: Engine::Null,
+            qd: 32,
+            ios: Some(200_000),
+            ..JobSpec::default()
+        };
+        let limits = Limits {
+            size: 1 << 30,
+            direct_align: 1,
+        };
+        let Ok(job) = spec.validate(&limits) else {
+            return 0.0;
+        };
+        let control = Control::new();
+        let setting = Setting {
+            destination: &Destination::Null,
+            control: &control,
+            counters: None,
+            log: None,
+        };
+        match run_group(&[PlannedJob::new(job)], &setting, &mut ()) {
+            Ok(jobs) => jobs.first().map_or(0.0, |j| j.cpu_ns as f64 / 200_000.0),
+            Err(_) => 0.0,
+        }
+    })
+}
