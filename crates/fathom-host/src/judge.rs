@@ -6,13 +6,15 @@
 //! loop devices of the same file.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use crate::devices::graph::{Graph, Node};
 use crate::devices::occupancy::Occupancy;
 use crate::devices::{Use, open_to_look};
 use crate::refusal::{Place, Refusal};
-use crate::root::HostRoot;
+use crate::root::{DeviceNumber, HostRoot};
 use crate::signature::{self, Signature, SignatureClass};
 
 /// How a device is related to the one that is to be written.
@@ -126,10 +128,10 @@ pub(crate) fn blank(
 
 /// Signatures of a device; of a partition without a node (in containers) through its disk.
 fn look(root: &HostRoot, graph: &Graph, node: &Node) -> std::io::Result<Vec<Signature>> {
-    match open_to_look(&node.path(root)) {
+    match open_node(root, node) {
         Ok(file) => signature::scan(&file, node.size_bytes),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && node.parent.is_some() => {
-            let disk = open_to_look(&graph.disk_of(node).path(root))?;
+            let disk = open_node(root, graph.disk_of(node))?;
             let window = Window {
                 disk: &disk,
                 start: node.start_bytes,
@@ -140,9 +142,26 @@ fn look(root: &HostRoot, graph: &Graph, node: &Node) -> std::io::Result<Vec<Sign
     }
 }
 
+/// Opens a device's node under `/dev`, and makes sure that it leads to that device.
+fn open_node(root: &HostRoot, node: &Node) -> std::io::Result<File> {
+    let file = open_to_look(&node.path(root))?;
+    let meta = file.metadata()?;
+    // In a described machine nodes are plain files; on this one they never may be.
+    let leads_there = if meta.file_type().is_block_device() {
+        DeviceNumber::from_raw(meta.rdev()) == node.number
+    } else {
+        *root != HostRoot::real() && meta.is_file()
+    };
+    if leads_there {
+        Ok(file)
+    } else {
+        Err(std::io::Error::other("the node leads to something else"))
+    }
+}
+
 /// A partition seen through its disk.
 struct Window<'a> {
-    disk: &'a std::fs::File,
+    disk: &'a File,
     start: u64,
 }
 

@@ -11,6 +11,7 @@ pub(super) fn find<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Vec<S
     found.extend(ext(image)?);
     found.extend(nilfs2(image)?);
     found.extend(minix(image)?);
+    found.extend(udf(image)?);
     found.extend(boot_sector(image)?);
     found.extend(apple_map(image)?);
     found.extend(sun_label(image)?);
@@ -86,10 +87,22 @@ fn minix<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signatur
         && (1..=0xfff).contains(&le16(&sb, 4))
         && le16(&sb, 0) != 0;
     let v3 = le16(&sb, 24) == 0x4d5a
-        && le16(&sb, 10) == 0
         && le16(&sb, 12) == 0
+        && (1..=0xfff).contains(&le16(&sb, 6))
         && matches!(le16(&sb, 28), 512 | 1024 | 2048 | 4096);
     Ok((old || v3).then(|| signature("minix", SignatureClass::FileSystem, 1024 + 16)))
+}
+
+/// UDF: one of the volume descriptors from 32 KiB on says NSR02 or NSR03; on bridge discs
+/// those of ISO 9660 come first (ECMA-167 part 2).
+fn udf<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    for i in 0..64 {
+        let at = (32 << 10) + i * 2048 + 1;
+        if image.has(at, b"NSR02")? || image.has(at, b"NSR03")? {
+            return Ok(Some(signature("udf", SignatureClass::FileSystem, at)));
+        }
+    }
+    Ok(None)
 }
 
 /// The first sector: FAT without its optional name, an MBR, or boot code without partitions.
