@@ -67,7 +67,7 @@ pub enum Refusal {
         path: PathBuf,
     },
     /// Mounted here.
-    #[error("{place} is mounted at {}; unmount it first: umount {}", at.display(), at.display())]
+    #[error("{place} is mounted at {}; {}", at.display(), unmount(at))]
     Mounted {
         /// What is mounted.
         place: Place,
@@ -145,7 +145,7 @@ pub enum Refusal {
         kind: IdentityKind,
     },
     /// Something is stored there.
-    #[error("{place} holds a {what} (at byte {offset}); if nothing on it is needed any more, erase its signatures first: wipefs --all {}", wipe.display())]
+    #[error("{place} is not blank: {what} at byte {offset}; if nothing on it is needed any more, erase its signatures first: wipefs --all {}", wipe.display())]
     Signature {
         /// Where it is.
         place: Place,
@@ -232,6 +232,15 @@ pub enum Refusal {
         /// The system's words.
         why: String,
     },
+}
+
+/// How to get rid of a mount; of the root file system nobody can.
+fn unmount(at: &Path) -> String {
+    if at == Path::new("/") {
+        "it holds the running system, so choose another device".to_string()
+    } else {
+        format!("unmount it first: umount {}", at.display())
+    }
 }
 
 /// Bytes in a unit that loses nothing of importance, rounded down.
