@@ -1,0 +1,468 @@
+// One chart: axes, legend, tooltip, zoom, keyboard. What is inside the axes is drawn by marks.js.
+//
+// Colours are CSS variables, so that dark mode and print need no redrawing. Text from the run is
+// only ever set as text content, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg"; // a name, not an address: nothing is loaded
+
+/** An SVG element with attributes and children. */
+function svg(tag, attributes = {}, ...children) {
+  const e = document.createElementNS(SVG, tag);
+  for (const [k, v] of Object.entries(attributes)) {
+    if (v !== undefined && v !== null) e.setAttribute(k, typeof v === "number" ? round(v) : v);
+  }
+  e.append(...children);
+  return e;
+}
+
+/** An HTML element with properties and children. */
+function html(tag, properties = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [k, v] of Object.entries(properties)) {
+    if (k in e && k !== "list") e[k] = v; else e.setAttribute(k, v);
+  }
+  e.append(...children);
+  return e;
+}
+
+const round = v => Math.round(v * 100) / 100;
+const PALETTE = 8;
+const DASHES = ["", "7 4", "2 3"];
+
+class Chart {
+  constructor(figure, spec, simulated) {
+    this.figure = figure;
+    this.spec = spec;
+    this.simulated = simulated;
+    this.plot = figure.querySelector(".plot");
+    this.hidden = new Set();
+    this.zoom = null;
+    this.variant = 0;
+    this.log = { x: spec.x.log, y: spec.y.log };
+    this.renderer = RENDERERS[spec.kind];
+    this.controls();
+    this.draw();
+    this.tables();
+  }
+
+  get series() {
+    return this.spec.variants ? this.spec.variants[this.variant].series : this.spec.series;
+  }
+  get marks() {
+    return this.spec.marks || [];
+  }
+  get visible() {
+    return this.series.filter((s, i) => !this.hidden.has(i));
+  }
+
+  /** Colour of a series: eight that colour-blind readers tell apart; a ramp where there are more. */
+  colour(index) {
+    const n = this.series.length;
+    if (n <= PALETTE) return `var(--s${index % PALETTE + 1})`;
+    const t = index / (n - 1);
+    return t < 0.5
+      ? `color-mix(in oklab, var(--ramp-1), var(--ramp-2) ${round(t * 200)}%)`
+      : `color-mix(in oklab, var(--ramp-2), var(--ramp-3) ${round(t * 200 - 100)}%)`;
+  }
+  dash(index) {
+    return this.series.length <= PALETTE ? DASHES[Math.floor(index / 4) % DASHES.length] : "";
+  }
+
+  setVariant(index) {
+    this.variant = index;
+    this.zoom = null;
+    this.hidden.clear();
+    this.draw();
+    this.tables();
+  }
+
+  // ---- controls -------------------------------------------------------------------------------
+
+  controls() {
+    const bar = html("div", { className: "controls" });
+    for (const axis of ["y", "x"]) {
+      if (!this.canToggle(axis)) continue;
+      const button = html("button", { type: "button", className: "toggle" });
+      const label = () => {
+        button.textContent = `${axis}: ${this.log[axis] ? "log" : "linear"}`;
+        button.setAttribute("aria-pressed", String(this.log[axis]));
+        button.title = `Switch the ${axis} axis to ${this.log[axis] ? "linear" : "logarithmic"}`;
+      };
+      button.addEventListener("click", () => {
+        this.log[axis] = !this.log[axis];
+        this.zoom = null;
+        label();
+        this.draw();
+      });
+      label();
+      bar.append(button);
+    }
+    this.resetButton = html("button", { type: "button", className: "toggle", textContent: "reset zoom", hidden: true });
+    this.resetButton.addEventListener("click", () => this.reset());
+    bar.append(this.resetButton);
+    this.figure.querySelector("figcaption").append(bar);
+  }
+
+  canToggle(axis) {
+    const { kind } = this.spec;
+    if (kind === "heatmap" || kind === "stacked-bar") return false;
+    if (axis === "x" && (this.spec.categories.length || this.spec.x.unit === "quantile")) return false;
+    const all = this.spec.variants ? this.spec.variants.flatMap(v => v.series) : this.spec.series;
+    return all.some(s => s[axis].some(v => v > 0));
+  }
+
+  reset() {
+    this.zoom = null;
+    this.draw();
+  }
+
+  // ---- drawing --------------------------------------------------------------------------------
+
+  draw() {
+    const width = Math.max(260, Math.round(this.plot.clientWidth || 640));
+    const height = this.spec.height || Math.round(Math.min(380, Math.max(250, width * 0.5)));
+    this.width = width;
+    this.height = height;
+    const root = svg("svg", {
+      viewBox: `0 0 ${width} ${height}`, width: "100%", class: "drawn", role: "img", tabindex: "0",
+      "aria-label": this.describe(),
+    });
+    const box = this.layout(root);
+    this.box = box;
+    const clip = `clip-${this.figure.id}`;
+    root.append(svg("clipPath", { id: clip }, svg("rect", {
+      x: box.left, y: box.top - 4, width: Math.max(0, box.right - box.left), height: box.bottom - box.top + 8,
+    })));
+    const inside = svg("g", { "clip-path": `url(#${clip})` });
+    this.points = []; // what can be hovered: {px, py, series, index}
+    if (this.empty) {
+      root.append(svg("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, class: "empty", "text-anchor": "middle" },
+        this.visible.length ? "nothing could be measured here" : "every series is hidden"));
+    } else {
+      this.drawMarks(inside, root, box);
+      this.renderer.draw(this, inside, box);
+    }
+    root.append(inside);
+    if (this.simulated) {
+      root.append(svg("text", {
+        x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, class: "stamp", "text-anchor": "middle",
+        transform: `rotate(-14 ${(box.left + box.right) / 2} ${(box.top + box.bottom) / 2})`,
+      }, "SIMULATED"));
+    }
+    this.cursor = svg("g", { class: "cursor" });
+    root.append(this.cursor);
+    this.root = root;
+    this.interact(root, box);
+    const focused = this.plot.contains(document.activeElement);
+    this.plot.replaceChildren(root, this.legend());
+    if (focused) root.focus({ preventScroll: true });
+    this.resetButton.hidden = !this.zoom;
+  }
+
+  /** Scales and axes; margins follow the widest label. */
+  layout(root) {
+    const { spec, width, height } = this;
+    const domains = this.renderer.domains(this);
+    this.empty = !domains.x || !domains.y;
+    const dx = this.zoom?.x || domains.x || [0, 1];
+    const dy = this.zoom?.y || domains.y || [0, 1];
+    const bands = { x: domains.xBands, y: domains.yBands };
+    const box = { left: 56, right: width - 14, top: 26, bottom: height - 44 };
+    const xValues = this.visible.flatMap(s => s.x);
+    const yScale = () => bands.y
+      ? bandScale(bands.y.length, [box.bottom, box.top])
+      : continuousScale(dy, [box.bottom, box.top], this.log.y, spec.y.unit, this.visible.flatMap(s => s.y));
+    let y = yScale();
+    const yTicks = y.ticks(Math.max(3, Math.floor((box.bottom - box.top) / 44)));
+    const yFormat = bands.y ? { suffix: "", format: i => bands.y[i] } : axisFormat(yTicks, spec.y.unit);
+    const yLabels = yTicks.map(yFormat.format);
+    box.left = Math.max(36, 14 + 6.6 * Math.max(...yLabels.map(l => l.length), 2));
+    const x = bands.x
+      ? bandScale(bands.x.length, [box.left, box.right])
+      : continuousScale(dx, [box.left, box.right], this.log.x, spec.x.unit, xValues);
+    let xTicks = x.ticks(Math.max(2, Math.floor((box.right - box.left) / 70)));
+    const xFormat = bands.x ? { suffix: "", format: i => bands.x[i] } : axisFormat(xTicks, spec.x.unit);
+    const slant = bands.x && Math.max(...bands.x.map(c => c.length)) * 6.6 > x.band - 6;
+    if (slant) {
+      box.bottom -= Math.min(70, 5 * Math.max(...bands.x.map(c => c.length)) - 8);
+      y = yScale();
+    }
+    this.x = x;
+    this.y = y;
+    this.bands = bands;
+    const axis = svg("g", { class: "axis" });
+    yTicks.forEach((v, i) => {
+      const py = y(v);
+      if (!bands.y) axis.append(svg("line", { x1: box.left, x2: box.right, y1: py, y2: py, class: v === 0 ? "zero" : "grid" }));
+      axis.append(svg("text", { x: box.left - 8, y: py + 4, "text-anchor": "end" }, yLabels[i]));
+    });
+    let lastEnd = -Infinity;
+    for (const v of xTicks) {
+      const px = x(v);
+      const label = cut(String(xFormat.format(v)), slant ? 20 : 40);
+      if (slant) {
+        axis.append(svg("text", { x: px + 4, y: box.bottom + 14, "text-anchor": "end", transform: `rotate(-32 ${round(px + 4)} ${round(box.bottom + 14)})` }, label));
+        continue;
+      }
+      const half = label.length * 3.3 + 3;
+      axis.append(svg("line", { x1: px, x2: px, y1: box.bottom, y2: box.bottom + 4, class: "tick" }));
+      if (px - half < lastEnd) continue;
+      lastEnd = px + half;
+      axis.append(svg("text", { x: px, y: box.bottom + 17, "text-anchor": "middle" }, label));
+    }
+    axis.append(svg("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "base" }));
+    const named = (a, f) => a.label + (f.suffix ? ` (${f.suffix})` : "");
+    axis.append(svg("text", { x: box.right, y: height - 6, class: "name", "text-anchor": "end" }, named(spec.x, xFormat)));
+    axis.append(svg("text", { x: 2, y: 13, class: "name" }, named(spec.y, yFormat)));
+    root.append(axis);
+    return box;
+  }
+
+  drawMarks(inside, root, box) {
+    let row = 0;
+    for (const m of this.marks) {
+      if (m.x !== null && m.x !== undefined && this.x.valid(m.x)) {
+        const px = this.x(m.x);
+        if (px < box.left - 1 || px > box.right + 1) continue;
+        const end = px > (box.left + box.right) / 2;
+        inside.append(svg("line", { x1: px, x2: px, y1: box.top, y2: box.bottom, class: "mark" }));
+        root.append(svg("text", { x: px + (end ? -5 : 5), y: box.top + 10 + 13 * (row++ % 3), class: "mark-label", "text-anchor": end ? "end" : "start" }, m.label));
+      }
+      if (m.y !== null && m.y !== undefined && this.y.valid(m.y)) {
+        const py = this.y(m.y);
+        if (py < box.top - 1 || py > box.bottom + 1) continue;
+        inside.append(svg("line", { x1: box.left, x2: box.right, y1: py, y2: py, class: "mark" }));
+        root.append(svg("text", { x: box.right - 4, y: py - 5, class: "mark-label", "text-anchor": "end" }, m.label));
+      }
+    }
+  }
+
+  legend() {
+    const list = html("div", { className: "legend" });
+    if (this.renderer.legend) {
+      list.append(...this.renderer.legend(this));
+      return list;
+    }
+    if (this.series.length < 2) {
+      const only = this.series[0]?.name;
+      if (!only || only === this.spec.title) return list;
+    }
+    this.series.forEach((s, i) => {
+      const key = svg("svg", { width: 22, height: 10, "aria-hidden": "true" });
+      if (this.spec.kind === "line") {
+        key.append(svg("line", { x1: 1, x2: 21, y1: 5, y2: 5, style: `stroke:${this.colour(i)}`, "stroke-width": 2, "stroke-dasharray": this.dash(i) }));
+      } else {
+        key.append(svg("rect", { x: 6, y: 0, width: 10, height: 10, rx: 2, style: `fill:${this.colour(i)}` }));
+      }
+      const button = html("button", { type: "button", title: "Show or hide" }, key, s.name || "(unnamed)");
+      button.setAttribute("aria-pressed", String(!this.hidden.has(i)));
+      button.addEventListener("click", () => {
+        if (!this.hidden.delete(i)) this.hidden.add(i);
+        this.draw();
+        this.plot.querySelectorAll(".legend button")[i]?.focus({ preventScroll: true });
+      });
+      list.append(button);
+    });
+    return list;
+  }
+
+  // ---- reading: tooltip, keyboard, zoom -------------------------------------------------------
+
+  interact(root, box) {
+    let start = null, brush = null, at = -1;
+    const local = e => {
+      const r = root.getBoundingClientRect();
+      const k = this.width / r.width;
+      return [(e.clientX - r.left) * k, (e.clientY - r.top) * k];
+    };
+    const clamp = ([px, py]) => [Math.max(box.left, Math.min(box.right, px)), Math.max(box.top, Math.min(box.bottom, py))];
+    root.addEventListener("pointermove", e => {
+      const p = local(e);
+      if (!start) return this.show(this.nearest(p));
+      const [a, b] = [start, clamp(p)];
+      const whole = this.brushAxes(a, b);
+      brush ??= root.appendChild(svg("rect", { class: "brush" }));
+      const [x1, x2] = whole.x ? [Math.min(a[0], b[0]), Math.max(a[0], b[0])] : [box.left, box.right];
+      const [y1, y2] = whole.y ? [Math.min(a[1], b[1]), Math.max(a[1], b[1])] : [box.top, box.bottom];
+      for (const [k, v] of Object.entries({ x: x1, y: y1, width: x2 - x1, height: y2 - y1 })) brush.setAttribute(k, v);
+    });
+    root.addEventListener("pointerdown", e => {
+      if (e.pointerType !== "mouse" || e.button !== 0 || this.renderer.zoom === false) return;
+      start = clamp(local(e));
+      root.setPointerCapture(e.pointerId);
+      this.show(null);
+    });
+    root.addEventListener("pointerup", e => {
+      if (!start) return;
+      const [a, b] = [start, clamp(local(e))];
+      start = null;
+      brush?.remove();
+      brush = null;
+      const axes = this.brushAxes(a, b);
+      if (!axes.x && !axes.y) return;
+      const order = (s, u, v) => [s.invert(u), s.invert(v)].sort((m, n) => m - n);
+      this.zoom = {
+        x: axes.x ? order(this.x, a[0], b[0]) : this.zoom?.x,
+        y: axes.y ? order(this.y, a[1], b[1]) : this.zoom?.y,
+      };
+      this.draw();
+    });
+    root.addEventListener("pointerleave", () => this.show(null));
+    root.addEventListener("dblclick", () => this.reset());
+    root.addEventListener("keydown", e => {
+      if (!this.points.length && e.key !== "Escape") return;
+      const order = this.readingOrder();
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+      if (step) {
+        at = at < 0 ? (step > 0 ? 0 : order.length - 1) : Math.max(0, Math.min(order.length - 1, at + step));
+        this.show(order[at]);
+      } else if (e.key === "ArrowDown" || e.key === "ArrowUp") {
+        const shown = this.visible.map(s => this.series.indexOf(s));
+        const here = shown.indexOf(order[Math.max(at, 0)].series);
+        const next = shown[(here + (e.key === "ArrowDown" ? 1 : shown.length - 1)) % shown.length];
+        const found = order.findIndex(p => p.series === next);
+        if (found >= 0) this.show(order[at = found]);
+      } else if ((e.key === "+" || e.key === "-") && this.renderer.zoom !== false) {
+        this.zoomBy(e.key === "+" ? 0.5 : 2, order[at]);
+      } else if (e.key === "Escape" || e.key === "0") {
+        at = -1;
+        this.show(null);
+        if (this.zoom) this.reset();
+      } else {
+        return;
+      }
+      e.preventDefault();
+    });
+    root.addEventListener("blur", () => this.show(null));
+  }
+
+  /** Which axes a drag zooms: a flat one x only, a steep one y only, a click none. */
+  brushAxes(a, b) {
+    const [dx, dy] = [Math.abs(a[0] - b[0]), Math.abs(a[1] - b[1])];
+    if (dx < 6 && dy < 6) return { x: false, y: false };
+    const continuous = !this.bands.x;
+    return { x: continuous && dx >= 8 && dx > dy * 0.15, y: !this.bands.y && dy >= 8 && (dy > dx * 0.15 || !continuous) };
+  }
+
+  zoomBy(factor, point) {
+    if (this.bands.x) return;
+    const { left, right } = this.box;
+    const centre = point ? point.px : (left + right) / 2;
+    const half = (right - left) / 2 * factor;
+    this.zoom = { ...this.zoom, x: [this.x.invert(centre - half), this.x.invert(centre + half)] };
+    this.draw();
+  }
+
+  readingOrder() {
+    return this.points.slice().sort((a, b) => a.series - b.series || a.index - b.index);
+  }
+
+  nearest([px, py]) {
+    const { left, right, top, bottom } = this.box;
+    if (px < left - 8 || px > right + 8 || py < top - 8 || py > bottom + 8) return null;
+    let best = null, bestDistance = Infinity;
+    for (const p of this.points) {
+      if (p.inside) {
+        if (px >= p.inside[0] && px <= p.inside[2] && py >= p.inside[1] && py <= p.inside[3]) return p;
+        continue;
+      }
+      if (p.px < left - 2 || p.px > right + 2) continue;
+      // Along x first: people point at a column, not at a dot.
+      const d = Math.abs(p.px - px) * 2 + Math.abs(p.py - py);
+      if (d < bestDistance) [best, bestDistance] = [p, d];
+    }
+    return best && bestDistance < 160 ? best : null;
+  }
+
+  /** Shows a point's values, and those of other series at exactly the same x. */
+  show(point) {
+    this.cursor.replaceChildren();
+    if (!point) return tooltip.hide();
+    const { spec } = this;
+    const s = this.series[point.series];
+    const xLabel = this.bands.x ? this.bands.x[s.x[point.index]] ?? "" : formatExact(s.x[point.index], spec.x.unit);
+    const rows = [];
+    const add = (q, strong) => {
+      const t = this.series[q.series];
+      rows.push({
+        colour: spec.kind === "heatmap" ? null : this.colour(q.series), strong,
+        name: [t.name, t.label?.[q.index]].filter(Boolean).join(" · "),
+        value: this.renderer.value(this, t, q.index),
+        interval: t.low?.[q.index] != null && t.high?.[q.index] != null
+          ? `95 %: ${formatExact(t.low[q.index], spec.y.unit)} … ${formatExact(t.high[q.index], spec.y.unit)}` : "",
+      });
+    };
+    const same = spec.kind === "heatmap" || spec.kind === "scatter" ? [point]
+      : this.points.filter(q => this.series[q.series].x[q.index] === s.x[point.index]);
+    same.sort((a, b) => a.series - b.series);
+    for (const q of same.slice(0, 14)) add(q, q === point);
+    if (!point.inside) {
+      this.cursor.append(svg("line", { x1: point.px, x2: point.px, y1: this.box.top, y2: this.box.bottom, class: "hair" }));
+      for (const q of same) this.cursor.append(svg("circle", { cx: q.px, cy: q.py, r: q === point ? 4.5 : 3, style: `fill:${this.colour(q.series)}` }));
+    } else {
+      const [x1, y1, x2, y2] = point.inside;
+      this.cursor.append(svg("rect", { x: x1, y: y1, width: x2 - x1, height: y2 - y1, class: "hover-cell" }));
+    }
+    const r = this.root.getBoundingClientRect();
+    const k = r.width / this.width;
+    tooltip.show(r.left + point.px * k, r.top + point.py * k, `${spec.x.label}: ${xLabel}`, rows);
+  }
+
+  // ---- text alternatives ----------------------------------------------------------------------
+
+  describe() {
+    const { spec } = this;
+    const kind = { "line": "Line chart", "bar": "Bar chart", "stacked-bar": "Stacked bar chart", "scatter": "Scatter chart", "heatmap": "Heat map" }[spec.kind];
+    const parts = this.series.slice(0, 12).map(s => {
+      const e = extent(spec.kind === "heatmap" ? s.z || [] : s.y);
+      const unit = spec.kind === "heatmap" ? spec.z?.unit || "" : spec.y.unit;
+      return e ? `${s.name || "values"} from ${formatValue(e[0], unit)} to ${formatValue(e[1], unit)}` : `${s.name}: nothing measured`;
+    });
+    return `${kind}${this.simulated ? ", simulated" : ""}: ${spec.title}. Horizontal: ${spec.x.label}; vertical: ${spec.y.label}. ` +
+      parts.join("; ") + ". Arrow keys read the points, plus and minus zoom, Escape resets. The data table below has every value.";
+  }
+
+  /** The data table is built when it is opened for the first time. */
+  tables() {
+    const details = this.figure.querySelector("details.data");
+    details.querySelectorAll("div").forEach(d => d.remove());
+    const fill = () => { if (details.open && !details.querySelector("div")) details.append(dataTable(this)); };
+    if (!this.listening) details.addEventListener("toggle", () => this.fill());
+    this.listening = true;
+    this.fill = fill;
+    fill();
+  }
+}
+
+function cut(text, max) {
+  return text.length > max ? text.slice(0, max - 1) + "…" : text;
+}
+
+/** Every value of a chart as a table, in its series' order. */
+function dataTable(chart) {
+  const LIMIT = 3000;
+  const { spec } = chart;
+  const heat = spec.kind === "heatmap";
+  const some = key => chart.series.some(s => s[key]?.some(v => v !== null && v !== undefined));
+  const columns = [
+    ["series", (s, i) => s.name, chart.series.length > 1],
+    [spec.x.label, (s, i) => spec.categories.length ? spec.categories[s.x[i]] ?? "" : formatExact(s.x[i], spec.x.unit), true],
+    [spec.y.label, (s, i) => formatExact(s.y[i], spec.y.unit), true],
+    [spec.z?.label || "value", (s, i) => formatExact(s.z?.[i], spec.z?.unit || ""), heat],
+    ["95 % low", (s, i) => formatExact(s.low?.[i], spec.y.unit), some("low")],
+    ["95 % high", (s, i) => formatExact(s.high?.[i], spec.y.unit), some("high")],
+    ["note", (s, i) => s.label?.[i] || "", some("label")],
+  ].filter(c => c[2]);
+  const body = html("tbody");
+  let rows = 0;
+  for (const s of chart.series) {
+    for (let i = 0; i < s.x.length && rows < LIMIT; i++, rows++) {
+      body.append(html("tr", {}, ...columns.map(c => html("td", { textContent: c[1](s, i) ?? "", className: c[0] === "series" || c[0] === "note" ? "" : "number" }))));
+    }
+  }
+  const total = chart.series.reduce((n, s) => n + s.x.length, 0);
+  const holder = html("div", { className: "scroll", tabIndex: 0 },
+    html("table", {}, html("thead", {}, html("tr", {}, ...columns.map(c => html("th", { textContent: c[0], scope: "col" })))), body));
+  if (total > LIMIT) holder.append(html("p", { textContent: `The first ${LIMIT} of ${total} values; the CSV export has all.` }));
+  return holder;
+}

@@ -1,0 +1,88 @@
+// The page: reads the embedded data, draws every chart, wires theme, selectors and redraw.
+
+/** One tooltip for all charts; also what screen readers hear. */
+const tooltip = (() => {
+  const box = html("div", { className: "tooltip", role: "status" });
+  document.body.append(box);
+  return {
+    show(x, y, title, rows) {
+      box.replaceChildren(html("div", { className: "tip-title", textContent: title }));
+      for (const r of rows) {
+        const key = html("span", { className: "tip-key" });
+        if (r.colour) key.style.background = r.colour;
+        box.append(html("div", { className: r.strong && rows.length > 1 ? "tip-row strong" : "tip-row" },
+          key, html("span", { className: "tip-name", textContent: r.name }), html("span", { className: "tip-value", textContent: r.value })));
+        if (r.interval) box.append(html("div", { className: "tip-interval", textContent: r.interval }));
+      }
+      box.classList.add("on");
+      const { width, height } = box.getBoundingClientRect();
+      const left = x + 16 + width > innerWidth ? Math.max(6, x - width - 16) : x + 16;
+      box.style.transform = `translate(${left}px, ${Math.max(6, Math.min(y - height / 2, innerHeight - height - 6))}px)`;
+    },
+    hide() {
+      box.classList.remove("on");
+    },
+  };
+})();
+
+const data = JSON.parse(document.getElementById("fathom-data").textContent);
+const charts = [];
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const spec = data.charts[Number(figure.dataset.chart)];
+  charts.push(new Chart(figure, spec, data.simulated));
+}
+
+// A job chosen in one place is chosen for all charts over time.
+for (const select of document.querySelectorAll("select[data-variants]")) {
+  select.addEventListener("change", () => {
+    for (const c of charts) if (c.spec.group === select.dataset.variants) c.setVariant(select.selectedIndex);
+  });
+}
+for (const button of document.querySelectorAll("button[data-step]")) {
+  button.addEventListener("click", () => {
+    const select = document.getElementById(button.dataset.for);
+    const n = select.options.length;
+    select.selectedIndex = (select.selectedIndex + Number(button.dataset.step) + n) % n;
+    select.dispatchEvent(new Event("change"));
+  });
+}
+
+let width = innerWidth;
+let waiting = 0;
+addEventListener("resize", () => {
+  if (innerWidth === width) return;
+  width = innerWidth;
+  clearTimeout(waiting);
+  waiting = setTimeout(() => charts.forEach(c => c.draw()), 120);
+});
+
+// Theme: the system's, until the reader says otherwise (remembered where the browser allows).
+const root = document.documentElement;
+const themeButton = document.getElementById("theme");
+const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+const nameTheme = () => { themeButton.textContent = dark() ? "Light" : "Dark"; };
+function remember(theme) {
+  try { localStorage.setItem("fathom-theme", theme); } catch { /* a file:// page may have no storage */ }
+}
+try { root.dataset.theme = localStorage.getItem("fathom-theme") || ""; } catch { /* as above */ }
+if (location.hash === "#dark" || location.hash === "#light") root.dataset.theme = location.hash.slice(1);
+themeButton.hidden = false;
+themeButton.addEventListener("click", () => {
+  root.dataset.theme = dark() ? "light" : "dark";
+  remember(root.dataset.theme);
+  nameTheme();
+});
+nameTheme();
+
+// A link to a job opens its row.
+function openTarget() {
+  let e = null;
+  try { e = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
+  for (let p = e; p; p = p.parentElement) if (p.tagName === "DETAILS") p.open = true;
+  if (e?.tagName === "TR" || e?.tagName === "DETAILS") e.scrollIntoView();
+}
+addEventListener("hashchange", openTarget);
+openTarget();
+
+root.dataset.charts = String(charts.length);
+root.dataset.ready = "yes";

@@ -1,0 +1,415 @@
+//! The beginning and the end of the page: what was measured, the headlines and what stands against
+//! them, findings; all flags, the command line.
+
+use std::fmt::Write as _;
+
+use fathom_telemetry::schema::{Finding, Headline, Run};
+use fathom_telemetry::{Flag, FlagCode};
+
+use super::Page;
+use super::escape::{Esc, slug};
+use crate::data::ReportData;
+use crate::format::{self, HOLE};
+use crate::terminal::{extra_label, extra_names, groups};
+
+/// What was run, on what, when.
+pub(super) fn masthead(page: &mut Page, run: &Run) {
+    let mut html = format!(
+        "<header class=\"masthead\"><p class=\"eyebrow\">fathom {}</p>\
+         <button type=\"button\" id=\"theme\" hidden title=\"Switch between light and dark\">Dark</button>\n<h1>{}</h1>\n",
+        Esc(&run.command),
+        Esc(&run.target.name)
+    );
+    if !run.target.description.is_empty() {
+        let _ = writeln!(html, "<p>{}</p>", Esc(&run.target.description));
+    }
+    html.push_str("<ul class=\"facts\">");
+    for (what, value) in facts(run) {
+        let _ = write!(html, "<li>{what} <b>{}</b></li>", Esc(&value));
+    }
+    html.push_str("</ul>\n");
+    if run.simulated {
+        html.push_str(
+            "<p class=\"simulated\">SIMULATED: these numbers come from a model, not from a device.</p>\n",
+        );
+    }
+    if run.finished.is_none() {
+        html.push_str(
+            "<p class=\"simulated\">This run did not finish; the page shows what was measured until then.</p>\n",
+        );
+    }
+    html.push_str("</header>\n");
+    page.push(&html);
+}
+
+fn facts(run: &Run) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    let started: String = run.started.replace('T', " ").replace('Z', " UTC");
+    facts.push(("started", started));
+    let end = run.jobs.iter().map(|j| j.start_ns.saturating_add(j.wall_ns));
+    if let Some(end) = end.max().filter(|e| *e > 0) {
+        facts.push(("took", format::wall(end)));
+    }
+    if let Some(p) = &run.profile {
+        facts.push(("profile", p.clone()));
+    }
+    if run.target.size_bytes > 0 {
+        let size = format::value(run.target.size_bytes as f64, "bytes");
+        facts.push(("tested range", size));
+    }
+    facts.push(("jobs", format::grouped(run.jobs.len() as u64)));
+    facts.push(("seed", run.seed.to_string()));
+    facts.push(("fathom", run.tool_version.clone()));
+    facts
+}
+
+/// The numbers of the screen.
+pub(super) fn headlines(page: &mut Page, run: &Run) {
+    if run.headlines.is_empty() {
+        return;
+    }
+    page.push("<section class=\"first\" id=\"headlines\">");
+    page.anchors.insert("headlines".to_owned());
+    page.contents
+        .push(("headlines".to_owned(), "Headlines".to_owned()));
+    page.push(&format!("<p class=\"muted\">{}</p>\n", verdict(run)));
+    for group in groups(&run.headlines) {
+        let in_group: Vec<&Headline> = run.headlines.iter().filter(|h| h.group == group).collect();
+        page.push(&format!("<h3>{}</h3>\n<div class=\"tiles\">\n", Esc(group)));
+        for h in in_group {
+            let html = tile(h);
+            page.push(&html);
+        }
+        page.push("</div>\n");
+    }
+    let mut seen: Vec<(&Flag, String)> = Vec::new();
+    for h in &run.headlines {
+        for f in h.flags.iter().filter(|f| f.code != FlagCode::Simulated) {
+            merge_flag(&mut seen, f, &h.label);
+        }
+    }
+    for f in run.flags.iter().filter(|f| f.code != FlagCode::Simulated) {
+        merge_flag(&mut seen, f, "the whole run");
+    }
+    if !seen.is_empty() {
+        page.push("<h3>Before you quote these numbers</h3>\n");
+        flag_list(page, seen);
+    }
+    page.close_section();
+}
+
+/// How many of the headlines stand, as a sentence.
+fn verdict(run: &Run) -> String {
+    let headlines = &run.headlines;
+    let void = |h: &&Headline| h.flags.iter().any(|f| f.void);
+    let holes = headlines.iter().filter(|h| h.estimate.is_none()).count();
+    let voided = headlines.iter().filter(|h| h.estimate.is_some() && void(h)).count();
+    let flagged = headlines
+        .iter()
+        .filter(|h| h.estimate.is_some() && !void(h))
+        .filter(|h| h.flags.iter().any(|f| f.code != FlagCode::Simulated))
+        .count();
+    let clean = headlines.len() - holes - voided - flagged;
+    let mut parts = Vec::new();
+    if clean == headlines.len() {
+        parts.push(format!("All {clean} numbers passed every check"));
+    } else {
+        parts.push(format!("{clean} of {} numbers passed every check", headlines.len()));
+    }
+    for (n, one, many) in [
+        (flagged, "one carries a flag", "carry a flag"),
+        (voided, "one is void", "are void"),
+        (holes, "one could not be measured", "could not be measured"),
+    ] {
+        match n {
+            0 => {}
+            1 => parts.push(one.to_owned()),
+            n => parts.push(format!("{n} {many}")),
+        }
+    }
+    format!("{}. Intervals (±) are 95 % over repeats.", parts.join(", "))
+}
+
+fn tile(h: &Headline) -> String {
+    let void = h.flags.iter().any(|f| f.void);
+    let class = match (&h.estimate, void) {
+        (None, _) => "tile hole",
+        (_, true) => "tile void",
+        _ => "tile",
+    };
+    let mut html = format!("<div class=\"{class}\"><div class=\"label\">{}</div>", Esc(&h.label));
+    match &h.estimate {
+        Some(e) => {
+            let (value, half) = format::estimate_parts(e, &h.unit);
+            let (number, unit) = value.split_once(' ').unwrap_or((value.as_str(), ""));
+            let _ = write!(
+                html,
+                "<div class=\"value\">{}<span class=\"unit\">{}</span></div>",
+                Esc(number),
+                Esc(unit)
+            );
+            let interval = match (half.is_empty(), e.samples) {
+                (true, _) => "one repeat, no interval".to_owned(),
+                (false, n) => format!("{half} {} · {n} repeats", Esc(unit)),
+            };
+            let _ = write!(html, "<div class=\"interval\">{interval}</div>");
+        }
+        None => {
+            let reason = h.flags.first().map_or("not measured", |f| f.detail.as_str());
+            let _ = write!(
+                html,
+                "<div class=\"value\">{HOLE}</div><div class=\"reason\">{}</div>",
+                Esc(reason)
+            );
+        }
+    }
+    if !h.extra.is_empty() {
+        html.push_str("<dl class=\"extra\">");
+        for name in extra_names([h].into_iter()) {
+            let value = format::optional(h.extra.get(&name).copied(), &h.unit);
+            let _ = write!(
+                html,
+                "<dt>{}</dt><dd>{}</dd>",
+                Esc(&extra_label(&name)),
+                Esc(&value)
+            );
+        }
+        html.push_str("</dl>");
+    }
+    html.push_str(&chips(&h.flags));
+    html.push_str("</div>\n");
+    html
+}
+
+/// Small marks that lead to the list of flags.
+pub(super) fn chips(flags: &[Flag]) -> String {
+    let mut names: Vec<(&str, bool)> = flags
+        .iter()
+        .filter(|f| f.code != FlagCode::Simulated)
+        .map(|f| (f.code.name(), f.void))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from("<div class=\"chips\">");
+    for (name, void) in names {
+        let class = if void { "chip void" } else { "chip" };
+        let text = name.replace('-', " ");
+        let void = if void { "void: " } else { "" };
+        let _ = write!(html, "<a class=\"{class}\" href=\"#flags\">{void}{text}</a>");
+    }
+    html.push_str("</div>");
+    html
+}
+
+/// Adds a flag, or the place to the same flag.
+fn merge_flag<'a>(seen: &mut Vec<(&'a Flag, String)>, flag: &'a Flag, place: &str) {
+    match seen.iter_mut().find(|(f, _)| *f == flag) {
+        Some((_, places)) => {
+            // A flag on hundreds of jobs names the first few of them.
+            if places.matches("; ").count() < 5 {
+                let _ = write!(places, "; {place}");
+            } else if !places.ends_with('…') {
+                places.push_str("; …");
+            }
+        }
+        None => seen.push((flag, place.to_owned())),
+    }
+}
+
+/// Flags in words: what, the figures seen, what to try, where.
+pub(super) fn flag_list<'a>(page: &mut Page, flags: impl IntoIterator<Item = (&'a Flag, String)>) {
+    let mut flags: Vec<(&Flag, String)> = flags.into_iter().collect();
+    if flags.is_empty() {
+        return;
+    }
+    flags.sort_by_key(|(f, _)| !f.void);
+    page.push("<ul class=\"flags\">\n");
+    for (f, place) in flags {
+        let class = if f.void { " class=\"void\"" } else { "" };
+        let void = if f.void { "Void: " } else { "" };
+        let name = super::results::capital(&f.code.name().replace('-', " "));
+        let mut html = format!(
+            "<li{class}><span class=\"what\">{void}{name}.</span>{}",
+            Esc(&sentence(&f.detail))
+        );
+        if !f.remedy.is_empty() {
+            let _ = write!(html, " <b>Try:</b> {}", Esc(&sentence(&f.remedy)));
+        }
+        if !place.is_empty() {
+            let _ = write!(html, " <span class=\"where\">({})</span>", Esc(&place));
+        }
+        html.push_str("</li>\n");
+        page.push(&html);
+    }
+    page.push("</ul>\n");
+}
+
+fn sentence(text: &str) -> String {
+    let t = text.trim();
+    if t.is_empty() || t.ends_with(['.', '!', '?']) {
+        t.to_owned()
+    } else {
+        format!("{t}.")
+    }
+}
+
+/// What follows from the numbers, with its evidence.
+pub(super) fn findings(page: &mut Page, run: &Run) {
+    if run.findings.is_empty() {
+        return;
+    }
+    page.open_section("findings", "Findings");
+    page.push("<ol class=\"findings\">\n");
+    for f in &run.findings {
+        let html = finding(f, run);
+        page.push(&html);
+    }
+    page.push("</ol>\n");
+    page.close_section();
+}
+
+fn finding(f: &Finding, run: &Run) -> String {
+    let mut html = format!("<li><div><p class=\"text\">{}</p>", Esc(&sentence(&f.text)));
+    if !f.advice.is_empty() {
+        let _ = write!(html, "<p class=\"advice\"><b>Do</b> {}</p>", Esc(&f.advice));
+    }
+    let level = match f.confidence.as_str() {
+        "strong" => 3,
+        "moderate" => 2,
+        _ => 1,
+    };
+    html.push_str("<p class=\"evidence\"><span class=\"confidence\">");
+    for i in 0..3 {
+        html.push_str(if i < level { "<i class=\"on\"></i>" } else { "<i></i>" });
+    }
+    let _ = write!(html, " {} evidence</span>", Esc(&f.confidence));
+    for id in &f.evidence {
+        let _ = write!(
+            html,
+            " · <a href=\"#{}\">{}</a>",
+            slug(id),
+            Esc(&title_of(run, id))
+        );
+    }
+    const JOBS_SHOWN: usize = 4;
+    for job in f.jobs.iter().take(JOBS_SHOWN) {
+        if let Some(j) = run.jobs.get(*job) {
+            let _ = write!(html, " · <a href=\"#job-{job}\">{}</a>", Esc(&j.name));
+        }
+    }
+    if f.jobs.len() > JOBS_SHOWN {
+        let _ = write!(html, " and {} more jobs", f.jobs.len() - JOBS_SHOWN);
+    }
+    html.push_str("</p></div></li>\n");
+    html
+}
+
+/// The heading of a chart or table by its id.
+fn title_of(run: &Run, id: &str) -> String {
+    let charts = run.results.iter().flat_map(|s| &s.charts);
+    let tables = run.results.iter().flat_map(|s| &s.tables);
+    let sections = run.results.iter().map(|s| (&s.id, &s.title));
+    charts
+        .map(|c| (&c.id, &c.title))
+        .chain(tables.map(|t| (&t.id, &t.title)))
+        .chain(sections)
+        .find(|(i, title)| *i == id && !title.is_empty())
+        .map_or_else(|| id.to_owned(), |(_, title)| title.clone())
+}
+
+/// Every flag of run, headlines, sections and jobs.
+pub(super) fn all_flags(page: &mut Page, run: &Run) {
+    let mut seen: Vec<(&Flag, String)> = Vec::new();
+    for f in &run.flags {
+        merge_flag(&mut seen, f, "the whole run");
+    }
+    for h in &run.headlines {
+        for f in &h.flags {
+            merge_flag(&mut seen, f, &h.label);
+        }
+    }
+    for s in &run.results {
+        for f in &s.flags {
+            merge_flag(&mut seen, f, &s.title);
+        }
+    }
+    for j in &run.jobs {
+        for f in &j.flags {
+            merge_flag(&mut seen, f, &format!("job {}", j.name));
+        }
+    }
+    page.open_section("flags", "Every flag");
+    if seen.is_empty() {
+        page.push("<p class=\"muted\">Nothing stands against these numbers: every check passed.</p>\n");
+    }
+    const FLAGS_SHOWN: usize = 200;
+    if seen.len() > FLAGS_SHOWN {
+        page.push(&format!(
+            "<p class=\"muted\">The first {FLAGS_SHOWN} of {}; run.json has them all.</p>\n",
+            seen.len()
+        ));
+        seen.truncate(FLAGS_SHOWN);
+    }
+    flag_list(page, seen);
+    page.close_section();
+}
+
+/// How to do it again.
+pub(super) fn command(page: &mut Page, data: &ReportData) {
+    let run = &data.run;
+    page.open_section("command", "Command line");
+    page.push(&format!(
+        "<pre>{}</pre>\n<p class=\"muted\">Seed {}; the same seed gives the same offsets and the same schedule.",
+        Esc(&quoted(&run.command_line)),
+        run.seed
+    ));
+    if let Some(dir) = &data.dir {
+        page.push(&format!(
+            " Raw data: <code>{}</code>.",
+            Esc(&dir.to_string_lossy())
+        ));
+    }
+    page.push("</p>\n");
+    page.close_section();
+}
+
+/// The command line so that a shell reads the same words.
+fn quoted(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    let words: Vec<String> = words
+        .iter()
+        .map(|w| {
+            if !w.is_empty() && w.chars().all(plain) {
+                w.clone()
+            } else {
+                format!("'{}'", w.replace('\'', "'\\''"))
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_can_be_pasted_into_a_shell() {
+        let words = ["fathom", "survey", "/mnt/my disk", "it's"].map(str::to_owned);
+        assert_eq!(quoted(&words), "fathom survey '/mnt/my disk' 'it'\\''s'");
+    }
+
+    #[test]
+    fn a_flag_on_many_jobs_is_listed_once_with_the_first_places() {
+        let f = Flag::new(FlagCode::CpuBound, "busy", "use more cores");
+        let mut seen = Vec::new();
+        for i in 0..100 {
+            merge_flag(&mut seen, &f, &format!("job {i}"));
+        }
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen[0].1, "job 0; job 1; job 2; job 3; job 4; job 5; …");
+    }
+}

@@ -1,0 +1,82 @@
+//! Text of a run in a page: everything is untrusted, nothing becomes markup.
+
+use std::fmt;
+
+use crate::text::clean;
+
+/// Displays text so that it stays text, in an element or in a quoted attribute.
+pub(crate) struct Esc<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Esc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in clean(self.0).chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                c => fmt::Write::write_char(f, c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// JSON that can stand in a script element: no `<`, no `&`, no line separators of old JavaScript.
+pub(crate) fn script_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// An identifier for anchors from any text: letters, digits and dashes.
+pub(crate) fn slug(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(120) {
+        if c.is_ascii_alphanumeric() {
+            out.push(c.to_ascii_lowercase());
+        } else if !out.ends_with('-') && !out.is_empty() {
+            out.push('-');
+        }
+    }
+    out.truncate(out.trim_end_matches('-').len());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_names_stays_text() {
+        assert_eq!(
+            Esc("<script>alert('x')</script> & \"y\"").to_string(),
+            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;"
+        );
+    }
+
+    #[test]
+    fn data_cannot_end_its_script_element_and_reads_back_the_same() {
+        let value = serde_json::json!({"name": "</script><script>alert(1)</script>\u{2028}&"});
+        let text = script_json(&value.to_string());
+        assert!(!text.contains('<') && !text.contains('\u{2028}'));
+        let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, value);
+    }
+
+    #[test]
+    fn slugs_are_safe_in_links() {
+        assert_eq!(slug("Depth sweep: 4 KiB <b>"), "depth-sweep-4-kib-b");
+        assert_eq!(slug("\u{1f600}"), "");
+    }
+}

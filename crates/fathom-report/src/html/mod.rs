@@ -1,0 +1,220 @@
+//! `report.html`: one file, offline, under 6 MB, in the reader's order.
+//!
+//! Text is made here and readable without scripts; charts are drawn by our own small layer in
+//! `assets/` from data embedded as JSON (see `docs/decisions/001-own-chart-layer.md`).
+
+mod body;
+mod capsule;
+mod distribution;
+mod escape;
+mod jobs;
+mod results;
+mod spec;
+mod time;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::data::ReportData;
+use crate::error::ReportError;
+use crate::output::{DirOutput, Output, written};
+use crate::registry::Exporter;
+use distribution::{Distribution, Totals, distributions};
+use escape::{Esc, script_json};
+use spec::Spec;
+use time::OverTime;
+
+const STYLE: &str = include_str!("../../assets/report.css");
+/// In the order in which they need each other.
+const SCRIPTS: [&str; 5] = [
+    include_str!("../../assets/units.js"),
+    include_str!("../../assets/scale.js"),
+    include_str!("../../assets/chart.js"),
+    include_str!("../../assets/marks.js"),
+    include_str!("../../assets/main.js"),
+];
+/// The first thing that runs: errors are kept where a test (or a puzzled reader) finds them.
+const GUARD: &str = "addEventListener('error',e=>{document.documentElement.dataset.error=\
+                     (document.documentElement.dataset.error||'')+e.message+'; '});";
+
+/// The HTML exporter.
+pub(crate) struct Html;
+
+impl Exporter for Html {
+    fn name(&self) -> &'static str {
+        "html"
+    }
+    fn about(&self) -> &'static str {
+        "the full report as one self-contained page (report.html)"
+    }
+    fn export(&self, data: &ReportData, out: &mut dyn Output) -> Result<(), ReportError> {
+        let text = page(data)?;
+        out.file("report.html", &mut |w| {
+            written("report.html", w.write_all(text.as_bytes()))
+        })
+    }
+}
+
+/// Makes `report.html` in a run directory (or beside its `run.json`), from what the directory holds.
+/// Returns its path.
+///
+/// # Errors
+/// Where the run cannot be read or the report not be written.
+pub fn write_report(run: &Path) -> Result<PathBuf, ReportError> {
+    let data = ReportData::open(run)?;
+    let dir = data.dir.clone().unwrap_or_default();
+    Html.export(&data, &mut DirOutput::new(&dir))?;
+    Ok(dir.join("report.html"))
+}
+
+/// What the page's script reads.
+#[derive(Serialize)]
+struct Embedded<'a> {
+    simulated: bool,
+    charts: &'a [Spec],
+}
+
+/// The page under construction: text, and the charts that it refers to by number.
+struct Page {
+    body: String,
+    charts: Vec<Spec>,
+    contents: Vec<(String, String)>,
+    anchors: std::collections::BTreeSet<String>,
+    simulated: bool,
+}
+
+impl Page {
+    /// An anchor that nothing else in the page has.
+    fn anchor(&mut self, wanted: String) -> String {
+        let base = if wanted.is_empty() { "part".to_owned() } else { wanted };
+        let mut anchor = base.clone();
+        let mut n = 1;
+        while !self.anchors.insert(anchor.clone()) {
+            n += 1;
+            anchor = format!("{base}-{n}");
+        }
+        anchor
+    }
+
+    /// Begins a section that the contents list.
+    fn open_section(&mut self, anchor: &str, title: &str) {
+        let anchor = self.anchor(anchor.to_owned());
+        self.push(&format!(
+            "<section id=\"{anchor}\"><h2>{}</h2>\n",
+            Esc(title)
+        ));
+        self.contents.push((anchor, title.to_owned()));
+    }
+
+    fn close_section(&mut self) {
+        self.push("</section>\n");
+    }
+
+    fn push(&mut self, html: &str) {
+        self.body.push_str(html);
+    }
+
+    /// A figure that the script fills.
+    fn chart(&mut self, mut chart: Spec, wanted: String) {
+        chart.anchor = self.anchor(wanted);
+        let stamp = if self.simulated {
+            " <span class=\"chip\">simulated</span>"
+        } else {
+            ""
+        };
+        let html = format!(
+            "<figure class=\"chart\" id=\"{}\" data-chart=\"{}\"><figcaption><span class=\"title\">{}{stamp}</span>\
+             </figcaption><div class=\"plot\"></div><details class=\"data\"><summary>Data table</summary></details></figure>\n",
+            chart.anchor,
+            self.charts.len(),
+            Esc(&chart.title)
+        );
+        self.push(&html);
+        self.charts.push(chart);
+    }
+}
+
+/// The page as text.
+///
+/// # Errors
+/// Where windows cannot be read.
+pub(crate) fn page(data: &ReportData) -> Result<String, ReportError> {
+    let run = &data.run;
+    let (distributions, over_time) = series_charts(data)?;
+    let mut page = Page {
+        body: String::new(),
+        charts: Vec::new(),
+        contents: Vec::new(),
+        anchors: ["fathom-data", "theme", "dark", "light", "job-select"]
+            .map(str::to_owned)
+            .into(),
+        simulated: run.simulated,
+    };
+    body::masthead(&mut page, run);
+    body::headlines(&mut page, run);
+    body::findings(&mut page, run);
+    results::sections(&mut page, run);
+    results::distributions(&mut page, distributions);
+    results::over_time(&mut page, run, over_time);
+    jobs::jobs(&mut page, run);
+    capsule::environment(&mut page, run);
+    body::all_flags(&mut page, run);
+    body::command(&mut page, data);
+    assemble(&page, run)
+}
+
+/// Reads each job's windows once, for distributions and charts over time.
+fn series_charts(data: &ReportData) -> Result<(Vec<Distribution>, OverTime), ReportError> {
+    let jobs = &data.run.jobs;
+    let shown = jobs.len().min(time::JOBS_MAX);
+    let mut over_time = OverTime::new(shown);
+    let most = time::windows_per_job(shown);
+    let mut totals: Vec<[Option<Totals>; 4]> = Vec::with_capacity(jobs.len());
+    for (index, job) in jobs.iter().enumerate() {
+        let series = data.series.windows(index, most)?;
+        let mut total: [Option<Totals>; 4] = Default::default();
+        for window in &series.windows {
+            for (total, d) in total.iter_mut().zip(&window.directions) {
+                if let Some(d) = d {
+                    let t = total.get_or_insert_default();
+                    t.service.merge(&d.service);
+                    t.response.merge(&d.response);
+                }
+            }
+        }
+        totals.push(total);
+        over_time.add(index, job, &series);
+    }
+    Ok((distributions(data, &totals)?, over_time))
+}
+
+fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, ReportError> {
+    let embedded = serde_json::to_string(&Embedded {
+        simulated: run.simulated,
+        charts: &page.charts,
+    })?;
+    let mut contents = String::new();
+    for (anchor, title) in &page.contents {
+        contents.push_str(&format!("<li><a href=\"#{anchor}\">{}</a></li>\n", Esc(title)));
+    }
+    let title = format!("fathom {}: {}", run.command, run.target.name);
+    let scripts = SCRIPTS.join("\n");
+    Ok(format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n<script>{GUARD}</script>\n</head>\n<body>\n\
+         <div class=\"page\">\n<nav class=\"contents\" aria-label=\"Contents\"><div class=\"brand\">fathom</div><ol>\n{contents}</ol></nav>\n\
+         <main>\n{}\
+         <noscript><p>Charts need JavaScript; every number of the tables is here without it.</p></noscript>\n\
+         <footer>Made by fathom {} from run.json and series.parquet; <code>fathom report</code> remakes it.</footer>\n\
+         </main>\n</div>\n\
+         <script type=\"application/json\" id=\"fathom-data\">{}</script>\n\
+         <script>\n(() => {{\n\"use strict\";\n{scripts}\n}})();\n</script>\n</body>\n</html>\n",
+        Esc(&title),
+        page.body,
+        Esc(&run.tool_version),
+        script_json(&embedded),
+    ))
+}

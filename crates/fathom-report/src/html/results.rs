@@ -1,0 +1,180 @@
+//! The middle of the page: experiments' sections, distributions, charts over time.
+
+use std::fmt::Write as _;
+
+use fathom_telemetry::schema::{Cell, Run, Table};
+
+use super::Page;
+use super::body::flag_list;
+use super::distribution::Distribution;
+use super::escape::{Esc, slug};
+use super::spec::Spec;
+use super::time::{GROUP, JOBS_MAX, OverTime};
+use crate::format::{self, HOLE};
+
+/// Sections of the experiments, in the run's order.
+pub(super) fn sections(page: &mut Page, run: &Run) {
+    for s in &run.results {
+        page.open_section(&slug(&s.id), &s.title);
+        if !s.text.is_empty() {
+            page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&s.text)));
+        }
+        flag_list(page, s.flags.iter().map(|f| (f, String::new())));
+        if !s.charts.is_empty() {
+            page.push("<div class=\"charts\">\n");
+            for c in &s.charts {
+                page.chart(Spec::from(c), slug(&c.id));
+            }
+            page.push("</div>\n");
+        }
+        for t in &s.tables {
+            table(page, t);
+        }
+        page.close_section();
+    }
+}
+
+fn table(page: &mut Page, t: &Table) {
+    let anchor = page.anchor(slug(&t.id));
+    let text_column: Vec<bool> = (0..t.columns.len())
+        .map(|i| t.rows.iter().any(|r| matches!(r.get(i), Some(Cell::Text(_)))))
+        .collect();
+    let class = |i: usize| if text_column[i] { "" } else { " class=\"number\"" };
+    let mut html = format!(
+        "<div class=\"wide\"><table id=\"{anchor}\"><caption>{}</caption><thead><tr>",
+        Esc(&t.title)
+    );
+    for (i, c) in t.columns.iter().enumerate() {
+        let _ = write!(html, "<th scope=\"col\"{}>{}</th>", class(i), Esc(&c.label));
+    }
+    html.push_str("</tr></thead><tbody>\n");
+    for row in &t.rows {
+        html.push_str("<tr>");
+        for (i, c) in t.columns.iter().enumerate() {
+            let _ = match row.get(i) {
+                Some(Cell::Text(text)) => write!(html, "<td>{}</td>", Esc(text)),
+                Some(Cell::Number(v)) => write!(
+                    html,
+                    "<td class=\"number\" title=\"{v}\">{}</td>",
+                    Esc(&format::value(*v, &c.unit))
+                ),
+                Some(Cell::Estimate(e)) => {
+                    let (value, half) = format::estimate_parts(e, &c.unit);
+                    write!(
+                        html,
+                        "<td class=\"number\" title=\"{}\">{} <span class=\"pm\">{half}</span></td>",
+                        e.value,
+                        Esc(&value)
+                    )
+                }
+                Some(Cell::Hole(())) | None => {
+                    write!(html, "<td class=\"number hole\" title=\"not measured\">{HOLE}</td>")
+                }
+            };
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody></table></div>\n");
+    page.push(&html);
+}
+
+/// Latency distributions, experiment by experiment.
+pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
+    if all.is_empty() {
+        return;
+    }
+    page.open_section("distributions", "Latency distributions");
+    page.push(
+        "<p class=\"muted\">Histograms of repeats are merged, percentiles never averaged. On the right, \
+         each step along the axis is one more nine; a curve ends where fewer than ten I/Os lie beyond.</p>\n",
+    );
+    let several = all.len() > 1;
+    for d in all {
+        if several {
+            let name = if d.experiment.is_empty() {
+                "jobs".to_owned()
+            } else {
+                d.experiment.replace(['-', '_'], " ")
+            };
+            page.push(&format!("<h3>{}</h3>\n", Esc(&capital(&name))));
+        }
+        if !d.note.is_empty() {
+            page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&d.note)));
+        }
+        page.push("<div class=\"charts\">\n");
+        for c in d.charts {
+            let wanted = slug(&format!("distribution {} {}", d.experiment, c.title));
+            page.chart(c, wanted);
+        }
+        page.push("</div>\n");
+    }
+    page.close_section();
+}
+
+/// `text` with a capital first letter.
+pub(super) fn capital(text: &str) -> String {
+    let mut c = text.chars();
+    c.next()
+        .map(|first| first.to_uppercase().chain(c).collect())
+        .unwrap_or_default()
+}
+
+/// Percentiles and throughput over time, one job at a time.
+pub(super) fn over_time(page: &mut Page, run: &Run, charts: OverTime) {
+    let jobs = charts.jobs.clone();
+    let charts = charts.charts();
+    if charts.is_empty() {
+        return;
+    }
+    page.open_section("over-time", "Over time");
+    page.push(
+        "<p class=\"muted\">Each point is a window with a histogram of its own, so that these are real percentiles \
+         of that moment. A gap means that nothing completed.</p>\n",
+    );
+    if run.jobs.len() > JOBS_MAX {
+        page.push(&format!(
+            "<p class=\"muted\">The first {} jobs are shown; series.parquet has them all.</p>\n",
+            jobs.len()
+        ));
+    }
+    picker(page, run, &jobs);
+    page.push("<div class=\"charts\">\n");
+    for c in charts {
+        let wanted = slug(&c.title);
+        page.chart(c, wanted);
+    }
+    page.push("</div>\n");
+    page.close_section();
+}
+
+fn picker(page: &mut Page, run: &Run, jobs: &[usize]) {
+    let mut html = format!(
+        "<div class=\"picker\"><label for=\"job-select\">Job</label><select id=\"job-select\" data-variants=\"{GROUP}\">"
+    );
+    let mut experiment: Option<&str> = None;
+    for &index in jobs {
+        let job = &run.jobs[index];
+        if experiment != Some(job.experiment.as_str()) && !job.experiment.is_empty() {
+            if experiment.is_some() {
+                html.push_str("</optgroup>");
+            }
+            let name = job.experiment.replace(['-', '_'], " ");
+            let _ = write!(html, "<optgroup label=\"{}\">", Esc(&capital(&name)));
+            experiment = Some(&job.experiment);
+        }
+        let void = if job.is_void() { " (void)" } else { "" };
+        let _ = write!(html, "<option>{}{void}</option>", Esc(&job.name));
+    }
+    if experiment.is_some() {
+        html.push_str("</optgroup>");
+    }
+    html.push_str("</select>");
+    if jobs.len() > 1 {
+        html.push_str(
+            "<button type=\"button\" data-step=\"-1\" data-for=\"job-select\" aria-label=\"Previous job\">←</button>\
+             <button type=\"button\" data-step=\"1\" data-for=\"job-select\" aria-label=\"Next job\">→</button>",
+        );
+    }
+    html.push_str("</div>\n");
+    page.push(&html);
+}

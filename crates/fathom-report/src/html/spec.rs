@@ -1,0 +1,166 @@
+//! Charts as the page's script reads them: columns of numbers instead of points, to stay small.
+
+use fathom_telemetry::schema::{Axis, Chart, ChartKind, ChartSeries, Mark};
+use serde::{Serialize, Serializer};
+
+/// A chart of the page.
+#[derive(Debug, Serialize)]
+pub(crate) struct Spec {
+    /// Anchor of the figure, unique in the page.
+    #[serde(skip)]
+    pub(crate) anchor: String,
+    pub(crate) title: String,
+    pub(crate) kind: ChartKind,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) z: Option<Axis>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) series: Vec<Columns>,
+    pub(crate) marks: Vec<Mark>,
+    /// Several sets of series, of which the reader picks one (see `group`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) variants: Vec<Variant>,
+    /// Charts of one group follow the same selector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<&'static str>,
+}
+
+/// One of several sets of series.
+#[derive(Debug, Serialize)]
+pub(crate) struct Variant {
+    pub(crate) series: Vec<Columns>,
+}
+
+/// A series in columns of equal length; columns without a value are left out.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Columns {
+    pub(crate) name: String,
+    pub(crate) x: Vec<Num>,
+    pub(crate) y: Vec<Option<Num>>,
+    #[serde(skip_serializing_if = "empty")]
+    pub(crate) low: Vec<Option<Num>>,
+    #[serde(skip_serializing_if = "empty")]
+    pub(crate) high: Vec<Option<Num>>,
+    #[serde(skip_serializing_if = "empty")]
+    pub(crate) z: Vec<Option<Num>>,
+    #[serde(skip_serializing_if = "empty")]
+    pub(crate) label: Vec<Option<String>>,
+}
+
+fn empty<T>(column: &[Option<T>]) -> bool {
+    column.iter().all(Option::is_none)
+}
+
+/// A number without `.0` where it is whole; not a number becomes a hole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Num(pub(crate) f64);
+
+impl Serialize for Num {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if self.0.fract() == 0.0 && self.0.abs() < 9e15 {
+            s.serialize_i64(self.0 as i64)
+        } else {
+            s.serialize_f64(self.0)
+        }
+    }
+}
+
+impl Num {
+    /// Six significant digits: finer than any histogram here, and short.
+    pub(crate) fn rounded(v: f64) -> Self {
+        if v == 0.0 || !v.is_finite() {
+            return Self(v);
+        }
+        let scale = 10f64.powi(5 - v.abs().log10().floor() as i32);
+        if !scale.is_finite() || scale == 0.0 {
+            return Self(v);
+        }
+        // Dividing by a power of ten that is exact keeps the printed form short.
+        Self(if scale >= 1.0 {
+            (v * scale).round() / scale
+        } else {
+            let step = (1.0 / scale).round();
+            (v / step).round() * step
+        })
+    }
+}
+
+impl From<&ChartSeries> for Columns {
+    fn from(s: &ChartSeries) -> Self {
+        let finite = |v: Option<f64>| v.filter(|v| v.is_finite()).map(Num);
+        Self {
+            name: s.name.clone(),
+            x: s.points.iter().map(|p| Num(p.x)).collect(),
+            y: s.points.iter().map(|p| finite(p.y)).collect(),
+            low: s.points.iter().map(|p| finite(p.low)).collect(),
+            high: s.points.iter().map(|p| finite(p.high)).collect(),
+            z: s.points.iter().map(|p| finite(p.z)).collect(),
+            label: s.points.iter().map(|p| p.label.clone()).collect(),
+        }
+    }
+}
+
+impl From<&Chart> for Spec {
+    fn from(c: &Chart) -> Self {
+        Self {
+            anchor: String::new(),
+            title: c.title.clone(),
+            kind: c.kind,
+            x: c.x.clone(),
+            y: c.y.clone(),
+            z: c.z.clone(),
+            categories: c.categories.clone(),
+            series: c.series.iter().map(Columns::from).collect(),
+            marks: c.marks.clone(),
+            variants: Vec::new(),
+            group: None,
+        }
+    }
+}
+
+/// A chart made by the report itself, without series yet.
+pub(crate) fn own(title: String, kind: ChartKind, x: Axis, y: Axis) -> Spec {
+    Spec {
+        anchor: String::new(),
+        title,
+        kind,
+        x,
+        y,
+        z: None,
+        categories: Vec::new(),
+        series: Vec::new(),
+        marks: Vec::new(),
+        variants: Vec::new(),
+        group: None,
+    }
+}
+
+/// An axis.
+pub(crate) fn axis(label: &str, unit: &str, log: bool) -> Axis {
+    Axis {
+        label: label.to_owned(),
+        unit: unit.to_owned(),
+        log,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_holes_are_null() {
+        let c = Columns {
+            x: vec![Num(1.0), Num(2.5)],
+            y: vec![Some(Num::rounded(84_210.123_456)), None],
+            ..Columns::default()
+        };
+        assert_eq!(
+            serde_json::to_string(&c).unwrap(),
+            r#"{"name":"","x":[1,2.5],"y":[84210.1,null]}"#
+        );
+        assert_eq!(Num::rounded(123_456_789.0), Num(123_457_000.0));
+        assert_eq!(Num::rounded(0.0), Num(0.0));
+    }
+}

@@ -1,0 +1,228 @@
+//! The summary: target, headlines with intervals, flags, findings, where the rest is.
+
+use std::path::Path;
+
+use fathom_telemetry::schema::{Finding, Headline, Run};
+
+use super::{Notes, flag_lines, sentence, title};
+use crate::format::{self, HOLE};
+use crate::text::{Align, Grid, Paint, Screen, clean, width, wrap};
+
+/// Where the reader finds the rest; `None` where it was not kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Whereabouts<'a> {
+    /// Run directory.
+    pub run_directory: Option<&'a Path>,
+    /// `report.html`.
+    pub report: Option<&'a Path>,
+}
+
+/// Findings on the screen; the report has them all.
+const FINDINGS_SHOWN: usize = 4;
+/// Extra figures (p50, p99, …) beside a headline, as far as the width allows.
+const EXTRAS_SHOWN: usize = 4;
+
+/// The summary of a run, for a screen of about 40 lines. Ends with a line break.
+pub fn summary(run: &Run, screen: &Screen, whereabouts: &Whereabouts<'_>) -> String {
+    let mut out = title(run, screen);
+    out.push_str(&screen.paint(Paint::Dim, &facts(run)));
+    out.push('\n');
+
+    let mut notes = Notes::default();
+    out.push_str(&headlines(run, screen, &mut notes));
+    let run_marks = notes.marks(&run.flags);
+
+    if !notes.flags.is_empty() {
+        out.push_str(&heading("Before you quote these numbers", screen));
+        out.push_str(&flag_lines(&notes.flags, screen));
+        if !run_marks.is_empty() {
+            out.push_str(&format!("  {run_marks} concerns the whole run.\n"));
+        }
+    }
+    out.push_str(&findings(&run.findings, screen));
+    out.push_str(&places(whereabouts, screen));
+    out
+}
+
+fn heading(text: &str, screen: &Screen) -> String {
+    format!("\n{}\n", screen.paint(Paint::Bold, text))
+}
+
+fn facts(run: &Run) -> String {
+    let mut facts = Vec::new();
+    if let Some(p) = &run.profile {
+        facts.push(format!("{} profile", clean(p)));
+    }
+    facts.push(match run.jobs.len() {
+        1 => "1 job".to_owned(),
+        n => format!("{n} jobs"),
+    });
+    let end = run.jobs.iter().map(|j| j.start_ns.saturating_add(j.wall_ns));
+    if let Some(end) = end.max().filter(|e| *e > 0) {
+        facts.push(format::wall(end));
+    }
+    if run.finished.is_none() {
+        facts.push("did not finish".to_owned());
+    }
+    facts.push(format!("seed {}", run.seed));
+    facts.push(format!("fathom {}", clean(&run.tool_version)));
+    facts.join(" · ")
+}
+
+/// Group names in order of first appearance.
+pub(crate) fn groups(headlines: &[Headline]) -> Vec<&str> {
+    let mut groups: Vec<&str> = Vec::new();
+    for h in headlines {
+        if !groups.contains(&h.group.as_str()) {
+            groups.push(&h.group);
+        }
+    }
+    groups
+}
+
+/// Names of extra figures in a group, in order of meaning: p50 before p99 before p99.9 before max.
+pub(crate) fn extra_names<'a>(headlines: impl Iterator<Item = &'a Headline>) -> Vec<String> {
+    let mut names: Vec<&String> = headlines.flat_map(|h| h.extra.keys()).collect();
+    names.sort_by_key(|n| (extra_rank(n), (*n).clone()));
+    names.dedup();
+    names.into_iter().cloned().collect()
+}
+
+fn extra_rank(name: &str) -> u64 {
+    match name {
+        "min" => 0,
+        "mean" => 1,
+        "max" => u64::MAX - 1,
+        _ => name
+            .strip_prefix('p')
+            .and_then(|p| p.replace('_', ".").parse::<f64>().ok())
+            .map_or(u64::MAX, |p| (p * 1e6) as u64 + 2),
+    }
+}
+
+/// `p99_9` as people write it.
+pub(crate) fn extra_label(name: &str) -> String {
+    clean(&name.replace('_', "."))
+}
+
+fn headlines<'a>(run: &'a Run, screen: &Screen, notes: &mut Notes<'a>) -> String {
+    if run.headlines.is_empty() {
+        return String::new();
+    }
+    let groups = groups(&run.headlines);
+    // One grid for all groups, so that the columns stand under each other.
+    let extras: Vec<String> = extra_names(run.headlines.iter())
+        .into_iter()
+        .take(if screen.width >= 80 { EXTRAS_SHOWN } else { 0 })
+        .collect();
+    let mut align = vec![Align::Left, Align::Right, Align::Left];
+    align.extend(extras.iter().map(|_| Align::Right));
+    align.push(Align::Left);
+    let mut grid = Grid::new(&align);
+    let mut group_rows = Vec::new();
+    for (g, group) in groups.iter().enumerate() {
+        group_rows.push(grid_len(&group_rows, run, &groups[..g]));
+        let in_group = || run.headlines.iter().filter(|h| h.group == *group);
+        let mut head = vec![
+            (clean(group), Paint::Bold),
+            (String::new(), Paint::None),
+            (String::new(), Paint::None),
+        ];
+        head.extend(extras.iter().map(|name| {
+            let used = in_group().any(|h| h.extra.contains_key(name));
+            let label = if used { extra_label(name) } else { String::new() };
+            (label, Paint::Dim)
+        }));
+        grid.row(head);
+        for h in in_group() {
+            grid.row(headline_row(h, &extras, notes));
+        }
+    }
+    let mut out = String::new();
+    for (i, line) in grid.lines(screen, 0).into_iter().enumerate() {
+        if group_rows.contains(&i) {
+            out.push('\n');
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out
+}
+
+/// Row number at which a group's heading stands: headings and headlines of the groups before it.
+fn grid_len(headings: &[usize], run: &Run, before: &[&str]) -> usize {
+    headings.len()
+        + run
+            .headlines
+            .iter()
+            .filter(|h| before.contains(&h.group.as_str()))
+            .count()
+}
+
+fn headline_row<'a>(
+    h: &'a Headline,
+    extras: &[String],
+    notes: &mut Notes<'a>,
+) -> Vec<(String, Paint)> {
+    let void = h.flags.iter().any(|f| f.void);
+    let (value, interval) = match &h.estimate {
+        Some(e) => format::estimate_parts(e, &h.unit),
+        None => (HOLE.to_owned(), String::new()),
+    };
+    let paint = if void { Paint::Red } else { Paint::Bold };
+    let mut row = vec![
+        (format!("  {}", clean(&h.label)), Paint::None),
+        (value, paint),
+        (interval, Paint::Dim),
+    ];
+    row.extend(extras.iter().map(|name| {
+        let text = match h.extra.get(name) {
+            Some(v) => format::value(*v, &h.unit),
+            None => String::new(),
+        };
+        (text, Paint::None)
+    }));
+    row.push((
+        notes.marks(&h.flags),
+        if void { Paint::Red } else { Paint::Yellow },
+    ));
+    row
+}
+
+fn findings(findings: &[Finding], screen: &Screen) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut out = heading("Findings", screen);
+    for (i, f) in findings.iter().take(FINDINGS_SHOWN).enumerate() {
+        let number = format!("  {}. ", i + 1);
+        let indent = width(&number);
+        let mut text = sentence(&clean(&f.text));
+        if f.confidence != "strong" && !f.confidence.is_empty() {
+            text.push_str(&format!(" ({} evidence)", clean(&f.confidence)));
+        }
+        let room = screen.width.saturating_sub(indent);
+        out.push_str(&format!("{number}{}\n", wrap(&text, room, indent)));
+        if !f.advice.is_empty() {
+            let advice = wrap(&clean(&f.advice), room.saturating_sub(2), indent + 2);
+            let advice = screen.paint(Paint::Cyan, &format!("→ {advice}"));
+            out.push_str(&format!("{}{advice}\n", " ".repeat(indent)));
+        }
+    }
+    if findings.len() > FINDINGS_SHOWN {
+        let more = findings.len() - FINDINGS_SHOWN;
+        out.push_str(&format!("  {more} more in the report.\n"));
+    }
+    out
+}
+
+fn places(w: &Whereabouts<'_>, screen: &Screen) -> String {
+    let mut out = String::new();
+    for (what, path) in [("Report", w.report), ("Run", w.run_directory)] {
+        if let Some(path) = path {
+            let what = screen.paint(Paint::Dim, &format!("{what:<7}"));
+            out.push_str(&format!("{what} {}\n", clean(&path.to_string_lossy())));
+        }
+    }
+    if out.is_empty() { out } else { format!("\n{out}") }
+}

@@ -1,0 +1,224 @@
+//! Plain text: aligned columns, wrapping, colour only where told.
+//!
+//! Text of a run is untrusted: control characters (terminal escapes among them)
+//! are replaced before anything is printed.
+
+/// What the reader's screen can do; the binary decides by terminal, size and `NO_COLOR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Screen {
+    /// Columns.
+    pub width: usize,
+    /// Whether to use colour and bold.
+    pub colour: Colour,
+}
+
+/// Colour or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// ANSI sequences.
+    Ansi,
+    /// None at all.
+    Plain,
+}
+
+impl Screen {
+    /// Without colour, `width` columns (at least 40).
+    pub fn plain(width: usize) -> Self {
+        Self {
+            width: width.max(40),
+            colour: Colour::Plain,
+        }
+    }
+    /// With colour, `width` columns (at least 40).
+    pub fn colour(width: usize) -> Self {
+        Self {
+            width: width.max(40),
+            colour: Colour::Ansi,
+        }
+    }
+
+    /// `text` in a style.
+    pub(crate) fn paint(&self, paint: Paint, text: &str) -> String {
+        if self.colour == Colour::Plain || paint == Paint::None || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match paint {
+            Paint::None => "0",
+            Paint::Bold => "1",
+            Paint::Dim => "2",
+            Paint::Red => "1;31",
+            Paint::Yellow => "33",
+            Paint::Cyan => "36",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// A style of the palette.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Paint {
+    /// As it is.
+    #[default]
+    None,
+    /// Headings and main numbers.
+    Bold,
+    /// Secondary text.
+    Dim,
+    /// Void numbers.
+    Red,
+    /// Flags.
+    Yellow,
+    /// Advice.
+    Cyan,
+}
+
+/// Text without control characters; line breaks become spaces.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' | '\t' => ' ',
+            // Bidirectional overrides can make a line read as something else.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Columns that `text` takes (every character of our vocabulary, µ and ± among them, takes one).
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `text` cut to `max` columns, with an ellipsis where something is missing.
+pub(crate) fn fit(text: &str, max: usize) -> String {
+    if width(text) <= max {
+        return text.to_owned();
+    }
+    let mut out: String = text.chars().take(max.saturating_sub(1)).collect();
+    out.truncate(out.trim_end().len());
+    out.push('…');
+    out
+}
+
+/// Wraps at spaces into lines of `max` columns; those after the first are indented by `indent` more.
+pub(crate) fn wrap(text: &str, max: usize, indent: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let w = width(word);
+        if column > 0 && column + 1 + w > max {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += w;
+    }
+    out
+}
+
+/// How a column is aligned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows in aligned columns.
+#[derive(Debug, Default)]
+pub(crate) struct Grid {
+    align: Vec<Align>,
+    rows: Vec<Vec<(String, Paint)>>,
+}
+
+impl Grid {
+    /// Columns with these alignments; two spaces between them.
+    pub(crate) fn new(align: &[Align]) -> Self {
+        Self {
+            align: align.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row; missing cells are empty.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = (String, Paint)>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The lines, each beginning with `indent` spaces. Where they do not fit, the first column is
+    /// cut (never a number).
+    pub(crate) fn lines(&self, screen: &Screen, indent: usize) -> Vec<String> {
+        let mut widths = vec![0; self.align.len()];
+        for row in &self.rows {
+            for (w, (text, _)) in widths.iter_mut().zip(row) {
+                *w = (*w).max(width(text));
+            }
+        }
+        let gaps = 2 * widths.iter().skip(1).filter(|w| **w > 0).count();
+        let total = indent + gaps + widths.iter().sum::<usize>();
+        if total > screen.width && !widths.is_empty() {
+            widths[0] = widths[0].saturating_sub(total - screen.width).max(12);
+        }
+        self.rows
+            .iter()
+            .map(|row| {
+                let mut line = " ".repeat(indent);
+                for (i, (w, align)) in widths.iter().zip(&self.align).enumerate() {
+                    let empty = (String::new(), Paint::None);
+                    let (text, paint) = row.get(i).unwrap_or(&empty);
+                    if *w == 0 {
+                        continue;
+                    }
+                    if i > 0 {
+                        line.push_str("  ");
+                    }
+                    let text = fit(text, *w);
+                    let pad = " ".repeat(w - width(&text));
+                    match align {
+                        Align::Left => {
+                            line.push_str(&screen.paint(*paint, &text));
+                            line.push_str(&pad);
+                        }
+                        Align::Right => {
+                            line.push_str(&pad);
+                            line.push_str(&screen.paint(*paint, &text));
+                        }
+                    }
+                }
+                line.truncate(line.trim_end().len());
+                line
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_escapes_of_a_run_do_not_reach_the_terminal() {
+        assert_eq!(clean("a\x1b[2Jb\r\u{202e}c\nd"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d");
+    }
+
+    #[test]
+    fn micro_and_plus_minus_take_one_column() {
+        let mut g = Grid::new(&[Align::Left, Align::Right, Align::Left]);
+        let cell = |t: &str| (t.to_owned(), Paint::None);
+        g.row([cell("read"), cell("84.2 µs"), cell("± 1.3")]);
+        g.row([cell("write"), cell("1.02 ms"), cell("± 0.02")]);
+        let lines = g.lines(&Screen::plain(80), 0);
+        assert_eq!(lines, ["read   84.2 µs  ± 1.3", "write  1.02 ms  ± 0.02"]);
+    }
+
+    #[test]
+    fn text_wraps_between_words_with_a_hanging_indent() {
+        assert_eq!(wrap("one two three four", 9, 2), "one two\n  three\n  four");
+    }
+}
