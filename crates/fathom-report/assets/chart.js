@@ -37,7 +37,7 @@ class Chart {
     this.plot = figure.querySelector(".plot");
     this.hidden = new Set();
     this.zoom = null;
-    this.variant = 0;
+    this.variant = spec.initial || 0;
     this.log = { x: spec.x.log, y: spec.y.log };
     this.renderer = RENDERERS[spec.kind];
     this.controls();
@@ -173,15 +173,16 @@ class Chart {
       ? bandScale(bands.y.length, [box.bottom, box.top])
       : continuousScale(dy, [box.bottom, box.top], this.log.y, spec.y.unit, this.visible.flatMap(s => s.y));
     let y = yScale();
-    const yTicks = y.ticks(Math.max(3, Math.floor((box.bottom - box.top) / 44)));
-    const yFormat = bands.y ? { suffix: "", format: i => bands.y[i] } : axisFormat(yTicks, spec.y.unit);
+    const yTicks = y.ticks(Math.max(3, Math.floor((box.bottom - box.top) / 36)));
+    const yFormat = bands.y ? { suffix: "", format: i => bands.y[i] } : axisFormat(yTicks, spec.y.unit, y.log);
     const yLabels = yTicks.map(yFormat.format);
-    box.left = Math.max(36, 14 + 6.6 * Math.max(...yLabels.map(l => l.length), 2));
+    // Charts that stand under each other share their left edge.
+    box.left = spec.group ? 66 : Math.max(36, 14 + 6.6 * Math.max(...yLabels.map(l => l.length), 2));
     const x = bands.x
       ? bandScale(bands.x.length, [box.left, box.right])
       : continuousScale(dx, [box.left, box.right], this.log.x, spec.x.unit, xValues);
     let xTicks = x.ticks(Math.max(2, Math.floor((box.right - box.left) / 70)));
-    const xFormat = bands.x ? { suffix: "", format: i => bands.x[i] } : axisFormat(xTicks, spec.x.unit);
+    const xFormat = bands.x ? { suffix: "", format: i => bands.x[i] } : axisFormat(xTicks, spec.x.unit, x.log);
     const slant = bands.x && Math.max(...bands.x.map(c => c.length)) * 6.6 > x.band - 6;
     if (slant) {
       box.bottom -= Math.min(70, 5 * Math.max(...bands.x.map(c => c.length)) - 8);
@@ -208,7 +209,7 @@ class Chart {
       axis.append(svg("line", { x1: px, x2: px, y1: box.bottom, y2: box.bottom + 4, class: "tick" }));
       if (px - half < lastEnd) continue;
       lastEnd = px + half;
-      axis.append(svg("text", { x: px, y: box.bottom + 17, "text-anchor": "middle" }, label));
+      axis.append(svg("text", { x: Math.min(px, width - half + 3), y: box.bottom + 17, "text-anchor": "middle" }, label));
     }
     axis.append(svg("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "base" }));
     const named = (a, f) => a.label + (f.suffix ? ` (${f.suffix})` : "");

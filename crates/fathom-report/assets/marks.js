@@ -87,7 +87,8 @@ const line = {
             whisker(chart, g, px, s, i, colour);
           }
           if (labels && s.label[i] && (!lastLabel || Math.hypot(px - lastLabel[0], py - lastLabel[1]) > 34)) {
-            g.append(svg("text", { x: px + 6, y: py - 7, class: "point-label" }, s.label[i]));
+            const end = px > chart.box.right - 46;
+            g.append(svg("text", { x: px + (end ? -7 : 6), y: py - (end ? 3 : 7), class: "point-label", "text-anchor": end ? "end" : "start" }, s.label[i]));
             lastLabel = [px, py];
           }
           chart.points.push({ px, py, series: n, index: i });
@@ -134,7 +135,7 @@ function bars(stacked) {
           return sum + (i >= 0 ? Math.max(0, s.y[i] ?? 0) : 0);
         }, 0));
         const top = Math.max(...sums, ...chart.marks.map(m => m.y ?? 0));
-        d.y = [0, top * (chart.spec.y.unit === "%" && top <= 100.5 ? 1 : 1.06) || 1];
+        d.y = [0, top * (chart.spec.y.unit === "%" && top <= 100.5 ? 1.03 : 1.08) || 1];
         chart.log.y = false;
       }
       return d;
@@ -173,17 +174,24 @@ function bars(stacked) {
           chart.points.push({ px: left + width / 2, py: y1, series: n, index: i, inside: [left, Math.min(y1, box.bottom - 6), left + width, y2] });
         });
       }
+      if (!stacked || shown.length < 2) return;
+      for (const [band, top] of tops) {
+        if (chart.x.valid(band) && chart.y.valid(top)) g.append(svg("text", { x: chart.x(band), y: chart.y(top) - 5, class: "bar-total", "text-anchor": "middle" }, formatValue(top, chart.spec.y.unit)));
+      }
     },
   };
 }
 
 /** Cells over a regular grid keep their scale; irregular values become bands. */
-function gridOf(values, log) {
+function gridOf(values, log, even) {
   const distinct = [...new Set(values.filter(v => v !== null && (!log || v > 0)))].sort((a, b) => a - b);
   const t = log ? Math.log : v => v;
   const gaps = distinct.slice(1).map((v, i) => t(v) - t(distinct[i]));
   const step = Math.min(...gaps);
-  const regular = gaps.length > 0 && gaps.every(g => Math.abs(g / step - Math.round(g / step)) < 0.06);
+  // A grid with a few empty rows keeps its scale; a handful of scattered values does not.
+  const cells = gaps.length ? Math.round((t(distinct.at(-1)) - t(distinct[0])) / step) + 1 : 1;
+  const regular = gaps.length > 0 && (even || distinct.length > 24 || distinct.length >= cells * 0.9) &&
+    gaps.every(g => Math.abs(g / step - Math.round(g / step)) < 0.06);
   return { distinct, step, regular, back: log ? Math.exp : v => v, t };
 }
 
@@ -192,7 +200,7 @@ const heatmap = {
   domains(chart) {
     const { spec } = chart;
     const points = chart.visible;
-    const grid = (axis, log) => gridOf(points.flatMap(s => s[axis]), log);
+    const grid = (axis, log) => gridOf(points.flatMap(s => s[axis]), log, spec.even);
     const [gx, gy] = [grid("x", spec.x.log), grid("y", spec.y.log)];
     chart.grid = { x: gx, y: gy };
     const d = {};
@@ -220,7 +228,6 @@ const heatmap = {
     const [low, high] = chart.range || [0, 1];
     const logColour = chart.spec.z?.log && low > 0;
     const t = v => high <= low ? 1 : logColour ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low);
-    let cells = 0;
     chart.series.forEach((s, n) => {
       if (chart.hidden.has(n)) return;
       s.x.forEach((v, i) => {
@@ -235,11 +242,10 @@ const heatmap = {
           style: `fill:${z == null ? "var(--hole)" : heatColour(t(z))}`,
         }));
         if (big) {
-          g.append(svg("text", { x: (a + b) / 2, y: (c + d) / 2 + 4, "text-anchor": "middle", class: z == null ? "cell-hole" : t(z) > 0.55 ? "cell-dark" : "cell-light" },
+          g.append(svg("text", { x: (a + b) / 2, y: (c + d) / 2 + 4, "text-anchor": "middle", class: z == null ? "cell-hole" : t(z) > 0.42 ? "cell-high" : "cell-low" },
             formatValue(z, chart.spec.z?.unit || "")));
         }
         chart.points.push({ px: (a + b) / 2, py: c, series: n, index: i, inside: [a, c, b, d] });
-        cells++;
       });
     });
   },
@@ -254,13 +260,12 @@ const heatmap = {
   },
 };
 
-/** Cividis: even in lightness, the same for colour-blind readers. */
-const CIVIDIS = [[0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115], [138, 134, 120], [165, 156, 116], [195, 179, 105], [225, 204, 85], [254, 232, 56]];
+/** One hue from pale to deep (in the dark: from dim to bright): the same for colour-blind readers. */
 function heatColour(t) {
-  const u = Math.max(0, Math.min(1, t)) * (CIVIDIS.length - 1);
-  const i = Math.min(CIVIDIS.length - 2, Math.floor(u));
-  const mix = k => Math.round(CIVIDIS[i][k] + (u - i) * (CIVIDIS[i + 1][k] - CIVIDIS[i][k]));
-  return `rgb(${mix(0)},${mix(1)},${mix(2)})`;
+  const u = Math.max(0, Math.min(1, t)) * 200;
+  return u < 100
+    ? `color-mix(in oklab, var(--heat-0), var(--heat-1) ${Math.round(u)}%)`
+    : `color-mix(in oklab, var(--heat-1), var(--heat-2) ${Math.round(u - 100)}%)`;
 }
 
 const RENDERERS = { line, scatter, bar: bars(false), "stacked-bar": bars(true), heatmap };

@@ -33,13 +33,13 @@ function bandScale(n, range) {
   return scale;
 }
 
-/** Multiples of 1, 2 or 5 × 10ⁿ (of a power of two for sizes), in the unit that is printed. */
+/** Multiples of 1, 2, 2.5 or 5 × 10ⁿ, in the unit that is printed. */
 function linearTicks(low, high, count, unit) {
   const factor = scaleFor(Math.max(Math.abs(low), Math.abs(high)), unit).factor;
   const [l, h] = [low / factor, high / factor];
   const raw = (h - l) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= raw * 0.999) || raw;
+  const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= raw * 0.999) || raw;
   const ticks = [];
   for (let i = Math.ceil(l / step - 1e-9); i * step <= h + step * 1e-9 && ticks.length < 50; i++) {
     ticks.push(Number((i * step).toPrecision(12)) * factor);
@@ -49,7 +49,7 @@ function linearTicks(low, high, count, unit) {
 
 function logTicks(low, high, count, unit, values) {
   if (unit === "quantile") {
-    return [1, 2, 4, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].filter(v => v >= low * 0.999 && v <= high * 1.001);
+    return [1, 2, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].filter(v => v >= low * 0.999 && v <= high * 1.001);
   }
   // Depths and sizes are powers of two: their ticks are the values themselves.
   const distinct = [...new Set(values)].filter(v => v > 0);
@@ -60,18 +60,24 @@ function logTicks(low, high, count, unit, values) {
     return Array.from({ length: Math.max(0, Math.floor((to - from) / step) + 1) }, (_, i) => 2 ** (from + i * step));
   }
   const decades = Math.log10(high / low);
-  const digits = decades > count ? [1] : decades > 1.8 ? (decades * 3 <= count + 1 ? [1, 2, 5] : [1]) : [1, 2, 3, 5];
   if (decades < 0.7) return linearTicks(low, high, count, unit).filter(v => v > 0);
-  const skip = Math.max(1, Math.ceil(decades / Math.max(count, 1)));
-  const ticks = [];
-  for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++) {
-    if (digits.length === 1 && e % skip !== 0) continue;
-    for (const d of digits) {
-      const v = Number((d * 10 ** e).toPrecision(3));
-      if (v >= low * 0.999 && v <= high * 1.001) ticks.push(v);
+  const multiples = digits => {
+    const ticks = [];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++) {
+      for (const d of digits) {
+        const v = Number((d * 10 ** e).toPrecision(3));
+        if (v >= low * 0.999 && v <= high * 1.001) ticks.push(v);
+      }
     }
+    return ticks;
+  };
+  // As dense as there is room for; beyond that, every second or third decade.
+  for (const digits of [[1, 2, 3, 5], [1, 2, 5], [1, 3], [1]]) {
+    const ticks = multiples(digits);
+    if (ticks.length <= count + 1) return ticks;
   }
-  return ticks;
+  const skip = Math.ceil(decades / Math.max(count, 1));
+  return multiples([1]).filter(v => Math.round(Math.log10(v)) % skip === 0);
 }
 
 /** Extent of numbers, null and NaN left out; undefined when there are none. */

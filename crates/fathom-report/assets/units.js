@@ -67,13 +67,13 @@ function formatQuantile(odds) {
 }
 
 /** One prefix for all values of an axis, chosen by the largest; sizes keep their own each. */
-function axisFormat(values, unit) {
+function axisFormat(values, unit, log) {
   if (unit === "bytes" || unit === "quantile") return { suffix: "", format: v => formatValue(v, unit) };
   const finite = values.filter(Number.isFinite);
   const largest = Math.max(...finite.map(Math.abs), 0);
   const smallest = Math.min(...finite.filter(v => v > 0), largest);
   // An axis over many decades reads better with a prefix on each label (10 µs, 1 ms).
-  if (largest / (smallest || 1) >= 2e3) return { suffix: "", format: v => formatValue(v, unit) };
+  if (largest / (smallest || 1) >= (log ? 30 : 2e3)) return { suffix: "", format: v => formatValue(v, unit) };
   const s = scaleFor(largest, unit);
   return { suffix: s.unit, format: v => trimNumber(v / s.factor) };
 }

@@ -105,18 +105,36 @@ fn latency(l: &LatencySummary) -> [String; 10] {
 }
 
 fn latency_columns(prefix: &str) -> impl Iterator<Item = String> {
-    LATENCY_COLUMNS.map(|c| match c {
-        "samples" => format!("{prefix}_samples"),
-        c => format!("{prefix}_{c}_ns"),
-    })
-    .into_iter()
+    LATENCY_COLUMNS
+        .map(|c| match c {
+            "samples" => format!("{prefix}_samples"),
+            c => format!("{prefix}_{c}_ns"),
+        })
+        .into_iter()
 }
 
 fn jobs(data: &ReportData, w: &mut dyn Write) -> io::Result<()> {
     let fixed = [
-        "job", "experiment", "repeat", "engine", "direction", "void", "flags", "start_ns",
-        "wall_ns", "cpu_ns", "cpu_per_io_ns", "qd_requested", "qd_achieved", "rate_asked_per_s",
-        "rate_achieved_per_s", "ios", "bytes", "iops_per_s", "bandwidth_bytes_per_s", "errors",
+        "job",
+        "experiment",
+        "repeat",
+        "engine",
+        "direction",
+        "void",
+        "flags",
+        "start_ns",
+        "wall_ns",
+        "cpu_ns",
+        "cpu_per_io_ns",
+        "qd_requested",
+        "qd_achieved",
+        "rate_asked_per_s",
+        "rate_achieved_per_s",
+        "ios",
+        "bytes",
+        "iops_per_s",
+        "bandwidth_bytes_per_s",
+        "errors",
         "short",
     ];
     let head = fixed.map(str::to_owned).into_iter();
@@ -208,7 +226,16 @@ fn headlines(data: &ReportData, w: &mut dyn Write) -> io::Result<()> {
 
 /// Every window of every job, one job in memory at a time.
 fn series(data: &ReportData, w: &mut dyn Write) -> Result<(), ReportError> {
-    let head = ["job", "direction", "start_s", "width_s", "ios", "bytes", "errors", "short"];
+    let head = [
+        "job",
+        "direction",
+        "start_s",
+        "width_s",
+        "ios",
+        "bytes",
+        "errors",
+        "short",
+    ];
     let head = head.map(str::to_owned).into_iter();
     let head = head
         .chain(latency_columns("service"))
@@ -270,7 +297,11 @@ fn with_unit(label: &str, unit: &str) -> String {
 fn table(t: &Table, w: &mut dyn Write) -> io::Result<()> {
     // A column with intervals becomes three, so that each field holds one number.
     let wide: Vec<bool> = (0..t.columns.len())
-        .map(|i| t.rows.iter().any(|r| matches!(r.get(i), Some(Cell::Estimate(_)))))
+        .map(|i| {
+            t.rows
+                .iter()
+                .any(|r| matches!(r.get(i), Some(Cell::Estimate(_))))
+        })
         .collect();
     let mut head = Vec::new();
     for (c, wide) in t.columns.iter().zip(&wide) {
@@ -388,14 +419,25 @@ mod tests {
                 id: "t/1".into(),
                 title: String::new(),
                 columns: vec![
-                    Column { label: "depth".into(), unit: String::new() },
-                    Column { label: "latency".into(), unit: "ns".into() },
+                    Column {
+                        label: "depth".into(),
+                        unit: String::new(),
+                    },
+                    Column {
+                        label: "latency".into(),
+                        unit: "ns".into(),
+                    },
                 ],
                 rows: vec![
                     vec![Cell::Number(1.0), Cell::Hole(())],
                     vec![
                         Cell::Number(2.0),
-                        Cell::Estimate(Estimate { value: 5.5, low: Some(5.0), high: Some(6.0), samples: 3 }),
+                        Cell::Estimate(Estimate {
+                            value: 5.5,
+                            low: Some(5.0),
+                            high: Some(6.0),
+                            samples: 3,
+                        }),
                     ],
                 ],
             }],

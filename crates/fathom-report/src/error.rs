@@ -6,7 +6,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file of the report could not be written.
-    #[error("cannot write {path}: {source}; check that the directory exists, is writable and not full")]
+    #[error(
+        "cannot write {path}: {source}; check that the directory exists, is writable and not full"
+    )]
     Write {
         /// File.
         path: PathBuf,

@@ -1,8 +1,8 @@
 //! Markdown for issues and wikis: headlines, flags, findings, tables.
 
-use std::fmt::Write as _;
 use fathom_telemetry::schema::{Cell, Headline, Run, Table};
 use fathom_telemetry::{Flag, FlagCode};
+use std::fmt::Write as _;
 
 use crate::data::ReportData;
 use crate::error::ReportError;
@@ -58,7 +58,12 @@ pub fn markdown(run: &Run) -> String {
     if !run.findings.is_empty() {
         out.push_str("## Findings\n\n");
         for f in &run.findings {
-            let _ = write!(out, "- {} ({} evidence)", escape(&f.text), escape(&f.confidence));
+            let _ = write!(
+                out,
+                "- {} ({} evidence)",
+                escape(&f.text),
+                escape(&f.confidence)
+            );
             if !f.advice.is_empty() {
                 let _ = write!(out, "\n  → {}", escape(&f.advice));
             }
@@ -180,7 +185,11 @@ fn flags(title: &str, flags: &[Flag], out: &mut String) {
 fn table(t: &Table, out: &mut String) {
     let _ = writeln!(out, "### {}\n", escape(&t.title));
     row(t.columns.iter().map(|c| escape(&c.label)), out);
-    let is_text = |i: usize| t.rows.iter().any(|r| matches!(r.get(i), Some(Cell::Text(_))));
+    let is_text = |i: usize| {
+        t.rows
+            .iter()
+            .any(|r| matches!(r.get(i), Some(Cell::Text(_))))
+    };
     rule((0..t.columns.len()).map(|i| !is_text(i)), out);
     for r in &t.rows {
         row(

@@ -204,7 +204,10 @@ mod tests {
 
     #[test]
     fn terminal_escapes_of_a_run_do_not_reach_the_terminal() {
-        assert_eq!(clean("a\x1b[2Jb\r\u{202e}c\nd"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d");
+        assert_eq!(
+            clean("a\x1b[2Jb\r\u{202e}c\nd"),
+            "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d"
+        );
     }
 
     #[test]

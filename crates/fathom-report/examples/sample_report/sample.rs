@@ -67,7 +67,10 @@ impl Maker {
                 let mode = if self.dice.next() < 0.004 { 9.0 } else { 1.0 };
                 let v = p.latency_ns * mode * slow * (0.12 * self.dice.normal()).exp();
                 h.record_n(v as u64, scale.max(1.0) as u64);
-                submit.record_n(600 + (self.dice.next() * 300.0) as u64, scale.max(1.0) as u64);
+                submit.record_n(
+                    600 + (self.dice.next() * 300.0) as u64,
+                    scale.max(1.0) as u64,
+                );
             }
             let ios = (h.count() as f64 / slow) as u64;
             total.merge(&h);
@@ -120,7 +123,9 @@ impl Maker {
             experiment: p.experiment.to_owned(),
             repeat: p.repeat,
             engine: "uring".to_owned(),
-            engine_notes: ["registered buffers", "registered files", "DEFER_TASKRUN"].map(str::to_owned).into(),
+            engine_notes: ["registered buffers", "registered files", "DEFER_TASKRUN"]
+                .map(str::to_owned)
+                .into(),
             start_ns: self.clock,
             wall_ns,
             cpu_ns: ios * 1_450,
@@ -160,13 +165,13 @@ impl Maker {
     }
 }
 
-/// Latency of the sample's device at a depth: flat up to its parallelism, then queueing.
+/// Latency of the sample's device at a depth: flat up to its parallelism (60), then queueing.
 fn latency_at(depth: u32, base: f64) -> f64 {
-    base * (1.0 + (f64::from(depth) / 40.0).powf(1.6))
+    base * (1.0 + (f64::from(depth) / 60.0).powi(4)).powf(0.25)
 }
 
 /// The run and its windows.
-pub fn survey(simulated: bool) -> (Run, MemorySeries) {
+pub(crate) fn survey(simulated: bool) -> (Run, MemorySeries) {
     let mut m = Maker {
         dice: Dice(0x9E37_79B9_7F4A_7C15),
         jobs: Vec::new(),
@@ -339,23 +344,99 @@ fn headline(
 }
 
 fn headlines() -> Vec<Headline> {
-    let us = |p50: f64, p99: f64, p999: f64| vec![("p50", p50 * 1e3), ("p99", p99 * 1e3), ("p99_9", p999 * 1e3)];
+    let us = |p50: f64, p99: f64, p999: f64| {
+        vec![
+            ("p50", p50 * 1e3),
+            ("p99", p99 * 1e3),
+            ("p99_9", p999 * 1e3),
+        ]
+    };
     let depth = Flag::new(
         FlagCode::DepthNotReached,
         "231 of 256 I/Os were outstanding on average",
         "use --threads 4, so that each ring submits fewer",
     );
     vec![
-        headline("Latency", "4 KiB random read, one outstanding", "ns", estimate(68_210.0, 410.0), &us(66.9, 98.4, 612.0), vec![]),
-        headline("Latency", "4 KiB sequential read, one outstanding", "ns", estimate(41_030.0, 620.0), &us(40.2, 71.3, 388.0), vec![]),
-        headline("Latency", "4 KiB random write, one outstanding", "ns", estimate(12_430.0, 90.0), &us(11.8, 22.0, 131.0), vec![]),
-        headline("Latency", "4 KiB sequential write, one outstanding", "ns", estimate(11_090.0, 1_240.0), &us(10.6, 19.7, 118.0)[..2], vec![few_samples()]),
-        headline("Bandwidth", "128 KiB sequential read, 4 threads × QD 8", "bytes/s", estimate(6.923e9, 31e6), &[], vec![]),
-        headline("Bandwidth", "128 KiB sequential write, 4 threads × QD 8", "bytes/s", None, &[], vec![no_space()]),
-        headline("Bandwidth", "128 KiB buffered read", "bytes/s", estimate(11.31e9, 0.8e9), &[], vec![page_cache()]),
-        headline("IOPS", "4 KiB random read, 4 threads × QD 64", "1/s", estimate(1_018_400.0, 5_200.0), &[], vec![depth]),
-        headline("IOPS", "4 KiB random write, 4 threads × QD 64", "1/s", estimate(388_900.0, 12_800.0), &[], vec![]),
-        headline("IOPS", "Write amplification of the file system", "ratio", Some(Estimate::single(1.08)), &[], vec![]),
+        headline(
+            "Latency",
+            "4 KiB random read, one outstanding",
+            "ns",
+            estimate(68_210.0, 410.0),
+            &us(66.9, 98.4, 612.0),
+            vec![],
+        ),
+        headline(
+            "Latency",
+            "4 KiB sequential read, one outstanding",
+            "ns",
+            estimate(41_030.0, 620.0),
+            &us(40.2, 71.3, 388.0),
+            vec![],
+        ),
+        headline(
+            "Latency",
+            "4 KiB random write, one outstanding",
+            "ns",
+            estimate(12_430.0, 90.0),
+            &us(11.8, 22.0, 131.0),
+            vec![],
+        ),
+        headline(
+            "Latency",
+            "4 KiB sequential write, one outstanding",
+            "ns",
+            estimate(11_090.0, 1_240.0),
+            &us(10.6, 19.7, 118.0)[..2],
+            vec![few_samples()],
+        ),
+        headline(
+            "Bandwidth",
+            "128 KiB sequential read, 4 threads × QD 8",
+            "bytes/s",
+            estimate(6.923e9, 31e6),
+            &[],
+            vec![],
+        ),
+        headline(
+            "Bandwidth",
+            "128 KiB sequential write, 4 threads × QD 8",
+            "bytes/s",
+            None,
+            &[],
+            vec![no_space()],
+        ),
+        headline(
+            "Bandwidth",
+            "128 KiB buffered read",
+            "bytes/s",
+            estimate(11.31e9, 0.8e9),
+            &[],
+            vec![page_cache()],
+        ),
+        headline(
+            "IOPS",
+            "4 KiB random read, 4 threads × QD 64",
+            "1/s",
+            estimate(1_018_400.0, 5_200.0),
+            &[],
+            vec![depth],
+        ),
+        headline(
+            "IOPS",
+            "4 KiB random write, 4 threads × QD 64",
+            "1/s",
+            estimate(388_900.0, 12_800.0),
+            &[],
+            vec![],
+        ),
+        headline(
+            "IOPS",
+            "Write amplification of the file system",
+            "ratio",
+            Some(Estimate::single(1.08)),
+            &[],
+            vec![],
+        ),
     ]
 }
 
@@ -367,7 +448,14 @@ fn axis(label: &str, unit: &str, log: bool) -> Axis {
     }
 }
 
-fn chart(id: &str, title: &str, kind: ChartKind, x: Axis, y: Axis, series: Vec<ChartSeries>) -> Chart {
+fn chart(
+    id: &str,
+    title: &str,
+    kind: ChartKind,
+    x: Axis,
+    y: Axis,
+    series: Vec<ChartSeries>,
+) -> Chart {
     Chart {
         id: id.to_owned(),
         title: title.to_owned(),
@@ -428,10 +516,13 @@ fn depth_sweep() -> Section {
         ChartKind::Line,
         axis("IOPS", "1/s", false),
         axis("mean latency", "ns", true),
-        vec![series("read", curve(68_000.0)), series("write", curve(31_000.0))],
+        vec![
+            series("read", curve(68_000.0)),
+            series("write", curve(31_000.0)),
+        ],
     );
     throughput_latency.marks = vec![Mark {
-        x: Some(385_000.0),
+        x: Some(740_000.0),
         y: None,
         label: "knee".to_owned(),
     }];
@@ -441,24 +532,35 @@ fn depth_sweep() -> Section {
         ChartKind::Line,
         axis("queue depth", "", true),
         axis("IOPS", "1/s", false),
-        vec![series("read", by_depth(68_000.0, 0)), series("write", by_depth(31_000.0, 16))],
+        vec![
+            series("read", by_depth(68_000.0, 0)),
+            series("write", by_depth(31_000.0, 16)),
+        ],
     );
     iops.marks = vec![Mark {
         x: None,
         y: Some(1.0e6),
-        label: "data sheet: 1,000,000".to_owned(),
+        label: "data sheet".to_owned(),
     }];
     let rows = DEPTHS
         .iter()
         .map(|d| {
             let e = |v: f64, s: f64| estimate(v, v * s).map_or(Cell::Hole(()), Cell::Estimate);
-            let write = if *d == 16 { Cell::Hole(()) } else { e(rate(*d, 31_000.0), 0.03) };
+            let write = if *d == 16 {
+                Cell::Hole(())
+            } else {
+                e(rate(*d, 31_000.0), 0.03)
+            };
             vec![
                 Cell::Number(f64::from(*d)),
                 e(rate(*d, 68_000.0), 0.02),
                 e(latency_at(*d, 68_000.0), 0.02),
                 write,
-                Cell::Text(if *d == 64 { "knee".to_owned() } else { String::new() }),
+                Cell::Text(if *d == 64 {
+                    "knee".to_owned()
+                } else {
+                    String::new()
+                }),
             ]
         })
         .collect();
@@ -490,7 +592,12 @@ fn depth_sweep() -> Section {
 }
 
 fn bandwidth() -> Section {
-    let names = ["sequential read", "random read", "sequential write", "random write"];
+    let names = [
+        "sequential read",
+        "random read",
+        "sequential write",
+        "random write",
+    ];
     let bars = |values: [Option<f64>; 4]| {
         values
             .iter()
@@ -511,13 +618,29 @@ fn bandwidth() -> Section {
         axis("pattern", "", false),
         axis("bandwidth", "bytes/s", false),
         vec![
-            series("4 KiB", bars([Some(2.9e9), Some(2.6e9), Some(1.7e9), Some(1.6e9)])),
-            series("128 KiB", bars([Some(6.92e9), Some(6.5e9), None, Some(3.1e9)])),
-            series("1 MiB", bars([Some(7.0e9), Some(6.9e9), Some(5.1e9), Some(4.9e9)])),
+            series(
+                "4 KiB",
+                bars([Some(2.9e9), Some(2.6e9), Some(1.7e9), Some(1.6e9)]),
+            ),
+            series(
+                "128 KiB",
+                bars([Some(6.92e9), Some(6.5e9), None, Some(3.1e9)]),
+            ),
+            series(
+                "1 MiB",
+                bars([Some(7.0e9), Some(6.9e9), Some(5.1e9), Some(4.9e9)]),
+            ),
         ],
     );
     bandwidth.categories = names.map(str::to_owned).into();
-    let layers = [("application", 1.4, 1.5), ("system call", 2.1, 2.3), ("file system", 3.4, 5.2), ("block layer", 2.2, 2.4), ("driver", 1.9, 1.8), ("device", 57.2, 71.0)];
+    let layers = [
+        ("application", 1.4, 1.5),
+        ("system call", 2.1, 2.3),
+        ("file system", 3.4, 5.2),
+        ("block layer", 2.2, 2.4),
+        ("driver", 1.9, 1.8),
+        ("device", 57.2, 71.0),
+    ];
     let mut stack = chart(
         "latency-by-layer",
         "Where the time goes",
@@ -532,11 +655,20 @@ fn bandwidth() -> Section {
                     y: Some(us * 1e3),
                     ..Point::default()
                 };
-                series(name, vec![point(0.0, *direct), point(1.0, *buffered), point(2.0, direct * 0.93)])
+                series(
+                    name,
+                    vec![
+                        point(0.0, *direct),
+                        point(1.0, *buffered),
+                        point(2.0, direct * 0.93),
+                    ],
+                )
             })
             .collect(),
     );
-    stack.categories = ["ext4, direct", "ext4, buffered", "raw device"].map(str::to_owned).into();
+    stack.categories = ["ext4, direct", "ext4, buffered", "raw device"]
+        .map(str::to_owned)
+        .into();
     Section {
         id: "bandwidth".to_owned(),
         title: "Bandwidth".to_owned(),
@@ -550,7 +682,12 @@ fn bandwidth() -> Section {
 fn mix(dice: &mut Dice) -> Section {
     let shares = [0.0, 25.0, 50.0, 75.0, 100.0];
     let total = |share: f64| 388_900.0 + (share / 100.0).powi(2) * 630_000.0;
-    let lines = |f: &dyn Fn(f64) -> f64| shares.iter().map(|s| with_interval(*s, f(*s), 0.03)).collect::<Vec<_>>();
+    let lines = |f: &dyn Fn(f64) -> f64| {
+        shares
+            .iter()
+            .map(|s| with_interval(*s, f(*s), 0.03))
+            .collect::<Vec<_>>()
+    };
     let mixed = chart(
         "mix-iops",
         "IOPS by read share",
@@ -603,7 +740,10 @@ fn mix(dice: &mut Dice) -> Section {
         ChartKind::Scatter,
         axis("load", "%", false),
         axis("p99 latency", "ns", true),
-        vec![series("read", cloud(dice, 90_000.0)), series("write", cloud(dice, 25_000.0))],
+        vec![
+            series("read", cloud(dice, 90_000.0)),
+            series("write", cloud(dice, 25_000.0)),
+        ],
     );
     Section {
         id: "mix".to_owned(),
@@ -627,7 +767,7 @@ fn findings() -> Vec<Finding> {
         },
         Finding {
             id: "knee".to_owned(),
-            text: "Beyond 64 outstanding reads latency grows faster than throughput: 385 k/s at 166 µs is the knee".to_owned(),
+            text: "Beyond 64 outstanding reads latency grows faster than throughput: 740 k/s at 81 µs is the knee".to_owned(),
             advice: "Limit the application to 64 outstanding I/Os, such as innodb_read_io_threads=8 with 8 requests each".to_owned(),
             confidence: "moderate".to_owned(),
             jobs: (0..9).collect(),
@@ -669,18 +809,33 @@ fn run(simulated: bool, jobs: Vec<Job>, dice: &mut Dice) -> Run {
         tool_version: "0.1.0".to_owned(),
         name: "survey".to_owned(),
         command: "survey".to_owned(),
-        command_line: ["fathom", "survey", "/mnt/data/my disk", "--profile", "quick"].map(str::to_owned).into(),
+        command_line: [
+            "fathom",
+            "survey",
+            "/mnt/data/my disk",
+            "--profile",
+            "quick",
+        ]
+        .map(str::to_owned)
+        .into(),
         started: "2026-11-20T20:34:05Z".to_owned(),
         finished: Some("2026-11-20T20:36:49Z".to_owned()),
         profile: Some("quick".to_owned()),
         seed: 42,
         target: Target {
-            name: if simulated { "sim:dc-tlc" } else { "/mnt/data/my disk" }.to_owned(),
+            name: if simulated {
+                "sim:dc-tlc"
+            } else {
+                "/mnt/data/my disk"
+            }
+            .to_owned(),
             kind: if simulated { "simulated" } else { "directory" }.to_owned(),
             path: Some("/mnt/data/my disk/.fathom-scratch".to_owned()),
             size_bytes: 16 << 30,
             device: Some("nvme0n1".to_owned()),
-            description: "ACME Fast SSD 2TB (nvme0n1, firmware 4B2QJXD7), ext4, 16 GiB scratch file".to_owned(),
+            description:
+                "ACME Fast SSD 2TB (nvme0n1, firmware 4B2QJXD7), ext4, 16 GiB scratch file"
+                    .to_owned(),
         },
         simulated,
         environment: environment(),

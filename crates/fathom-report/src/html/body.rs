@@ -7,7 +7,8 @@ use fathom_telemetry::schema::{Finding, Headline, Run};
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::Page;
-use super::escape::{Esc, slug};
+use super::escape::{Esc, slug, with_options};
+use super::results::{capital, human};
 use crate::data::ReportData;
 use crate::format::{self, HOLE};
 use crate::terminal::{extra_label, extra_names, groups};
@@ -46,7 +47,10 @@ fn facts(run: &Run) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     let started: String = run.started.replace('T', " ").replace('Z', " UTC");
     facts.push(("started", started));
-    let end = run.jobs.iter().map(|j| j.start_ns.saturating_add(j.wall_ns));
+    let end = run
+        .jobs
+        .iter()
+        .map(|j| j.start_ns.saturating_add(j.wall_ns));
     if let Some(end) = end.max().filter(|e| *e > 0) {
         facts.push(("took", format::wall(end)));
     }
@@ -103,7 +107,10 @@ fn verdict(run: &Run) -> String {
     let headlines = &run.headlines;
     let void = |h: &&Headline| h.flags.iter().any(|f| f.void);
     let holes = headlines.iter().filter(|h| h.estimate.is_none()).count();
-    let voided = headlines.iter().filter(|h| h.estimate.is_some() && void(h)).count();
+    let voided = headlines
+        .iter()
+        .filter(|h| h.estimate.is_some() && void(h))
+        .count();
     let flagged = headlines
         .iter()
         .filter(|h| h.estimate.is_some() && !void(h))
@@ -114,7 +121,10 @@ fn verdict(run: &Run) -> String {
     if clean == headlines.len() {
         parts.push(format!("All {clean} numbers passed every check"));
     } else {
-        parts.push(format!("{clean} of {} numbers passed every check", headlines.len()));
+        parts.push(format!(
+            "{clean} of {} numbers passed every check",
+            headlines.len()
+        ));
     }
     for (n, one, many) in [
         (flagged, "one carries a flag", "carry a flag"),
@@ -137,7 +147,10 @@ fn tile(h: &Headline) -> String {
         (_, true) => "tile void",
         _ => "tile",
     };
-    let mut html = format!("<div class=\"{class}\"><div class=\"label\">{}</div>", Esc(&h.label));
+    let mut html = format!(
+        "<div class=\"{class}\"><div class=\"label\">{}</div>",
+        Esc(&h.label)
+    );
     match &h.estimate {
         Some(e) => {
             let (value, half) = format::estimate_parts(e, &h.unit);
@@ -155,7 +168,10 @@ fn tile(h: &Headline) -> String {
             let _ = write!(html, "<div class=\"interval\">{interval}</div>");
         }
         None => {
-            let reason = h.flags.first().map_or("not measured", |f| f.detail.as_str());
+            let reason = h
+                .flags
+                .first()
+                .map_or("not measured", |f| f.detail.as_str());
             let _ = write!(
                 html,
                 "<div class=\"value\">{HOLE}</div><div class=\"reason\">{}</div>",
@@ -196,9 +212,12 @@ pub(super) fn chips(flags: &[Flag]) -> String {
     let mut html = String::from("<div class=\"chips\">");
     for (name, void) in names {
         let class = if void { "chip void" } else { "chip" };
-        let text = name.replace('-', " ");
+        let text = human(name);
         let void = if void { "void: " } else { "" };
-        let _ = write!(html, "<a class=\"{class}\" href=\"#flags\">{void}{text}</a>");
+        let _ = write!(
+            html,
+            "<a class=\"{class}\" href=\"#flags\">{void}{text}</a>"
+        );
     }
     html.push_str("</div>");
     html
@@ -230,13 +249,13 @@ pub(super) fn flag_list<'a>(page: &mut Page, flags: impl IntoIterator<Item = (&'
     for (f, place) in flags {
         let class = if f.void { " class=\"void\"" } else { "" };
         let void = if f.void { "Void: " } else { "" };
-        let name = super::results::capital(&f.code.name().replace('-', " "));
+        let name = capital(&human(f.code.name()));
         let mut html = format!(
-            "<li{class}><span class=\"what\">{void}{name}.</span>{}",
-            Esc(&sentence(&f.detail))
+            "<li{class}><span class=\"what\">{void}{name}.</span> {}",
+            with_options(&sentence(&f.detail))
         );
         if !f.remedy.is_empty() {
-            let _ = write!(html, " <b>Try:</b> {}", Esc(&sentence(&f.remedy)));
+            let _ = write!(html, " <b>Try:</b> {}", with_options(&sentence(&f.remedy)));
         }
         if !place.is_empty() {
             let _ = write!(html, " <span class=\"where\">({})</span>", Esc(&place));
@@ -274,7 +293,11 @@ pub(super) fn findings(page: &mut Page, run: &Run) {
 fn finding(f: &Finding, run: &Run) -> String {
     let mut html = format!("<li><div><p class=\"text\">{}</p>", Esc(&sentence(&f.text)));
     if !f.advice.is_empty() {
-        let _ = write!(html, "<p class=\"advice\"><b>Do</b> {}</p>", Esc(&f.advice));
+        let _ = write!(
+            html,
+            "<p class=\"advice\"><b>Do</b> {}</p>",
+            with_options(&f.advice)
+        );
     }
     let level = match f.confidence.as_str() {
         "strong" => 3,
@@ -283,7 +306,11 @@ fn finding(f: &Finding, run: &Run) -> String {
     };
     html.push_str("<p class=\"evidence\"><span class=\"confidence\">");
     for i in 0..3 {
-        html.push_str(if i < level { "<i class=\"on\"></i>" } else { "<i></i>" });
+        html.push_str(if i < level {
+            "<i class=\"on\"></i>"
+        } else {
+            "<i></i>"
+        });
     }
     let _ = write!(html, " {} evidence</span>", Esc(&f.confidence));
     for id in &f.evidence {
@@ -343,7 +370,9 @@ pub(super) fn all_flags(page: &mut Page, run: &Run) {
     }
     page.open_section("flags", "Every flag");
     if seen.is_empty() {
-        page.push("<p class=\"muted\">Nothing stands against these numbers: every check passed.</p>\n");
+        page.push(
+            "<p class=\"muted\">Nothing stands against these numbers: every check passed.</p>\n",
+        );
     }
     const FLAGS_SHOWN: usize = 200;
     if seen.len() > FLAGS_SHOWN {

@@ -32,7 +32,7 @@ pub(super) fn environment(page: &mut Page, run: &Run) {
             .into_iter()
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
-        let _ = write!(html, "<div><h3>General</h3>{}</div>\n", pairs(&plain, 0));
+        let _ = writeln!(html, "<div><h3>General</h3>{}</div>", pairs(&plain, 0));
     }
     for (key, value) in nested {
         let _ = writeln!(
@@ -65,6 +65,9 @@ fn nested_html(value: &Value, depth: usize) -> String {
     match value {
         Value::Object(o) if depth < DEPTH_MAX => pairs(o, depth),
         Value::Array(items) if depth < DEPTH_MAX && !is_plain(value) => {
+            if let Some(html) = table(items) {
+                return html;
+            }
             let mut html = String::new();
             for (i, item) in items.iter().enumerate() {
                 let _ = write!(
@@ -79,6 +82,42 @@ fn nested_html(value: &Value, depth: usize) -> String {
         v if is_plain(v) => format!("<p>{}</p>", Esc(&plain("", v))),
         v => format!("<pre>{}</pre>", Esc(&v.to_string())),
     }
+}
+
+/// A list of small, flat objects as a table.
+fn table(items: &[Value]) -> Option<String> {
+    const COLUMNS_MAX: usize = 5;
+    let mut keys: Vec<&String> = Vec::new();
+    for item in items {
+        for (key, value) in item.as_object()? {
+            if !is_plain(value) {
+                return None;
+            }
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    if keys.len() > COLUMNS_MAX || keys.is_empty() {
+        return None;
+    }
+    // What names the row comes first.
+    keys.sort_by_key(|k| *k != "name");
+    let mut html = String::from("<table><thead><tr>");
+    for key in &keys {
+        let _ = write!(html, "<th scope=\"col\">{}</th>", Esc(&label(key)));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for item in items {
+        html.push_str("<tr>");
+        for key in &keys {
+            let value = item.get(key.as_str()).unwrap_or(&Value::Null);
+            let _ = write!(html, "<td>{}</td>", Esc(&plain(key, value)));
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table>");
+    Some(html)
 }
 
 /// What a list's item calls itself.
@@ -128,13 +167,14 @@ fn label(key: &str) -> String {
         .unwrap_or(key);
     let text = stem.replace(['_', '-'], " ");
     // Acronyms that people write in capitals.
-    let words: Vec<String> = text
-        .split(' ')
-        .map(|w| match w {
-            "cpu" | "numa" | "io" | "pci" | "smt" | "tsc" | "id" | "os" | "nvme" | "ram" | "qd" => w.to_uppercase(),
-            w => w.to_owned(),
-        })
-        .collect();
+    let words: Vec<String> =
+        text.split(' ')
+            .map(|w| match w {
+                "cpu" | "numa" | "io" | "pci" | "smt" | "tsc" | "id" | "os" | "nvme" | "ram"
+                | "qd" => w.to_uppercase(),
+                w => w.to_owned(),
+            })
+            .collect();
     capital(&words.join(" "))
 }
 
@@ -154,7 +194,11 @@ fn plain(key: &str, v: &Value) -> String {
         Value::String(s) if s.is_empty() => HOLE.to_owned(),
         Value::String(s) => s.clone(),
         Value::Array(a) if a.is_empty() => HOLE.to_owned(),
-        Value::Array(a) => a.iter().map(|v| plain(key, v)).collect::<Vec<_>>().join(", "),
+        Value::Array(a) => a
+            .iter()
+            .map(|v| plain(key, v))
+            .collect::<Vec<_>>()
+            .join(", "),
         Value::Object(_) => HOLE.to_owned(),
     }
 }

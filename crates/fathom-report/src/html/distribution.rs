@@ -103,7 +103,11 @@ fn curves_of(
     if merged.service.moments.count < 2 * SAMPLES_BEYOND {
         return Vec::new();
     }
-    let void = if run.jobs[jobs[0]].is_void() { " (void)" } else { "" };
+    let void = if run.jobs[jobs[0]].is_void() {
+        " (void)"
+    } else {
+        ""
+    };
     let open_loop = run.jobs[jobs[0]].open_loop.is_some();
     let mut curves = vec![Curve {
         name: format!("{name}{}{void}", if open_loop { ", service" } else { "" }),
@@ -138,7 +142,10 @@ fn charts_of(op: Op, curves: &[Curve]) -> [Spec; 2] {
         cdf.series.push(Columns {
             name: c.name.clone(),
             x: points.iter().map(|p| Num::rounded(p.0)).collect(),
-            y: points.iter().map(|p| Some(Num::rounded(p.1 * 100.0))).collect(),
+            y: points
+                .iter()
+                .map(|p| Some(Num::rounded(p.1 * 100.0)))
+                .collect(),
             ..Columns::default()
         });
         // 1/(1-q) up to the last percentile with enough samples beyond it.
@@ -204,7 +211,10 @@ mod tests {
         assert_eq!(points[0], (10_000.0, 0.0));
         assert_eq!(points.last().unwrap().1, 1.0);
         for (v, q) in &points {
-            assert!((v - (10_000.0 + q * 1e6)).abs() / v < 1.0 / 100.0, "{v} {q}");
+            assert!(
+                (v - (10_000.0 + q * 1e6)).abs() / v < 1.0 / 100.0,
+                "{v} {q}"
+            );
         }
     }
 

@@ -23,6 +23,23 @@ impl fmt::Display for Esc<'_> {
     }
 }
 
+/// A sentence with its command-line options as code, so that `--size` is not broken at its dashes.
+pub(crate) fn with_options(text: &str) -> String {
+    let words: Vec<String> = text
+        .split_whitespace()
+        .map(|word| {
+            let option = word.trim_end_matches(['.', ',', ';', ':', ')']);
+            if option.starts_with("--") && option.len() > 2 {
+                let rest = &word[option.len()..];
+                format!("<code>{}</code>{}", Esc(option), Esc(rest))
+            } else {
+                Esc(word).to_string()
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
 /// JSON that can stand in a script element: no `<`, no `&`, no line separators of old JavaScript.
 pub(crate) fn script_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
@@ -62,6 +79,14 @@ mod tests {
         assert_eq!(
             Esc("<script>alert('x')</script> & \"y\"").to_string(),
             "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;"
+        );
+    }
+
+    #[test]
+    fn options_in_advice_are_code_and_still_escaped() {
+        assert_eq!(
+            with_options("use --size=<4g>, or less"),
+            "use <code>--size=&lt;4g&gt;</code>, or less"
         );
     }
 

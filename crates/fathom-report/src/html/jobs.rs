@@ -9,14 +9,24 @@ use super::Page;
 use super::body::{chips, flag_list};
 use super::capsule::value_html;
 use super::escape::Esc;
-use super::results::capital;
+use super::results::{capital, human};
 use crate::format::{self, HOLE};
 use crate::terminal::{cpu_per_io, directions};
 
 /// Jobs in the page; run.json has them all.
 const JOBS_MAX: usize = 1_000;
 const COLUMNS: [&str; 11] = [
-    "Job", "", "IOPS", "Bandwidth", "Mean", "p50", "p99", "p99.9", "Max", "Depth", "CPU per I/O",
+    "Job",
+    "",
+    "IOPS",
+    "Bandwidth",
+    "Mean",
+    "p50",
+    "p99",
+    "p99.9",
+    "Max",
+    "Depth",
+    "CPU per I/O",
 ];
 
 /// The table and the details.
@@ -57,19 +67,26 @@ fn table(run: &Run) -> String {
         let _ = write!(html, "<th scope=\"col\"{class}>{c}</th>");
     }
     html.push_str("</tr></thead><tbody>\n");
-    let mut experiment = "";
+    // Repeats are interleaved in time; here each experiment's jobs stand together.
+    let mut experiments: Vec<(&str, Vec<usize>)> = Vec::new();
     for (index, job) in run.jobs.iter().take(JOBS_MAX).enumerate() {
-        if job.experiment != experiment {
-            experiment = &job.experiment;
-            let name = capital(&experiment.replace(['-', '_'], " "));
+        match experiments.iter_mut().find(|(e, _)| *e == job.experiment) {
+            Some((_, jobs)) => jobs.push(index),
+            None => experiments.push((&job.experiment, vec![index])),
+        }
+    }
+    for (experiment, jobs) in experiments {
+        if !experiment.is_empty() {
             let _ = writeln!(
                 html,
                 "<tr class=\"group\"><th colspan=\"{}\" scope=\"rowgroup\">{}</th></tr>",
                 COLUMNS.len(),
-                Esc(&name)
+                Esc(&capital(&human(experiment)))
             );
         }
-        html.push_str(&rows(index, job));
+        for index in jobs {
+            html.push_str(&rows(index, &run.jobs[index]));
+        }
     }
     html.push_str("</tbody></table></div>\n");
     html
@@ -132,12 +149,11 @@ fn rows(index: usize, job: &Job) -> String {
 }
 
 fn depth(job: &Job) -> String {
-    let achieved = (job.qd_achieved * 10.0).round() / 10.0;
-    let asked = f64::from(job.qd_requested);
-    if achieved == asked {
-        format::number(asked)
+    let requested = f64::from(job.qd_requested);
+    if (job.qd_achieved - requested).abs() < 0.05 {
+        format::number(requested)
     } else {
-        format!("{} of {}", format::number(achieved), job.qd_requested)
+        format!("{:.1} of {}", job.qd_achieved, job.qd_requested)
     }
 }
 
@@ -150,10 +166,10 @@ fn head(index: usize, job: &Job) -> String {
 
 fn detail(page: &mut Page, job: &Job) {
     flag_list(page, job.flags.iter().map(|f| (f, String::new())));
-    let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th></th>",
-    );
-    for c in ["samples", "min", "mean", "std dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"] {
+    let mut html = String::from("<div class=\"wide\"><table><thead><tr><th></th>");
+    for c in [
+        "samples", "min", "mean", "std dev", "p50", "p90", "p99", "p99.9", "p99.99", "max",
+    ] {
         let _ = write!(html, "<th class=\"number\" scope=\"col\">{c}</th>");
     }
     html.push_str("</tr></thead><tbody>\n");

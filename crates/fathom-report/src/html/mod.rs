@@ -87,7 +87,11 @@ struct Page {
 impl Page {
     /// An anchor that nothing else in the page has.
     fn anchor(&mut self, wanted: String) -> String {
-        let base = if wanted.is_empty() { "part".to_owned() } else { wanted };
+        let base = if wanted.is_empty() {
+            "part".to_owned()
+        } else {
+            wanted
+        };
         let mut anchor = base.clone();
         let mut n = 1;
         while !self.anchors.insert(anchor.clone()) {
@@ -169,7 +173,7 @@ fn series_charts(data: &ReportData) -> Result<(Vec<Distribution>, OverTime), Rep
     let jobs = &data.run.jobs;
     let shown = jobs.len().min(time::JOBS_MAX);
     let mut over_time = OverTime::new(shown);
-    let most = time::windows_per_job(shown);
+    let most = time::windows_per_job(jobs);
     let mut totals: Vec<[Option<Totals>; 4]> = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         let series = data.series.windows(index, most)?;
@@ -196,7 +200,10 @@ fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, 
     })?;
     let mut contents = String::new();
     for (anchor, title) in &page.contents {
-        contents.push_str(&format!("<li><a href=\"#{anchor}\">{}</a></li>\n", Esc(title)));
+        contents.push_str(&format!(
+            "<li><a href=\"#{anchor}\">{}</a></li>\n",
+            Esc(title)
+        ));
     }
     let title = format!("fathom {}: {}", run.command, run.target.name);
     let scripts = SCRIPTS.join("\n");

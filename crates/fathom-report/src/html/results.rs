@@ -37,9 +37,19 @@ pub(super) fn sections(page: &mut Page, run: &Run) {
 fn table(page: &mut Page, t: &Table) {
     let anchor = page.anchor(slug(&t.id));
     let text_column: Vec<bool> = (0..t.columns.len())
-        .map(|i| t.rows.iter().any(|r| matches!(r.get(i), Some(Cell::Text(_)))))
+        .map(|i| {
+            t.rows
+                .iter()
+                .any(|r| matches!(r.get(i), Some(Cell::Text(_))))
+        })
         .collect();
-    let class = |i: usize| if text_column[i] { "" } else { " class=\"number\"" };
+    let class = |i: usize| {
+        if text_column[i] {
+            ""
+        } else {
+            " class=\"number\""
+        }
+    };
     let mut html = format!(
         "<div class=\"wide\"><table id=\"{anchor}\"><caption>{}</caption><thead><tr>",
         Esc(&t.title)
@@ -68,7 +78,10 @@ fn table(page: &mut Page, t: &Table) {
                     )
                 }
                 Some(Cell::Hole(())) | None => {
-                    write!(html, "<td class=\"number hole\" title=\"not measured\">{HOLE}</td>")
+                    write!(
+                        html,
+                        "<td class=\"number hole\" title=\"not measured\">{HOLE}</td>"
+                    )
                 }
             };
         }
@@ -94,7 +107,7 @@ pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
             let name = if d.experiment.is_empty() {
                 "jobs".to_owned()
             } else {
-                d.experiment.replace(['-', '_'], " ")
+                human(&d.experiment)
             };
             page.push(&format!("<h3>{}</h3>\n", Esc(&capital(&name))));
         }
@@ -111,6 +124,19 @@ pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
     page.close_section();
 }
 
+/// A flag's or an experiment's name for people: `io-errors` becomes `I/O errors`.
+pub(super) fn human(name: &str) -> String {
+    let words: Vec<&str> = name
+        .split(['-', '_'])
+        .map(|w| match w {
+            "io" => "I/O",
+            "cpu" => "CPU",
+            w => w,
+        })
+        .collect();
+    words.join(" ")
+}
+
 /// `text` with a capital first letter.
 pub(super) fn capital(text: &str) -> String {
     let mut c = text.chars();
@@ -121,7 +147,7 @@ pub(super) fn capital(text: &str) -> String {
 
 /// Percentiles and throughput over time, one job at a time.
 pub(super) fn over_time(page: &mut Page, run: &Run, charts: OverTime) {
-    let jobs = charts.jobs.clone();
+    let (jobs, longest) = (charts.jobs.clone(), charts.longest);
     let charts = charts.charts();
     if charts.is_empty() {
         return;
@@ -137,8 +163,8 @@ pub(super) fn over_time(page: &mut Page, run: &Run, charts: OverTime) {
             jobs.len()
         ));
     }
-    picker(page, run, &jobs);
-    page.push("<div class=\"charts\">\n");
+    picker(page, run, &jobs, longest);
+    page.push("<div class=\"charts stack\">\n");
     for c in charts {
         let wanted = slug(&c.title);
         page.chart(c, wanted);
@@ -147,23 +173,24 @@ pub(super) fn over_time(page: &mut Page, run: &Run, charts: OverTime) {
     page.close_section();
 }
 
-fn picker(page: &mut Page, run: &Run, jobs: &[usize]) {
+fn picker(page: &mut Page, run: &Run, jobs: &[usize], selected: usize) {
     let mut html = format!(
-        "<div class=\"picker\"><label for=\"job-select\">Job</label><select id=\"job-select\" data-variants=\"{GROUP}\">"
+        "<div class=\"picker\"><label for=\"job-select\">Job</label><select id=\"job-select\" autocomplete=\"off\" data-variants=\"{GROUP}\">"
     );
     let mut experiment: Option<&str> = None;
-    for &index in jobs {
+    for (variant, &index) in jobs.iter().enumerate() {
         let job = &run.jobs[index];
         if experiment != Some(job.experiment.as_str()) && !job.experiment.is_empty() {
             if experiment.is_some() {
                 html.push_str("</optgroup>");
             }
-            let name = job.experiment.replace(['-', '_'], " ");
+            let name = human(&job.experiment);
             let _ = write!(html, "<optgroup label=\"{}\">", Esc(&capital(&name)));
             experiment = Some(&job.experiment);
         }
         let void = if job.is_void() { " (void)" } else { "" };
-        let _ = write!(html, "<option>{}{void}</option>", Esc(&job.name));
+        let chosen = if variant == selected { " selected" } else { "" };
+        let _ = write!(html, "<option{chosen}>{}{void}</option>", Esc(&job.name));
     }
     if experiment.is_some() {
         html.push_str("</optgroup>");

@@ -21,9 +21,23 @@ pub(crate) struct Spec {
     /// Several sets of series, of which the reader picks one (see `group`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) variants: Vec<Variant>,
+    /// The variant shown first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) initial: usize,
     /// Charts of one group follow the same selector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) group: Option<&'static str>,
+    /// A heat map whose cells are even on both axes, also where many are empty.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) even: bool,
+    /// Height in pixels; by default it follows the width.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) height: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// One of several sets of series.
@@ -114,7 +128,10 @@ impl From<&Chart> for Spec {
             series: c.series.iter().map(Columns::from).collect(),
             marks: c.marks.clone(),
             variants: Vec::new(),
+            initial: 0,
             group: None,
+            even: false,
+            height: None,
         }
     }
 }
@@ -132,7 +149,10 @@ pub(crate) fn own(title: String, kind: ChartKind, x: Axis, y: Axis) -> Spec {
         series: Vec::new(),
         marks: Vec::new(),
         variants: Vec::new(),
+        initial: 0,
         group: None,
+        even: false,
+        height: None,
     }
 }
 

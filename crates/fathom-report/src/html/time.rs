@@ -10,10 +10,12 @@ use fathom_telemetry::{DirectionWindow, Op, SparseHistogram, histogram};
 
 use super::spec::{Columns, Num, Spec, Variant, axis, own};
 
-/// Windows of all jobs together that the page carries, and the limits per job.
-const WINDOWS_BUDGET: usize = 36_000;
-const WINDOWS_MIN: usize = 60;
-const WINDOWS_MAX: usize = 1_000;
+/// Windows of all jobs together that the page carries (about 35 bytes each), and the limits per job.
+const WINDOWS_BUDGET: u64 = 36_000;
+const WINDOWS_MIN: u64 = 60;
+const WINDOWS_MAX: u64 = 1_000;
+/// The usual length of a window; shorter ones are bounded by three times the budget.
+const WINDOW_NS: u64 = 100_000_000;
 /// Columns of all heat maps together, and the limits per job.
 const COLUMNS_BUDGET: usize = 5_000;
 const COLUMNS_MIN: usize = 24;
@@ -28,9 +30,21 @@ const PARTIAL_MIN: f64 = 0.3;
 /// Name of the selector that the charts follow.
 pub(crate) const GROUP: &str = "jobs";
 
-/// How many windows to ask for, given the number of jobs.
-pub(crate) fn windows_per_job(jobs: usize) -> usize {
-    (WINDOWS_BUDGET / jobs.max(1)).clamp(WINDOWS_MIN, WINDOWS_MAX)
+/// How many windows of each job to ask for, so that all together keep the budget: short jobs leave
+/// their share to long ones.
+pub(crate) fn windows_per_job(jobs: &[Job]) -> usize {
+    let jobs = &jobs[..jobs.len().min(JOBS_MAX)];
+    let total = |most: u64| -> u64 {
+        jobs.iter()
+            .map(|j| (j.wall_ns / WINDOW_NS + 1).min(most))
+            .sum()
+    };
+    let mut most =
+        (3 * WINDOWS_BUDGET / (jobs.len() as u64).max(1)).clamp(WINDOWS_MIN, WINDOWS_MAX);
+    while most > WINDOWS_MIN && total(most) > WINDOWS_BUDGET {
+        most = (most * 9 / 10).max(WINDOWS_MIN);
+    }
+    most as usize
 }
 
 /// The three charts, with a variant per job.
@@ -41,6 +55,9 @@ pub(crate) struct OverTime {
     columns: usize,
     /// Indices into `Run::jobs` of the variants.
     pub(crate) jobs: Vec<usize>,
+    /// The variant with the longest job: it has most to tell, so it is shown first.
+    pub(crate) longest: usize,
+    longest_ns: u64,
 }
 
 impl OverTime {
@@ -49,6 +66,7 @@ impl OverTime {
         let time = || axis("time since the job's start", "s", false);
         let chart = |title: &str, kind, y| Spec {
             group: Some(GROUP),
+            height: Some(250),
             ..own(title.to_owned(), kind, time(), y)
         };
         let latency = || axis("latency", "ns", true);
@@ -61,10 +79,13 @@ impl OverTime {
             ),
             heat: Spec {
                 z: Some(axis("I/Os", "", true)),
+                even: true,
                 ..chart("Where the I/Os fell", ChartKind::Heatmap, latency())
             },
             columns: (COLUMNS_BUDGET / jobs.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX),
             jobs: Vec::new(),
+            longest: 0,
+            longest_ns: 0,
         }
     }
 
@@ -73,11 +94,19 @@ impl OverTime {
         if series.windows.is_empty() || self.jobs.len() >= JOBS_MAX {
             return;
         }
+        if job.wall_ns > self.longest_ns {
+            (self.longest, self.longest_ns) = (self.jobs.len(), job.wall_ns);
+        }
         self.jobs.push(index);
         let open_loop = job.open_loop.is_some();
         let ops: Vec<Op> = Op::ALL
             .into_iter()
-            .filter(|op| series.windows.iter().any(|w| w.directions[*op as usize].is_some()))
+            .filter(|op| {
+                series
+                    .windows
+                    .iter()
+                    .any(|w| w.directions[*op as usize].is_some())
+            })
             .collect();
         let named = |op: &Op, what: &str| match ops.len() {
             1 => what.to_owned(),
@@ -86,12 +115,18 @@ impl OverTime {
         let mut percentiles = Vec::new();
         let mut throughput = Vec::new();
         for op in &ops {
-            percentiles.extend(percentile_lines(series, *op, open_loop, |what| named(op, what)));
+            percentiles.extend(percentile_lines(series, *op, open_loop, |what| {
+                named(op, what)
+            }));
             throughput.push(rate_line(job, series, *op, named(op, "IOPS")));
         }
         let heat = heat_cells(series, self.columns, open_loop);
-        self.percentiles.variants.push(Variant { series: percentiles });
-        self.throughput.variants.push(Variant { series: throughput });
+        self.percentiles.variants.push(Variant {
+            series: percentiles,
+        });
+        self.throughput
+            .variants
+            .push(Variant { series: throughput });
         self.heat.variants.push(Variant { series: vec![heat] });
     }
 
@@ -100,7 +135,11 @@ impl OverTime {
         if self.jobs.is_empty() {
             return Vec::new();
         }
-        vec![self.percentiles, self.throughput, self.heat]
+        let mut charts = vec![self.percentiles, self.throughput, self.heat];
+        for c in &mut charts {
+            c.initial = self.longest;
+        }
+        charts
     }
 }
 
@@ -169,7 +208,11 @@ fn rate_line(job: &Job, series: &JobSeries, op: Op, name: String) -> Columns {
             .and_then(|w| w.directions[op as usize].as_ref())
             .map_or(0, |d| d.ios);
         // The last window ends with the job.
-        let length = if end > 0.0 { (end - t).min(width) } else { width };
+        let length = if end > 0.0 {
+            (end - t).min(width)
+        } else {
+            width
+        };
         if length < width * PARTIAL_MIN {
             continue;
         }
@@ -184,10 +227,16 @@ fn heat_cells(series: &JobSeries, columns: usize, open_loop: bool) -> Columns {
     let mut cells = Columns::default();
     let all = || {
         series.windows.iter().flat_map(|w| {
-            w.directions.iter().flatten().map(|d| (w.index, latency(d, open_loop)))
+            w.directions
+                .iter()
+                .flatten()
+                .map(|d| (w.index, latency(d, open_loop)))
         })
     };
-    let Some(min) = all().filter(|(_, h)| h.moments.count > 0).map(|(_, h)| h.moments.min).min()
+    let Some(min) = all()
+        .filter(|(_, h)| h.moments.count > 0)
+        .map(|(_, h)| h.moments.min)
+        .min()
     else {
         return cells;
     };
@@ -202,14 +251,17 @@ fn heat_cells(series: &JobSeries, columns: usize, open_loop: bool) -> Columns {
     for (index, h) in all() {
         for &(bucket, n) in &h.buckets {
             let bucket = bucket as usize;
-            let middle = histogram::lower_bound(bucket) as f64 + (histogram::width(bucket) - 1) as f64 / 2.0;
+            let middle =
+                histogram::lower_bound(bucket) as f64 + (histogram::width(bucket) - 1) as f64 / 2.0;
             let row = ((middle.max(1.0).ln() - low) / step).max(0.0) as u64;
             *counts.entry((index / merge, row)).or_default() += n;
         }
     }
     for ((column, row), n) in counts {
         cells.x.push(Num::rounded((column as f64 + 0.5) * width));
-        cells.y.push(Some(Num::rounded((low + (row as f64 + 0.5) * step).exp())));
+        cells
+            .y
+            .push(Some(Num::rounded((low + (row as f64 + 0.5) * step).exp())));
         cells.z.push(Some(Num(n as f64)));
     }
     cells
@@ -252,7 +304,10 @@ mod tests {
         let lines = percentile_lines(&s, Op::Read, false, str::to_owned);
         assert_eq!(lines[0].y[1], None);
         assert_eq!(lines[0].y[0], Some(Num(100_000.0)));
-        assert!(lines.iter().all(|l| l.name != "p99.9"), "5 samples beyond are too few");
+        assert!(
+            lines.iter().all(|l| l.name != "p99.9"),
+            "5 samples beyond are too few"
+        );
     }
 
     #[test]
@@ -262,6 +317,19 @@ mod tests {
         j.wall_ns = 1_500_000_000;
         let rate = rate_line(&j, &s, Op::Read, String::new());
         assert_eq!(rate.y, [5000.0, 5000.0].map(|v| Some(Num(v))));
+    }
+
+    #[test]
+    fn short_jobs_leave_their_share_of_windows_to_long_ones() {
+        let jobs = |n: usize, seconds: u64| -> Vec<Job> {
+            let mut j = job("a");
+            j.wall_ns = seconds * 1_000_000_000;
+            vec![j; n]
+        };
+        assert_eq!(windows_per_job(&jobs(100, 3)), 1000);
+        assert_eq!(windows_per_job(&jobs(10, 3600)), 1000);
+        let many = windows_per_job(&jobs(300, 3600));
+        assert!((100..=120).contains(&many), "{many}");
     }
 
     #[test]

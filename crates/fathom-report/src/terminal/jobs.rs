@@ -99,7 +99,10 @@ pub fn job_detail(job: &Job, screen: &Screen) -> String {
     }
     for (what, text) in remarks(job) {
         let what = screen.paint(Paint::Dim, &format!("{what:<9}"));
-        out.push_str(&format!("  {what} {}\n", wrap(&text, screen.width - 12, 12)));
+        out.push_str(&format!(
+            "  {what} {}\n",
+            wrap(&text, screen.width - 12, 12)
+        ));
     }
     let mut notes = Notes::default();
     notes.marks(&job.flags);
@@ -204,7 +207,11 @@ fn remarks(job: &Job) -> Vec<(&'static str, String)> {
     for e in &job.errors {
         remarks.push((
             "error",
-            format!("{}: {}", e.op.name(), clean(&format!("{} ({})", e.message, e.errno))),
+            format!(
+                "{}: {}",
+                e.op.name(),
+                clean(&format!("{} ({})", e.message, e.errno))
+            ),
         ));
     }
     remarks
@@ -239,12 +246,26 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
     let mut grid = Grid::new(&align);
     let mut notes = Notes::default();
     let head = [
-        "job", "dir", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max", "depth", "CPU/IO",
+        "job",
+        "dir",
+        "IOPS",
+        "bandwidth",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "depth",
+        "CPU/IO",
     ];
     grid.row(columns(head.map(str::to_owned).into(), wide).map(|h| (h, Paint::Dim)));
     for job in jobs {
         let marks = notes.marks(&job.flags);
-        let paint = if job.is_void() { Paint::Red } else { Paint::None };
+        let paint = if job.is_void() {
+            Paint::Red
+        } else {
+            Paint::None
+        };
         let name = fit(&clean(&job.name), screen.width / 3);
         let mut any = false;
         for (direction, d) in directions(job) {

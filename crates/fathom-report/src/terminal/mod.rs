@@ -8,8 +8,8 @@ mod summary;
 
 pub(crate) use jobs::{cpu_per_io, directions};
 pub use jobs::{job_detail, job_table, jobs};
-pub(crate) use summary::{extra_label, extra_names, groups};
 pub use summary::{Whereabouts, summary};
+pub(crate) use summary::{extra_label, extra_names, groups};
 
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Flag, FlagCode};
@@ -73,7 +73,11 @@ fn flag_lines(flags: &[NumberedFlag<'_>], screen: &Screen) -> String {
     for f in flags {
         let mark = format!("[{}]", f.number);
         let indent = 2 + mark.len() + 1;
-        let paint = if f.flag.void { Paint::Red } else { Paint::Yellow };
+        let paint = if f.flag.void {
+            Paint::Red
+        } else {
+            Paint::Yellow
+        };
         let mut text = sentence(&clean(&f.flag.detail));
         if f.flag.void {
             text.push_str(" Not usable.");

@@ -57,7 +57,10 @@ fn facts(run: &Run) -> String {
         1 => "1 job".to_owned(),
         n => format!("{n} jobs"),
     });
-    let end = run.jobs.iter().map(|j| j.start_ns.saturating_add(j.wall_ns));
+    let end = run
+        .jobs
+        .iter()
+        .map(|j| j.start_ns.saturating_add(j.wall_ns));
     if let Some(end) = end.max().filter(|e| *e > 0) {
         facts.push(format::wall(end));
     }
@@ -130,7 +133,11 @@ fn headlines<'a>(run: &'a Run, screen: &Screen, notes: &mut Notes<'a>) -> String
         ];
         head.extend(extras.iter().map(|name| {
             let used = in_group().any(|h| h.extra.contains_key(name));
-            let label = if used { extra_label(name) } else { String::new() };
+            let label = if used {
+                extra_label(name)
+            } else {
+                String::new()
+            };
             (label, Paint::Dim)
         }));
         grid.row(head);
@@ -224,5 +231,9 @@ fn places(w: &Whereabouts<'_>, screen: &Screen) -> String {
             out.push_str(&format!("{what} {}\n", clean(&path.to_string_lossy())));
         }
     }
-    if out.is_empty() { out } else { format!("\n{out}") }
+    if out.is_empty() {
+        out
+    } else {
+        format!("\n{out}")
+    }
 }
