@@ -137,7 +137,7 @@ impl Maker {
             write: None,
             trim: None,
             sync: None,
-            open_loop: p.open_loop.then(|| OpenLoop {
+            open_loop: p.open_loop.then_some(OpenLoop {
                 rate_asked: p.iops,
                 rate_achieved: p.iops * 0.998,
                 late: 1204,
