@@ -141,6 +141,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn a_histogram_survives_being_bytes(values in values()) {
             let h = histogram(&values);

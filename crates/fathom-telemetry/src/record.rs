@@ -6,6 +6,7 @@ use crate::units::Nanos;
 
 /// What an I/O did. The first three are the directions of the result; `Sync` is counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Op {

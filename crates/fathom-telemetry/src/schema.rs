@@ -19,6 +19,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// One invocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {
     /// See [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -58,6 +59,7 @@ pub struct Run {
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Target {
     /// As typed.
     pub name: String,
@@ -75,6 +77,7 @@ pub struct Target {
 
 /// A number of the summary, with its interval and what stands against it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Headline {
     /// Stable name, such as `randread-4k-qd1-latency`.
     pub id: String,
@@ -85,6 +88,7 @@ pub struct Headline {
     /// `ns`, `bytes/s`, `1/s`, `ratio`.
     pub unit: String,
     /// Value with its 95 % interval over repeats; `None` is a visible hole (see `flags`).
+    #[cfg_attr(test, schemars(with = "Option<tests::EstimateShape>"))]
     pub estimate: Option<Estimate>,
     /// Further figures: name (`p99`) to value in the same unit.
     pub extra: BTreeMap<String, f64>,
@@ -96,6 +100,7 @@ pub struct Headline {
 
 /// Tables and charts of one experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Section {
     /// Stable name of the experiment: `depth-sweep`.
     pub id: String,
@@ -113,6 +118,7 @@ pub struct Section {
 
 /// How a chart is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ChartKind {
     /// Points joined by lines.
@@ -129,6 +135,7 @@ pub enum ChartKind {
 
 /// One chart. Values are in the unit of the axis; the report picks prefixes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Chart {
     /// Stable name, unique in the run.
     pub id: String,
@@ -153,6 +160,7 @@ pub struct Chart {
 
 /// An axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Axis {
     /// What it shows.
     pub label: String,
@@ -164,6 +172,7 @@ pub struct Axis {
 
 /// One line, set of bars or layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChartSeries {
     /// Name in the legend.
     pub name: String,
@@ -173,6 +182,7 @@ pub struct ChartSeries {
 
 /// A point with its interval. A failed cell has `y: null`: a hole, never 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Point {
     /// Horizontal value or category number.
     pub x: f64,
@@ -194,6 +204,7 @@ pub struct Point {
 
 /// A mark in a chart: a line across at `x` or at `y`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Mark {
     /// Vertical line here.
     pub x: Option<f64>,
@@ -205,6 +216,7 @@ pub struct Mark {
 
 /// A table; cells are typed so that each exporter formats them its own way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Table {
     /// Stable name, unique in the run.
     pub id: String,
@@ -218,6 +230,7 @@ pub struct Table {
 
 /// A table's column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Column {
     /// Heading.
     pub label: String,
@@ -227,6 +240,7 @@ pub struct Column {
 
 /// A table's cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Cell {
     /// Nothing could be measured.
@@ -236,11 +250,12 @@ pub enum Cell {
     /// Words.
     Text(String),
     /// A number with its interval.
-    Estimate(Estimate),
+    Estimate(#[cfg_attr(test, schemars(with = "tests::EstimateShape"))] Estimate),
 }
 
 /// One job and its measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Job {
     /// Name, unique in the run.
     pub name: String,
@@ -305,6 +320,7 @@ impl Job {
 
 /// Totals of one direction.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Direction {
     /// Completed without error.
     pub ios: u64,
@@ -328,6 +344,7 @@ pub struct Direction {
 
 /// What happened to the schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpenLoop {
     /// Asked, I/Os per second.
     pub rate_asked: f64,
@@ -343,6 +360,7 @@ pub struct OpenLoop {
 
 /// What the device counted during the job (from its statistics file).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceDelta {
     /// Name of the whole disk or partition whose counters these are.
     pub name: String,
@@ -374,6 +392,7 @@ pub struct DeviceDelta {
 
 /// Errors of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IoError {
     /// Operation.
     pub op: Op,
@@ -389,6 +408,7 @@ pub struct IoError {
 
 /// A sentence with a number, its evidence, and what to change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Stable name.
     pub id: String,

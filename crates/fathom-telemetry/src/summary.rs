@@ -9,6 +9,7 @@ pub const SAMPLES_BEYOND: u64 = 10;
 
 /// Latency in ns. Percentiles without [`SAMPLES_BEYOND`] samples beyond them are `None` (JSON null).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LatencySummary {
     /// Values behind the summary.
     pub samples: u64,

@@ -296,4 +296,33 @@ mod tests {
         assert_eq!(Bytes(4096).to_string(), "4 KiB");
         assert_eq!(Bytes(1_568_000_000).to_string(), "1.46 GiB");
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+        #[test]
+        fn no_text_makes_the_parsers_panic(text in "\\PC*|[0-9.]{0,25}[a-zµ]{0,5}") {
+            let _ = text.parse::<Nanos>();
+            let _ = text.parse::<Bytes>();
+        }
+
+        #[test]
+        fn every_whole_number_of_bytes_and_ns_is_read_back(n: u64, unit in 0usize..5) {
+            let text = format!("{}{}", n >> 44, ["", "k", "m", "g", "t"][unit]);
+            proptest::prop_assert_eq!(text.parse::<Bytes>().unwrap().0, (n >> 44) << (10 * unit));
+            // Durations go through a double: exact up to 2^53.
+            let n = n >> 11;
+            proptest::prop_assert_eq!(format!("{n}ns").parse::<Nanos>().unwrap(), Nanos(n));
+        }
+
+        #[test]
+        fn what_is_displayed_as_a_size_is_read_as_that_size(n: u64) {
+            let n = n & !0xfff;
+            let shown = Bytes(n).to_string();
+            let read = shown.parse::<Bytes>();
+            if n >> 60 == 0 {
+                let read = read.unwrap().0;
+                proptest::prop_assert!(read.abs_diff(n) as f64 <= n as f64 / 99.0, "{shown}");
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was found wrong (or worth knowing) about a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FlagCode {
     /// The time-weighted mean of outstanding I/Os stayed below the requested depth.
@@ -80,6 +81,7 @@ impl FlagCode {
 
 /// A flag with what was seen and what to do about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Flag {
     /// What kind.
     pub code: FlagCode,

@@ -17,12 +17,16 @@ pub(super) struct DeltaPage {
 }
 
 impl DeltaPage {
-    /// Begins a page of `count` values; the first one is part of the header.
-    pub(super) fn begin(out: &mut Vec<u8>, count: usize, first: u64) -> Self {
+    /// Writes the header of a page of `count` values; the first one is part of it.
+    pub(super) fn header(out: &mut Vec<u8>, count: usize, first: u64) {
         put_varint(out, BLOCK as u64);
         put_varint(out, (BLOCK / MINIBLOCK) as u64);
         put_varint(out, count as u64);
         put_varint(out, zigzag(first as i64));
+    }
+
+    /// Begins after the first value.
+    pub(super) fn new(first: u64) -> Self {
         Self { previous: first }
     }
 
@@ -76,26 +80,24 @@ fn pack(out: &mut Vec<u8>, values: &[u64; MINIBLOCK], width: u8) {
         33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 }
 
-/// With the width known the loop unrolls to shifts and stores without a branch.
+/// With the width known every shift is a constant and no branch is left.
 fn pack_width<const WIDTH: usize>(out: &mut Vec<u8>, values: &[u64; MINIBLOCK]) {
-    // 32 values of WIDTH bits are WIDTH 32-bit words.
-    let mut words = [0u32; 64];
-    let mut acc = 0u128;
-    let mut bits = 0;
-    let mut word = 0;
-    for v in values {
-        acc |= u128::from(*v) << bits;
-        bits += WIDTH;
-        while bits >= 32 {
-            words[word] = acc as u32;
-            acc >>= 32;
-            bits -= 32;
-            word += 1;
-        }
+    let mut words = [0u64; MINIBLOCK + 1];
+    macro_rules! place {
+        ($($i:literal)*) => {
+            $({
+                let (word, shift) = ($i * WIDTH / 64, $i * WIDTH % 64);
+                words[word] |= values[$i] << shift;
+                if shift + WIDTH > 64 {
+                    words[word + 1] |= values[$i] >> (64 - shift);
+                }
+            })*
+        };
     }
-    let mut bytes = [0u8; 256];
-    for (b, w) in bytes.chunks_exact_mut(4).zip(&words[..WIDTH]) {
+    place!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    let mut bytes = [0u8; (MINIBLOCK + 1) * 8];
+    for (b, w) in bytes.chunks_exact_mut(8).zip(&words) {
         b.copy_from_slice(&w.to_le_bytes());
     }
-    out.extend_from_slice(&bytes[..WIDTH * 4]);
+    out.extend_from_slice(&bytes[..WIDTH * MINIBLOCK / 8]);
 }

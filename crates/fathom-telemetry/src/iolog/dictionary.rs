@@ -14,7 +14,7 @@ const ENTRIES_MAX: usize = 1 << 15;
 /// Slots of the cache in front of the map; a power of two.
 const CACHE: usize = 64;
 /// Equal indices worth a run of their own inside packed ones.
-const RUN_MIN: usize = 24;
+const RUN_MIN: usize = 32;
 
 /// The values of one column in one row group.
 #[derive(Debug)]
@@ -23,12 +23,8 @@ pub(super) struct Dictionary {
     index: HashMap<u32, u16>,
     /// (value, index + 1): spares hashing while a job has few block sizes.
     cache: [(u32, u32); CACHE],
-    /// Indices of the page that is being built.
+    /// Indices of the page, kept to spare the allocation.
     indices: Vec<u16>,
-    /// Value of the whole page so far, while it has only one.
-    only: Option<u32>,
-    count: usize,
-    overflow: bool,
 }
 
 impl Default for Dictionary {
@@ -38,9 +34,6 @@ impl Default for Dictionary {
             index: HashMap::new(),
             cache: [(0, 0); CACHE],
             indices: Vec::new(),
-            only: None,
-            count: 0,
-            overflow: false,
         }
     }
 }
@@ -58,49 +51,39 @@ impl Dictionary {
         self.cache = [(0, 0); CACHE];
     }
 
-    /// Begins a page.
-    pub(super) fn begin(&mut self) {
-        self.indices.clear();
-        self.only = None;
-        self.count = 0;
-        self.overflow = false;
-    }
-
-    /// Adds the next values of the page.
-    #[inline]
-    pub(super) fn block(&mut self, mut values: impl ExactSizeIterator<Item = u32> + Clone) {
-        let n = values.len();
-        if n == 0 || self.overflow {
-            return;
-        }
-        let one = match self.only {
-            Some(v) => v,
-            None if self.count == 0 => values.clone().next().unwrap_or_default(),
-            None => return self.mixed(values),
+    /// Appends a page of `count` times the same value; `false` (and nothing) where the dictionary is full.
+    pub(super) fn constant_page(&mut self, out: &mut Vec<u8>, value: u32, count: usize) -> bool {
+        let Some(i) = self.index_of(value) else {
+            return false;
         };
-        // No early exit: the usual answer is yes, and this way it is a vector loop.
-        if values.clone().fold(0, |differ, v| differ | (v ^ one)) == 0 {
-            self.only = Some(one);
-            self.count += n;
-            return;
-        }
-        if self.count > 0 {
-            let Some(i) = self.index_of(one) else { return };
-            self.indices.resize(self.count, i);
-        }
-        self.only = None;
-        self.mixed(&mut values);
+        let width = width_of(i);
+        out.push(width);
+        run(out, width, i, count);
+        true
     }
 
-    fn mixed(&mut self, values: impl ExactSizeIterator<Item = u32>) {
-        self.count += values.len();
+    /// Appends a page of any values; `false` (and nothing) where the dictionary is full.
+    pub(super) fn page(&mut self, out: &mut Vec<u8>, values: impl Iterator<Item = u32>) -> bool {
+        let mut indices = std::mem::take(&mut self.indices);
+        indices.clear();
+        let mut fits = true;
         for v in values {
-            let Some(i) = self.index_of(v) else { return };
-            self.indices.push(i);
+            let Some(i) = self.index_of(v) else {
+                fits = false;
+                break;
+            };
+            indices.push(i);
         }
+        if fits {
+            let width = width_of(indices.iter().copied().max().unwrap_or(0));
+            out.push(width);
+            hybrid(out, width, &indices);
+        }
+        self.indices = indices;
+        fits
     }
 
-    /// `None` (and the page becomes plain) where the dictionary is full.
+    /// `None` where the dictionary is full.
     #[inline]
     fn index_of(&mut self, v: u32) -> Option<u16> {
         let slot = (v.wrapping_mul(0x9e37_79b1) >> 26) as usize % CACHE;
@@ -116,33 +99,10 @@ impl Dictionary {
                 self.index.insert(v, i);
                 i
             }
-            None => {
-                self.overflow = true;
-                return None;
-            }
+            None => return None,
         };
         self.cache[slot] = (v, u32::from(i) + 1);
         Some(i)
-    }
-
-    /// Appends the page's indices to `out`; `false` where the page must be plain.
-    pub(super) fn end(&mut self, out: &mut Vec<u8>) -> bool {
-        if let Some(v) = self.only {
-            let Some(i) = self.index_of(v) else {
-                return false;
-            };
-            let width = width_of(i);
-            out.push(width);
-            run(out, width, i, self.count);
-            return true;
-        }
-        if self.overflow {
-            return false;
-        }
-        let width = width_of(self.indices.iter().copied().max().unwrap_or(0));
-        out.push(width);
-        hybrid(out, width, &self.indices);
-        true
     }
 }
 
@@ -159,19 +119,18 @@ fn run(out: &mut Vec<u8>, width: u8, index: u16, count: usize) {
 /// The RLE/bit-packing hybrid: packed groups of eight, and runs where they pay.
 fn hybrid(out: &mut Vec<u8>, width: u8, indices: &[u16]) {
     let (mut packed_from, mut i) = (0, 0);
-    while i < indices.len() {
-        let length = indices[i..]
-            .iter()
-            .take_while(|x| **x == indices[i])
-            .count();
-        // Packed values come in groups of eight: take what completes the last group from the run.
-        let fill = (i - packed_from).next_multiple_of(8) - (i - packed_from);
-        if length >= RUN_MIN + fill {
-            packed(out, width, &indices[packed_from..i + fill]);
-            run(out, width, indices[i], length - fill);
-            packed_from = i + length;
+    // Runs are looked for at whole groups only, since packed values before a run come in groups.
+    while let Some(next) = indices.get(i..i + RUN_MIN) {
+        let one = next[0];
+        if next.iter().fold(0, |differ, x| differ | (x ^ one)) != 0 {
+            i += 8;
+            continue;
         }
+        packed(out, width, &indices[packed_from..i]);
+        let length = indices[i..].iter().take_while(|x| **x == one).count();
+        run(out, width, one, length);
         i += length;
+        packed_from = i;
     }
     packed(out, width, &indices[packed_from..]);
 }
@@ -182,18 +141,14 @@ fn packed(out: &mut Vec<u8>, width: u8, indices: &[u16]) {
     }
     let groups = indices.len().div_ceil(8);
     put_varint(out, (groups as u64) << 1 | 1);
-    let end = out.len() + groups * usize::from(width);
-    let (mut acc, mut bits) = (0u64, 0);
-    for i in indices {
-        acc |= u64::from(*i) << bits;
-        bits += u32::from(width);
-        while bits >= 32 {
-            out.extend_from_slice(&(acc as u32).to_le_bytes());
-            acc >>= 32;
-            bits -= 32;
-        }
-    }
+    out.reserve(groups * usize::from(width));
     // The last group is padded with zeros.
-    out.extend_from_slice(&acc.to_le_bytes());
-    out.resize(end, 0);
+    for group in indices.chunks(8) {
+        // Eight indices of at most 15 bits.
+        let mut bits = 0u128;
+        for (i, index) in group.iter().enumerate() {
+            bits |= u128::from(*index) << (i * usize::from(width));
+        }
+        out.extend_from_slice(&bits.to_le_bytes()[..usize::from(width)]);
+    }
 }

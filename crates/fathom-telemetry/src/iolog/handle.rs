@@ -25,7 +25,37 @@ pub(super) struct Row {
     pub(super) errno: u16,
     pub(super) job: u16,
     pub(super) thread: u16,
-    pub(super) op: u8,
+    pub(super) op: u16,
+}
+
+impl Row {
+    /// Error, job, thread and operation as one number, for fast comparison (one load: they are neighbours).
+    #[inline]
+    pub(super) fn who(&self) -> u64 {
+        u64::from(self.errno)
+            | u64::from(self.job) << 16
+            | u64::from(self.thread) << 32
+            | u64::from(self.op) << 48
+    }
+
+    /// Bytes asked for and done as one number.
+    #[inline]
+    pub(super) fn size(&self) -> u64 {
+        u64::from(self.len) | u64::from(self.done) << 32
+    }
+
+    /// The row with these [`Self::who`] and [`Self::size`].
+    pub(super) fn from_bits(who: u64, size: u64) -> Self {
+        Self {
+            errno: who as u16,
+            job: (who >> 16) as u16,
+            thread: (who >> 32) as u16,
+            op: (who >> 48) as u16,
+            len: size as u32,
+            done: (size >> 32) as u32,
+            ..Self::default()
+        }
+    }
 }
 
 /// A full (or last) chunk of one handle's rows, and the way back.
@@ -43,6 +73,8 @@ pub struct LogHandle {
     origin: Nanos,
     job: u16,
     thread: u16,
+    /// Chunks that came back, the last one on top: it is still in the caches.
+    spare: Vec<Vec<Row>>,
     free: Receiver<Vec<Row>>,
     home: SyncSender<Vec<Row>>,
     messages: SyncSender<Message>,
@@ -75,13 +107,12 @@ impl LogHandle {
             rows
         };
         let (home, free) = sync_channel(chunks);
-        for _ in 1..chunks {
-            // Fits: the channel holds `chunks`.
-            let _ = home.try_send(chunk());
-        }
+        let mut spare = Vec::with_capacity(chunks);
+        spare.extend((1..chunks).map(|_| chunk()));
         Self {
             rows: chunk(),
             limit: chunk_rows,
+            spare,
             lost: 0,
             origin,
             job,
@@ -110,7 +141,7 @@ impl LogHandle {
             errno: (-record.result).clamp(0, i64::from(u16::MAX)) as u16,
             job: self.job,
             thread: self.thread,
-            op: record.op as u8,
+            op: record.op as u16,
         };
         self.rows.push(row);
     }
@@ -161,12 +192,15 @@ impl LogHandle {
                 return true;
             }
         }
-        match self.free.try_recv() {
-            Ok(rows) => {
+        while let Ok(rows) = self.free.try_recv() {
+            self.spare.push(rows);
+        }
+        match self.spare.pop() {
+            Some(rows) => {
                 self.reuse(rows);
                 true
             }
-            Err(_) => {
+            None => {
                 self.lost += 1;
                 false
             }

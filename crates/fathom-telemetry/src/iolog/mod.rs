@@ -185,6 +185,7 @@ impl IoLog {
         let thread = self.thread.take().ok_or(IoLogError::EncoderGone)?;
         // A failure to send shows in joining.
         let _ = self.messages.send(Message::Finish);
+        thread.thread().unpark();
         let mut summary = thread.join().map_err(|_| {
             let _ = fs::remove_file(&self.partial);
             IoLogError::EncoderGone
@@ -218,6 +219,7 @@ impl Drop for IoLog {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.messages.send(Message::Abort);
+            thread.thread().unpark();
             let _ = thread.join();
             let _ = fs::remove_file(&self.partial);
         }

@@ -95,71 +95,62 @@ impl RowGroup {
     /// Encodes one page of every column.
     pub(super) fn add_page(&mut self, rows: &[Row]) {
         let Some(first) = rows.first() else { return };
-        for d in &mut self.dictionaries {
-            d.begin();
-        }
-        let mut delta = [
-            first.intended,
-            first.submitted,
-            first.completed,
-            first.offset,
-        ]
-        .map(|_| DeltaPage::default());
         let firsts = [
             first.intended,
             first.submitted,
             first.completed,
             first.offset,
         ];
-        for ((state, out), first) in delta.iter_mut().zip(&mut self.page).zip(firsts) {
-            out.clear();
-            *state = DeltaPage::begin(out, rows.len(), first);
+        for (page, first) in self.page.iter_mut().zip(firsts) {
+            page.clear();
+            DeltaPage::header(page, rows.len(), first);
         }
-        {
-            let [a, b, c, d] = &mut delta;
-            let [pa, pb, pc, pd] = &mut self.page;
-            // The first row is in the headers; blocks of the others.
-            for block in rows[1..].chunks(BLOCK) {
-                a.block(pa, block.iter().map(|r| r.intended));
-                b.block(pb, block.iter().map(|r| r.submitted));
-                c.block(pc, block.iter().map(|r| r.completed));
-                d.block(pd, block.iter().map(|r| r.offset));
-            }
-        }
-        {
-            let [job, thread, op, len, done, error] = &mut self.dictionaries;
-            for block in rows.chunks(BLOCK) {
-                job.block(block.iter().map(|r| u32::from(r.job)));
-                thread.block(block.iter().map(|r| u32::from(r.thread)));
-                op.block(block.iter().map(|r| u32::from(r.op)));
-                len.block(block.iter().map(|r| r.len));
-                done.block(block.iter().map(|r| r.done));
-                error.block(block.iter().map(|r| u32::from(r.errno)));
+        let [pa, pb, pc, pd] = &mut self.page;
+        let [mut a, mut b, mut c, mut d] = firsts.map(DeltaPage::new);
+        // Which small columns hold more than one value: bits that differ from the first row's.
+        let (mut who_differs, mut size_differs) = (0, 0);
+        // The first row is in the headers; blocks of the others.
+        for block in rows[1..].chunks(BLOCK) {
+            a.block(pa, block.iter().map(|r| r.intended));
+            b.block(pb, block.iter().map(|r| r.submitted));
+            c.block(pc, block.iter().map(|r| r.completed));
+            d.block(pd, block.iter().map(|r| r.offset));
+            for r in block {
+                who_differs |= r.who() ^ first.who();
+                size_differs |= r.size() ^ first.size();
             }
         }
         for (column, page) in self.deltas.iter_mut().zip(&self.page) {
             data_page(column, rows.len(), DELTA_BINARY_PACKED, page);
         }
-        for (i, (column, dictionary)) in self
-            .smalls
-            .iter_mut()
-            .zip(&mut self.dictionaries)
-            .enumerate()
-        {
-            self.scratch.clear();
-            if dictionary.end(&mut self.scratch) {
-                data_page(column, rows.len(), RLE_DICTIONARY, &self.scratch);
-                continue;
-            }
-            self.scratch.clear();
-            let field = SMALL_FIELDS[i];
-            for row in rows {
-                self.scratch.extend_from_slice(&field(row).to_le_bytes());
-            }
-            data_page(column, rows.len(), PLAIN, &self.scratch);
-            column.has_plain_pages = true;
+        let differs = Row::from_bits(who_differs, size_differs);
+        for (i, field) in SMALL_FIELDS.iter().enumerate() {
+            self.small_page(i, rows, *field, field(&differs) != 0);
         }
         self.rows += rows.len() as u64;
+    }
+
+    fn small_page(&mut self, i: usize, rows: &[Row], field: fn(&Row) -> u32, mixed: bool) {
+        let (column, dictionary, body) = (
+            &mut self.smalls[i],
+            &mut self.dictionaries[i],
+            &mut self.scratch,
+        );
+        body.clear();
+        let fits = if mixed {
+            dictionary.page(body, rows.iter().map(field))
+        } else {
+            dictionary.constant_page(body, rows.first().map_or(0, field), rows.len())
+        };
+        if fits {
+            data_page(column, rows.len(), RLE_DICTIONARY, body);
+            return;
+        }
+        for row in rows {
+            body.extend_from_slice(&field(row).to_le_bytes());
+        }
+        data_page(column, rows.len(), PLAIN, body);
+        column.has_plain_pages = true;
     }
 
     /// Gives every column's pieces to `write`, in the order of the file, and begins the next row group.
@@ -216,7 +207,7 @@ impl RowGroup {
     }
 }
 
-/// The dictionary columns' fields, in their order, for plain pages.
+/// The dictionary columns' fields, in their order.
 const SMALL_FIELDS: [fn(&Row) -> u32; SMALLS] = [
     |r| u32::from(r.job),
     |r| u32::from(r.thread),

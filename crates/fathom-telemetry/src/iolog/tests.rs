@@ -1,5 +1,10 @@
 //! The log as a whole: what goes in comes out, and what does not is counted.
 
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::handle::Chunk;
 use super::*;
 use crate::record::{Op, Record};
 
@@ -118,7 +123,7 @@ fn every_record_comes_back_also_odd_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
     let mut rng = Rng::new(1);
-    let records: Vec<Record> = (0..40_000u64)
+    let records: Vec<Record> = (0..60_000u64)
         .map(|i| {
             let t = if i % 1000 == 0 {
                 rng.next() >> 2
@@ -145,10 +150,265 @@ fn every_record_comes_back_also_odd_ones() {
             }
         })
         .collect();
-    assert_eq!(write(&path, &records).rows, 40_000);
+    assert_eq!(write(&path, &records).rows, 60_000);
     let back: Vec<IoRow> = IoLogReader::open(&path)
         .unwrap()
         .map(Result::unwrap)
         .collect();
     assert!(back == rows_of(&records));
+}
+
+#[test]
+fn lost_records_are_counted_exactly_and_by_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    // So many handles that each has small chunks, and no time for the encoder.
+    let log = IoLog::create(&path, IoLogMeta::default(), 4096).unwrap();
+    let records = closed_loop(20_000, 4, 1 << 30, 1000, 100.0);
+    let mut pushed = BTreeMap::new();
+    for job in 0..6u16 {
+        let mut handle = log.handle(job, job, Nanos(0));
+        for r in &records[..20_000 - usize::from(job)] {
+            handle.push(r);
+            *pushed.entry(job).or_insert(0u64) += 1;
+        }
+        handle.close();
+    }
+    let summary = log.finish().unwrap();
+    let lost: u64 = summary.lost_by_job.values().sum();
+    assert!(lost > 0, "nobody waits for the encoder");
+    let mut rows: BTreeMap<u16, u64> = BTreeMap::new();
+    for row in IoLogReader::open(&path).unwrap() {
+        *rows.entry(row.unwrap().job).or_default() += 1;
+    }
+    assert_eq!(rows.values().sum::<u64>(), summary.rows);
+    for (job, n) in pushed {
+        let lost = summary.lost_by_job.get(&job).copied().unwrap_or(0);
+        assert_eq!(rows.get(&job).copied().unwrap_or(0) + lost, n, "job {job}");
+    }
+}
+
+#[test]
+fn rows_of_several_threads_and_jobs_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    let meta = IoLogMeta {
+        tool_version: "1.2".to_owned(),
+        run: "survey".to_owned(),
+    };
+    let log = IoLog::create(&path, meta, 4).unwrap();
+    let records = closed_loop(3000, 4, 1 << 30, 1000, 100.0);
+    for job in [1u16, 2, 9] {
+        let handles: Vec<_> = (0..4).map(|t| log.handle(job, t, Nanos(500))).collect();
+        std::thread::scope(|s| {
+            for mut handle in handles {
+                s.spawn(|| {
+                    for r in &records {
+                        handle.push(r);
+                    }
+                    handle.close();
+                });
+            }
+        });
+    }
+    let summary = log.finish().unwrap();
+    assert_eq!(summary.rows, 36_000);
+    let reader = IoLogReader::open(&path).unwrap();
+    assert_eq!(reader.metadata("fathom.run"), Some("survey"));
+    assert_eq!(
+        reader.metadata("fathom.clock_origin_ns"),
+        Some(r#"{"1":500,"2":500,"9":500}"#)
+    );
+    let rows: Vec<IoRow> = reader.only_job(2).map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 12_000);
+    let threads: HashSet<u16> = rows.iter().map(|r| r.thread).collect();
+    assert_eq!(threads.len(), 4);
+    assert!(rows.iter().all(|r| r.job == 2));
+    assert!(
+        IoLogReader::open(&path)
+            .unwrap()
+            .only_job(5)
+            .next()
+            .is_none()
+    );
+}
+
+#[test]
+fn an_unfinished_log_leaves_no_file_under_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    let log = IoLog::create(&path, IoLogMeta::default(), 1).unwrap();
+    let mut handle = log.handle(0, 0, Nanos(0));
+    for r in closed_loop(100_000, 4, 1 << 30, 1000, 100.0) {
+        handle.push(&r);
+    }
+    handle.close();
+    assert!(!path.exists());
+    drop(log);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_empty_log_is_a_valid_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    let log = IoLog::create(&path, IoLogMeta::default(), 0).unwrap();
+    log.handle(0, 0, Nanos(0)).close();
+    assert_eq!(log.finish().unwrap().rows, 0);
+    let mut reader = IoLogReader::open(&path).unwrap();
+    assert_eq!(reader.rows(), 0);
+    assert!(reader.next_batch().unwrap().is_empty());
+}
+
+#[test]
+fn a_handle_left_open_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    let log = IoLog::create(&path, IoLogMeta::default(), 1).unwrap();
+    let handle = log.handle(0, 0, Nanos(0));
+    let summary = log.finish().unwrap();
+    assert!(matches!(summary.error, Some(IoLogError::HandlesOpen(1))));
+    handle.close();
+}
+
+#[test]
+fn what_is_not_a_log_is_refused_in_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    for content in [&b""[..], b"PAR1", b"PAR1\x15\0\0\0PAR1", &[0x55; 4096]] {
+        fs::write(&path, content).unwrap();
+        let error = IoLogReader::open(&path).err().unwrap().to_string();
+        assert!(error.contains("expected an io.parquet"), "{error}");
+    }
+    assert!(IoLogReader::open(&dir.path().join("missing")).is_err());
+    let error = IoLog::create(
+        Path::new("/nonexistent/io.parquet"),
+        IoLogMeta::default(),
+        1,
+    );
+    assert!(error.unwrap_err().to_string().contains("--out"));
+}
+
+/// A disk with room for so many bytes.
+struct SmallDisk {
+    content: Arc<std::sync::Mutex<Vec<u8>>>,
+    room: usize,
+}
+
+impl io::Write for SmallDisk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut content = self.content.lock().unwrap();
+        let n = bytes.len().min(self.room - content.len());
+        content.extend_from_slice(&bytes[..n]);
+        if n == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Store for SmallDisk {
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.content.lock().unwrap().truncate(len as usize);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_log_but_keeps_what_was_written() {
+    let content = Arc::new(std::sync::Mutex::new(Vec::new()));
+    // Room for two row groups and a half.
+    let disk = SmallDisk {
+        content: Arc::clone(&content),
+        room: 15 << 20,
+    };
+    let mut encoder = Encoder::new(disk, IoLogMeta::default()).unwrap();
+    let (send, inbox) = sync_channel(1000);
+    let (home, _free) = sync_channel(1000);
+    let records = closed_loop(8192, 32, 1 << 40, 60_000, 20_000.0);
+    let chunks = 400;
+    for i in 0..chunks {
+        let rows = records
+            .iter()
+            .map(|r| Row {
+                completed: r.completed.0,
+                submitted: r.submitted.0,
+                intended: r.intended.0,
+                offset: r.offset,
+                len: r.len,
+                done: r.len,
+                job: if i < 200 { 1 } else { 2 },
+                ..Row::default()
+            })
+            .collect();
+        let home = home.clone();
+        assert!(send.send(Message::Chunk(Chunk { rows, home })).is_ok());
+    }
+    assert!(send.send(Message::Finish).is_ok());
+    let summary = encoder.run(&inbox);
+    assert!(matches!(summary.error, Some(IoLogError::Write { .. })));
+    let lost: u64 = summary.lost_by_job.values().sum();
+    assert!(summary.rows > 0 && lost > 0);
+    assert_eq!(summary.rows + lost, chunks * 8192);
+    // Job 2 came when the disk was full.
+    assert_eq!(summary.lost_by_job.get(&2), Some(&(200 * 8192)));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    fs::write(&path, &*content.lock().unwrap()).unwrap();
+    let rows = IoLogReader::open(&path)
+        .unwrap()
+        .map(Result::unwrap)
+        .count();
+    assert_eq!(rows as u64, summary.rows);
+}
+
+#[test]
+fn the_chunks_of_any_number_of_threads_stay_within_their_budget() {
+    for handles in [1, 2, 3, 7, 16, 64, 100, 512, 1024] {
+        let (rows, chunks) = share(handles);
+        let bytes = rows * chunks * handles * size_of::<Row>();
+        assert!(bytes <= CHUNK_BUDGET_BYTES, "{handles}: {bytes}");
+        assert!(rows >= 64 && chunks >= 3);
+    }
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    (
+        (0u64..1 << 62, 0u64..1 << 20, 0u64..1 << 40),
+        (any::<u64>().prop_map(|o| o >> 1), any::<u32>()),
+        (-200i64..1 << 32, 0usize..4),
+    )
+        .prop_map(
+            |((t, submit, service), (offset, len), (result, op))| Record {
+                intended: Nanos(t),
+                submitted: Nanos(t + submit),
+                completed: Nanos(t + submit + service),
+                offset,
+                len,
+                result,
+                op: Op::ALL[op],
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn every_record_comes_back(
+        records in prop::collection::vec((any_record(), 1usize..300), 0..60)
+    ) {
+        // Repetition makes runs next to mixed values.
+        let records: Vec<Record> = records
+            .into_iter()
+            .flat_map(|(r, n)| std::iter::repeat_n(r, n))
+            .collect();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE_NAME);
+        prop_assert_eq!(write(&path, &records).rows, records.len() as u64);
+        let back: Vec<IoRow> = IoLogReader::open(&path).unwrap().map(Result::unwrap).collect();
+        prop_assert!(back == rows_of(&records));
+    }
 }

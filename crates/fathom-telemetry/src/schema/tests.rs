@@ -1,5 +1,7 @@
 //! What scripts may rely on.
 
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::sample::sample_run;
@@ -65,4 +67,62 @@ fn a_failed_cell_is_null_and_never_zero() {
     let run = serde_json::to_value(sample_run()).unwrap();
     assert!(run["results"][0]["charts"][0]["series"][0]["points"][1]["y"].is_null());
     assert!(run["results"][0]["tables"][0]["rows"][0][0].is_null());
+}
+
+/// The shape of an [`Estimate`], whose crate knows no JSON Schema: a value with its two-sided 95 %
+/// interval; without at least two samples there is none.
+#[derive(JsonSchema, serde::Serialize)]
+#[schemars(rename = "Estimate")]
+#[allow(dead_code, reason = "only its schema is of use")]
+pub(super) struct EstimateShape {
+    /// The best single value.
+    value: f64,
+    /// Lower end of the 95 % interval.
+    low: Option<f64>,
+    /// Upper end of the 95 % interval.
+    high: Option<f64>,
+    /// Independent samples (repeats) behind the value.
+    samples: u32,
+}
+
+#[test]
+fn the_shape_of_an_estimate_is_that_of_the_type() {
+    // A new field does not compile here until the shape has it, too.
+    let Estimate {
+        value,
+        low,
+        high,
+        samples,
+    } = Estimate::single(1.5);
+    let shape = EstimateShape {
+        value,
+        low,
+        high,
+        samples,
+    };
+    assert_eq!(
+        serde_json::to_value(shape).unwrap(),
+        serde_json::to_value(Estimate::single(1.5)).unwrap()
+    );
+}
+
+/// `docs/run.schema.json` is made from the types; so no field can be missing in it.
+#[test]
+fn the_schema_file_is_that_of_the_types() {
+    let generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator();
+    let mut schema = generator.into_root_schema_for::<Run>();
+    schema.insert("title".to_owned(), "run.json of fathom".into());
+    let mut made = serde_json::to_string_pretty(&schema).unwrap();
+    made.push('\n');
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/run.schema.json");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(file, &made).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(file).unwrap_or_default() == made,
+        "run.json changed: UPDATE_SCHEMA=1 cargo test -p fathom-telemetry schema, and raise \
+         SCHEMA_VERSION where a field disappeared or changed its meaning"
+    );
 }
