@@ -412,3 +412,12 @@ proptest! {
         prop_assert!(back == rows_of(&records));
     }
 }
+
+#[test]
+fn every_column_is_described_in_the_documentation() {
+    let page = include_str!("../../../../docs/run-directory.md");
+    let (_, page) = page.split_once("## io.parquet").unwrap();
+    for (name, _) in page::COLUMNS {
+        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+    }
+}

@@ -121,3 +121,13 @@ fn an_abandoned_series_leaves_nothing_and_a_broken_one_is_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn every_column_is_described_in_the_documentation() {
+    let page = include_str!("../../../../docs/run-directory.md");
+    for line in SCHEMA.lines().filter(|l| l.ends_with(';')) {
+        let name = line.split_whitespace().nth(2).unwrap();
+        let name = name.trim_end_matches(';');
+        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+    }
+}
