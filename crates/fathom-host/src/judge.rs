@@ -181,12 +181,6 @@ fn relatives<'a>(graph: &'a Graph, node: &'a Node) -> Vec<(&'a Node, Relation)> 
             .filter_map(get)
             .map(|n| (n, Relation::Partition)),
     );
-    found.extend(
-        node.parent
-            .iter()
-            .filter_map(get)
-            .map(|n| (n, Relation::Disk)),
-    );
     below(graph, node, &mut found);
     let twins: Vec<&Node> = found
         .iter()

@@ -136,6 +136,9 @@ fn files_that_only_look_like_leftovers_are_left_alone() {
     fs::write(&alike, "no mark").unwrap();
     symlink(&precious, dir.path().join(".fathom-scratch-13-0123abcd")).unwrap();
     fs::create_dir(dir.path().join(".fathom-scratch-14-0123abcd")).unwrap();
+    let made = dir.path().join("made-by-fathom");
+    fathom_host::create_file(&made).unwrap();
+    symlink(&made, dir.path().join(".fathom-scratch-15-0123abcd")).unwrap();
     for name in [
         ".fathom-scratch-",
         ".fathom-scratch-x-0123abcd",
@@ -334,7 +337,10 @@ fn a_directory_without_permission_is_refused() {
     if rustix::process::geteuid().is_root() {
         // Root may do everything, so a user who may not asks instead.
         let exe = dir.path().join("test-program");
-        fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        // Copied by another process: a descriptor for writing, inherited by a child of another
+        // test, would make the program "busy".
+        let me = std::env::current_exe().unwrap();
+        run("cp", &[me.to_str().unwrap(), exe.to_str().unwrap()]);
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&exe, fs::Permissions::from_mode(0o755)).unwrap();
         let Some(setpriv) = common::find("setpriv") else {
