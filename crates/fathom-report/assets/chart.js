@@ -118,8 +118,9 @@ class Chart {
 
   // ---- drawing --------------------------------------------------------------------------------
 
-  draw() {
-    const width = Math.max(260, Math.round(this.plot.clientWidth || 640));
+  /** Draws at the width that the page gives, or at `wanted` pixels (for paper). */
+  draw(wanted) {
+    const width = Math.max(260, Math.round(wanted || this.plot.clientWidth || 640));
     const height = this.spec.height || Math.round(Math.min(380, Math.max(250, width * 0.5)));
     this.width = width;
     this.height = height;
@@ -362,17 +363,25 @@ class Chart {
     const { left, right, top, bottom } = this.box;
     if (px < left - 8 || px > right + 8 || py < top - 8 || py > bottom + 8) return null;
     let best = null, bestDistance = Infinity;
+    const columns = this.spec.kind === "line" && this.sharesX();
     for (const p of this.points) {
       if (p.inside) {
         if (px >= p.inside[0] && px <= p.inside[2] && py >= p.inside[1] && py <= p.inside[3]) return p;
         continue;
       }
       if (p.px < left - 2 || p.px > right + 2) continue;
-      // Along x first: people point at a column, not at a dot.
-      const d = Math.abs(p.px - px) * 2 + Math.abs(p.py - py);
+      // Where series share their x people point at a column, else at a curve.
+      const d = columns ? Math.abs(p.px - px) + Math.abs(p.py - py) / 1e3 : Math.hypot(p.px - px, p.py - py);
       if (d < bestDistance) [best, bestDistance] = [p, d];
     }
     return best && bestDistance < 160 ? best : null;
+  }
+
+  /** Whether the visible series stand at (mostly) the same x. */
+  sharesX() {
+    const visible = this.visible;
+    const distinct = new Set(visible.flatMap(s => s.x)).size;
+    return distinct <= 1.5 * Math.max(...visible.map(s => s.x.length), 1);
   }
 
   /** Shows a point's values, and those of other series at exactly the same x. */

@@ -27,6 +27,9 @@ const tooltip = (() => {
 
 const data = JSON.parse(document.getElementById("fathom-data").textContent);
 const charts = [];
+// Series at even distances come as a step and a number.
+const expand = s => { if (!Array.isArray(s.x)) s.x = Array.from({ length: s.x.n }, (_, i) => Number((i * s.x.step).toPrecision(12))); };
+for (const c of data.charts) for (const s of [...c.series, ...(c.variants || []).flatMap(v => v.series)]) expand(s);
 for (const figure of document.querySelectorAll("figure.chart")) {
   const spec = data.charts[Number(figure.dataset.chart)];
   charts.push(new Chart(figure, spec, data.simulated));
@@ -55,6 +58,10 @@ addEventListener("resize", () => {
   clearTimeout(waiting);
   waiting = setTimeout(() => charts.forEach(c => c.draw()), 120);
 });
+
+// Paper is narrower than most screens: drawn for it, so that letters keep their size.
+addEventListener("beforeprint", () => charts.forEach(c => c.draw(c.figure.matches(".stack > *, :only-child") ? 680 : 335)));
+addEventListener("afterprint", () => charts.forEach(c => c.draw()));
 
 // Theme: the system's, until the reader says otherwise (remembered where the browser allows).
 const root = document.documentElement;

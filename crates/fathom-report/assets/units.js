@@ -43,7 +43,8 @@ function formatValue(v, unit) {
   if (unit === "quantile") return formatQuantile(v);
   const s = scaleFor(v, unit);
   const shown = v / s.factor;
-  const text = Number.isInteger(shown) ? fixed(shown, 0) : fixed(shown, decimalsOf(shown));
+  const exact = Number.isInteger(shown) && (s.factor === 1 || unit === "bytes");
+  const text = fixed(shown, exact ? 0 : decimalsOf(shown));
   return s.unit ? text + " " + s.unit : text;
 }
 

@@ -139,11 +139,9 @@ pub fn value(v: f64, unit: &str) -> String {
     }
     let s = scale_for(v, unit);
     let shown = v / s.factor;
-    let text = if shown.fract() == 0.0 {
-        fixed(shown, 0)
-    } else {
-        fixed(shown, decimals(shown))
-    };
+    // Sizes and plain numbers are often exact (4 KiB); a latency of 22.0 µs is not 22 µs.
+    let exact = shown.fract() == 0.0 && (s.factor == 1.0 || unit == "bytes");
+    let text = fixed(shown, if exact { 0 } else { decimals(shown) });
     with_unit(&text, s.unit)
 }
 
@@ -222,6 +220,7 @@ mod tests {
             (6.923e9, "bytes/s", "6.92 GB/s"),
             (523e6, "bytes/s", "523 MB/s"),
             (4096.0, "bytes", "4 KiB"),
+            (22_000.0, "ns", "22.0 µs"),
             (1.5e9, "bytes", "1.40 GiB"),
             (512_345.0, "1/s", "512 k/s"),
             (1_023_456.0, "1/s", "1.02 M/s"),
@@ -259,6 +258,7 @@ mod tests {
     #[test]
     fn long_times_are_minutes_and_hours() {
         assert_eq!(wall(12_340_000_000), "12.3 s");
+        assert_eq!(wall(3_000_000_000), "3.00 s");
         assert_eq!(wall(161_000_000_000), "2 min 41 s");
         assert_eq!(wall(43_440_000_000_000), "12 h 04 min");
     }

@@ -9,8 +9,8 @@ use crate::error::ReportError;
 use crate::format::{self, HOLE};
 use crate::output::{Output, written};
 use crate::registry::Exporter;
-use crate::terminal::{extra_label, extra_names, groups};
-use crate::text::clean;
+use crate::terminal::{extra_label, extra_names, groups, sentence};
+use crate::text::{clean, shell_quoted};
 
 /// The Markdown exporter.
 pub(crate) struct Markdown;
@@ -43,7 +43,7 @@ pub fn markdown(run: &Run) -> String {
     if !run.target.description.is_empty() {
         let _ = writeln!(out, "{}\n", escape(&run.target.description));
     }
-    let command = clean(&run.command_line.join(" ")).replace('`', "'");
+    let command = clean(&shell_quoted(&run.command_line)).replace('`', "'");
     let _ = writeln!(
         out,
         "`{command}`, started {}, seed {}, fathom {}\n",
@@ -166,9 +166,9 @@ fn remark(f: &Flag) -> String {
     let remedy = if f.remedy.is_empty() {
         String::new()
     } else {
-        format!(" Try: {}", escape(&f.remedy))
+        format!(" Try: {}", escape(&sentence(&f.remedy)))
     };
-    format!("{void}{}{remedy}", escape(&f.detail))
+    format!("{void}{}{remedy}", escape(&sentence(&f.detail)))
 }
 
 fn flags(title: &str, flags: &[Flag], out: &mut String) {

@@ -101,6 +101,36 @@ pub(crate) fn fit(text: &str, max: usize) -> String {
     out
 }
 
+/// `text` cut in the middle: names of jobs differ at their ends.
+pub(crate) fn fit_middle(text: &str, max: usize) -> String {
+    let all = width(text);
+    if all <= max {
+        return text.to_owned();
+    }
+    let kept = max.saturating_sub(1);
+    let tail = kept * 2 / 3;
+    let mut out: String = text.chars().take(kept - tail).collect();
+    out.push('…');
+    out.extend(text.chars().skip(all - tail));
+    out
+}
+
+/// A command line so that a shell reads the same words.
+pub(crate) fn shell_quoted(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    let words: Vec<String> = words
+        .iter()
+        .map(|w| {
+            if !w.is_empty() && w.chars().all(plain) {
+                w.clone()
+            } else {
+                format!("'{}'", w.replace('\'', "'\\''"))
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
 /// Wraps at spaces into lines of `max` columns; those after the first are indented by `indent` more.
 pub(crate) fn wrap(text: &str, max: usize, indent: usize) -> String {
     let mut out = String::new();
@@ -130,10 +160,22 @@ pub(crate) enum Align {
     Right,
 }
 
+/// Where text that is too wide is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Cut {
+    /// At its end.
+    #[default]
+    End,
+    /// In its middle.
+    Middle,
+}
+
 /// Rows in aligned columns.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
     align: Vec<Align>,
+    /// Where a first column that is too wide loses its letters.
+    pub(crate) cut: Cut,
     rows: Vec<Vec<(String, Paint)>>,
 }
 
@@ -142,6 +184,7 @@ impl Grid {
     pub(crate) fn new(align: &[Align]) -> Self {
         Self {
             align: align.to_vec(),
+            cut: Cut::End,
             rows: Vec::new(),
         }
     }
@@ -151,17 +194,28 @@ impl Grid {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The lines, each beginning with `indent` spaces. Where they do not fit, the first column is
-    /// cut (never a number).
-    pub(crate) fn lines(&self, screen: &Screen, indent: usize) -> Vec<String> {
+    fn widths(&self) -> Vec<usize> {
         let mut widths = vec![0; self.align.len()];
         for row in &self.rows {
             for (w, (text, _)) in widths.iter_mut().zip(row) {
                 *w = (*w).max(width(text));
             }
         }
+        widths
+    }
+
+    /// Columns that the widest line takes when nothing is cut.
+    pub(crate) fn natural_width(&self) -> usize {
+        let widths = self.widths();
         let gaps = 2 * widths.iter().skip(1).filter(|w| **w > 0).count();
-        let total = indent + gaps + widths.iter().sum::<usize>();
+        gaps + widths.iter().sum::<usize>()
+    }
+
+    /// The lines, each beginning with `indent` spaces. Where they do not fit, the first column is
+    /// cut (never a number).
+    pub(crate) fn lines(&self, screen: &Screen, indent: usize) -> Vec<String> {
+        let mut widths = self.widths();
+        let total = indent + self.natural_width();
         if total > screen.width && !widths.is_empty() {
             widths[0] = widths[0].saturating_sub(total - screen.width).max(12);
         }
@@ -178,7 +232,10 @@ impl Grid {
                     if i > 0 {
                         line.push_str("  ");
                     }
-                    let text = fit(text, *w);
+                    let text = match self.cut {
+                        Cut::Middle if i == 0 => fit_middle(text, *w),
+                        _ => fit(text, *w),
+                    };
                     let pad = " ".repeat(w - width(&text));
                     match align {
                         Align::Left => {
@@ -218,6 +275,24 @@ mod tests {
         g.row([cell("write"), cell("1.02 ms"), cell("± 0.02")]);
         let lines = g.lines(&Screen::plain(80), 0);
         assert_eq!(lines, ["read   84.2 µs  ± 1.3", "write  1.02 ms  ± 0.02"]);
+    }
+
+    #[test]
+    fn names_keep_their_ends() {
+        assert_eq!(
+            fit_middle("sweep-randread-4k-qd128-r0", 14),
+            "sweep…qd128-r0"
+        );
+        assert_eq!(fit_middle("short", 14), "short");
+    }
+
+    #[test]
+    fn a_command_line_can_be_pasted_into_a_shell() {
+        let words = ["fathom", "survey", "/mnt/my disk", "it's"].map(str::to_owned);
+        assert_eq!(
+            shell_quoted(&words),
+            "fathom survey '/mnt/my disk' 'it'\\''s'"
+        );
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Maker {
     /// Adds a job whose latency is log-normal with a slow second mode, dips and a stall.
     fn add(&mut self, p: Plan) -> usize {
         let width = Nanos::from_millis(100);
-        let per_window = 400u64;
+        let per_window = 1200u64;
         let scale = p.iops * 0.1 / per_window as f64;
         let (mut total, mut submit_total) = (Histogram::new(), Histogram::new());
         let mut windows = Vec::new();
@@ -288,6 +288,32 @@ pub(crate) fn survey(simulated: bool) -> (Run, MemorySeries) {
     }
     let run = run(simulated, m.jobs, &mut m.dice);
     (run, MemorySeries(m.series))
+}
+
+/// As much as a page must bear: 400 long jobs of a thousand windows, 20 million I/Os each.
+#[allow(dead_code, reason = "not every user of this file needs it")]
+pub(crate) fn large() -> (Run, MemorySeries) {
+    let (mut run, series) = survey(false);
+    let (index, job) = run
+        .jobs
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, j)| j.wall_ns)
+        .map(|(i, j)| (i, j.clone()))
+        .unwrap_or_else(|| unreachable!("the survey has jobs"));
+    let windows = series.0[&index].clone();
+    let mut all = BTreeMap::new();
+    run.jobs = (0..400usize)
+        .map(|i| Job {
+            name: format!("job-{i}"),
+            experiment: format!("experiment-{}", i / 20),
+            ..job.clone()
+        })
+        .collect();
+    for i in 0..run.jobs.len() {
+        all.insert(i, windows.clone());
+    }
+    (run, MemorySeries(all))
 }
 
 fn page_cache() -> Flag {

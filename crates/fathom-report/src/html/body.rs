@@ -11,7 +11,8 @@ use super::escape::{Esc, slug, with_options};
 use super::results::{capital, human};
 use crate::data::ReportData;
 use crate::format::{self, HOLE};
-use crate::terminal::{extra_label, extra_names, groups};
+use crate::terminal::{extra_label, extra_names, groups, sentence};
+use crate::text::shell_quoted;
 
 /// What was run, on what, when.
 pub(super) fn masthead(page: &mut Page, run: &Run) {
@@ -79,12 +80,15 @@ pub(super) fn headlines(page: &mut Page, run: &Run) {
     page.push(&format!("<p class=\"muted\">{}</p>\n", verdict(run)));
     for group in groups(&run.headlines) {
         let in_group: Vec<&Headline> = run.headlines.iter().filter(|h| h.group == group).collect();
-        page.push(&format!("<h3>{}</h3>\n<div class=\"tiles\">\n", Esc(group)));
+        page.push(&format!(
+            "<div class=\"group\"><h3>{}</h3>\n<div class=\"tiles\">\n",
+            Esc(group)
+        ));
         for h in in_group {
             let html = tile(h);
             page.push(&html);
         }
-        page.push("</div>\n");
+        page.push("</div></div>\n");
     }
     let mut seen: Vec<(&Flag, String)> = Vec::new();
     for h in &run.headlines {
@@ -266,15 +270,6 @@ pub(super) fn flag_list<'a>(page: &mut Page, flags: impl IntoIterator<Item = (&'
     page.push("</ul>\n");
 }
 
-fn sentence(text: &str) -> String {
-    let t = text.trim();
-    if t.is_empty() || t.ends_with(['.', '!', '?']) {
-        t.to_owned()
-    } else {
-        format!("{t}.")
-    }
-}
-
 /// What follows from the numbers, with its evidence.
 pub(super) fn findings(page: &mut Page, run: &Run) {
     if run.findings.is_empty() {
@@ -392,7 +387,7 @@ pub(super) fn command(page: &mut Page, data: &ReportData) {
     page.open_section("command", "Command line");
     page.push(&format!(
         "<pre>{}</pre>\n<p class=\"muted\">Seed {}; the same seed gives the same offsets and the same schedule.",
-        Esc(&quoted(&run.command_line)),
+        Esc(&shell_quoted(&run.command_line)),
         run.seed
     ));
     if let Some(dir) = &data.dir {
@@ -405,31 +400,9 @@ pub(super) fn command(page: &mut Page, data: &ReportData) {
     page.close_section();
 }
 
-/// The command line so that a shell reads the same words.
-fn quoted(words: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    let words: Vec<String> = words
-        .iter()
-        .map(|w| {
-            if !w.is_empty() && w.chars().all(plain) {
-                w.clone()
-            } else {
-                format!("'{}'", w.replace('\'', "'\\''"))
-            }
-        })
-        .collect();
-    words.join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_command_line_can_be_pasted_into_a_shell() {
-        let words = ["fathom", "survey", "/mnt/my disk", "it's"].map(str::to_owned);
-        assert_eq!(quoted(&words), "fathom survey '/mnt/my disk' 'it'\\''s'");
-    }
 
     #[test]
     fn a_flag_on_many_jobs_is_listed_once_with_the_first_places() {

@@ -14,9 +14,26 @@ use crate::group::job_groups;
 
 /// Curves in one chart; more cannot be told apart.
 const CURVES_MAX: usize = 24;
-/// Points on a curve, about.
-const STEP_BODY: f64 = 0.006;
-const STEP_TAIL: f64 = 0.03;
+/// Curves in the page that may be drawn finely; more share the page's size and are drawn coarsely.
+const FINE_CURVES_MAX: usize = 60;
+
+/// How far apart the points of a curve are.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// In share of I/Os.
+    body: f64,
+    /// In powers of ten of the share beyond.
+    tail: f64,
+}
+
+const FINE: Steps = Steps {
+    body: 0.006,
+    tail: 0.03,
+};
+const COARSE: Steps = Steps {
+    body: 0.02,
+    tail: 0.1,
+};
 
 /// The charts of one experiment.
 pub(crate) struct Distribution {
@@ -46,6 +63,11 @@ pub(crate) fn distributions(
             experiments.push(&g.experiment);
         }
     }
+    let steps = if groups.len() > FINE_CURVES_MAX {
+        COARSE
+    } else {
+        FINE
+    };
     let mut all = Vec::new();
     for experiment in experiments {
         let mut charts = Vec::new();
@@ -58,7 +80,7 @@ pub(crate) fn distributions(
             left_out += curves.len().saturating_sub(CURVES_MAX);
             curves.truncate(CURVES_MAX);
             if !curves.is_empty() {
-                charts.extend(charts_of(op, &curves));
+                charts.extend(charts_of(op, &curves, steps));
             }
         }
         if charts.is_empty() {
@@ -122,7 +144,7 @@ fn curves_of(
     curves
 }
 
-fn charts_of(op: Op, curves: &[Curve]) -> [Spec; 2] {
+fn charts_of(op: Op, curves: &[Curve], steps: Steps) -> [Spec; 2] {
     let latency = || axis("latency", "ns", true);
     let mut cdf = own(
         format!("{} latency, cumulative", capital(op.name())),
@@ -137,11 +159,11 @@ fn charts_of(op: Op, curves: &[Curve]) -> [Spec; 2] {
         latency(),
     );
     for c in curves {
-        let points = cumulative(&c.histogram);
+        let points = cumulative(&c.histogram, steps);
         let total = c.histogram.moments.count as f64;
         cdf.series.push(Columns {
             name: c.name.clone(),
-            x: points.iter().map(|p| Num::rounded(p.0)).collect(),
+            x: points.iter().map(|p| p.0).collect(),
             y: points
                 .iter()
                 .map(|p| Some(Num::rounded(p.1 * 100.0)))
@@ -156,7 +178,7 @@ fn charts_of(op: Op, curves: &[Curve]) -> [Spec; 2] {
             .collect();
         percentiles.series.push(Columns {
             name: c.name.clone(),
-            x: supported.iter().map(|p| Num::rounded(p.0)).collect(),
+            x: supported.iter().map(|p| p.0).collect(),
             y: supported.iter().map(|p| Some(Num::rounded(p.1))).collect(),
             ..Columns::default()
         });
@@ -172,7 +194,7 @@ fn capital(text: &str) -> String {
 }
 
 /// (latency in ns, share at or below), thinned where neighbours would fall on one pixel.
-fn cumulative(h: &SparseHistogram) -> Vec<(f64, f64)> {
+fn cumulative(h: &SparseHistogram, steps: Steps) -> Vec<(f64, f64)> {
     let total = h.moments.count;
     if total == 0 {
         return Vec::new();
@@ -185,9 +207,9 @@ fn cumulative(h: &SparseHistogram) -> Vec<(f64, f64)> {
         let bucket = bucket as usize;
         let upper = histogram::lower_bound(bucket) + histogram::width(bucket) - 1;
         let value = upper.clamp(h.moments.min, h.moments.max) as f64;
-        let tail = q > 0.9 && ((1.0 - kept) / (1.0 - q).max(1e-12)).log10() >= STEP_TAIL;
+        let tail = q > 0.9 && ((1.0 - kept) / (1.0 - q).max(1e-12)).log10() >= steps.tail;
         let last = i + 1 == h.buckets.len();
-        if q - kept >= STEP_BODY || tail || last {
+        if q - kept >= steps.body || tail || last {
             points.push((value, q));
             kept = q;
         }
@@ -206,7 +228,7 @@ mod tests {
         for i in 0..1_000_000u64 {
             h.record(10_000 + i);
         }
-        let points = cumulative(&h.to_sparse());
+        let points = cumulative(&h.to_sparse(), FINE);
         assert!(points.len() < 400, "{}", points.len());
         assert_eq!(points[0], (10_000.0, 0.0));
         assert_eq!(points.last().unwrap().1, 1.0);
@@ -228,8 +250,11 @@ mod tests {
             name: "x".into(),
             histogram: h.to_sparse(),
         };
-        let [_, percentiles] = charts_of(Op::Read, &[curve]);
-        let last = percentiles.series[0].x.last().unwrap().0;
+        let [_, percentiles] = charts_of(Op::Read, &[curve], FINE);
+        let super::super::spec::Abscissa::Each(x) = &percentiles.series[0].x else {
+            panic!("percentiles are not even");
+        };
+        let last = x.last().unwrap().0;
         assert!(last <= 100.0 && last > 80.0, "{last}");
     }
 }

@@ -25,19 +25,32 @@ impl fmt::Display for Esc<'_> {
 
 /// A sentence with its command-line options as code, so that `--size` is not broken at its dashes.
 pub(crate) fn with_options(text: &str) -> String {
-    let words: Vec<String> = text
-        .split_whitespace()
-        .map(|word| {
-            let option = word.trim_end_matches(['.', ',', ';', ':', ')']);
-            if option.starts_with("--") && option.len() > 2 {
-                let rest = &word[option.len()..];
-                format!("<code>{}</code>{}", Esc(option), Esc(rest))
-            } else {
-                Esc(word).to_string()
-            }
-        })
-        .collect();
-    words.join(" ")
+    let mut out = String::new();
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        let (option, rest) = before_punctuation(word);
+        if !option.starts_with("--") || option.len() == 2 {
+            out.push_str(&Esc(word).to_string());
+            continue;
+        }
+        // A number after an option is its value.
+        let value =
+            words.next_if(|w| rest.is_empty() && w.starts_with(|c: char| c.is_ascii_digit()));
+        let (code, rest) = match value.map(before_punctuation) {
+            Some((value, rest)) => (format!("{option} {value}"), rest),
+            None => (option.to_owned(), rest),
+        };
+        out.push_str(&format!("<code>{}</code>{}", Esc(&code), Esc(rest)));
+    }
+    out
+}
+
+fn before_punctuation(word: &str) -> (&str, &str) {
+    let end = word.trim_end_matches(['.', ',', ';', ':', ')']).len();
+    word.split_at(end)
 }
 
 /// JSON that can stand in a script element: no `<`, no `&`, no line separators of old JavaScript.
@@ -85,8 +98,8 @@ mod tests {
     #[test]
     fn options_in_advice_are_code_and_still_escaped() {
         assert_eq!(
-            with_options("use --size=<4g>, or less"),
-            "use <code>--size=&lt;4g&gt;</code>, or less"
+            with_options("use --size=<4g>, --threads 4, or --direct if you can -- please"),
+            "use <code>--size=&lt;4g&gt;</code>, <code>--threads 4</code>, or <code>--direct</code> if you can -- please"
         );
     }
 

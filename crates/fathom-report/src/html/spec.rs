@@ -50,7 +50,7 @@ pub(crate) struct Variant {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Columns {
     pub(crate) name: String,
-    pub(crate) x: Vec<Num>,
+    pub(crate) x: Abscissa,
     pub(crate) y: Vec<Option<Num>>,
     #[serde(skip_serializing_if = "empty")]
     pub(crate) low: Vec<Option<Num>>,
@@ -60,6 +60,33 @@ pub(crate) struct Columns {
     pub(crate) z: Vec<Option<Num>>,
     #[serde(skip_serializing_if = "empty")]
     pub(crate) label: Vec<Option<String>>,
+}
+
+/// Where a series' points stand.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Abscissa {
+    /// One by one.
+    Each(Vec<Num>),
+    /// At 0, `step`, 2 × `step`, …: a series over time, in a few bytes.
+    Even {
+        /// Distance.
+        step: Num,
+        /// How many.
+        n: usize,
+    },
+}
+
+impl Default for Abscissa {
+    fn default() -> Self {
+        Self::Each(Vec::new())
+    }
+}
+
+impl FromIterator<f64> for Abscissa {
+    fn from_iter<T: IntoIterator<Item = f64>>(values: T) -> Self {
+        Self::Each(values.into_iter().map(Num::rounded).collect())
+    }
 }
 
 fn empty<T>(column: &[Option<T>]) -> bool {
@@ -105,7 +132,7 @@ impl From<&ChartSeries> for Columns {
         let finite = |v: Option<f64>| v.filter(|v| v.is_finite()).map(Num);
         Self {
             name: s.name.clone(),
-            x: s.points.iter().map(|p| Num(p.x)).collect(),
+            x: Abscissa::Each(s.points.iter().map(|p| Num(p.x)).collect()),
             y: s.points.iter().map(|p| finite(p.y)).collect(),
             low: s.points.iter().map(|p| finite(p.low)).collect(),
             high: s.points.iter().map(|p| finite(p.high)).collect(),
@@ -172,7 +199,7 @@ mod tests {
     #[test]
     fn numbers_are_short_and_holes_are_null() {
         let c = Columns {
-            x: vec![Num(1.0), Num(2.5)],
+            x: [1.0, 2.5].into_iter().collect(),
             y: vec![Some(Num::rounded(84_210.123_456)), None],
             ..Columns::default()
         };

@@ -8,7 +8,7 @@ use fathom_telemetry::series::JobSeries;
 use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{DirectionWindow, Op, SparseHistogram, histogram};
 
-use super::spec::{Columns, Num, Spec, Variant, axis, own};
+use super::spec::{Abscissa, Columns, Num, Spec, Variant, axis, own};
 
 /// Windows of all jobs together that the page carries (about 35 bytes each), and the limits per job.
 const WINDOWS_BUDGET: u64 = 36_000;
@@ -175,13 +175,13 @@ fn percentile_lines(
                 name: name(what),
                 ..Columns::default()
             };
-            for (index, t) in times(series) {
+            for (index, _) in times(series) {
                 let window = windows.next_if(|w| w.index == index);
                 let d = window.and_then(|w| w.directions[op as usize].as_ref());
                 let value = d.and_then(|d| pick(latency(d, open_loop)));
-                line.x.push(Num::rounded(t));
                 line.y.push(value.map(|v| Num::rounded(v as f64)));
             }
+            line.x = even(series, line.y.len());
             line
         })
         .filter(|line| line.y.iter().any(Option::is_some))
@@ -214,12 +214,19 @@ fn rate_line(job: &Job, series: &JobSeries, op: Op, name: String) -> Columns {
             width
         };
         if length < width * PARTIAL_MIN {
-            continue;
+            break;
         }
-        line.x.push(Num::rounded(t));
         line.y.push(Some(Num::rounded(ios as f64 / length)));
     }
+    line.x = even(series, line.y.len());
     line
+}
+
+fn even(series: &JobSeries, n: usize) -> Abscissa {
+    Abscissa::Even {
+        step: Num::rounded(series.width.as_secs_f64()),
+        n,
+    }
 }
 
 /// Counts by time and latency, all operations together; rows are even on the logarithmic axis.
@@ -257,8 +264,11 @@ fn heat_cells(series: &JobSeries, columns: usize, open_loop: bool) -> Columns {
             *counts.entry((index / merge, row)).or_default() += n;
         }
     }
-    for ((column, row), n) in counts {
-        cells.x.push(Num::rounded((column as f64 + 0.5) * width));
+    cells.x = counts
+        .keys()
+        .map(|(column, _)| (*column as f64 + 0.5) * width)
+        .collect();
+    for ((_, row), n) in counts {
         cells
             .y
             .push(Some(Num::rounded((low + (row as f64 + 0.5) * step).exp())));
@@ -337,6 +347,6 @@ mod tests {
         let cells = heat_cells(&series(&[(0, 7), (1, 8), (5, 9)]), 2, false);
         let total: f64 = cells.z.iter().flatten().map(|n| n.0).sum();
         assert_eq!(total, 24.0);
-        assert_eq!(cells.x.len(), 2);
+        assert_eq!(cells.z.len(), 2);
     }
 }

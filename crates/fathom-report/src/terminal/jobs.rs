@@ -5,7 +5,7 @@ use fathom_telemetry::schema::{Direction, Job, Run};
 
 use super::{Notes, flag_lines};
 use crate::format::{self, HOLE};
-use crate::text::{Align, Grid, Paint, Screen, clean, fit, wrap};
+use crate::text::{Align, Cut, Grid, Paint, Screen, clean, wrap};
 
 /// More jobs than this are shown as a table, a line each.
 const DETAILED_JOBS: usize = 6;
@@ -50,15 +50,12 @@ fn ns(v: Option<u64>) -> String {
 pub fn job_detail(job: &Job, screen: &Screen) -> String {
     let mut out = screen.paint(Paint::Bold, &clean(&job.name));
     out.push_str(&format!(
-        "  {} · {} · depth {} of {}\n",
+        "  {} · {} · depth {:.1} of {}\n",
         clean(&job.engine),
         format::wall(job.wall_ns),
-        format::number((job.qd_achieved * 10.0).round() / 10.0),
+        job.qd_achieved,
         job.qd_requested,
     ));
-    if directions(job).next().is_none() {
-        out.push_str("  No I/O completed.\n");
-    }
     let mut totals = Grid::new(&[
         Align::Left,
         Align::Right,
@@ -91,7 +88,11 @@ pub fn job_detail(job: &Job, screen: &Screen) -> String {
             }
         }
     }
-    for grid in [totals, latency] {
+    let nothing = directions(job).next().is_none();
+    if nothing {
+        out.push_str("  No I/O completed.\n");
+    }
+    for grid in [totals, latency].iter().filter(|_| !nothing) {
         for line in grid.lines(screen, 2) {
             out.push_str(&line);
             out.push('\n');
@@ -244,6 +245,7 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
     align.push(Align::Left);
     let wide = screen.width >= 110;
     let mut grid = Grid::new(&align);
+    grid.cut = Cut::Middle;
     let mut notes = Notes::default();
     let head = [
         "job",
@@ -266,7 +268,7 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
         } else {
             Paint::None
         };
-        let name = fit(&clean(&job.name), screen.width / 3);
+        let name = clean(&job.name);
         let mut any = false;
         for (direction, d) in directions(job) {
             any = true;
@@ -285,7 +287,7 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
                 ns(l.p99),
                 ns(l.p99_9),
                 ns(l.max),
-                format::number((job.qd_achieved * 10.0).round() / 10.0),
+                format!("{:.1}", job.qd_achieved),
                 format::optional(cpu_per_io(job), "ns"),
             ];
             let row = columns(cells, wide).map(|c| (c, paint));

@@ -82,8 +82,8 @@ fn flag_lines(flags: &[NumberedFlag<'_>], screen: &Screen) -> String {
         if f.flag.void {
             text.push_str(" Not usable.");
         }
-        if f.similar > 0 {
-            text.push_str(&format!(" ({} more like it.)", f.similar));
+        if !f.similar.is_empty() {
+            text.push_str(&format!(" ({} more like it.)", f.similar.len()));
         }
         if !f.flag.remedy.is_empty() {
             text.push_str(&format!(" Try: {}", sentence(&clean(&f.flag.remedy))));
@@ -98,7 +98,7 @@ fn flag_lines(flags: &[NumberedFlag<'_>], screen: &Screen) -> String {
 }
 
 /// A sentence ends with a full stop, also where its author forgot it.
-fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let t = text.trim();
     if t.is_empty() || t.ends_with(['.', '!', '?', ':']) {
         t.to_owned()
@@ -111,7 +111,8 @@ fn sentence(text: &str) -> String {
 struct NumberedFlag<'a> {
     number: usize,
     flag: &'a Flag,
-    similar: usize,
+    /// Other figures of the same kind.
+    similar: Vec<&'a str>,
 }
 
 /// Footnotes: every flag once, in order of appearance; flags that differ only in their figures
@@ -142,14 +143,17 @@ impl<'a> Notes<'a> {
             n.flag.code == flag.code && n.flag.void == flag.void && n.flag.remedy == flag.remedy
         });
         if let Some(n) = known {
-            n.similar += usize::from(n.flag.detail != flag.detail);
+            let detail = flag.detail.as_str();
+            if n.flag.detail != detail && !n.similar.contains(&detail) {
+                n.similar.push(detail);
+            }
             return n.number;
         }
         let number = self.flags.len() + 1;
         self.flags.push(NumberedFlag {
             number,
             flag,
-            similar: 0,
+            similar: Vec::new(),
         });
         number
     }

@@ -19,13 +19,13 @@ pub struct Whereabouts<'a> {
 
 /// Findings on the screen; the report has them all.
 const FINDINGS_SHOWN: usize = 4;
-/// Extra figures (p50, p99, …) beside a headline, as far as the width allows.
+/// Extra figures (p50, p99, …) beside a headline, where the width allows.
 const EXTRAS_SHOWN: usize = 4;
 
 /// The summary of a run, for a screen of about 40 lines. Ends with a line break.
 pub fn summary(run: &Run, screen: &Screen, whereabouts: &Whereabouts<'_>) -> String {
     let mut out = title(run, screen);
-    out.push_str(&screen.paint(Paint::Dim, &facts(run)));
+    out.push_str(&screen.paint(Paint::Dim, &wrap(&facts(run), screen.width, 0)));
     out.push('\n');
 
     let mut notes = Notes::default();
@@ -113,18 +113,58 @@ fn headlines<'a>(run: &'a Run, screen: &Screen, notes: &mut Notes<'a>) -> String
         return String::new();
     }
     let groups = groups(&run.headlines);
-    // One grid for all groups, so that the columns stand under each other.
-    let extras: Vec<String> = extra_names(run.headlines.iter())
-        .into_iter()
-        .take(if screen.width >= 80 { EXTRAS_SHOWN } else { 0 })
+    let every = extra_names(run.headlines.iter());
+    // As many extra figures as leave the labels whole.
+    let mut chosen = headline_grid(run, &groups, &[], notes);
+    for n in 1..=every.len().min(EXTRAS_SHOWN) {
+        let wider = headline_grid(run, &groups, &most_wanted(&every, n), notes);
+        if wider.natural_width() > screen.width {
+            break;
+        }
+        chosen = wider;
+    }
+    let grid = chosen;
+    let group_rows: Vec<usize> = (0..groups.len())
+        .map(|g| row_of_group(run, &groups[..g]))
         .collect();
+    let mut out = String::new();
+    for (i, line) in grid.lines(screen, 0).into_iter().enumerate() {
+        if group_rows.contains(&i) {
+            out.push('\n');
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out
+}
+
+/// The `n` figures that say most, in order of their size: p99 before p50 before p99.9.
+fn most_wanted(names: &[String], n: usize) -> Vec<String> {
+    let wanted = |name: &String| match name.as_str() {
+        "p99" => 0,
+        "p50" => 1,
+        "p99_9" => 2,
+        _ => 3,
+    };
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by_key(|i| (wanted(&names[*i]), *i));
+    order.truncate(n);
+    order.sort_unstable();
+    order.into_iter().map(|i| names[i].clone()).collect()
+}
+
+/// All groups in one grid, so that their columns stand under each other.
+fn headline_grid<'a>(
+    run: &'a Run,
+    groups: &[&str],
+    extras: &[String],
+    notes: &mut Notes<'a>,
+) -> Grid {
     let mut align = vec![Align::Left, Align::Right, Align::Left];
     align.extend(extras.iter().map(|_| Align::Right));
     align.push(Align::Left);
     let mut grid = Grid::new(&align);
-    let mut group_rows = Vec::new();
-    for (g, group) in groups.iter().enumerate() {
-        group_rows.push(grid_len(&group_rows, run, &groups[..g]));
+    for group in groups {
         let in_group = || run.headlines.iter().filter(|h| h.group == *group);
         let mut head = vec![
             (clean(group), Paint::Bold),
@@ -142,26 +182,17 @@ fn headlines<'a>(run: &'a Run, screen: &Screen, notes: &mut Notes<'a>) -> String
         }));
         grid.row(head);
         for h in in_group() {
-            grid.row(headline_row(h, &extras, notes));
+            grid.row(headline_row(h, extras, notes));
         }
     }
-    let mut out = String::new();
-    for (i, line) in grid.lines(screen, 0).into_iter().enumerate() {
-        if group_rows.contains(&i) {
-            out.push('\n');
-        }
-        out.push_str(&line);
-        out.push('\n');
-    }
-    out
+    grid
 }
 
-/// Row number at which a group's heading stands: headings and headlines of the groups before it.
-fn grid_len(headings: &[usize], run: &Run, before: &[&str]) -> usize {
-    headings.len()
-        + run
-            .headlines
-            .iter()
+/// Row at which a group's heading stands: after headings and headlines of the groups before it.
+fn row_of_group(run: &Run, before: &[&str]) -> usize {
+    let headlines = run.headlines.iter();
+    before.len()
+        + headlines
             .filter(|h| before.contains(&h.group.as_str()))
             .count()
 }

@@ -1,0 +1,301 @@
+//! The page in a real browser: no error, every chart drawn, readable by hand and keyboard.
+//!
+//! Without Chromium these tests say SKIP and pass; what can be checked without it, is.
+
+#[path = "../examples/sample_report/sample.rs"]
+mod sample;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fathom_report::{MemoryOutput, MemorySeries, ReportData, exporter, format};
+use fathom_telemetry::schema::Run;
+
+/// The issue's limit for a report.
+const BYTES_MAX: usize = 6_000_000;
+
+fn page((run, series): (Run, MemorySeries)) -> String {
+    let data = ReportData {
+        run,
+        series: Box::new(series),
+        dir: Some("/runs/sample".into()),
+    };
+    let mut out = MemoryOutput::default();
+    exporter("html").unwrap().export(&data, &mut out).unwrap();
+    out.text("report.html")
+}
+
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let found = ["chromium", "chromium-browser", "google-chrome"]
+        .iter()
+        .find_map(|name| {
+            std::env::split_paths(&path)
+                .map(|dir| dir.join(name))
+                .find(|p| p.is_file())
+        });
+    if found.is_none() {
+        // Straight to standard error: the test harness swallows what its macros print.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIP: no chromium in PATH; 'apt-get install chromium' enables the browser tests"
+        );
+    }
+    found
+}
+
+/// The document as the browser has it after loading and running the page.
+fn dom(browser: &Path, html: &str, name: &str) -> String {
+    let dir = std::env::temp_dir().join(format!("fathom-browser-{}-{name}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("report.html");
+    fs::write(&file, html).unwrap();
+    let mut child = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--window-size=1280,4000",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .arg(format!("file://{}", file.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // A browser that hangs must not hang the tests.
+    let id = child.id();
+    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if waiting.recv_timeout(Duration::from_secs(90)).is_err() {
+            let _ = Command::new("kill").arg(id.to_string()).status();
+        }
+    });
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut text).unwrap();
+    child.wait().unwrap();
+    let _ = done.send(());
+    watchdog.join().unwrap();
+    let _ = fs::remove_dir_all(&dir);
+    String::from_utf8(text).unwrap()
+}
+
+/// Value of an attribute of the root element.
+fn root_attribute<'a>(dom: &'a str, name: &str) -> Option<&'a str> {
+    let root = &dom[dom.find("<html")?..];
+    let root = &root[..root.find('>')?];
+    let at = root.find(&format!("{name}=\""))? + name.len() + 2;
+    root[at..].split('"').next()
+}
+
+/// The page with a script that runs after its own.
+fn with_script(html: &str, script: &str) -> String {
+    html.replace("</body>", &format!("<script>{script}</script></body>"))
+}
+
+#[test]
+fn the_page_loads_nothing_from_anywhere_and_is_small() {
+    let html = page(sample::survey(false));
+    assert!(html.len() < BYTES_MAX, "{} bytes", html.len());
+    for scheme in ["http://", "https://", "//cdn", "@import"] {
+        for (at, _) in html.match_indices(scheme) {
+            let text = &html[at..(at + 40).min(html.len())];
+            assert!(text.starts_with("http://www.w3.org/2000/svg"), "{text}");
+        }
+    }
+    for attribute in [" src=", " href=\"", "url("] {
+        for (at, _) in html.match_indices(attribute) {
+            let value = &html[at + attribute.len()..];
+            assert!(value.starts_with('#'), "{}", &value[..40]);
+        }
+    }
+}
+
+#[test]
+fn names_with_markup_stay_text() {
+    let html = page(sample::survey(false));
+    assert!(!html.contains("<script>document.title"));
+    assert!(html.contains("&lt;script&gt;document.title="));
+    // Only the page's own elements: guard, data, charts.
+    assert_eq!(html.matches("<script").count(), 3);
+    assert_eq!(html.matches("</script").count(), 3);
+}
+
+#[test]
+fn every_chart_is_drawn_without_an_error() {
+    let Some(browser) = chromium() else { return };
+    for (name, simulated) in [("real", false), ("simulated", true)] {
+        let html = page(sample::survey(simulated));
+        let dom = dom(&browser, &html, name);
+        assert_eq!(root_attribute(&dom, "data-error"), None);
+        assert_eq!(root_attribute(&dom, "data-ready"), Some("yes"));
+        let figures = html.matches("<figure class=\"chart\"").count();
+        let drawn = dom.matches("class=\"drawn\"").count();
+        assert!(figures >= 15, "{figures}");
+        assert_eq!(drawn, figures);
+        assert_eq!(
+            root_attribute(&dom, "data-charts"),
+            Some(figures.to_string().as_str())
+        );
+        let stamped = dom.matches("class=\"stamp\"").count();
+        assert_eq!(stamped, if simulated { figures } else { 0 });
+        let drawn = dom.split("id=\"fathom-data\"").next().unwrap();
+        assert!(!drawn.contains("NaN"), "a coordinate is not a number");
+        assert!(
+            dom.contains("<title>fathom survey:"),
+            "a name of the run became a script"
+        );
+    }
+}
+
+#[test]
+fn a_run_of_400_long_jobs_stays_under_the_limit_and_is_ready_in_two_seconds() {
+    let html = page(sample::large());
+    assert!(html.len() < BYTES_MAX, "{} bytes", html.len());
+    let Some(browser) = chromium() else { return };
+    let timed = with_script(
+        &html,
+        "document.documentElement.dataset.took = Math.round(performance.now());",
+    );
+    let dom = dom(&browser, &timed, "large");
+    assert_eq!(root_attribute(&dom, "data-error"), None);
+    let took: f64 = root_attribute(&dom, "data-took").unwrap().parse().unwrap();
+    // Printed, not judged: a shared machine would make a limit here fail by chance.
+    println!("{} bytes, ready after {took} ms", html.len());
+}
+
+#[test]
+fn charts_answer_to_pointer_and_keyboard() {
+    let Some(browser) = chromium() else { return };
+    let script = r#"
+        const seen = [];
+        const figure = document.getElementById("depth-sweep-iops");
+        const plot = () => figure.querySelector("svg.drawn");
+        const tip = () => document.querySelector(".tooltip");
+        const at = (x, y) => { const r = plot().getBoundingClientRect(); return { clientX: r.left + x * r.width, clientY: r.top + y * r.height, bubbles: true, pointerType: "mouse", button: 0, pointerId: 1 }; };
+        plot().setPointerCapture = () => {};
+        plot().dispatchEvent(new PointerEvent("pointermove", at(0.55, 0.5)));
+        seen.push("hover:" + tip().classList.contains("on") + ":" + tip().textContent);
+        plot().dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+        seen.push("key:" + tip().textContent);
+        plot().dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+        seen.push("escape:" + tip().classList.contains("on"));
+        const labels = () => [...plot().querySelectorAll(".axis text")].map(t => t.textContent).join(" ");
+        const before = labels();
+        plot().setPointerCapture = () => {};
+        plot().dispatchEvent(new PointerEvent("pointerdown", at(0.3, 0.3)));
+        plot().dispatchEvent(new PointerEvent("pointermove", at(0.6, 0.6)));
+        plot().dispatchEvent(new PointerEvent("pointerup", at(0.6, 0.6)));
+        seen.push("zoomed:" + (labels() !== before));
+        plot().dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
+        seen.push("reset:" + (labels() === before));
+        const lines = () => plot().querySelectorAll("path.line").length;
+        const all = lines();
+        figure.querySelector(".legend button").click();
+        seen.push("hidden:" + (lines() < all));
+        figure.querySelector(".legend button").click();
+        seen.push("shown:" + (lines() === all));
+        const toggle = figure.querySelector(".controls button");
+        toggle.click();
+        seen.push("log:" + toggle.textContent + ":" + (labels() !== before));
+        const details = figure.querySelector("details.data");
+        details.open = true;
+        details.dispatchEvent(new Event("toggle"));
+        seen.push("rows:" + details.querySelectorAll("tbody tr").length);
+        seen.push("gap:" + [...plot().querySelectorAll("path.line")].length);
+        const select = document.getElementById("job-select");
+        const over = document.getElementById("latency-percentiles-per-window");
+        const previous = over.querySelector("svg.drawn").innerHTML;
+        select.selectedIndex = 0;
+        select.dispatchEvent(new Event("change"));
+        seen.push("job:" + (over.querySelector("svg.drawn").innerHTML !== previous));
+        document.getElementById("theme").click();
+        seen.push("theme:" + document.documentElement.dataset.theme);
+        const out = document.createElement("pre");
+        out.id = "seen";
+        out.textContent = seen.join("\n");
+        document.body.append(out);
+    "#;
+    let html = with_script(&page(sample::survey(false)), script);
+    let dom = dom(&browser, &html, "hands");
+    assert_eq!(root_attribute(&dom, "data-error"), None);
+    let seen = dom.split("<pre id=\"seen\">").nth(1).unwrap();
+    let seen = seen.split("</pre>").next().unwrap();
+    for expected in [
+        "hover:true:queue depth: 16read",
+        "key:queue depth: 1read14.7",
+        "escape:false",
+        "zoomed:true",
+        "reset:true",
+        "hidden:true",
+        "shown:true",
+        "log:y: log:true",
+        "rows:18",
+        // One line for reads, two for writes: the hole at depth 16 is a gap.
+        "gap:3",
+        "job:true",
+        "theme:dark",
+    ] {
+        assert!(seen.contains(expected), "{expected} not in\n{seen}");
+    }
+}
+
+#[test]
+fn the_page_and_the_terminal_write_numbers_alike() {
+    let Some(browser) = chromium() else { return };
+    let units = [
+        "ns", "s", "1/s", "bytes/s", "bytes", "%", "ratio", "", "°C", "toString",
+    ];
+    let values = [
+        0.0,
+        1.0,
+        0.0123,
+        0.5,
+        9.996,
+        42.0,
+        99.96,
+        850.0,
+        999.6,
+        1000.0,
+        1024.0,
+        4096.0,
+        12_345.0,
+        84_210.0,
+        999_600.0,
+        1_048_576.0,
+        1.5e9,
+        6.923e9,
+        3.7e12,
+        -84_210.0,
+    ];
+    let pairs: Vec<(f64, &str)> = units
+        .iter()
+        .flat_map(|u| values.iter().map(move |v| (*v, *u)))
+        .collect();
+    let script = include_str!("../assets/units.js");
+    let json = serde_json::to_string(&pairs).unwrap();
+    let html = format!(
+        "<!DOCTYPE html><html><meta charset=utf-8><body><pre id=out></pre><script>{script}
+         document.getElementById('out').textContent = {json}.map(([v, u]) => formatValue(v, u)).join('\\n');</script></body></html>"
+    );
+    let dom = dom(&browser, &html, "units");
+    let ours = dom
+        .split("<pre id=\"out\">")
+        .nth(1)
+        .unwrap()
+        .split("</pre>")
+        .next()
+        .unwrap();
+    let theirs: Vec<String> = pairs.iter().map(|(v, u)| format::value(*v, u)).collect();
+    assert_eq!(ours.lines().collect::<Vec<_>>(), theirs);
+}
