@@ -182,13 +182,15 @@ class Chart {
     const x = bands.x
       ? bandScale(bands.x.length, [box.left, box.right])
       : continuousScale(dx, [box.left, box.right], this.log.x, spec.x.unit, xValues);
-    let xTicks = x.ticks(Math.max(2, Math.floor((box.right - box.left) / 70)));
+    const xTicks = x.ticks(Math.max(2, Math.floor((box.right - box.left) / 70)));
     const xFormat = bands.x ? { suffix: "", format: i => bands.x[i] } : axisFormat(xTicks, spec.x.unit, x.log);
-    const slant = bands.x && Math.max(...bands.x.map(c => c.length)) * 6.6 > x.band - 6;
-    if (slant) {
-      box.bottom -= Math.min(70, 5 * Math.max(...bands.x.map(c => c.length)) - 8);
-      y = yScale();
-    }
+    // Names of categories: on one line, on several where their words fit, else slanted.
+    const fits = x.band ? Math.max(3, Math.floor((x.band - 4) / 6.1)) : 0;
+    const lines = bands.x?.map(c => wrapLabel(c, fits));
+    const longest = bands.x ? Math.max(...bands.x.map(c => Math.min(c.length, 20))) : 0;
+    const slant = bands.x && lines.some(l => l.length > 3 || l.some(t => t.length > fits));
+    if (bands.x) box.bottom -= slant ? Math.max(0, 3.4 * longest - 8) : 13 * (Math.max(...lines.map(l => l.length)) - 1);
+    if (bands.x) y = yScale();
     this.x = x;
     this.y = y;
     this.bands = bands;
@@ -204,6 +206,10 @@ class Chart {
       const label = cut(String(xFormat.format(v)), slant ? 20 : 40);
       if (slant) {
         axis.append(svg("text", { x: px + 4, y: box.bottom + 14, "text-anchor": "end", transform: `rotate(-32 ${round(px + 4)} ${round(box.bottom + 14)})` }, label));
+        continue;
+      }
+      if (bands.x) {
+        lines[v].forEach((t, i) => axis.append(svg("text", { x: px, y: box.bottom + 16 + 13 * i, "text-anchor": "middle" }, t)));
         continue;
       }
       const half = label.length * 3.3 + 3;
@@ -444,6 +450,17 @@ class Chart {
   }
 }
 
+/** Words in lines of at most `max` letters. */
+function wrapLabel(text, max) {
+  const lines = [""];
+  for (const word of text.split(/\s+/).filter(Boolean)) {
+    const line = lines.at(-1);
+    if (!line || line.length + 1 + word.length <= max) lines[lines.length - 1] = line ? line + " " + word : word;
+    else lines.push(word);
+  }
+  return lines;
+}
+
 function cut(text, max) {
   return text.length > max ? text.slice(0, max - 1) + "…" : text;
 }
@@ -472,7 +489,7 @@ function dataTable(chart) {
   }
   const total = chart.series.reduce((n, s) => n + s.x.length, 0);
   const holder = html("div", { className: "scroll", tabIndex: 0 },
-    html("table", {}, html("thead", {}, html("tr", {}, ...columns.map(c => html("th", { textContent: c[0], scope: "col" })))), body));
+    html("table", {}, html("thead", {}, html("tr", {}, ...columns.map(c => html("th", { textContent: c[0], scope: "col", className: c[0] === "series" || c[0] === "note" ? "" : "number" })))), body));
   if (total > LIMIT) holder.append(html("p", { textContent: `The first ${LIMIT} of ${total} values; the CSV export has all.` }));
   return holder;
 }

@@ -242,7 +242,7 @@ const heatmap = {
           style: `fill:${z == null ? "var(--hole)" : heatColour(t(z))}`,
         }));
         if (big) {
-          g.append(svg("text", { x: (a + b) / 2, y: (c + d) / 2 + 4, "text-anchor": "middle", class: z == null ? "cell-hole" : t(z) > 0.42 ? "cell-high" : "cell-low" },
+          g.append(svg("text", { x: (a + b) / 2, y: (c + d) / 2 + 4, "text-anchor": "middle", class: z == null ? "cell-hole" : t(z) > 0.55 ? "cell-high" : "cell-low" },
             formatValue(z, chart.spec.z?.unit || "")));
         }
         chart.points.push({ px: (a + b) / 2, py: c, series: n, index: i, inside: [a, c, b, d] });

@@ -74,9 +74,15 @@ function axisFormat(values, unit, log) {
   const largest = Math.max(...finite.map(Math.abs), 0);
   const smallest = Math.min(...finite.filter(v => v > 0), largest);
   // An axis over many decades reads better with a prefix on each label (10 µs, 1 ms).
-  if (largest / (smallest || 1) >= (log ? 30 : 2e3)) return { suffix: "", format: v => formatValue(v, unit) };
+  if (largest / (smallest || 1) >= (log ? 30 : 2e3)) return { suffix: "", format: v => tickValue(v, unit) };
   const s = scaleFor(largest, unit);
   return { suffix: s.unit, format: v => trimNumber(v / s.factor) };
+}
+
+/** A tick with its own prefix: 1 ms, 50 µs. */
+function tickValue(v, unit) {
+  const s = scaleFor(v, unit);
+  return trimNumber(v / s.factor) + (s.unit ? " " + s.unit : "");
 }
 
 /** A tick's number without superfluous digits. */

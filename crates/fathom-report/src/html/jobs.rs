@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use fathom_telemetry::LatencySummary;
 use fathom_telemetry::schema::{Direction, Job, Run};
 
-use super::Page;
 use super::body::{chips, flag_list};
 use super::capsule::value_html;
 use super::escape::Esc;
 use super::results::{capital, human};
+use super::{Detail, Page};
 use crate::format::{self, HOLE};
 use crate::terminal::{cpu_per_io, directions};
 
@@ -30,7 +30,8 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// The table and the details.
-pub(super) fn jobs(page: &mut Page, run: &Run) {
+pub(super) fn jobs(page: &mut Page, run: &Run, detail: Detail) {
+    let most = detail.of(JOBS_MAX);
     if run.jobs.is_empty() {
         return;
     }
@@ -39,28 +40,28 @@ pub(super) fn jobs(page: &mut Page, run: &Run) {
         "<p class=\"muted\">Latency is service latency (submission to completion); jobs with a schedule of their own \
          (open loop) show response latency, from the intended start. A dash means too few samples.</p>\n",
     );
-    if run.jobs.len() > JOBS_MAX {
+    if run.jobs.len() > most {
         page.push(&format!(
             "<p class=\"muted\">The first {} of {} jobs; run.json and the CSV export have them all.</p>\n",
-            format::grouped(JOBS_MAX as u64),
+            format::grouped(most as u64),
             format::grouped(run.jobs.len() as u64)
         ));
     }
-    let html = table(run);
+    let html = table(run, most);
     page.push(&html);
     page.push("<details class=\"block\"><summary>Exact specification and all figures of each job</summary>\n");
-    for (index, job) in run.jobs.iter().take(JOBS_MAX).enumerate() {
+    for (index, job) in run.jobs.iter().take(most).enumerate() {
         page.anchors.insert(format!("job-{index}"));
         let html = head(index, job);
         page.push(&html);
-        detail(page, job);
+        figures(page, job);
         page.push("</details>\n");
     }
     page.push("</details>\n");
     page.close_section();
 }
 
-fn table(run: &Run) -> String {
+fn table(run: &Run, most: usize) -> String {
     let mut html = String::from("<div class=\"wide\"><table class=\"jobs\"><thead><tr>");
     for (i, c) in COLUMNS.iter().enumerate() {
         let class = if i < 2 { "" } else { " class=\"number\"" };
@@ -69,7 +70,7 @@ fn table(run: &Run) -> String {
     html.push_str("</tr></thead><tbody>\n");
     // Repeats are interleaved in time; here each experiment's jobs stand together.
     let mut experiments: Vec<(&str, Vec<usize>)> = Vec::new();
-    for (index, job) in run.jobs.iter().take(JOBS_MAX).enumerate() {
+    for (index, job) in run.jobs.iter().take(most).enumerate() {
         match experiments.iter_mut().find(|(e, _)| *e == job.experiment) {
             Some((_, jobs)) => jobs.push(index),
             None => experiments.push((&job.experiment, vec![index])),
@@ -164,7 +165,7 @@ fn head(index: usize, job: &Job) -> String {
     )
 }
 
-fn detail(page: &mut Page, job: &Job) {
+fn figures(page: &mut Page, job: &Job) {
     flag_list(page, job.flags.iter().map(|f| (f, String::new())));
     let mut html = String::from("<div class=\"wide\"><table><thead><tr><th></th>");
     for c in [

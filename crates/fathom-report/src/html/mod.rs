@@ -1,7 +1,7 @@
 //! `report.html`: one file, offline, under 6 MB, in the reader's order.
 //!
 //! Text is made here and readable without scripts; charts are drawn by our own small layer in
-//! `assets/` from data embedded as JSON (see `docs/decisions/001-own-chart-layer.md`).
+//! `assets/` from data embedded as JSON (see `docs/decisions/002-own-chart-layer.md`).
 
 mod body;
 mod capsule;
@@ -26,6 +26,8 @@ use spec::Spec;
 use time::OverTime;
 
 const STYLE: &str = include_str!("../../assets/report.css");
+/// The largest page; the promise is 6 MB.
+const BYTES_MAX: usize = 5_500_000;
 /// In the order in which they need each other.
 const SCRIPTS: [&str; 5] = [
     include_str!("../../assets/units.js"),
@@ -139,13 +141,39 @@ impl Page {
     }
 }
 
-/// The page as text.
+/// The page as text. Where it would be too large it is made again with half the detail over time
+/// and in the list of jobs: nothing is lost, run.json and series.parquet have it all.
 ///
 /// # Errors
 /// Where windows cannot be read.
 pub(crate) fn page(data: &ReportData) -> Result<String, ReportError> {
+    const HALVINGS_MAX: u32 = 5;
+    let mut text = String::new();
+    for halvings in 0..=HALVINGS_MAX {
+        text = page_with(data, Detail { halvings })?;
+        if text.len() <= BYTES_MAX {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+/// How much of a long run the page carries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Detail {
+    halvings: u32,
+}
+
+impl Detail {
+    /// A budget, halved as often as the page was too large.
+    pub(crate) fn of(self, budget: usize) -> usize {
+        (budget >> self.halvings).max(1)
+    }
+}
+
+fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
     let run = &data.run;
-    let (distributions, over_time) = series_charts(data)?;
+    let (distributions, over_time) = series_charts(data, detail)?;
     let mut page = Page {
         body: String::new(),
         charts: Vec::new(),
@@ -161,7 +189,7 @@ pub(crate) fn page(data: &ReportData) -> Result<String, ReportError> {
     results::sections(&mut page, run);
     results::distributions(&mut page, distributions);
     results::over_time(&mut page, run, over_time);
-    jobs::jobs(&mut page, run);
+    jobs::jobs(&mut page, run, detail);
     capsule::environment(&mut page, run);
     body::all_flags(&mut page, run);
     body::command(&mut page, data);
@@ -169,11 +197,14 @@ pub(crate) fn page(data: &ReportData) -> Result<String, ReportError> {
 }
 
 /// Reads each job's windows once, for distributions and charts over time.
-fn series_charts(data: &ReportData) -> Result<(Vec<Distribution>, OverTime), ReportError> {
+fn series_charts(
+    data: &ReportData,
+    detail: Detail,
+) -> Result<(Vec<Distribution>, OverTime), ReportError> {
     let jobs = &data.run.jobs;
     let shown = jobs.len().min(time::JOBS_MAX);
-    let mut over_time = OverTime::new(shown);
-    let most = time::windows_per_job(jobs);
+    let mut over_time = OverTime::new(shown, detail);
+    let most = time::windows_per_job(jobs, detail);
     let mut totals: Vec<[Option<Totals>; 4]> = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         let series = data.series.windows(index, most)?;

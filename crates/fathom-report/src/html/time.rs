@@ -8,17 +8,18 @@ use fathom_telemetry::series::JobSeries;
 use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{DirectionWindow, Op, SparseHistogram, histogram};
 
+use super::Detail;
 use super::spec::{Abscissa, Columns, Num, Spec, Variant, axis, own};
 
 /// Windows of all jobs together that the page carries (about 35 bytes each), and the limits per job.
-const WINDOWS_BUDGET: u64 = 36_000;
-const WINDOWS_MIN: u64 = 60;
+const WINDOWS_BUDGET: usize = 36_000;
+const WINDOWS_MIN: u64 = 40;
 const WINDOWS_MAX: u64 = 1_000;
 /// The usual length of a window; shorter ones are bounded by three times the budget.
 const WINDOW_NS: u64 = 100_000_000;
 /// Columns of all heat maps together, and the limits per job.
 const COLUMNS_BUDGET: usize = 5_000;
-const COLUMNS_MIN: usize = 24;
+const COLUMNS_MIN: usize = 8;
 const COLUMNS_MAX: usize = 120;
 /// Rows of a heat map, at most.
 const ROWS_MAX: usize = 44;
@@ -32,16 +33,16 @@ pub(crate) const GROUP: &str = "jobs";
 
 /// How many windows of each job to ask for, so that all together keep the budget: short jobs leave
 /// their share to long ones.
-pub(crate) fn windows_per_job(jobs: &[Job]) -> usize {
+pub(crate) fn windows_per_job(jobs: &[Job], detail: Detail) -> usize {
+    let budget = detail.of(WINDOWS_BUDGET) as u64;
     let jobs = &jobs[..jobs.len().min(JOBS_MAX)];
     let total = |most: u64| -> u64 {
         jobs.iter()
             .map(|j| (j.wall_ns / WINDOW_NS + 1).min(most))
             .sum()
     };
-    let mut most =
-        (3 * WINDOWS_BUDGET / (jobs.len() as u64).max(1)).clamp(WINDOWS_MIN, WINDOWS_MAX);
-    while most > WINDOWS_MIN && total(most) > WINDOWS_BUDGET {
+    let mut most = (3 * budget / (jobs.len() as u64).max(1)).clamp(WINDOWS_MIN, WINDOWS_MAX);
+    while most > WINDOWS_MIN && total(most) > budget {
         most = (most * 9 / 10).max(WINDOWS_MIN);
     }
     most as usize
@@ -62,7 +63,7 @@ pub(crate) struct OverTime {
 
 impl OverTime {
     /// No jobs yet; `jobs` is how many are expected.
-    pub(crate) fn new(jobs: usize) -> Self {
+    pub(crate) fn new(jobs: usize, detail: Detail) -> Self {
         let time = || axis("time since the job's start", "s", false);
         let chart = |title: &str, kind, y| Spec {
             group: Some(GROUP),
@@ -82,7 +83,7 @@ impl OverTime {
                 even: true,
                 ..chart("Where the I/Os fell", ChartKind::Heatmap, latency())
             },
-            columns: (COLUMNS_BUDGET / jobs.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX),
+            columns: (detail.of(COLUMNS_BUDGET) / jobs.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX),
             jobs: Vec::new(),
             longest: 0,
             longest_ns: 0,
@@ -336,9 +337,10 @@ mod tests {
             j.wall_ns = seconds * 1_000_000_000;
             vec![j; n]
         };
-        assert_eq!(windows_per_job(&jobs(100, 3)), 1000);
-        assert_eq!(windows_per_job(&jobs(10, 3600)), 1000);
-        let many = windows_per_job(&jobs(300, 3600));
+        let full = Detail { halvings: 0 };
+        assert_eq!(windows_per_job(&jobs(100, 3), full), 1000);
+        assert_eq!(windows_per_job(&jobs(10, 3600), full), 1000);
+        let many = windows_per_job(&jobs(300, 3600), full);
         assert!((100..=120).contains(&many), "{many}");
     }
 
