@@ -1,6 +1,6 @@
 //! Writes a plausible survey into a directory and makes its report: for looking at, and for tests.
 //!
-//! `cargo run -p fathom-report --example sample_report -- [DIR] [--simulated]`
+//! `cargo run -p fathom-report --example sample_report -- [DIR] [--simulated] [--large]`
 
 mod sample;
 
@@ -17,7 +17,8 @@ fn main() -> ExitCode {
         .iter()
         .find(|a| !a.starts_with("--"))
         .map_or("fathom-runs/sample", String::as_str);
-    match make(Path::new(dir), simulated) {
+    let large = args.iter().any(|a| a == "--large");
+    match make(Path::new(dir), simulated, large) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");
@@ -26,8 +27,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn make(dir: &Path, simulated: bool) -> Result<(), fathom_report::ReportError> {
-    let (run, series) = sample::survey(simulated);
+fn make(dir: &Path, simulated: bool, large: bool) -> Result<(), fathom_report::ReportError> {
+    let (run, series) = if large {
+        sample::large()
+    } else {
+        sample::survey(simulated)
+    };
     let data = ReportData {
         run,
         series: Box::new(series),

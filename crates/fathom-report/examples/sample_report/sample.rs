@@ -291,7 +291,7 @@ pub(crate) fn survey(simulated: bool) -> (Run, MemorySeries) {
 }
 
 /// As much as a page must bear: 400 long jobs of a thousand windows, 20 million I/Os each.
-#[allow(dead_code, reason = "not every user of this file needs it")]
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub(crate) fn large() -> (Run, MemorySeries) {
     let (mut run, series) = survey(false);
     let (index, job) = run
