@@ -1,1 +1,15 @@
-//! (room to be furnished)
+//! Experiments: plan jobs, then turn their measures into tables, charts and findings.
+//!
+//! An experiment is one file that implements [`Experiment`] and one line in
+//! [`survey::EXPERIMENTS`] (or the command that owns it). It knows neither rings nor
+//! HTML: jobs go through a [`Bench`], results into [`fathom_telemetry::schema`].
+
+pub mod bench;
+pub mod cells;
+pub mod notebook;
+mod parts;
+pub mod survey;
+
+pub use bench::{Bench, BenchError, RealBench};
+pub use cells::{Analysis, Cell, Experiment, Plan};
+pub use notebook::{Notebook, NotebookError, RunMeta};

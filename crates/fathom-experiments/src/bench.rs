@@ -1,0 +1,153 @@
+//! What jobs run on: a real target or a simulated one, behind one narrow trait.
+
+use fathom_io::driver::{DriveError, Observer, PlannedJob, Setting, run_group};
+use fathom_io::job::{Engine, JobError, JobSpec, Limits, Rw};
+use fathom_io::target::{Target, TargetError};
+use fathom_io::{Control, validity};
+use fathom_telemetry::iolog::LogHandle;
+use fathom_telemetry::schema::{self, Job};
+use fathom_telemetry::{Bytes, Flag, FlagCode};
+
+/// Why a bench could not run jobs.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The driver could not run.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    /// The target cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// A job does not fit.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// Preparing the target failed.
+    #[error("the scratch file could not be filled: {0}")]
+    Prepare(String),
+}
+
+impl BenchError {
+    /// Whether the user's input or the safety rules are the cause (exit code 2), rather than the measurement.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Target(_) | Self::Job(_))
+    }
+}
+
+/// Makes a log handle for (job in the group, thread).
+pub type LogMaker<'a> = Option<&'a dyn Fn(usize, u32) -> LogHandle>;
+
+/// Runs groups of jobs.
+pub trait Bench {
+    /// What jobs may do.
+    fn limits(&self) -> Limits;
+    /// For the run's record.
+    fn describe(&self) -> schema::Target;
+    /// Whether numbers come from a model.
+    fn simulated(&self) -> bool;
+    /// Whether someone asked to end.
+    fn interrupted(&self) -> bool;
+    /// Makes the target fit for reading: fills what fathom made. `None` where there is nothing to do.
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError>;
+    /// Runs jobs at the same time; measures come back in the same order, with their flags.
+    fn run(&mut self, jobs: &[PlannedJob], log: LogMaker<'_>, observer: &mut dyn Observer) -> Result<Vec<Job>, BenchError>;
+}
+
+/// A target on this machine.
+pub struct RealBench {
+    target: Target,
+    control: Control,
+    filled: bool,
+}
+
+impl RealBench {
+    /// Takes an open target.
+    pub fn new(target: Target, control: Control) -> Self {
+        Self { target, control, filled: false }
+    }
+    /// The target.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+    /// Removes what was made for this run only.
+    pub fn close(self) -> Result<(), TargetError> {
+        self.target.close()
+    }
+}
+
+impl Bench for RealBench {
+    fn limits(&self) -> Limits {
+        self.target.limits()
+    }
+    fn describe(&self) -> schema::Target {
+        self.target.describe()
+    }
+    fn simulated(&self) -> bool {
+        false
+    }
+    fn interrupted(&self) -> bool {
+        self.control.interrupted()
+    }
+
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        if self.filled || !self.target.needs_fill() {
+            return Ok(None);
+        }
+        let limits = self.target.limits();
+        let can_direct = matches!(
+            self.target.destination(),
+            fathom_io::driver::Destination::File { direct: Some(_), .. }
+        );
+        let spec = fill_job(limits, can_direct);
+        let planned = [PlannedJob { experiment: "prepare".into(), ..PlannedJob::new(spec.validate(&limits)?) }];
+        let counters = || self.target.counters();
+        let setting = Setting {
+            destination: self.target.destination(),
+            control: &self.control,
+            counters: Some(&counters),
+            log: None,
+        };
+        let job = run_group(&planned, &setting, observer)?.pop();
+        if let Some(job) = &job
+            && let Some(e) = job.errors.first()
+        {
+            return Err(BenchError::Prepare(format!("{} at byte {}; choose a smaller --size or another place", e.message, e.first_offset)));
+        }
+        self.filled = !self.interrupted();
+        Ok(job)
+    }
+
+    fn run(&mut self, jobs: &[PlannedJob], log: LogMaker<'_>, observer: &mut dyn Observer) -> Result<Vec<Job>, BenchError> {
+        let counters = || self.target.counters();
+        let setting = Setting {
+            destination: self.target.destination(),
+            control: &self.control,
+            counters: Some(&counters),
+            log,
+        };
+        let mut measures = run_group(jobs, &setting, observer)?;
+        validity::judge(&mut measures, jobs, &self.target);
+        Ok(measures)
+    }
+}
+
+/// One sequential pass of incompressible data, made durable at the end.
+fn fill_job(limits: Limits, direct: bool) -> JobSpec {
+    let block = Bytes::mib(1).0.min(limits.size);
+    // Direct I/O wants whole blocks; an odd rest of the file is left to the page cache.
+    let direct = direct && limits.size.is_multiple_of(u64::from(limits.direct_align.max(1)));
+    let mut spec = JobSpec {
+        name: "prepare".into(),
+        rw: Rw::Write,
+        qd: 8,
+        direct,
+        engine: Engine::Uring,
+        ..JobSpec::default()
+    };
+    spec.bs = fathom_io::job::BlockSizes::one(block);
+    spec.sync = fathom_io::job::SyncPolicy::Fdatasync(256);
+    spec
+}
+
+/// A flag for every job of a simulated run.
+pub fn simulated_flag(model: &str) -> Flag {
+    Flag::new(FlagCode::Simulated, format!("numbers come from the model {model}"), "measure the real device before you rely on them")
+}

@@ -1,0 +1,204 @@
+//! Keeps a run while it happens: jobs, series, I/O log; saved after every group, so that nothing is lost.
+
+use std::path::Path;
+
+use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress};
+use fathom_telemetry::iolog::{IoLog, IoLogError, IoLogMeta, LogSummary};
+use fathom_telemetry::rundir::{RunDir, RunDirError};
+use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, Target};
+use fathom_telemetry::series::{SeriesError, SeriesWriter};
+use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, utc};
+
+use crate::bench::{Bench, BenchError};
+
+/// Why a run could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum NotebookError {
+    /// The run directory.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// The series.
+    #[error(transparent)]
+    Series(#[from] SeriesError),
+    /// The I/O log.
+    #[error(transparent)]
+    Log(#[from] IoLogError),
+    /// The jobs.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+}
+
+/// What a run says of itself before its first job.
+#[derive(Debug, Clone, Default)]
+pub struct RunMeta {
+    /// Name, part of the directory's.
+    pub name: String,
+    /// Subcommand.
+    pub command: String,
+    /// As typed.
+    pub command_line: Vec<String>,
+    /// Profile of a survey.
+    pub profile: Option<String>,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Environment capsule.
+    pub environment: serde_json::Value,
+}
+
+/// Merged latency of one job over its threads: response, by operation.
+pub type Merged = [Option<Box<Histogram>>; 4];
+
+/// A run under way.
+pub struct Notebook {
+    run: Run,
+    dir: RunDir,
+    series: Option<SeriesWriter>,
+    log: Option<IoLog>,
+    merged: Vec<Merged>,
+}
+
+impl Notebook {
+    /// Makes the run directory below `base`. `log_handles` is the number of recording threads, 0 for no log.
+    pub fn create(base: &Path, meta: RunMeta, target: Target, simulated: bool, log_handles: usize) -> Result<Self, NotebookError> {
+        let tool_version = env!("CARGO_PKG_VERSION").to_owned();
+        let dir = RunDir::create(base, &meta.name)?;
+        let run = Run {
+            schema_version: SCHEMA_VERSION,
+            tool_version: tool_version.clone(),
+            name: meta.name.clone(),
+            command: meta.command,
+            command_line: meta.command_line,
+            started: utc::rfc3339(std::time::SystemTime::now()),
+            finished: None,
+            profile: meta.profile,
+            seed: meta.seed,
+            target,
+            simulated,
+            environment: meta.environment,
+            headlines: Vec::new(),
+            results: Vec::new(),
+            jobs: Vec::new(),
+            findings: Vec::new(),
+            flags: Vec::new(),
+        };
+        let series = Some(SeriesWriter::create(&dir.series_file(), &tool_version)?);
+        let log = if log_handles > 0 {
+            let meta = IoLogMeta { tool_version, run: meta.name };
+            Some(IoLog::create(&dir.io_file(), meta, log_handles)?)
+        } else {
+            None
+        };
+        dir.save(&run)?;
+        Ok(Self { run, dir, series, log, merged: Vec::new() })
+    }
+
+    /// Where it is kept.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// What there is so far.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// For adding results, headlines, findings, flags.
+    pub fn run_mut(&mut self) -> &mut Run {
+        &mut self.run
+    }
+
+    /// Response latency of a job, merged over its threads.
+    pub fn merged(&self, job: usize) -> Option<&Merged> {
+        self.merged.get(job)
+    }
+
+    /// Runs a group and keeps it; returns the indices of its jobs.
+    pub fn measure(&mut self, bench: &mut dyn Bench, jobs: &[PlannedJob], progress: &mut dyn FnMut(&Progress)) -> Result<Vec<usize>, NotebookError> {
+        let first = self.run.jobs.len();
+        let mut keeper = Keeper {
+            first,
+            series: self.series.as_mut(),
+            merged: vec![Merged::default(); jobs.len()],
+            error: None,
+            progress,
+        };
+        let log = self.log.as_ref();
+        let make = |job: usize, thread: u32| match log {
+            Some(log) => log.handle((first + job) as u16, thread as u16, Nanos::ZERO),
+            None => unreachable!("the maker is only passed on where there is a log"),
+        };
+        let maker: crate::bench::LogMaker<'_> = if log.is_some() { Some(&make) } else { None };
+        let measures = bench.run(jobs, maker, &mut keeper)?;
+        let (merged, error) = (keeper.merged, keeper.error);
+        if let Some(e) = error {
+            // A series that cannot be written is no reason to lose the jobs.
+            self.series = None;
+            self.run.flags.push(Flag::new(FlagCode::NotChecked, e.to_string(), "percentiles over time are missing from this run"));
+        }
+        self.merged.extend(merged);
+        self.run.jobs.extend(measures);
+        self.dir.save(&self.run)?;
+        Ok((first..self.run.jobs.len()).collect())
+    }
+
+    /// Keeps a job that was not run through [`Notebook::measure`] (such as the preparation).
+    pub fn keep(&mut self, job: Job) {
+        self.run.jobs.push(job);
+        self.merged.push(Merged::default());
+    }
+
+    /// Ends the run: closes series and log, saves. The caller then writes the report.
+    pub fn finish(mut self) -> Result<(Run, RunDir, Option<LogSummary>), NotebookError> {
+        if let Some(series) = self.series.take() {
+            series.finish()?;
+        }
+        let mut summary = None;
+        if let Some(log) = self.log.take() {
+            let s = log.finish()?;
+            for (job, lost) in &s.lost_by_job {
+                if let Some(j) = self.run.jobs.get_mut(usize::from(*job)).filter(|_| *lost > 0) {
+                    j.flags.push(Flag::new(
+                        FlagCode::LogLostRecords,
+                        format!("{lost} of the I/Os are missing from io.parquet: its writer could not keep up"),
+                        "totals and series are complete; use fewer threads, or a faster place for --out",
+                    ));
+                }
+            }
+            summary = Some(s);
+        }
+        self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
+        self.dir.save(&self.run)?;
+        Ok((self.run, self.dir, summary))
+    }
+}
+
+/// Writes windows to the series and merges them.
+struct Keeper<'a> {
+    first: usize,
+    series: Option<&'a mut SeriesWriter>,
+    merged: Vec<Merged>,
+    error: Option<SeriesError>,
+    progress: &'a mut dyn FnMut(&Progress),
+}
+
+impl Observer for Keeper<'_> {
+    fn window(&mut self, w: &ClosedWindow<'_>) {
+        if w.start_ns < 0 {
+            return;
+        }
+        for (total, d) in self.merged[w.job].iter_mut().zip(&w.window.directions) {
+            if let Some(d) = d {
+                total.get_or_insert_with(Box::default).merge_sparse(&d.response);
+            }
+        }
+        if let Some(s) = &mut self.series
+            && self.error.is_none()
+            && let Err(e) = s.push((self.first + w.job) as u16, w.width, w.window)
+        {
+            self.error = Some(e);
+        }
+    }
+    fn progress(&mut self, p: &Progress) {
+        (self.progress)(p);
+    }
+}

@@ -1,0 +1,57 @@
+//! Small builders for headlines, charts and tables, so that experiments read as what they say.
+
+use std::collections::BTreeMap;
+
+use fathom_stats::Estimate;
+use fathom_telemetry::Op;
+use fathom_telemetry::schema::{Axis, Column, Headline, Point};
+
+use crate::cells::Cell;
+
+/// An axis.
+pub fn axis(label: &str, unit: &str, log: bool) -> Axis {
+    Axis { label: label.into(), unit: unit.into(), log }
+}
+
+/// A column.
+pub fn column(label: &str, unit: &str) -> Column {
+    Column { label: label.into(), unit: unit.into() }
+}
+
+/// A point with the interval of an estimate; a hole where there is none.
+pub fn point(x: f64, y: Option<Estimate>) -> Point {
+    Point {
+        x,
+        y: y.map(|e| e.value),
+        low: y.and_then(|e| e.low),
+        high: y.and_then(|e| e.high),
+        ..Point::default()
+    }
+}
+
+/// A headline of a cell.
+pub fn headline(cell: &Cell, group: &str, label: &str, id: &str, unit: &str, estimate: Option<Estimate>) -> Headline {
+    Headline {
+        id: id.into(),
+        label: label.into(),
+        group: group.into(),
+        unit: unit.into(),
+        estimate,
+        extra: BTreeMap::new(),
+        jobs: cell.indices(),
+        flags: cell.flags(),
+    }
+}
+
+/// Percentiles of an operation for a headline's `extra`.
+pub fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
+    [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)]
+        .into_iter()
+        .filter_map(|(name, q)| cell.percentile(op, q).map(|v| (name.to_owned(), v)))
+        .collect()
+}
+
+/// The one operation of a job that only reads or only writes.
+pub fn op_of(cell: &Cell) -> Op {
+    if cell.spec.rw.writes() && !cell.spec.rw.reads() { Op::Write } else { Op::Read }
+}

@@ -1,0 +1,95 @@
+//! Read-share mix 0…100 %: what writes cost the reads beside them.
+
+use fathom_io::{JobError, JobSpec};
+use fathom_telemetry::Op;
+use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, ChartSeries, Point, Section, Table};
+
+use crate::cells::{Analysis, Cell, Experiment, Plan};
+use crate::parts::{axis, column, headline, point};
+
+/// See the module.
+pub struct Mix;
+
+const SHARES: [u32; 5] = [0, 30, 50, 70, 100];
+const DEPTH: &str = "16";
+
+impl Experiment for Mix {
+    fn id(&self) -> &'static str {
+        "mix"
+    }
+
+    fn jobs(&self, plan: &Plan) -> Result<Vec<JobSpec>, JobError> {
+        SHARES
+            .iter()
+            .map(|share| plan.job(&format!("mix-{share}"), &[("rw", "randrw"), ("read-share", &share.to_string()), ("bs", "4k"), ("qd", DEPTH)]))
+            .collect()
+    }
+
+    fn analyse(&self, cells: &[Cell]) -> Analysis {
+        let mut a = Analysis {
+            section: Section {
+                id: self.id().into(),
+                title: "Reads and writes mixed".into(),
+                text: format!("4 KiB random requests, {DEPTH} outstanding, with a growing share of reads."),
+                ..Section::default()
+            },
+            ..Analysis::default()
+        };
+        let (mut iops, mut p50, mut reads, mut writes, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for c in cells {
+            let x = c.spec.read_share;
+            iops.push(point(x, c.iops()));
+            let p = |op, q| Point { x, y: c.percentile(op, q), ..Point::default() };
+            p50.push(p(Op::Read, 0.5));
+            reads.push(p(Op::Read, 0.99));
+            writes.push(p(Op::Write, 0.99));
+            let n = |v: Option<f64>| v.map_or(TableCell::Hole(()), TableCell::Number);
+            rows.push(vec![
+                TableCell::Number(x),
+                c.iops().map_or(TableCell::Hole(()), TableCell::Estimate),
+                n(c.percentile(Op::Read, 0.5)),
+                n(c.percentile(Op::Read, 0.99)),
+                n(c.percentile(Op::Write, 0.5)),
+                n(c.percentile(Op::Write, 0.99)),
+            ]);
+            if (x - 70.0).abs() < 0.5 {
+                a.headlines.push(headline(c, "Maximum IOPS, 4 KiB", "70 % reads, QD 16", "mix-70-iops", "1/s", c.iops()));
+            }
+        }
+        let series = |name: &str, points| ChartSeries { name: name.into(), points };
+        let chart = |id: &str, title: &str, y, series| Chart {
+            id: id.into(),
+            title: title.into(),
+            kind: ChartKind::Line,
+            x: axis("share of reads", "%", false),
+            y,
+            z: None,
+            categories: Vec::new(),
+            series,
+            marks: Vec::new(),
+        };
+        a.section.charts = vec![
+            chart("mix-iops", "IOPS by share of reads", axis("IOPS", "1/s", false), vec![series("reads and writes", iops)]),
+            chart(
+                "mix-latency",
+                "Latency by share of reads",
+                axis("latency", "ns", true),
+                vec![series("read p50", p50), series("read p99", reads), series("write p99", writes)],
+            ),
+        ];
+        a.section.tables.push(Table {
+            id: "mix-table".into(),
+            title: "Mix".into(),
+            columns: vec![
+                column("reads", "%"),
+                column("IOPS", "1/s"),
+                column("read p50", "ns"),
+                column("read p99", "ns"),
+                column("write p50", "ns"),
+                column("write p99", "ns"),
+            ],
+            rows,
+        });
+        a
+    }
+}
