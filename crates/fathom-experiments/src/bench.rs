@@ -48,7 +48,12 @@ pub trait Bench {
     /// Makes the target fit for reading: fills what fathom made. `None` where there is nothing to do.
     fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError>;
     /// Runs jobs at the same time; measures come back in the same order, with their flags.
-    fn run(&mut self, jobs: &[PlannedJob], log: LogMaker<'_>, observer: &mut dyn Observer) -> Result<Vec<Job>, BenchError>;
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError>;
 }
 
 /// A target on this machine.
@@ -61,7 +66,11 @@ pub struct RealBench {
 impl RealBench {
     /// Takes an open target.
     pub fn new(target: Target, control: Control) -> Self {
-        Self { target, control, filled: false }
+        Self {
+            target,
+            control,
+            filled: false,
+        }
     }
     /// The target.
     pub fn target(&self) -> &Target {
@@ -94,10 +103,16 @@ impl Bench for RealBench {
         let limits = self.target.limits();
         let can_direct = matches!(
             self.target.destination(),
-            fathom_io::driver::Destination::File { direct: Some(_), .. }
+            fathom_io::driver::Destination::File {
+                direct: Some(_),
+                ..
+            }
         );
         let spec = fill_job(limits, can_direct);
-        let planned = [PlannedJob { experiment: "prepare".into(), ..PlannedJob::new(spec.validate(&limits)?) }];
+        let planned = [PlannedJob {
+            experiment: "prepare".into(),
+            ..PlannedJob::new(spec.validate(&limits)?)
+        }];
         let counters = || self.target.counters();
         let setting = Setting {
             destination: self.target.destination(),
@@ -109,13 +124,21 @@ impl Bench for RealBench {
         if let Some(job) = &job
             && let Some(e) = job.errors.first()
         {
-            return Err(BenchError::Prepare(format!("{} at byte {}; choose a smaller --size or another place", e.message, e.first_offset)));
+            return Err(BenchError::Prepare(format!(
+                "{} at byte {}; choose a smaller --size or another place",
+                e.message, e.first_offset
+            )));
         }
         self.filled = !self.interrupted();
         Ok(job)
     }
 
-    fn run(&mut self, jobs: &[PlannedJob], log: LogMaker<'_>, observer: &mut dyn Observer) -> Result<Vec<Job>, BenchError> {
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
         let counters = || self.target.counters();
         let setting = Setting {
             destination: self.target.destination(),
@@ -133,7 +156,10 @@ impl Bench for RealBench {
 fn fill_job(limits: Limits, direct: bool) -> JobSpec {
     let block = Bytes::mib(1).0.min(limits.size);
     // Direct I/O wants whole blocks; an odd rest of the file is left to the page cache.
-    let direct = direct && limits.size.is_multiple_of(u64::from(limits.direct_align.max(1)));
+    let direct = direct
+        && limits
+            .size
+            .is_multiple_of(u64::from(limits.direct_align.max(1)));
     let mut spec = JobSpec {
         name: "prepare".into(),
         rw: Rw::Write,
@@ -149,5 +175,9 @@ fn fill_job(limits: Limits, direct: bool) -> JobSpec {
 
 /// A flag for every job of a simulated run.
 pub fn simulated_flag(model: &str) -> Flag {
-    Flag::new(FlagCode::Simulated, format!("numbers come from the model {model}"), "measure the real device before you rely on them")
+    Flag::new(
+        FlagCode::Simulated,
+        format!("numbers come from the model {model}"),
+        "measure the real device before you rely on them",
+    )
 }

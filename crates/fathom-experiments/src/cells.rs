@@ -23,7 +23,11 @@ pub struct Plan {
 
 impl Plan {
     /// A job of this plan: time, ramp and seed set, range of the whole target.
-    pub fn job(&self, name: &str, options: &[(&str, &str)]) -> Result<JobSpec, fathom_io::JobError> {
+    pub fn job(
+        &self,
+        name: &str,
+        options: &[(&str, &str)],
+    ) -> Result<JobSpec, fathom_io::JobError> {
         let mut spec = JobSpec {
             name: name.to_owned(),
             time: Some(self.profile.job_time),
@@ -106,14 +110,19 @@ impl Cell {
     pub fn mean_latency(&self) -> Option<Estimate> {
         self.estimate(|j| {
             let n: u64 = data(j).map(|d| d.ios).sum();
-            let sum: f64 = data(j).filter_map(|d| Some(d.response_ns.mean? * d.ios as f64)).sum();
+            let sum: f64 = data(j)
+                .filter_map(|d| Some(d.response_ns.mean? * d.ios as f64))
+                .sum();
             (n > 0).then(|| sum / n as f64)
         })
     }
 
     /// A percentile over all repeats of an operation (histograms merged), ns, where enough samples lie beyond it.
     pub fn percentile(&self, op: Op, q: f64) -> Option<f64> {
-        self.merged[op as usize].as_ref()?.quantile_supported(q, fathom_telemetry::summary::SAMPLES_BEYOND).map(|v| v as f64)
+        self.merged[op as usize]
+            .as_ref()?
+            .quantile_supported(q, fathom_telemetry::summary::SAMPLES_BEYOND)
+            .map(|v| v as f64)
     }
 
     /// Indices of the jobs.

@@ -59,7 +59,13 @@ pub struct Notebook {
 
 impl Notebook {
     /// Makes the run directory below `base`. `log_handles` is the number of recording threads, 0 for no log.
-    pub fn create(base: &Path, meta: RunMeta, target: Target, simulated: bool, log_handles: usize) -> Result<Self, NotebookError> {
+    pub fn create(
+        base: &Path,
+        meta: RunMeta,
+        target: Target,
+        simulated: bool,
+        log_handles: usize,
+    ) -> Result<Self, NotebookError> {
         let tool_version = env!("CARGO_PKG_VERSION").to_owned();
         let dir = RunDir::create(base, &meta.name)?;
         let run = Run {
@@ -83,13 +89,22 @@ impl Notebook {
         };
         let series = Some(SeriesWriter::create(&dir.series_file(), &tool_version)?);
         let log = if log_handles > 0 {
-            let meta = IoLogMeta { tool_version, run: meta.name };
+            let meta = IoLogMeta {
+                tool_version,
+                run: meta.name,
+            };
             Some(IoLog::create(&dir.io_file(), meta, log_handles)?)
         } else {
             None
         };
         dir.save(&run)?;
-        Ok(Self { run, dir, series, log, merged: Vec::new() })
+        Ok(Self {
+            run,
+            dir,
+            series,
+            log,
+            merged: Vec::new(),
+        })
     }
 
     /// Where it is kept.
@@ -113,7 +128,12 @@ impl Notebook {
     }
 
     /// Runs a group and keeps it; returns the indices of its jobs.
-    pub fn measure(&mut self, bench: &mut dyn Bench, jobs: &[PlannedJob], progress: &mut dyn FnMut(&Progress)) -> Result<Vec<usize>, NotebookError> {
+    pub fn measure(
+        &mut self,
+        bench: &mut dyn Bench,
+        jobs: &[PlannedJob],
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Vec<usize>, NotebookError> {
         let first = self.run.jobs.len();
         let mut keeper = Keeper {
             first,
@@ -133,7 +153,11 @@ impl Notebook {
         if let Some(e) = error {
             // A series that cannot be written is no reason to lose the jobs.
             self.series = None;
-            self.run.flags.push(Flag::new(FlagCode::NotChecked, e.to_string(), "percentiles over time are missing from this run"));
+            self.run.flags.push(Flag::new(
+                FlagCode::NotChecked,
+                e.to_string(),
+                "percentiles over time are missing from this run",
+            ));
         }
         self.merged.extend(merged);
         self.run.jobs.extend(measures);
@@ -156,7 +180,12 @@ impl Notebook {
         if let Some(log) = self.log.take() {
             let s = log.finish()?;
             for (job, lost) in &s.lost_by_job {
-                if let Some(j) = self.run.jobs.get_mut(usize::from(*job)).filter(|_| *lost > 0) {
+                if let Some(j) = self
+                    .run
+                    .jobs
+                    .get_mut(usize::from(*job))
+                    .filter(|_| *lost > 0)
+                {
                     j.flags.push(Flag::new(
                         FlagCode::LogLostRecords,
                         format!("{lost} of the I/Os are missing from io.parquet: its writer could not keep up"),
@@ -188,7 +217,9 @@ impl Observer for Keeper<'_> {
         }
         for (total, d) in self.merged[w.job].iter_mut().zip(&w.window.directions) {
             if let Some(d) = d {
-                total.get_or_insert_with(Box::default).merge_sparse(&d.response);
+                total
+                    .get_or_insert_with(Box::default)
+                    .merge_sparse(&d.response);
             }
         }
         if let Some(s) = &mut self.series

@@ -9,17 +9,24 @@ use fathom_telemetry::schema::{Axis, Column, Headline, Point};
 use crate::cells::Cell;
 
 /// An axis.
-pub fn axis(label: &str, unit: &str, log: bool) -> Axis {
-    Axis { label: label.into(), unit: unit.into(), log }
+pub(crate) fn axis(label: &str, unit: &str, log: bool) -> Axis {
+    Axis {
+        label: label.into(),
+        unit: unit.into(),
+        log,
+    }
 }
 
 /// A column.
-pub fn column(label: &str, unit: &str) -> Column {
-    Column { label: label.into(), unit: unit.into() }
+pub(crate) fn column(label: &str, unit: &str) -> Column {
+    Column {
+        label: label.into(),
+        unit: unit.into(),
+    }
 }
 
 /// A point with the interval of an estimate; a hole where there is none.
-pub fn point(x: f64, y: Option<Estimate>) -> Point {
+pub(crate) fn point(x: f64, y: Option<Estimate>) -> Point {
     Point {
         x,
         y: y.map(|e| e.value),
@@ -30,7 +37,14 @@ pub fn point(x: f64, y: Option<Estimate>) -> Point {
 }
 
 /// A headline of a cell.
-pub fn headline(cell: &Cell, group: &str, label: &str, id: &str, unit: &str, estimate: Option<Estimate>) -> Headline {
+pub(crate) fn headline(
+    cell: &Cell,
+    group: &str,
+    label: &str,
+    id: &str,
+    unit: &str,
+    estimate: Option<Estimate>,
+) -> Headline {
     Headline {
         id: id.into(),
         label: label.into(),
@@ -44,7 +58,7 @@ pub fn headline(cell: &Cell, group: &str, label: &str, id: &str, unit: &str, est
 }
 
 /// Percentiles of an operation for a headline's `extra`.
-pub fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
+pub(crate) fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
     [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)]
         .into_iter()
         .filter_map(|(name, q)| cell.percentile(op, q).map(|v| (name.to_owned(), v)))
@@ -52,6 +66,10 @@ pub fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
 }
 
 /// The one operation of a job that only reads or only writes.
-pub fn op_of(cell: &Cell) -> Op {
-    if cell.spec.rw.writes() && !cell.spec.rw.reads() { Op::Write } else { Op::Read }
+pub(crate) fn op_of(cell: &Cell) -> Op {
+    if cell.spec.rw.writes() && !cell.spec.rw.reads() {
+        Op::Write
+    } else {
+        Op::Read
+    }
 }

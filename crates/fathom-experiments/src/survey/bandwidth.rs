@@ -7,9 +7,12 @@ use crate::cells::{Analysis, Cell, Experiment, Plan};
 use crate::parts::{column, headline};
 
 /// See the module.
-pub struct Bandwidth;
+pub(super) struct Bandwidth;
 
-const PATTERNS: [(&str, &str, &str); 2] = [("read-128k", "read", "sequential read"), ("write-128k", "write", "sequential write")];
+const PATTERNS: [(&str, &str, &str); 2] = [
+    ("read-128k", "read", "sequential read"),
+    ("write-128k", "write", "sequential write"),
+];
 
 impl Experiment for Bandwidth {
     fn id(&self) -> &'static str {
@@ -20,7 +23,17 @@ impl Experiment for Bandwidth {
         let threads = plan.threads.to_string();
         PATTERNS
             .iter()
-            .map(|(stem, rw, _)| plan.job(stem, &[("rw", rw), ("bs", "128k"), ("qd", "16"), ("threads", &threads)]))
+            .map(|(stem, rw, _)| {
+                plan.job(
+                    stem,
+                    &[
+                        ("rw", rw),
+                        ("bs", "128k"),
+                        ("qd", "16"),
+                        ("threads", &threads),
+                    ],
+                )
+            })
             .collect()
     }
 
@@ -29,7 +42,8 @@ impl Experiment for Bandwidth {
             section: Section {
                 id: self.id().into(),
                 title: "Bandwidth".into(),
-                text: "128 KiB sequential requests; each thread has its own part of the range.".into(),
+                text: "128 KiB sequential requests; each thread has its own part of the range."
+                    .into(),
                 ..Section::default()
             },
             ..Analysis::default()
@@ -37,8 +51,17 @@ impl Experiment for Bandwidth {
         let mut rows = Vec::new();
         for (cell, (stem, _, label)) in cells.iter().zip(PATTERNS) {
             let bandwidth = cell.bandwidth();
-            a.headlines.push(headline(cell, "Bandwidth, 128 KiB", label, &format!("{stem}-bandwidth"), "bytes/s", bandwidth));
-            let cell_of = |e: Option<fathom_stats::Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
+            a.headlines.push(headline(
+                cell,
+                "Bandwidth, 128 KiB",
+                label,
+                &format!("{stem}-bandwidth"),
+                "bytes/s",
+                bandwidth,
+            ));
+            let cell_of = |e: Option<fathom_stats::Estimate>| {
+                e.map_or(TableCell::Hole(()), TableCell::Estimate)
+            };
             rows.push(vec![
                 TableCell::Text(label.into()),
                 TableCell::Text(format!("{} × {}", cell.spec.threads, cell.spec.qd)),
@@ -49,7 +72,12 @@ impl Experiment for Bandwidth {
         a.section.tables.push(Table {
             id: "bandwidth-table".into(),
             title: "Bandwidth".into(),
-            columns: vec![column("pattern", ""), column("threads × QD", ""), column("bandwidth", "bytes/s"), column("mean latency", "ns")],
+            columns: vec![
+                column("pattern", ""),
+                column("threads × QD", ""),
+                column("bandwidth", "bytes/s"),
+                column("mean latency", "ns"),
+            ],
             rows,
         });
         a

@@ -1,14 +1,16 @@
 //! Queue-depth sweep 1…256: the throughput-latency curve of 4 KiB random reads.
 
 use fathom_io::{JobError, JobSpec};
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Mark, Point, Section, Table};
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Mark, Point, Section, Table,
+};
 use fathom_telemetry::{Nanos, Op};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
 use crate::parts::{axis, column, headline, point};
 
 /// See the module.
-pub struct DepthSweep;
+pub(super) struct DepthSweep;
 
 /// Depths over all threads.
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -24,9 +26,21 @@ impl Experiment for DepthSweep {
         DEPTHS
             .iter()
             .map(|depth| {
-                let threads = if *depth < ONE_THREAD_BELOW { 1 } else { plan.threads.min(4).next_power_of_two() };
+                let threads = if *depth < ONE_THREAD_BELOW {
+                    1
+                } else {
+                    plan.threads.min(4).next_power_of_two()
+                };
                 let (qd, threads) = ((depth / threads).to_string(), threads.to_string());
-                plan.job(&format!("sweep-qd{depth}"), &[("rw", "randread"), ("bs", "4k"), ("qd", &qd), ("threads", &threads)])
+                plan.job(
+                    &format!("sweep-qd{depth}"),
+                    &[
+                        ("rw", "randread"),
+                        ("bs", "4k"),
+                        ("qd", &qd),
+                        ("threads", &threads),
+                    ],
+                )
             })
             .collect()
     }
@@ -42,7 +56,12 @@ impl Experiment for DepthSweep {
             ..Analysis::default()
         };
         let depth = |c: &Cell| f64::from(c.spec.qd * c.spec.threads);
-        let labelled = |c: &Cell, x: f64, y: Option<f64>| Point { x, y, label: Some(format!("QD {}", depth(c))), ..Point::default() };
+        let labelled = |c: &Cell, x: f64, y: Option<f64>| Point {
+            x,
+            y,
+            label: Some(format!("QD {}", depth(c))),
+            ..Point::default()
+        };
         let mut curve_mean = Vec::new();
         let mut curve_p99 = Vec::new();
         let mut iops = Vec::new();
@@ -51,24 +70,38 @@ impl Experiment for DepthSweep {
         for c in cells {
             let (n, l) = (c.iops(), c.mean_latency());
             if let Some(n) = n {
-                curve_mean.push(Point { low: l.and_then(|e| e.low), high: l.and_then(|e| e.high), ..labelled(c, n.value, l.map(|e| e.value)) });
+                curve_mean.push(Point {
+                    low: l.and_then(|e| e.low),
+                    high: l.and_then(|e| e.high),
+                    ..labelled(c, n.value, l.map(|e| e.value))
+                });
                 curve_p99.push(labelled(c, n.value, c.percentile(Op::Read, 0.99)));
             }
             iops.push(point(depth(c), n));
             latency.push(point(depth(c), l));
-            let e = |e: Option<fathom_stats::Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
+            let e = |e: Option<fathom_stats::Estimate>| {
+                e.map_or(TableCell::Hole(()), TableCell::Estimate)
+            };
             rows.push(vec![
                 TableCell::Number(depth(c)),
                 e(c.estimate(|j| Some(j.qd_achieved))),
                 e(n),
                 e(l),
-                c.percentile(Op::Read, 0.99).map_or(TableCell::Hole(()), TableCell::Number),
-                c.percentile(Op::Read, 0.999).map_or(TableCell::Hole(()), TableCell::Number),
+                c.percentile(Op::Read, 0.99)
+                    .map_or(TableCell::Hole(()), TableCell::Number),
+                c.percentile(Op::Read, 0.999)
+                    .map_or(TableCell::Hole(()), TableCell::Number),
             ]);
         }
         let knee = knee(cells);
         let marks = knee
-            .and_then(|k| Some(Mark { x: Some(cells[k].iops()?.value), y: None, label: format!("90 % at QD {}", depth(&cells[k])) }))
+            .and_then(|k| {
+                Some(Mark {
+                    x: Some(cells[k].iops()?.value),
+                    y: None,
+                    label: format!("90 % at QD {}", depth(&cells[k])),
+                })
+            })
             .into_iter()
             .collect();
         let line = |id: &str, title: &str, x, y, series, marks| Chart {
@@ -89,24 +122,68 @@ impl Experiment for DepthSweep {
                 axis("IOPS", "1/s", false),
                 axis("latency", "ns", true),
                 vec![
-                    ChartSeries { name: "mean".into(), points: curve_mean },
-                    ChartSeries { name: "p99".into(), points: curve_p99 },
+                    ChartSeries {
+                        name: "mean".into(),
+                        points: curve_mean,
+                    },
+                    ChartSeries {
+                        name: "p99".into(),
+                        points: curve_p99,
+                    },
                 ],
                 marks,
             ),
-            line("depth-iops", "IOPS by depth", axis("outstanding I/Os", "", true), axis("IOPS", "1/s", false), vec![ChartSeries { name: "random read".into(), points: iops }], Vec::new()),
-            line("depth-latency", "Mean latency by depth", axis("outstanding I/Os", "", true), axis("latency", "ns", true), vec![ChartSeries { name: "random read".into(), points: latency }], Vec::new()),
+            line(
+                "depth-iops",
+                "IOPS by depth",
+                axis("outstanding I/Os", "", true),
+                axis("IOPS", "1/s", false),
+                vec![ChartSeries {
+                    name: "random read".into(),
+                    points: iops,
+                }],
+                Vec::new(),
+            ),
+            line(
+                "depth-latency",
+                "Mean latency by depth",
+                axis("outstanding I/Os", "", true),
+                axis("latency", "ns", true),
+                vec![ChartSeries {
+                    name: "random read".into(),
+                    points: latency,
+                }],
+                Vec::new(),
+            ),
         ];
         a.section.tables.push(Table {
             id: "depth-table".into(),
             title: "Depth sweep".into(),
-            columns: vec![column("requested QD", ""), column("achieved QD", ""), column("IOPS", "1/s"), column("mean", "ns"), column("p99", "ns"), column("p99.9", "ns")],
+            columns: vec![
+                column("requested QD", ""),
+                column("achieved QD", ""),
+                column("IOPS", "1/s"),
+                column("mean", "ns"),
+                column("p99", "ns"),
+                column("p99.9", "ns"),
+            ],
             rows,
         });
         if let Some(k) = knee
-            && let (Some(n), Some(l), Some(last)) = (cells[k].iops(), cells[k].mean_latency(), cells.last().and_then(Cell::mean_latency))
+            && let (Some(n), Some(l), Some(last)) = (
+                cells[k].iops(),
+                cells[k].mean_latency(),
+                cells.last().and_then(Cell::mean_latency),
+            )
         {
-            let mut h = headline(&cells[k], "Maximum IOPS, 4 KiB", &format!("random read at QD {} (the knee)", depth(&cells[k])), "knee-iops", "1/s", Some(n));
+            let mut h = headline(
+                &cells[k],
+                "Maximum IOPS, 4 KiB",
+                &format!("random read at QD {} (the knee)", depth(&cells[k])),
+                "knee-iops",
+                "1/s",
+                Some(n),
+            );
             h.extra.insert("qd".into(), depth(&cells[k]));
             a.headlines.push(h);
             a.findings.push(Finding {
@@ -132,5 +209,6 @@ impl Experiment for DepthSweep {
 fn knee(cells: &[Cell]) -> Option<usize> {
     let iops: Vec<Option<f64>> = cells.iter().map(|c| c.iops().map(|e| e.value)).collect();
     let max = iops.iter().flatten().copied().fold(0.0, f64::max);
-    iops.iter().position(|n| n.is_some_and(|n| max > 0.0 && n >= 0.9 * max))
+    iops.iter()
+        .position(|n| n.is_some_and(|n| max > 0.0 && n >= 0.9 * max))
 }

@@ -7,9 +7,12 @@ use crate::cells::{Analysis, Cell, Experiment, Plan};
 use crate::parts::{column, headline};
 
 /// See the module.
-pub struct Iops;
+pub(super) struct Iops;
 
-const PATTERNS: [(&str, &str, &str); 2] = [("randread-4k-max", "randread", "random read"), ("randwrite-4k-max", "randwrite", "random write")];
+const PATTERNS: [(&str, &str, &str); 2] = [
+    ("randread-4k-max", "randread", "random read"),
+    ("randwrite-4k-max", "randwrite", "random write"),
+];
 
 impl Experiment for Iops {
     fn id(&self) -> &'static str {
@@ -20,7 +23,17 @@ impl Experiment for Iops {
         let threads = plan.threads.to_string();
         PATTERNS
             .iter()
-            .map(|(stem, rw, _)| plan.job(stem, &[("rw", rw), ("bs", "4k"), ("qd", "64"), ("threads", &threads)]))
+            .map(|(stem, rw, _)| {
+                plan.job(
+                    stem,
+                    &[
+                        ("rw", rw),
+                        ("bs", "4k"),
+                        ("qd", "64"),
+                        ("threads", &threads),
+                    ],
+                )
+            })
             .collect()
     }
 
@@ -36,8 +49,17 @@ impl Experiment for Iops {
         };
         let mut rows = Vec::new();
         for (cell, (stem, _, label)) in cells.iter().zip(PATTERNS) {
-            let e = |e: Option<fathom_stats::Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
-            a.headlines.push(headline(cell, "Maximum IOPS, 4 KiB", label, &format!("{stem}-iops"), "1/s", cell.iops()));
+            let e = |e: Option<fathom_stats::Estimate>| {
+                e.map_or(TableCell::Hole(()), TableCell::Estimate)
+            };
+            a.headlines.push(headline(
+                cell,
+                "Maximum IOPS, 4 KiB",
+                label,
+                &format!("{stem}-iops"),
+                "1/s",
+                cell.iops(),
+            ));
             rows.push(vec![
                 TableCell::Text(label.into()),
                 TableCell::Text(format!("{} × {}", cell.spec.threads, cell.spec.qd)),
@@ -45,7 +67,8 @@ impl Experiment for Iops {
                 e(cell.mean_latency()),
                 e(cell.estimate(|j| Some(j.qd_achieved))),
                 e(cell.estimate(|j| {
-                    let n = j.read.as_ref().map_or(0, |d| d.ios) + j.write.as_ref().map_or(0, |d| d.ios);
+                    let n = j.read.as_ref().map_or(0, |d| d.ios)
+                        + j.write.as_ref().map_or(0, |d| d.ios);
                     (n > 0 && j.cpu_ns > 0).then(|| j.cpu_ns as f64 / n as f64)
                 })),
             ]);

@@ -1,14 +1,16 @@
 //! 4 KiB latency with one outstanding I/O: sequential and random, read and write (Zhang et al. 2018, §II-B).
 
 use fathom_io::{JobError, JobSpec};
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Section, Table};
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Section, Table,
+};
 use fathom_telemetry::{Nanos, Op};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
 use crate::parts::{axis, column, headline, op_of, percentiles, point};
 
 /// See the module.
-pub struct Latency;
+pub(super) struct Latency;
 
 const PATTERNS: [(&str, &str, &str); 4] = [
     ("read-4k-qd1", "read", "sequential read"),
@@ -23,7 +25,10 @@ impl Experiment for Latency {
     }
 
     fn jobs(&self, plan: &Plan) -> Result<Vec<JobSpec>, JobError> {
-        PATTERNS.iter().map(|(stem, rw, _)| plan.job(stem, &[("rw", rw), ("bs", "4k"), ("qd", "1")])).collect()
+        PATTERNS
+            .iter()
+            .map(|(stem, rw, _)| plan.job(stem, &[("rw", rw), ("bs", "4k"), ("qd", "1")]))
+            .collect()
     }
 
     fn analyse(&self, cells: &[Cell]) -> Analysis {
@@ -42,12 +47,29 @@ impl Experiment for Latency {
         for (i, (cell, (stem, _, label))) in cells.iter().zip(PATTERNS).enumerate() {
             let op = op_of(cell);
             let latency = cell.latency(op);
-            let mut h = headline(cell, "Latency, 4 KiB, one outstanding", label, &format!("{stem}-latency"), "ns", latency);
+            let mut h = headline(
+                cell,
+                "Latency, 4 KiB, one outstanding",
+                label,
+                &format!("{stem}-latency"),
+                "ns",
+                latency,
+            );
             h.extra = percentiles(cell, op);
             mean.push(point(i as f64, latency));
-            tail.push(fathom_telemetry::schema::Point { x: i as f64, y: cell.percentile(op, 0.99), ..Default::default() });
-            let mut row = vec![TableCell::Text(label.into()), latency.map_or(TableCell::Hole(()), TableCell::Estimate)];
-            row.extend([0.5, 0.9, 0.99, 0.999, 0.9999].map(|q| cell.percentile(op, q).map_or(TableCell::Hole(()), TableCell::Number)));
+            tail.push(fathom_telemetry::schema::Point {
+                x: i as f64,
+                y: cell.percentile(op, 0.99),
+                ..Default::default()
+            });
+            let mut row = vec![
+                TableCell::Text(label.into()),
+                latency.map_or(TableCell::Hole(()), TableCell::Estimate),
+            ];
+            row.extend([0.5, 0.9, 0.99, 0.999, 0.9999].map(|q| {
+                cell.percentile(op, q)
+                    .map_or(TableCell::Hole(()), TableCell::Number)
+            }));
             rows.push(row);
             a.headlines.push(h);
         }
@@ -60,15 +82,29 @@ impl Experiment for Latency {
             z: None,
             categories: PATTERNS.iter().map(|p| p.2.to_owned()).collect(),
             series: vec![
-                ChartSeries { name: "mean".into(), points: mean },
-                ChartSeries { name: "p99".into(), points: tail },
+                ChartSeries {
+                    name: "mean".into(),
+                    points: mean,
+                },
+                ChartSeries {
+                    name: "p99".into(),
+                    points: tail,
+                },
             ],
             marks: Vec::new(),
         });
         a.section.tables.push(Table {
             id: "latency-table".into(),
             title: "Response latency".into(),
-            columns: vec![column("pattern", ""), column("mean", "ns"), column("p50", "ns"), column("p90", "ns"), column("p99", "ns"), column("p99.9", "ns"), column("p99.99", "ns")],
+            columns: vec![
+                column("pattern", ""),
+                column("mean", "ns"),
+                column("p50", "ns"),
+                column("p90", "ns"),
+                column("p99", "ns"),
+                column("p99.9", "ns"),
+                column("p99.99", "ns"),
+            ],
             rows,
         });
         a.findings.extend(tail_finding(cells));
@@ -79,7 +115,10 @@ impl Experiment for Latency {
 /// A tail far from the median is worth a sentence.
 fn tail_finding(cells: &[Cell]) -> Option<Finding> {
     let cell = cells.iter().find(|c| c.stem.starts_with("randread"))?;
-    let (p50, p999) = (cell.percentile(Op::Read, 0.5)?, cell.percentile(Op::Read, 0.999)?);
+    let (p50, p999) = (
+        cell.percentile(Op::Read, 0.5)?,
+        cell.percentile(Op::Read, 0.999)?,
+    );
     (p999 > 10.0 * p50).then(|| Finding {
         id: "read-tail".into(),
         text: format!(

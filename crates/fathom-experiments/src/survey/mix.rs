@@ -2,13 +2,15 @@
 
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Op;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, ChartSeries, Point, Section, Table};
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, ChartSeries, Point, Section, Table,
+};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
 use crate::parts::{axis, column, headline, point};
 
 /// See the module.
-pub struct Mix;
+pub(super) struct Mix;
 
 const SHARES: [u32; 5] = [0, 30, 50, 70, 100];
 const DEPTH: &str = "16";
@@ -21,7 +23,17 @@ impl Experiment for Mix {
     fn jobs(&self, plan: &Plan) -> Result<Vec<JobSpec>, JobError> {
         SHARES
             .iter()
-            .map(|share| plan.job(&format!("mix-{share}"), &[("rw", "randrw"), ("read-share", &share.to_string()), ("bs", "4k"), ("qd", DEPTH)]))
+            .map(|share| {
+                plan.job(
+                    &format!("mix-{share}"),
+                    &[
+                        ("rw", "randrw"),
+                        ("read-share", &share.to_string()),
+                        ("bs", "4k"),
+                        ("qd", DEPTH),
+                    ],
+                )
+            })
             .collect()
     }
 
@@ -30,16 +42,23 @@ impl Experiment for Mix {
             section: Section {
                 id: self.id().into(),
                 title: "Reads and writes mixed".into(),
-                text: format!("4 KiB random requests, {DEPTH} outstanding, with a growing share of reads."),
+                text: format!(
+                    "4 KiB random requests, {DEPTH} outstanding, with a growing share of reads."
+                ),
                 ..Section::default()
             },
             ..Analysis::default()
         };
-        let (mut iops, mut p50, mut reads, mut writes, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut iops, mut p50, mut reads, mut writes, mut rows) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for c in cells {
             let x = c.spec.read_share;
             iops.push(point(x, c.iops()));
-            let p = |op, q| Point { x, y: c.percentile(op, q), ..Point::default() };
+            let p = |op, q| Point {
+                x,
+                y: c.percentile(op, q),
+                ..Point::default()
+            };
             p50.push(p(Op::Read, 0.5));
             reads.push(p(Op::Read, 0.99));
             writes.push(p(Op::Write, 0.99));
@@ -53,10 +72,20 @@ impl Experiment for Mix {
                 n(c.percentile(Op::Write, 0.99)),
             ]);
             if (x - 70.0).abs() < 0.5 {
-                a.headlines.push(headline(c, "Maximum IOPS, 4 KiB", "70 % reads, QD 16", "mix-70-iops", "1/s", c.iops()));
+                a.headlines.push(headline(
+                    c,
+                    "Maximum IOPS, 4 KiB",
+                    "70 % reads, QD 16",
+                    "mix-70-iops",
+                    "1/s",
+                    c.iops(),
+                ));
             }
         }
-        let series = |name: &str, points| ChartSeries { name: name.into(), points };
+        let series = |name: &str, points| ChartSeries {
+            name: name.into(),
+            points,
+        };
         let chart = |id: &str, title: &str, y, series| Chart {
             id: id.into(),
             title: title.into(),
@@ -69,12 +98,21 @@ impl Experiment for Mix {
             marks: Vec::new(),
         };
         a.section.charts = vec![
-            chart("mix-iops", "IOPS by share of reads", axis("IOPS", "1/s", false), vec![series("reads and writes", iops)]),
+            chart(
+                "mix-iops",
+                "IOPS by share of reads",
+                axis("IOPS", "1/s", false),
+                vec![series("reads and writes", iops)],
+            ),
             chart(
                 "mix-latency",
                 "Latency by share of reads",
                 axis("latency", "ns", true),
-                vec![series("read p50", p50), series("read p99", reads), series("write p99", writes)],
+                vec![
+                    series("read p50", p50),
+                    series("read p99", reads),
+                    series("write p99", writes),
+                ],
             ),
         ];
         a.section.tables.push(Table {

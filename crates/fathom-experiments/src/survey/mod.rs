@@ -18,7 +18,13 @@ use crate::cells::{Cell, Experiment, Plan};
 use crate::notebook::{Notebook, NotebookError};
 
 /// Every experiment, in reading order. A new one is a file and a line here.
-pub const EXPERIMENTS: &[&dyn Experiment] = &[&latency::Latency, &bandwidth::Bandwidth, &iops::Iops, &depth_sweep::DepthSweep, &mix::Mix];
+pub const EXPERIMENTS: &[&dyn Experiment] = &[
+    &latency::Latency,
+    &bandwidth::Bandwidth,
+    &iops::Iops,
+    &depth_sweep::DepthSweep,
+    &mix::Mix,
+];
 
 /// What a survey will do, said before it starts.
 #[derive(Debug, Clone)]
@@ -40,13 +46,22 @@ struct Planned {
 fn plans(plan: &Plan) -> Result<Vec<Planned>, JobError> {
     EXPERIMENTS
         .iter()
-        .map(|e| Ok(Planned { experiment: *e, jobs: e.jobs(plan)? }))
+        .map(|e| {
+            Ok(Planned {
+                experiment: *e,
+                jobs: e.jobs(plan)?,
+            })
+        })
         .collect()
 }
 
 /// Time and bytes of a survey. `fills` is the size of the scratch file that is to be filled.
 pub fn outlook(plan: &Plan, fills: Bytes) -> Result<Outlook, JobError> {
-    let mut out = Outlook { jobs: 0, time: Nanos::ZERO, written_at_most: fills };
+    let mut out = Outlook {
+        jobs: 0,
+        time: Nanos::ZERO,
+        written_at_most: fills,
+    };
     let repeats = u64::from(plan.profile.repeats);
     for job in plans(plan)?.iter().flat_map(|p| &p.jobs) {
         out.jobs += plan.profile.repeats;
@@ -74,7 +89,13 @@ pub trait Watcher {
 ///
 /// Repeats run in alternating order (ABBA), so that a drift of the device does not favour a job. An
 /// interruption ends it early; experiments are then analysed with the repeats that there are.
-pub fn run(bench: &mut dyn Bench, plan: &Plan, seed: u64, book: &mut Notebook, watcher: &mut dyn Watcher) -> Result<(), NotebookError> {
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    seed: u64,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
     struct Filling<'a>(&'a mut dyn Watcher);
     impl fathom_io::Observer for Filling<'_> {
         fn progress(&mut self, p: &Progress) {
@@ -83,9 +104,16 @@ pub fn run(bench: &mut dyn Bench, plan: &Plan, seed: u64, book: &mut Notebook, w
     }
     let planned = plans(plan).map_err(crate::bench::BenchError::from)?;
     bench.prepare(&mut Filling(watcher))?;
-    let order: Vec<(usize, usize)> = planned.iter().enumerate().flat_map(|(e, p)| (0..p.jobs.len()).map(move |j| (e, j))).collect();
+    let order: Vec<(usize, usize)> = planned
+        .iter()
+        .enumerate()
+        .flat_map(|(e, p)| (0..p.jobs.len()).map(move |j| (e, j)))
+        .collect();
     let total = order.len() as u32 * plan.profile.repeats;
-    let mut cells: Vec<Vec<Vec<usize>>> = planned.iter().map(|p| vec![Vec::new(); p.jobs.len()]).collect();
+    let mut cells: Vec<Vec<Vec<usize>>> = planned
+        .iter()
+        .map(|p| vec![Vec::new(); p.jobs.len()])
+        .collect();
     let limits = bench.limits();
     let mut done = 0;
     'repeats: for repeat in 0..plan.profile.repeats {
@@ -96,11 +124,15 @@ pub fn run(bench: &mut dyn Bench, plan: &Plan, seed: u64, book: &mut Notebook, w
                 break 'repeats;
             }
             let mut spec = planned[e].jobs[j].clone();
-            spec.seed = mix_bits(seed ^ mix_bits((u64::from(repeat) << 32) | (e as u64) << 16 | j as u64)) >> 1;
+            spec.seed =
+                mix_bits(seed ^ mix_bits((u64::from(repeat) << 32) | (e as u64) << 16 | j as u64))
+                    >> 1;
             watcher.job(done, total, &spec.name);
             spec.name = format!("{}.{}", spec.name, repeat + 1);
             let job = PlannedJob {
-                job: spec.validate(&limits).map_err(crate::bench::BenchError::from)?,
+                job: spec
+                    .validate(&limits)
+                    .map_err(crate::bench::BenchError::from)?,
                 experiment: planned[e].experiment.id().to_owned(),
                 repeat,
             };
@@ -108,17 +140,34 @@ pub fn run(bench: &mut dyn Bench, plan: &Plan, seed: u64, book: &mut Notebook, w
             cells[e][j].extend(index);
             done += 1;
             if let Some(failed) = book.run().jobs.last().and_then(|j| j.errors.first()) {
-                let detail = format!("the survey ended early: {} failed: {}", failed.op.name(), failed.message);
-                book.run_mut().flags.push(Flag::new(FlagCode::IoErrors, detail, "look at the kernel log; what was measured until then is kept"));
+                let detail = format!(
+                    "the survey ended early: {} failed: {}",
+                    failed.op.name(),
+                    failed.message
+                );
+                book.run_mut().flags.push(Flag::new(
+                    FlagCode::IoErrors,
+                    detail,
+                    "look at the kernel log; what was measured until then is kept",
+                ));
                 break 'repeats;
             }
         }
     }
     if bench.interrupted() {
-        book.run_mut().flags.push(Flag::new(FlagCode::Interrupted, format!("{done} of {total} jobs were run"), "run again for the rest"));
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            format!("{done} of {total} jobs were run"),
+            "run again for the rest",
+        ));
     }
     for (p, indices) in planned.iter().zip(&cells) {
-        let cells: Vec<Cell> = p.jobs.iter().zip(indices).map(|(spec, indices)| cell(book, spec, indices)).collect();
+        let cells: Vec<Cell> = p
+            .jobs
+            .iter()
+            .zip(indices)
+            .map(|(spec, indices)| cell(book, spec, indices))
+            .collect();
         let analysis = p.experiment.analyse(&cells);
         let run = book.run_mut();
         run.results.push(analysis.section);
@@ -130,7 +179,10 @@ pub fn run(bench: &mut dyn Bench, plan: &Plan, seed: u64, book: &mut Notebook, w
 
 /// Gathers the repeats of one job from the notebook.
 pub fn cell(book: &Notebook, spec: &JobSpec, indices: &[usize]) -> Cell {
-    let repeats: Vec<(usize, Job)> = indices.iter().filter_map(|i| Some((*i, book.run().jobs.get(*i)?.clone()))).collect();
+    let repeats: Vec<(usize, Job)> = indices
+        .iter()
+        .filter_map(|i| Some((*i, book.run().jobs.get(*i)?.clone())))
+        .collect();
     let mut merged: [Option<Box<fathom_telemetry::Histogram>>; 4] = Default::default();
     for (i, job) in &repeats {
         if job.is_void() {
@@ -139,9 +191,16 @@ pub fn cell(book: &Notebook, spec: &JobSpec, indices: &[usize]) -> Cell {
         let Some(m) = book.merged(*i) else { continue };
         for op in Op::ALL {
             if let Some(h) = &m[op as usize] {
-                merged[op as usize].get_or_insert_with(Box::default).merge(h);
+                merged[op as usize]
+                    .get_or_insert_with(Box::default)
+                    .merge(h);
             }
         }
     }
-    Cell { stem: spec.name.clone(), spec: spec.clone(), repeats, merged }
+    Cell {
+        stem: spec.name.clone(),
+        spec: spec.clone(),
+        repeats,
+        merged,
+    }
 }

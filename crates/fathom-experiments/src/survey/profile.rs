@@ -19,9 +19,27 @@ pub struct Profile {
 
 /// Every profile.
 pub const PROFILES: [Profile; 3] = [
-    Profile { name: "quick", repeats: 3, job_time: Nanos::from_millis(1000), ramp: Nanos::from_millis(100), scratch: Bytes::gib(1) },
-    Profile { name: "standard", repeats: 5, job_time: Nanos::from_secs(4), ramp: Nanos::from_millis(500), scratch: Bytes::gib(8) },
-    Profile { name: "full", repeats: 9, job_time: Nanos::from_secs(15), ramp: Nanos::from_secs(1), scratch: Bytes::gib(32) },
+    Profile {
+        name: "quick",
+        repeats: 3,
+        job_time: Nanos::from_millis(1000),
+        ramp: Nanos::from_millis(100),
+        scratch: Bytes::gib(1),
+    },
+    Profile {
+        name: "standard",
+        repeats: 5,
+        job_time: Nanos::from_secs(4),
+        ramp: Nanos::from_millis(500),
+        scratch: Bytes::gib(8),
+    },
+    Profile {
+        name: "full",
+        repeats: 9,
+        job_time: Nanos::from_secs(15),
+        ramp: Nanos::from_secs(1),
+        scratch: Bytes::gib(32),
+    },
 ];
 
 impl Profile {

@@ -1,0 +1,132 @@
+//! The commands and their arguments.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::job_args::JobArgs;
+
+/// Measures what a storage stack really delivers, shows where each microsecond goes, and says what to configure.
+#[derive(Parser)]
+#[command(
+    name = "fathom",
+    version,
+    max_term_width = 100,
+    after_help = "Start with: fathom survey\nNothing is destroyed: reads need no permission, writes go only to files that fathom made, or to a\nblock device whose serial number you typed after --destroy.\nExit codes: 0 done, 1 the measurement failed or is void, 2 usage or refused for safety."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The main job: latency, bandwidth, IOPS, depth sweep and mix, with a report
+    Survey(SurveyArgs),
+    /// One job from flags, or a file of jobs
+    Run(Box<RunArgs>),
+    /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
+    Devices(DevicesArgs),
+    /// Remake the report of a run, or export it
+    Report(ReportArgs),
+    /// Find scratch files that killed runs left behind, and remove them
+    Clean(CleanArgs),
+}
+
+/// Where results go.
+#[derive(Args, Clone)]
+pub(crate) struct OutArgs {
+    /// Directory that receives the run's directory
+    #[arg(long, value_name = "DIR", default_value = fathom_telemetry::rundir::RUNS_DIR, help_heading = "Results")]
+    pub(crate) out: PathBuf,
+    /// Print run.json on standard output instead of the summary
+    #[arg(long, help_heading = "Results")]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `survey`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom survey                          a scratch file in the current directory, removed afterwards\n  fathom survey /mnt/data --dry-run      say time and bytes to be written, and stop\n  fathom survey /dev/sdx --destroy SERIAL --profile full\n                                         a whole disk; its data is lost (serial: see fathom devices)"
+)]
+pub(crate) struct SurveyArgs {
+    /// Directory, file, block device or null:
+    #[arg(default_value = ".")]
+    pub(crate) target: String,
+    /// quick (under 3 minutes), standard (about 10) or full (about an hour)
+    #[arg(long, default_value = "quick")]
+    pub(crate) profile: String,
+    /// Size of the scratch file, or of the tested range [default: by profile and free space]
+    #[arg(long)]
+    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `run`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom run . --rw randread --bs 4k --qd 32 --size 1g --time 5s\n  fathom run . --rw randrw --read-share 70 --rate 20k --size 1g --time 10s --record\n  fathom run /dev/nvme0n1 --rw read --bs 128k --qd 16 --time 10s\n  fathom run . --jobs mixed.toml         [[job]] tables with the same names; jobs of one group run together"
+)]
+pub(crate) struct RunArgs {
+    /// Directory, file, block device or null:
+    pub(crate) target: String,
+    /// A TOML file of jobs; options on the command line then hold for all of them
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) jobs: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `devices`.
+#[derive(Args)]
+pub(crate) struct DevicesArgs {
+    /// Print everything as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show loop, RAM and zram devices without a medium too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Arguments of `report`.
+#[derive(Args)]
+pub(crate) struct ReportArgs {
+    /// Run directory or its run.json [default: the newest in fathom-runs]
+    pub(crate) run: Option<PathBuf>,
+    /// Format: html (into the run directory), terminal, json, csv or markdown
+    #[arg(long, default_value = "html")]
+    pub(crate) format: String,
+    /// Directory for exported files [default: the run directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print run.json on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `clean`.
+#[derive(Args)]
+pub(crate) struct CleanArgs {
+    /// Directory to look in
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// Only show them
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}

@@ -1,0 +1,101 @@
+//! `fathom devices`: what is there, what it is, whether it is safe to use.
+
+use fathom_host::{Access, BlockDevice};
+use fathom_telemetry::Bytes;
+
+use crate::cli::DevicesArgs;
+use crate::exit::{DONE, Outcome, failed, refused};
+use crate::screen;
+
+/// See the module.
+pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
+    let mut devices = fathom_host::block_devices().map_err(refused)?;
+    if !args.all {
+        devices.retain(|d| d.size_bytes > 0);
+    }
+    let mounts =
+        fathom_host::mounts::MountTable::read(&fathom_host::HostRoot::real()).map_err(refused)?;
+    if args.json {
+        let json = serde_json::json!({ "devices": devices, "mounts": mounts.mounts });
+        screen::print(&(serde_json::to_string_pretty(&json).map_err(failed)? + "\n"));
+        return Ok(DONE);
+    }
+    let mut text = String::new();
+    for d in &devices {
+        text += &describe(d);
+    }
+    if devices.is_empty() {
+        text += "no block devices\n";
+    }
+    text += "\nFile systems on devices\n";
+    for m in mounts
+        .mounts
+        .iter()
+        .filter(|m| m.source.starts_with("/dev/"))
+    {
+        let space = fathom_host::space(&m.at)
+            .map(|s| format!(", {} free of {}", Bytes(s.fits_bytes), Bytes(s.total_bytes)))
+            .unwrap_or_default();
+        let access = if m.is_read_only() {
+            "read-only"
+        } else {
+            "scratch files allowed"
+        };
+        text += &format!(
+            "  {:<24} {} on {}{space}; {access}\n",
+            m.at.display().to_string(),
+            m.fs_type,
+            m.source.display()
+        );
+    }
+    screen::print(&text);
+    Ok(DONE)
+}
+
+fn describe(d: &BlockDevice) -> String {
+    let or = |o: &Option<String>| o.clone().unwrap_or_default();
+    let mut text = format!("{}  {}", d.path.display(), Bytes(d.size_bytes));
+    let model = [or(&d.model), or(&d.firmware), or(&d.transport)]
+        .iter()
+        .filter(|s| !s.is_empty())
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if !model.is_empty() {
+        text += &format!("  {model}");
+    }
+    text += "\n";
+    if let Some(serial) = &d.serial {
+        text += &format!("    serial   {serial}\n");
+    }
+    if let Some(q) = &d.queue {
+        let value = serde_json::to_value(q).unwrap_or_default();
+        let list: Vec<String> = value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(_, v)| !v.is_null() && !v.is_array())
+            .map(|(k, v)| {
+                format!(
+                    "{k} {}",
+                    v.as_str().map_or_else(|| v.to_string(), str::to_owned)
+                )
+            })
+            .collect();
+        text += &format!("    queue    {}\n", list.join(", "));
+    }
+    for u in &d.uses {
+        text += &format!("    used     {u}\n");
+    }
+    text += &format!("    read     {}\n", access(&d.verdict.read));
+    text += &format!("    write    {}\n", access(&d.verdict.write));
+    text
+}
+
+fn access(a: &Access) -> String {
+    match a {
+        Access::Allowed => "yes".into(),
+        Access::Confirm { destroy } => format!("with --destroy {destroy} (its data is lost)"),
+        Access::Refused { message, .. } => format!("no: {message}"),
+    }
+}

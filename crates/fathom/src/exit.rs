@@ -1,0 +1,72 @@
+//! Exit codes and the error that carries one.
+
+/// Done.
+pub(crate) const DONE: u8 = 0;
+/// The measurement failed or is void.
+pub(crate) const FAILED: u8 = 1;
+/// Usage, or refused for safety.
+pub(crate) const REFUSED: u8 = 2;
+
+/// An error and the exit code that it means.
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) error: anyhow::Error,
+}
+
+/// What a command returns: an exit code, or an error with its own.
+pub(crate) type Outcome = Result<u8, Failure>;
+
+/// The input or the safety rules are the cause.
+pub(crate) fn refused(error: impl Into<anyhow::Error>) -> Failure {
+    Failure {
+        code: REFUSED,
+        error: error.into(),
+    }
+}
+
+/// The measurement is the cause.
+pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure {
+        code: FAILED,
+        error: error.into(),
+    }
+}
+
+impl From<fathom_experiments::NotebookError> for Failure {
+    fn from(e: fathom_experiments::NotebookError) -> Self {
+        use fathom_experiments::NotebookError as N;
+        let code = match &e {
+            N::RunDir(_) | N::Log(_) | N::Series(_) => REFUSED,
+            N::Bench(b) if b.is_refusal() => REFUSED,
+            N::Bench(_) => FAILED,
+        };
+        Self {
+            code,
+            error: e.into(),
+        }
+    }
+}
+
+impl From<fathom_experiments::BenchError> for Failure {
+    fn from(e: fathom_experiments::BenchError) -> Self {
+        fathom_experiments::NotebookError::from(e).into()
+    }
+}
+
+impl From<fathom_io::TargetError> for Failure {
+    fn from(e: fathom_io::TargetError) -> Self {
+        refused(e)
+    }
+}
+
+impl From<fathom_io::JobError> for Failure {
+    fn from(e: fathom_io::JobError) -> Self {
+        refused(e)
+    }
+}
+
+impl From<fathom_report::ReportError> for Failure {
+    fn from(e: fathom_report::ReportError) -> Self {
+        refused(e)
+    }
+}
