@@ -40,7 +40,7 @@ impl Plan {
             spec.set(option, text)?;
         }
         if spec.rw.modifies() {
-            spec.bytes = Some(self.profile.write_cap(self.limits.size));
+            spec.bytes = Some(self.profile.write_cap(self.limits.size, spec.bs.max().0));
         }
         Ok(spec)
     }

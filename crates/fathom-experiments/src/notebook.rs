@@ -55,6 +55,7 @@ pub struct Notebook {
     series: Option<SeriesWriter>,
     log: Option<IoLog>,
     merged: Vec<Merged>,
+    began: std::time::Instant,
 }
 
 impl Notebook {
@@ -104,6 +105,7 @@ impl Notebook {
             series,
             log,
             merged: Vec::new(),
+            began: std::time::Instant::now(),
         })
     }
 
@@ -148,7 +150,12 @@ impl Notebook {
             None => unreachable!("the maker is only passed on where there is a log"),
         };
         let maker: crate::bench::LogMaker<'_> = if log.is_some() { Some(&make) } else { None };
-        let measures = bench.run(jobs, maker, &mut keeper)?;
+        let start = Nanos::from(self.began.elapsed());
+        let mut measures = bench.run(jobs, maker, &mut keeper)?;
+        if !bench.simulated() {
+            // The driver counts from the group's start; the run's clock goes on between groups.
+            measures.iter_mut().for_each(|j| j.start_ns += start.0);
+        }
         let (merged, error) = (keeper.merged, keeper.error);
         if let Some(e) = error {
             // A series that cannot be written is no reason to lose the jobs.

@@ -48,7 +48,7 @@ fn device_flags(jobs: &[Job], planned: &[PlannedJob], target: &Target) -> Vec<Fl
     let noise = 1 << 20;
     if reads > noise && device.read_bytes * 10 < reads * 9 {
         let share = 100.0 * (1.0 - device.read_bytes as f64 / reads as f64);
-        flags.push(Flag::new(
+        let mut flag = Flag::new(
             FlagCode::PageCacheAnswered,
             format!(
                 "{share:.0} % of {} read never reached {}",
@@ -60,7 +60,10 @@ fn device_flags(jobs: &[Job], planned: &[PlannedJob], target: &Target) -> Vec<Fl
             } else {
                 "a cache, compression or a hole between the job and the device answered"
             },
-        ));
+        );
+        // Who asked for the page cache gets its numbers, flagged; a direct job's are not what they seem.
+        flag.void = !buffered;
+        flags.push(flag);
     }
     let foreign_reads = device.read_bytes.saturating_sub(reads);
     // Metadata and journal writes are the job's own doing: allow a share for them.

@@ -79,8 +79,9 @@ pub(crate) struct SurveyArgs {
     after_help = "Examples:\n  fathom run . --rw randread --bs 4k --qd 32 --size 1g --time 5s\n  fathom run . --rw randrw --read-share 70 --rate 20k --size 1g --time 10s --record\n  fathom run /dev/nvme0n1 --rw read --bs 128k --qd 16 --time 10s\n  fathom run . --jobs mixed.toml         [[job]] tables with the same names; jobs of one group run together"
 )]
 pub(crate) struct RunArgs {
-    /// Directory, file, block device or null:
-    pub(crate) target: String,
+    /// Directory, file, block device or null: (may stand in the job file instead)
+    #[arg(required_unless_present = "jobs")]
+    pub(crate) target: Option<String>,
     /// A TOML file of jobs; options on the command line then hold for all of them
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) jobs: Option<PathBuf>,

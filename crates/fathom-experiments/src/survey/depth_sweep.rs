@@ -176,16 +176,14 @@ impl Experiment for DepthSweep {
                 cells.last().and_then(Cell::mean_latency),
             )
         {
-            let mut h = headline(
+            a.headlines.push(headline(
                 &cells[k],
                 "Maximum IOPS, 4 KiB",
                 &format!("random read at QD {} (the knee)", depth(&cells[k])),
                 "knee-iops",
                 "1/s",
                 Some(n),
-            );
-            h.extra.insert("qd".into(), depth(&cells[k]));
-            a.headlines.push(h);
+            ));
             a.findings.push(Finding {
                 id: "knee".into(),
                 text: format!(

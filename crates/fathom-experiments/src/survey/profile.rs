@@ -55,8 +55,13 @@ impl Profile {
         Bytes(self.scratch.0.min(tenth).max(64 << 20))
     }
 
-    /// A writing job ends after this many bytes at the latest: the wear of a survey has a known bound.
-    pub fn write_cap(&self, size: u64) -> Bytes {
-        Bytes(2 * size)
+    /// A writing job ends after this many bytes at the latest, so that the wear of a survey has a known
+    /// bound: two passes for large blocks, half a pass for small ones (over 100,000 I/Os per GiB).
+    pub fn write_cap(&self, size: u64, block: u64) -> Bytes {
+        Bytes(if block >= 64 << 10 {
+            2 * size
+        } else {
+            size / 2
+        })
     }
 }

@@ -2,8 +2,18 @@
 
 use super::{JobError, JobSpec};
 
+/// A job file's content.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobFile {
+    /// `target` at the top of the file, where it names one.
+    pub target: Option<String>,
+    /// Its jobs.
+    pub jobs: Vec<JobSpec>,
+}
+
 /// Reads a job file. Every value may be text, number or boolean; unknown names are refused.
-pub fn jobs_from_toml(text: &str) -> Result<Vec<JobSpec>, JobError> {
+pub fn jobs_from_toml(text: &str) -> Result<JobFile, JobError> {
+    let mut target = None;
     let table: toml::Table = text
         .parse()
         .map_err(|e: toml::de::Error| JobError::File(e.to_string().trim().to_owned()))?;
@@ -11,10 +21,11 @@ pub fn jobs_from_toml(text: &str) -> Result<Vec<JobSpec>, JobError> {
     for (key, value) in &table {
         match (key.as_str(), value) {
             ("job", toml::Value::Array(_)) => {}
+            ("target", toml::Value::String(t)) => target = Some(t.clone()),
             ("global", toml::Value::Table(t)) => apply(&mut base, t)?,
             _ => {
                 return Err(JobError::File(format!(
-                    "'{key}' is not expected here: put options under [global] or [[job]]"
+                    "'{key}' is not expected here: name the target, and put options under [global] or [[job]]"
                 )));
             }
         }
@@ -42,7 +53,7 @@ pub fn jobs_from_toml(text: &str) -> Result<Vec<JobSpec>, JobError> {
         }
         jobs.push(job);
     }
-    Ok(jobs)
+    Ok(JobFile { target, jobs })
 }
 
 fn apply(job: &mut JobSpec, table: &toml::Table) -> Result<(), JobError> {
@@ -73,7 +84,8 @@ mod tests {
         let jobs = jobs_from_toml(
             "[global]\nbs = \"8k\"\nqd = 4\n[[job]]\nname = \"a\"\n[[job]]\nqd = 16\nbuffered = true\n",
         )
-        .unwrap();
+        .unwrap()
+        .jobs;
         assert_eq!(
             (jobs[0].name.as_str(), jobs[0].qd, jobs[0].direct),
             ("a", 4, true)

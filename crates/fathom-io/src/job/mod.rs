@@ -8,7 +8,7 @@ pub mod options;
 mod types;
 mod validate;
 
-pub use file::jobs_from_toml;
+pub use file::{JobFile, jobs_from_toml};
 pub use options::{OPTIONS, OptionDef};
 pub use types::{
     Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncPolicy, TextDuration,

@@ -5,21 +5,21 @@ use std::path::Path;
 use anyhow::Context;
 use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
 use fathom_io::driver::{PlannedJob, Progress};
-use fathom_io::job::jobs_from_toml;
+use fathom_io::job::{JobFile, jobs_from_toml};
 use fathom_io::{JobSpec, Observer, Target, Wanted};
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use super::finish::{self, capsule, command_line, out_on_target};
 use crate::cli::RunArgs;
-use crate::exit::{DONE, FAILED, Outcome, refused};
+use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 use crate::{progress, signals};
 
 /// See the module.
 pub(crate) fn run(args: &RunArgs) -> Outcome {
-    let jobs = jobs(args)?;
+    let (name, jobs) = jobs(args)?;
     let control = signals::control().map_err(refused)?;
-    let target = Target::open(&args.target, &Wanted::by(&jobs, args.destroy.as_deref()))?;
+    let target = Target::open(&name, &Wanted::by(&jobs, args.destroy.as_deref()))?;
     let limits = target.limits();
     let groups = groups(&jobs, &limits)?;
     let recording: u32 = jobs_recording(&groups);
@@ -122,29 +122,35 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     })
 }
 
-/// The jobs as typed or as in the file, options of the command line on top.
-fn jobs(args: &RunArgs) -> Result<Vec<JobSpec>, crate::exit::Failure> {
-    let mut jobs = match &args.jobs {
-        Some(file) => read_jobs(file)?,
-        None => vec![JobSpec::default()],
+/// The target and the jobs as typed or as in the file, options of the command line on top.
+fn jobs(args: &RunArgs) -> Result<(String, Vec<JobSpec>), Failure> {
+    let mut file = match &args.jobs {
+        Some(path) => read_jobs(path)?,
+        None => JobFile {
+            target: None,
+            jobs: vec![JobSpec::default()],
+        },
     };
-    for job in &mut jobs {
+    for job in &mut file.jobs {
         args.job.apply(job)?;
     }
-    Ok(jobs)
+    let target = args.target.clone().or(file.target).ok_or_else(|| {
+        refused(anyhow::anyhow!("no target: name one on the command line, or at the top of the job file (target = \"/mnt/data\")"))
+    })?;
+    Ok((target, file.jobs))
 }
 
-fn read_jobs(file: &Path) -> Result<Vec<JobSpec>, crate::exit::Failure> {
-    let text = std::fs::read_to_string(file)
+fn read_jobs(path: &Path) -> Result<JobFile, Failure> {
+    let text = std::fs::read_to_string(path)
         .with_context(|| {
             format!(
                 "cannot read the job file {}; check the path",
-                file.display()
+                path.display()
             )
         })
         .map_err(refused)?;
     jobs_from_toml(&text)
-        .map_err(|e| refused(anyhow::Error::new(e).context(format!("{}", file.display()))))
+        .map_err(|e| refused(anyhow::Error::new(e).context(path.display().to_string())))
 }
 
 /// Jobs of one group name run together; the others one after another, in the order of the file.
