@@ -209,7 +209,7 @@ pub const OPTIONS: &[OptionDef] = &[
         "",
         "io_uring polls for completions; the device needs poll queues",
         |s, t| s.iopoll = switch(t)?,
-        |s| s.iopoll.then(|| json!(true))
+        |s| s.iopoll.then_some(Value::Bool(true))
     ),
     option!(
         "Path",
@@ -217,7 +217,7 @@ pub const OPTIONS: &[OptionDef] = &[
         "",
         "A kernel thread submits; no system call per batch",
         |s, t| s.sqpoll = switch(t)?,
-        |s| s.sqpoll.then(|| json!(true))
+        |s| s.sqpoll.then_some(Value::Bool(true))
     ),
     option!(
         "Path",
@@ -283,7 +283,7 @@ pub const OPTIONS: &[OptionDef] = &[
         "",
         "Visit every block once before any twice",
         |s, t| s.random_map = switch(t)?,
-        |s| s.random_map.then(|| json!(true))
+        |s| s.random_map.then_some(Value::Bool(true))
     ),
     option!(
         "Where",
@@ -387,7 +387,7 @@ pub const OPTIONS: &[OptionDef] = &[
         "",
         "Write one row per I/O to io.parquet",
         |s, t| s.record = switch(t)?,
-        |s| s.record.then(|| json!(true))
+        |s| s.record.then_some(Value::Bool(true))
     ),
     option!(
         "Results",
