@@ -75,7 +75,11 @@ impl Experiment for DepthSweep {
                     high: l.and_then(|e| e.high),
                     ..labelled(c, n.value, l.map(|e| e.value))
                 });
-                curve_p99.push(labelled(c, n.value, c.percentile(Op::Read, 0.99)));
+                // Labels on one of the two lines are enough.
+                curve_p99.push(Point {
+                    label: None,
+                    ..labelled(c, n.value, c.percentile(Op::Read, 0.99))
+                });
             }
             iops.push(point(depth(c), n));
             latency.push(point(depth(c), l));

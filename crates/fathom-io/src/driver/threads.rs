@@ -263,7 +263,9 @@ fn watch(
             for (t, live) in threads.iter().zip(lives) {
                 if !live.done.load(Ordering::Acquire) {
                     // SAFETY: the handle is not joined yet; the signal has a handler that does nothing.
-                    unsafe { libc::pthread_kill(t.as_pthread_t(), libc::SIGUSR2) };
+                    unsafe {
+                        libc::pthread_kill(t.as_pthread_t() as libc::pthread_t, libc::SIGUSR2)
+                    };
                 }
             }
         }
