@@ -17,14 +17,14 @@ use crate::job::Engine;
 use crate::load::{Live, Outcome, Wait, Worker};
 use crate::port::null::Null;
 use crate::port::preadv::Preadv;
-use crate::port::uring::Uring;
+use crate::port::uring::{self, Uring};
 use crate::port::{Blocking, PortError};
 
 /// What threads tell the main loop.
 enum Message {
     Ready {
+        job: usize,
         notes: Vec<String>,
-        fallback: Option<String>,
     },
     Failed {
         job: usize,
@@ -89,6 +89,8 @@ pub fn run_group(
     observer: &mut dyn Observer,
 ) -> Result<Vec<Job>, DriveError> {
     no_op_signal();
+    let fallback = fall_back(jobs, setting.destination);
+    let jobs = fallback.as_ref().map_or(jobs, |f| &f.1);
     let clock = Clock::new();
     let stop = Arc::new(AtomicBool::new(false));
     let origin = Arc::new(AtomicU64::new(UNSET));
@@ -129,15 +131,13 @@ pub fn run_group(
         }
     }
     drop(tx);
-    let mut notes: Vec<(Vec<String>, Option<String>)> = vec![Default::default(); jobs.len()];
+    let mut notes: Vec<Vec<String>> = vec![Vec::new(); jobs.len()];
     let mut ready = 0;
     while ready < threads.len() {
         match rx.recv() {
-            Ok(Message::Ready { notes: n, fallback }) => {
+            Ok(Message::Ready { job, notes: n }) => {
                 // Threads of a job are alike: the last one speaks for all.
-                if let Some(slot) = notes.first_mut() {
-                    *slot = (n, fallback);
-                }
+                notes[job] = n;
                 ready += 1;
             }
             Ok(Message::Failed { job, message }) => {
@@ -148,8 +148,6 @@ pub fn run_group(
             Err(_) => break,
         }
     }
-    let first_notes = notes.first().cloned().unwrap_or_default();
-    notes.fill(first_notes);
     let abort = failure.is_some() || setting.control.interrupted();
     let start = clock.now() + START_DELAY;
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
@@ -186,16 +184,16 @@ pub fn run_group(
         .into_iter()
         .zip(notes)
         .zip(jobs)
-        .map(|((c, (notes, fallback)), planned)| {
-            let engine = match &fallback {
-                Some(_) => Engine::Preadv,
-                None => planned.job.spec.engine,
+        .map(|((c, notes), planned)| {
+            let engine = match setting.destination {
+                Destination::Null => Engine::Null,
+                Destination::File { .. } => planned.job.spec.engine,
             };
             let mut job = c.job(origin, engine.word(), notes, cpu, outcome.device.clone(), observer);
-            if let Some(why) = fallback {
+            if let Some((why, _)) = &fallback {
                 job.flags.push(Flag::new(
                     FlagCode::EngineFallback,
-                    format!("io_uring is not available ({why}); preadv was used"),
+                    format!("io_uring is not available here ({why}); preadv threads were used"),
                     "allow io_uring (sysctl kernel.io_uring_disabled=0, container profile), or ask for --engine preadv",
                 ));
             }
@@ -368,9 +366,9 @@ impl Seat {
         }
         let clock = Clock::new();
         let (path, file) = match &self.destination {
-            Destination::Null => return self.run(Null::new(depth, clock), Vec::new(), None),
+            Destination::Null => return self.run(Null::new(depth, clock), Vec::new()),
             Destination::File { .. } if spec.engine == Engine::Null => {
-                return self.run(Null::new(depth, clock), Vec::new(), None);
+                return self.run(Null::new(depth, clock), Vec::new());
             }
             Destination::File {
                 path,
@@ -399,27 +397,18 @@ impl Seat {
         match spec.engine {
             Engine::Null => {}
             Engine::Preadv => match buffers() {
-                Ok(b) => self.run(Preadv::new(file, spec, b, clock), Vec::new(), None),
+                Ok(b) => self.run(Preadv::new(file, spec, b, clock), Vec::new()),
                 Err(e) => self.fail(e),
             },
             Engine::Uring => {
                 let made = buffers().and_then(|b| {
-                    Uring::new(file.clone(), spec, depth, b, clock.clone())
-                        .map_err(|e| e.to_string() + &unavailable(&e))
+                    Uring::new(file, spec, depth, b, clock).map_err(|e| e.to_string() + remedy(&e))
                 });
                 match made {
                     Ok(port) => {
                         let notes = port.notes().to_vec();
-                        self.run(port, notes, None);
+                        self.run(port, notes);
                     }
-                    // Without io_uring a single outstanding I/O can still be measured honestly.
-                    Err(e) if e.ends_with(UNAVAILABLE) && depth == 1 => match buffers() {
-                        Ok(b) => {
-                            let port = Preadv::new(file, spec, b, clock);
-                            self.run(port, Vec::new(), Some(e));
-                        }
-                        Err(e) => self.fail(e),
-                    },
                     Err(e) => self.fail(e),
                 }
             }
@@ -433,11 +422,11 @@ impl Seat {
         });
     }
 
-    fn run<P: Blocking>(self, port: P, notes: Vec<String>, fallback: Option<String>) {
+    fn run<P: Blocking>(self, port: P, notes: Vec<String>) {
         let planned = self.planned.clone();
         let (seats, depth) = planned.seats();
         let spec = &planned.job.spec;
-        if self.tx.send(Message::Ready { notes, fallback }).is_err() {
+        if self.tx.send(Message::Ready { job: self.job, notes }).is_err() {
             return;
         }
         let origin = loop {
@@ -497,15 +486,30 @@ fn drive<P: Blocking, S: WindowSink>(worker: &mut Worker<P, S>) -> Result<(), Po
     }
 }
 
-/// Marks an error after which preadv can still serve.
-const UNAVAILABLE: &str = "io_uring is unavailable here";
-
-fn unavailable(e: &PortError) -> String {
+/// What to do about a ring that could not be made.
+fn remedy(e: &PortError) -> &'static str {
     match e.source.raw_os_error() {
-        Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => format!("; {UNAVAILABLE}"),
-        Some(libc::ENOMEM) => "; raise the locked-memory limit (ulimit -l)".into(),
-        _ => String::new(),
+        Some(libc::ENOMEM) => "; raise the locked-memory limit (ulimit -l), or ask for less depth",
+        Some(libc::EINVAL) => "; this kernel lacks an option: try without --iopoll and --sqpoll",
+        _ => "; try --engine preadv",
     }
+}
+
+/// Where io_uring is not to be had, the same jobs on preadv threads, with the reason. The depth is kept:
+/// it takes a thread per outstanding I/O.
+fn fall_back(jobs: &[PlannedJob], destination: &Destination) -> Option<(String, Vec<PlannedJob>)> {
+    let wants = |p: &PlannedJob| p.job.spec.engine == Engine::Uring;
+    if matches!(destination, Destination::Null) || !jobs.iter().any(wants) {
+        return None;
+    }
+    let why = uring::unavailable()?;
+    let mut jobs = jobs.to_vec();
+    for job in jobs.iter_mut().filter(|p| wants(p)) {
+        job.job.spec.engine = Engine::Preadv;
+        job.job.spec.iopoll = false;
+        job.job.spec.sqpoll = false;
+    }
+    Some((why, jobs))
 }
 
 fn pin(cpus: &[u32], thread: u32) -> Result<(), String> {

@@ -109,6 +109,15 @@ fn build(depth: u32, spec: &JobSpec) -> io::Result<(IoUring, &'static str)> {
     Err(last.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
 }
 
+/// Why this process cannot use io_uring at all (kernel too old, switched off, or forbidden by a sandbox);
+/// `None` where it can.
+pub fn unavailable() -> Option<String> {
+    match IoUring::new(1) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES)) => Some(e.to_string()),
+        _ => None,
+    }
+}
+
 impl Uring {
     /// Makes the ring. Call it on the thread that will use it (the ring has a single issuer).
     pub fn new(
