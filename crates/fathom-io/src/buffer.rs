@@ -121,7 +121,7 @@ impl Buffers {
             return;
         }
         let restore = c.duplicate > 0.0;
-        let mut stamp = self.counter;
+        let stamp = self.counter;
         self.counter += (len / SECTOR + 1) as u64;
         let key = mix(c.seed);
         let random = 1.0 - c.compress;
@@ -131,11 +131,10 @@ impl Buffers {
             // A duplicate may have been here: make the content unique again.
             fill(bytes, 1.0 - random, rng);
         }
-        for sector in bytes.chunks_mut(SECTOR) {
+        for (stamp, sector) in (stamp..).zip(bytes.chunks_mut(SECTOR)) {
             if let Some(first) = sector.first_chunk_mut::<8>() {
                 *first = mix(stamp ^ key).to_le_bytes();
             }
-            stamp += 1;
         }
     }
 }

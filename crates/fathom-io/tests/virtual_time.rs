@@ -21,13 +21,23 @@ fn planned(options: &[(&str, &str)]) -> PlannedJob {
 
 fn run(options: &[(&str, &str)], servers: u32, service: Service) -> Job {
     let mut world = Queue::new(servers, service, 7);
-    run_virtual(&[planned(options)], &mut world, Nanos(1_000), "virtual", None, &mut ())
-        .pop()
-        .unwrap()
+    run_virtual(
+        &[planned(options)],
+        &mut world,
+        Nanos(1_000),
+        "virtual",
+        None,
+        &mut (),
+    )
+    .pop()
+    .unwrap()
 }
 
 fn close(seen: f64, truth: f64, share: f64, what: &str) {
-    assert!((seen / truth - 1.0).abs() < share, "{what}: {seen} instead of {truth}");
+    assert!(
+        (seen / truth - 1.0).abs() < share,
+        "{what}: {seen} instead of {truth}"
+    );
 }
 
 /// Erlang's C: probability that an arrival waits in M/M/c.
@@ -47,7 +57,11 @@ fn an_open_loop_on_one_constant_server_waits_as_m_d_1_says() {
     for utilisation in [0.3, 0.5, 0.8] {
         let rate = utilisation * 100_000.0;
         let job = run(
-            &[("rate", &rate.to_string()), ("qd", "512"), ("ios", "1500000")],
+            &[
+                ("rate", &rate.to_string()),
+                ("qd", "512"),
+                ("ios", "1500000"),
+            ],
             1,
             Service::Fixed(Nanos::from_micros(10)),
         );
@@ -65,13 +79,23 @@ fn an_open_loop_on_many_exponential_servers_waits_as_m_m_c_says() {
         let load = f64::from(servers) * utilisation;
         let rate = load / mean * 1e9;
         let job = run(
-            &[("rate", &rate.to_string()), ("qd", "4096"), ("ios", "2000000"), ("seed", "5")],
+            &[
+                ("rate", &rate.to_string()),
+                ("qd", "4096"),
+                ("ios", "2000000"),
+                ("seed", "5"),
+            ],
             servers,
             Service::Exponential(Nanos(mean as u64)),
         );
         let wait = erlang_c(servers, load) * mean / (f64::from(servers) - load);
         let seen = job.read.as_ref().unwrap().response_ns.mean.unwrap();
-        close(seen, mean + wait, 0.02, &format!("M/M/{servers} at {utilisation}"));
+        close(
+            seen,
+            mean + wait,
+            0.02,
+            &format!("M/M/{servers} at {utilisation}"),
+        );
     }
 }
 
@@ -88,7 +112,12 @@ fn a_closed_loop_fills_its_servers_and_obeys_littles_law() {
         close(read.iops, f64::from(busy) * 10_000.0, 0.005, "IOPS");
         let latency = 100_000.0 * f64::from(depth) / f64::from(busy);
         close(read.service_ns.mean.unwrap(), latency, 0.02, "latency");
-        close(job.qd_achieved, read.iops * read.service_ns.mean.unwrap() / 1e9, 0.02, "Little's law");
+        close(
+            job.qd_achieved,
+            read.iops * read.service_ns.mean.unwrap() / 1e9,
+            0.02,
+            "Little's law",
+        );
         assert_eq!(job.qd_requested, depth);
     }
 }
@@ -97,13 +126,28 @@ fn a_closed_loop_fills_its_servers_and_obeys_littles_law() {
 fn open_loop_latency_counts_from_the_schedule_also_when_the_device_cannot_follow() {
     // 20,000/s asked of a device that does 10,000/s: after 0.5 s the backlog is 5,000 I/Os or 0.5 s.
     let job = run(
-        &[("rate", "20k"), ("arrival", "constant"), ("qd", "4"), ("time", "500ms")],
+        &[
+            ("rate", "20k"),
+            ("arrival", "constant"),
+            ("qd", "4"),
+            ("time", "500ms"),
+        ],
         1,
         Service::Fixed(Nanos::from_micros(100)),
     );
     let read = job.read.as_ref().unwrap();
-    close(read.service_ns.p50.unwrap() as f64, 400_000.0, 0.02, "service latency");
-    close(read.response_ns.max.unwrap() as f64, 250_000_000.0, 0.02, "largest response latency");
+    close(
+        read.service_ns.p50.unwrap() as f64,
+        400_000.0,
+        0.02,
+        "service latency",
+    );
+    close(
+        read.response_ns.max.unwrap() as f64,
+        250_000_000.0,
+        0.02,
+        "largest response latency",
+    );
     let open = job.open_loop.as_ref().unwrap();
     close(open.rate_achieved, 10_000.0, 0.01, "achieved");
     close(open.unissued as f64, 5_000.0, 0.01, "never started");
@@ -117,14 +161,29 @@ fn think_time_and_bursts_leave_their_gaps() {
         1,
         Service::Fixed(Nanos::from_micros(100)),
     );
-    close(think.read.as_ref().unwrap().iops, 1000.0, 0.01, "one I/O per ms");
+    close(
+        think.read.as_ref().unwrap().iops,
+        1000.0,
+        0.01,
+        "one I/O per ms",
+    );
     let burst = run(
         &[("burst", "10/9ms"), ("qd", "10"), ("time", "1s")],
         10,
         Service::Fixed(Nanos::from_millis(1)),
     );
-    close(burst.read.as_ref().unwrap().iops, 1000.0, 0.02, "ten I/Os per 10 ms");
-    close(burst.qd_achieved, 1.0, 0.02, "ten outstanding for a tenth of the time");
+    close(
+        burst.read.as_ref().unwrap().iops,
+        1000.0,
+        0.02,
+        "ten I/Os per 10 ms",
+    );
+    close(
+        burst.qd_achieved,
+        1.0,
+        0.02,
+        "ten outstanding for a tenth of the time",
+    );
 }
 
 #[test]
@@ -145,19 +204,47 @@ fn limits_by_count_and_by_bytes_are_exact_over_all_threads() {
     let fixed = Service::Fixed(Nanos::from_micros(10));
     let job = run(&[("ios", "10007"), ("threads", "3"), ("qd", "4")], 4, fixed);
     assert_eq!(job.read.as_ref().unwrap().ios, 10_007);
-    let job = run(&[("bytes", "40m"), ("bs", "64k"), ("threads", "4"), ("rw", "write")], 4, fixed);
+    let job = run(
+        &[
+            ("bytes", "40m"),
+            ("bs", "64k"),
+            ("threads", "4"),
+            ("rw", "write"),
+        ],
+        4,
+        fixed,
+    );
     assert_eq!(job.write.as_ref().unwrap().bytes, 40 << 20);
     for (size, threads) in [("64m", "1"), ("64m", "3"), ("1000k", "7"), ("12288", "2")] {
-        let job = run(&[("rw", "read"), ("bs", "4k"), ("size", size), ("threads", threads)], 4, fixed);
+        let job = run(
+            &[
+                ("rw", "read"),
+                ("bs", "4k"),
+                ("size", size),
+                ("threads", threads),
+            ],
+            4,
+            fixed,
+        );
         let range = size.parse::<fathom_telemetry::Bytes>().unwrap().0;
-        assert_eq!(job.read.as_ref().unwrap().bytes, range, "one pass over {size} by {threads}");
+        assert_eq!(
+            job.read.as_ref().unwrap().bytes,
+            range,
+            "one pass over {size} by {threads}"
+        );
     }
 }
 
 #[test]
 fn shares_and_weights_are_kept() {
     let job = run(
-        &[("rw", "randrw"), ("read-share", "70"), ("bs", "4k:75,64k:25"), ("ios", "200000"), ("qd", "8")],
+        &[
+            ("rw", "randrw"),
+            ("read-share", "70"),
+            ("bs", "4k:75,64k:25"),
+            ("ios", "200000"),
+            ("qd", "8"),
+        ],
         8,
         Service::Fixed(Nanos::from_micros(10)),
     );
@@ -171,7 +258,12 @@ fn shares_and_weights_are_kept() {
 #[test]
 fn a_sync_follows_every_n_writes_and_runs_alone() {
     let job = run(
-        &[("rw", "randwrite"), ("sync", "fsync:8"), ("qd", "4"), ("ios", "800")],
+        &[
+            ("rw", "randwrite"),
+            ("sync", "fsync:8"),
+            ("qd", "4"),
+            ("ios", "800"),
+        ],
         4,
         Service::Fixed(Nanos::from_micros(10)),
     );
@@ -196,30 +288,74 @@ fn an_error_ends_the_job_keeps_what_was_measured_and_is_named() {
     .pop()
     .unwrap();
     assert_eq!(job.read.as_ref().unwrap().ios, 512);
-    assert_eq!((job.errors[0].errno, job.errors[0].first_offset), (libc::EIO, 512 << 20));
+    assert_eq!(
+        (job.errors[0].errno, job.errors[0].first_offset),
+        (libc::EIO, 512 << 20)
+    );
     assert!(job.is_void());
     let mut world = Queue::new(1, Service::Fixed(Nanos::from_micros(10)), 7);
     world.broken_from = Some(512 << 20);
     let options = [("rw", "read"), ("bs", "1m"), ("on-error", "continue")];
-    let job = run_virtual(&[planned(&options)], &mut world, Nanos(0), "virtual", None, &mut ())
-        .pop()
-        .unwrap();
-    assert_eq!((job.read.as_ref().unwrap().ios, job.errors[0].count), (512, 512));
+    let job = run_virtual(
+        &[planned(&options)],
+        &mut world,
+        Nanos(0),
+        "virtual",
+        None,
+        &mut (),
+    )
+    .pop()
+    .unwrap();
+    assert_eq!(
+        (job.read.as_ref().unwrap().ios, job.errors[0].count),
+        (512, 512)
+    );
 }
 
 #[test]
 fn jobs_of_a_group_share_the_device() {
     let mut world = Queue::new(1, Service::Fixed(Nanos::from_micros(100)), 7);
     let reader = planned(&[("name", "reader"), ("qd", "3"), ("time", "1s")]);
-    let writer = planned(&[("name", "writer"), ("rw", "randwrite"), ("rate", "1000"), ("arrival", "constant"), ("qd", "64"), ("time", "1s")]);
-    let jobs = run_virtual(&[reader, writer], &mut world, Nanos(0), "virtual", None, &mut ());
-    close(jobs[1].write.as_ref().unwrap().iops, 1000.0, 0.02, "the paced writer");
-    close(jobs[0].read.as_ref().unwrap().iops, 9000.0, 0.02, "the reader gets the rest");
+    let writer = planned(&[
+        ("name", "writer"),
+        ("rw", "randwrite"),
+        ("rate", "1000"),
+        ("arrival", "constant"),
+        ("qd", "64"),
+        ("time", "1s"),
+    ]);
+    let jobs = run_virtual(
+        &[reader, writer],
+        &mut world,
+        Nanos(0),
+        "virtual",
+        None,
+        &mut (),
+    );
+    close(
+        jobs[1].write.as_ref().unwrap().iops,
+        1000.0,
+        0.02,
+        "the paced writer",
+    );
+    close(
+        jobs[0].read.as_ref().unwrap().iops,
+        9000.0,
+        0.02,
+        "the reader gets the rest",
+    );
 }
 
 #[test]
 fn the_same_seed_gives_the_same_result_to_the_bit() {
-    let options = [("rw", "randrw"), ("rate", "50k"), ("qd", "64"), ("threads", "3"), ("dist", "zipf"), ("ios", "30000")];
+    let options = [
+        ("rw", "randrw"),
+        ("rate", "50k"),
+        ("qd", "64"),
+        ("threads", "3"),
+        ("dist", "zipf"),
+        ("ios", "30000"),
+    ];
     let service = Service::Exponential(Nanos::from_micros(50));
     let a = serde_json::to_string(&run(&options, 4, service)).unwrap();
     let b = serde_json::to_string(&run(&options, 4, service)).unwrap();

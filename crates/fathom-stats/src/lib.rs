@@ -4,5 +4,7 @@
 //! intervals, tests of distributions, and (later) verdicts over time series.
 
 mod estimate;
+mod ks;
 
 pub use estimate::Estimate;
+pub use ks::{ks_distance, ks_p_value};

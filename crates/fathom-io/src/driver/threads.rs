@@ -426,7 +426,14 @@ impl Seat {
         let planned = self.planned.clone();
         let (seats, depth) = planned.seats();
         let spec = &planned.job.spec;
-        if self.tx.send(Message::Ready { job: self.job, notes }).is_err() {
+        if self
+            .tx
+            .send(Message::Ready {
+                job: self.job,
+                notes,
+            })
+            .is_err()
+        {
             return;
         }
         let origin = loop {

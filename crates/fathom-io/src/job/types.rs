@@ -165,7 +165,7 @@ impl FromStr for BlockSizes {
 /// Bytes as fio writes them where that is exact: `4k`, `1m`, `512`.
 pub(crate) fn size_text(b: Bytes) -> String {
     for (shift, unit) in [(40, "t"), (30, "g"), (20, "m"), (10, "k")] {
-        if b.0 > 0 && b.0 % (1 << shift) == 0 {
+        if b.0 > 0 && b.0.is_multiple_of(1 << shift) {
             return format!("{}{unit}", b.0 >> shift);
         }
     }
@@ -193,7 +193,7 @@ impl fmt::Display for TextDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0.0;
         for (scale, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")] {
-            if n % scale == 0 {
+            if n.is_multiple_of(scale) {
                 return write!(f, "{}{unit}", n / scale);
             }
         }

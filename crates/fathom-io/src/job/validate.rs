@@ -78,7 +78,7 @@ impl JobSpec {
                     ));
                 }
             }
-            if align % unit != 0 {
+            if !align.is_multiple_of(unit) {
                 return Err(bad(
                     "align",
                     &format!(
@@ -88,7 +88,7 @@ impl JobSpec {
                     ),
                 ));
             }
-            if self.offset.0 % unit != 0 {
+            if !self.offset.0.is_multiple_of(unit) {
                 return Err(bad(
                     "offset",
                     &format!(

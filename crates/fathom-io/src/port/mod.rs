@@ -55,7 +55,8 @@ pub trait Port {
     /// Stages a request in a free slot (0..depth). It is not handed over before the next flush.
     fn stage(&mut self, slot: u32, request: Request);
 
-    /// Takes every completion that is there: slot and result (bytes done or negative errno).
+    /// Takes every completion that is there: slot and result (bytes done, 0 for a sync or a
+    /// discard, or negative errno).
     fn reap(&mut self, each: impl FnMut(u32, i64));
 }
 

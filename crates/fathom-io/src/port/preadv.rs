@@ -54,10 +54,7 @@ impl Preadv {
                 Op::Write => libc::pwritev2(fd, &iov, 1, offset, self.rw_flags) as i64,
                 Op::Trim => {
                     let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
-                    match libc::fallocate(fd, mode, offset, libc::off_t::from(r.len)) {
-                        0 => i64::from(r.len),
-                        _ => -1,
-                    }
+                    i64::from(libc::fallocate(fd, mode, offset, libc::off_t::from(r.len)))
                 }
                 Op::Sync if self.datasync => i64::from(libc::fdatasync(fd)),
                 Op::Sync => i64::from(libc::fsync(fd)),

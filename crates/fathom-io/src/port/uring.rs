@@ -113,7 +113,14 @@ fn build(depth: u32, spec: &JobSpec) -> io::Result<(IoUring, &'static str)> {
 /// `None` where it can.
 pub fn unavailable() -> Option<String> {
     match IoUring::new(1) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES)) => Some(e.to_string()),
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::ENOSYS | libc::EPERM | libc::EACCES)
+            ) =>
+        {
+            Some(e.to_string())
+        }
         _ => None,
     }
 }

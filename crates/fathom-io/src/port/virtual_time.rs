@@ -100,12 +100,12 @@ pub fn run<W: World, S: WindowSink>(
         .collect();
     let mut timers: BinaryHeap<Reverse<(Nanos, u32, u64)>> = BinaryHeap::new();
     let mut results: Vec<Option<(S, Outcome)>> = seats.iter().map(|_| None).collect();
-    for i in 0..seats.len() {
-        if let Some(w) = &mut seats[i].worker {
+    for (i, seat) in (0u32..).zip(&mut seats) {
+        if let Some(w) = &mut seat.worker {
             w.port.now = origin;
             w.start(origin);
         }
-        step(world, &mut seats[i], i as u32, &mut timers, &mut results);
+        step(world, seat, i, &mut timers, &mut results);
     }
     loop {
         // Timers of waits that ended otherwise are stale.
@@ -193,12 +193,16 @@ pub enum Service {
     Exponential(Nanos),
 }
 
+/// Time, sequence number, worker, slot, result.
+type Served = (Nanos, u64, u32, u32, i64);
+
 /// A first-come first-served queue with `c` servers: the textbook device of the driver's own tests.
 pub struct Queue {
     service: Service,
     /// When each server is free again.
     servers: BinaryHeap<Reverse<Nanos>>,
-    done: BinaryHeap<Reverse<(Nanos, u64, u32, u32, i64)>>,
+    /// By time, then in order of submission.
+    done: BinaryHeap<Reverse<Served>>,
     sequence: u64,
     rng: crate::load::rng::Rng,
     /// Requests from this byte on fail with EIO.
