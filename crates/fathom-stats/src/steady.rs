@@ -1,0 +1,651 @@
+//! Is a device in steady state? The rule of the SNIA PTS, and fathom's own verdict.
+//!
+//! The PTS rule looks at five rounds and can be fooled by slow decays, plateaus and
+//! noise (docs/steady-state.md has its score). fathom's verdict asks whether the level
+//! will stay within a tolerance over the planned test, says why, and says "undecided"
+//! where the data do not suffice. Knows series of numbers and counts of bytes only.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::Estimate;
+use crate::autocorrelation::{effective_sample_size, robust_noise};
+use crate::change_point::tame_outliers;
+use crate::decay::{Decays, SHORTEST_CURVE, drift};
+use crate::season::{Swing, strongest};
+
+/// Rounds that the PTS rule looks at.
+pub const PTS_WINDOW: usize = 5;
+/// Rounds after which the PTS gives up.
+pub const PTS_ROUNDS_MAX: usize = 25;
+
+/// The PTS rule at one round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PtsWindow {
+    /// First round (0-based) of the five.
+    pub first: usize,
+    /// Mean of the five.
+    pub mean: f64,
+    /// (max − min) / mean; at most 0.20.
+    pub range: f64,
+    /// |slope| × 4 / mean; at most 0.10.
+    pub slope: f64,
+    /// Both hold.
+    pub steady: bool,
+}
+
+/// The rule of SNIA SSS PTS 2.0 (§ 2.1.24) on the five rounds that end with `last`: max − min ≤ 20 % of the
+/// mean and the best line moves by ≤ 10 % of it. `None` before the fifth round or for a mean that is not positive.
+pub fn pts_window(rounds: &[f64], last: usize) -> Option<PtsWindow> {
+    let first = (last + 1).checked_sub(PTS_WINDOW)?;
+    let w = rounds.get(first..=last)?;
+    let mean = w.iter().sum::<f64>() / PTS_WINDOW as f64;
+    if !(mean.is_finite() && mean > 0.0) {
+        return None;
+    }
+    let max = w.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let min = w.iter().copied().fold(f64::INFINITY, f64::min);
+    // Σ(x − 2)² over 0..5 is 10.
+    let slope = w
+        .iter()
+        .enumerate()
+        .map(|(i, v)| (i as f64 - 2.0) * v)
+        .sum::<f64>()
+        / 10.0;
+    let (range, slope) = ((max - min) / mean, slope.abs() * 4.0 / mean);
+    Some(PtsWindow {
+        first,
+        mean,
+        range,
+        slope,
+        steady: range <= 0.20 && slope <= 0.10,
+    })
+}
+
+/// The first five rounds, among the first 25, that pass the PTS rule; `None`: not reached.
+pub fn pts_steady(rounds: &[f64]) -> Option<PtsWindow> {
+    (0..rounds.len().min(PTS_ROUNDS_MAX))
+        .filter_map(|last| pts_window(rounds, last))
+        .find(|w| w.steady)
+}
+
+/// What fathom's verdict is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    /// Largest drift of the level over the planned test, as a share of the level (0.1 for 10 %).
+    pub tolerance: f64,
+    /// Length of the planned test, rounds.
+    pub test_rounds: f64,
+    /// Written since the purge (or since conditioning began), and the least that must be.
+    pub written: Option<Written>,
+    /// Media writes over host writes per round, where the device reports them.
+    pub write_ratio: Vec<f64>,
+}
+
+/// Bytes written and the floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// So far.
+    pub bytes: u64,
+    /// Needed before "steady" may be said: usually twice the capacity.
+    pub floor: u64,
+}
+
+impl Question {
+    /// A tolerance and a length; nothing known of bytes or the write ratio.
+    pub fn new(tolerance: f64, test_rounds: f64) -> Self {
+        Self {
+            tolerance,
+            test_rounds,
+            written: None,
+            write_ratio: Vec::new(),
+        }
+    }
+}
+
+/// Why a device is not steady, or why nothing can be said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "code", rename_all = "kebab-case")]
+pub enum Reason {
+    /// The level jumped in the last half of the series.
+    ChangePoint {
+        /// First round after the jump.
+        round: usize,
+        /// After / before − 1.
+        jump: f64,
+    },
+    /// The level still moves.
+    Drift {
+        /// Over the planned test, share of the level.
+        drift: Estimate,
+    },
+    /// The interval of the drift is wider than the tolerance allows.
+    DriftNotResolved {
+        /// Over the planned test, share of the level.
+        drift: Estimate,
+    },
+    /// A regular swing is too long or too large for the planned test to average over.
+    Swinging {
+        /// The swing.
+        swing: Swing,
+    },
+    /// Too little was written: a cliff may still come.
+    TooLittleWritten {
+        /// So far.
+        bytes: u64,
+        /// Needed.
+        floor: u64,
+    },
+    /// The device's own write ratio still moves.
+    WriteRatioMoves {
+        /// Over the planned test, share of the ratio.
+        drift: Estimate,
+    },
+    /// The device's own write ratio is not known well enough.
+    WriteRatioNotResolved,
+    /// The last round lies far off: an outlier, or the first after a jump.
+    LastRoundFarOff {
+        /// Its value over the expected one, less 1.
+        deviation: f64,
+    },
+    /// Too short a series.
+    TooFewRounds {
+        /// So many.
+        rounds: usize,
+        /// Needed.
+        needed: usize,
+    },
+    /// Correlation leaves too few independent rounds.
+    TooFewIndependent {
+        /// Effective number.
+        effective: f64,
+    },
+    /// A value is missing, not positive or not finite.
+    Unusable,
+}
+
+impl Reason {
+    /// One sentence for people.
+    pub fn sentence(&self) -> String {
+        let interval = |e: &Estimate| match (e.low, e.high) {
+            (Some(l), Some(h)) => format!("{:+.1} % to {:+.1} %", 100.0 * l, 100.0 * h),
+            _ => format!("{:+.1} %", 100.0 * e.value),
+        };
+        match self {
+            Self::ChangePoint { round, jump } => format!(
+                "the level jumped by {:+.0} % at round {}, in the last half",
+                100.0 * jump,
+                round + 1
+            ),
+            Self::Drift { drift } => format!(
+                "the level would drift by {} over the planned test",
+                interval(drift)
+            ),
+            Self::DriftNotResolved { drift } => format!(
+                "the drift over the planned test is only known to be {}; measure more rounds",
+                interval(drift)
+            ),
+            Self::Swinging { swing } => format!(
+                "the level swings by ±{:.0} % every {:.1} rounds; plan a test of several periods",
+                100.0 * swing.amplitude,
+                swing.period
+            ),
+            Self::TooLittleWritten { bytes, floor } => format!(
+                "{bytes} of {floor} bytes were written, a cliff may still come; condition for longer"
+            ),
+            Self::WriteRatioMoves { drift } => format!(
+                "the device's media writes per host write still move by {}",
+                interval(drift)
+            ),
+            Self::WriteRatioNotResolved => {
+                "the device's media writes per host write are too noisy to call settled".into()
+            }
+            Self::LastRoundFarOff { deviation } => format!(
+                "the last round is off by {:+.0} %; measure more rounds",
+                100.0 * deviation
+            ),
+            Self::TooFewRounds { rounds, needed } => {
+                format!("{rounds} rounds are too few; measure {needed} at least")
+            }
+            Self::TooFewIndependent { effective } => format!(
+                "the rounds are worth only {effective:.1} independent ones; measure more"
+            ),
+            Self::Unusable => "a round has no positive value; look at its errors".into(),
+        }
+    }
+}
+
+/// fathom's verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verdict", content = "reasons", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The level will stay within the tolerance, with 95 % confidence.
+    Steady,
+    /// It will not, or the record says it cannot be trusted.
+    NotSteady(Vec<Reason>),
+    /// The data do not say.
+    Undecided(Vec<Reason>),
+}
+
+/// A verdict with what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Steadiness {
+    /// The verdict.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Drift over the planned test as a share of the level at the end.
+    pub drift: Option<Estimate>,
+    /// Level at the end of the series.
+    pub level: Option<f64>,
+    /// A regular swing, taken out before anything else was judged.
+    pub swing: Option<Swing>,
+    /// First round of the last regime.
+    pub regime_start: usize,
+    /// Independent rounds that the last regime is worth.
+    pub effective_rounds: f64,
+    /// The PTS rule on the same series, for compatibility.
+    pub pts: Option<PtsWindow>,
+}
+
+/// Fewest rounds for any verdict but "undecided".
+pub const ROUNDS_MIN: usize = 10;
+/// A regular swing needs so many rounds to be told from noise.
+const SWING_ROUNDS_MIN: usize = 16;
+
+/// Judges a series of rounds (throughput, or mean latency).
+pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
+    let n = rounds.len();
+    let mut out = Steadiness {
+        verdict: Verdict::Steady,
+        drift: None,
+        level: None,
+        swing: None,
+        regime_start: 0,
+        effective_rounds: n as f64,
+        pts: pts_steady(rounds),
+    };
+    let undecided = |reason| Verdict::Undecided(vec![reason]);
+    if rounds.iter().any(|v| !(v.is_finite() && *v > 0.0)) {
+        out.verdict = undecided(Reason::Unusable);
+        return out;
+    }
+    if n < ROUNDS_MIN {
+        let needed = ROUNDS_MIN;
+        out.verdict = undecided(Reason::TooFewRounds { rounds: n, needed });
+        return out;
+    }
+    let (mut against, mut open) = (Vec::new(), Vec::new());
+    let regime = last_regime(rounds);
+    out.regime_start = regime.start;
+    let tolerance = question.tolerance;
+    let look = look_ahead(&regime.calm, regime.swing.is_some(), question.test_rounds);
+    out.effective_rounds = look.effective;
+    out.level = Some(look.level);
+    out.drift = Some(look.drift);
+    out.swing = regime.swing.map(|s| Swing {
+        period: s.period,
+        amplitude: s.amplitude / look.level,
+    });
+
+    if regime.start * 2 >= n && regime.jump.abs() > tolerance / 2.0 {
+        against.push(Reason::ChangePoint {
+            round: regime.start,
+            jump: regime.jump,
+        });
+    }
+    // The mean of a test is off by at most this share, wherever in a cycle it starts.
+    let wobble = out.swing.map_or(0.0, |s| {
+        s.amplitude * (s.period / (std::f64::consts::PI * question.test_rounds)).min(1.0)
+    });
+    if let Some(swing) = out.swing
+        && wobble > tolerance
+    {
+        against.push(Reason::Swinging { swing });
+    }
+    let room = (tolerance - wobble).max(0.0);
+    match resolve(&look.drift, room, tolerance) {
+        Resolved::Still => {}
+        Resolved::Moving => against.push(Reason::Drift { drift: look.drift }),
+        Resolved::Open => open.push(Reason::DriftNotResolved { drift: look.drift }),
+    }
+    if look.effective < 4.0 {
+        let effective = look.effective;
+        open.push(Reason::TooFewIndependent { effective });
+    }
+    if let Some(deviation) = regime.last_off
+        && deviation.abs() > tolerance / 2.0
+    {
+        open.push(Reason::LastRoundFarOff { deviation });
+    }
+    if let Some(w) = question.written
+        && w.bytes < w.floor
+    {
+        let Written { bytes, floor } = w;
+        open.push(Reason::TooLittleWritten { bytes, floor });
+    }
+    if !question.write_ratio.is_empty() {
+        judge_write_ratio(question, &mut against, &mut open);
+    }
+    out.verdict = if !against.is_empty() {
+        against.append(&mut open);
+        Verdict::NotSteady(against)
+    } else if !open.is_empty() {
+        Verdict::Undecided(open)
+    } else {
+        Verdict::Steady
+    };
+    out
+}
+
+/// A ratio that moves means that garbage collection has not settled, whatever the throughput says.
+fn judge_write_ratio(question: &Question, against: &mut Vec<Reason>, open: &mut Vec<Reason>) {
+    let ratio = &question.write_ratio;
+    if ratio.len() < ROUNDS_MIN || ratio.iter().any(|v| !(v.is_finite() && *v > 0.0)) {
+        open.push(Reason::WriteRatioNotResolved);
+        return;
+    }
+    let regime = last_regime(ratio);
+    let look = look_ahead(&regime.calm, regime.swing.is_some(), question.test_rounds);
+    match resolve(&look.drift, question.tolerance, question.tolerance) {
+        Resolved::Still => {}
+        Resolved::Moving => against.push(Reason::WriteRatioMoves { drift: look.drift }),
+        Resolved::Open => open.push(Reason::WriteRatioNotResolved),
+    }
+}
+
+enum Resolved {
+    Still,
+    Moving,
+    Open,
+}
+
+fn resolve(drift: &Estimate, room: f64, tolerance: f64) -> Resolved {
+    let (low, high) = (
+        drift.low.unwrap_or(f64::NEG_INFINITY),
+        drift.high.unwrap_or(f64::INFINITY),
+    );
+    if low >= -room && high <= room {
+        Resolved::Still
+    } else if low > tolerance || high < -tolerance {
+        Resolved::Moving
+    } else {
+        Resolved::Open
+    }
+}
+
+/// The part of a series since its last jump, its swing taken out.
+struct Regime {
+    start: usize,
+    /// After / before − 1 at the last jump.
+    jump: f64,
+    swing: Option<RawSwing>,
+    calm: Vec<f64>,
+    /// The last round against the fit, where it was tamed as an outlier.
+    last_off: Option<f64>,
+}
+
+#[derive(Clone, Copy)]
+struct RawSwing {
+    period: f64,
+    amplitude: f64,
+}
+
+/// Takes out swings and splits at jumps, whichever explains more first, until neither stands out.
+///
+/// Binary segmentation (Scott and Knott 1974; Vostrikova 1981) with a Schwarz-type penalty (Yao 1988) of
+/// ln n per parameter: a split costs its place and a curve of three parameters.
+fn last_regime(rounds: &[f64]) -> Regime {
+    let mut regime = Regime {
+        start: 0,
+        jump: 0.0,
+        swing: None,
+        calm: rounds.to_vec(),
+        last_off: None,
+    };
+    loop {
+        let y = &regime.calm;
+        let n = y.len();
+        let decays = Decays::for_length(n);
+        let noise = robust_noise(y);
+        let scale = y.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+        let variance = noise.stddev.powi(2).max((1e-6 * scale).powi(2));
+        let tamed = if regime.swing.is_some() || n < SWING_ROUNDS_MIN {
+            tame_outliers(y, noise)
+        } else {
+            y.clone()
+        };
+        let Some(best) = decays.best(&tamed) else {
+            return regime;
+        };
+        let rest: Vec<f64> = y
+            .iter()
+            .enumerate()
+            .map(|(t, v)| v - best.at(t as f64))
+            .collect();
+        let season = if regime.swing.is_none() && n >= SWING_ROUNDS_MIN {
+            strongest(&rest, 1.0)
+        } else {
+            None
+        };
+        let split = best_split(&decays, &tame_outliers(y, noise), variance * noise.inflation());
+        let gained = split.map_or(0.0, |s| s.gain);
+        if let Some(season) = season
+            && season.explained >= gained
+        {
+            regime.calm.iter_mut().zip(&season.curve).for_each(|(v, c)| *v -= c);
+            regime.swing = Some(RawSwing {
+                period: season.period,
+                amplitude: season.amplitude,
+            });
+            continue;
+        }
+        let Some(split) = split else {
+            let last = n - 1;
+            let tamed = tame_outliers(y, noise);
+            let fit = decays.best(&tamed).unwrap_or(best);
+            let expected = fit.at(last as f64);
+            let off = y[last] - expected;
+            regime.last_off =
+                (off.abs() > 4.5 * variance.sqrt()).then(|| off / expected.abs().max(1e-300));
+            regime.calm = tamed;
+            return regime;
+        };
+        regime.start += split.at;
+        regime.jump = split.jump;
+        regime.calm.drain(..split.at);
+        if regime.calm.len() < SHORTEST_CURVE {
+            return regime;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Split {
+    at: usize,
+    gain: f64,
+    jump: f64,
+}
+
+/// The best jump, where it pays its penalty. `variance` is the noise's, correlation included.
+fn best_split(decays: &Decays, y: &[f64], variance: f64) -> Option<Split> {
+    let n = y.len();
+    if n < 6 {
+        return None;
+    }
+    let (heads, tails) = decays.heads_and_tails(y);
+    let whole = heads[n].min(tails[0]);
+    let (at, both) = (2..=n - 2)
+        .map(|s| (s, heads[s] + tails[s]))
+        .min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let gain = whole - both;
+    if gain < 4.0 * (n as f64).ln() * variance {
+        return None;
+    }
+    // The jump itself: from where the head ends to where the tail begins.
+    let end = |part: &[f64], t: f64| {
+        if part.len() < SHORTEST_CURVE {
+            Some(part.iter().sum::<f64>() / part.len() as f64)
+        } else {
+            decays.best(part).map(|f| f.at(t))
+        }
+    };
+    let before = end(&y[..at], at as f64)?;
+    let after = end(&y[at..], 0.0)?;
+    Some(Split {
+        at,
+        gain,
+        jump: after / before.abs().max(1e-300) - 1.0,
+    })
+}
+
+struct Ahead {
+    level: f64,
+    drift: Estimate,
+    effective: f64,
+}
+
+/// Level at the end and drift over the planned test, with a 95 % profile interval whose width counts
+/// independent rounds only.
+fn look_ahead(calm: &[f64], swung: bool, test_rounds: f64) -> Ahead {
+    let n = calm.len();
+    let mean = calm.iter().sum::<f64>() / n as f64;
+    if n < SHORTEST_CURVE {
+        let unknown = Estimate {
+            value: 0.0,
+            low: None,
+            high: None,
+            samples: n as u32,
+        };
+        return Ahead {
+            level: mean,
+            drift: unknown,
+            effective: n as f64,
+        };
+    }
+    let decays = Decays::for_length(n);
+    let fits = decays.fits(calm);
+    let Some(best) = fits.iter().min_by(|a, b| a.rss.total_cmp(&b.rss)) else {
+        unreachable!("the grid of time constants is not empty")
+    };
+    let rest: Vec<f64> = calm
+        .iter()
+        .enumerate()
+        .map(|(t, v)| v - best.at(t as f64))
+        .collect();
+    let effective = effective_sample_size(&rest).min(n as f64);
+    // Three parameters of the curve; a swing takes six more.
+    let used = if swung { 9.0 } else { 3.0 };
+    let freedom = (n as f64 - used).max(1.0);
+    let t = StudentsT::new(0.0, 1.0, (effective - used).max(1.0))
+        .map_or(f64::INFINITY, |d| d.inverse_cdf(0.975));
+    let slack = t * t * best.rss / freedom * (n as f64 / effective);
+    let level = best.at(n as f64 - 1.0);
+    let level = if level > 0.0 { level } else { mean };
+    let (value, low, high) = drift(&fits, n, test_rounds, slack).unwrap_or((0.0, 0.0, 0.0));
+    Ahead {
+        level,
+        drift: Estimate {
+            value: value / level,
+            low: Some(low / level),
+            high: Some(high / level),
+            samples: effective.round() as u32,
+        },
+        effective,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::SplitMix64;
+
+    fn noisy(n: usize, sigma: f64, seed: u64, level: impl Fn(f64) -> f64) -> Vec<f64> {
+        let mut r = SplitMix64::new(seed);
+        (0..n)
+            .map(|t| level(t as f64) * (1.0 + sigma * r.normal()))
+            .collect()
+    }
+
+    #[test]
+    fn the_pts_rule_is_the_specified_one() {
+        let w = pts_window(&[9.0, 100.0, 102.0, 98.0, 101.0, 99.0], 5).unwrap();
+        assert_eq!((w.first, w.mean), (1, 100.0));
+        // Slope: (−2·100 − 102 + 101 + 2·99) / 10 = −0.3 per round.
+        assert!((w.slope - 0.012).abs() < 1e-12 && (w.range - 0.04).abs() < 1e-12);
+        assert!(w.steady);
+        assert!(!pts_window(&[100.0, 100.0, 100.0, 100.0, 125.0], 4).unwrap().steady);
+        assert!(pts_window(&[1.0; 4], 3).is_none());
+        assert!(pts_window(&[0.0; 5], 4).is_none());
+    }
+
+    #[test]
+    fn the_pts_rule_takes_a_slow_decay_for_steady_and_fathom_does_not() {
+        let y = noisy(25, 0.01, 1, |t| 0.3 + 0.7 * (-t / 20.0).exp());
+        assert!(pts_steady(&y).is_some());
+        let s = steadiness(&y, &Question::new(0.1, 25.0));
+        assert!(
+            matches!(&s.verdict, Verdict::NotSteady(r) if matches!(r[0], Reason::Drift { .. })),
+            "{s:?}"
+        );
+    }
+
+    #[test]
+    fn a_flat_device_is_steady_unless_too_little_was_written() {
+        let y = noisy(60, 0.02, 2, |_| 5.0);
+        let mut q = Question::new(0.1, 25.0);
+        assert_eq!(steadiness(&y, &q).verdict, Verdict::Steady);
+        q.written = Some(Written { bytes: 10, floor: 20 });
+        assert_eq!(
+            steadiness(&y, &q).verdict,
+            Verdict::Undecided(vec![Reason::TooLittleWritten { bytes: 10, floor: 20 }])
+        );
+        q.written = None;
+        q.write_ratio = noisy(60, 0.01, 3, |t| 1.0 + t / 30.0);
+        assert!(matches!(steadiness(&y, &q).verdict, Verdict::NotSteady(_)));
+    }
+
+    #[test]
+    fn a_cliff_in_the_last_half_is_named_with_its_place() {
+        let y = noisy(60, 0.03, 4, |t| if t < 40.0 { 10.0 } else { 4.0 });
+        let s = steadiness(&y, &Question::new(0.1, 25.0));
+        let Verdict::NotSteady(reasons) = &s.verdict else {
+            panic!("{s:?}")
+        };
+        assert!(
+            matches!(reasons[0], Reason::ChangePoint { round: 40, jump } if (jump + 0.6).abs() < 0.05),
+            "{s:?}"
+        );
+        assert!(reasons[0].sentence().contains("round 41"));
+    }
+
+    #[test]
+    fn a_swing_is_described_and_not_taken_for_jumps() {
+        let y = noisy(100, 0.02, 5, |t| {
+            1.0 + 0.2 * (t / 9.0 * std::f64::consts::TAU).sin()
+        });
+        let s = steadiness(&y, &Question::new(0.1, 25.0));
+        assert_eq!(s.verdict, Verdict::Steady, "{s:?}");
+        assert!((s.swing.unwrap().period - 9.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn bad_input_is_undecided() {
+        let q = Question::new(0.1, 25.0);
+        for y in [&[][..], &[1.0; 5], &[0.0; 30], &[f64::NAN; 30]] {
+            assert!(matches!(steadiness(y, &q).verdict, Verdict::Undecided(_)));
+        }
+        assert_eq!(steadiness(&[7.0; 30], &q).verdict, Verdict::Steady);
+    }
+
+    #[test]
+    fn a_verdict_is_kept_as_json_with_its_codes() {
+        let v = Verdict::Undecided(vec![Reason::TooFewRounds { rounds: 3, needed: 10 }]);
+        let s = Steadiness {
+            verdict: v,
+            ..steadiness(&[1.0; 3], &Question::new(0.1, 25.0))
+        };
+        let json = serde_json::to_value(&s).unwrap();
+        assert_eq!(json["verdict"], "undecided");
+        assert_eq!(json["reasons"][0]["code"], "too-few-rounds");
+    }
+}
