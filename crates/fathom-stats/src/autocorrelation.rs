@@ -128,17 +128,17 @@ mod tests {
 
     #[test]
     fn noise_is_measured_through_a_cliff() {
-        let mut x = ar1(0.5, 4_000, 3);
-        x[2_000..].iter_mut().for_each(|v| *v -= 8.0);
+        let mut x = ar1(0.5, 20_000, 3);
+        x[10_000..].iter_mut().for_each(|v| *v -= 8.0);
         let noise = robust_noise(&x);
-        assert!((noise.correlation - 0.5).abs() < 0.1, "{noise:?}");
+        assert!((noise.correlation - 0.5).abs() < 0.15, "{noise:?}");
         assert!((noise.stddev - 1.0).abs() < 0.1, "{noise:?}");
     }
 
     #[test]
     fn constant_and_short_series_are_no_trouble() {
         assert_eq!(effective_sample_size(&[0.1; 7]), 7.0);
-        assert_eq!(effective_sample_size(&[]), 0.0_f64.max(0.0));
+        assert_eq!(effective_sample_size(&[]), 0.0);
         assert_eq!(robust_noise(&[1.0]).stddev, 0.0);
     }
 }

@@ -81,7 +81,13 @@ pub fn difference(a: &Estimate, b: &Estimate, good: Good) -> Option<Difference> 
     } else {
         f64::from(a.samples + b.samples - 2)
     };
-    Some(from_log(log, v.sqrt(), freedom, a.samples.min(b.samples), good))
+    Some(from_log(
+        log,
+        v.sqrt(),
+        freedom,
+        a.samples.min(b.samples),
+        good,
+    ))
 }
 
 /// A difference from the logarithm of the ratio, its standard error and degrees of freedom.
@@ -196,10 +202,7 @@ mod tests {
         let v = |a: &Estimate, b: &Estimate, good| difference(a, b, good).unwrap().verdict;
         assert_eq!(v(&slow, &fast, Good::More), Verdict::Better);
         assert_eq!(v(&slow, &fast, Good::Less), Verdict::Worse);
-        assert_eq!(
-            v(&e(&[1.0]), &fast, Good::More),
-            Verdict::NotComparable
-        );
+        assert_eq!(v(&e(&[1.0]), &fast, Good::More), Verdict::NotComparable);
         assert!(difference(&e(&[0.0, 0.0]), &fast, Good::More).is_none());
         let same = e(&[5.0, 5.0]);
         assert_eq!(v(&same, &same, Good::More), Verdict::NoDifferenceShown);

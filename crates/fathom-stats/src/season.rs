@@ -83,6 +83,25 @@ pub(crate) fn strongest(x: &[f64], inflation: f64) -> Option<Season> {
     })
 }
 
+/// Squared values of `x` (mean taken away) that a swing of one to four cycles, too few to call it regular,
+/// leaves unexplained.
+pub(crate) fn after_slow_swing(x: &[f64]) -> f64 {
+    let n = x.len();
+    let rest = |f: f64| {
+        let mut curve = vec![0.0; n];
+        for h in [1.0, 2.0] {
+            let left: Vec<f64> = x.iter().zip(&curve).map(|(v, c)| v - c).collect();
+            add_wave(&left, f * h, &mut curve);
+        }
+        let left: Vec<f64> = x.iter().zip(&curve).map(|(v, c)| v - c).collect();
+        let mean = left.iter().sum::<f64>() / n as f64;
+        left.iter().map(|v| (v - mean).powi(2)).sum::<f64>()
+    };
+    (0..=30)
+        .map(|i| rest((1.0 + 0.1 * f64::from(i)) / n as f64))
+        .fold(f64::INFINITY, f64::min)
+}
+
 /// Sums of x·cos, x·sin at a frequency, by rotation.
 fn projections(x: &[f64], f: f64) -> (f64, f64) {
     let (sin, cos) = (std::f64::consts::TAU * f).sin_cos();

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::Estimate;
-use crate::autocorrelation::{effective_sample_size, robust_noise};
+use crate::autocorrelation::{autocorrelation, effective_sample_size, robust_noise};
 use crate::change_point::tame_outliers;
 use crate::decay::{Decays, SHORTEST_CURVE, drift};
-use crate::season::{Swing, strongest};
+use crate::season::{Swing, after_slow_swing, strongest};
 
 /// Rounds that the PTS rule looks at.
 pub const PTS_WINDOW: usize = 5;
@@ -114,6 +114,13 @@ pub enum Reason {
         /// After / before − 1.
         jump: f64,
     },
+    /// The level jumped in the last half, or swings in cycles of which too few were seen.
+    JumpOrSwing {
+        /// First round after the jump, if it is one.
+        round: usize,
+        /// After / before − 1.
+        jump: f64,
+    },
     /// The level still moves.
     Drift {
         /// Over the planned test, share of the level.
@@ -177,6 +184,11 @@ impl Reason {
                 100.0 * jump,
                 round + 1
             ),
+            Self::JumpOrSwing { round, jump } => format!(
+                "the level moved by {:+.0} % at round {}: a jump, or part of a slow swing; measure more rounds",
+                100.0 * jump,
+                round + 1
+            ),
             Self::Drift { drift } => format!(
                 "the level would drift by {} over the planned test",
                 interval(drift)
@@ -207,9 +219,9 @@ impl Reason {
             Self::TooFewRounds { rounds, needed } => {
                 format!("{rounds} rounds are too few; measure {needed} at least")
             }
-            Self::TooFewIndependent { effective } => format!(
-                "the rounds are worth only {effective:.1} independent ones; measure more"
-            ),
+            Self::TooFewIndependent { effective } => {
+                format!("the rounds are worth only {effective:.1} independent ones; measure more")
+            }
             Self::Unusable => "a round has no positive value; look at its errors".into(),
         }
     }
@@ -287,11 +299,14 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         amplitude: s.amplitude / look.level,
     });
 
+    let slow_swing = slow_swing(rounds, &regime);
     if regime.start * 2 >= n && regime.jump.abs() > tolerance / 2.0 {
-        against.push(Reason::ChangePoint {
-            round: regime.start,
-            jump: regime.jump,
-        });
+        let (round, jump) = (regime.start, regime.jump);
+        if slow_swing {
+            open.push(Reason::JumpOrSwing { round, jump });
+        } else {
+            against.push(Reason::ChangePoint { round, jump });
+        }
     }
     // The mean of a test is off by at most this share, wherever in a cycle it starts.
     let wobble = out.swing.map_or(0.0, |s| {
@@ -305,8 +320,10 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
     let room = (tolerance - wobble).max(0.0);
     match resolve(&look.drift, room, tolerance) {
         Resolved::Still => {}
-        Resolved::Moving => against.push(Reason::Drift { drift: look.drift }),
-        Resolved::Open => open.push(Reason::DriftNotResolved { drift: look.drift }),
+        Resolved::Moving if !slow_swing => against.push(Reason::Drift { drift: look.drift }),
+        Resolved::Moving | Resolved::Open => {
+            open.push(Reason::DriftNotResolved { drift: look.drift })
+        }
     }
     if look.effective < 4.0 {
         let effective = look.effective;
@@ -335,6 +352,16 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         Verdict::Steady
     };
     out
+}
+
+/// Whether one slow swing describes the whole series as well as the jumps and decays that were found.
+fn slow_swing(rounds: &[f64], regime: &Regime) -> bool {
+    if regime.swing.is_some() || rounds.len() < ROUNDS_MIN {
+        return false;
+    }
+    let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
+    let around: Vec<f64> = rounds.iter().map(|v| v - mean).collect();
+    after_slow_swing(&around) <= regime.unexplained
 }
 
 /// A ratio that moves means that garbage collection has not settled, whatever the throughput says.
@@ -380,6 +407,8 @@ struct Regime {
     jump: f64,
     swing: Option<RawSwing>,
     calm: Vec<f64>,
+    /// Squared distances of the whole series from the jumps and curves that were found.
+    unexplained: f64,
     /// The last round against the fit, where it was tamed as an outlier.
     last_off: Option<f64>,
 }
@@ -400,6 +429,7 @@ fn last_regime(rounds: &[f64]) -> Regime {
         jump: 0.0,
         swing: None,
         calm: rounds.to_vec(),
+        unexplained: 0.0,
         last_off: None,
     };
     loop {
@@ -427,12 +457,16 @@ fn last_regime(rounds: &[f64]) -> Regime {
         } else {
             None
         };
-        let split = best_split(&decays, &tame_outliers(y, noise), variance * noise.inflation());
+        let split = best_split(&decays, &tame_outliers(y, noise), (1e-6 * scale).powi(2));
         let gained = split.map_or(0.0, |s| s.gain);
         if let Some(season) = season
             && season.explained >= gained
         {
-            regime.calm.iter_mut().zip(&season.curve).for_each(|(v, c)| *v -= c);
+            regime
+                .calm
+                .iter_mut()
+                .zip(&season.curve)
+                .for_each(|(v, c)| *v -= c);
             regime.swing = Some(RawSwing {
                 period: season.period,
                 amplitude: season.amplitude,
@@ -447,13 +481,16 @@ fn last_regime(rounds: &[f64]) -> Regime {
             let off = y[last] - expected;
             regime.last_off =
                 (off.abs() > 4.5 * variance.sqrt()).then(|| off / expected.abs().max(1e-300));
+            regime.unexplained += best.rss;
             regime.calm = tamed;
             return regime;
         };
         regime.start += split.at;
         regime.jump = split.jump;
+        regime.unexplained += split.before;
         regime.calm.drain(..split.at);
         if regime.calm.len() < SHORTEST_CURVE {
+            regime.unexplained += split.behind;
             return regime;
         }
     }
@@ -464,12 +501,19 @@ struct Split {
     at: usize,
     gain: f64,
     jump: f64,
+    /// Squared residuals of the head.
+    before: f64,
+    /// Squared residuals of the tail.
+    behind: f64,
 }
 
-/// The best jump, where it pays its penalty. `variance` is the noise's, correlation included.
-fn best_split(decays: &Decays, y: &[f64], variance: f64) -> Option<Split> {
+/// The best jump, where it pays its penalty; `least` is the variance of rounding errors.
+///
+/// The noise is that around the two curves, so that neither a jump nor a trend passes for noise; its
+/// correlation is corrected for the bias of short series (Kendall, Biometrika 41, 1954).
+fn best_split(decays: &Decays, y: &[f64], least: f64) -> Option<Split> {
     let n = y.len();
-    if n < 6 {
+    if n < ROUNDS_MIN {
         return None;
     }
     let (heads, tails) = decays.heads_and_tails(y);
@@ -478,24 +522,60 @@ fn best_split(decays: &Decays, y: &[f64], variance: f64) -> Option<Split> {
         .map(|s| (s, heads[s] + tails[s]))
         .min_by(|a, b| a.1.total_cmp(&b.1))?;
     let gain = whole - both;
-    if gain < 4.0 * (n as f64).ln() * variance {
+    let (head, tail) = (Curve::of(decays, &y[..at])?, Curve::of(decays, &y[at..])?);
+    let rest: Vec<f64> = y
+        .iter()
+        .enumerate()
+        .map(|(t, v)| {
+            v - if t < at {
+                head.at(t as f64)
+            } else {
+                tail.at((t - at) as f64)
+            }
+        })
+        .collect();
+    let raw = autocorrelation(&rest, 1).get(1).copied().unwrap_or(0.0);
+    let phi = (raw + (1.0 + 3.0 * raw.max(0.0)) / n as f64).clamp(0.0, 0.9);
+    let parameters = 7.0_f64.min(n as f64 / 2.0);
+    let variance = (both / (n as f64 - parameters)).max(least) * (1.0 + phi) / (1.0 - phi);
+    if gain < 5.0 * (n as f64).ln() * variance {
         return None;
     }
-    // The jump itself: from where the head ends to where the tail begins.
-    let end = |part: &[f64], t: f64| {
-        if part.len() < SHORTEST_CURVE {
-            Some(part.iter().sum::<f64>() / part.len() as f64)
-        } else {
-            decays.best(part).map(|f| f.at(t))
-        }
-    };
-    let before = end(&y[..at], at as f64)?;
-    let after = end(&y[at..], 0.0)?;
+    // A jump that lasts: the first rounds after it beside what the head had led to expect.
+    let lasting = (n - at).min(5);
+    let mean =
+        |f: &dyn Fn(f64) -> f64| (0..lasting).map(|t| f(t as f64)).sum::<f64>() / lasting as f64;
+    let (before, after) = (mean(&|t| head.at(at as f64 + t)), mean(&|t| tail.at(t)));
     Some(Split {
         at,
         gain,
+        before: heads[at],
+        behind: tails[at],
         jump: after / before.abs().max(1e-300) - 1.0,
     })
+}
+
+/// What a segment is fitted by: a level if it is short, else a decay.
+enum Curve {
+    Level(f64),
+    Decay(crate::decay::Fit),
+}
+
+impl Curve {
+    fn of(decays: &Decays, part: &[f64]) -> Option<Self> {
+        if part.len() < SHORTEST_CURVE {
+            Some(Self::Level(part.iter().sum::<f64>() / part.len() as f64))
+        } else {
+            decays.best(part).map(Self::Decay)
+        }
+    }
+
+    fn at(&self, t: f64) -> f64 {
+        match self {
+            Self::Level(level) => *level,
+            Self::Decay(fit) => fit.at(t),
+        }
+    }
 }
 
 struct Ahead {
@@ -523,14 +603,22 @@ fn look_ahead(calm: &[f64], swung: bool, test_rounds: f64) -> Ahead {
         };
     }
     let decays = Decays::for_length(n);
-    let fits = decays.fits(calm);
+    // Noise is taken as a share of the level: early, high rounds weigh less.
+    let weights: Vec<f64> = match decays.best(calm) {
+        Some(first) => (0..n)
+            .map(|t| (mean / first.at(t as f64).max(0.05 * mean)).powi(2))
+            .collect(),
+        None => vec![1.0; n],
+    };
+    let fits = decays.weighted_fits(calm, &weights);
     let Some(best) = fits.iter().min_by(|a, b| a.rss.total_cmp(&b.rss)) else {
         unreachable!("the grid of time constants is not empty")
     };
     let rest: Vec<f64> = calm
         .iter()
+        .zip(&weights)
         .enumerate()
-        .map(|(t, v)| v - best.at(t as f64))
+        .map(|(t, (v, w))| (v - best.at(t as f64)) * w.sqrt())
         .collect();
     let effective = effective_sample_size(&rest).min(n as f64);
     // Three parameters of the curve; a swing takes six more.
@@ -573,7 +661,11 @@ mod tests {
         // Slope: (−2·100 − 102 + 101 + 2·99) / 10 = −0.3 per round.
         assert!((w.slope - 0.012).abs() < 1e-12 && (w.range - 0.04).abs() < 1e-12);
         assert!(w.steady);
-        assert!(!pts_window(&[100.0, 100.0, 100.0, 100.0, 125.0], 4).unwrap().steady);
+        assert!(
+            !pts_window(&[100.0, 100.0, 100.0, 100.0, 125.0], 4)
+                .unwrap()
+                .steady
+        );
         assert!(pts_window(&[1.0; 4], 3).is_none());
         assert!(pts_window(&[0.0; 5], 4).is_none());
     }
@@ -594,10 +686,16 @@ mod tests {
         let y = noisy(60, 0.02, 2, |_| 5.0);
         let mut q = Question::new(0.1, 25.0);
         assert_eq!(steadiness(&y, &q).verdict, Verdict::Steady);
-        q.written = Some(Written { bytes: 10, floor: 20 });
+        q.written = Some(Written {
+            bytes: 10,
+            floor: 20,
+        });
         assert_eq!(
             steadiness(&y, &q).verdict,
-            Verdict::Undecided(vec![Reason::TooLittleWritten { bytes: 10, floor: 20 }])
+            Verdict::Undecided(vec![Reason::TooLittleWritten {
+                bytes: 10,
+                floor: 20
+            }])
         );
         q.written = None;
         q.write_ratio = noisy(60, 0.01, 3, |t| 1.0 + t / 30.0);
@@ -639,7 +737,10 @@ mod tests {
 
     #[test]
     fn a_verdict_is_kept_as_json_with_its_codes() {
-        let v = Verdict::Undecided(vec![Reason::TooFewRounds { rounds: 3, needed: 10 }]);
+        let v = Verdict::Undecided(vec![Reason::TooFewRounds {
+            rounds: 3,
+            needed: 10,
+        }]);
         let s = Steadiness {
             verdict: v,
             ..steadiness(&[1.0; 3], &Question::new(0.1, 25.0))
