@@ -1,1 +1,22 @@
-//! (room to be furnished)
+//! Device, host, VM and RAID models that stand where a kernel would: the `sim:` targets.
+//!
+//! A [`Simulation`] is a `World` of the driver: it says what a submission costs the host and when its
+//! completion becomes visible. It knows neither experiments nor the kernel, and reads no clock.
+
+pub mod device;
+pub mod flash;
+pub mod guest;
+pub mod host;
+pub mod model;
+pub mod raid;
+pub mod simulation;
+pub mod spread;
+pub mod target;
+
+pub use device::Device;
+pub use model::{CATALOG, Model, SimError};
+pub use simulation::Simulation;
+pub use target::{Shape, SimTarget};
+
+#[cfg(test)]
+mod scalars;

@@ -1,0 +1,262 @@
+//! One device in virtual time: queue slots, a serial pipeline, media units, a fixed latency.
+//!
+//! Commands arrive in the order of their time, so each resource is one number: when it is free
+//! again. That makes a command cost a few additions.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fathom_io::load::rng::{Rng, mix};
+use fathom_telemetry::Op;
+
+use crate::flash::FlashState;
+use crate::model::{Mechanical, Model, Path};
+use crate::spread::Spread;
+
+/// Bytes that one media unit holds in a row.
+const PAGE: u64 = 4096;
+/// Sequential streams that a device follows.
+const STREAMS: usize = 64;
+/// Devices with more slots never run out of them.
+const MANY_SLOTS: u32 = 1024;
+
+/// Times of one direction, ready to use.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    command_ns: f64,
+    ns_per_byte: f64,
+    media_ns: u64,
+    fixed_ns: u64,
+}
+
+impl Times {
+    fn new(p: &Path) -> Self {
+        Self {
+            command_ns: p.command_ns,
+            ns_per_byte: 1.0 / p.gb_per_s,
+            media_ns: (p.media_us * 1e3).round() as u64,
+            fixed_ns: (p.fixed_us * 1e3).round() as u64,
+        }
+    }
+    #[inline]
+    fn pipeline(&self, bytes: u32) -> u64 {
+        (self.command_ns + f64::from(bytes) * self.ns_per_byte).round() as u64
+    }
+}
+
+/// A device's state. Times are ns of virtual time.
+#[derive(Debug, Clone)]
+pub struct Device {
+    read: Times,
+    write: Times,
+    slots: Option<(usize, BinaryHeap<Reverse<u64>>)>,
+    pipeline_free: u64,
+    units: Box<[u64]>,
+    pipeline_spread: Spread,
+    media_spread: Spread,
+    /// Where followed streams end; oldest entry is replaced.
+    streams: Option<(Box<[u64; STREAMS]>, usize)>,
+    arm: Option<Arm>,
+    flash: Option<FlashState>,
+    rng: Rng,
+}
+
+#[derive(Debug, Clone)]
+struct Arm {
+    m: Mechanical,
+    size: u64,
+    at: u64,
+}
+
+impl Device {
+    /// A fresh device. `seed` and `number` (of a member of an array) make its scatter its own.
+    pub fn new(model: &Model, seed: u64, number: u64) -> Self {
+        let slots = (model.slots < MANY_SLOTS)
+            .then(|| (model.slots as usize, BinaryHeap::with_capacity(64)));
+        Self {
+            read: Times::new(&model.read),
+            write: Times::new(&model.write),
+            slots,
+            pipeline_free: 0,
+            units: vec![0; model.units as usize].into(),
+            pipeline_spread: Spread::new(model.pipeline_cv),
+            media_spread: Spread::new(model.media_cv),
+            streams: model.read_ahead.then(|| (Box::new([u64::MAX; STREAMS]), 0)),
+            arm: model.mechanical.map(|m| Arm {
+                m,
+                size: model.size(),
+                at: 0,
+            }),
+            flash: model.flash.map(|f| FlashState::new(f, model.size())),
+            rng: Rng::new(seed, 0x5349_4d00 + number),
+        }
+    }
+
+    /// Wear and space of its flash, where it has any.
+    pub fn flash(&mut self) -> Option<&mut FlashState> {
+        self.flash.as_mut()
+    }
+
+    /// Takes a command that arrives at `at` (not before the previous one); returns when it is done.
+    pub fn serve(&mut self, at: u64, op: Op, offset: u64, bytes: u32) -> u64 {
+        let begin = match &mut self.slots {
+            Some((n, busy)) if busy.len() >= *n => {
+                busy.pop().map_or(at, |Reverse(free)| free.max(at))
+            }
+            _ => at,
+        };
+        let times = match op {
+            Op::Read => self.read,
+            _ => self.write,
+        };
+        let mut serial = self.pipeline_spread.apply(
+            times.pipeline(if op == Op::Trim { 0 } else { bytes }),
+            &mut self.rng,
+        );
+        if let Some(f) = &mut self.flash {
+            serial = match op {
+                Op::Write => f.write(begin, offset, bytes, serial),
+                Op::Trim => {
+                    f.trim(bytes);
+                    serial
+                }
+                _ => serial,
+            };
+        }
+        let moved = begin.max(self.pipeline_free) + serial;
+        self.pipeline_free = moved;
+        let skips =
+            matches!(op, Op::Trim | Op::Sync) || (op == Op::Read && self.follows(offset, bytes));
+        let end = if skips || times.media_ns == 0 {
+            moved
+        } else {
+            self.media(moved, times.media_ns, offset, bytes)
+        } + times.fixed_ns;
+        if let Some((_, busy)) = &mut self.slots {
+            busy.push(Reverse(end));
+        }
+        end
+    }
+
+    /// Occupies consecutive units, from the one that the first page lies on.
+    #[inline]
+    fn media(&mut self, at: u64, media_ns: u64, offset: u64, bytes: u32) -> u64 {
+        let k = self.units.len() as u64;
+        if let Some(arm) = &mut self.arm {
+            let time = media_ns + arm.travel(offset, bytes, &mut self.rng);
+            let end = at.max(self.units[0]) + time;
+            self.units[0] = end;
+            return end;
+        }
+        let page = offset / PAGE;
+        let pages = u64::from(bytes).div_ceil(PAGE).clamp(1, k);
+        let first = ((u128::from(mix(page)) * u128::from(k)) >> 64) as u64;
+        let mut last = at;
+        for i in 0..pages {
+            let mut u = first + i;
+            if u >= k {
+                u -= k;
+            }
+            let unit = &mut self.units[u as usize];
+            *unit = at.max(*unit) + self.media_spread.apply(media_ns, &mut self.rng);
+            last = last.max(*unit);
+        }
+        last
+    }
+
+    /// Whether a read continues a stream; remembers where it ends.
+    #[inline]
+    fn follows(&mut self, offset: u64, bytes: u32) -> bool {
+        let Some((ends, next)) = &mut self.streams else {
+            return false;
+        };
+        let end = offset + u64::from(bytes);
+        match ends.iter_mut().find(|e| **e == offset) {
+            Some(e) => {
+                *e = end;
+                true
+            }
+            None => {
+                ends[*next] = end;
+                *next = (*next + 1) % STREAMS;
+                false
+            }
+        }
+    }
+}
+
+impl Arm {
+    /// Seek and rotation to `offset`, ns; nothing where the head already is.
+    fn travel(&mut self, offset: u64, bytes: u32, rng: &mut Rng) -> u64 {
+        let from = self.at;
+        self.at = offset + u64::from(bytes);
+        if from == offset {
+            return 0;
+        }
+        let far = from.abs_diff(offset) as f64 / self.size as f64;
+        let seek = self.m.track_seek_ms + (self.m.full_seek_ms - self.m.track_seek_ms) * far.sqrt();
+        let turn = 60e3 / self.m.rpm * rng.unit();
+        ((seek + turn) * 1e6) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str) -> Device {
+        Device::new(&Model::named(name).unwrap(), 1, 0)
+    }
+
+    /// Random 4 KiB commands at `depth` in closed loop: operations per second.
+    fn closed_loop(d: &mut Device, op: Op, depth: u64, n: u64) -> f64 {
+        let (mut rng, mut done) = (Rng::new(3, 3), BinaryHeap::new());
+        (0..depth).for_each(|_| done.push(Reverse(0)));
+        let mut at = 0;
+        for _ in 0..n {
+            at = done.pop().unwrap().0;
+            done.push(Reverse(d.serve(at, op, rng.below(1 << 22) * 4096, 4096)));
+        }
+        n as f64 / at as f64 * 1e9
+    }
+
+    #[test]
+    fn an_idle_optane_answers_in_its_hardware_latency() {
+        let mut d = device("optane-900p");
+        let n = 1000;
+        let mean = (0..n)
+            .map(|i| d.serve(i * 100_000, Op::Read, i * 4096, 4096) - i * 100_000)
+            .sum::<u64>()
+            / n;
+        assert!((7_800..8_000).contains(&mean), "{mean} ns");
+    }
+
+    #[test]
+    fn the_pipeline_bounds_the_rate() {
+        let iops = closed_loop(&mut device("optane-900p"), Op::Read, 64, 200_000);
+        assert!((iops / 580e3 - 1.0).abs() < 0.01, "{iops}");
+        let iops = closed_loop(&mut device("intel-s3510"), Op::Write, 64, 100_000);
+        assert!((iops / 39_027.0 - 1.0).abs() < 0.02, "{iops}");
+    }
+
+    #[test]
+    fn sequential_reads_of_nand_skip_the_media() {
+        let mut d = device("intel-s3510");
+        let t = |d: &mut Device, i: u64, offset| {
+            d.serve(i * 1_000_000, Op::Read, offset, 4096) - i * 1_000_000
+        };
+        let random: u64 = (0..100).map(|i| t(&mut d, i, i * 81920)).sum();
+        let row: u64 = (100..200).map(|i| t(&mut d, i, i * 4096)).sum();
+        assert!(row * 2 < random, "{row} {random}");
+    }
+
+    #[test]
+    fn a_disk_seeks_for_random_reads_only() {
+        let (mut d, mut rng, mut at) = (device("hdd"), Rng::new(3, 3), 0);
+        for _ in 0..500 {
+            at = d.serve(at, Op::Read, rng.below(900_000_000) * 4096, 4096);
+        }
+        let iops = 500e9 / at as f64;
+        assert!((60.0..120.0).contains(&iops), "{iops} IOPS");
+    }
+}

@@ -1,0 +1,286 @@
+//! Device models: what a model file holds, how it is checked, and the ones that come with fathom.
+//!
+//! Units stand in the names of the keys; sources stand as comments in the files themselves.
+
+use serde::Deserialize;
+
+/// Model files that come with fathom: name and text.
+pub const CATALOG: &[(&str, &str)] = &[
+    ("optane-900p", include_str!("../models/optane-900p.toml")),
+    ("intel-s3510", include_str!("../models/intel-s3510.toml")),
+    ("intel-p3700", include_str!("../models/intel-p3700.toml")),
+    (
+        "samsung-960pro",
+        include_str!("../models/samsung-960pro.toml"),
+    ),
+    ("micron-mx500", include_str!("../models/micron-mx500.toml")),
+    ("ramdisk", include_str!("../models/ramdisk.toml")),
+    ("hdd", include_str!("../models/hdd.toml")),
+];
+
+/// Why a model or a simulated target cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SimError {
+    /// No such model.
+    #[error("sim:{name}: no such model{}; 'fathom sim list' names them all, a file ends in .toml", nearest.map(|n| format!(" (did you mean sim:{n}?)")).unwrap_or_default())]
+    UnknownModel {
+        /// As typed.
+        name: String,
+        /// The nearest known one.
+        nearest: Option<&'static str>,
+    },
+    /// A file that is no model.
+    #[error("model {file}: {message}")]
+    BadModel {
+        /// Its name.
+        file: String,
+        /// What is wrong and what was expected.
+        message: String,
+    },
+    /// A composition that cannot exist.
+    #[error("sim:{target}: {message}")]
+    BadComposition {
+        /// As typed.
+        target: String,
+        /// What is wrong and what was expected.
+        message: String,
+    },
+}
+
+/// A device model.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// A line for people.
+    pub description: String,
+    /// Capacity, GB (10⁹ bytes).
+    pub capacity_gb: f64,
+    /// Commands that the device takes at the same time (queue slots).
+    pub slots: u32,
+    /// Media units that work side by side (dies, channels or heads).
+    pub units: u32,
+    /// Sequential reads are answered from the device's read-ahead and skip the media.
+    #[serde(default)]
+    pub read_ahead: bool,
+    /// Coefficient of variation of the pipeline's time.
+    #[serde(default)]
+    pub pipeline_cv: f64,
+    /// Coefficient of variation of the media's time.
+    #[serde(default)]
+    pub media_cv: f64,
+    /// Reads.
+    pub read: Path,
+    /// Writes.
+    pub write: Path,
+    /// Moving parts, where it has any.
+    pub mechanical: Option<Mechanical>,
+    /// Flash behind the write buffer, where it is modelled.
+    pub flash: Option<Flash>,
+    /// A RAM disk: served by the submitting CPU, without an interrupt.
+    pub synchronous: Option<Synchronous>,
+}
+
+/// One direction's times.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Path {
+    /// Serial cost of a command, ns.
+    pub command_ns: f64,
+    /// Serial transfer rate, GB/s (10⁹ bytes).
+    pub gb_per_s: f64,
+    /// Occupation of one media unit, µs; 0 where a buffer answers.
+    pub media_us: f64,
+    /// Latency that occupies nothing, µs.
+    pub fixed_us: f64,
+}
+
+/// A disk with a spindle.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mechanical {
+    /// Seek to the next track, ms.
+    pub track_seek_ms: f64,
+    /// Seek over the whole disk, ms.
+    pub full_seek_ms: f64,
+    /// Revolutions per minute.
+    pub rpm: f64,
+}
+
+/// Flash: what random writes cost in the long run.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flash {
+    /// Sequential writes of the specification, MB/s.
+    pub sequential_mb_per_s: f64,
+    /// Random writes of 4 KiB in steady state over the whole drive, IOPS. With the sequential rate it gives the
+    /// write amplification, and from it the effective spare space (which the capacity does not).
+    pub steady_random_iops: f64,
+    /// Fast cache in front (SLC), GB; 0 where there is none.
+    pub fast_cache_gb: f64,
+    /// Write rate once the cache is full, GB/s.
+    pub behind_cache_gb_per_s: f64,
+    /// Rated endurance, TB written.
+    pub endurance_tb: f64,
+}
+
+/// Host cost of a synchronous device.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Synchronous {
+    /// CPU time of the caller, µs, on a physical machine.
+    pub cpu_us: f64,
+    /// The same in a guest.
+    pub guest_cpu_us: f64,
+}
+
+impl Model {
+    /// Reads and checks a model file; `file` names it in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, SimError> {
+        let bad = |message: String| SimError::BadModel {
+            file: file.to_owned(),
+            message,
+        };
+        let model: Self = toml::from_str(text).map_err(|e| bad(e.to_string().trim().to_owned()))?;
+        model.check().map_err(bad)?;
+        Ok(model)
+    }
+
+    /// One of the models that come with fathom.
+    pub fn named(name: &str) -> Result<Self, SimError> {
+        match CATALOG.iter().find(|(n, _)| *n == name) {
+            Some((n, text)) => Self::parse(n, text),
+            None => Err(SimError::UnknownModel {
+                name: name.to_owned(),
+                nearest: nearest(name),
+            }),
+        }
+    }
+
+    /// Bytes, in whole MiB.
+    pub fn size(&self) -> u64 {
+        ((self.capacity_gb * 1e9) as u64) >> 20 << 20
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let within = |name: &str, v: f64, low: f64, high: f64| {
+            if v.is_finite() && (low..=high).contains(&v) {
+                Ok(())
+            } else {
+                Err(format!("{name} is {v}: expected {low} to {high}"))
+            }
+        };
+        within("capacity_gb", self.capacity_gb, 0.01, 1e6)?;
+        within("slots", f64::from(self.slots), 1.0, 65536.0)?;
+        within("units", f64::from(self.units), 1.0, 4096.0)?;
+        within("pipeline_cv", self.pipeline_cv, 0.0, 5.0)?;
+        within("media_cv", self.media_cv, 0.0, 5.0)?;
+        for (name, p) in [("read", self.read), ("write", self.write)] {
+            within(&format!("{name}.command_ns"), p.command_ns, 0.0, 1e9)?;
+            within(&format!("{name}.gb_per_s"), p.gb_per_s, 1e-4, 1e4)?;
+            within(&format!("{name}.media_us"), p.media_us, 0.0, 1e7)?;
+            within(&format!("{name}.fixed_us"), p.fixed_us, 0.0, 1e7)?;
+        }
+        if let Some(m) = self.mechanical {
+            within("mechanical.track_seek_ms", m.track_seek_ms, 0.0, 1e3)?;
+            within(
+                "mechanical.full_seek_ms",
+                m.full_seek_ms,
+                m.track_seek_ms,
+                1e3,
+            )?;
+            within("mechanical.rpm", m.rpm, 100.0, 1e5)?;
+        }
+        if let Some(f) = self.flash {
+            within("flash.sequential_mb_per_s", f.sequential_mb_per_s, 1.0, 1e5)?;
+            let most = f.sequential_mb_per_s * 1e6 / 4096.0;
+            within(
+                "flash.steady_random_iops",
+                f.steady_random_iops,
+                most / 50.0,
+                most,
+            )?;
+            within(
+                "flash.fast_cache_gb",
+                f.fast_cache_gb,
+                0.0,
+                self.capacity_gb,
+            )?;
+            within(
+                "flash.behind_cache_gb_per_s",
+                f.behind_cache_gb_per_s,
+                1e-4,
+                1e4,
+            )?;
+            within("flash.endurance_tb", f.endurance_tb, 0.0, 1e9)?;
+        }
+        if let Some(s) = self.synchronous {
+            within("synchronous.cpu_us", s.cpu_us, 0.0, 1e6)?;
+            within("synchronous.guest_cpu_us", s.guest_cpu_us, 0.0, 1e6)?;
+        }
+        Ok(())
+    }
+}
+
+/// The model whose name is at most half its length away.
+fn nearest(name: &str) -> Option<&'static str> {
+    CATALOG
+        .iter()
+        .map(|(n, _)| {
+            let partial = n.contains(name) && name.len() >= 3;
+            (if partial { 0 } else { distance(name, n) }, *n)
+        })
+        .min()
+        .filter(|(d, n)| d * 2 <= n.len())
+        .map(|(_, n)| n)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_model_in_the_catalog_is_valid() {
+        for (name, _) in CATALOG {
+            assert!(Model::named(name).is_ok(), "{:?}", Model::named(name));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_offers_the_nearest() {
+        let e = Model::named("optane-900").unwrap_err().to_string();
+        assert!(e.contains("did you mean sim:optane-900p?"), "{e}");
+        let e = Model::named("floppy").unwrap_err().to_string();
+        assert!(
+            !e.contains("did you mean") && e.contains("fathom sim list"),
+            "{e}"
+        );
+    }
+
+    #[test]
+    fn unknown_keys_and_impossible_values_are_refused_by_name() {
+        let good = CATALOG[0].1;
+        let e = Model::parse("x.toml", &format!("colour = 3\n{good}")).unwrap_err();
+        assert!(e.to_string().contains("colour"), "{e}");
+        let e = Model::parse("x.toml", &good.replace("units = 7", "units = 0")).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "model x.toml: units is 0: expected 1 to 4096"
+        );
+    }
+}
