@@ -15,7 +15,7 @@ pub const GUEST_COMPLETE_NS: u64 = 7_000;
 /// Serial time of the iothread per submission and per completion, ns: together 120k IOPS.
 const IOTHREAD_NS: [u64; 2] = [4_600, 3_730];
 /// Scatter of the iothread.
-const IOTHREAD_CV: f64 = 1.2;
+const IOTHREAD_CV: f64 = 1.3;
 /// Host kernel, both ways together, ns.
 const KERNEL_NS: u64 = 14_700;
 /// Delays that occupy nothing (exits, injection), both ways together, ns.
@@ -83,7 +83,8 @@ impl Guests {
     fn iothread(&mut self, machine: u32, at: u64, way: usize) -> u64 {
         let time = self.spread.apply(IOTHREAD_NS[way], &mut self.rng);
         let thread = &mut self.iothreads[machine as usize];
-        let exit = thread.wake(at, self.idle);
+        // The governor's choice follows the rhythm of the device's interrupts, as all wake-ups of a request do.
+        let exit = thread.wake_like(at, self.idle, &self.kernel[machine as usize]);
         thread.free = thread.free.max(at) + exit + time;
         thread.free
     }

@@ -94,22 +94,33 @@ impl Sleeper {
         if self.expected == 0 {
             self.expected = slept;
         }
-        let exit = match idle {
-            Idle::Busy => 0,
-            Idle::Shallow => IDLE_STATES[0].0,
-            Idle::Menu => {
-                let e = self.expected;
-                IDLE_STATES
-                    .iter()
-                    .rev()
-                    .find(|(exit, target)| *target <= e && exit * IO_WAIT_FACTOR <= e)
-                    .map_or(IDLE_STATES[0].0, |s| s.0)
-            }
-        };
+        let exit = exit_ns(self.expected, idle);
         // A slow average stands for the governor's buckets: single short sleeps do not change its mind.
         let change = slept as i64 - self.expected as i64;
         self.expected = (self.expected as i64 + change / 32).max(1) as u64;
         exit
+    }
+
+    /// Time to wake at `at` where another's sleeps say what to expect.
+    #[inline]
+    pub fn wake_like(&mut self, at: u64, idle: Idle, other: &Self) -> u64 {
+        if at <= self.free {
+            return 0;
+        }
+        exit_ns(other.expected, idle)
+    }
+}
+
+/// Time to leave the state that is chosen for an expected sleep, ns.
+fn exit_ns(expected: u64, idle: Idle) -> u64 {
+    match idle {
+        Idle::Busy => 0,
+        Idle::Shallow => IDLE_STATES[0].0,
+        Idle::Menu => IDLE_STATES
+            .iter()
+            .rev()
+            .find(|(exit, target)| *target <= expected && exit * IO_WAIT_FACTOR <= expected)
+            .map_or(IDLE_STATES[0].0, |s| s.0),
     }
 }
 

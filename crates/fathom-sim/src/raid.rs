@@ -13,20 +13,36 @@ use crate::model::Model;
 
 /// Bytes of a chunk (Han 4.1: chunk = block).
 pub const CHUNK: u64 = 512 << 10;
-/// Direct requests of at least a chunk that the array has under way at once; smaller ones in proportion.
-const DIRECT_TOKENS: u32 = 20;
-/// The same through the page cache.
-const BUFFERED_TOKENS: u32 = 8;
-/// Most that the platform moves, bytes/ns, reading and writing (each copy of a mirror counts).
-const PLATFORM: [f64; 2] = [17.0, 17.5];
-/// Page cache copies of readers, bytes/ns.
-const PAGE_CACHE: f64 = 11.0;
-/// The one flusher of an array, bytes/ns.
-const FLUSHER: f64 = 4.4;
-/// Serial time of the parity thread per 4 KiB, direct, ns.
-const PARITY_DIRECT: [f64; 2] = [11_900.0, 16_500.0];
-/// The same for buffered writes: constant part and the part shared by the data disks, ns.
-const PARITY_BUFFERED: [(f64, f64); 2] = [(4_440.0, 7_250.0), (5_260.0, 6_380.0)];
+/// What the host of an array contributes. Fitted to Han et al.'s host; another has other values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArrayHost {
+    /// Requests of a chunk that the array has under way at once, direct and through the page cache; shorter ones
+    /// count in proportion.
+    pub tokens: [u32; 2],
+    /// Most that the platform moves, GB/s, reading and writing (each copy of a mirror counts).
+    pub platform_gb_per_s: [f64; 2],
+    /// Page cache copies of readers, GB/s.
+    pub page_cache_gb_per_s: f64,
+    /// The one flusher of an array, GB/s.
+    pub flusher_gb_per_s: f64,
+    /// Serial time of the parity thread per 4 KiB of direct writes, ns, with one and two parities.
+    pub parity_direct_ns: [f64; 2],
+    /// The same for buffered writes: a constant part, and a part that is shared by the data members.
+    pub parity_buffered_ns: [(f64, f64); 2],
+}
+
+impl Default for ArrayHost {
+    fn default() -> Self {
+        Self {
+            tokens: [16, 7],
+            platform_gb_per_s: [17.0, 17.5],
+            page_cache_gb_per_s: 8.5,
+            flusher_gb_per_s: 4.4,
+            parity_direct_ns: [11_900.0, 16_500.0],
+            parity_buffered_ns: [(4_440.0, 7_250.0), (5_260.0, 6_380.0)],
+        }
+    }
+}
 
 /// How members make up an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +121,7 @@ pub struct Demand {
 #[derive(Debug, Clone)]
 pub struct Raid {
     level: Level,
+    host: ArrayHost,
     members: Vec<Device>,
     /// Tokens taken, in 1/256 (direct, buffered), and who waits for one.
     taken: [u32; 2],
@@ -123,9 +140,10 @@ fn share(bytes: u32) -> u32 {
 
 impl Raid {
     /// `n` fresh members of a model.
-    pub fn new(level: Level, n: u32, model: &Model, seed: u64) -> Self {
+    pub fn new(level: Level, n: u32, model: &Model, host: ArrayHost, seed: u64) -> Self {
         Self {
             level,
+            host,
             members: (0..n)
                 .map(|i| Device::new(model, seed, u64::from(i)))
                 .collect(),
@@ -147,7 +165,7 @@ impl Raid {
     /// Takes request `id` at `at`: returns its end, or keeps it until a token is free.
     pub fn arrive(&mut self, id: u32, at: u64, d: Demand) -> Option<u64> {
         let kind = usize::from(!d.direct);
-        let most = 256 * [DIRECT_TOKENS, BUFFERED_TOKENS][kind];
+        let most = 256 * self.host.tokens[kind];
         if self.taken[kind] + share(d.bytes) > most {
             self.waiting[kind].push_back((id, d));
             return None;
@@ -160,7 +178,7 @@ impl Raid {
     pub fn leave(&mut self, at: u64, d: Demand, mut each: impl FnMut(u32, u64)) {
         let kind = usize::from(!d.direct);
         self.taken[kind] -= share(d.bytes);
-        let most = 256 * [DIRECT_TOKENS, BUFFERED_TOKENS][kind];
+        let most = 256 * self.host.tokens[kind];
         while let Some((id, next)) = self.waiting[kind].front().copied() {
             if self.taken[kind] + share(next.bytes) > most {
                 break;
@@ -177,7 +195,7 @@ impl Raid {
             Op::Write if d.direct => self.write(at, d, 0),
             Op::Write => {
                 let free = self.flusher_free.max(at);
-                let flushed = free + (f64::from(d.bytes) / FLUSHER) as u64;
+                let flushed = free + (f64::from(d.bytes) / self.host.flusher_gb_per_s) as u64;
                 self.flusher_free = flushed;
                 let end = self.write(flushed, d, 1);
                 if matches!(self.level, Level::Raid1 | Level::Raid10) {
@@ -197,14 +215,15 @@ impl Raid {
 
     fn platform(&mut self, at: u64, way: usize, bytes: u64) -> u64 {
         let free = &mut self.platform_free[way];
-        *free = at.max(*free) + (bytes as f64 / PLATFORM[way]) as u64;
+        *free = at.max(*free) + (bytes as f64 / self.host.platform_gb_per_s[way]) as u64;
         *free
     }
 
     fn read(&mut self, at: u64, d: Demand) -> u64 {
         let mut at = at;
         if !d.direct {
-            self.cache_free = at.max(self.cache_free) + (f64::from(d.bytes) / PAGE_CACHE) as u64;
+            self.cache_free = at.max(self.cache_free)
+                + (f64::from(d.bytes) / self.host.page_cache_gb_per_s) as u64;
             at = self.cache_free;
         }
         let at = self.platform(at, 0, u64::from(d.bytes));
@@ -255,8 +274,10 @@ impl Raid {
                     Level::Raid1 => n,
                     _ => 2,
                 };
-                let at = self.platform(at, 1, u64::from(d.bytes) * copies as u64);
-                let mut end = at;
+                let moved = self.platform(at, 1, u64::from(d.bytes) * copies as u64);
+                // The flusher hands copies over while it goes on; a direct writer waits for them.
+                let at = if way == 0 { moved } else { at };
+                let mut end = moved;
                 for (chunk, offset, bytes) in pieces(d.offset, d.bytes) {
                     let (first, at_member) = match self.level {
                         Level::Raid1 => (0, offset),
@@ -283,9 +304,9 @@ impl Raid {
         let two = usize::from(self.level == Level::Raid6);
         let data = f64::from(self.level.data_members(n as u32));
         let per_page = if way == 0 {
-            PARITY_DIRECT[two]
+            self.host.parity_direct_ns[two]
         } else {
-            PARITY_BUFFERED[two].0 + PARITY_BUFFERED[two].1 / data
+            self.host.parity_buffered_ns[two].0 + self.host.parity_buffered_ns[two].1 / data
         };
         let serial = per_page * f64::from(d.bytes) / 4096.0;
         self.parity_free = at.max(self.parity_free) + serial as u64;

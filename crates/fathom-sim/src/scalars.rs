@@ -1,108 +1,177 @@
-//! Tests of the whole: jobs of the driver on simulated targets, against what is published.
+//! Tests of the whole: jobs of the driver on simulated targets.
 
 use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, run_virtual};
 use fathom_io::job::{BlockSizes, Limits, Rw};
-use fathom_telemetry::Nanos;
-use fathom_telemetry::schema::Job;
+use fathom_telemetry::schema::{Direction, Job};
+use fathom_telemetry::{Bytes, Nanos};
 
 use crate::{SimTarget, Simulation};
 
-fn run(target: &str, rw: Rw, bs: u64, threads: u32, direct: bool, ms: u64) -> Job {
-    let t = SimTarget::parse(target).unwrap();
-    let spec = JobSpec {
+fn job(target: &SimTarget, spec: JobSpec) -> PlannedJob {
+    let limits = Limits {
+        size: target.size(),
+        direct_align: 512,
+    };
+    PlannedJob::new(spec.validate(&limits).unwrap())
+}
+
+fn spec(rw: Rw, bs: u64, threads: u32) -> JobSpec {
+    JobSpec {
         rw,
         bs: BlockSizes::one(bs),
         threads,
-        direct,
-        size: Some(fathom_telemetry::Bytes(20_000 << 20)),
-        time: Some(Nanos::from_millis(ms)),
+        size: Some(Bytes::gib(16)),
+        time: Some(Nanos::from_millis(100)),
         ramp: Nanos::from_millis(10),
         window: Nanos::from_millis(10),
         ..JobSpec::default()
-    };
-    let limits = Limits {
-        size: t.size(),
-        direct_align: 512,
-    };
-    let jobs = [PlannedJob::new(spec.validate(&limits).unwrap())];
-    let mut sim = Simulation::new(&t, 1);
+    }
+}
+
+fn run(sim: &mut Simulation, target: &SimTarget, spec: JobSpec) -> Job {
+    let jobs = [job(target, spec)];
     sim.assign(&jobs);
-    run_virtual(&jobs, &mut sim, Nanos::ZERO, "sim", None, &mut ())
+    run_virtual(&jobs, sim, sim.now(), "sim", None, &mut ())
         .pop()
         .unwrap()
 }
 
+fn measure(name: &str, rw: Rw, bs: u64, threads: u32, direct: bool) -> Direction {
+    let target = SimTarget::parse(name).unwrap();
+    let mut sim = Simulation::new(&target, 1);
+    let spec = JobSpec {
+        direct,
+        ..spec(rw, bs, threads)
+    };
+    let job = run(&mut sim, &target, spec);
+    job.read.or(job.write).unwrap()
+}
+
+fn near(what: &str, ours: f64, wanted: f64, tolerance: f64) {
+    let error = ours / wanted - 1.0;
+    assert!(
+        error.abs() <= tolerance,
+        "{what}: {ours} instead of {wanted}"
+    );
+}
+
 #[test]
-fn look() {
-    for (t, ms) in [
-        ("optane-900p", 200),
-        ("intel-s3510", 1000),
-        ("ramdisk", 20),
-        ("vm:optane-900p", 300),
-        ("vm:intel-s3510", 1000),
-        ("vm:ramdisk", 20),
-    ] {
-        let mut seen = Vec::new();
-        for n in [1, 2, 4, 6, 8, 9, 10, 11, 12, 14, 16, 20, 24, 32, 64] {
-            let d = run(&format!("sim:{t}"), Rw::RandRead, 4096, n, true, ms)
-                .read
-                .unwrap();
-            seen.push((n, d.iops, d.service_ns.mean.unwrap_or(0.0) / 1e3));
-        }
-        let max = seen.last().unwrap().1;
-        println!("{t}: max {max:.0}");
-        let base = seen[0].2;
-        for (n, i, l) in &seen {
-            println!(
-                "   {n:3} {i:9.0} {:.3} {l:.2} us  +{:.1}%",
-                i / max,
-                (l / base - 1.0) * 100.0
-            );
-        }
-    }
-    for (l, ns) in [
-        (0, vec![2, 4, 6, 8]),
-        (1, vec![2, 4, 6, 8]),
-        (10, vec![4, 6, 8]),
-        (5, vec![3, 4, 6, 8]),
-        (6, vec![4, 6, 8]),
-    ] {
-        for n in ns {
-            let t = format!("sim:raid{l}:{n}xoptane-900p");
-            let r = |rw, d| {
-                let j = run(&t, rw, 512 << 10, 64, d, 200);
-                j.read.or(j.write).unwrap().bytes_per_second / 1e9
-            };
-            println!(
-                "{t} bufread {:.2} bufwrite {:.3} read {:.2} write {:.3}",
-                r(Rw::RandRead, false),
-                r(Rw::RandWrite, false),
-                r(Rw::RandRead, true),
-                r(Rw::RandWrite, true)
-            );
-        }
-    }
-    let d = run("sim:vm6:optane-900p", Rw::RandRead, 4096, 384, true, 200)
-        .read
+fn the_same_seed_gives_the_same_run_to_the_bit_and_it_is_locked() {
+    let once = |seed| {
+        let target = SimTarget::parse("sim:vm4:intel-s3510").unwrap();
+        let mut sim = Simulation::new(&target, seed);
+        run(&mut sim, &target, spec(Rw::RandMixed, 4096, 8))
+    };
+    let (a, b) = (once(1), once(1));
+    assert_eq!(a, b);
+    assert_ne!(a, once(2));
+    let read = a.read.unwrap();
+    assert_eq!((read.ios, read.service_ns.max), GOLDEN);
+}
+const GOLDEN: (u64, Option<u64>) = (2124, Some(478_948));
+
+#[test]
+fn state_and_clock_go_on_from_group_to_group() {
+    let target = SimTarget::parse("sim:optane-900p").unwrap();
+    let mut sim = Simulation::new(&target, 1);
+    let first = run(&mut sim, &target, spec(Rw::RandRead, 4096, 4));
+    let between = sim.now();
+    let second = run(&mut sim, &target, spec(Rw::RandRead, 4096, 4));
+    assert!(between.0 >= first.wall_ns && sim.now().0 >= between.0 + second.wall_ns);
+    near(
+        "iops",
+        second.read.unwrap().iops,
+        first.read.unwrap().iops,
+        0.01,
+    );
+}
+
+#[test]
+fn optane_answers_in_13_and_a_half_microseconds_and_in_67_through_a_guest() {
+    let mean = |name| {
+        measure(name, Rw::RandRead, 4096, 1, true)
+            .service_ns
+            .mean
+            .unwrap()
+            / 1e3
+    };
+    near("PE", mean("sim:optane-900p"), 13.5, 0.02);
+    near("VE", mean("sim:vm:optane-900p"), 67.3, 0.02);
+    near("NAND PE", mean("sim:intel-s3510"), 124.5, 0.02);
+    near("NAND VE", mean("sim:vm:intel-s3510"), 203.7, 0.02);
+}
+
+#[test]
+fn polling_and_busy_processors_save_the_wake_up() {
+    let mean = |name| {
+        measure(name, Rw::RandRead, 4096, 1, true)
+            .service_ns
+            .mean
+            .unwrap()
+    };
+    let usual = mean("sim:optane-900p");
+    near(
+        "busy",
+        usual - mean("sim:optane-900p,idle=busy"),
+        2_000.0,
+        0.05,
+    );
+    near(
+        "polling",
+        usual - mean("sim:optane-900p,poll"),
+        2_800.0,
+        0.05,
+    );
+}
+
+#[test]
+fn arrays_scale_as_their_level_lets_them() {
+    let gb = |name, rw, direct| measure(name, rw, 512 << 10, 64, direct).bytes_per_second / 1e9;
+    near(
+        "RAID 0",
+        gb("sim:raid0:4xoptane-900p", Rw::RandRead, true),
+        9.9,
+        0.15,
+    );
+    near(
+        "RAID 1",
+        gb("sim:raid1:2xoptane-900p", Rw::RandWrite, true),
+        2.3,
+        0.1,
+    );
+    near(
+        "RAID 5",
+        gb("sim:raid5:4xoptane-900p", Rw::RandWrite, true),
+        0.321,
+        0.1,
+    );
+    near(
+        "RAID 6",
+        gb("sim:raid6:4xoptane-900p", Rw::RandWrite, false),
+        0.493,
+        0.1,
+    );
+}
+
+#[test]
+fn steady_random_writes_of_flash_meet_the_specification() {
+    let iops = measure(
+        "sim:intel-s3510,state=steady",
+        Rw::RandWrite,
+        4096,
+        64,
+        true,
+    )
+    .iops;
+    near("steady", iops, 15_100.0, 0.03);
+}
+
+#[test]
+fn a_buffered_write_is_as_fast_as_memory() {
+    let mean = measure("sim:intel-s3510", Rw::RandWrite, 4096, 1, false)
+        .service_ns
+        .mean
         .unwrap();
-    println!("vm6 {}", d.iops);
-    for (t, rw, bs) in [
-        ("optane-900p", Rw::RandRead, 131072),
-        ("optane-900p", Rw::RandWrite, 131072),
-        ("intel-s3510", Rw::RandRead, 131072),
-        ("intel-s3510", Rw::RandWrite, 131072),
-        ("optane-900p", Rw::RandWrite, 4096),
-        ("intel-s3510", Rw::RandWrite, 4096),
-        ("ramdisk", Rw::RandRead, 131072),
-        ("ramdisk", Rw::RandWrite, 4096),
-    ] {
-        let j = run(&format!("sim:{t}"), rw, bs, 64, true, 300);
-        let d = j.read.or(j.write).unwrap();
-        println!(
-            "{t} {rw:?} {bs} {:.0} MB/s {:.0} IOPS",
-            d.bytes_per_second / 1e6,
-            d.iops
-        );
-    }
+    assert!(mean < 10_000.0, "{mean} ns");
 }

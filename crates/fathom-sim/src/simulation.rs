@@ -68,9 +68,13 @@ impl Simulation {
     pub fn new(target: &SimTarget, seed: u64) -> Self {
         let model = &target.model;
         let mut storage = match target.shape {
-            Shape::Raid { level, members } => {
-                Storage::Array(Box::new(Raid::new(level, members, model, seed)))
-            }
+            Shape::Raid { level, members } => Storage::Array(Box::new(Raid::new(
+                level,
+                members,
+                model,
+                target.array,
+                seed,
+            ))),
             _ => Storage::One(Box::new(Device::new(model, seed, 0))),
         };
         if let Some((fill, steady)) = target.condition {

@@ -5,7 +5,7 @@
 
 use crate::host::{Completions, HostCosts, Idle};
 use crate::model::{Model, SimError};
-use crate::raid::Level;
+use crate::raid::{ArrayHost, Level};
 
 /// How the model is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct SimTarget {
     pub shape: Shape,
     /// The host.
     pub host: HostCosts,
+    /// What the host of an array contributes.
+    pub array: ArrayHost,
     /// Share of the device that holds data, 0 to 1, and whether random writes have brought it to a steady state.
     pub condition: Option<(f64, bool)>,
 }
@@ -74,6 +76,7 @@ impl SimTarget {
             model,
             shape,
             host: HostCosts::default(),
+            array: ArrayHost::default(),
             condition: None,
         };
         for option in parts {
