@@ -45,6 +45,21 @@ pub trait Bench {
     fn simulated(&self) -> bool;
     /// Whether someone asked to end.
     fn interrupted(&self) -> bool;
+    /// Bytes that [`Bench::prepare`] will write; 0 where there is nothing to fill.
+    fn fills(&self) -> Bytes {
+        Bytes(0)
+    }
+    /// Whether files in `dir` would lie on the device under test.
+    fn shares_disk_with(&self, _dir: &std::path::Path) -> bool {
+        false
+    }
+    /// Removes what was made for this run only.
+    ///
+    /// # Errors
+    /// Where something that fathom made could not be removed.
+    fn close(self: Box<Self>) -> Result<(), BenchError> {
+        Ok(())
+    }
     /// Makes the target fit for reading: fills what fathom made. `None` where there is nothing to do.
     fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError>;
     /// Runs jobs at the same time; measures come back in the same order, with their flags.
@@ -72,14 +87,6 @@ impl RealBench {
             filled: false,
         }
     }
-    /// The target.
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-    /// Removes what was made for this run only.
-    pub fn close(self) -> Result<(), TargetError> {
-        self.target.close()
-    }
 }
 
 impl Bench for RealBench {
@@ -94,6 +101,18 @@ impl Bench for RealBench {
     }
     fn interrupted(&self) -> bool {
         self.control.interrupted()
+    }
+    fn fills(&self) -> Bytes {
+        if self.filled || !self.target.needs_fill() {
+            return Bytes(0);
+        }
+        Bytes(self.target.limits().size)
+    }
+    fn shares_disk_with(&self, dir: &std::path::Path) -> bool {
+        self.target.shares_disk_with(dir)
+    }
+    fn close(self: Box<Self>) -> Result<(), BenchError> {
+        Ok(self.target.close()?)
     }
 
     fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {

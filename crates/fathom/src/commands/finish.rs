@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use fathom_experiments::Notebook;
-use fathom_io::Target;
+use fathom_experiments::{Bench, Notebook};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
 use fathom_telemetry::schema::Run;
@@ -25,7 +24,7 @@ pub(super) fn capsule(path: Option<&Path>) -> serde_json::Value {
 }
 
 /// Whether results would be written to the device under test.
-pub(super) fn out_on_target(target: &Target, out: &Path) -> bool {
+pub(super) fn out_on_target(bench: &dyn Bench, out: &Path) -> bool {
     // The directory may not exist yet: its nearest existing parent decides.
     let mut place = out;
     while !place.exists() {
@@ -37,7 +36,7 @@ pub(super) fn out_on_target(target: &Target, out: &Path) -> bool {
             }
         }
     }
-    target.shares_disk_with(place)
+    bench.shares_disk_with(place)
 }
 
 /// Ends the run: saves it, writes the report, prints the summary (or `run.json`).

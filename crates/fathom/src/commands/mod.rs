@@ -3,6 +3,7 @@
 mod clean;
 mod devices;
 mod finish;
+mod open;
 mod report;
 mod run;
 mod survey;

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use anyhow::Context;
-use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
+use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{JobFile, jobs_from_toml};
-use fathom_io::{JobSpec, Observer, Target, Wanted};
+use fathom_io::{JobSpec, Observer, Wanted};
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use super::finish::{self, capsule, command_line, out_on_target};
+use super::open::open_bench;
 use crate::cli::RunArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 use crate::{progress, signals};
@@ -19,12 +20,12 @@ use crate::{progress, signals};
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let (name, jobs) = jobs(args)?;
     let control = signals::control().map_err(refused)?;
-    let target = Target::open(&name, &Wanted::by(&jobs, args.destroy.as_deref()))?;
-    let limits = target.limits();
+    let wanted = Wanted::by(&jobs, args.destroy.as_deref());
+    let mut bench = open_bench(&name, &wanted, control)?;
+    let limits = bench.limits();
     let groups = groups(&jobs, &limits)?;
     let recording: u32 = jobs_recording(&groups);
-    let environment = capsule(target.path());
-    let mut bench = RealBench::new(target, control);
+    let environment = capsule(bench.describe().path.as_deref().map(Path::new));
     let reads = jobs.iter().any(|j| j.rw.reads());
     if reads {
         let size = limits.size;
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         bench.simulated(),
         recording as usize,
     )?;
-    if recording > 0 && out_on_target(bench.target(), &args.out.out) {
+    if recording > 0 && out_on_target(&*bench, &args.out.out) {
         book.run_mut().flags.push(Flag::new(
             FlagCode::LogOnTestedDevice,
             "the I/O log is written to the device under test",
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
                 .collect::<Vec<_>>()
                 .join(", "),
         );
-        let measured = book.measure(&mut bench, group, &mut |p: &Progress| {
+        let measured = book.measure(&mut *bench, group, &mut |p: &Progress| {
             line.position(p.elapsed.0 / 1_000_000);
             line.show(p);
         });

@@ -1,0 +1,177 @@
+//! The one place where commands open what they measure: a real target or a model, sized by the profile.
+//!
+//! [`foresee`] says what would happen without making or opening anything.
+
+use std::path::Path;
+
+use fathom_experiments::survey::profile::{PROFILES, Profile};
+use fathom_experiments::{Bench, BenchError, Plan, RealBench};
+use fathom_host::{TargetKind, probe_target, space};
+use fathom_io::job::Limits;
+use fathom_io::{Control, Target, TargetError, Wanted};
+use fathom_telemetry::Bytes;
+
+use super::finish::capsule;
+use crate::exit::{Failure, refused};
+
+/// Opens what `name` stands for, as far as `wanted` allows.
+pub(crate) fn open_bench(
+    name: &str,
+    wanted: &Wanted,
+    control: Control,
+) -> Result<Box<dyn Bench>, BenchError> {
+    let target = Target::open(name, wanted)?;
+    Ok(Box::new(RealBench::new(target, control)))
+}
+
+/// What a measuring command asks of its target.
+pub(crate) struct Ask<'a> {
+    /// As typed.
+    pub(crate) target: &'a str,
+    /// Sizes a scratch file.
+    pub(crate) profile: &'a Profile,
+    /// `--size`.
+    pub(crate) size: Option<Bytes>,
+    /// `--destroy`.
+    pub(crate) destroy: Option<&'a str>,
+    /// Whether any job writes.
+    pub(crate) modifies: bool,
+}
+
+/// An open bench and what follows from it.
+pub(crate) struct Opened {
+    /// Runs the jobs.
+    pub(crate) bench: Box<dyn Bench>,
+    /// Of the target, cut to what was asked for.
+    pub(crate) limits: Limits,
+    /// Whether direct I/O is possible.
+    pub(crate) direct: bool,
+    /// Bytes that filling writes.
+    pub(crate) fills: Bytes,
+    /// Environment capsule.
+    pub(crate) environment: serde_json::Value,
+}
+
+/// A profile by its name.
+pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
+    Profile::named(name).ok_or_else(|| {
+        let names: Vec<&str> = PROFILES.iter().map(|p| p.name).collect();
+        refused(anyhow::anyhow!(
+            "--profile: '{name}' is not one of {}",
+            names.join(", ")
+        ))
+    })
+}
+
+/// Limits and bytes to fill, without opening anything (for `--dry-run`).
+pub(crate) fn foresee(ask: &Ask<'_>) -> Result<(Limits, Bytes), Failure> {
+    let size = size(ask)?;
+    let (existing, fills) = probe(ask.target)?;
+    let range = match (existing, ask.size) {
+        (Some(there), Some(asked)) => there.min(asked),
+        (there, _) => there.unwrap_or(size),
+    };
+    let limits = Limits {
+        size: range.0,
+        direct_align: 512,
+    };
+    Ok((limits, if fills { size } else { Bytes(0) }))
+}
+
+/// Opens the target; where direct I/O is impossible (some tmpfs, FUSE) it says so and goes on without.
+pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
+    let size = size(ask)?;
+    let wanted = |direct| Wanted {
+        modifies: ask.modifies,
+        direct,
+        buffered: false,
+        size: Some(size),
+        destroy: ask.destroy.map(str::to_owned),
+    };
+    let (bench, direct) = match open_bench(ask.target, &wanted(true), control.clone()) {
+        Err(BenchError::Target(TargetError::Unfit { message, .. }))
+            if message.contains("direct I/O") =>
+        {
+            eprintln!("fathom: no direct I/O here; measuring through the page cache");
+            (open_bench(ask.target, &wanted(false), control)?, false)
+        }
+        other => (other?, true),
+    };
+    let about = bench.describe();
+    let mut limits = bench.limits();
+    // The whole of what exists, or the part that was asked for; null: has no size of its own.
+    if about.kind == "null" || ask.size.is_some() {
+        limits.size = limits.size.min(size.0);
+    }
+    let fills = if bench.fills().0 > 0 {
+        Bytes(limits.size)
+    } else {
+        Bytes(0)
+    };
+    Ok(Opened {
+        bench,
+        limits,
+        direct,
+        fills,
+        environment: capsule(about.path.as_deref().map(Path::new)),
+    })
+}
+
+/// The plan on this machine.
+pub(crate) fn plan(limits: Limits, profile: Profile, direct: bool) -> Plan {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+    Plan {
+        limits,
+        profile,
+        threads: cores.clamp(1, 4),
+        direct,
+    }
+}
+
+/// Size of an existing file or device, and whether a scratch file would be filled.
+fn probe(target: &str) -> Result<(Option<Bytes>, bool), Failure> {
+    if target.starts_with("null") || target.starts_with("sim:") {
+        return Ok((None, false));
+    }
+    Ok(match probe_target(Path::new(target)).map_err(refused)? {
+        TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {
+            (Some(Bytes(size_bytes)), false)
+        }
+        _ => (None, true),
+    })
+}
+
+fn size(ask: &Ask<'_>) -> Result<Bytes, Failure> {
+    if let Some(size) = ask.size {
+        if size.0 < 1 << 20 {
+            return Err(refused(anyhow::anyhow!(
+                "--size: {size} is too small to measure: expected 1m or more"
+            )));
+        }
+        return Ok(size);
+    }
+    let path = Path::new(ask.target);
+    let free = if path.is_dir() {
+        space(path).map(|s| s.fits_bytes).unwrap_or(u64::MAX)
+    } else {
+        u64::MAX
+    };
+    Ok(ask.profile.scratch_size(free))
+}
+
+/// Scratch files of killed runs are named, with the command that removes them.
+pub(crate) fn mention_leftovers(target: &str) {
+    let dir = Path::new(target);
+    let Ok(found) = fathom_host::leftovers(dir) else {
+        return;
+    };
+    if !found.is_empty() {
+        let bytes: u64 = found.iter().map(|l| l.size_bytes).sum();
+        eprintln!(
+            "fathom: {} scratch file(s) of killed runs hold {} here; remove them with: fathom clean {}",
+            found.len(),
+            Bytes(bytes),
+            dir.display()
+        );
+    }
+}
