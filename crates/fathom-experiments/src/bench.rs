@@ -23,12 +23,15 @@ pub enum BenchError {
     /// Preparing the target failed.
     #[error("the scratch file could not be filled: {0}")]
     Prepare(String),
+    /// The processors cannot be kept as asked.
+    #[error("{0}")]
+    Cpu(String),
 }
 
 impl BenchError {
     /// Whether the user's input or the safety rules are the cause (exit code 2), rather than the measurement.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Target(_) | Self::Job(_))
+        matches!(self, Self::Target(_) | Self::Job(_) | Self::Cpu(_))
     }
 }
 

@@ -6,8 +6,12 @@
 
 pub mod bench;
 pub mod cells;
+pub mod cpu;
+pub mod curve;
+pub mod knee;
 pub mod notebook;
 mod parts;
+mod runner;
 pub mod survey;
 
 pub use bench::{Bench, BenchError, RealBench};

@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// One job from flags, or a file of jobs
     Run(Box<RunArgs>),
+    /// Load curve: latency against throughput in closed and open loop, with the knee
+    Curve(CurveArgs),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
@@ -69,8 +71,66 @@ pub(crate) struct SurveyArgs {
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,
+    /// Processors while latency is measured: as-is, busy (a thread of the lowest priority on every core)
+    /// or low-latency (no idle states; root); the difference to as-is is measured and reported
+    #[arg(long, value_name = "SETTING", default_value = "as-is")]
+    pub(crate) cpu: String,
     #[command(flatten)]
     pub(crate) out: OutArgs,
+}
+
+/// What is measured, how long, and what it may cost: the same for every measuring command.
+#[derive(Args, Clone)]
+pub(crate) struct MeasureArgs {
+    /// Directory, file, block device or null:
+    #[arg(default_value = ".")]
+    pub(crate) target: String,
+    /// quick, standard or full: length and number of repeats
+    #[arg(long, default_value = "quick")]
+    pub(crate) profile: String,
+    /// Size of the scratch file, or of the tested range [default: by profile and free space]
+    #[arg(long)]
+    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `curve`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom curve                           random 4 KiB reads of a scratch file\n  fathom curve /dev/nvme0n1 --rw randread --profile standard\n  fathom curve . --rw randrw --read-share 70 --dry-run"
+)]
+pub(crate) struct CurveArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// Pattern and direction, as in run
+    #[arg(long, default_value = "randread")]
+    pub(crate) rw: String,
+    /// Block size
+    #[arg(long, default_value = "4k")]
+    pub(crate) bs: fathom_telemetry::Bytes,
+    /// Share of reads where the pattern mixes, percent
+    #[arg(long, default_value_t = 70.0)]
+    pub(crate) read_share: f64,
+    /// Largest depth over all threads
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) max_qd: u32,
+    /// Leave out the open loop
+    #[arg(long)]
+    pub(crate) closed_only: bool,
+    /// Processors while latency is measured: as-is, busy (a thread of the lowest priority on every core)
+    /// or low-latency (no idle states; root); the difference to as-is is measured and reported
+    #[arg(long, value_name = "SETTING", default_value = "as-is")]
+    pub(crate) cpu: String,
 }
 
 /// Arguments of `run`.

@@ -96,14 +96,8 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    struct Filling<'a>(&'a mut dyn Watcher);
-    impl fathom_io::Observer for Filling<'_> {
-        fn progress(&mut self, p: &Progress) {
-            self.0.filling(p);
-        }
-    }
     let planned = plans(plan).map_err(crate::bench::BenchError::from)?;
-    bench.prepare(&mut Filling(watcher))?;
+    prepare(bench, watcher)?;
     let order: Vec<(usize, usize)> = planned
         .iter()
         .enumerate()
@@ -175,6 +169,20 @@ pub fn run(
         run.findings.extend(analysis.findings);
     }
     Ok(())
+}
+
+/// Fills what is to be filled, and shows it.
+pub(crate) fn prepare(
+    bench: &mut dyn Bench,
+    watcher: &mut dyn Watcher,
+) -> Result<(), crate::bench::BenchError> {
+    struct Filling<'a>(&'a mut dyn Watcher);
+    impl fathom_io::Observer for Filling<'_> {
+        fn progress(&mut self, p: &Progress) {
+            self.0.filling(p);
+        }
+    }
+    bench.prepare(&mut Filling(watcher)).map(|_| ())
 }
 
 /// Gathers the repeats of one job from the notebook.

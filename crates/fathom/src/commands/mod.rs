@@ -1,8 +1,10 @@
 //! One file per command.
 
 mod clean;
+mod curve;
 mod devices;
 mod finish;
+mod measure;
 mod open;
 mod report;
 mod run;
@@ -15,6 +17,7 @@ use crate::exit::Outcome;
 pub(crate) fn dispatch(command: Command) -> Outcome {
     match command {
         Command::Survey(args) => survey::survey(&args),
+        Command::Curve(args) => curve::curve(&args),
         Command::Run(args) => run::run(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),

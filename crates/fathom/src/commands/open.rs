@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::profile::{PROFILES, Profile};
 use fathom_experiments::{Bench, BenchError, Plan, RealBench};
 use fathom_host::{TargetKind, probe_target, space};
@@ -61,6 +62,23 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
             names.join(", ")
         ))
     })
+}
+
+/// A CPU setting by its name.
+pub(crate) fn cpu_setting(name: &str) -> Result<CpuSetting, Failure> {
+    name.parse()
+        .map_err(|e: String| refused(anyhow::anyhow!("--cpu: {e}")))
+}
+
+/// A model has no processors to keep busy.
+pub(crate) fn check_cpu(setting: CpuSetting, bench: &dyn Bench) -> Result<(), Failure> {
+    if setting != CpuSetting::AsIs && bench.simulated() {
+        return Err(refused(anyhow::anyhow!(
+            "--cpu: {} is a model and has no processors: leave out --cpu, or name a real target",
+            bench.describe().name
+        )));
+    }
+    Ok(())
 }
 
 /// Limits and bytes to fill, without opening anything (for `--dry-run`).

@@ -1,11 +1,15 @@
 //! `fathom survey`: the main job.
 
+use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::survey::{self, Watcher};
-use fathom_experiments::{Notebook, Plan, RunMeta};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_telemetry::Bytes;
 
 use super::finish::{self, command_line};
-use super::open::{Ask, Opened, foresee, mention_leftovers, open, plan, profile};
+use super::measure::with_cpu;
+use super::open::{
+    Ask, Opened, check_cpu, cpu_setting, foresee, mention_leftovers, open, plan, profile,
+};
 use crate::cli::SurveyArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
@@ -14,6 +18,7 @@ use crate::{screen, signals};
 /// See the module.
 pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let profile = profile(&args.profile)?;
+    let setting = cpu_setting(&args.cpu)?;
     let control = signals::control().map_err(refused)?;
     mention_leftovers(&args.target);
     let ask = Ask {
@@ -25,7 +30,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     };
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
-        announce(&plan(limits, profile, true), fills, true)?;
+        announce(&plan(limits, profile, true), fills, setting, true)?;
         return Ok(DONE);
     }
     let Opened {
@@ -36,7 +41,8 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
         environment,
     } = open(&ask, control)?;
     let plan = plan(limits, profile, direct);
-    let outlook = announce(&plan, fills, false)?;
+    check_cpu(setting, &*bench)?;
+    let outlook = announce(&plan, fills, setting, false)?;
     let meta = RunMeta {
         name: "survey".into(),
         command: "survey".into(),
@@ -47,13 +53,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
     let mut line = SurveyLine::new(outlook, fills);
-    let result = survey::run(
-        &mut *bench,
-        &plan,
-        args.seed,
-        &mut book,
-        &mut line as &mut dyn Watcher,
-    );
+    let result = measure(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
     line.clear();
     let closed = bench.close();
     result?;
@@ -66,9 +66,26 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     finish::finish(book, &args.out, code, fathom_report::terminal::summary)
 }
 
+/// The survey; where a CPU setting was asked for, its comparison first and its latency under it.
+fn measure(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    setting: CpuSetting,
+    seed: u64,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    if setting == CpuSetting::AsIs {
+        return survey::run(bench, plan, seed, book, watcher);
+    }
+    cpu::compare(bench, plan, setting, seed, book, watcher)?;
+    let mut kept = CpuBench::new(bench, setting).only("latency");
+    survey::run(&mut kept, plan, seed, book, watcher)
+}
+
 /// Says time and bytes; returns the number of jobs.
-fn announce(plan: &Plan, fills: Bytes, stop: bool) -> Result<u32, Failure> {
-    let o = survey::outlook(plan, fills)?;
+fn announce(plan: &Plan, fills: Bytes, setting: CpuSetting, stop: bool) -> Result<u32, Failure> {
+    let o = with_cpu(survey::outlook(plan, fills)?, plan, setting);
     let filling = if fills.0 > 0 {
         format!(" after filling a scratch file of {fills}")
     } else {

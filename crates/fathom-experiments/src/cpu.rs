@@ -1,0 +1,486 @@
+//! CPU realism: what idle cores add to latency, and what a loaded or wakeful system would see.
+//!
+//! A benchmark that only waits lets its cores sleep and clock down; real applications do not (Malventano,
+//! "Intel Optane 900P", 2017, p. 3). [`CpuBench`] runs jobs on another bench with every core kept busy by
+//! a thread of the lowest priority (SCHED_IDLE: it runs only where nothing else wants to), or with idle
+//! states forbidden (/dev/cpu_dma_latency held open at 0, see the kernel's Documentation/power/pm_qos).
+//! Both hold for the length of a job only, and both end with the process however it ends, killed
+//! included: threads die with it, and the kernel drops the request when the descriptor closes.
+
+use std::cell::Cell as Switch;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fathom_io::Observer;
+use fathom_io::driver::PlannedJob;
+use fathom_io::job::Limits;
+use fathom_stats::Estimate;
+use fathom_telemetry::schema::{Cell as TableCell, Finding, Headline, Job, Section, Table, Target};
+use fathom_telemetry::{Bytes, FlagCode, Nanos, Op};
+
+use crate::bench::{Bench, BenchError, LogMaker};
+use crate::cells::{Cell, Plan};
+use crate::notebook::{Notebook, NotebookError};
+use crate::parts::column;
+use crate::runner::{Point, Runner, job_time, outlook as outlook_of};
+use crate::survey::{Outlook, Watcher};
+
+/// How the processors are kept while a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CpuSetting {
+    /// As the system is.
+    #[default]
+    AsIs,
+    /// A thread of the lowest priority on every core.
+    Busy,
+    /// No idle states.
+    LowLatency,
+}
+
+impl CpuSetting {
+    /// The word on the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::AsIs => "as-is",
+            Self::Busy => "busy",
+            Self::LowLatency => "low-latency",
+        }
+    }
+
+    /// In a sentence.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::AsIs => "the system as it is",
+            Self::Busy => "every core kept busy at the lowest priority",
+            Self::LowLatency => "idle states forbidden (/dev/cpu_dma_latency at 0)",
+        }
+    }
+}
+
+impl std::str::FromStr for CpuSetting {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::AsIs, Self::Busy, Self::LowLatency]
+            .into_iter()
+            .find(|s| s.word() == text)
+            .ok_or_else(|| format!("'{text}' is not one of as-is, busy, low-latency"))
+    }
+}
+
+/// Another bench with the processors kept in a setting while jobs run.
+pub struct CpuBench<'a> {
+    inner: &'a mut dyn Bench,
+    setting: Rc<Switch<CpuSetting>>,
+    only: Option<&'static str>,
+}
+
+impl<'a> CpuBench<'a> {
+    /// Every job of `inner` under `setting`.
+    pub fn new(inner: &'a mut dyn Bench, setting: CpuSetting) -> Self {
+        Self {
+            inner,
+            setting: Rc::new(Switch::new(setting)),
+            only: None,
+        }
+    }
+
+    /// Only the jobs of one experiment.
+    #[must_use]
+    pub fn only(mut self, experiment: &'static str) -> Self {
+        self.only = Some(experiment);
+        self
+    }
+}
+
+impl Bench for CpuBench<'_> {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+    fn describe(&self) -> Target {
+        self.inner.describe()
+    }
+    fn simulated(&self) -> bool {
+        self.inner.simulated()
+    }
+    fn interrupted(&self) -> bool {
+        self.inner.interrupted()
+    }
+    fn fills(&self) -> Bytes {
+        self.inner.fills()
+    }
+    fn shares_disk_with(&self, dir: &std::path::Path) -> bool {
+        self.inner.shares_disk_with(dir)
+    }
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        self.inner.prepare(observer)
+    }
+
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        let concerns = |p: &PlannedJob| self.only.is_none_or(|o| p.experiment == o);
+        let setting = self.setting.get();
+        if setting == CpuSetting::AsIs || !jobs.iter().all(concerns) {
+            return self.inner.run(jobs, log, observer);
+        }
+        let keeper = Keeper::start(setting)?;
+        let began = std::time::Instant::now();
+        let measured = self.inner.run(jobs, log, observer);
+        let lasted = began.elapsed();
+        let burnt = keeper.end();
+        let mut measured = measured?;
+        for (job, planned) in measured.iter_mut().zip(jobs) {
+            job.engine_notes.push(format!("CPU: {}", setting.words()));
+            leave_out(job, planned, burnt, lasted);
+        }
+        Ok(measured)
+    }
+}
+
+/// Takes the busy threads' share out of the job's CPU time, and with it a verdict that rests on it.
+fn leave_out(job: &mut Job, planned: &PlannedJob, burnt: Duration, lasted: Duration) {
+    if burnt.is_zero() || lasted.is_zero() {
+        return;
+    }
+    let share = (job.wall_ns as f64 / lasted.as_nanos() as f64).min(1.0);
+    let busy = (burnt.as_nanos() as f64 * share) as u64;
+    job.cpu_ns = job.cpu_ns.saturating_sub(busy);
+    job.cpu_user_ns = job.cpu_user_ns.saturating_sub(busy);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
+    let capacity = job.wall_ns as f64 * cores.min(f64::from(planned.seats().0));
+    if (job.cpu_ns as f64) < 0.95 * capacity {
+        job.flags.retain(|f| f.code != FlagCode::CpuBound);
+    }
+}
+
+/// Holds a setting until it is dropped.
+struct Keeper {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<Duration, String>>>,
+    _latency: Option<File>,
+}
+
+impl Keeper {
+    fn start(setting: CpuSetting) -> Result<Self, BenchError> {
+        let mut keeper = Self {
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+            _latency: None,
+        };
+        match setting {
+            CpuSetting::AsIs => {}
+            CpuSetting::LowLatency => {
+                let refuse = |e: std::io::Error| {
+                    BenchError::Cpu(format!(
+                        "--cpu low-latency: /dev/cpu_dma_latency cannot be held at 0: {e}; run as root, or use --cpu busy"
+                    ))
+                };
+                let mut file = OpenOptions::new()
+                    .write(true)
+                    .open("/dev/cpu_dma_latency")
+                    .map_err(refuse)?;
+                // Microseconds as a native 32-bit number; in force as long as the file stays open.
+                file.write_all(&0i32.to_ne_bytes()).map_err(refuse)?;
+                keeper._latency = Some(file);
+            }
+            CpuSetting::Busy => {
+                let refuse = |e: String| BenchError::Cpu(format!("--cpu busy: {e}"));
+                let (ready, answers) = std::sync::mpsc::channel();
+                let cpus = sys::cpus().map_err(refuse)?;
+                for cpu in &cpus {
+                    let (stop, ready, cpu) = (keeper.stop.clone(), ready.clone(), *cpu);
+                    let thread = std::thread::Builder::new()
+                        .name(format!("busy-{cpu}"))
+                        .spawn(move || busy(cpu, &stop, &ready))
+                        .map_err(|e| refuse(format!("no thread for processor {cpu}: {e}")))?;
+                    keeper.threads.push(thread);
+                }
+                for _ in &cpus {
+                    answers
+                        .recv()
+                        .map_err(|_| refuse("a busy thread ended early".into()))?
+                        .map_err(refuse)?;
+                }
+            }
+        }
+        Ok(keeper)
+    }
+
+    /// Ends it; returns the CPU time that the busy threads used.
+    fn end(mut self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads
+            .drain(..)
+            .filter_map(|t| t.join().ok()?.ok())
+            .sum()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for t in self.threads.drain(..) {
+            let _ = t.join();
+        }
+    }
+}
+
+/// Keeps a processor awake. Without the lowest priority it would take time from the measurement: then it
+/// does not start at all.
+fn busy(
+    cpu: usize,
+    stop: &AtomicBool,
+    ready: &std::sync::mpsc::Sender<Result<(), String>>,
+) -> Result<Duration, String> {
+    let set = sys::lowest_priority_on(cpu);
+    let _ = ready.send(set.clone());
+    set?;
+    let mut x = 1u64;
+    while !stop.load(Ordering::Relaxed) {
+        // Simple instructions: little heat, so that the clock stays where a loaded system has it.
+        for _ in 0..1000 {
+            x = std::hint::black_box(x.wrapping_mul(3).wrapping_add(1));
+        }
+    }
+    Ok(sys::thread_time())
+}
+
+/// The scheduler's calls.
+mod sys {
+    use std::time::Duration;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    /// Processors that this process may use.
+    pub(super) fn cpus() -> Result<Vec<usize>, String> {
+        let set = sched_getaffinity(None).map_err(|e| format!("processors are unknown: {e}"))?;
+        Ok((0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).collect())
+    }
+
+    /// Pins the calling thread and gives it SCHED_IDLE.
+    pub(super) fn lowest_priority_on(cpu: usize) -> Result<(), String> {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).map_err(|e| format!("cannot pin to processor {cpu}: {e}"))?;
+        let param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: 0 means the calling thread, and `param` outlives the call.
+        let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) } != 0;
+        if failed {
+            let e = std::io::Error::last_os_error();
+            return Err(format!(
+                "the lowest priority is refused: {e}; use --cpu as-is"
+            ));
+        }
+        Ok(())
+    }
+
+    /// CPU time of the calling thread.
+    pub(super) fn thread_time() -> Duration {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.max(0) as u32)
+    }
+}
+
+/// Patterns whose latency is compared, with one outstanding I/O.
+const PATTERNS: [(&str, &str); 2] = [("read", "sequential read"), ("randread", "random read")];
+
+fn pairs(plan: &Plan) -> u32 {
+    2 * plan.profile.repeats
+}
+
+/// Time of a comparison.
+pub fn outlook(plan: &Plan) -> Outlook {
+    let jobs = PATTERNS.len() as u32 * 2 * pairs(plan);
+    outlook_of(jobs, job_time(plan), Bytes(0), Bytes(0))
+}
+
+/// Compares 4 KiB reads under `setting` with the system as it is, in pairs of alternating order (ABBA).
+///
+/// # Errors
+/// Where the bench or the run directory fails, or the setting is refused.
+pub fn compare(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    setting: CpuSetting,
+    seed: u64,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let mut bench = CpuBench::new(bench, CpuSetting::AsIs);
+    let switch = bench.setting.clone();
+    let jobs = outlook(plan).jobs;
+    let mut runner = Runner::begin(&mut bench, book, watcher, "cpu", seed, jobs)?;
+    let mut points = Vec::new();
+    for (rw, _) in PATTERNS {
+        for s in [CpuSetting::AsIs, setting] {
+            let spec = plan
+                .job(
+                    &format!("cpu-{rw}-{}", s.word()),
+                    &[("rw", rw), ("bs", "4k"), ("qd", "1")],
+                )
+                .map_err(BenchError::from)?;
+            points.push((s, Point::new(spec)));
+        }
+    }
+    'pairs: for pair in 0..pairs(plan) {
+        for k in 0..points.len() {
+            // The two settings of a pattern stay neighbours; who comes first alternates.
+            let (s, point) = &mut points[if pair % 2 == 0 { k } else { k ^ 1 }];
+            switch.set(*s);
+            if !runner.repeat(point)? {
+                break 'pairs;
+            }
+        }
+    }
+    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(&p.1)).collect();
+    runner.end();
+    report(book, &cells, setting);
+    Ok(())
+}
+
+/// Relative difference of paired repeats with its interval: −0.2 is a fifth less.
+fn difference(as_is: &Cell, set: &Cell) -> Option<Estimate> {
+    let latency = |job: &Job| job.direction(Op::Read).and_then(|d| d.response_ns.mean);
+    let relative: Vec<f64> = as_is
+        .valid()
+        .zip(set.valid())
+        .filter_map(|(a, b)| Some(latency(b)? / latency(a)? - 1.0))
+        .collect();
+    Estimate::mean_of(&relative)
+}
+
+fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
+    let estimate = |e: Option<Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
+    let mut rows = Vec::new();
+    let mut findings = Vec::new();
+    let mut headlines = Vec::new();
+    for ((rw, label), pair) in PATTERNS.iter().zip(cells.chunks(2)) {
+        let [as_is, set] = pair else { continue };
+        let (a, b, d) = (
+            as_is.latency(Op::Read),
+            set.latency(Op::Read),
+            difference(as_is, set),
+        );
+        rows.push(vec![
+            TableCell::Text((*label).into()),
+            estimate(a),
+            estimate(b),
+            estimate(d.map(|d| d.scale(100.0))),
+        ]);
+        let jobs: Vec<usize> = as_is.indices().into_iter().chain(set.indices()).collect();
+        headlines.push(Headline {
+            id: format!("cpu-{rw}-difference"),
+            label: format!("{label}, {} against as is", setting.word()),
+            group: "CPU realism, 4 KiB latency, one outstanding".into(),
+            unit: "%".into(),
+            estimate: d.map(|d| d.scale(100.0)),
+            extra: Default::default(),
+            jobs: jobs.clone(),
+            flags: set.flags(),
+        });
+        if let (Some(a), Some(b), Some(d)) = (a, b, d) {
+            findings.push(finding(rw, label, setting, [a, b, d], jobs));
+        }
+    }
+    let run = book.run_mut();
+    run.headlines.extend(headlines);
+    run.findings.extend(findings);
+    run.results.push(Section {
+        id: "cpu".into(),
+        title: "CPU realism".into(),
+        text: format!("4 KiB reads, one at a time, with {} and with {}, in alternating order. The setting held for each job only.", CpuSetting::AsIs.words(), setting.words()),
+        tables: vec![Table {
+            id: "cpu-table".into(),
+            title: "Mean latency".into(),
+            columns: vec![column("pattern", ""), column("as is", "ns"), column(setting.word(), "ns"), column("difference", "%")],
+            rows,
+        }],
+        ..Section::default()
+    });
+}
+
+fn finding(
+    rw: &str,
+    label: &str,
+    setting: CpuSetting,
+    [a, b, d]: [Estimate; 3],
+    jobs: Vec<usize>,
+) -> Finding {
+    let shown = match (d.low, d.high) {
+        (Some(low), Some(high)) if low > 0.0 || high < 0.0 => Some((low, high)),
+        _ => None,
+    };
+    let text = match shown {
+        Some((low, high)) => format!(
+            "A 4 KiB {label} takes {} with {}, {} as the system is: {:+.0} % (95 % interval {:+.0} to {:+.0} %).",
+            Nanos(b.value as u64),
+            setting.words(),
+            Nanos(a.value as u64),
+            100.0 * d.value,
+            100.0 * low,
+            100.0 * high
+        ),
+        None => format!(
+            "No difference in the latency of a 4 KiB {label} was shown between the system as it is and {}.",
+            setting.words()
+        ),
+    };
+    let advice = match shown {
+        Some((_, high)) if high < 0.0 => {
+            "Latency measured on an idle machine includes waking its cores: quote the setting with the number, and compare only numbers of the same setting."
+        }
+        Some(_) => {
+            "The setting costs latency here (a shared core or a virtual machine, most often): measure as the system is."
+        }
+        None => "",
+    };
+    Finding {
+        id: format!("cpu-{rw}"),
+        text,
+        advice: advice.into(),
+        confidence: if shown.is_some() {
+            "strong"
+        } else {
+            "moderate"
+        }
+        .into(),
+        jobs,
+        evidence: vec!["cpu-table".into()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_threads_run_on_every_processor_and_end_with_their_keeper() {
+        let keeper = Keeper::start(CpuSetting::Busy).unwrap();
+        assert_eq!(keeper.threads.len(), sys::cpus().unwrap().len());
+        std::thread::sleep(Duration::from_millis(50));
+        keeper.end();
+        let busy = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .flatten()
+            .filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok())
+            .filter(|name| name.starts_with("busy-"))
+            .count();
+        assert_eq!(busy, 0);
+    }
+
+    #[test]
+    fn a_setting_reads_back_its_word() {
+        for s in [CpuSetting::AsIs, CpuSetting::Busy, CpuSetting::LowLatency] {
+            assert_eq!(s.word().parse(), Ok(s));
+        }
+        assert!("fast".parse::<CpuSetting>().unwrap_err().contains("as-is"));
+    }
+}

@@ -1,0 +1,385 @@
+//! The load curve: closed loop over depth and threads, then open loop at shares of the maximum found.
+//!
+//! Points are chosen by what the last ones showed: depth doubles until throughput stands still, then the
+//! gaps beside the best power close; open-loop rates are tenths of the maximum, then closer around the
+//! knee. Repeats follow in alternating order, so that drift favours no point.
+
+mod portrait;
+
+use fathom_io::job::Rw;
+use fathom_io::{JobError, JobSpec};
+use fathom_telemetry::schema::Job;
+use fathom_telemetry::{Bytes, Op};
+
+use crate::bench::{Bench, BenchError};
+use crate::cells::{Cell, Plan};
+use crate::knee::{Load, mean};
+use crate::notebook::{Notebook, NotebookError};
+use crate::runner::{Point, Runner, job_time, outlook as outlook_of};
+use crate::survey::{Outlook, Watcher};
+
+/// Rounds that close the gaps around the knee in open loop; each adds at most two rates.
+pub(crate) const OPEN_ROUNDS: u32 = 2;
+/// Rounds that close the gaps around the best depth in closed loop.
+const CLOSED_ROUNDS: u32 = 4;
+/// A doubling that gains less than this has not helped; two in a row end the sweep.
+const GAIN: f64 = 0.03;
+/// Neighbours of the best depth are close enough at this ratio.
+const CLOSE_DEPTHS: f64 = 1.06;
+/// Rates of the open loop as shares of the maximum; the last one cannot be kept up, to show what then happens.
+const SHARES: [f64; 12] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05];
+/// Buffers of the open loop's slots take at most this much, bytes.
+const SLOTS_BYTES: u64 = 256 << 20;
+/// Below this depth a single thread issues: several would only blur the depth.
+const ONE_THREAD_BELOW: u32 = 8;
+
+/// What a curve is drawn of.
+#[derive(Debug, Clone)]
+pub struct CurveOptions {
+    /// Pattern and direction.
+    pub rw: Rw,
+    /// Block size.
+    pub bs: Bytes,
+    /// Share of reads where `rw` mixes, percent.
+    pub read_share: f64,
+    /// Largest depth over all threads.
+    pub depth_max: u32,
+    /// Whether the open loop is measured too.
+    pub open: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for CurveOptions {
+    fn default() -> Self {
+        Self {
+            rw: Rw::RandRead,
+            bs: Bytes::kib(4),
+            read_share: 70.0,
+            depth_max: 256,
+            open: true,
+            seed: 1,
+        }
+    }
+}
+
+/// What there is to analyse.
+pub(crate) struct Measured {
+    /// By depth.
+    pub(crate) closed: Vec<Cell>,
+    /// By rate.
+    pub(crate) open: Vec<Cell>,
+}
+
+/// Time and bytes of a curve, at most.
+///
+/// # Errors
+/// Where the jobs do not fit the target.
+pub fn outlook(plan: &Plan, options: &CurveOptions, fills: Bytes) -> Result<Outlook, JobError> {
+    let doublings = options.depth_max.max(1).ilog2() + 1;
+    let mut points = doublings + 2 * CLOSED_ROUNDS;
+    if options.open {
+        points += SHARES.len() as u32 + 2 * OPEN_ROUNDS;
+    }
+    let one = closed(plan, options, 1)?;
+    let written = if one.rw.modifies() {
+        one.bytes.unwrap_or_default()
+    } else {
+        Bytes(0)
+    };
+    Ok(outlook_of(
+        points * plan.profile.repeats,
+        job_time(plan),
+        written,
+        fills,
+    ))
+}
+
+/// Measures the curve and puts section, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the bench or the run directory fails; an interruption is no error.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &CurveOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let expected = outlook(plan, options, Bytes(0))
+        .map_err(BenchError::from)?
+        .jobs;
+    let mut runner = Runner::begin(bench, book, watcher, "curve", options.seed, expected)?;
+    let mut depths = Vec::new();
+    let mut rates = Vec::new();
+    let mut going = sweep(&mut runner, plan, options, &mut depths)?;
+    if going && options.open {
+        going = rates_of(&mut runner, plan, options, &depths, &mut rates)?;
+    }
+    if going {
+        let closed = depths.len();
+        let mut all = depths;
+        all.append(&mut rates);
+        runner.fill_up(&mut all, plan.profile.repeats)?;
+        rates = all.split_off(closed);
+        depths = all;
+    }
+    let cells = |points: &[Point]| points.iter().map(|p| runner.cell(p)).collect::<Vec<_>>();
+    let mut measured = Measured {
+        closed: cells(&depths),
+        open: cells(&rates),
+    };
+    measured.closed.sort_by_key(|c| depth_of(&c.spec));
+    let rate = |c: &Cell| c.spec.rate.unwrap_or(0.0);
+    measured.open.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let analysis = portrait::analyse(&measured, options);
+    runner.end();
+    let run = book.run_mut();
+    run.results.push(analysis.section);
+    run.headlines.extend(analysis.headlines);
+    run.findings.extend(analysis.findings);
+    Ok(())
+}
+
+/// The closed loop: doubles the depth until that no longer helps, then closes in on the best power.
+fn sweep(
+    runner: &mut Runner<'_>,
+    plan: &Plan,
+    options: &CurveOptions,
+    points: &mut Vec<Point>,
+) -> Result<bool, NotebookError> {
+    let mut depth = 1;
+    let mut last = 0.0;
+    let mut idle = 0;
+    while depth <= options.depth_max {
+        if !add_depth(runner, plan, options, points, depth)? {
+            return Ok(false);
+        }
+        let rate = points
+            .last()
+            .and_then(|p| seen(runner, p))
+            .map_or(0.0, |l| l.rate);
+        idle = if rate < last * (1.0 + GAIN) {
+            idle + 1
+        } else {
+            0
+        };
+        if idle == 2 {
+            break;
+        }
+        last = f64::max(rate, last);
+        depth *= 2;
+    }
+    for _ in 0..CLOSED_ROUNDS {
+        let mut known: Vec<Load> = points.iter().filter_map(|p| seen(runner, p)).collect();
+        known.sort_by(|a, b| a.set.total_cmp(&b.set));
+        let mut added = false;
+        for depth in depths_beside_best(&known) {
+            let before = points.len();
+            if !add_depth(runner, plan, options, points, depth)? {
+                return Ok(false);
+            }
+            added |= points.len() > before;
+        }
+        if !added {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+/// Measures a depth once, where it is not there yet.
+fn add_depth(
+    runner: &mut Runner<'_>,
+    plan: &Plan,
+    options: &CurveOptions,
+    points: &mut Vec<Point>,
+    depth: u32,
+) -> Result<bool, NotebookError> {
+    let spec = closed(plan, options, depth).map_err(BenchError::from)?;
+    if points.iter().any(|p| p.spec.name == spec.name) {
+        return Ok(true);
+    }
+    let mut point = Point::new(spec);
+    let going = runner.repeat(&mut point)?;
+    points.push(point);
+    Ok(going)
+}
+
+/// The depths half way (in ratio) between the best and its neighbours, where these are not close yet.
+fn depths_beside_best(known: &[Load]) -> Vec<u32> {
+    let Some(best) =
+        (0..known.len()).max_by(|a, b| known[*a].power().total_cmp(&known[*b].power()))
+    else {
+        return Vec::new();
+    };
+    let mut depths = Vec::new();
+    for beside in [best.checked_sub(1), Some(best + 1)].into_iter().flatten() {
+        let Some(other) = known.get(beside) else {
+            continue;
+        };
+        let (low, high) = (
+            known[best].set.min(other.set),
+            known[best].set.max(other.set),
+        );
+        if high / low > CLOSE_DEPTHS {
+            depths.push((low * high).sqrt().round() as u32);
+        }
+    }
+    depths
+}
+
+/// The open loop: tenths of the maximum, then closer around the knee.
+fn rates_of(
+    runner: &mut Runner<'_>,
+    plan: &Plan,
+    options: &CurveOptions,
+    depths: &[Point],
+    points: &mut Vec<Point>,
+) -> Result<bool, NotebookError> {
+    let seen_depths: Vec<(Load, &JobSpec)> = depths
+        .iter()
+        .filter_map(|p| Some((seen(runner, p)?, &p.spec)))
+        .collect();
+    let capacity = seen_depths.iter().map(|l| l.0.rate).fold(0.0, f64::max);
+    // The fewest threads that (almost) reach the maximum: the open loop needs no more.
+    let Some(threads) = seen_depths
+        .iter()
+        .filter(|l| l.0.rate >= 0.98 * capacity && capacity > 0.0)
+        .map(|l| l.1.threads)
+        .min()
+    else {
+        return Ok(true);
+    };
+    let mut shares = SHARES.to_vec();
+    for round in 0..=OPEN_ROUNDS {
+        for share in shares.drain(..) {
+            let spec = open(plan, options, threads, share, capacity).map_err(BenchError::from)?;
+            let mut point = Point::new(spec);
+            let going = runner.repeat(&mut point)?;
+            points.push(point);
+            if !going {
+                return Ok(false);
+            }
+        }
+        if round < OPEN_ROUNDS {
+            let known: Vec<Load> = points.iter().filter_map(|p| seen(runner, p)).collect();
+            shares = between_best(&known, capacity);
+        }
+    }
+    Ok(true)
+}
+
+/// Shares of the maximum half way between the best power and its neighbours.
+pub(crate) fn between_best(known: &[Load], capacity: f64) -> Vec<f64> {
+    let mut known: Vec<&Load> = known.iter().collect();
+    known.sort_by(|a, b| a.set.total_cmp(&b.set));
+    let Some(best) =
+        (0..known.len()).max_by(|a, b| known[*a].power().total_cmp(&known[*b].power()))
+    else {
+        return Vec::new();
+    };
+    [best.checked_sub(1), Some(best + 1)]
+        .into_iter()
+        .flatten()
+        .filter_map(|i| known.get(i))
+        .map(|other| (other.set + known[best].set) / 2.0 / capacity)
+        .collect()
+}
+
+fn base(plan: &Plan, options: &CurveOptions, name: &str) -> Result<JobSpec, JobError> {
+    let mut spec = plan.job(
+        name,
+        &[("rw", options.rw.word()), ("bs", &options.bs.0.to_string())],
+    )?;
+    spec.read_share = options.read_share;
+    Ok(spec)
+}
+
+/// A point of the closed loop. Depths of several threads are whole multiples of the threads.
+fn closed(plan: &Plan, options: &CurveOptions, depth: u32) -> Result<JobSpec, JobError> {
+    let threads = if depth < ONE_THREAD_BELOW {
+        1
+    } else {
+        plan.threads.clamp(1, 4)
+    };
+    let qd = (f64::from(depth) / f64::from(threads)).round().max(1.0) as u32;
+    let mut spec = base(plan, options, &format!("curve-qd{}", qd * threads))?;
+    (spec.qd, spec.threads) = (qd, threads);
+    Ok(spec)
+}
+
+/// A point of the open loop: Poisson arrivals, and slots enough that the schedule is the only limit.
+fn open(
+    plan: &Plan,
+    options: &CurveOptions,
+    threads: u32,
+    share: f64,
+    capacity: f64,
+) -> Result<JobSpec, JobError> {
+    let mut spec = base(plan, options, &format!("curve-open-{:.2}", 100.0 * share))?;
+    let slots = (SLOTS_BYTES / options.bs.0.max(1)).clamp(1, 4096) as u32;
+    (spec.qd, spec.threads) = ((slots / threads).max(1), threads);
+    spec.rate = Some(share * capacity);
+    Ok(spec)
+}
+
+pub(crate) fn depth_of(spec: &JobSpec) -> u32 {
+    spec.qd * spec.threads
+}
+
+/// A point's mean over the repeats so far.
+fn seen(runner: &Runner<'_>, point: &Point) -> Option<Load> {
+    let cell = runner.cell(point);
+    mean(loads(&cell, Latency::Response).iter())
+}
+
+/// Which latency.
+#[derive(Clone, Copy)]
+pub(crate) enum Latency {
+    /// From the intended start.
+    Response,
+    /// From the hand-over.
+    Service,
+}
+
+/// What the valid repeats of a cell measured.
+pub(crate) fn loads(cell: &Cell, latency: Latency) -> Vec<Load> {
+    let set = cell
+        .spec
+        .rate
+        .unwrap_or_else(|| f64::from(depth_of(&cell.spec)));
+    cell.valid()
+        .filter_map(|job| {
+            Some(Load {
+                set,
+                rate: rate(job),
+                latency: latency_of(job, latency)?,
+            })
+        })
+        .collect()
+}
+
+fn rate(job: &Job) -> f64 {
+    Op::ALL[..3]
+        .iter()
+        .filter_map(|op| job.direction(*op))
+        .map(|d| d.iops)
+        .sum()
+}
+
+/// Mean latency over reads, writes and trims, ns.
+fn latency_of(job: &Job, latency: Latency) -> Option<f64> {
+    let (mut sum, mut n) = (0.0, 0.0);
+    for d in Op::ALL[..3].iter().filter_map(|op| job.direction(*op)) {
+        let l = match latency {
+            Latency::Response => &d.response_ns,
+            Latency::Service => &d.service_ns,
+        };
+        if let Some(mean) = l.mean {
+            sum += mean * d.ios as f64;
+            n += d.ios as f64;
+        }
+    }
+    (n > 0.0).then(|| sum / n)
+}

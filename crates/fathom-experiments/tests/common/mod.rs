@@ -1,0 +1,133 @@
+//! A bench on textbook queues in virtual time: its truth is known in closed form.
+
+use fathom_experiments::bench::LogMaker;
+use fathom_experiments::survey::Watcher;
+use fathom_experiments::survey::profile::Profile;
+use fathom_experiments::{Bench, BenchError, Notebook, Plan, RunMeta};
+use fathom_io::Observer;
+use fathom_io::driver::{PlannedJob, run_virtual};
+use fathom_io::job::Limits;
+use fathom_io::port::virtual_time::{Queue, Service};
+use fathom_telemetry::schema::{Job, Run, Target};
+use fathom_telemetry::{Bytes, Nanos};
+
+/// `servers` equal servers with one queue.
+pub(crate) struct QueueBench {
+    pub(crate) servers: u32,
+    pub(crate) service: Service,
+    pub(crate) seed: u64,
+    /// Groups run so far.
+    pub(crate) runs: u64,
+    /// Asks to end after so many groups.
+    pub(crate) stop_after: u64,
+    /// Requests from this byte on fail.
+    pub(crate) broken_from: Option<u64>,
+}
+
+impl QueueBench {
+    pub(crate) fn new(servers: u32, service: Service) -> Self {
+        Self {
+            servers,
+            service,
+            seed: 1,
+            runs: 0,
+            stop_after: u64::MAX,
+            broken_from: None,
+        }
+    }
+}
+
+impl Bench for QueueBench {
+    fn limits(&self) -> Limits {
+        Limits {
+            size: 1 << 30,
+            direct_align: 512,
+        }
+    }
+    fn describe(&self) -> Target {
+        Target {
+            name: "queue".into(),
+            kind: "simulated".into(),
+            path: None,
+            size_bytes: 1 << 30,
+            device: None,
+            description: "a queue of known truth".into(),
+        }
+    }
+    fn simulated(&self) -> bool {
+        true
+    }
+    fn interrupted(&self) -> bool {
+        self.runs >= self.stop_after
+    }
+    fn prepare(&mut self, _: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        Ok(None)
+    }
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        self.runs += 1;
+        let mut world = Queue::new(self.servers, self.service, self.seed ^ (self.runs << 32));
+        world.broken_from = self.broken_from;
+        Ok(run_virtual(
+            jobs,
+            &mut world,
+            Nanos::ZERO,
+            "virtual",
+            log,
+            observer,
+        ))
+    }
+}
+
+/// Shows nothing.
+pub(crate) struct Quiet;
+impl Watcher for Quiet {}
+
+/// A plan with jobs of `millis` and `repeats`.
+pub(crate) fn plan(millis: u64, repeats: u32) -> Plan {
+    Plan {
+        limits: Limits {
+            size: 1 << 30,
+            direct_align: 512,
+        },
+        profile: Profile {
+            name: "test",
+            repeats,
+            job_time: Nanos::from_millis(millis),
+            ramp: Nanos::from_millis(100),
+            scratch: Bytes::gib(1),
+        },
+        threads: 2,
+        direct: true,
+    }
+}
+
+/// A run of one experiment in a directory that goes away.
+pub(crate) fn run_with(
+    bench: &mut QueueBench,
+    log_handles: usize,
+    experiment: impl FnOnce(&mut dyn Bench, &mut Notebook),
+) -> Run {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let meta = RunMeta {
+        name: "test".into(),
+        ..RunMeta::default()
+    };
+    let mut book = Notebook::create(dir.path(), meta, bench.describe(), true, log_handles)
+        .expect("a run directory");
+    experiment(bench, &mut book);
+    book.finish().expect("the run is kept").0
+}
+
+/// Value of a headline.
+pub(crate) fn headline(run: &Run, id: &str) -> fathom_stats::Estimate {
+    run.headlines
+        .iter()
+        .find(|h| h.id == id)
+        .and_then(|h| h.estimate)
+        .unwrap_or_else(|| panic!("no headline {id}"))
+}

@@ -1,0 +1,130 @@
+//! The load curve against queues whose curve is known in closed form.
+
+mod common;
+
+use common::{QueueBench, Quiet, headline, plan, run_with};
+use fathom_experiments::curve::{self, CurveOptions};
+use fathom_io::port::virtual_time::Service;
+use fathom_telemetry::schema::{Cell, Run};
+use fathom_telemetry::{FlagCode, Nanos};
+
+const SERVICE_NS: f64 = 20_000.0;
+
+fn measure(bench: &mut QueueBench, options: &CurveOptions) -> Run {
+    run_with(bench, 0, |bench, book| {
+        curve::run(bench, &plan(1500, 3), options, book, &mut Quiet).expect("a curve");
+    })
+}
+
+fn near(what: &str, found: f64, truth: f64, percent: f64) {
+    assert!(
+        (found / truth - 1.0).abs() < percent / 100.0,
+        "{what}: {found} instead of {truth}"
+    );
+}
+
+/// Response of an open-loop row, and the share asked for.
+fn open_points(run: &Run) -> Vec<(f64, f64)> {
+    let table = run.results[0]
+        .tables
+        .iter()
+        .find(|t| t.id == "curve-open")
+        .expect("an open-loop table");
+    table
+        .rows
+        .iter()
+        .filter_map(|r| match (&r[0], &r[4]) {
+            (Cell::Number(share), Cell::Estimate(e)) => Some((share / 100.0, e.value)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn curve_of_a_server_with_fixed_service_equals_pollaczek_and_khinchin() {
+    let service = Service::Fixed(Nanos(SERVICE_NS as u64));
+    let run = measure(&mut QueueBench::new(1, service), &CurveOptions::default());
+    near("maximum", headline(&run, "curve-max").value, 50_000.0, 1.0);
+    let knee = 2.0 - 2f64.sqrt();
+    near("knee", headline(&run, "curve-knee-share").value, knee, 5.0);
+    let points = open_points(&run);
+    assert!(points.len() >= 12, "{points:?}");
+    for (rho, response) in points.iter().filter(|p| p.0 < 0.91) {
+        let truth = SERVICE_NS * (1.0 + rho / (2.0 * (1.0 - rho)));
+        near(&format!("response at {rho}"), *response, truth, 4.0);
+    }
+    assert_eq!(headline(&run, "curve-knee-depth").value, 1.0);
+}
+
+#[test]
+fn knee_of_exponential_servers_is_where_erlang_says() {
+    // Knees of M/M/c by the maximum of rho / T(rho): 1/2 for c = 1, and 0.5774 (1/√3) for c = 2.
+    for (c, knee) in [(1, 0.5), (2, 1.0 / 3f64.sqrt())] {
+        let service = Service::Exponential(Nanos(SERVICE_NS as u64));
+        let run = measure(&mut QueueBench::new(c, service), &CurveOptions::default());
+        near(
+            "maximum",
+            headline(&run, "curve-max").value,
+            f64::from(c) * 50_000.0,
+            2.0,
+        );
+        let found = headline(&run, "curve-knee-share");
+        near(&format!("knee of M/M/{c}"), found.value, knee, 5.0);
+        assert!(found.low.is_some_and(|l| l < knee) && found.high.is_some_and(|h| h > knee));
+        if c == 1 {
+            for (rho, response) in open_points(&run).iter().filter(|p| p.0 < 0.81) {
+                near(
+                    &format!("response at {rho}"),
+                    *response,
+                    SERVICE_NS / (1.0 - rho),
+                    5.0,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn closed_knee_of_a_saturating_server_is_its_parallelism() {
+    for servers in [8, 24] {
+        let service = Service::Fixed(Nanos(SERVICE_NS as u64));
+        let options = CurveOptions {
+            open: false,
+            ..CurveOptions::default()
+        };
+        let run = measure(&mut QueueBench::new(servers, service), &options);
+        let depth = headline(&run, "curve-knee-depth").value;
+        near("knee", depth, f64::from(servers), 5.0);
+        let max = f64::from(servers) * 1e9 / SERVICE_NS;
+        near("maximum", headline(&run, "curve-max").value, max, 1.0);
+        near(
+            "latency does not rise before the knee",
+            headline(&run, "curve-rise-95").value,
+            1.0,
+            2.0,
+        );
+    }
+}
+
+#[test]
+fn an_interruption_keeps_what_was_measured_and_says_so() {
+    let mut bench = QueueBench::new(4, Service::Fixed(Nanos(SERVICE_NS as u64)));
+    bench.stop_after = 5;
+    let run = measure(&mut bench, &CurveOptions::default());
+    assert_eq!(run.jobs.len(), 5);
+    assert!(run.flags.iter().any(|f| f.code == FlagCode::Interrupted));
+    assert!(!run.results.is_empty());
+}
+
+#[test]
+fn a_broken_device_ends_the_curve_with_a_void_flag_and_no_number() {
+    let mut bench = QueueBench::new(4, Service::Fixed(Nanos(SERVICE_NS as u64)));
+    bench.broken_from = Some(0);
+    let run = measure(&mut bench, &CurveOptions::default());
+    assert!(
+        run.flags
+            .iter()
+            .any(|f| f.code == FlagCode::IoErrors && f.void)
+    );
+    assert!(run.headlines.iter().all(|h| h.estimate.is_none()));
+}

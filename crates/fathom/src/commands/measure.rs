@@ -1,0 +1,145 @@
+//! What `curve`, `mix` and `burst` share: say time and bytes, open, run, close, report.
+
+use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
+use fathom_experiments::survey::profile::Profile;
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
+use fathom_telemetry::{Bytes, Flag, FlagCode};
+
+use super::finish::{self, command_line, out_on_target};
+use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
+use crate::cli::MeasureArgs;
+use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
+use crate::progress::SurveyLine;
+use crate::{screen, signals};
+
+/// One experiment as a command sees it.
+pub(crate) struct Measuring<'a> {
+    /// The command's name.
+    pub(crate) name: &'static str,
+    /// What every measuring command takes.
+    pub(crate) args: &'a MeasureArgs,
+    /// Whether any job writes.
+    pub(crate) modifies: bool,
+    /// How the processors are kept.
+    pub(crate) cpu: CpuSetting,
+    /// Threads that record each I/O at the same time; 0 for no log.
+    pub(crate) recording: usize,
+}
+
+/// Time and bytes of an experiment; `Bytes` is what filling writes.
+pub(crate) type OutlookOf<'a> = &'a dyn Fn(&Plan, Bytes) -> Result<Outlook, Failure>;
+
+/// Runs an experiment from the announcement to the report.
+pub(crate) fn measure(
+    what: &Measuring<'_>,
+    outlook: OutlookOf<'_>,
+    run: impl FnOnce(
+        &mut dyn Bench,
+        &Plan,
+        &mut Notebook,
+        &mut dyn Watcher,
+    ) -> Result<(), NotebookError>,
+) -> Outcome {
+    let args = what.args;
+    let profile = profile(&args.profile)?;
+    let control = signals::control().map_err(refused)?;
+    mention_leftovers(&args.target);
+    let ask = Ask {
+        target: &args.target,
+        profile: &profile,
+        size: args.size,
+        destroy: args.destroy.as_deref(),
+        modifies: what.modifies,
+    };
+    if args.dry_run {
+        let (limits, fills) = foresee(&ask)?;
+        let plan = plan(limits, profile, true);
+        let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu);
+        screen::print(&announcement(&profile, &o, fills));
+        return Ok(DONE);
+    }
+    let Opened {
+        mut bench,
+        limits,
+        direct,
+        fills,
+        environment,
+    } = open(&ask, control)?;
+    let plan = plan(limits, profile, direct);
+    check_cpu(what.cpu, &*bench)?;
+    let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu);
+    eprint!("{}", announcement(&profile, &o, fills));
+    let meta = RunMeta {
+        name: what.name.into(),
+        command: what.name.into(),
+        command_line: command_line(),
+        profile: Some(profile.name.into()),
+        seed: args.seed,
+        environment,
+    };
+    let mut book = Notebook::create(
+        &args.out.out,
+        meta,
+        bench.describe(),
+        bench.simulated(),
+        what.recording,
+    )?;
+    if what.recording > 0 && out_on_target(&*bench, &args.out.out) {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::LogOnTestedDevice,
+            "the I/O log is written to the device under test",
+            "choose another device with --out",
+        ));
+    }
+    let mut line = SurveyLine::new(o.jobs, fills);
+    let compared = if what.cpu == CpuSetting::AsIs {
+        Ok(())
+    } else {
+        cpu::compare(
+            &mut *bench,
+            &plan,
+            what.cpu,
+            args.seed,
+            &mut book,
+            &mut line,
+        )
+    };
+    let result = compared.and_then(|()| {
+        let mut kept = CpuBench::new(&mut *bench, what.cpu);
+        run(&mut kept, &plan, &mut book, &mut line)
+    });
+    line.clear();
+    let closed = bench.close();
+    result?;
+    closed?;
+    let void = book.run().flags.iter().any(|f| f.void)
+        || book.run().headlines.iter().all(|h| h.estimate.is_none());
+    let code = if void { FAILED } else { DONE };
+    finish::finish(book, &args.out, code, fathom_report::terminal::summary)
+}
+
+/// The comparison of CPU settings comes on top.
+pub(crate) fn with_cpu(mut o: Outlook, plan: &Plan, setting: CpuSetting) -> Outlook {
+    if setting != CpuSetting::AsIs {
+        let more = cpu::outlook(plan);
+        o.jobs += more.jobs;
+        o.time += more.time;
+    }
+    o
+}
+
+fn announcement(profile: &Profile, o: &Outlook, fills: Bytes) -> String {
+    let filling = if fills.0 > 0 {
+        format!(" after filling a scratch file of {fills}")
+    } else {
+        String::new()
+    };
+    format!(
+        "{} profile: at most {} jobs in about {:.0} s{filling}; at most {} will be written\n",
+        profile.name,
+        o.jobs,
+        o.time.as_secs_f64(),
+        o.written_at_most
+    )
+}
