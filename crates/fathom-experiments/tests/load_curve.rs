@@ -70,7 +70,6 @@ fn knee_of_exponential_servers_is_where_erlang_says() {
         );
         let found = headline(&run, "curve-knee-share");
         near(&format!("knee of M/M/{c}"), found.value, knee, 5.0);
-        assert!(found.low.is_some_and(|l| l < knee) && found.high.is_some_and(|h| h > knee));
         if c == 1 {
             for (rho, response) in open_points(&run).iter().filter(|p| p.0 < 0.81) {
                 near(
@@ -127,4 +126,28 @@ fn a_broken_device_ends_the_curve_with_a_void_flag_and_no_number() {
             .any(|f| f.code == FlagCode::IoErrors && f.void)
     );
     assert!(run.headlines.iter().all(|h| h.estimate.is_none()));
+}
+
+/// One seed proves nothing about a 95 % interval: one in twenty must miss. 60 seeds each of M/M/1 and
+/// M/M/2 gave 112 of 120 (93 %); fewer than 34 of 40 would happen once in 300 at a true 95 %.
+#[test]
+fn interval_of_the_measured_knee_covers_the_truth_as_often_as_it_says() {
+    let (trials, mut covered) = (40, 0);
+    let truth = 1.0 / 3f64.sqrt();
+    for seed in 0..trials {
+        let service = Service::Exponential(Nanos(SERVICE_NS as u64));
+        let mut bench = QueueBench::new(2, service);
+        bench.seed = seed + 1;
+        let options = CurveOptions {
+            seed,
+            ..CurveOptions::default()
+        };
+        let run = run_with(&mut bench, 0, |bench, book| {
+            curve::run(bench, &plan(100, 3), &options, book, &mut Quiet).expect("a curve");
+        });
+        let e = headline(&run, "curve-knee-share");
+        covered +=
+            u32::from(e.low.is_some_and(|l| l <= truth) && e.high.is_some_and(|h| truth <= h));
+    }
+    assert!(covered >= 34, "covered in {covered} of {trials}");
 }
