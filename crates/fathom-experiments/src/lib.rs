@@ -5,10 +5,12 @@
 //! HTML: jobs go through a [`Bench`], results into [`fathom_telemetry::schema`].
 
 pub mod bench;
+pub mod burst;
 pub mod cells;
 pub mod cpu;
 pub mod curve;
 pub mod knee;
+pub mod mix;
 pub mod notebook;
 mod parts;
 mod runner;

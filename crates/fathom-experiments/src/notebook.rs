@@ -54,6 +54,7 @@ pub struct Notebook {
     dir: RunDir,
     series: Option<SeriesWriter>,
     log: Option<IoLog>,
+    summary: Option<LogSummary>,
     merged: Vec<Merged>,
     began: std::time::Instant,
 }
@@ -104,6 +105,7 @@ impl Notebook {
             dir,
             series,
             log,
+            summary: None,
             merged: Vec::new(),
             began: std::time::Instant::now(),
         })
@@ -178,30 +180,48 @@ impl Notebook {
         self.merged.push(Merged::default());
     }
 
+    /// Closes the I/O log, so that an experiment can read it; jobs after this are not recorded.
+    ///
+    /// # Errors
+    /// Where the log could not be finished.
+    pub fn finish_log(&mut self) -> Result<(), NotebookError> {
+        if let Some(s) = self.close_log()? {
+            self.summary = Some(s);
+        }
+        Ok(())
+    }
+
+    fn close_log(&mut self) -> Result<Option<LogSummary>, NotebookError> {
+        let Some(log) = self.log.take() else {
+            return Ok(None);
+        };
+        let s = log.finish()?;
+        for (job, lost) in &s.lost_by_job {
+            if let Some(j) = self
+                .run
+                .jobs
+                .get_mut(usize::from(*job))
+                .filter(|_| *lost > 0)
+            {
+                j.flags.push(Flag::new(
+                    FlagCode::LogLostRecords,
+                    format!("{lost} of the I/Os are missing from io.parquet: its writer could not keep up"),
+                    "totals and series are complete; use fewer threads, or a faster place for --out",
+                ));
+            }
+        }
+        Ok(Some(s))
+    }
+
     /// Ends the run: closes series and log, saves. The caller then writes the report.
     pub fn finish(mut self) -> Result<(Run, RunDir, Option<LogSummary>), NotebookError> {
         if let Some(series) = self.series.take() {
             series.finish()?;
         }
-        let mut summary = None;
-        if let Some(log) = self.log.take() {
-            let s = log.finish()?;
-            for (job, lost) in &s.lost_by_job {
-                if let Some(j) = self
-                    .run
-                    .jobs
-                    .get_mut(usize::from(*job))
-                    .filter(|_| *lost > 0)
-                {
-                    j.flags.push(Flag::new(
-                        FlagCode::LogLostRecords,
-                        format!("{lost} of the I/Os are missing from io.parquet: its writer could not keep up"),
-                        "totals and series are complete; use fewer threads, or a faster place for --out",
-                    ));
-                }
-            }
-            summary = Some(s);
-        }
+        let summary = match self.summary.take() {
+            Some(s) => Some(s),
+            None => self.close_log()?,
+        };
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         self.dir.save(&self.run)?;
         Ok((self.run, self.dir, summary))

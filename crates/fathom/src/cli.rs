@@ -28,6 +28,10 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Load curve: latency against throughput in closed and open loop, with the knee
     Curve(CurveArgs),
+    /// Mix map: latency and IOPS over share of reads and depth
+    Mix(MixArgs),
+    /// Bursts that do not saturate, and what a light writer takes from sequential reads
+    Burst(BurstArgs),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
@@ -131,6 +135,41 @@ pub(crate) struct CurveArgs {
     /// or low-latency (no idle states; root); the difference to as-is is measured and reported
     #[arg(long, value_name = "SETTING", default_value = "as-is")]
     pub(crate) cpu: String,
+}
+
+/// Arguments of `mix`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom mix                             a scratch file in the current directory\n  fathom mix . --fill 10,50,90 --dry-run  one map at each fill level"
+)]
+pub(crate) struct MixArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// Block size
+    #[arg(long, default_value = "4k")]
+    pub(crate) bs: fathom_telemetry::Bytes,
+    /// Fill levels in percent: the rest is discarded, the range written once, then measured
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,…", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) fill: Vec<u32>,
+}
+
+/// Arguments of `burst`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom burst --size 2g                 bursts of 400 MB beside 20 MB/s of writes\n  fathom burst /dev/nvme0n1 --no-writer  reads only: needs no permission"
+)]
+pub(crate) struct BurstArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// Bytes of one sequential burst (at most half the range)
+    #[arg(long, default_value = "400000000")]
+    pub(crate) burst: fathom_telemetry::Bytes,
+    /// Bytes per second of the writer beside it
+    #[arg(long, default_value = "20000000")]
+    pub(crate) writes: fathom_telemetry::Bytes,
+    /// Leave out the writer
+    #[arg(long)]
+    pub(crate) no_writer: bool,
 }
 
 /// Arguments of `run`.

@@ -1,0 +1,535 @@
+//! Bursts: short loads with idle time between them that never saturate the device, seen I/O by I/O.
+//!
+//! Two questions. How fast is a burst of so many I/Os, from its first submission to its last completion
+//! (a mean over seconds hides it)? And what does a light, paced background writer take from bursts of
+//! sequential reads (Malventano, "Intel Optane 900P", 2017: 20 MB/s of writes beside 400 MB reads)?
+
+use fathom_io::job::{Arrival, BlockSizes, Burst, Rw};
+use fathom_io::{JobError, JobSpec};
+use fathom_stats::Estimate;
+use fathom_telemetry::iolog::{IoLogReader, IoRow};
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Point as Dot, Section,
+    Table,
+};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+
+use crate::bench::{Bench, BenchError};
+use crate::cells::Plan;
+use crate::notebook::{Notebook, NotebookError};
+use crate::parts::{axis, column};
+use crate::runner::{Point, Runner, outlook as outlook_of};
+use crate::survey::{Outlook, Watcher};
+
+/// I/Os of the small bursts: random 4 KiB reads, all handed over at once.
+const SIZES: [u32; 5] = [1, 4, 16, 64, 256];
+/// Idle time after a small burst: long enough for queues to drain and cores to fall asleep.
+const IDLE: Nanos = Nanos::from_millis(5);
+/// Block of the sequential bursts and of the writer.
+const BLOCK: u64 = 128 << 10;
+/// Outstanding sequential reads.
+const DEPTH: u32 = 8;
+/// Slices of a sequential burst in the chart.
+const SLICES: usize = 50;
+/// Rows of a job kept for analysis; a burst job of seconds has far fewer.
+const ROWS_MAX: usize = 4_000_000;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct BurstOptions {
+    /// Bytes of one sequential burst (at most half the range is used).
+    pub burst: Bytes,
+    /// Bytes per second of the writer beside it.
+    pub writes: Bytes,
+    /// Whether the writer is measured at all: it needs permission to write.
+    pub writer: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for BurstOptions {
+    fn default() -> Self {
+        Self {
+            burst: Bytes(400_000_000),
+            writes: Bytes(20_000_000),
+            writer: true,
+            seed: 1,
+        }
+    }
+}
+
+/// Threads that record at the same time.
+pub const RECORDING: usize = 2;
+
+/// Time of one group with sequential bursts: two bursts at 200 MB/s, and idle for as long.
+fn sequential_time(plan: &Plan, options: &BurstOptions) -> Nanos {
+    let one = burst_bytes(plan, options) as f64 / 200e6 * 1e9;
+    Nanos((4.0 * one) as u64).max(plan.profile.job_time)
+}
+
+fn burst_bytes(plan: &Plan, options: &BurstOptions) -> u64 {
+    let half = plan.limits.size / 2;
+    (options.burst.0.min(half) / BLOCK).max(1) * BLOCK
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Outlook {
+    let repeats = plan.profile.repeats;
+    let small = outlook_of(
+        SIZES.len() as u32 * repeats,
+        plan.profile.job_time + plan.profile.ramp,
+        Bytes(0),
+        fills,
+    );
+    let time = sequential_time(plan, options);
+    let kinds = if options.writer { 2 } else { 1 };
+    let large = outlook_of(kinds * repeats, time, Bytes(0), Bytes(0));
+    let written = if options.writer {
+        (options.writes.0 as f64 * time.as_secs_f64() * f64::from(repeats)) as u64
+    } else {
+        0
+    };
+    Outlook {
+        jobs: small.jobs + large.jobs,
+        time: small.time + large.time,
+        written_at_most: Bytes(fills.0 + written),
+    }
+}
+
+/// One burst as its I/Os show it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    ios: u64,
+    bytes: u64,
+    /// First submission to last completion, ns.
+    lasted: u64,
+}
+
+impl Seen {
+    fn iops(&self) -> f64 {
+        self.ios as f64 / self.lasted.max(1) as f64 * 1e9
+    }
+}
+
+/// Measures bursts and puts section, headlines and findings into the notebook, which must have been made
+/// with a log for [`RECORDING`] threads.
+///
+/// # Errors
+/// Where the bench or the run directory fails; an interruption is no error.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &BurstOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let expected = outlook(plan, options, Bytes(0)).jobs;
+    let mut runner = Runner::begin(bench, book, watcher, "burst", options.seed, expected)?;
+    let mut small = Vec::new();
+    for ios in SIZES {
+        small.push(Point::new(small_job(plan, ios).map_err(BenchError::from)?));
+    }
+    let mut alone = Vec::new();
+    let mut beside = Vec::new();
+    if runner.fill_up(&mut small, plan.profile.repeats)? {
+        let [reader, writer] = sequential(plan, options).map_err(BenchError::from)?;
+        'pairs: for pair in 0..plan.profile.repeats {
+            // ABBA, so that drift favours neither.
+            for k in [pair % 2 == 0, pair % 2 != 0] {
+                if k {
+                    match runner.group(std::slice::from_ref(&reader), pair)? {
+                        Some(jobs) => alone.extend(jobs),
+                        None => break 'pairs,
+                    }
+                } else if options.writer {
+                    let mut named = reader.clone();
+                    named.name = "burst-read-beside".into();
+                    match runner.group(&[named, writer.clone()], pair)? {
+                        Some(jobs) => beside.extend(jobs.chunks(2).map(|j| (j[0], j[1]))),
+                        None => break 'pairs,
+                    }
+                }
+            }
+        }
+    }
+    runner.end();
+    book.finish_log()?;
+    report(book, &small, &alone, &beside, options)
+}
+
+fn small_job(plan: &Plan, ios: u32) -> Result<JobSpec, JobError> {
+    let mut spec = plan.job(
+        &format!("burst-{ios}"),
+        &[("rw", "randread"), ("bs", "4k"), ("qd", &ios.to_string())],
+    )?;
+    spec.burst = Some(Burst {
+        ios: u64::from(ios),
+        bytes: 0,
+        idle: IDLE,
+    });
+    spec.record = true;
+    Ok(spec)
+}
+
+/// The sequential reader (in the first half of the range) and the paced writer (in the second).
+fn sequential(plan: &Plan, options: &BurstOptions) -> Result<[JobSpec; 2], JobError> {
+    let half = (plan.limits.size / 2) / BLOCK * BLOCK;
+    let bytes = burst_bytes(plan, options);
+    let time = sequential_time(plan, options);
+    let mut reader = plan.job("burst-read", &[("rw", "read")])?;
+    reader.bs = BlockSizes::one(BLOCK);
+    (reader.qd, reader.time, reader.ramp) = (DEPTH, Some(time), Nanos::ZERO);
+    reader.size = Some(Bytes(half.max(BLOCK)));
+    // Idle as long as a burst takes at 200 MB/s, at most a second: spaced, not saturating.
+    let idle = ((bytes as f64 / 200e6 * 1e9) as u64).clamp(20_000_000, 1_000_000_000);
+    reader.burst = Some(Burst {
+        ios: 0,
+        bytes,
+        idle: Nanos(idle),
+    });
+    reader.record = true;
+    let mut writer = plan.job("burst-writer", &[("rw", "randwrite")])?;
+    writer.rw = Rw::Write;
+    writer.bs = BlockSizes::one(BLOCK);
+    (writer.qd, writer.time, writer.ramp, writer.bytes) = (32, Some(time), Nanos::ZERO, None);
+    (writer.offset, writer.size) = (Bytes(half), Some(Bytes(half.max(BLOCK))));
+    writer.rate = Some(options.writes.0 as f64 / BLOCK as f64);
+    writer.arrival = Arrival::Constant;
+    writer.record = true;
+    Ok([reader, writer])
+}
+
+/// Rows of a job that were completed without error, by submission.
+fn rows(book: &Notebook, job: usize) -> Result<Vec<IoRow>, NotebookError> {
+    let mut reader = IoLogReader::open(&book.dir().io_file())?.only_job(job as u16);
+    let mut all = Vec::new();
+    loop {
+        let batch = reader.next_batch()?;
+        if batch.is_empty() || all.len() > ROWS_MAX {
+            break;
+        }
+        all.extend(
+            batch
+                .iter()
+                .filter(|r| r.error == 0 && r.submitted_ns >= 0 && r.op == Op::Read)
+                .copied(),
+        );
+    }
+    all.sort_by_key(|r| r.submitted_ns);
+    Ok(all)
+}
+
+/// Cuts rows into bursts: a new one begins where everything had completed for at least half the idle time.
+fn bursts(rows: &[IoRow], idle: Nanos) -> Vec<&[IoRow]> {
+    let mut cuts = vec![0];
+    let mut busy_until = i64::MIN;
+    for (i, r) in rows.iter().enumerate() {
+        if i > 0 && r.submitted_ns - busy_until > idle.0 as i64 / 2 {
+            cuts.push(i);
+        }
+        busy_until = busy_until.max(r.completed_ns);
+    }
+    cuts.push(rows.len());
+    cuts.windows(2)
+        .filter(|w| w[1] > w[0])
+        .map(|w| &rows[w[0]..w[1]])
+        .collect()
+}
+
+fn seen(burst: &[IoRow]) -> Seen {
+    let first = burst.iter().map(|r| r.submitted_ns).min().unwrap_or(0);
+    let last = burst.iter().map(|r| r.completed_ns).max().unwrap_or(first);
+    Seen {
+        ios: burst.len() as u64,
+        bytes: burst.iter().map(|r| u64::from(r.done)).sum(),
+        lasted: (last - first).max(0) as u64,
+    }
+}
+
+/// Bursts of a job that were not cut short by its start or its end: as many bytes as asked for.
+fn whole(rows: &[IoRow], idle: Nanos, bytes: u64) -> Vec<Seen> {
+    bursts(rows, idle)
+        .into_iter()
+        .map(seen)
+        .filter(|s| s.bytes == bytes)
+        .collect()
+}
+
+fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    Some(sorted[(last as f64 * q).round() as usize])
+}
+
+/// Throughput of a sequential burst over its course: the mean of all bursts in [`SLICES`] slices of the
+/// longest, bytes per second by ns since the start.
+fn course(all: &[Vec<IoRow>], idle: Nanos) -> Vec<Dot> {
+    let bursts: Vec<&[IoRow]> = all.iter().flat_map(|r| bursts(r, idle)).collect();
+    let longest = bursts.iter().map(|b| seen(b).lasted).max().unwrap_or(0);
+    let width = (longest / SLICES as u64).max(1);
+    let mut bytes = vec![0u64; SLICES + 1];
+    for b in &bursts {
+        let start = b.first().map_or(0, |r| r.submitted_ns);
+        for r in *b {
+            let at = ((r.completed_ns - start).max(0) as u64 / width) as usize;
+            bytes[at.min(SLICES)] += u64::from(r.done);
+        }
+    }
+    bytes
+        .iter()
+        .take(SLICES)
+        .enumerate()
+        .filter(|_| !bursts.is_empty())
+        .map(|(i, sum)| Dot {
+            x: (i as f64 + 0.5) * width as f64 / 1e9,
+            y: Some(*sum as f64 / bursts.len() as f64 / width as f64 * 1e9),
+            ..Dot::default()
+        })
+        .collect()
+}
+
+/// Mean burst bandwidth of each repeat.
+fn bandwidths(
+    book: &Notebook,
+    jobs: &[usize],
+    idle: Nanos,
+    bytes: u64,
+) -> Result<(Vec<f64>, Vec<Vec<IoRow>>), NotebookError> {
+    let (mut means, mut kept) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let rows = rows(book, *job)?;
+        let seen = whole(&rows, idle, bytes);
+        if !seen.is_empty() && !book.run().jobs[*job].is_void() {
+            // Bytes over time, not a mean of rates: a slow burst counts for its length.
+            let (b, t) = seen
+                .iter()
+                .fold((0u64, 0u64), |(b, t), s| (b + s.bytes, t + s.lasted));
+            means.push(b as f64 / t.max(1) as f64 * 1e9);
+        }
+        kept.push(rows);
+    }
+    Ok((means, kept))
+}
+
+fn report(
+    book: &mut Notebook,
+    small: &[Point],
+    alone: &[usize],
+    beside: &[(usize, usize)],
+    options: &BurstOptions,
+) -> Result<(), NotebookError> {
+    let estimate = |e: Option<Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
+    let number = |v: Option<f64>| v.map_or(TableCell::Hole(()), TableCell::Number);
+    let mut section = Section {
+        id: "burst".into(),
+        title: "Bursts that do not saturate".into(),
+        text: format!(
+            "Random 4 KiB reads in bursts, all of a burst handed over at once, with {IDLE} of idle time after each; then spaced sequential bursts, alone and beside a paced writer. A burst lasts from its first submission to its last completion, taken from the records of its I/Os."
+        ),
+        ..Section::default()
+    };
+    let mut headlines = Vec::new();
+    let mut table = Vec::new();
+    let (mut line, mut slow) = (Vec::new(), Vec::new());
+    for point in small {
+        let ios = point.spec.qd;
+        let bytes = u64::from(ios) * 4096;
+        let (mut per_repeat, mut all) = (Vec::new(), Vec::new());
+        for job in &point.jobs {
+            if book.run().jobs[*job].is_void() {
+                continue;
+            }
+            let seen = whole(&rows(book, *job)?, IDLE, bytes);
+            let rates: Vec<f64> = seen.iter().map(Seen::iops).collect();
+            if !rates.is_empty() {
+                let mut sorted = rates.clone();
+                sorted.sort_by(f64::total_cmp);
+                per_repeat.extend(quantile(&sorted, 0.5));
+            }
+            all.extend(seen);
+        }
+        let e = Estimate::mean_of(&per_repeat);
+        let mut rates: Vec<f64> = all.iter().map(Seen::iops).collect();
+        rates.sort_by(f64::total_cmp);
+        let p5 = quantile(&rates, 0.05).filter(|_| rates.len() >= 200);
+        line.push(crate::parts::point(f64::from(ios), e));
+        slow.push(Dot {
+            x: f64::from(ios),
+            y: p5,
+            ..Dot::default()
+        });
+        table.push(vec![
+            TableCell::Number(f64::from(ios)),
+            TableCell::Number(all.len() as f64),
+            estimate(e),
+            estimate(e.map(|e| e.scale(4096.0))),
+            number(p5),
+            number(rates.last().copied()),
+        ]);
+        headlines.push(headline(
+            &format!("burst-{ios}-iops"),
+            &format!("burst of {ios}, instantaneous, median"),
+            "1/s",
+            e,
+            &point.jobs,
+        ));
+    }
+    let chart = |id: &str, title: &str, x, y, series| Chart {
+        id: id.into(),
+        title: title.into(),
+        kind: ChartKind::Line,
+        x,
+        y,
+        z: None,
+        categories: Vec::new(),
+        series,
+        marks: Vec::new(),
+    };
+    let series = |name: &str, points| ChartSeries {
+        name: name.into(),
+        points,
+    };
+    section.charts.push(chart(
+        "burst-iops",
+        "Instantaneous IOPS by size of the burst",
+        axis("I/Os in the burst", "", true),
+        axis("IOPS", "1/s", false),
+        vec![series("median", line), series("slowest 5 %", slow)],
+    ));
+    section.tables.push(Table {
+        id: "burst-table".into(),
+        title: "Random 4 KiB reads in bursts".into(),
+        columns: vec![
+            column("I/Os in the burst", ""),
+            column("bursts", ""),
+            column("IOPS, median", "1/s"),
+            column("bandwidth, median", "bytes/s"),
+            column("slowest 5 %", "1/s"),
+            column("fastest", "1/s"),
+        ],
+        rows: table,
+    });
+    let of = alone.first().or(beside.first().map(|b| &b.0));
+    let burst = of
+        .and_then(|j| {
+            book.run().jobs[*j]
+                .spec
+                .get("burst")?
+                .as_str()?
+                .parse()
+                .ok()
+        })
+        .unwrap_or(Burst {
+            ios: 0,
+            bytes: 0,
+            idle: Nanos::ZERO,
+        });
+    let readers: Vec<usize> = beside.iter().map(|b| b.0).collect();
+    let (quiet, quiet_rows) = bandwidths(book, alone, burst.idle, burst.bytes)?;
+    let (loaded, loaded_rows) = bandwidths(book, &readers, burst.idle, burst.bytes)?;
+    let pairs: Vec<f64> = quiet
+        .iter()
+        .zip(&loaded)
+        .map(|(q, l)| 100.0 * (1.0 - l / q))
+        .collect();
+    // Pairs only where every repeat gave a number: otherwise the partners would not match.
+    let whole = quiet.len() == alone.len() && loaded.len() == readers.len();
+    let deficit = Estimate::mean_of(&pairs).filter(|_| whole);
+    let (a, b) = (Estimate::mean_of(&quiet), Estimate::mean_of(&loaded));
+    let written: Vec<f64> = beside
+        .iter()
+        .filter_map(|(_, w)| Some(book.run().jobs[*w].write.as_ref()?.bytes_per_second))
+        .collect();
+    let written = Estimate::mean_of(&written);
+    let jobs: Vec<usize> = alone.iter().chain(&readers).copied().collect();
+    let size = Bytes(burst.bytes);
+    if a.is_none() && !alone.is_empty() {
+        section.flags.push(Flag::new(
+            FlagCode::TooFewSamples,
+            format!("no sequential burst of {size} was completed in the time of a job"),
+            "choose a smaller --burst, or a longer --profile",
+        ));
+    }
+    headlines.push(headline(
+        "burst-read-alone",
+        "sequential burst, alone",
+        "bytes/s",
+        a,
+        alone,
+    ));
+    if options.writer {
+        headlines.push(headline(
+            "burst-read-beside",
+            "sequential burst, beside the writer",
+            "bytes/s",
+            b,
+            &readers,
+        ));
+        headlines.push(headline(
+            "burst-deficit",
+            "deficit beside the writer",
+            "%",
+            deficit,
+            &jobs,
+        ));
+    }
+    section.charts.push(chart(
+        "burst-course",
+        "Throughput over the course of a sequential burst",
+        axis("since its start", "s", false),
+        axis("throughput", "bytes/s", false),
+        vec![
+            series("alone", course(&quiet_rows, burst.idle)),
+            series("beside the writer", course(&loaded_rows, burst.idle)),
+        ],
+    ));
+    section.tables.push(Table {
+        id: "burst-sequential".into(),
+        title: format!("Sequential reads in bursts of {size}"),
+        columns: vec![
+            column("alone", "bytes/s"),
+            column("beside the writer", "bytes/s"),
+            column("deficit", "%"),
+            column("written meanwhile", "bytes/s"),
+        ],
+        rows: vec![vec![
+            estimate(a),
+            estimate(b),
+            estimate(deficit),
+            estimate(written),
+        ]],
+    });
+    let finding = deficit.zip(a).zip(b).zip(written).map(|(((d, a), b), w)| {
+        let mb = |e: Estimate| e.value / 1e6;
+        let shown = d.low.is_some_and(|l| l > 0.0) || d.high.is_some_and(|h| h < 0.0);
+        let verdict = match (shown, d.low, d.high) {
+            (true, Some(low), Some(high)) => format!("{:.0} % less (95 % interval {low:.0} to {high:.0} %)", d.value),
+            _ => "no difference shown".to_owned(),
+        };
+        Finding {
+            id: "burst-deficit".into(),
+            text: format!("Beside {:.1} MB/s of writes, sequential bursts of {size} are read at {:.0} MB/s instead of {:.0} MB/s: {verdict}.", mb(w), mb(b), mb(a)),
+            advice: if shown && d.value > 10.0 { "Sequential read figures of this device hold only without writes: move background writes to another device, or expect this deficit." } else { "" }.into(),
+            confidence: if shown { "strong" } else { "moderate" }.into(),
+            jobs: jobs.clone(),
+            evidence: vec!["burst-sequential".into(), "burst-course".into()],
+        }
+    });
+    let run = book.run_mut();
+    run.results.push(section);
+    run.headlines.extend(headlines);
+    run.findings.extend(finding);
+    Ok(())
+}
+
+fn headline(id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]) -> Headline {
+    Headline {
+        id: id.into(),
+        label: label.into(),
+        group: "Bursts".into(),
+        unit: unit.into(),
+        estimate: e,
+        extra: Default::default(),
+        jobs: jobs.to_vec(),
+        flags: Vec::new(),
+    }
+}

@@ -1,0 +1,609 @@
+//! The mix map: latency and IOPS over share of reads and depth, measured where interpolation would err.
+//!
+//! The grid is cut into rectangles. The middle of each is predicted from its corners, then measured: where
+//! the two differ by more than the tolerance the rectangle is cut into smaller ones, worst first, until
+//! the budget is used. So every interpolated cell has an error that was seen, not assumed.
+
+use std::collections::BTreeMap;
+
+use fathom_io::job::{BlockSizes, Rw};
+use fathom_io::{JobError, JobSpec};
+use fathom_stats::Estimate;
+use fathom_telemetry::schema::{
+    Axis, Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Point as Dot,
+    Section, Table,
+};
+use fathom_telemetry::{Bytes, Nanos};
+
+use crate::bench::{Bench, BenchError};
+use crate::cells::{Cell, Plan};
+use crate::notebook::{Notebook, NotebookError};
+use crate::parts::{axis, column};
+use crate::runner::{Point, Runner, job_time, outlook as outlook_of};
+use crate::survey::{Outlook, Watcher};
+
+/// Shares of reads, percent.
+const SHARES: [f64; 11] = [
+    0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0,
+];
+/// Depths over all threads.
+const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// Cells measured at most, of the 99 in the grid.
+const BUDGET: usize = 36;
+/// A prediction within this of what was measured is good enough.
+const TOLERANCE: f64 = 0.05;
+
+/// What a map is drawn of.
+#[derive(Debug, Clone)]
+pub struct MixOptions {
+    /// Block size.
+    pub bs: Bytes,
+    /// Fill levels in percent of the range, ascending; empty for the target as it is.
+    pub fills: Vec<u32>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for MixOptions {
+    fn default() -> Self {
+        Self {
+            bs: Bytes::kib(4),
+            fills: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+/// A place in the grid: index of the share, index of the depth.
+type Place = (usize, usize);
+
+/// A part of the grid, corners included.
+#[derive(Debug, Clone, Copy)]
+struct Rect {
+    low: Place,
+    high: Place,
+    /// Largest error seen at its middle, or at its parent's where it was not looked at: a share.
+    error: f64,
+}
+
+impl Rect {
+    fn middle(&self) -> Place {
+        (
+            (self.low.0 + self.high.0) / 2,
+            (self.low.1 + self.high.1) / 2,
+        )
+    }
+    fn corners(&self) -> [Place; 4] {
+        [
+            self.low,
+            (self.high.0, self.low.1),
+            (self.low.0, self.high.1),
+            self.high,
+        ]
+    }
+    /// Whether every cell of it is a corner.
+    fn whole(&self) -> bool {
+        self.high.0 - self.low.0 < 2 && self.high.1 - self.low.1 < 2
+    }
+    fn holds(&self, p: Place) -> bool {
+        (self.low.0..=self.high.0).contains(&p.0) && (self.low.1..=self.high.1).contains(&p.1)
+    }
+    fn area(&self) -> usize {
+        (self.high.0 - self.low.0).max(1) * (self.high.1 - self.low.1).max(1)
+    }
+    /// Up to four parts that meet at the middle.
+    fn parts(&self) -> Vec<Rect> {
+        let cut = |low: usize, high: usize, mid: usize| {
+            if high - low < 2 {
+                vec![(low, high)]
+            } else {
+                vec![(low, mid), (mid, high)]
+            }
+        };
+        let mid = self.middle();
+        let mut parts = Vec::new();
+        for s in cut(self.low.0, self.high.0, mid.0) {
+            for d in cut(self.low.1, self.high.1, mid.1) {
+                parts.push(Rect {
+                    low: (s.0, d.0),
+                    high: (s.1, d.1),
+                    error: self.error,
+                });
+            }
+        }
+        parts
+    }
+    /// Bilinear between the corners: shares linearly, depths by their logarithm, values by theirs.
+    fn predict(&self, p: Place, value: &impl Fn(Place) -> Option<f64>) -> Option<f64> {
+        let t = |v: f64, low: f64, high: f64| {
+            if high > low {
+                (v - low) / (high - low)
+            } else {
+                0.0
+            }
+        };
+        let x = t(SHARES[p.0], SHARES[self.low.0], SHARES[self.high.0]);
+        let y = t(p.1 as f64, self.low.1 as f64, self.high.1 as f64);
+        let [a, b, c, d] = self.corners();
+        let (a, b, c, d) = (
+            value(a)?.ln(),
+            value(b)?.ln(),
+            value(c)?.ln(),
+            value(d)?.ln(),
+        );
+        let log = (a * (1.0 - x) + b * x) * (1.0 - y) + (c * (1.0 - x) + d * x) * y;
+        Some(log.exp())
+    }
+}
+
+/// Time and bytes of a map, at most.
+///
+/// # Errors
+/// Where the jobs do not fit the target.
+pub fn outlook(plan: &Plan, options: &MixOptions, fills: Bytes) -> Result<Outlook, JobError> {
+    let one = job(plan, options, plan.limits.size, (0, 0))?;
+    let levels = options.fills.len().max(1) as u32;
+    let cap = one.bytes.unwrap_or_default();
+    let mut o = outlook_of(
+        BUDGET as u32 * plan.profile.repeats * levels,
+        job_time(plan),
+        cap,
+        fills,
+    );
+    for level in &options.fills {
+        o.written_at_most.0 += plan.limits.size / 100 * u64::from(*level);
+    }
+    Ok(o)
+}
+
+/// Measures the map (one for each fill level) and puts it into the notebook.
+///
+/// # Errors
+/// Where the bench or the run directory fails; an interruption is no error.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &MixOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let expected = outlook(plan, options, Bytes(0))
+        .map_err(BenchError::from)?
+        .jobs;
+    let mut runner = Runner::begin(bench, book, watcher, "mix", options.seed, expected)?;
+    if options.fills.is_empty() {
+        level(&mut runner, plan, options, None)?;
+    }
+    for percent in &options.fills {
+        if !level(&mut runner, plan, options, Some(*percent))? {
+            break;
+        }
+    }
+    runner.end();
+    Ok(())
+}
+
+/// One map; `false` where the experiment has to end.
+fn level(
+    runner: &mut Runner<'_>,
+    plan: &Plan,
+    options: &MixOptions,
+    fill: Option<u32>,
+) -> Result<bool, NotebookError> {
+    let mut range = plan.limits.size;
+    if let Some(percent) = fill {
+        // Whole MiB, so that every block size and sector fits.
+        range = (range / 100 * u64::from(percent)) >> 20 << 20;
+        if !fill_to(runner, plan, range)? {
+            return Ok(false);
+        }
+    }
+    let mut map = Map {
+        runner,
+        plan,
+        options,
+        range,
+        points: BTreeMap::new(),
+    };
+    let whole = Rect {
+        low: (0, 0),
+        high: (SHARES.len() - 1, DEPTHS.len() - 1),
+        error: f64::INFINITY,
+    };
+    let mut open = whole.parts();
+    let mut leaves: Vec<Rect> = Vec::new();
+    let mut going = map.measure(whole.parts().iter().flat_map(Rect::corners))?;
+    while going && !open.is_empty() {
+        // The worst first; among equals the largest.
+        open.sort_by(|a, b| a.error.total_cmp(&b.error).then(a.area().cmp(&b.area())));
+        let Some(mut rect) = open.pop() else { break };
+        if rect.whole() {
+            rect.error = 0.0;
+            leaves.push(rect);
+            continue;
+        }
+        if map.points.len() >= BUDGET {
+            leaves.push(rect);
+            continue;
+        }
+        going = map.measure([rect.middle()])?;
+        rect.error = map.error(&rect).unwrap_or(rect.error);
+        let parts = rect.parts();
+        let needed = parts.iter().flat_map(Rect::corners);
+        let missing = needed.filter(|p| !map.points.contains_key(p)).count();
+        if rect.error > TOLERANCE && going && map.points.len() + missing <= BUDGET {
+            going = map.measure(parts.iter().flat_map(Rect::corners))?;
+            open.extend(parts);
+        } else {
+            leaves.push(rect);
+        }
+    }
+    leaves.append(&mut open);
+    if going {
+        let (places, mut points): (Vec<Place>, Vec<Point>) =
+            std::mem::take(&mut map.points).into_iter().unzip();
+        going = map.runner.fill_up(&mut points, plan.profile.repeats)?;
+        map.points = places.into_iter().zip(points).collect();
+    }
+    // With all repeats the errors are known better.
+    for leaf in &mut leaves {
+        if map.points.contains_key(&leaf.middle()) && !leaf.whole() {
+            leaf.error = map.error(leaf).unwrap_or(leaf.error);
+        }
+    }
+    let cells: BTreeMap<Place, Cell> = map
+        .points
+        .iter()
+        .map(|(place, p)| (*place, map.runner.cell(p)))
+        .collect();
+    report(map.runner.book, &cells, &leaves, options, fill);
+    Ok(going)
+}
+
+/// Discards what lies beyond `range` and writes the range once, sequentially.
+fn fill_to(runner: &mut Runner<'_>, plan: &Plan, range: u64) -> Result<bool, NotebookError> {
+    let job = |name: &str, rw: Rw, offset: u64, size: u64| JobSpec {
+        name: name.into(),
+        rw,
+        bs: BlockSizes::one(1 << 20),
+        qd: 8,
+        direct: plan.direct,
+        offset: Bytes(offset),
+        size: Some(Bytes(size)),
+        ..JobSpec::default()
+    };
+    let beyond = (plan.limits.size - range) >> 20 << 20;
+    if beyond > 0 {
+        let discard = job("mix-discard", Rw::Trim, range, beyond);
+        if runner.group(&[discard], 0)?.is_none() {
+            return Ok(false);
+        }
+    }
+    let fill = job("mix-fill", Rw::Write, 0, range);
+    Ok(runner.group(&[fill], 0)?.is_some())
+}
+
+/// A map while it is measured.
+struct Map<'r, 'a> {
+    runner: &'r mut Runner<'a>,
+    plan: &'r Plan,
+    options: &'r MixOptions,
+    range: u64,
+    points: BTreeMap<Place, Point>,
+}
+
+impl Map<'_, '_> {
+    /// Measures places once, where that was not done yet.
+    fn measure(&mut self, places: impl IntoIterator<Item = Place>) -> Result<bool, NotebookError> {
+        for place in places {
+            if self.points.contains_key(&place) {
+                continue;
+            }
+            let spec = job(self.plan, self.options, self.range, place).map_err(BenchError::from)?;
+            let mut point = Point::new(spec);
+            let going = self.runner.repeat(&mut point)?;
+            self.points.insert(place, point);
+            if !going {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How far the middle lies from what its corners predict, as a share: the larger of latency and IOPS.
+    fn error(&self, rect: &Rect) -> Option<f64> {
+        let middle = rect.middle();
+        let off = |f: &dyn Fn(&Cell) -> Option<Estimate>| {
+            let value = |p: Place| f(&self.runner.cell(self.points.get(&p)?)).map(|e| e.value);
+            let value = |p: Place| value(p).filter(|v| *v > 0.0);
+            Some((rect.predict(middle, &value)? / value(middle)? - 1.0).abs())
+        };
+        Some(off(&Cell::mean_latency)?.max(off(&Cell::iops)?))
+    }
+}
+
+/// The job of a place.
+fn job(plan: &Plan, options: &MixOptions, range: u64, place: Place) -> Result<JobSpec, JobError> {
+    let (share, depth) = (SHARES[place.0], DEPTHS[place.1]);
+    let threads = if depth < 8 {
+        1
+    } else {
+        plan.threads.clamp(1, 4).next_power_of_two()
+    };
+    let mut spec = plan.job(
+        &format!("mix-{share}-qd{depth}"),
+        &[("rw", "randrw"), ("bs", &options.bs.0.to_string())],
+    )?;
+    (spec.qd, spec.threads, spec.read_share) = (depth / threads, threads, share);
+    spec.size = Some(Bytes(range));
+    spec.bytes = Some(plan.profile.write_cap(range, options.bs.0));
+    if share >= 100.0 {
+        spec.bytes = None;
+    }
+    Ok(spec)
+}
+
+/// What a cell of the map shows.
+struct Shown {
+    value: f64,
+    /// `None` where it was measured.
+    error: Option<f64>,
+}
+
+/// Every cell of the grid, measured or interpolated.
+fn grid(
+    cells: &BTreeMap<Place, Cell>,
+    leaves: &[Rect],
+    f: &dyn Fn(&Cell) -> Option<Estimate>,
+) -> BTreeMap<Place, Shown> {
+    let value = |p: Place| {
+        cells
+            .get(&p)
+            .and_then(f)
+            .map(|e| e.value)
+            .filter(|v| *v > 0.0)
+    };
+    let mut all = BTreeMap::new();
+    for s in 0..SHARES.len() {
+        for d in 0..DEPTHS.len() {
+            let place = (s, d);
+            if let Some(v) = value(place) {
+                all.insert(
+                    place,
+                    Shown {
+                        value: v,
+                        error: None,
+                    },
+                );
+                continue;
+            }
+            let leaf = leaves
+                .iter()
+                .filter(|l| l.holds(place))
+                .min_by_key(|l| l.area());
+            if let Some(l) = leaf
+                && !cells.contains_key(&place)
+                && let Some(v) = l.predict(place, &value)
+            {
+                all.insert(
+                    place,
+                    Shown {
+                        value: v,
+                        error: Some(l.error),
+                    },
+                );
+            }
+        }
+    }
+    all
+}
+
+fn report(
+    book: &mut Notebook,
+    cells: &BTreeMap<Place, Cell>,
+    leaves: &[Rect],
+    options: &MixOptions,
+    fill: Option<u32>,
+) {
+    let suffix = fill.map_or(String::new(), |f| format!("-fill{f}"));
+    let beside = fill.map_or(String::new(), |f| format!(", {f} % full"));
+    let latency = grid(cells, leaves, &Cell::mean_latency);
+    let iops = grid(cells, leaves, &Cell::iops);
+    let mut errors: Vec<f64> = latency.values().filter_map(|s| s.error).collect();
+    errors.sort_by(f64::total_cmp);
+    let (median, worst) = (
+        errors.get(errors.len() / 2).copied(),
+        errors.last().copied(),
+    );
+    let map = |id: &str, title: &str, z: Axis, all: &BTreeMap<Place, Shown>| {
+        let points = (0..DEPTHS.len())
+            .flat_map(|d| (0..SHARES.len()).map(move |s| (s, d)))
+            .map(|place| {
+                let shown = all.get(&place);
+                Dot {
+                    x: SHARES[place.0],
+                    y: Some(f64::from(DEPTHS[place.1])),
+                    z: shown.map(|s| s.value),
+                    label: shown.map(|s| match s.error {
+                        None => "measured".to_owned(),
+                        Some(e) if e.is_finite() => {
+                            format!("interpolated, within {:.0} % nearby", 100.0 * e)
+                        }
+                        Some(_) => "interpolated, unchecked".to_owned(),
+                    }),
+                    ..Dot::default()
+                }
+            })
+            .collect();
+        Chart {
+            id: format!("{id}{suffix}"),
+            title: format!("{title}{beside}"),
+            kind: ChartKind::Heatmap,
+            x: axis("share of reads", "%", false),
+            y: axis("outstanding I/Os", "", true),
+            z: Some(z),
+            categories: Vec::new(),
+            series: vec![ChartSeries {
+                name: title.into(),
+                points,
+            }],
+            marks: Vec::new(),
+        }
+    };
+    let charts = vec![
+        map(
+            "mix-map-latency",
+            "Mean latency",
+            axis("latency", "ns", true),
+            &latency,
+        ),
+        map("mix-map-iops", "IOPS", axis("IOPS", "1/s", true), &iops),
+    ];
+    let estimate = |e: Option<Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
+    let rows = cells
+        .iter()
+        .map(|((s, d), c)| {
+            vec![
+                TableCell::Number(SHARES[*s]),
+                TableCell::Number(f64::from(DEPTHS[*d])),
+                estimate(c.iops()),
+                estimate(c.mean_latency()),
+            ]
+        })
+        .collect();
+    let jobs: Vec<usize> = cells.values().flat_map(Cell::indices).collect();
+    let percent = |v: f64| 100.0 * v;
+    let text = match (median, worst.filter(|w| w.is_finite())) {
+        (Some(m), Some(w)) => format!(
+            "{} of {} cells were measured; the others are interpolated. Where a prediction was checked by measuring, it was off by {:.0} % in the median and {:.0} % at worst.",
+            cells.len(),
+            SHARES.len() * DEPTHS.len(),
+            percent(m),
+            percent(w)
+        ),
+        _ => format!(
+            "{} of {} cells were measured.",
+            cells.len(),
+            SHARES.len() * DEPTHS.len()
+        ),
+    };
+    let run = book.run_mut();
+    run.results.push(Section {
+        id: format!("mix{suffix}"),
+        title: format!("Mix of reads and writes, {} random{beside}", options.bs),
+        text,
+        charts,
+        tables: vec![Table {
+            id: format!("mix-cells{suffix}"),
+            title: "Measured cells".into(),
+            columns: vec![
+                column("reads", "%"),
+                column("depth", ""),
+                column("IOPS", "1/s"),
+                column("mean latency", "ns"),
+            ],
+            rows,
+        }],
+        flags: Vec::new(),
+    });
+    let extreme = |pick: fn(&Estimate, &Estimate) -> std::cmp::Ordering| {
+        cells
+            .iter()
+            .filter_map(|(p, c)| Some((*p, c.iops()?)))
+            .max_by(|a, b| pick(&a.1, &b.1))
+    };
+    let most = extreme(|a, b| a.value.total_cmp(&b.value));
+    let one = |id: &str, label: String, unit: &str, e: Option<Estimate>| Headline {
+        id: format!("{id}{suffix}"),
+        label,
+        group: format!("Mix of reads and writes, {}{beside}", options.bs),
+        unit: unit.into(),
+        estimate: e,
+        extra: Default::default(),
+        jobs: jobs.clone(),
+        flags: Vec::new(),
+    };
+    run.headlines.push(one(
+        "mix-most",
+        most.map_or("largest IOPS".into(), |(p, _)| {
+            format!(
+                "largest IOPS: {} % reads, depth {}",
+                SHARES[p.0], DEPTHS[p.1]
+            )
+        }),
+        "1/s",
+        most.map(|m| m.1),
+    ));
+    run.headlines.push(one(
+        "mix-interpolation-error",
+        "interpolation error where checked, worst".into(),
+        "%",
+        worst
+            .filter(|w| w.is_finite())
+            .map(|w| Estimate::single(percent(w))),
+    ));
+    run.findings
+        .extend(dip(cells, &latency, jobs.clone(), &suffix));
+}
+
+/// The mix that is slower than both pure loads, where there is one: reads and writes in each other's way.
+fn dip(
+    cells: &BTreeMap<Place, Cell>,
+    latency: &BTreeMap<Place, Shown>,
+    jobs: Vec<usize>,
+    suffix: &str,
+) -> Option<Finding> {
+    let pure = |d: usize| {
+        let at = |s: usize| latency.get(&(s, d)).map(|v| v.value);
+        Some(at(0)?.max(at(SHARES.len() - 1)?))
+    };
+    let (place, ratio) = cells
+        .iter()
+        .filter(|((s, _), _)| *s > 0 && *s < SHARES.len() - 1)
+        .filter_map(|(p, c)| Some((*p, c.mean_latency()?.value / pure(p.1)?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let value = cells.get(&place)?.mean_latency()?.value;
+    (ratio > 1.2).then(|| Finding {
+        id: format!("mix-dip{suffix}"),
+        text: format!(
+            "{} % reads at depth {} take {} each, {:.1} times as long as the slower of pure reads and pure writes: they stand in each other's way.",
+            SHARES[place.0],
+            DEPTHS[place.1],
+            Nanos(value as u64),
+            ratio
+        ),
+        advice: "Keep writes off this device while its reads matter, or bound their rate.".into(),
+        confidence: "moderate".into(),
+        jobs,
+        evidence: vec![format!("mix-map-latency{suffix}")],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpolation_is_exact_for_power_laws_and_parts_cover_their_whole() {
+        let whole = Rect {
+            low: (0, 0),
+            high: (10, 8),
+            error: 1.0,
+        };
+        let value = |p: Place| Some((0.01 * SHARES[p.0]).exp() * f64::from(DEPTHS[p.1]).powf(0.7));
+        for p in [(3, 5), (10, 8), (0, 0), (7, 1)] {
+            let found = whole.predict(p, &value).unwrap();
+            assert!((found / value(p).unwrap() - 1.0).abs() < 1e-9, "{p:?}");
+        }
+        let mut open = vec![whole];
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(r) = open.pop() {
+            if r.whole() {
+                seen.extend(r.corners());
+            } else {
+                open.extend(r.parts());
+            }
+        }
+        assert_eq!(seen.len(), SHARES.len() * DEPTHS.len());
+    }
+}

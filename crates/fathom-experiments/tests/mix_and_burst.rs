@@ -1,0 +1,88 @@
+//! The mix map and the bursts on queues of known truth.
+
+mod common;
+
+use common::{QueueBench, Quiet, headline, plan, run_with};
+use fathom_experiments::burst::{self, BurstOptions, RECORDING};
+use fathom_experiments::mix::{self, MixOptions};
+use fathom_io::port::virtual_time::Service;
+use fathom_telemetry::{Bytes, Nanos};
+
+#[test]
+fn every_cell_of_the_map_is_what_the_queue_does_though_few_are_measured() {
+    let service = Nanos::from_micros(20);
+    let run = run_with(
+        &mut QueueBench::new(4, Service::Fixed(service)),
+        0,
+        |bench, book| {
+            let options = MixOptions::default();
+            mix::run(bench, &plan(100, 1), &options, book, &mut Quiet).expect("a map");
+        },
+    );
+    let section = &run.results[0];
+    let chart = &section.charts[0];
+    assert_eq!(chart.id, "mix-map-latency");
+    let points = &chart.series[0].points;
+    assert_eq!(points.len(), 99);
+    let mut worst = 0f64;
+    for p in points {
+        let depth = p.y.expect("a depth");
+        let truth = service.0 as f64 * (depth / 4.0).max(1.0);
+        let found = p.z.expect("no hole");
+        worst = worst.max((found / truth - 1.0).abs());
+    }
+    assert!(worst < 0.06, "off by {worst}");
+    assert!(section.tables[0].rows.len() <= 36);
+    let said = headline(&run, "mix-interpolation-error").value;
+    assert!((0.0..=10.0).contains(&said), "{said} %");
+}
+
+#[test]
+fn a_burst_is_as_fast_as_its_servers_and_a_lone_io_as_one() {
+    let run = run_with(
+        &mut QueueBench::new(16, Service::Fixed(Nanos::from_micros(100))),
+        RECORDING,
+        |bench, book| {
+            let options = BurstOptions {
+                burst: Bytes::mib(8),
+                writer: false,
+                ..BurstOptions::default()
+            };
+            burst::run(bench, &plan(500, 2), &options, book, &mut Quiet).expect("bursts");
+        },
+    );
+    for (ios, truth) in [
+        (1, 10_000.0),
+        (4, 40_000.0),
+        (16, 160_000.0),
+        (256, 160_000.0),
+    ] {
+        let found = headline(&run, &format!("burst-{ios}-iops")).value;
+        assert!(
+            (found / truth - 1.0).abs() < 0.01,
+            "burst of {ios}: {found}"
+        );
+    }
+}
+
+#[test]
+fn deficit_beside_a_writer_is_the_writers_share_of_the_server() {
+    // One server, 500 µs per 128 KiB: 20 MB/s of writes take 152.6 × 500 µs = 7.6 % of it.
+    let run = run_with(
+        &mut QueueBench::new(1, Service::Fixed(Nanos::from_micros(500))),
+        RECORDING,
+        |bench, book| {
+            let options = BurstOptions {
+                burst: Bytes::mib(64),
+                ..BurstOptions::default()
+            };
+            burst::run(bench, &plan(4000, 2), &options, book, &mut Quiet).expect("bursts");
+        },
+    );
+    let alone = headline(&run, "burst-read-alone").value;
+    let truth = f64::from(128 << 10) / 500e-6;
+    assert!((alone / truth - 1.0).abs() < 0.01, "{alone}");
+    let deficit = headline(&run, "burst-deficit").value;
+    assert!((deficit - 7.63).abs() < 0.5, "{deficit} %");
+    assert!(run.findings.iter().any(|f| f.id == "burst-deficit"));
+}

@@ -1,0 +1,37 @@
+//! `fathom burst`: spaced bursts, seen I/O by I/O, and the deficit beside a light writer.
+
+use fathom_experiments::burst::{self, BurstOptions, RECORDING};
+use fathom_experiments::cpu::CpuSetting;
+
+use super::measure::{Measuring, measure};
+use crate::cli::BurstArgs;
+use crate::exit::{Outcome, refused};
+
+/// See the module.
+pub(crate) fn burst(args: &BurstArgs) -> Outcome {
+    if args.burst.0 < 1 << 20 || args.writes.0 < 1 << 20 {
+        return Err(refused(anyhow::anyhow!(
+            "--burst {} and --writes {}: expected 1m or more each",
+            args.burst,
+            args.writes
+        )));
+    }
+    let options = BurstOptions {
+        burst: args.burst,
+        writes: args.writes,
+        writer: !args.no_writer,
+        seed: args.measure.seed,
+    };
+    let what = Measuring {
+        name: "burst",
+        args: &args.measure,
+        modifies: options.writer,
+        cpu: CpuSetting::AsIs,
+        recording: RECORDING,
+    };
+    measure(
+        &what,
+        &|plan, fills| Ok(burst::outlook(plan, &options, fills)),
+        |bench, plan, book, watcher| burst::run(bench, plan, &options, book, watcher),
+    )
+}

@@ -1,0 +1,32 @@
+//! `fathom mix`: latency and IOPS over share of reads and depth, as a map.
+
+use fathom_experiments::cpu::CpuSetting;
+use fathom_experiments::mix::{self, MixOptions};
+
+use super::measure::{Measuring, measure};
+use crate::cli::MixArgs;
+use crate::exit::Outcome;
+
+/// See the module.
+pub(crate) fn mix(args: &MixArgs) -> Outcome {
+    let mut fills = args.fill.clone();
+    fills.sort_unstable();
+    fills.dedup();
+    let options = MixOptions {
+        bs: args.bs,
+        fills,
+        seed: args.measure.seed,
+    };
+    let what = Measuring {
+        name: "mix",
+        args: &args.measure,
+        modifies: true,
+        cpu: CpuSetting::AsIs,
+        recording: 0,
+    };
+    measure(
+        &what,
+        &|plan, fills| Ok(mix::outlook(plan, &options, fills)?),
+        |bench, plan, book, watcher| mix::run(bench, plan, &options, book, watcher),
+    )
+}
