@@ -372,6 +372,7 @@ impl Target {
             discard_bytes: c.discard_bytes,
             flush_ios: c.flush_ios,
             busy_ms: c.busy_ms,
+            process_read_bytes: process_read_bytes(),
         })
     }
 
@@ -428,6 +429,14 @@ impl Target {
             _ => Ok(()),
         }
     }
+}
+
+/// `read_bytes` of /proc/self/io; 0 where the kernel does not account I/O.
+fn process_read_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    text.lines()
+        .find_map(|l| l.strip_prefix("read_bytes: ")?.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 fn alignment(path: &Path) -> u32 {

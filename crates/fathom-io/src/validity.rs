@@ -46,8 +46,14 @@ fn device_flags(jobs: &[Job], planned: &[PlannedJob], target: &Target) -> Vec<Fl
     let (reads, writes) = (bytes(jobs, Op::Read), bytes(jobs, Op::Write));
     let buffered = planned.iter().any(|p| !p.job.spec.direct);
     let noise = 1 << 20;
-    if reads > noise && device.read_bytes * 10 < reads * 9 {
-        let share = 100.0 * (1.0 - device.read_bytes as f64 / reads as f64);
+    // The process' own account leaves out what others read meanwhile, but knows nothing of reads that a
+    // kernel thread does for it (loop devices, some file systems): the device's counters decide there.
+    let own = match device.process_read_bytes {
+        0 => device.read_bytes,
+        n => n.min(device.read_bytes),
+    };
+    if reads > noise && own * 10 < reads * 9 {
+        let share = 100.0 * (1.0 - own as f64 / reads as f64);
         let mut flag = Flag::new(
             FlagCode::PageCacheAnswered,
             format!(

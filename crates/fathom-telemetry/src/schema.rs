@@ -388,6 +388,10 @@ pub struct DeviceDelta {
     pub flush_ios: u64,
     /// ms with at least one request in flight.
     pub busy_ms: u64,
+    /// Bytes that the kernel fetched from storage for this process meanwhile, from any device: tells the
+    /// job's own reads from those of others.
+    #[serde(default)]
+    pub process_read_bytes: u64,
 }
 
 /// Errors of one kind.

@@ -331,6 +331,7 @@ fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
         discard_bytes: d(a.discard_bytes, b.discard_bytes),
         flush_ios: d(a.flush_ios, b.flush_ios),
         busy_ms: d(a.busy_ms, b.busy_ms),
+        process_read_bytes: d(a.process_read_bytes, b.process_read_bytes),
     }
 }
 
