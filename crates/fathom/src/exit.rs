@@ -25,8 +25,7 @@ impl Failure {
                 said = format!("{said}: {cause}");
             }
         }
-        // Messages of parsers (TOML, JSON) point at lines of their own.
-        said.split_whitespace().collect::<Vec<_>>().join(" ")
+        said.lines().map(str::trim).collect::<Vec<_>>().join(" ")
     }
 }
 

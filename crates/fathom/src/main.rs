@@ -19,8 +19,8 @@ fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
-            let first = std::env::args().nth(1);
-            match usage::sentence(&e, first.as_deref()) {
+            let first = std::env::args_os().nth(1);
+            match usage::sentence(&e, first.as_deref().and_then(|a| a.to_str())) {
                 Some(sentence) => eprintln!("fathom: {sentence}"),
                 None => drop(e.print()),
             }
