@@ -14,6 +14,10 @@ pub(crate) fn sentence(error: &Error, first_argument: Option<&str>) -> Option<St
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return None,
+        // `--time -5s`: clap takes the value for an option.
+        ErrorKind::UnknownArgument if name.as_bytes().get(1).is_some_and(u8::is_ascii_digit) => {
+            format!("'{name}…' is not possible: expected no value below 0; see '{see}'")
+        }
         ErrorKind::UnknownArgument if name.starts_with('-') => {
             let hint = suggestion(error, ContextKind::SuggestedArg);
             format!("unknown option '{name}'{hint}: see '{see}'")
