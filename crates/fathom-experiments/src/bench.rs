@@ -30,8 +30,12 @@ pub enum BenchError {
 
 impl BenchError {
     /// Whether the user's input or the safety rules are the cause (exit code 2), rather than the measurement.
+    /// A job that cannot start asks for what this machine does not have (a processor, memory, polling).
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Target(_) | Self::Job(_) | Self::Cpu(_))
+        matches!(
+            self,
+            Self::Target(_) | Self::Job(_) | Self::Cpu(_) | Self::Drive(DriveError::Start { .. })
+        )
     }
 }
 
@@ -79,6 +83,7 @@ pub struct RealBench {
     target: Target,
     control: Control,
     filled: bool,
+    half_filled: bool,
 }
 
 impl RealBench {
@@ -88,6 +93,7 @@ impl RealBench {
             target,
             control,
             filled: false,
+            half_filled: false,
         }
     }
 }
@@ -115,6 +121,11 @@ impl Bench for RealBench {
         self.target.shares_disk_with(dir)
     }
     fn close(self: Box<Self>) -> Result<(), BenchError> {
+        // A new file that is not filled goes too: a later run would take it for one whose blocks were all
+        // written. Dropping the target removes it.
+        if self.half_filled {
+            return Ok(());
+        }
         Ok(self.target.close()?)
     }
 
@@ -142,6 +153,7 @@ impl Bench for RealBench {
             counters: Some(&counters),
             log: None,
         };
+        self.half_filled = true;
         let job = run_group(&planned, &setting, observer)?.pop();
         if let Some(job) = &job
             && let Some(e) = job.errors.first()
@@ -151,7 +163,8 @@ impl Bench for RealBench {
                 e.message, e.first_offset
             )));
         }
-        self.filled = !self.interrupted();
+        self.filled = !self.control.interrupted();
+        self.half_filled = !self.filled;
         Ok(job)
     }
 

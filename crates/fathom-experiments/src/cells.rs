@@ -19,6 +19,8 @@ pub struct Plan {
     pub threads: u32,
     /// Whether direct I/O is possible.
     pub direct: bool,
+    /// Whether writing wears something out, so that it must be bounded; not so on `null:`.
+    pub wears: bool,
 }
 
 impl Plan {
@@ -39,7 +41,7 @@ impl Plan {
         for (option, text) in options {
             spec.set(option, text)?;
         }
-        if spec.rw.modifies() {
+        if spec.rw.modifies() && self.wears {
             spec.bytes = Some(self.profile.write_cap(self.limits.size, spec.bs.max().0));
         }
         Ok(spec)
@@ -80,9 +82,12 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Repeats whose numbers may be used.
+    /// Repeats whose numbers may be used. One in which nothing completed has none: a hole, not 0.
     pub fn valid(&self) -> impl Iterator<Item = &Job> {
-        self.repeats.iter().map(|r| &r.1).filter(|j| !j.is_void())
+        self.repeats
+            .iter()
+            .map(|r| &r.1)
+            .filter(|j| !j.is_void() && data(j).any(|d| d.ios > 0))
     }
 
     /// Mean over valid repeats with its interval; `None` is a hole.

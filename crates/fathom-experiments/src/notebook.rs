@@ -57,6 +57,7 @@ pub struct Notebook {
     summary: Option<LogSummary>,
     merged: Vec<Merged>,
     began: std::time::Instant,
+    made_base: bool,
 }
 
 impl Notebook {
@@ -69,6 +70,7 @@ impl Notebook {
         log_handles: usize,
     ) -> Result<Self, NotebookError> {
         let tool_version = env!("CARGO_PKG_VERSION").to_owned();
+        let made_base = !base.exists();
         let dir = RunDir::create(base, &meta.name)?;
         let run = Run {
             schema_version: SCHEMA_VERSION,
@@ -108,6 +110,7 @@ impl Notebook {
             summary: None,
             merged: Vec::new(),
             began: std::time::Instant::now(),
+            made_base,
         })
     }
 
@@ -168,6 +171,7 @@ impl Notebook {
                 "percentiles over time are missing from this run",
             ));
         }
+        measures.iter_mut().for_each(flag_empty);
         self.merged.extend(merged);
         self.run.jobs.extend(measures);
         self.dir.save(&self.run)?;
@@ -213,6 +217,31 @@ impl Notebook {
         Ok(Some(s))
     }
 
+    /// Keeps what ended the run early as a flag of the run, which voids it.
+    pub fn broke_off(&mut self, error: &NotebookError) {
+        self.run.flags.push(Flag::new(
+            FlagCode::IoErrors,
+            format!("the run ended early: {error}"),
+            "look at the kernel log; what was measured until then is kept",
+        ));
+    }
+
+    /// Forgets a run that was refused before anything was measured: removes its directory.
+    pub fn discard(mut self) {
+        drop(self.series.take());
+        // The log's thread must have ended before its file can go.
+        drop(self.log.take().map(IoLog::finish));
+        let dir = &self.dir;
+        for file in [dir.run_file(), dir.series_file(), dir.io_file()] {
+            let _ = std::fs::remove_file(file);
+        }
+        // Directories that hold anything else stay: these calls fail then.
+        let _ = std::fs::remove_dir(dir.path());
+        if let Some(base) = dir.path().parent().filter(|_| self.made_base) {
+            let _ = std::fs::remove_dir(base);
+        }
+    }
+
     /// Ends the run: closes series and log, saves. The caller then writes the report.
     pub fn finish(mut self) -> Result<(Run, RunDir, Option<LogSummary>), NotebookError> {
         if let Some(series) = self.series.take() {
@@ -225,6 +254,25 @@ impl Notebook {
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         self.dir.save(&self.run)?;
         Ok((self.run, self.dir, summary))
+    }
+}
+
+/// A job that ended in its ramp-up, or in which nothing completed, has no rate: not 0, a hole.
+fn flag_empty(job: &mut Job) {
+    let ios: u64 = [&job.read, &job.write, &job.trim]
+        .into_iter()
+        .flatten()
+        .map(|d| d.ios + d.errors)
+        .sum();
+    let interrupted = job.flags.iter().any(|f| f.code == FlagCode::Interrupted);
+    if ios == 0 && !interrupted {
+        let mut flag = Flag::new(
+            FlagCode::TooFewSamples,
+            "no I/O completed in the measured part: the job reached its limit before, or the device did not answer",
+            "shorten the ramp-up, or allow more time, bytes or I/Os",
+        );
+        flag.void = true;
+        job.flags.push(flag);
     }
 }
 

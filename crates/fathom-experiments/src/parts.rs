@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fathom_stats::Estimate;
 use fathom_telemetry::Op;
-use fathom_telemetry::schema::{Axis, Column, Headline, Point};
+use fathom_telemetry::schema::{Axis, Chart, ChartKind, ChartSeries, Column, Headline, Point};
 
 use crate::cells::Cell;
 
@@ -33,6 +33,34 @@ pub(crate) fn point(x: f64, y: Option<Estimate>) -> Point {
         low: y.and_then(|e| e.low),
         high: y.and_then(|e| e.high),
         ..Point::default()
+    }
+}
+
+/// One bar per pattern, with its interval.
+pub(crate) fn bars(
+    id: &str,
+    title: &str,
+    y: Axis,
+    patterns: &[&str],
+    values: impl Iterator<Item = Option<Estimate>>,
+) -> Chart {
+    let points = values
+        .enumerate()
+        .map(|(i, v)| point(i as f64, v))
+        .collect();
+    Chart {
+        id: id.into(),
+        title: title.into(),
+        kind: ChartKind::Bar,
+        series: vec![ChartSeries {
+            name: y.label.clone(),
+            points,
+        }],
+        x: axis("pattern", "", false),
+        y,
+        z: None,
+        categories: patterns.iter().map(|p| (*p).to_owned()).collect(),
+        marks: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! finish. Dropping a target removes what fathom made for this run only.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,11 +76,38 @@ enum Holder {
     Scratch(Scratch),
     /// A file of the user's, read only.
     Borrowed(File),
-    Made {
-        permit: FilePermit,
-        remove: bool,
-    },
+    /// A file that an earlier run made.
+    Made(FilePermit),
+    /// A file that this run made.
+    New(NewFile),
     Device(Permit),
+}
+
+/// A file made by this run. It stays only if the run got far enough to close its target: a refusal
+/// after it was made leaves nothing behind.
+struct NewFile {
+    permit: FilePermit,
+    keep: bool,
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = remove_new(&self.permit);
+        }
+    }
+}
+
+/// Removes a file made by this process, unless its name has come to mean another one.
+fn remove_new(permit: &FilePermit) -> std::io::Result<()> {
+    let (held, named) = (
+        permit.file.metadata()?,
+        std::fs::symlink_metadata(&permit.path)?,
+    );
+    if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
+        std::fs::remove_file(&permit.path)?;
+    }
+    Ok(())
 }
 
 /// An open target.
@@ -153,32 +180,34 @@ impl Target {
             }
             TargetKind::Missing {
                 path,
-                parent: Some(_),
+                parent: Some(parent),
                 ..
             } => {
                 let Some(size) = wanted.size else {
                     return Err(unfit("there is no such file: give --size to make one, or name a directory for a scratch file".into()));
                 };
-                let permit = fathom_host::create_file(&path)?;
-                if let Err(e) = reserve(&permit, size) {
-                    // Made a moment ago by this process: nothing of others is lost.
-                    let _ = std::fs::remove_file(&permit.path);
+                fits(&parent, size)?;
+                let new = NewFile {
+                    permit: fathom_host::create_file(&path)?,
+                    keep: false,
+                };
+                if let Err(e) = reserve(&new.permit, size) {
                     return Err(unfit(format!(
                         "cannot make a file of {size}: {e}; choose a smaller --size or another place"
                     )));
                 }
                 let description = format!("new file of {size}");
-                let remove = !permit.marked;
-                let align = alignment(&permit.path);
+                let path = new.permit.path.clone();
+                let align = alignment(&path);
                 Self::file(
                     name,
                     "file",
-                    permit.path.clone(),
+                    path,
                     size.0,
                     align,
                     description,
                     true,
-                    Holder::Made { permit, remove },
+                    Holder::New(new),
                 )?
             }
             TargetKind::Missing { parent: None, .. } => {
@@ -199,10 +228,7 @@ impl Target {
                 }
                 let description = format!("file of {}", Bytes(size_bytes));
                 let holder = if wanted.modifies {
-                    Holder::Made {
-                        permit: fathom_host::open_file_for_write(&path)?,
-                        remove: false,
-                    }
+                    Holder::Made(fathom_host::open_file_for_write(&path)?)
                 } else {
                     Holder::Borrowed(
                         File::open(&path)
@@ -292,7 +318,8 @@ impl Target {
             match &holder {
                 Holder::Scratch(s) => s.reopen(flags),
                 Holder::Device(p) => p.reopen(flags),
-                Holder::Made { permit, .. } => reopen_file(&permit.file, flags, true),
+                Holder::Made(permit) => reopen_file(&permit.file, flags, true),
+                Holder::New(new) => reopen_file(&new.permit.file, flags, true),
                 Holder::Borrowed(f) => reopen_file(f, flags, false),
                 Holder::Null => Err(std::io::ErrorKind::Unsupported.into()),
             }
@@ -412,7 +439,8 @@ impl Target {
         }
     }
 
-    /// Removes what was made for this run only, and says so where that fails.
+    /// Removes what was made for this run only, and says so where that fails. A new file with fathom's
+    /// mark stays for later runs; a target that is dropped instead leaves nothing.
     pub fn close(self) -> Result<(), TargetError> {
         let name = self.name;
         let failed = |e: std::io::Error| TargetError::Unfit {
@@ -422,10 +450,14 @@ impl Target {
         drop(self.destination);
         match self.holder {
             Holder::Scratch(s) => s.remove().map_err(failed),
-            Holder::Made {
-                permit,
-                remove: true,
-            } => std::fs::remove_file(&permit.path).map_err(failed),
+            // A later run could not know a file without a mark as fathom's.
+            Holder::New(mut new) => {
+                new.keep = true;
+                if new.permit.marked {
+                    return Ok(());
+                }
+                remove_new(&new.permit).map_err(failed)
+            }
             _ => Ok(()),
         }
     }
@@ -443,6 +475,20 @@ fn alignment(path: &Path) -> u32 {
     match probe_target(path) {
         Ok(TargetKind::File { direct, .. }) => direct.offset_align_bytes,
         _ => 4096,
+    }
+}
+
+/// A new file may not fill the file system any more than a scratch file may.
+fn fits(dir: &Path, size: Bytes) -> Result<(), Refusal> {
+    match fathom_host::space(dir) {
+        Ok(room) if size.0 > room.fits_bytes => Err(Refusal::NoSpace {
+            path: dir.to_owned(),
+            asked_bytes: size.0,
+            fits_bytes: room.fits_bytes,
+            free_bytes: room.free_bytes,
+            total_bytes: room.total_bytes,
+        }),
+        _ => Ok(()),
     }
 }
 

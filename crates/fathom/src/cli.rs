@@ -12,7 +12,7 @@ use crate::job_args::JobArgs;
     name = "fathom",
     version,
     max_term_width = 100,
-    after_help = "Start with: fathom survey\nNothing is destroyed: reads need no permission, writes go only to files that fathom made, or to a\nblock device whose serial number you typed after --destroy.\nExit codes: 0 done, 1 the measurement failed or is void, 2 usage or refused for safety."
+    after_help = "Start with: fathom survey\nNothing is destroyed: reads need no permission, writes go only to files that fathom made, or to a\nblock device whose serial number you typed after --destroy.\nExit codes: 0 done, 1 the measurement failed, is void or was cut short, 2 usage or refused for safety."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

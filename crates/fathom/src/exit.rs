@@ -2,7 +2,7 @@
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
-/// The measurement failed or is void.
+/// The measurement failed, is void or was interrupted.
 pub(crate) const FAILED: u8 = 1;
 /// Usage, or refused for safety.
 pub(crate) const REFUSED: u8 = 2;
@@ -11,6 +11,22 @@ pub(crate) const REFUSED: u8 = 2;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) error: anyhow::Error,
+}
+
+impl Failure {
+    /// The error and its causes in one line. Many errors repeat their cause in their own sentence; a
+    /// cause that has been said is not said again.
+    pub(crate) fn sentence(&self) -> String {
+        let mut said = String::new();
+        for cause in self.error.chain().map(ToString::to_string) {
+            if said.is_empty() {
+                said = cause;
+            } else if !said.contains(&cause) {
+                said = format!("{said}: {cause}");
+            }
+        }
+        said.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// What a command returns: an exit code, or an error with its own.

@@ -31,7 +31,7 @@ impl Args for JobArgs {
             } else {
                 arg.value_name(o.value)
                     .action(ArgAction::Set)
-                    .allow_hyphen_values(true)
+                    .allow_negative_numbers(true)
             });
         }
         cmd

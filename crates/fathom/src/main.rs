@@ -7,6 +7,7 @@ mod job_args;
 mod progress;
 mod screen;
 mod signals;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -18,7 +19,11 @@ fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
-            let _ = e.print();
+            let first = std::env::args_os().nth(1);
+            match usage::sentence(&e, first.as_deref().and_then(|a| a.to_str())) {
+                Some(sentence) => eprintln!("fathom: {sentence}"),
+                None => drop(e.print()),
+            }
             return ExitCode::from(if e.use_stderr() {
                 exit::REFUSED
             } else {
@@ -29,7 +34,7 @@ fn main() -> ExitCode {
     match commands::dispatch(cli.command) {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
-            eprintln!("fathom: {:#}", e.error);
+            eprintln!("fathom: {}", e.sentence());
             ExitCode::from(e.code)
         }
     }

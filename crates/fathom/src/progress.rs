@@ -110,11 +110,7 @@ impl SurveyLine {
 
 impl Watcher for SurveyLine {
     fn filling(&mut self, p: &Progress) {
-        let share = if self.fill.0 > 0 {
-            100 * p.bytes / self.fill.0
-        } else {
-            0
-        };
+        let share = (100 * p.bytes).checked_div(self.fill.0).unwrap_or(0);
         self.line.name = format!("filling {share} %");
         self.line.show(p);
     }

@@ -1,6 +1,8 @@
-//! SIGINT and SIGTERM end the current window and keep what was measured.
+//! SIGINT and SIGTERM end the current window and keep what was measured; a second one ends at once.
 
 use fathom_io::Control;
+
+use crate::exit::FAILED;
 
 /// A control that the signals set.
 pub(crate) fn control() -> anyhow::Result<Control> {
@@ -10,6 +12,9 @@ pub(crate) fn control() -> anyhow::Result<Control> {
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGHUP,
     ] {
+        // For a device that does not answer any more: the second signal does not wait for it. What is left
+        // behind then, the next run finds. Order matters: the flag is still unset at the first signal.
+        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), control.flag())?;
         signal_hook::flag::register(signal, control.flag())?;
     }
     // A reader that closes the pipe (`fathom … | head`) is no reason to leave scratch files behind:

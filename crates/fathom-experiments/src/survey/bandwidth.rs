@@ -4,7 +4,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{column, headline};
+use crate::parts::{axis, bars, column, headline};
 
 /// See the module.
 pub(super) struct Bandwidth;
@@ -69,6 +69,13 @@ impl Experiment for Bandwidth {
                 cell_of(cell.mean_latency()),
             ]);
         }
+        a.section.charts.push(bars(
+            "bandwidth-bars",
+            "Bandwidth",
+            axis("bandwidth", "bytes/s", false),
+            &PATTERNS.map(|p| p.2),
+            cells.iter().map(Cell::bandwidth),
+        ));
         a.section.tables.push(Table {
             id: "bandwidth-table".into(),
             title: "Bandwidth".into(),

@@ -4,7 +4,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{column, headline};
+use crate::parts::{axis, bars, column, headline};
 
 /// See the module.
 pub(super) struct Iops;
@@ -73,6 +73,13 @@ impl Experiment for Iops {
                 })),
             ]);
         }
+        a.section.charts.push(bars(
+            "iops-bars",
+            "Maximum IOPS",
+            axis("IOPS", "1/s", false),
+            &PATTERNS.map(|p| p.2),
+            cells.iter().map(Cell::iops),
+        ));
         a.section.tables.push(Table {
             id: "iops-table".into(),
             title: "Maximum IOPS".into(),

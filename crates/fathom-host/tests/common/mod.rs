@@ -107,6 +107,12 @@ impl Disk {
         file.write_all_at(bytes, offset).unwrap();
     }
 
+    /// Cuts or stretches the image.
+    pub fn resize(&self, mib: u64) {
+        let file = File::options().write(true).open(&self.image).unwrap();
+        file.set_len(mib << 20).unwrap();
+    }
+
     /// A digest of every byte of the disk.
     pub fn checksum(&self) -> u64 {
         // Everything that the kernel still holds back must be in the file.

@@ -16,7 +16,7 @@ pub fn jobs_from_toml(text: &str) -> Result<JobFile, JobError> {
     let mut target = None;
     let table: toml::Table = text
         .parse()
-        .map_err(|e: toml::de::Error| JobError::File(e.to_string().trim().to_owned()))?;
+        .map_err(|e: toml::de::Error| JobError::File(syntax(text, &e)))?;
     let mut base = JobSpec::default();
     for (key, value) in &table {
         match (key.as_str(), value) {
@@ -54,6 +54,14 @@ pub fn jobs_from_toml(text: &str) -> Result<JobFile, JobError> {
         jobs.push(job);
     }
     Ok(JobFile { target, jobs })
+}
+
+/// TOML's own message draws the line under several others; a line number fits in a sentence.
+fn syntax(text: &str, e: &toml::de::Error) -> String {
+    let before = e.span().and_then(|s| text.get(..s.start)).unwrap_or("");
+    let line = 1 + before.matches('\n').count();
+    let message = e.message().lines().collect::<Vec<_>>().join(", ");
+    format!("line {line} is not TOML: {message}")
 }
 
 fn apply(job: &mut JobSpec, table: &toml::Table) -> Result<(), JobError> {

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use fathom_experiments::{Bench, Notebook};
+use fathom_experiments::{Bench, Notebook, NotebookError};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
-use fathom_telemetry::schema::Run;
+use fathom_telemetry::FlagCode;
+use fathom_telemetry::schema::{Job, Run};
 
 use crate::cli::OutArgs;
-use crate::exit::{Outcome, failed};
+use crate::exit::{DONE, FAILED, Failure, Outcome, failed};
 use crate::screen;
 
 /// The command line as typed.
@@ -39,14 +40,63 @@ pub(super) fn out_on_target(bench: &dyn Bench, out: &Path) -> bool {
     bench.shares_disk_with(place)
 }
 
-/// Ends the run: saves it, writes the report, prints the summary (or `run.json`).
+/// Ends the run, however the measuring went: removes what was made for it, saves it, writes the report,
+/// prints the summary (or `run.json`).
 pub(super) fn finish(
+    mut book: Notebook,
+    measured: Result<(), NotebookError>,
+    bench: Box<dyn Bench>,
+    out: &OutArgs,
+    text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
+) -> Outcome {
+    let closed = bench.close();
+    if let Err(e) = measured {
+        book = broke_off(book, e)?;
+    }
+    let code = save(book, out, text)?;
+    // Only now: what could not be removed is no reason to lose what was measured.
+    closed.map_err(failed)?;
+    Ok(code)
+}
+
+/// What a run becomes that an error ended: refused without a trace where nothing was measured and the
+/// input is the cause; otherwise kept with a flag, and said.
+fn broke_off(mut book: Notebook, error: NotebookError) -> Result<Notebook, Failure> {
+    let refusal = matches!(&error, NotebookError::Bench(b) if b.is_refusal());
+    if refusal && book.run().jobs.is_empty() {
+        book.discard();
+        return Err(error.into());
+    }
+    book.broke_off(&error);
+    eprintln!("fathom: {}", failed(error).sentence());
+    Ok(book)
+}
+
+/// 1 where the run was cut short or is void, or where nothing could be measured.
+fn verdict(run: &Run) -> u8 {
+    let flags = || {
+        run.flags
+            .iter()
+            .chain(run.jobs.iter().flat_map(|j| &j.flags))
+    };
+    let cut = flags().any(|f| f.code == FlagCode::Interrupted);
+    let void = run.flags.iter().any(|f| f.void)
+        || if run.headlines.is_empty() {
+            run.jobs.iter().any(Job::is_void)
+        } else {
+            // An experiment shows a void cell as a hole and lives with it, unless there is nothing else.
+            run.headlines.iter().all(|h| h.estimate.is_none())
+        };
+    if cut || void { FAILED } else { DONE }
+}
+
+fn save(
     book: Notebook,
     out: &OutArgs,
-    code: u8,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
     let (run, dir, log) = book.finish()?;
+    let code = verdict(&run);
     if let Some(e) = log.and_then(|l| l.error) {
         eprintln!("fathom: {e}");
     }

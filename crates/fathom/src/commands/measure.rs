@@ -9,7 +9,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode};
 use super::finish::{self, command_line, out_on_target};
 use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
 use crate::cli::MeasureArgs;
-use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
+use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
@@ -54,7 +54,7 @@ pub(crate) fn measure(
     };
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
-        let plan = plan(limits, profile, true);
+        let plan = plan(&ask, limits, true);
         let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu);
         screen::print(&announcement(&profile, &o, fills));
         return Ok(DONE);
@@ -66,7 +66,7 @@ pub(crate) fn measure(
         fills,
         environment,
     } = open(&ask, control)?;
-    let plan = plan(limits, profile, direct);
+    let plan = plan(&ask, limits, direct);
     check_cpu(what.cpu, &*bench)?;
     let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu);
     eprint!("{}", announcement(&profile, &o, fills));
@@ -110,13 +110,13 @@ pub(crate) fn measure(
         run(&mut kept, &plan, &mut book, &mut line)
     });
     line.clear();
-    let closed = bench.close();
-    result?;
-    closed?;
-    let void = book.run().flags.iter().any(|f| f.void)
-        || book.run().headlines.iter().all(|h| h.estimate.is_none());
-    let code = if void { FAILED } else { DONE };
-    finish::finish(book, &args.out, code, fathom_report::terminal::summary)
+    finish::finish(
+        book,
+        result,
+        bench,
+        &args.out,
+        fathom_report::terminal::summary,
+    )
 }
 
 /// The comparison of CPU settings comes on top.

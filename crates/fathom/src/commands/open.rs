@@ -58,7 +58,7 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
     Profile::named(name).ok_or_else(|| {
         let names: Vec<&str> = PROFILES.iter().map(|p| p.name).collect();
         refused(anyhow::anyhow!(
-            "--profile: '{name}' is not one of {}",
+            "--profile: '{name}' is not a profile: expected {}",
             names.join(", ")
         ))
     })
@@ -136,19 +136,24 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
 }
 
 /// The plan on this machine.
-pub(crate) fn plan(limits: Limits, profile: Profile, direct: bool) -> Plan {
+pub(crate) fn plan(ask: &Ask<'_>, limits: Limits, direct: bool) -> Plan {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
     Plan {
         limits,
-        profile,
+        profile: *ask.profile,
         threads: cores.clamp(1, 4),
         direct,
+        wears: !is_null(ask.target),
     }
+}
+
+fn is_null(target: &str) -> bool {
+    matches!(target, "null" | "null:")
 }
 
 /// Size of an existing file or device, and whether a scratch file would be filled.
 fn probe(target: &str) -> Result<(Option<Bytes>, bool), Failure> {
-    if target.starts_with("null") || target.starts_with("sim:") {
+    if is_null(target) || target.starts_with("sim:") {
         return Ok((None, false));
     }
     Ok(match probe_target(Path::new(target)).map_err(refused)? {

@@ -3,22 +3,22 @@
 use std::path::Path;
 
 use anyhow::Context;
-use fathom_experiments::{Notebook, RunMeta};
+use fathom_experiments::{Bench, Notebook, NotebookError, RunMeta};
 use fathom_io::driver::{PlannedJob, Progress};
-use fathom_io::job::{JobFile, jobs_from_toml};
+use fathom_io::job::{JobFile, OnError, jobs_from_toml};
 use fathom_io::{JobSpec, Observer, Wanted};
-use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use super::finish::{self, capsule, command_line, out_on_target};
-use super::open::open_bench;
+use super::open::{mention_leftovers, open_bench};
 use crate::cli::RunArgs;
-use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
+use crate::exit::{Failure, Outcome, refused};
 use crate::{progress, signals};
 
 /// See the module.
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let (name, jobs) = jobs(args)?;
+    mention_leftovers(&name);
     let control = signals::control().map_err(refused)?;
     let wanted = Wanted::by(&jobs, args.destroy.as_deref());
     let mut bench = open_bench(&name, &wanted, control)?;
@@ -26,21 +26,6 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let groups = groups(&jobs, &limits)?;
     let recording: u32 = jobs_recording(&groups);
     let environment = capsule(bench.describe().path.as_deref().map(Path::new));
-    let reads = jobs.iter().any(|j| j.rw.reads());
-    if reads {
-        let size = limits.size;
-        let mut line = progress::Line::new(0);
-        line.name(&format!("filling {}", fathom_telemetry::Bytes(size)));
-        struct Show<'a>(&'a mut progress::Line);
-        impl Observer for Show<'_> {
-            fn progress(&mut self, p: &Progress) {
-                self.0.show(p);
-            }
-        }
-        let prepared = bench.prepare(&mut Show(&mut line));
-        line.clear();
-        prepared?;
-    }
     let meta = RunMeta {
         name: jobs.first().map_or_else(
             || "run".to_owned(),
@@ -72,55 +57,79 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
             "choose another device with --out",
         ));
     }
-    let mut code = DONE;
-    for group in &groups {
+    let measured = measure(&mut book, &mut *bench, &groups);
+    finish::finish(book, measured, bench, &args.out, |run, screen, places| {
+        let mut text = fathom_report::terminal::jobs(run, screen);
+        for flag in &run.flags {
+            text += &format!("\n{}. Try: {}.\n", flag.detail, flag.remedy);
+        }
+        if let Some(report) = places.report {
+            text += &format!("\nreport {}\n", report.display());
+        }
+        text
+    })
+}
+
+/// Fills where something reads, then runs the groups one after another.
+fn measure(
+    book: &mut Notebook,
+    bench: &mut dyn Bench,
+    groups: &[Vec<PlannedJob>],
+) -> Result<(), NotebookError> {
+    if groups.iter().flatten().any(|p| p.job.spec.rw.reads()) {
+        fill(bench)?;
+    }
+    for (done, group) in groups.iter().enumerate() {
+        if bench.interrupted() {
+            book.run_mut().flags.push(Flag::new(
+                FlagCode::Interrupted,
+                format!("{done} of {} groups of jobs were run", groups.len()),
+                "run again for the rest",
+            ));
+            break;
+        }
         let time = group
             .iter()
             .filter_map(|p| p.job.spec.time.map(|t| t + p.job.spec.ramp))
             .max()
             .unwrap_or(Nanos::ZERO);
         let mut line = progress::group(time);
-        line.name(
-            &group
-                .iter()
-                .map(|p| p.job.spec.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
-        );
-        let measured = book.measure(&mut *bench, group, &mut |p: &Progress| {
+        let names: Vec<&str> = group.iter().map(|p| p.job.spec.name.as_str()).collect();
+        line.name(&names.join(", "));
+        let measured = book.measure(bench, group, &mut |p: &Progress| {
             line.position(p.elapsed.0 / 1_000_000);
             line.show(p);
         });
         line.clear();
-        if let Err(e) = measured {
-            let _ = bench.close();
-            return Err(e.into());
-        }
-        if bench.interrupted() {
-            break;
-        }
+        let indices = measured?;
         // An error that ends a job ends the run: the next job would measure a broken device.
-        if book.run().jobs.iter().any(|j| !j.errors.is_empty()) {
-            code = FAILED;
+        let failed = |i: &usize| {
+            book.run()
+                .jobs
+                .get(*i)
+                .is_some_and(|j| !j.errors.is_empty())
+        };
+        let mut jobs = group.iter().zip(&indices);
+        if jobs.any(|(p, i)| p.job.spec.on_error == OnError::Stop && failed(i)) {
             break;
         }
     }
-    if book
-        .run()
-        .jobs
-        .iter()
-        .any(fathom_telemetry::schema::Job::is_void)
-    {
-        code = FAILED;
+    Ok(())
+}
+
+/// Fills what fathom made, so that reads say something.
+fn fill(bench: &mut dyn Bench) -> Result<(), NotebookError> {
+    struct Show<'a>(&'a mut progress::Line);
+    impl Observer for Show<'_> {
+        fn progress(&mut self, p: &Progress) {
+            self.0.show(p);
+        }
     }
-    bench.close()?;
-    finish::finish(book, &args.out, code, |run: &Run, screen, places| {
-        let report = places
-            .report
-            .map(|r| format!("\nreport {}\n", r.display()))
-            .unwrap_or_default();
-        fathom_report::terminal::jobs(run, screen) + &report
-    })
+    let mut line = progress::Line::new(0);
+    line.name(&format!("filling {}", bench.fills()));
+    let prepared = bench.prepare(&mut Show(&mut line));
+    line.clear();
+    Ok(prepared.map(drop)?)
 }
 
 /// The target and the jobs as typed or as in the file, options of the command line on top.

@@ -11,7 +11,7 @@ use super::open::{
     Ask, Opened, check_cpu, cpu_setting, foresee, mention_leftovers, open, plan, profile,
 };
 use crate::cli::SurveyArgs;
-use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
+use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
@@ -30,7 +30,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     };
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
-        announce(&plan(limits, profile, true), fills, setting, true)?;
+        announce(&plan(&ask, limits, true), fills, setting, true)?;
         return Ok(DONE);
     }
     let Opened {
@@ -40,7 +40,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
         fills,
         environment,
     } = open(&ask, control)?;
-    let plan = plan(limits, profile, direct);
+    let plan = plan(&ask, limits, direct);
     check_cpu(setting, &*bench)?;
     let outlook = announce(&plan, fills, setting, false)?;
     let meta = RunMeta {
@@ -55,15 +55,13 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let mut line = SurveyLine::new(outlook, fills);
     let result = measure(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
     line.clear();
-    let closed = bench.close();
-    result?;
-    closed?;
-    let code = if book.run().flags.iter().any(|f| f.void) {
-        FAILED
-    } else {
-        DONE
-    };
-    finish::finish(book, &args.out, code, fathom_report::terminal::summary)
+    finish::finish(
+        book,
+        result,
+        bench,
+        &args.out,
+        fathom_report::terminal::summary,
+    )
 }
 
 /// The survey; where a CPU setting was asked for, its comparison first and its latency under it.

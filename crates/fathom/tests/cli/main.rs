@@ -1,0 +1,15 @@
+//! The command line from outside: the real binary on real files and loop devices.
+//!
+//! One program for all of it, so that it is linked once and its tests can take turns.
+
+mod common;
+mod contract;
+mod device_errors;
+mod devices_and_reports;
+mod interruption;
+mod run;
+mod safety;
+mod schema;
+mod survey;
+mod usage;
+mod without_io_uring;

@@ -1,0 +1,270 @@
+//! Style that a machine can check: rules of the repository that neither rustfmt nor clippy knows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms, lowest first: a crate may only depend on crates before it.
+const ROOMS: [&str; 8] = [
+    "fathom-stats",
+    "fathom-telemetry",
+    "fathom-host",
+    "fathom-io",
+    "fathom-sim",
+    "fathom-experiments",
+    "fathom-report",
+    "fathom",
+];
+
+/// Further arrows that no room may have: who must never know whom.
+const STRANGERS: [(&str, &[&str]); 3] = [
+    (
+        "fathom-report",
+        &[
+            "fathom-host",
+            "fathom-io",
+            "fathom-sim",
+            "fathom-experiments",
+        ],
+    ),
+    ("fathom-sim", &["fathom-host"]),
+    ("fathom-experiments", &["fathom-report"]),
+];
+
+/// A file is read in one sitting.
+const LINES_MAX: usize = 700;
+
+/// Who may look at the time: the clock, the display, and the run's own duration.
+const TIMEKEEPERS: [&str; 3] = [
+    "fathom-io/src/clock.rs",
+    "fathom/src/progress.rs",
+    "fathom-experiments/src/notebook.rs",
+];
+
+struct Source {
+    /// Below `crates/`.
+    name: String,
+    text: String,
+}
+
+impl Source {
+    /// Lines of code with their numbers: no comments, and no tests at the bottom.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let tests = lines
+            .windows(2)
+            .position(|w| w[0] == "#[cfg(test)]" && w[1].contains("mod ") && w[1].ends_with('{'));
+        let end = tests.unwrap_or(lines.len());
+        lines
+            .into_iter()
+            .enumerate()
+            .take(end)
+            .filter(|(_, l)| !l.trim_start().starts_with("//"))
+            .map(|(i, l)| (i + 1, l))
+    }
+
+    fn is_product(&self) -> bool {
+        self.name.contains("/src/") && !self.name.ends_with("/tests.rs")
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_symlink() || name == "target" || name == ".git" || name == "fathom-runs" {
+            continue;
+        }
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let crates = root().join("crates");
+    let mut paths = Vec::new();
+    files(&crates, &mut paths);
+    paths.retain(|p| p.extension().is_some_and(|e| e == "rs"));
+    let all: Vec<Source> = paths
+        .iter()
+        .map(|p| Source {
+            name: p.strip_prefix(&crates).unwrap().display().to_string(),
+            text: fs::read_to_string(p).unwrap(),
+        })
+        .collect();
+    assert!(all.len() > 50, "the sources were not found");
+    all
+}
+
+/// Fails with every finding and what to do instead.
+#[track_caller]
+fn none(found: &[String], remedy: &str) {
+    assert!(found.is_empty(), "{remedy}:\n  {}", found.join("\n  "));
+}
+
+/// Places in product code (`also` narrows it) that hold one of the words.
+fn places(words: &[&str], also: impl Fn(&Source) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for s in sources().iter().filter(|s| s.is_product() && also(s)) {
+        for (n, line) in s.code() {
+            for w in words.iter().filter(|w| line.contains(**w)) {
+                found.push(format!("{}:{n}: {w}", s.name));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn time_is_read_through_the_clock() {
+    let found = places(&["Instant::now", "SystemTime::now().elapsed"], |s| {
+        !TIMEKEEPERS.contains(&s.name.as_str())
+    });
+    none(&found, "use fathom_io::clock::Clock, or a port's clock");
+}
+
+#[test]
+fn everything_random_has_a_seed() {
+    let words = [
+        "thread_rng",
+        "rand::random",
+        "rand::rng()",
+        "from_entropy",
+        "from_os_rng",
+        "OsRng",
+        "RandomState",
+    ];
+    none(&places(&words, |_| true), "derive it from the run's seed");
+}
+
+#[test]
+fn the_io_path_does_not_panic() {
+    let rooms = ["load/", "port/", "driver/"].map(|r| format!("fathom-io/src/{r}"));
+    let found = places(&[".unwrap()", ".expect(", "panic!("], |s| {
+        rooms.iter().any(|r| s.name.starts_with(r))
+    });
+    none(&found, "handle it, or return an error");
+}
+
+#[test]
+fn nothing_unfinished_is_left() {
+    let words = ["todo!(", "unimplemented!(", "dbg!("];
+    none(
+        &places(&words, |_| true),
+        "finish it, or say what is missing",
+    );
+}
+
+#[test]
+fn every_unsafe_block_says_why_it_is_sound() {
+    let mut found = Vec::new();
+    for s in sources() {
+        let lines: Vec<&str> = s.text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            let block = code.contains("unsafe {") || code.contains("unsafe impl");
+            let function = code.contains("unsafe fn") || code.contains("unsafe extern");
+            if !(block || function) || code.contains('"') {
+                continue;
+            }
+            // The reason stands above, perhaps above the rest of the statement or its attributes.
+            let above = lines[i.saturating_sub(8)..i].iter();
+            let said = above
+                .rev()
+                .any(|l| l.contains("SAFETY:") || l.contains("# Safety"));
+            if !said {
+                found.push(format!("{}:{}", s.name, i + 1));
+            }
+        }
+    }
+    none(&found, "write // SAFETY: and the invariant above it");
+}
+
+#[test]
+fn files_are_short_enough_to_be_read() {
+    let mut found = Vec::new();
+    for s in sources() {
+        let n = s.text.lines().count();
+        if n > LINES_MAX && !s.name.contains("/examples/") {
+            found.push(format!("{}: {n} lines", s.name));
+        }
+    }
+    none(&found, "make two files of it");
+}
+
+#[test]
+fn files_begin_with_what_they_are_for() {
+    let mut found = Vec::new();
+    for s in sources() {
+        if !s.text.starts_with("//! ") {
+            found.push(s.name);
+        }
+    }
+    none(&found, "begin it with //! and what it is for");
+}
+
+#[test]
+fn arrows_between_rooms_point_down() {
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let dir = entry.unwrap().path();
+        let Ok(manifest) = fs::read_to_string(dir.join("Cargo.toml")) else {
+            continue;
+        };
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let name = manifest["package"]["name"].as_str().unwrap().to_owned();
+        let Some(rank) = ROOMS.iter().position(|r| *r == name) else {
+            found.push(format!("{name} has no place in the list of rooms"));
+            continue;
+        };
+        seen += 1;
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(toml::Value::Table(list)) = manifest.get(kind) else {
+                continue;
+            };
+            for other in list.keys() {
+                let up = ROOMS.iter().position(|r| r == other);
+                let stranger = STRANGERS
+                    .iter()
+                    .any(|(who, whom)| *who == name && whom.contains(&other.as_str()));
+                if up.is_some_and(|up| up >= rank) || (stranger && kind == "dependencies") {
+                    found.push(format!("{name} → {other} ({kind})"));
+                }
+            }
+        }
+    }
+    assert_eq!(seen, ROOMS.len(), "a room of the list is missing");
+    none(&found, "turn the arrow round, or move the code");
+}
+
+#[test]
+fn no_file_knows_the_machine_it_was_written_on() {
+    let roots = ["root", "work", "Users"].map(|r| format!("/{r}/"));
+    let mut all = Vec::new();
+    files(&root(), &mut all);
+    let mut found = Vec::new();
+    for path in all {
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        for (i, line) in text.lines().enumerate() {
+            for r in &roots {
+                let starts = |at: usize| {
+                    let before = line[..at].chars().next_back();
+                    before.is_none_or(|c| !(c.is_alphanumeric() || "._-*}$~/".contains(c)))
+                };
+                if line.match_indices(r.as_str()).any(|(at, _)| starts(at)) {
+                    found.push(format!("{}:{}: {r}", path.display(), i + 1));
+                }
+            }
+        }
+    }
+    none(&found, "use a relative path or one from the environment");
+}
