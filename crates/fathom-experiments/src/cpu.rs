@@ -132,9 +132,9 @@ impl Bench for CpuBench<'_> {
             return self.inner.run(jobs, log, observer);
         }
         let keeper = Keeper::start(setting)?;
-        let began = std::time::Instant::now();
+        let began = fathom_io::clock::monotonic();
         let measured = self.inner.run(jobs, log, observer);
-        let lasted = began.elapsed();
+        let lasted: std::time::Duration = (fathom_io::clock::monotonic() - began).into();
         let burnt = keeper.end();
         let mut measured = measured?;
         for (job, planned) in measured.iter_mut().zip(jobs) {

@@ -95,8 +95,12 @@ fn with_value(value: &str, source: &str) -> String {
 }
 
 fn suggestion(error: &Error, kind: ContextKind) -> String {
-    text(error, kind)
-        .map(|s| format!(" (did you mean '{s}'?)"))
+    // The likeliest one comes last.
+    let best = match error.get(kind) {
+        Some(ContextValue::Strings(s)) => s.last().cloned(),
+        _ => text(error, kind),
+    };
+    best.map(|s| format!(" (did you mean '{s}'?)"))
         .unwrap_or_default()
 }
 

@@ -69,7 +69,8 @@ fn reads_from_the_page_cache_are_told_from_reads_of_the_device() {
     assert!(!codes(&direct).contains(&"page-cache-answered"));
     let mut buffered = job.to_vec();
     buffered.push("--buffered");
-    run(dir.path(), &buffered);
+    // The whole file into the page cache.
+    std::fs::read(dir.path().join("data")).unwrap();
     let (code, cached) = run(dir.path(), &buffered);
     if counted(&cached) {
         assert!(

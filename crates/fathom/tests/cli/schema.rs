@@ -107,7 +107,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<
                 }
             }
             "const" | "enum" | "minimum" | "$defs" | "$schema" | "title" | "description"
-            | "format" => {}
+            | "format" | "default" => {}
             other => panic!("the schema uses {other}, which this test does not know"),
         }
     }
