@@ -1,0 +1,323 @@
+//! Boundaries on the way of an I/O, and the layers between them.
+//!
+//! Layers are differences of neighbouring boundaries, so their means add up to the application's
+//! mean. A boundary that this kernel or device never shows joins two layers into one, which then
+//! carries both names; nothing is guessed.
+
+use fathom_telemetry::{Histogram, summary::SAMPLES_BEYOND};
+use serde::Serialize;
+
+use crate::join::{Answer, Joined};
+
+/// Number of boundaries.
+pub const BOUNDARIES: usize = 17;
+
+/// A point that every I/O passes, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+#[allow(missing_docs)]
+pub enum Boundary {
+    Submitted,
+    SysEnter,
+    RingSubmit,
+    DirectBegin,
+    Queued,
+    GotRequest,
+    Started,
+    Inserted,
+    Issued,
+    SwitchedOut,
+    Interrupt,
+    Complete,
+    Woken,
+    Running,
+    RingComplete,
+    SysExit,
+    Completed,
+}
+
+/// Column names of the boundaries in files.
+pub const BOUNDARY_NAMES: [&str; BOUNDARIES] = [
+    "submitted", "sys_enter", "ring_submit", "direct_begin", "queued", "got_request", "started",
+    "inserted", "issued", "switched_out", "interrupt", "complete", "woken", "running",
+    "ring_complete", "sys_exit", "completed",
+];
+
+/// Who spends the time of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// The application and its library.
+    Application,
+    /// The kernel.
+    Kernel,
+    /// The device and everything below that this system cannot see.
+    Device,
+}
+
+/// The layer that ends at each boundary: name, owner.
+const ENDS: [(&str, Owner); BOUNDARIES] = [
+    ("", Owner::Application),
+    ("application to system call", Owner::Application),
+    ("io_uring submission", Owner::Kernel),
+    ("file system", Owner::Kernel),
+    ("map blocks, build bio", Owner::Kernel),
+    ("get request", Owner::Kernel),
+    ("start accounting", Owner::Kernel),
+    ("scheduler insert", Owner::Kernel),
+    ("scheduler dispatch", Owner::Kernel),
+    ("driver and doorbell", Owner::Kernel),
+    ("device", Owner::Device),
+    ("interrupt and completion", Owner::Kernel),
+    ("wake-up call", Owner::Kernel),
+    ("wake-up to running", Owner::Kernel),
+    ("io_uring completion", Owner::Kernel),
+    ("return from system call", Owner::Kernel),
+    ("back in the application", Owner::Application),
+];
+
+/// A layer's time over all I/Os.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Layer {
+    /// What happens in it.
+    pub name: String,
+    /// Mean over all joined I/Os, ns; these add up.
+    pub mean_ns: f64,
+    /// Median over I/Os that pass it, ns; medians do not add up.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile, ns; nor do these.
+    pub p99_ns: Option<u64>,
+    /// Part of the application's mean.
+    pub share: f64,
+    /// Who spends it.
+    pub owner: Owner,
+    /// I/Os that pass it.
+    pub ios: u64,
+}
+
+/// What names depend on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Naming {
+    /// This system is a guest.
+    pub guest: bool,
+    /// The device has no requests.
+    pub bio_based: bool,
+    /// A file lies below (loop).
+    pub loop_file: bool,
+    /// No page cache is involved.
+    pub direct: bool,
+    /// Nothing but memory is below.
+    pub in_memory: bool,
+    /// Several outstanding I/Os per thread.
+    pub deep: bool,
+}
+
+/// Boundaries that at least 1 % of the I/Os answered by a device show.
+fn seen(ios: &[Joined]) -> [bool; BOUNDARIES] {
+    let mut counts = [0u64; BOUNDARIES];
+    let mut total = 0;
+    for io in ios.iter().filter(|io| io.answer == Answer::Device) {
+        total += 1;
+        for (n, t) in counts.iter_mut().zip(&io.at) {
+            *n += u64::from(*t > 0);
+        }
+    }
+    counts.map(|n| n > 0 && n * 100 >= total)
+}
+
+/// Times of one I/O with what it does not show filled in, so that neighbours always differ by ≥ 0
+/// (apart from the ends, which come from another clock). A missing interrupt belongs to the device,
+/// everything else missing takes no time.
+fn filled(io: &Joined, seen: &[bool; BOUNDARIES]) -> [u64; BOUNDARIES] {
+    let mut t = io.at;
+    for (x, s) in t.iter_mut().zip(seen) {
+        if !*s {
+            *x = 0;
+        }
+    }
+    // Out of order, such as a thread that goes to sleep after the interrupt came: not on this I/O's path.
+    let complete = t[Boundary::Complete as usize];
+    for b in [Boundary::SwitchedOut as usize, Boundary::Interrupt as usize] {
+        if complete > 0 && t[b] > complete {
+            t[b] = 0;
+        }
+    }
+    let irq = t[Boundary::Interrupt as usize];
+    if irq > 0 && t[Boundary::SwitchedOut as usize] > irq {
+        t[Boundary::SwitchedOut as usize] = 0;
+    }
+    if irq == 0 {
+        t[Boundary::Interrupt as usize] = complete;
+    }
+    let end = t[BOUNDARIES - 1];
+    let mut last = t[0];
+    for x in &mut t[1..BOUNDARIES - 1] {
+        if *x < last || *x > end {
+            *x = if *x > end { end.max(last) } else { last };
+        }
+        last = *x;
+    }
+    t
+}
+
+/// The layers of one I/O, in order: name and ns.
+pub fn of_one(io: &Joined, seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<(String, i64)> {
+    let cut = cuts(seen, naming);
+    if io.answer == Answer::Memory {
+        return memory(io, naming).into_iter().map(|(n, _, ns)| (n, ns)).collect();
+    }
+    let t = filled(io, seen);
+    cut.iter()
+        .map(|c| (c.name.clone(), t[c.to] as i64 - t[c.from] as i64))
+        .collect()
+}
+
+struct Cut {
+    name: String,
+    owner: Owner,
+    from: usize,
+    to: usize,
+}
+
+/// The layers that the seen boundaries make.
+fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
+    let mut cuts = Vec::new();
+    let mut from = 0;
+    let mut names: Vec<&str> = Vec::new();
+    let mut owner = Owner::Application;
+    for to in 1..BOUNDARIES {
+        let (name, who) = ENDS[to];
+        // What a pass cannot show at all (the ring's, the scheduler's) is no lost boundary; with
+        // several outstanding, system calls and wake-ups are not an I/O's own.
+        use Boundary as B;
+        let only_single = [B::SysEnter, B::SwitchedOut, B::Woken, B::Running, B::SysExit];
+        let optional = [B::RingSubmit, B::RingComplete, B::Inserted, B::Running]
+            .iter()
+            .any(|b| *b as usize == to)
+            || (naming.deep && only_single.iter().any(|b| *b as usize == to));
+        let last = to == BOUNDARIES - 1;
+        if seen[to] || last || !optional {
+            names.push(name);
+            if who == Owner::Device || names.len() == 1 {
+                owner = who;
+            }
+        }
+        if seen[to] || last {
+            cuts.push(Cut {
+                name: rename(&names, from, to, naming),
+                owner: if names.contains(&"device") { Owner::Device } else { owner },
+                from,
+                to,
+            });
+            names.clear();
+            from = to;
+        }
+    }
+    cuts
+}
+
+/// Joined names, in the words that fit.
+fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
+    let device = if naming.loop_file {
+        "loop driver, file and disk below"
+    } else if naming.guest {
+        "device + VMM + host"
+    } else {
+        "device"
+    };
+    if from == Boundary::Queued as usize && to == Boundary::Complete as usize && naming.bio_based {
+        return "driver and device (bio-based: cannot be split)".into();
+    }
+    let mut out: Vec<String> = names
+        .iter()
+        .map(|n| if *n == "device" { device.to_owned() } else { (*n).to_owned() })
+        .collect();
+    // Long joined names keep their ends.
+    if out.len() > 3 {
+        out = vec![out[0].clone(), "…".into(), out[out.len() - 1].clone()];
+    }
+    out.join(" + ")
+}
+
+/// The layers of an I/O that memory answered.
+fn memory(io: &Joined, naming: Naming) -> Vec<(String, Owner, i64)> {
+    let at = |b: Boundary| io.at[b as usize];
+    let last = |list: &[Boundary], or: u64| {
+        list.iter().map(|b| at(*b)).find(|t| *t > 0).unwrap_or(or)
+    };
+    let begin = last(&[Boundary::SysEnter, Boundary::RingSubmit], at(Boundary::Submitted));
+    let end = last(&[Boundary::SysExit, Boundary::RingComplete], at(Boundary::Completed));
+    let name = if naming.in_memory {
+        "file system in memory"
+    } else {
+        "page cache"
+    };
+    vec![
+        (
+            ENDS[1].0.to_owned(),
+            Owner::Application,
+            begin as i64 - at(Boundary::Submitted) as i64,
+        ),
+        (name.to_owned(), Owner::Kernel, end as i64 - begin as i64),
+        (
+            ENDS[BOUNDARIES - 1].0.to_owned(),
+            Owner::Application,
+            at(Boundary::Completed) as i64 - end as i64,
+        ),
+    ]
+}
+
+/// Means and percentiles of every layer over all I/Os, in the order of the way. Application layers of
+/// memory's answers count to the rows of the same name.
+pub fn layers(ios: &[Joined], naming: Naming) -> (Vec<Layer>, [bool; BOUNDARIES]) {
+    let seen = seen(ios);
+    let mut rows: Vec<(String, Owner, i128, Histogram)> = Vec::new();
+    if ios.iter().any(|io| io.answer == Answer::Device) {
+        for c in cuts(&seen, naming) {
+            rows.push((c.name, c.owner, 0, Histogram::new()));
+        }
+    }
+    let mut add = |at: usize, name: &str, owner: Owner, ns: i64| {
+        let i = match rows.iter().position(|r| r.0 == name) {
+            Some(i) => i,
+            None => {
+                let at = at.min(rows.len());
+                rows.insert(at, (name.to_owned(), owner, 0, Histogram::new()));
+                at
+            }
+        };
+        rows[i].2 += i128::from(ns);
+        rows[i].3.record(ns.max(0) as u64);
+    };
+    let cut = cuts(&seen, naming);
+    for io in ios {
+        match io.answer {
+            Answer::Device => {
+                let t = filled(io, &seen);
+                for (i, c) in cut.iter().enumerate() {
+                    add(i, &c.name, c.owner, t[c.to] as i64 - t[c.from] as i64);
+                }
+            }
+            Answer::Memory => {
+                for (i, (name, owner, ns)) in memory(io, naming).into_iter().enumerate() {
+                    add(i, &name, owner, ns);
+                }
+            }
+        }
+    }
+    let n = ios.len().max(1) as f64;
+    let total: i128 = rows.iter().map(|r| r.2).sum();
+    let layers = rows
+        .into_iter()
+        .map(|(name, owner, sum, h)| Layer {
+            name,
+            mean_ns: sum as f64 / n,
+            p50_ns: h.quantile_supported(0.5, SAMPLES_BEYOND),
+            p99_ns: h.quantile_supported(0.99, SAMPLES_BEYOND),
+            share: if total > 0 { sum as f64 / total as f64 } else { 0.0 },
+            owner,
+            ios: h.count(),
+        })
+        .collect();
+    (layers, seen)
+}
