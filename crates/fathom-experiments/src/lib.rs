@@ -14,6 +14,7 @@ pub mod mix;
 pub mod notebook;
 mod parts;
 mod runner;
+pub mod stack;
 pub mod survey;
 
 pub use bench::{Bench, BenchError, RealBench};

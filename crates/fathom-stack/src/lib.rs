@@ -13,7 +13,9 @@ pub mod event;
 pub mod join;
 pub mod layer;
 pub mod reduced;
+pub mod rows;
 pub mod session;
+pub mod settings;
 pub mod tracefs;
 
 pub use analysis::{StackAnalysis, StackResult};

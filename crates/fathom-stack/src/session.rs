@@ -18,8 +18,9 @@ use crate::tracefs::format::number;
 use crate::tracefs::instance::Instance;
 use crate::tracefs::{TraceFs, page};
 
-/// Bytes that one I/O leaves in the buffers, all events together (measured: 700 to 900).
-const BYTES_PER_IO: u64 = 1100;
+/// Room in the buffers per I/O (measured: 700 to 900 bytes, all events together), twice over: others
+/// use the same disk.
+const BYTES_PER_IO: u64 = 2000;
 /// Buffers of all processors together, at most.
 const BUDGET_BYTES: u64 = 512 << 20;
 /// Smallest buffer of a processor.
@@ -267,9 +268,10 @@ fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
         Kind::SysEnter | Kind::SysExit => Some(format!("COMM ~ {THREADS}")),
         // io_uring hands what would block to threads of its own.
         Kind::DirectBegin => Some(format!("COMM ~ {THREADS} || COMM ~ \"iou-wrk-*\"")),
-        // A ring belongs to the thread that made it; completions may be posted from elsewhere.
-        Kind::RingSubmit => Some(format!("COMM ~ {THREADS}")),
-        Kind::RingComplete => None,
+        // A ring's completions may be posted by a thread of the kernel's.
+        Kind::RingSubmit | Kind::RingComplete => {
+            Some(format!("COMM ~ {THREADS} || COMM ~ \"iou-*\""))
+        }
         Kind::Wakeup => Some(format!("comm ~ {THREADS}")),
         Kind::SwitchOut | Kind::SwitchIn => Some(format!(
             "prev_comm ~ {THREADS} || next_comm ~ {THREADS}"

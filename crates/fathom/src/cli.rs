@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Mix(MixArgs),
     /// Bursts that do not saturate, and what a light writer takes from sequential reads
     Burst(BurstArgs),
+    /// Latency by layer: where the microseconds of an I/O go
+    Stack(StackArgs),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
@@ -186,6 +188,58 @@ pub(crate) struct RunArgs {
     pub(crate) jobs: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `stack`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom stack .                          4 KiB random reads and writes, QD 1 and 32, direct and buffered\n  fathom stack . --rw randread --qd 1 --direct --engine uring\n  fathom stack . --rw randread --qd 1 --direct --engine uring --what-if\nTracing needs root (or write access to tracefs); without, the reduced result says what is missing."
+)]
+pub(crate) struct StackArgs {
+    /// Directory, file or block device
+    #[arg(default_value = ".")]
+    pub(crate) target: String,
+    /// Only randread or only randwrite [default: both]
+    #[arg(long, value_parser = ["randread", "randwrite", "read", "write"])]
+    pub(crate) rw: Option<String>,
+    /// Outstanding I/Os, several with commas
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1u32, 32], value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) qd: Vec<u32>,
+    /// Only direct I/O [default: both]
+    #[arg(long, conflicts_with = "buffered")]
+    pub(crate) direct: bool,
+    /// Only through the page cache
+    #[arg(long)]
+    pub(crate) buffered: bool,
+    /// Only uring or only preadv [default: both]
+    #[arg(long, value_parser = ["uring", "preadv"])]
+    pub(crate) engine: Option<String>,
+    /// Block size
+    #[arg(long, default_value = "4k")]
+    pub(crate) bs: fathom_telemetry::Bytes,
+    /// Size of the scratch file, or of the tested range
+    #[arg(long, default_value = "256m")]
+    pub(crate) size: fathom_telemetry::Bytes,
+    /// Time of a case's traced passes together; as long again untraced
+    #[arg(long, default_value = "1500ms")]
+    pub(crate) time: fathom_telemetry::Nanos,
+    /// Evidence: best (what is allowed) or unprivileged (what anyone may see)
+    #[arg(long, default_value = "best", value_parser = ["best", "unprivileged"])]
+    pub(crate) rung: String,
+    /// Test what would help on the first case: placement, engine, scheduler, polling, idle states
+    #[arg(long)]
+    pub(crate) what_if: bool,
+    /// Write one row per I/O with every boundary to stack-CASE.parquet
+    #[arg(long)]
+    pub(crate) record: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,

@@ -46,6 +46,17 @@ pub(super) fn finish(
     code: u8,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
+    finish_with(book, out, code, serde_json::Map::new(), text)
+}
+
+/// The same, with keys that the command adds to `run.json` where it is printed.
+pub(super) fn finish_with(
+    book: Notebook,
+    out: &OutArgs,
+    code: u8,
+    extra: serde_json::Map<String, serde_json::Value>,
+    text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
+) -> Outcome {
     let (run, dir, log) = book.finish()?;
     if let Some(e) = log.and_then(|l| l.error) {
         eprintln!("fathom: {e}");
@@ -58,7 +69,11 @@ pub(super) fn finish(
         }
     };
     if out.json {
-        let json = serde_json::to_string_pretty(&run).map_err(failed)?;
+        let mut json = serde_json::to_value(&run).map_err(failed)?;
+        if let Some(object) = json.as_object_mut() {
+            object.extend(extra);
+        }
+        let json = serde_json::to_string_pretty(&json).map_err(failed)?;
         screen::print(&(json + "\n"));
         return Ok(code);
     }

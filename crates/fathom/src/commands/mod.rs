@@ -10,6 +10,7 @@ mod mix;
 mod open;
 mod report;
 mod run;
+mod stack;
 mod survey;
 
 use crate::cli::Command;
@@ -23,6 +24,7 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Mix(args) => mix::mix(&args),
         Command::Burst(args) => burst::burst(&args),
         Command::Run(args) => run::run(&args),
+        Command::Stack(args) => stack::stack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),
         Command::Clean(args) => clean::clean(&args),
