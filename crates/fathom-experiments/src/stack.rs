@@ -204,15 +204,25 @@ pub(crate) fn pass(
     spec.ios = Some(ios);
     spec.record = true;
     let job = spec.validate(&bench.limits())?;
-    let planned = [PlannedJob { experiment: "stack".into(), repeat, ..PlannedJob::new(job) }];
+    let planned = [PlannedJob {
+        experiment: "stack".into(),
+        repeat,
+        ..PlannedJob::new(job)
+    }];
     let (seats, _) = planned[0].seats();
     let log = MemoryLog::new();
     let room = (ios / u64::from(seats.max(1)) + 64) as usize;
     let make = |job: usize, thread: u32| log.handle(job as u16, thread as u16, room);
     let name = spec.name.clone();
-    let mut observer = Watching { name: &name, watch, sched };
+    let mut observer = Watching {
+        name: &name,
+        watch,
+        sched,
+    };
     let mut jobs = bench.run(&planned, Some(&make), &mut observer)?;
-    let mut job = jobs.pop().ok_or_else(|| BenchError::Prepare("no job came back".into()))?;
+    let mut job = jobs
+        .pop()
+        .ok_or_else(|| BenchError::Prepare("no job came back".into()))?;
     if !spec.direct {
         // The page cache is what a buffered case is about.
         job.flags
@@ -220,7 +230,10 @@ pub(crate) fn pass(
             .filter(|f| f.code == FlagCode::PageCacheAnswered)
             .for_each(|f| f.void = false);
     }
-    Ok(Pass { records: log.take(), job })
+    Ok(Pass {
+        records: log.take(),
+        job,
+    })
 }
 
 /// Runs every case and keeps it in the notebook.
@@ -237,7 +250,11 @@ pub fn run(
     let refusal = match plan.rung {
         Rung::Unprivileged => Some("asked for with --rung unprivileged".to_owned()),
         Rung::Best => {
-            let config = config(&devices, &plan.cases.first().cloned().unwrap_or_default(), 1);
+            let config = config(
+                &devices,
+                &plan.cases.first().cloned().unwrap_or_default(),
+                1,
+            );
             match Session::start(&config) {
                 Ok(session) => {
                     drop(session);
@@ -265,7 +282,11 @@ pub fn run(
                 case
             }
         };
-        let failed = case.jobs.iter().filter_map(|j| book.run().jobs.get(*j)).any(|j| !j.errors.is_empty());
+        let failed = case
+            .jobs
+            .iter()
+            .filter_map(|j| book.run().jobs.get(*j))
+            .any(|j| !j.errors.is_empty());
         report.cases.push(case);
         if failed {
             break;
@@ -277,7 +298,10 @@ pub fn run(
 
 /// Why a case cannot run here.
 fn impossible(bench: &RealBench, spec: &JobSpec) -> Option<String> {
-    let Destination::File { direct, buffered, .. } = bench.target().destination() else {
+    let Destination::File {
+        direct, buffered, ..
+    } = bench.target().destination()
+    else {
         return Some("null: makes no I/O, so there is nothing to split".into());
     };
     match (spec.direct, direct, buffered) {
@@ -294,7 +318,13 @@ fn seats_and_depth(spec: &JobSpec) -> (bool, bool) {
 
 fn config(devices: &Devices, spec: &JobSpec, ios: u64) -> TraceConfig {
     let (uring, single) = seats_and_depth(spec);
-    TraceConfig { devices: devices.clone(), ios, software: true, uring, single }
+    TraceConfig {
+        devices: devices.clone(),
+        ios,
+        software: true,
+        uring,
+        single,
+    }
 }
 
 fn full(
@@ -306,7 +336,11 @@ fn full(
     watch: Watch<'_>,
 ) -> Result<(StackCase, Vec<fathom_stack::Joined>), NotebookError> {
     let (uring, single) = seats_and_depth(spec);
-    let manner = Manner { uring, single, must_reach_device: spec.direct && !devices.top.is_empty() };
+    let manner = Manner {
+        uring,
+        single,
+        must_reach_device: spec.direct && !devices.top.is_empty(),
+    };
     let naming = Naming {
         guest,
         bio_based: devices.top.iter().any(|d| !d.has_requests),
@@ -324,7 +358,12 @@ fn full(
             break;
         }
         let mut spec = spec.clone();
-        spec.name = format!("{}.{}{}", spec.name, if *traced { "traced" } else { "plain" }, turn / 2 + 1);
+        spec.name = format!(
+            "{}.{}{}",
+            spec.name,
+            if *traced { "traced" } else { "plain" },
+            turn / 2 + 1
+        );
         spec.seed = fathom_io::load::rng::mix(spec.seed ^ turn as u64) >> 1;
         let session = if *traced {
             match Session::start(&config(devices, &spec, PASS_IOS)) {
@@ -358,7 +397,9 @@ fn full(
         untraced_mean_ns: plain.map(|p| p.value),
         untraced: plain,
         observer_cost_ns: cost,
-        observer_cost_per_event_ns: cost.filter(|_| result.events_per_io > 0.0).map(|c| c / result.events_per_io),
+        observer_cost_per_event_ns: cost
+            .filter(|_| result.events_per_io > 0.0)
+            .map(|c| c / result.events_per_io),
         coverage: Some(result.coverage),
         residual_ns: Some(result.residual_ns),
         lost: result.lost,
@@ -371,7 +412,13 @@ fn full(
 }
 
 /// What must be known to read a case's layers.
-fn notes(spec: &JobSpec, r: &StackResult, devices: &Devices, guest: bool, single: bool) -> Vec<String> {
+fn notes(
+    spec: &JobSpec,
+    r: &StackResult,
+    devices: &Devices,
+    guest: bool,
+    single: bool,
+) -> Vec<String> {
     let mut notes = Vec::new();
     if !r.absent.is_empty() {
         notes.push(format!(
@@ -390,7 +437,10 @@ fn notes(spec: &JobSpec, r: &StackResult, devices: &Devices, guest: bool, single
     }
     if devices.top.len() > 1 {
         let names: Vec<&str> = devices.top.iter().map(|d| d.name.as_str()).collect();
-        notes.push(format!("the file lies on several devices ({})", names.join(", ")));
+        notes.push(format!(
+            "the file lies on several devices ({})",
+            names.join(", ")
+        ));
     }
     for d in &devices.lower {
         notes.push(format!(
@@ -399,26 +449,49 @@ fn notes(spec: &JobSpec, r: &StackResult, devices: &Devices, guest: bool, single
         ));
     }
     if guest && r.by_device > 0 {
-        notes.push("this is a guest: device, VMM and host are one row, which cannot be split from inside".into());
+        notes.push(
+            "this is a guest: device, VMM and host are one row, which cannot be split from inside"
+                .into(),
+        );
     }
     if !single {
         notes.push("several I/Os are outstanding: system calls and wake-ups belong to the ring, not to single I/Os".into());
     }
     if r.by_memory > 0 && !devices.top.is_empty() {
-        notes.push(format!("{} I/Os were answered by the page cache", r.by_memory));
+        notes.push(format!(
+            "{} I/Os were answered by the page cache",
+            r.by_memory
+        ));
     }
     if !spec.direct && spec.rw.writes() && !devices.top.is_empty() {
-        notes.push("buffered writes return before the device is asked: its times stand apart".into());
+        notes.push(
+            "buffered writes return before the device is asked: its times stand apart".into(),
+        );
     }
     for (n, what) in [
-        (r.unlinked, "were handed to another thread by the file system and are not linked"),
-        (r.by_worker, "went through a worker thread of io_uring (joined by their offset)"),
+        (
+            r.unlinked,
+            "were handed to another thread by the file system and are not linked",
+        ),
+        (
+            r.by_worker,
+            "went through a worker thread of io_uring (joined by their offset)",
+        ),
         (r.unmatched, "have no events and are not joined"),
-        (r.contradicted, "have an offset that contradicts the kernel's and are not joined"),
+        (
+            r.contradicted,
+            "have an offset that contradicts the kernel's and are not joined",
+        ),
         (r.merged, "were merged into another request"),
-        (r.split, "were split over several bios (the last completion counts)"),
+        (
+            r.split,
+            "were split over several bios (the last completion counts)",
+        ),
         (r.requeued, "were given back by the driver and issued again"),
-        (r.twins, "met another of the same sector and are told apart by order"),
+        (
+            r.twins,
+            "met another of the same sector and are told apart by order",
+        ),
         (r.flushes, "flushes were seen and kept out"),
     ] {
         if n > 0 {
@@ -426,7 +499,10 @@ fn notes(spec: &JobSpec, r: &StackResult, devices: &Devices, guest: bool, single
         }
     }
     if r.lost > 0 {
-        notes.push(format!("the kernel dropped {} events: use a shorter --time or fewer I/Os", r.lost));
+        notes.push(format!(
+            "the kernel dropped {} events: use a shorter --time or fewer I/Os",
+            r.lost
+        ));
     }
     notes
 }
@@ -444,7 +520,10 @@ fn lowest(
     let mut sched = SchedWatch::default();
     let done = pass(bench, &spec, REDUCED_IOS, 0, Some(&mut sched), watch)?;
     // All I/Os, as the disk counts them: nothing is left out here.
-    let mean = [&done.job.read, &done.job.write].into_iter().flatten().find_map(|d| d.service_ns.mean);
+    let mean = [&done.job.read, &done.job.write]
+        .into_iter()
+        .flatten()
+        .find_map(|d| d.service_ns.mean);
     let mut case = StackCase {
         name: spec.name.clone(),
         rung: "unprivileged",

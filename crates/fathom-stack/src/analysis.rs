@@ -175,8 +175,11 @@ impl StackAnalysis {
                 self.latency_sum += u128::from(r.service().0);
             }
         }
-        all.ios
-            .retain(|io| begin.get(&io.thread).is_some_and(|b| io.record.submitted.0 >= *b));
+        all.ios.retain(|io| {
+            begin
+                .get(&io.thread)
+                .is_some_and(|b| io.record.submitted.0 >= *b)
+        });
         self.counts.unlinked += all.unlinked;
         self.counts.by_worker += all.by_worker;
         self.counts.unmatched += all.unmatched;
@@ -212,7 +215,8 @@ impl StackAnalysis {
         }
         all.ios.sort_by_key(|io| std::cmp::Reverse(io.latency()));
         for io in all.ios.iter().take(SLOWEST) {
-            self.slowest.push((*io, meanwhile(io, &trace.events, &chains, &own)));
+            self.slowest
+                .push((*io, meanwhile(io, &trace.events, &chains, &own)));
         }
         self.ios.append(&mut all.ios);
     }
@@ -223,7 +227,11 @@ impl StackAnalysis {
         let n = self.counts.submitted.max(1) as f64;
         let application = self.latency_sum as f64 / n;
         let sum: f64 = layers.iter().map(|l| l.mean_ns).sum();
-        let by_device = self.ios.iter().filter(|i| i.answer == Answer::Device).count() as u64;
+        let by_device = self
+            .ios
+            .iter()
+            .filter(|i| i.answer == Answer::Device)
+            .count() as u64;
         let device: f64 = layers
             .iter()
             .filter(|l| l.owner == Owner::Device)
@@ -318,11 +326,15 @@ fn meanwhile(io: &Joined, events: &[Event], chains: &Chains, own: &[u32]) -> Vec
     }
     let mut said = Vec::new();
     // Chains are in the order of queueing; nothing outstanding is older than a second here.
-    let start = chains.all.partition_point(|c| c.queued + 1_000_000_000 < from);
+    let start = chains
+        .all
+        .partition_point(|c| c.queued + 1_000_000_000 < from);
     let (mut others, mut ours, mut flushes) = (0u64, 0u64, false);
     for c in chains.all[start..].iter().take_while(|c| c.queued <= to) {
         let overlaps = c.complete >= from || c.complete == 0;
-        let itself = io.chain.is_some_and(|x| x.queued == c.queued && x.sector == c.sector);
+        let itself = io
+            .chain
+            .is_some_and(|x| x.queued == c.queued && x.sector == c.sector);
         if overlaps && !itself {
             if own.contains(&c.tid) {
                 ours += 1;
@@ -333,7 +345,11 @@ fn meanwhile(io: &Joined, events: &[Event], chains: &Chains, own: &[u32]) -> Vec
         }
     }
     if others > 0 {
-        let what = if flushes { ", metadata or flushes among them" } else { "" };
+        let what = if flushes {
+            ", metadata or flushes among them"
+        } else {
+            ""
+        };
         said.push(format!("{others} request(s) of others on its device{what}"));
     }
     if ours > 0 {
@@ -345,7 +361,10 @@ fn meanwhile(io: &Joined, events: &[Event], chains: &Chains, own: &[u32]) -> Vec
     let irqs: u64 = other_irqs.values().sum();
     if irqs > 0 {
         let list: Vec<String> = other_irqs.keys().map(u64::to_string).collect();
-        said.push(format!("{irqs} other interrupt(s) (number {})", list.join(", ")));
+        said.push(format!(
+            "{irqs} other interrupt(s) (number {})",
+            list.join(", ")
+        ));
     }
     if let Some(c) = &io.chain {
         if c.requeues > 0 {

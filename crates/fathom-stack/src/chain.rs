@@ -68,13 +68,21 @@ pub fn chains(events: &[Event]) -> Chains {
     let mut open: HashMap<(u64, u64), Vec<u32>> = HashMap::new();
     for e in events {
         let key = (e.a, e.b);
-        let Chains { all, by_tid, flushes, splits, twins, .. } = &mut out;
+        let Chains {
+            all,
+            by_tid,
+            flushes,
+            splits,
+            twins,
+            ..
+        } = &mut out;
         // Two outstanding bios of one sector cannot be told apart; the older one goes first.
-        let oldest = |open: &HashMap<(u64, u64), Vec<u32>>, all: &[Chain], lacks: fn(&Chain) -> bool| {
-            let list = open.get(&key)?;
-            let first = list.iter().find(|i| lacks(&all[**i as usize]));
-            first.or(list.last()).copied()
-        };
+        let oldest =
+            |open: &HashMap<(u64, u64), Vec<u32>>, all: &[Chain], lacks: fn(&Chain) -> bool| {
+                let list = open.get(&key)?;
+                let first = list.iter().find(|i| lacks(&all[**i as usize]));
+                first.or(list.last()).copied()
+            };
         match e.kind {
             Kind::Queue if e.c == 0 => *flushes += 1,
             Kind::Queue => {
@@ -107,7 +115,9 @@ pub fn chains(events: &[Event]) -> Chains {
                     Kind::Issue => |c| c.issued == 0,
                     _ => |c| c.issued > 0,
                 };
-                let Some(i) = oldest(&open, all, lacks) else { continue };
+                let Some(i) = oldest(&open, all, lacks) else {
+                    continue;
+                };
                 let c = &mut all[i as usize];
                 match e.kind {
                     Kind::GetRequest => c.got = e.ts,
@@ -120,7 +130,10 @@ pub fn chains(events: &[Event]) -> Chains {
             }
             Kind::Complete | Kind::BioComplete => {
                 // On a device with requests the bio's own end comes after the request's.
-                let mut carrier = Chain { sectors: 1, ..Chain::default() };
+                let mut carrier = Chain {
+                    sectors: 1,
+                    ..Chain::default()
+                };
                 if let Some(list) = open.get_mut(&key).filter(|v| !v.is_empty()) {
                     let c = &mut all[list.remove(0) as usize];
                     (c.complete, c.complete_cpu) = (e.ts, e.cpu);
@@ -132,7 +145,9 @@ pub fn chains(events: &[Event]) -> Chains {
                 if e.c > carrier.sectors {
                     // A request longer than its bio carries others that joined it, before or behind.
                     for sector in e.b + 1..e.b + u64::from(e.c) {
-                        let Some(list) = open.get_mut(&(e.a, sector)) else { continue };
+                        let Some(list) = open.get_mut(&(e.a, sector)) else {
+                            continue;
+                        };
                         let Some(at) = list.iter().position(|i| all[*i as usize].issued == 0)
                         else {
                             continue;
@@ -214,7 +229,16 @@ mod tests {
     use super::*;
 
     fn event(ts: u64, kind: Kind, sector: u64, sectors: u32) -> Event {
-        Event { ts, a: 1, b: sector, c: sectors, flags: rwbs::READ, tid: 7, cpu: 0, kind }
+        Event {
+            ts,
+            a: 1,
+            b: sector,
+            c: sectors,
+            flags: rwbs::READ,
+            tid: 7,
+            cpu: 0,
+            kind,
+        }
     }
 
     #[test]
@@ -234,7 +258,10 @@ mod tests {
         let first = c.all[0];
         assert_eq!((first.queued, first.got, first.inserted), (10, 11, 20));
         assert_eq!((first.issued, first.irq, first.complete), (30, 50, 60));
-        assert_eq!((c.all[1].queued, c.all[1].complete, c.all[1].irq), (70, 80, 0));
+        assert_eq!(
+            (c.all[1].queued, c.all[1].complete, c.all[1].irq),
+            (70, 80, 0)
+        );
         assert_eq!(c.irqs, [36]);
     }
 
@@ -248,7 +275,11 @@ mod tests {
             event(30, Kind::Issue, 8, 16),
             event(60, Kind::Complete, 8, 16),
         ]);
-        assert!(c.all.iter().all(|c| c.complete == 60 && c.issued == 30 && c.merged));
+        assert!(
+            c.all
+                .iter()
+                .all(|c| c.complete == 60 && c.issued == 30 && c.merged)
+        );
         let c = chains(&[
             event(10, Kind::Queue, 8, 8),
             event(12, Kind::Queue, 16, 8),
@@ -265,7 +296,10 @@ mod tests {
 
     #[test]
     fn flushes_are_counted_and_never_joined() {
-        let c = chains(&[event(10, Kind::Queue, 0, 0), event(20, Kind::Complete, 0, 0)]);
+        let c = chains(&[
+            event(10, Kind::Queue, 0, 0),
+            event(20, Kind::Complete, 0, 0),
+        ]);
         assert_eq!((c.flushes, c.all.len()), (1, 0));
     }
 }

@@ -117,9 +117,10 @@ impl Devices {
 
     /// Name of a device by its number.
     pub fn name(&self, dev: u64) -> String {
-        self.all()
-            .find(|d| d.dev == dev)
-            .map_or_else(|| format!("{}:{}", dev >> 20, dev & 0xf_ffff), |d| d.name.clone())
+        self.all().find(|d| d.dev == dev).map_or_else(
+            || format!("{}:{}", dev >> 20, dev & 0xf_ffff),
+            |d| d.name.clone(),
+        )
     }
 }
 

@@ -41,7 +41,9 @@ pub enum TraceError {
     )]
     NoBlockEvents,
     /// Rows could not be written.
-    #[error("cannot write {path}: {reason}; free some space or choose another directory with --out")]
+    #[error(
+        "cannot write {path}: {reason}; free some space or choose another directory with --out"
+    )]
     Rows {
         /// The file.
         path: PathBuf,

@@ -114,7 +114,12 @@ const fn wanted(
     fields: [&'static str; 3],
     boundary: &'static str,
 ) -> Wanted {
-    Wanted { kind, names, fields, boundary }
+    Wanted {
+        kind,
+        names,
+        fields,
+        boundary,
+    }
 }
 
 const BLOCK: [&str; 3] = ["dev", "sector", "nr_sector"];
@@ -122,22 +127,85 @@ const BLOCK: [&str; 3] = ["dev", "sector", "nr_sector"];
 /// Every event, block events first.
 pub(crate) const EVENTS: &[Wanted] = &[
     wanted(Kind::Queue, &["block/block_bio_queue"], BLOCK, "bio queued"),
-    wanted(Kind::Issue, &["block/block_rq_issue"], BLOCK, "request issued"),
-    wanted(Kind::Complete, &["block/block_rq_complete"], BLOCK, "request complete"),
-    wanted(Kind::GetRequest, &["block/block_getrq"], BLOCK, "request got"),
-    wanted(Kind::IoStart, &["block/block_io_start"], BLOCK, "accounting started"),
-    wanted(Kind::Insert, &["block/block_rq_insert"], BLOCK, "inserted into the scheduler"),
-    wanted(Kind::Requeue, &["block/block_rq_requeue"], BLOCK, "requeued"),
+    wanted(
+        Kind::Issue,
+        &["block/block_rq_issue"],
+        BLOCK,
+        "request issued",
+    ),
+    wanted(
+        Kind::Complete,
+        &["block/block_rq_complete"],
+        BLOCK,
+        "request complete",
+    ),
+    wanted(
+        Kind::GetRequest,
+        &["block/block_getrq"],
+        BLOCK,
+        "request got",
+    ),
+    wanted(
+        Kind::IoStart,
+        &["block/block_io_start"],
+        BLOCK,
+        "accounting started",
+    ),
+    wanted(
+        Kind::Insert,
+        &["block/block_rq_insert"],
+        BLOCK,
+        "inserted into the scheduler",
+    ),
+    wanted(
+        Kind::Requeue,
+        &["block/block_rq_requeue"],
+        BLOCK,
+        "requeued",
+    ),
     wanted(Kind::Merge, &["block/block_bio_backmerge"], BLOCK, "merged"),
-    wanted(Kind::Merge, &["block/block_bio_frontmerge"], BLOCK, "merged in front"),
-    wanted(Kind::Split, &["block/block_split"], ["dev", "sector", ""], "split"),
-    wanted(Kind::BioComplete, &["block/block_bio_complete"], BLOCK, "bio complete"),
-    wanted(Kind::Irq, &["irq/irq_handler_entry"], ["irq", "", ""], "interrupt"),
-    wanted(Kind::SysEnter, &["raw_syscalls/sys_enter"], ["id", "", ""], "system call entry"),
-    wanted(Kind::SysExit, &["raw_syscalls/sys_exit"], ["id", "ret", ""], "system call exit"),
+    wanted(
+        Kind::Merge,
+        &["block/block_bio_frontmerge"],
+        BLOCK,
+        "merged in front",
+    ),
+    wanted(
+        Kind::Split,
+        &["block/block_split"],
+        ["dev", "sector", ""],
+        "split",
+    ),
+    wanted(
+        Kind::BioComplete,
+        &["block/block_bio_complete"],
+        BLOCK,
+        "bio complete",
+    ),
+    wanted(
+        Kind::Irq,
+        &["irq/irq_handler_entry"],
+        ["irq", "", ""],
+        "interrupt",
+    ),
+    wanted(
+        Kind::SysEnter,
+        &["raw_syscalls/sys_enter"],
+        ["id", "", ""],
+        "system call entry",
+    ),
+    wanted(
+        Kind::SysExit,
+        &["raw_syscalls/sys_exit"],
+        ["id", "ret", ""],
+        "system call exit",
+    ),
     wanted(
         Kind::RingSubmit,
-        &["io_uring/io_uring_submit_req", "io_uring/io_uring_submit_sqe"],
+        &[
+            "io_uring/io_uring_submit_req",
+            "io_uring/io_uring_submit_sqe",
+        ],
         ["req", "user_data", ""],
         "io_uring takes a request",
     ),
@@ -153,7 +221,12 @@ pub(crate) const EVENTS: &[Wanted] = &[
         ["pos", "count", ""],
         "direct I/O of the file system begins",
     ),
-    wanted(Kind::Wakeup, &["sched/sched_wakeup"], ["pid", "target_cpu", ""], "wake-up"),
+    wanted(
+        Kind::Wakeup,
+        &["sched/sched_wakeup"],
+        ["pid", "target_cpu", ""],
+        "wake-up",
+    ),
     wanted(
         Kind::SwitchOut,
         &["sched/sched_switch"],

@@ -119,7 +119,15 @@ pub fn join(records: &[ThreadRecords], events: &[Event], chains: &Chains, manner
             .collect();
         let none = Vec::new();
         let bios = chains.by_tid.get(&tid).unwrap_or(&none);
-        let mut one = OneThread { thread, tid, chains, bios, manner, workers: &workers, out: &mut out };
+        let mut one = OneThread {
+            thread,
+            tid,
+            chains,
+            bios,
+            manner,
+            workers: &workers,
+            out: &mut out,
+        };
         if manner.single {
             one.single(&own);
         } else {
@@ -383,7 +391,10 @@ impl Joined {
                 Kind::SwitchOut => {
                     out_at = e.ts;
                     self.preempted += u16::from(e.b == 1);
-                    if e.b == 0 && issued > 0 && e.ts >= issued && e.ts <= complete
+                    if e.b == 0
+                        && issued > 0
+                        && e.ts >= issued
+                        && e.ts <= complete
                         && self.get(Boundary::SwitchedOut) == 0
                     {
                         self.set(Boundary::SwitchedOut, e.ts);
@@ -445,7 +456,13 @@ fn calls(own: &[&Event]) -> Vec<Call> {
                 if let Some((ts, first, cpu, id)) = enter.take()
                     && id == e.a
                 {
-                    out.push(Call { enter: ts, exit: e.ts, first, last: i + 1, cpu });
+                    out.push(Call {
+                        enter: ts,
+                        exit: e.ts,
+                        first,
+                        last: i + 1,
+                        cpu,
+                    });
                 }
             }
             _ => {}

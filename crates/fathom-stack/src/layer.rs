@@ -38,9 +38,23 @@ pub enum Boundary {
 
 /// Column names of the boundaries in files.
 pub const BOUNDARY_NAMES: [&str; BOUNDARIES] = [
-    "submitted", "sys_enter", "ring_submit", "direct_begin", "queued", "got_request", "started",
-    "inserted", "issued", "switched_out", "interrupt", "complete", "woken", "running",
-    "ring_complete", "sys_exit", "completed",
+    "submitted",
+    "sys_enter",
+    "ring_submit",
+    "direct_begin",
+    "queued",
+    "got_request",
+    "started",
+    "inserted",
+    "issued",
+    "switched_out",
+    "interrupt",
+    "complete",
+    "woken",
+    "running",
+    "ring_complete",
+    "sys_exit",
+    "completed",
 ];
 
 /// Who spends the time of a layer.
@@ -164,7 +178,10 @@ fn filled(io: &Joined, seen: &[bool; BOUNDARIES]) -> [u64; BOUNDARIES] {
 pub fn of_one(io: &Joined, seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<(String, i64)> {
     let cut = cuts(seen, naming);
     if io.answer == Answer::Memory {
-        return memory(io, naming).into_iter().map(|(n, _, ns)| (n, ns)).collect();
+        return memory(io, naming)
+            .into_iter()
+            .map(|(n, _, ns)| (n, ns))
+            .collect();
     }
     let t = filled(io, seen);
     cut.iter()
@@ -190,7 +207,13 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
         // What a pass cannot show at all (the ring's, the scheduler's) is no lost boundary; with
         // several outstanding, system calls and wake-ups are not an I/O's own.
         use Boundary as B;
-        let only_single = [B::SysEnter, B::SwitchedOut, B::Woken, B::Running, B::SysExit];
+        let only_single = [
+            B::SysEnter,
+            B::SwitchedOut,
+            B::Woken,
+            B::Running,
+            B::SysExit,
+        ];
         let optional = [B::RingSubmit, B::RingComplete, B::Inserted, B::Running]
             .iter()
             .any(|b| *b as usize == to)
@@ -205,7 +228,11 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
         if seen[to] || last {
             cuts.push(Cut {
                 name: rename(&names, from, to, naming),
-                owner: if names.contains(&"device") { Owner::Device } else { owner },
+                owner: if names.contains(&"device") {
+                    Owner::Device
+                } else {
+                    owner
+                },
                 from,
                 to,
             });
@@ -230,7 +257,13 @@ fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
     }
     let mut out: Vec<String> = names
         .iter()
-        .map(|n| if *n == "device" { device.to_owned() } else { (*n).to_owned() })
+        .map(|n| {
+            if *n == "device" {
+                device.to_owned()
+            } else {
+                (*n).to_owned()
+            }
+        })
         .collect();
     // Long joined names keep their ends.
     if out.len() > 3 {
@@ -242,11 +275,16 @@ fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
 /// The layers of an I/O that memory answered.
 fn memory(io: &Joined, naming: Naming) -> Vec<(String, Owner, i64)> {
     let at = |b: Boundary| io.at[b as usize];
-    let last = |list: &[Boundary], or: u64| {
-        list.iter().map(|b| at(*b)).find(|t| *t > 0).unwrap_or(or)
-    };
-    let begin = last(&[Boundary::SysEnter, Boundary::RingSubmit], at(Boundary::Submitted));
-    let end = last(&[Boundary::SysExit, Boundary::RingComplete], at(Boundary::Completed));
+    let last =
+        |list: &[Boundary], or: u64| list.iter().map(|b| at(*b)).find(|t| *t > 0).unwrap_or(or);
+    let begin = last(
+        &[Boundary::SysEnter, Boundary::RingSubmit],
+        at(Boundary::Submitted),
+    );
+    let end = last(
+        &[Boundary::SysExit, Boundary::RingComplete],
+        at(Boundary::Completed),
+    );
     let name = if naming.in_memory {
         "file system in memory"
     } else {
@@ -314,7 +352,11 @@ pub fn layers(ios: &[Joined], naming: Naming) -> (Vec<Layer>, [bool; BOUNDARIES]
             mean_ns: sum as f64 / n,
             p50_ns: h.quantile_supported(0.5, SAMPLES_BEYOND),
             p99_ns: h.quantile_supported(0.99, SAMPLES_BEYOND),
-            share: if total > 0 { sum as f64 / total as f64 } else { 0.0 },
+            share: if total > 0 {
+                sum as f64 / total as f64
+            } else {
+                0.0
+            },
             owner,
             ios: h.count(),
         })

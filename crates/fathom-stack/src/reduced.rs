@@ -65,14 +65,20 @@ fn threads() -> BTreeMap<u32, Sched> {
             if !name.starts_with("io-") {
                 return None;
             }
-            Some((tid, parse(&std::fs::read_to_string(e.path().join("schedstat")).ok()?)?))
+            Some((
+                tid,
+                parse(&std::fs::read_to_string(e.path().join("schedstat")).ok()?)?,
+            ))
         })
         .collect()
 }
 
 fn parse(text: &str) -> Option<Sched> {
     let mut n = text.split_whitespace().map(str::parse);
-    Some(Sched { on_cpu: n.next()?.ok()?, waiting: n.next()?.ok()? })
+    Some(Sched {
+        on_cpu: n.next()?.ok()?,
+        waiting: n.next()?.ok()?,
+    })
 }
 
 /// What the lowest rung says of a case.
@@ -127,7 +133,9 @@ pub fn reduced(job: &Job, mean_ns: f64, watch: &SchedWatch, single: bool) -> Red
         }
     };
     match job.device.as_ref() {
-        None => out.withheld.push("no disk's counters are known for this target".into()),
+        None => out
+            .withheld
+            .push("no disk's counters are known for this target".into()),
         Some(device) => match lifetime(job, device) {
             Ok(ns) if ns <= mean_ns => out.layers.push(row(
                 "request lifetime (block layer, driver, device, interrupt)",
@@ -173,8 +181,15 @@ mod tests {
             "device": null, "errors": [], "flags": []
         });
         let mut j: Job = serde_json::from_value(json).unwrap();
-        j.read = Some(Direction { ios, ..Direction::default() });
-        j.device = Some(DeviceDelta { read_ios: seen, read_ticks_ms: 1000, ..DeviceDelta::default() });
+        j.read = Some(Direction {
+            ios,
+            ..Direction::default()
+        });
+        j.device = Some(DeviceDelta {
+            read_ios: seen,
+            read_ticks_ms: 1000,
+            ..DeviceDelta::default()
+        });
         j
     }
 
@@ -194,7 +209,13 @@ mod tests {
 
     #[test]
     fn schedstat_is_two_times_and_a_count() {
-        assert_eq!(parse("12 34 5\n"), Some(Sched { on_cpu: 12, waiting: 34 }));
+        assert_eq!(
+            parse("12 34 5\n"),
+            Some(Sched {
+                on_cpu: 12,
+                waiting: 34
+            })
+        );
         assert_eq!(parse("x"), None);
     }
 }

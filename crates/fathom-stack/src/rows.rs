@@ -22,7 +22,10 @@ const GROUP_ROWS: usize = 65_536;
 /// # Errors
 /// [`TraceError::Rows`], where the file could not be written.
 pub fn write(path: &Path, ios: &[Joined]) -> Result<(), TraceError> {
-    attempt(path, ios).map_err(|reason| TraceError::Rows { path: path.to_owned(), reason })
+    attempt(path, ios).map_err(|reason| TraceError::Rows {
+        path: path.to_owned(),
+        reason,
+    })
 }
 
 type Column = (&'static str, fn(&Joined) -> Option<i64>);
@@ -32,7 +35,9 @@ const FIXED: [Column; 8] = [
     ("op", |io| Some(io.record.op as i64)),
     ("offset", |io| Some(io.record.offset as i64)),
     ("length", |io| Some(i64::from(io.record.len))),
-    ("by_device", |io| Some(i64::from(io.answer == Answer::Device))),
+    ("by_device", |io| {
+        Some(i64::from(io.answer == Answer::Device))
+    }),
     ("device", |io| Some(io.chain?.dev as i64)),
     ("sector", |io| Some(io.chain?.sector as i64)),
     ("cpu", |io| Some(i64::from(io.cpu))),

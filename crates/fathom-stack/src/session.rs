@@ -116,7 +116,12 @@ impl Session {
             broken: 0,
             page: vec![0; instance.layout().size],
         };
-        let mut session = Self { instance, reader, drain: None, absent };
+        let mut session = Self {
+            instance,
+            reader,
+            drain: None,
+            absent,
+        };
         if have < want {
             session.start_drain()?;
         }
@@ -208,7 +213,14 @@ impl Reader {
 
     /// Reads what is there.
     fn drain(&mut self) {
-        let Self { pipes, layout, decoders, events, broken, page } = self;
+        let Self {
+            pipes,
+            layout,
+            decoders,
+            events,
+            broken,
+            page,
+        } = self;
         for (cpu, pipe) in pipes {
             let cpu = *cpu as u16;
             while let Ok(n) = pipe.read(page) {
@@ -251,7 +263,11 @@ fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
             .map(|d| format!("dev == {}", d.dev))
             .collect();
         // A target in memory has none: events of other disks say nothing about it.
-        if all.is_empty() { "dev == 0".to_owned() } else { all.join(" || ") }
+        if all.is_empty() {
+            "dev == 0".to_owned()
+        } else {
+            all.join(" || ")
+        }
     };
     match kind {
         Kind::Queue
@@ -273,8 +289,8 @@ fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
             Some(format!("COMM ~ {THREADS} || COMM ~ \"iou-*\""))
         }
         Kind::Wakeup => Some(format!("comm ~ {THREADS}")),
-        Kind::SwitchOut | Kind::SwitchIn => Some(format!(
-            "prev_comm ~ {THREADS} || next_comm ~ {THREADS}"
-        )),
+        Kind::SwitchOut | Kind::SwitchIn => {
+            Some(format!("prev_comm ~ {THREADS} || next_comm ~ {THREADS}"))
+        }
     }
 }

@@ -36,7 +36,11 @@ impl Changed {
 impl Drop for Changed {
     fn drop(&mut self) {
         if let Err(e) = crate::tracefs::write(&self.path, &self.old) {
-            eprintln!("fathom: {} could not be set back to {}: {e}", self.path.display(), self.old);
+            eprintln!(
+                "fathom: {} could not be set back to {}: {e}",
+                self.path.display(),
+                self.old
+            );
         }
     }
 }

@@ -25,12 +25,19 @@ struct Measured {
 /// Fills a scratch file below `place` and traces a job on it; `None` where tracing is not allowed.
 fn measure(place: &Path, options: &[(&str, &str)]) -> Option<Measured> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
-    let mut spec = JobSpec { name: "traced".into(), size: Some(Bytes::mib(64)), ..JobSpec::default() };
+    let mut spec = JobSpec {
+        name: "traced".into(),
+        size: Some(Bytes::mib(64)),
+        ..JobSpec::default()
+    };
     spec.time = Some(Nanos::from_millis(500));
     spec.ios = Some(20_000);
     spec.record = true;
     options.iter().for_each(|(k, v)| spec.set(k, v).unwrap());
-    let wanted = Wanted { modifies: true, ..Wanted::by(std::slice::from_ref(&spec), None) };
+    let wanted = Wanted {
+        modifies: true,
+        ..Wanted::by(std::slice::from_ref(&spec), None)
+    };
     let target = Target::open(place.to_str().unwrap(), &wanted).unwrap();
     fill(&target);
     let planned = [PlannedJob::new(spec.validate(&target.limits()).unwrap())];
@@ -53,7 +60,8 @@ fn measure(place: &Path, options: &[(&str, &str)]) -> Option<Measured> {
         Err(e) => panic!("{e}"),
     };
     let log = MemoryLog::new();
-    let make = |job: usize, thread: u32| log.handle(job as u16, thread as u16, 40_000 / seats as usize);
+    let make =
+        |job: usize, thread: u32| log.handle(job as u16, thread as u16, 40_000 / seats as usize);
     let control = Control::new();
     let setting = Setting {
         destination: target.destination(),
@@ -69,40 +77,84 @@ fn measure(place: &Path, options: &[(&str, &str)]) -> Option<Measured> {
         single: depth == 1,
         must_reach_device: spec.direct && !devices.top.is_empty(),
     };
-    let mut analysis = StackAnalysis::new(devices, manner, Naming { deep: depth > 1, ..Naming::default() });
+    let mut analysis = StackAnalysis::new(
+        devices,
+        manner,
+        Naming {
+            deep: depth > 1,
+            ..Naming::default()
+        },
+    );
     analysis.add(&records, &trace);
     let records = records.iter().map(|t| t.records.len() as u64).sum();
-    Some(Measured { result: analysis.result(), analysis, target, records })
+    Some(Measured {
+        result: analysis.result(),
+        analysis,
+        target,
+        records,
+    })
 }
 
 fn fill(target: &Target) {
-    let mut spec = JobSpec { rw: fathom_io::job::Rw::Write, qd: 4, direct: false, ..JobSpec::default() };
+    let mut spec = JobSpec {
+        rw: fathom_io::job::Rw::Write,
+        qd: 4,
+        direct: false,
+        ..JobSpec::default()
+    };
     spec.set("bs", "1m").unwrap();
     spec.set("sync", "fsync:64").unwrap();
     let planned = [PlannedJob::new(spec.validate(&target.limits()).unwrap())];
     let control = Control::new();
-    let setting = Setting { destination: target.destination(), control: &control, counters: None, log: None };
+    let setting = Setting {
+        destination: target.destination(),
+        control: &control,
+        counters: None,
+        log: None,
+    };
     run_group(&planned, &setting, &mut ()).unwrap();
 }
 
 fn scratch() -> std::path::PathBuf {
     // Below the build's directory: on the machine's disk, not in memory.
-    std::env::var_os("CARGO_TARGET_TMPDIR")
-        .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).to_owned(), Into::into)
+    std::env::var_os("CARGO_TARGET_TMPDIR").map_or_else(
+        || Path::new(env!("CARGO_TARGET_TMPDIR")).to_owned(),
+        Into::into,
+    )
 }
 
 fn adds_up(r: &StackResult) {
     let sum: f64 = r.layers.iter().map(|l| l.mean_ns).sum();
     let off = (sum - r.application_mean_ns).abs() / r.application_mean_ns;
-    assert!(off < 0.01, "layers {sum} of {}: {r:#?}", r.application_mean_ns);
+    assert!(
+        off < 0.01,
+        "layers {sum} of {}: {r:#?}",
+        r.application_mean_ns
+    );
     assert!((sum + r.residual_ns - r.application_mean_ns).abs() < 1.0);
 }
 
 fn show(name: &str, r: &StackResult) {
-    eprintln!("{name}: mean {:.2} us, coverage {:.5}, lost {}, events/io {:.1}, unlinked {}, unmatched {}, contradicted {}, memory {}",
-        r.application_mean_ns / 1e3, r.coverage, r.lost, r.events_per_io, r.unlinked, r.unmatched, r.contradicted, r.by_memory);
+    eprintln!(
+        "{name}: mean {:.2} us, coverage {:.5}, lost {}, events/io {:.1}, unlinked {}, unmatched {}, contradicted {}, memory {}",
+        r.application_mean_ns / 1e3,
+        r.coverage,
+        r.lost,
+        r.events_per_io,
+        r.unlinked,
+        r.unmatched,
+        r.contradicted,
+        r.by_memory
+    );
     for l in &r.layers {
-        eprintln!("  {:45} {:9.3} p50 {:?} p99 {:?} {:5.1} %", l.name, l.mean_ns / 1e3, l.p50_ns, l.p99_ns, l.share * 100.0);
+        eprintln!(
+            "  {:45} {:9.3} p50 {:?} p99 {:?} {:5.1} %",
+            l.name,
+            l.mean_ns / 1e3,
+            l.p50_ns,
+            l.p99_ns,
+            l.share * 100.0
+        );
     }
     for d in &r.devices {
         eprintln!("  {d:?}");
@@ -111,7 +163,10 @@ fn show(name: &str, r: &StackResult) {
 
 /// The sector that the file system names for an offset, asked through FIEMAP.
 fn sector_by_fiemap(target: &Target, offset: u64) -> Option<u64> {
-    let fathom_io::driver::Destination::File { buffered: Some(f), .. } = target.destination() else {
+    let fathom_io::driver::Destination::File {
+        buffered: Some(f), ..
+    } = target.destination()
+    else {
         return None;
     };
     assert!(f.as_raw_fd() >= 0);
@@ -125,11 +180,17 @@ fn joined_sectors_are_those_of_the_file(m: &Measured) {
     let mut shift = None;
     let mut checked = 0;
     for io in m.analysis.ios().iter().step_by(7) {
-        let (Some(chain), Some(by_map)) = (io.chain, sector_by_fiemap(&m.target, io.record.offset)) else {
+        let (Some(chain), Some(by_map)) = (io.chain, sector_by_fiemap(&m.target, io.record.offset))
+        else {
             continue;
         };
         let shift = *shift.get_or_insert(chain.sector.wrapping_sub(by_map));
-        assert_eq!(chain.sector.wrapping_sub(shift), by_map, "offset {}", io.record.offset);
+        assert_eq!(
+            chain.sector.wrapping_sub(shift),
+            by_map,
+            "offset {}",
+            io.record.offset
+        );
         checked += 1;
     }
     assert!(checked > 100, "only {checked} checked");
@@ -140,7 +201,9 @@ fn joined_sectors_are_those_of_the_file(m: &Measured) {
 fn direct_reads_and_writes_one_at_a_time_are_covered_and_add_up() {
     for engine in ["uring", "preadv"] {
         for rw in ["randread", "randwrite"] {
-            let Some(m) = measure(&scratch(), &[("rw", rw), ("engine", engine)]) else { return };
+            let Some(m) = measure(&scratch(), &[("rw", rw), ("engine", engine)]) else {
+                return;
+            };
             show(&format!("{engine} {rw} qd1"), &m.result);
             if m.result.devices.is_empty() {
                 eprintln!("skipped: {} is in memory", scratch().display());
@@ -157,8 +220,14 @@ fn direct_reads_and_writes_one_at_a_time_are_covered_and_add_up() {
 
 #[test]
 fn thirty_two_outstanding_are_joined_by_their_own_events() {
-    for (engine, rw) in [("uring", "randread"), ("uring", "randwrite"), ("preadv", "randread")] {
-        let Some(m) = measure(&scratch(), &[("rw", rw), ("engine", engine), ("qd", "32")]) else { return };
+    for (engine, rw) in [
+        ("uring", "randread"),
+        ("uring", "randwrite"),
+        ("preadv", "randread"),
+    ] {
+        let Some(m) = measure(&scratch(), &[("rw", rw), ("engine", engine), ("qd", "32")]) else {
+            return;
+        };
         show(&format!("{engine} {rw} qd32"), &m.result);
         assert!(m.result.coverage >= 0.999, "{:?}", m.result);
         assert_eq!((m.result.lost, m.result.contradicted), (0, 0));
@@ -172,11 +241,19 @@ fn a_cached_file_is_answered_by_memory_and_so_is_tmpfs() {
     let shm = Path::new("/dev/shm");
     for (place, options) in [
         (scratch(), vec![("buffered", ""), ("rw", "randread")]),
-        (scratch(), vec![("buffered", ""), ("rw", "randread"), ("engine", "preadv")]),
-        (scratch(), vec![("buffered", ""), ("rw", "randread"), ("qd", "8")]),
+        (
+            scratch(),
+            vec![("buffered", ""), ("rw", "randread"), ("engine", "preadv")],
+        ),
+        (
+            scratch(),
+            vec![("buffered", ""), ("rw", "randread"), ("qd", "8")],
+        ),
         (shm.to_owned(), vec![("buffered", ""), ("rw", "randwrite")]),
     ] {
-        let Some(m) = measure(&place, &options) else { return };
+        let Some(m) = measure(&place, &options) else {
+            return;
+        };
         show(&format!("{} {options:?}", place.display()), &m.result);
         assert!(m.result.by_memory as f64 > 0.95 * m.result.submitted as f64);
         assert!(m.result.coverage >= 0.999);

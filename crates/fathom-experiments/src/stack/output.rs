@@ -12,7 +12,10 @@ use super::{StackCase, StackReport, WhatIf};
 use crate::parts::axis;
 
 fn column(label: &str, unit: &str) -> Column {
-    Column { label: label.into(), unit: unit.into() }
+    Column {
+        label: label.into(),
+        unit: unit.into(),
+    }
 }
 
 fn number(v: Option<f64>) -> Cell {
@@ -27,8 +30,14 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
         text: "Each I/O is split at the points where the kernel tells of it. Means of the layers add up to the application's mean; medians and other percentiles do not.".into(),
         ..Section::default()
     };
-    if let Some(why) = report.cases.iter().find_map(|c| c.why.as_ref().filter(|_| c.rung != "full")) {
-        section.text.push_str(&format!(" Rung: unprivileged ({why})."));
+    if let Some(why) = report
+        .cases
+        .iter()
+        .find_map(|c| c.why.as_ref().filter(|_| c.rung != "full"))
+    {
+        section
+            .text
+            .push_str(&format!(" Rung: unprivileged ({why})."));
     }
     let mut names: Vec<&str> = Vec::new();
     for layer in report.cases.iter().flat_map(|c| &c.layers) {
@@ -54,7 +63,11 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
                     .enumerate()
                     .filter_map(|(x, c)| {
                         let layer = c.layers.iter().find(|l| l.name == *name)?;
-                        Some(Point { x: x as f64, y: Some(layer.mean_ns.max(0.0)), ..Point::default() })
+                        Some(Point {
+                            x: x as f64,
+                            y: Some(layer.mean_ns.max(0.0)),
+                            ..Point::default()
+                        })
                     })
                     .collect(),
             })
@@ -184,9 +197,14 @@ fn dominating(case: &StackCase) -> Option<Finding> {
     if case.rung != "full" {
         return None;
     }
-    let top = case.layers.iter().max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns))?;
+    let top = case
+        .layers
+        .iter()
+        .max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns))?;
     let software = case.details.as_ref()?.software_share;
-    let software = software.map_or(String::new(), |s| format!("; software takes {:.0} % in all", s * 100.0));
+    let software = software.map_or(String::new(), |s| {
+        format!("; software takes {:.0} % in all", s * 100.0)
+    });
     Some(Finding {
         id: format!("stack-dominates-{}", case.name),
         text: format!(
@@ -209,7 +227,12 @@ pub(super) fn what_if_into_run(tested: &[WhatIf], run: &mut Run) {
     let table = Table {
         id: "stack-what-if".into(),
         title: "What if: gain over the base, measured in turns".into(),
-        columns: vec![column("variant", ""), column("base mean", "ns"), column("gain", "ns"), column("how", "")],
+        columns: vec![
+            column("variant", ""),
+            column("base mean", "ns"),
+            column("gain", "ns"),
+            column("how", ""),
+        ],
         rows: tested
             .iter()
             .map(|w| {
@@ -226,7 +249,9 @@ pub(super) fn what_if_into_run(tested: &[WhatIf], run: &mut Run) {
         section.tables.push(table);
     }
     for w in tested {
-        let (Some(gain), Some(base)) = (w.gain_ns, w.base_mean_ns) else { continue };
+        let (Some(gain), Some(base)) = (w.gain_ns, w.base_mean_ns) else {
+            continue;
+        };
         // An interval that holds 0 proves nothing.
         if gain.low.is_some_and(|l| l > 0.0) {
             run.findings.push(Finding {
@@ -287,7 +312,10 @@ pub fn text(report: &StackReport) -> String {
         one(&mut out, case);
     }
     if !report.what_if.is_empty() {
-        let _ = writeln!(out, "What if (gain per I/O over the base, 95 % interval, in turns)");
+        let _ = writeln!(
+            out,
+            "What if (gain per I/O over the base, 95 % interval, in turns)"
+        );
         for w in &report.what_if {
             let gain = match (w.gain_ns, &w.why) {
                 (_, Some(why)) => format!("not tested: {why}"),
@@ -323,7 +351,11 @@ fn one(out: &mut String, case: &StackCase) {
     if let Some(why) = &case.why {
         let _ = writeln!(out, "  reduced: {why}");
     }
-    let _ = writeln!(out, "  {:<48}{:>9}{:>9}{:>10}{:>8}", "layer (µs)", "mean", "p50", "p99", "share");
+    let _ = writeln!(
+        out,
+        "  {:<48}{:>9}{:>9}{:>10}{:>8}",
+        "layer (µs)", "mean", "p50", "p99", "share"
+    );
     for l in &case.layers {
         let p = |v: Option<u64>| us(v.map(|v| v as f64));
         let bar = "█".repeat((l.share.max(0.0) * 30.0).round() as usize);
@@ -339,7 +371,12 @@ fn one(out: &mut String, case: &StackCase) {
     }
     if let Some(d) = &case.details {
         if let Some(s) = d.software_share {
-            let _ = writeln!(out, "  software {:.1} %, device and below {:.1} %", s * 100.0, (1.0 - s) * 100.0);
+            let _ = writeln!(
+                out,
+                "  software {:.1} %, device and below {:.1} %",
+                s * 100.0,
+                (1.0 - s) * 100.0
+            );
         }
         let cost = match (case.observer_cost_ns, case.untraced_mean_ns) {
             (Some(c), Some(u)) if u > 0.0 => format!(
@@ -362,12 +399,22 @@ fn one(out: &mut String, case: &StackCase) {
             let irq = if d.interrupt_cpus.is_empty() {
                 "no interrupt seen".into()
             } else {
-                format!("interrupt {:?} on CPU {}", d.interrupts, cpus(&d.interrupt_cpus))
+                format!(
+                    "interrupt {:?} on CPU {}",
+                    d.interrupts,
+                    cpus(&d.interrupt_cpus)
+                )
             };
-            let _ = writeln!(out, "  application on CPU {}; {irq}", cpus(&d.application_cpus));
+            let _ = writeln!(
+                out,
+                "  application on CPU {}; {irq}",
+                cpus(&d.application_cpus)
+            );
         }
         for s in &d.devices {
-            let queue = s.queue_mean_ns.map_or(String::new(), |q| format!("queue {:.2} µs, ", q / 1e3));
+            let queue = s
+                .queue_mean_ns
+                .map_or(String::new(), |q| format!("queue {:.2} µs, ", q / 1e3));
             let _ = writeln!(
                 out,
                 "  {}: {} requests ({} not queued by the job's threads), {queue}device {:.2} µs",

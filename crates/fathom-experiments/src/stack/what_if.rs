@@ -44,7 +44,13 @@ struct Variant {
 
 fn variants(spec: &JobSpec, devices: &Devices, result: Option<&StackResult>) -> Vec<Variant> {
     let mut out = Vec::new();
-    let mut add = |name: String, advice: String, change| out.push(Variant { name, advice, change });
+    let mut add = |name: String, advice: String, change| {
+        out.push(Variant {
+            name,
+            advice,
+            change,
+        })
+    };
     if let Some((cpu, _)) = result.and_then(|r| r.interrupt_cpus.first()) {
         let cpu = u32::from(*cpu);
         add(
@@ -127,7 +133,11 @@ pub fn what_if(
                 }
                 let mut spec = spec.clone();
                 spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(pair) << 8) >> 1;
-                spec.name = format!("what-if {} {}", if side == 0 { "base" } else { "variant" }, variant.name);
+                spec.name = format!(
+                    "what-if {} {}",
+                    if side == 0 { "base" } else { "variant" },
+                    variant.name
+                );
                 let mut scheduler = None;
                 let mut idle = None;
                 if side == 1 {
@@ -136,7 +146,9 @@ pub fn what_if(
                             f(&mut spec);
                             Ok(())
                         }
-                        Change::Scheduler(disk, name) => Changed::scheduler(disk, name).map(|c| scheduler = Some(c)),
+                        Change::Scheduler(disk, name) => {
+                            Changed::scheduler(disk, name).map(|c| scheduler = Some(c))
+                        }
                         Change::NoIdle => NoIdle::hold().map(|n| idle = Some(n)),
                     };
                     if let Err(e) = changed {

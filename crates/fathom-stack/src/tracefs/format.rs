@@ -51,9 +51,8 @@ pub(crate) fn field(line: &str) -> Option<Field> {
     let rest = line.trim().strip_prefix("field:")?;
     let mut parts = rest.split(';').map(str::trim);
     let declaration = parts.next()?;
-    let mut number = |key: &str| -> Option<usize> {
-        parts.next()?.strip_prefix(key)?.trim().parse().ok()
-    };
+    let mut number =
+        |key: &str| -> Option<usize> { parts.next()?.strip_prefix(key)?.trim().parse().ok() };
     let (offset, size) = (number("offset:")?, number("size:")?);
     let signed = number("signed:").unwrap_or(0) != 0;
     let declaration = declaration.split('[').next()?;
@@ -108,6 +107,9 @@ mod tests {
     #[test]
     fn numbers_beyond_the_data_read_as_zero() {
         assert_eq!(number(&[1, 2], 0, 4), 0);
-        assert_eq!(number(&[0, 7, 0], 1, 2), u64::from(u16::from_ne_bytes([7, 0])));
+        assert_eq!(
+            number(&[0, 7, 0], 1, 2),
+            u64::from(u16::from_ne_bytes([7, 0]))
+        );
     }
 }

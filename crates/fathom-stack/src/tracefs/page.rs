@@ -139,12 +139,22 @@ mod tests {
     #[test]
     fn short_long_extended_and_absolute_events_are_told_apart() {
         let p = page(&[
-            7 << 5 | 2, 1, 2, // 8 bytes, 7 ns on
-            1 << 5 | TIME_EXTEND, 1, // 2^27 + 1 ns on
-            3 << 5, 12, 5, 6, // length in the next word: 12 − 4 bytes
-            5 << 5 | PADDING, 8, 0, // padding of 12 bytes, 5 ns on
-            9 << 5 | TIME_STAMP, 2, // absolute
-            1 << 5 | 1, 8,
+            7 << 5 | 2,
+            1,
+            2, // 8 bytes, 7 ns on
+            1 << 5 | TIME_EXTEND,
+            1, // 2^27 + 1 ns on
+            3 << 5,
+            12,
+            5,
+            6, // length in the next word: 12 − 4 bytes
+            5 << 5 | PADDING,
+            8,
+            0, // padding of 12 bytes, 5 ns on
+            9 << 5 | TIME_STAMP,
+            2, // absolute
+            1 << 5 | 1,
+            8,
         ]);
         let (seen, end) = read(&p);
         let absolute = (2 << 27 | 9) + 1;
@@ -152,7 +162,14 @@ mod tests {
             seen,
             [(1007, 8), (1007 + (1 << 27) + 1 + 3, 8), (absolute, 4)]
         );
-        assert_eq!(end, PageEnd { events: 3, missed: true, whole: true });
+        assert_eq!(
+            end,
+            PageEnd {
+                events: 3,
+                missed: true,
+                whole: true
+            }
+        );
     }
 
     #[test]

@@ -38,7 +38,10 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         size: Some(args.size),
         destroy: args.destroy.clone(),
     };
-    let both = wanted(choice.direct.contains(&true), choice.direct.contains(&false));
+    let both = wanted(
+        choice.direct.contains(&true),
+        choice.direct.contains(&false),
+    );
     let target = match Target::open(&args.target, &both) {
         // One of the two paths is still worth measuring.
         Err(TargetError::Unfit { message, .. }) if both.direct && both.buffered => {
@@ -76,7 +79,9 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     let mut result = stack::run(&mut bench, &plan, &mut book, &mut watch);
     if let Ok(report) = &mut result {
         report.skipped.extend(skipped);
-        if let (true, Some(spec), Some(first)) = (args.what_if, plan.cases.first(), report.cases.first()) {
+        if let (true, Some(spec), Some(first)) =
+            (args.what_if, plan.cases.first(), report.cases.first())
+        {
             let details = first.details.clone();
             match stack::what_if(&mut bench, spec, details.as_ref(), &mut book, &mut watch) {
                 Ok(tested) => report.what_if = tested,
@@ -106,7 +111,10 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         FAILED
     };
     finish_with(book, &args.out, code, document, |run, _, places| {
-        let mut text = format!("fathom stack · {} ({})\n\n", run.target.name, run.target.description);
+        let mut text = format!(
+            "fathom stack · {} ({})\n\n",
+            run.target.name, run.target.description
+        );
         text.push_str(&stack::text(&report));
         if let Some(r) = places.report {
             text.push_str(&format!("report {}\n", r.display()));
