@@ -90,6 +90,10 @@ impl RealBench {
             filled: false,
         }
     }
+    /// The target, for experiments that look below it (latency by layer).
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
 }
 
 impl Bench for RealBench {

@@ -46,7 +46,7 @@ impl Format {
     }
 }
 
-/// `field:unsigned int nr_sector;	offset:24;	size:4;	signed:0;`
+/// `field:unsigned int nr_sector; offset:24; size:4; signed:0;`
 pub(crate) fn field(line: &str) -> Option<Field> {
     let rest = line.trim().strip_prefix("field:")?;
     let mut parts = rest.split(';').map(str::trim);

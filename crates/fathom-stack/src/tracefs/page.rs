@@ -124,7 +124,7 @@ mod tests {
 
     fn page(words: &[u32]) -> Vec<u8> {
         let mut p = 1000u64.to_ne_bytes().to_vec();
-        p.extend((words.len() as u64 * 4 | MISSED).to_ne_bytes());
+        p.extend(((words.len() as u64 * 4) | MISSED).to_ne_bytes());
         p.extend(words.iter().flat_map(|w| w.to_ne_bytes()));
         p.resize(4096, 0);
         p

@@ -92,7 +92,11 @@ mod tests {
             offset: 4096 * i,
             len: 4096,
             result: if i == 2 { -5 } else { 4096 },
-            op: if i % 2 == 0 { Op::Read } else { Op::Write },
+            op: if i.is_multiple_of(2) {
+                Op::Read
+            } else {
+                Op::Write
+            },
         };
         let mut handle = log.handle(3, 1, 4);
         handle.set_origin(Nanos(500));

@@ -90,7 +90,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         }
     }
     line.clear();
-    let closed = bench.close();
+    let closed = Box::new(bench).close();
     let report = result?;
     closed?;
     for (case, rows) in &report.rows {
