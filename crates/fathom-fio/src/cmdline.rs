@@ -146,9 +146,10 @@ impl Invocation {
         let mut job: Option<Job> = None;
         let mut args = args.iter().peekable();
         while let Some(arg) = args.next() {
-            let Some(body) = arg.strip_prefix("--").or_else(|| {
-                arg.strip_prefix('-').filter(|b| !b.is_empty())
-            }) else {
+            let Some(body) = arg
+                .strip_prefix("--")
+                .or_else(|| arg.strip_prefix('-').filter(|b| !b.is_empty()))
+            else {
                 files.push(PathBuf::from(arg));
                 continue;
             };
@@ -176,9 +177,24 @@ impl Invocation {
                 }
                 match name {
                     "section" => sections.push(text),
-                    "profile" | "client" | "server" | "daemonize" | "remote-config" | "debug" | "trigger-file"
-                    | "trigger" | "trigger-timeout" | "trigger-remote" | "idle-prof" | "inflate-log" | "cpuclock-test"
-                    | "crctest" | "memcpytest" | "merge-blktrace-only" | "latency-log" | "bandwidth-log" => {
+                    "profile"
+                    | "client"
+                    | "server"
+                    | "daemonize"
+                    | "remote-config"
+                    | "debug"
+                    | "trigger-file"
+                    | "trigger"
+                    | "trigger-timeout"
+                    | "trigger-remote"
+                    | "idle-prof"
+                    | "inflate-log"
+                    | "cpuclock-test"
+                    | "crctest"
+                    | "memcpytest"
+                    | "merge-blktrace-only"
+                    | "latency-log"
+                    | "bandwidth-log" => {
                         return Err(FioError::Usage(format!(
                             "--{name} is not supported: run the jobs on this machine, without it"
                         )));
@@ -206,7 +222,11 @@ impl Invocation {
                 if !global {
                     section.add("name", Some(text), false)?;
                 }
-                job = Some(Job { section, global, strange: None });
+                job = Some(Job {
+                    section,
+                    global,
+                    strange: None,
+                });
                 continue;
             }
             job.get_or_insert_with(|| Job {
@@ -241,7 +261,11 @@ impl Invocation {
     }
 
     fn program(&mut self, name: &str, text: &str) -> Result<(), FioError> {
-        let bad = |expected: &str| FioError::Usage(format!("--{name}: '{text}' is not possible: expected {expected}"));
+        let bad = |expected: &str| {
+            FioError::Usage(format!(
+                "--{name}: '{text}' is not possible: expected {expected}"
+            ))
+        };
         let duration = || {
             value::micros(text, true)
                 .filter(|us| *us > 0)
@@ -263,13 +287,21 @@ impl Invocation {
             }
             "minimal" => self.formats.push(Format::Terse),
             "append-terse" => self.append_terse = true,
-            "terse-version" if text != "3" && text != "2" && text != "4" && text != "5" => return Err(bad("3")),
+            "terse-version" if text != "3" && text != "2" && text != "4" && text != "5" => {
+                return Err(bad("3"));
+            }
             "terse-version" if text != "3" => {
-                return Err(FioError::Usage("--terse-version: only version 3 is supported".into()));
+                return Err(FioError::Usage(
+                    "--terse-version: only version 3 is supported".into(),
+                ));
             }
             "version" => self.purpose = Purpose::Version,
             "help" => self.purpose = Purpose::Help,
-            "cmdhelp" => self.purpose = Purpose::OptionHelp(Some(text.to_owned()).filter(|t| !t.is_empty() && t != "all")),
+            "cmdhelp" => {
+                self.purpose = Purpose::OptionHelp(
+                    Some(text.to_owned()).filter(|t| !t.is_empty() && t != "all"),
+                )
+            }
             "enghelp" => self.purpose = Purpose::EngineHelp,
             "showcmd" => self.purpose = Purpose::ShowCommand,
             "parse-only" => self.purpose = Purpose::ParseOnly,
@@ -353,7 +385,10 @@ mod tests {
             panic!("two jobs");
         };
         assert_eq!((a.get("bs"), a.get("rw")), (Some("8k"), Some("read")));
-        assert_eq!((b.get("rw"), b.get("runtime")), (Some("randread"), Some("3")));
+        assert_eq!(
+            (b.get("rw"), b.get("runtime")),
+            (Some("randread"), Some("3"))
+        );
         assert_eq!(i.formats, [Format::Json, Format::Terse]);
     }
 
@@ -366,8 +401,23 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         assert!(args("").unwrap_err().to_string().contains("no jobs"));
-        assert!(args("--client=x --name=a").unwrap_err().to_string().contains("--client"));
-        assert!(args("--name=a --bsz=4k").unwrap_err().to_string().contains("bsz"));
-        assert!(args("--output-format=xml").unwrap_err().to_string().contains("json+"));
+        assert!(
+            args("--client=x --name=a")
+                .unwrap_err()
+                .to_string()
+                .contains("--client")
+        );
+        assert!(
+            args("--name=a --bsz=4k")
+                .unwrap_err()
+                .to_string()
+                .contains("bsz")
+        );
+        assert!(
+            args("--output-format=xml")
+                .unwrap_err()
+                .to_string()
+                .contains("json+")
+        );
     }
 }

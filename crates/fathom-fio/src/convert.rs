@@ -18,7 +18,9 @@ pub fn to_toml(tasks: &[Task]) -> Result<String, FioError> {
         (Some(place), true) => {
             let _ = writeln!(out, "target = {}", quoted(&target(place)));
         }
-        _ => out.push_str("# The jobs have targets of their own (see each): run them one by one.\n"),
+        _ => {
+            out.push_str("# The jobs have targets of their own (see each): run them one by one.\n")
+        }
     }
     let mut used: Vec<String> = Vec::new();
     for t in tasks {
@@ -28,11 +30,12 @@ pub fn to_toml(tasks: &[Task]) -> Result<String, FioError> {
             Some(n) => s.settle(t.clone, n, None, None)?,
             None => s.spec.clone(),
         };
-        spec.name = if used.contains(&t.name) || tasks.iter().filter(|o| o.name == t.name).count() > 1 {
-            format!("{}.{}", t.name, t.number)
-        } else {
-            t.name.clone()
-        };
+        spec.name =
+            if used.contains(&t.name) || tasks.iter().filter(|o| o.name == t.name).count() > 1 {
+                format!("{}.{}", t.name, t.number)
+            } else {
+                t.name.clone()
+            };
         used.push(spec.name.clone());
         spec.group = Some(format!("wave{}", t.wave + 1));
         out.push_str("\n[[job]]\n");

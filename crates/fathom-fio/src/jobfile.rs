@@ -79,7 +79,11 @@ pub(crate) fn parse_text(
         }
         if let Some(rest) = line.strip_prefix('[') {
             if rest.is_empty() {
-                return Err(syntax(path, number, "a section needs a name, such as [job1]"));
+                return Err(syntax(
+                    path,
+                    number,
+                    "a section needs a name, such as [job1]",
+                ));
             }
             if let Some((name, lines)) = current.take() {
                 close(script, &name, lines, path)?;
@@ -251,7 +255,14 @@ fn processors() -> u64 {
 fn memory_mib() -> u64 {
     std::fs::read_to_string("/proc/meminfo")
         .ok()
-        .and_then(|t| t.lines().next()?.split_whitespace().nth(1)?.parse::<u64>().ok())
+        .and_then(|t| {
+            t.lines()
+                .next()?
+                .split_whitespace()
+                .nth(1)?
+                .parse::<u64>()
+                .ok()
+        })
         .map_or(0, |kib| kib >> 10)
 }
 
@@ -304,7 +315,10 @@ mod tests {
             ("[a]\nioengine=warp\n", "not an engine"),
             ("[a]\nrw=sideways\n", "not one of read"),
             ("[a]\niodepth=0\n", "iodepth: 0"),
-            ("[a]\nioengine=libaio\nsqthread_poll=1\n", "for the engine libaio"),
+            (
+                "[a]\nioengine=libaio\nsqthread_poll=1\n",
+                "for the engine libaio",
+            ),
         ] {
             let e = parse(text).unwrap_err().to_string();
             assert!(e.contains(part), "{text:?} -> {e}");

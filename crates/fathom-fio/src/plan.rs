@@ -146,21 +146,37 @@ impl Script {
             }
             let some = |n: &str| s.per_direction(n).is_some_and(|v| v.iter().any(|x| *x > 0));
             if some("rate") && some("rate_iops") {
-                return Err(FioError::value(&s.name, "rate", "it excludes rate_iops: choose one"));
+                return Err(FioError::value(
+                    &s.name,
+                    "rate",
+                    "it excludes rate_iops: choose one",
+                ));
             }
             for (rate, least) in [("rate", "rate_min"), ("rate_iops", "rate_iops_min")] {
                 if let (Some(a), Some(b)) = (s.per_direction(rate), s.per_direction(least))
                     && a.iter().zip(&b).any(|(x, y)| *x > 0 && x < y)
                 {
-                    return Err(FioError::value(&s.name, least, format!("it exceeds {rate}")));
+                    return Err(FioError::value(
+                        &s.name,
+                        least,
+                        format!("it exceeds {rate}"),
+                    ));
                 }
             }
             match s.get("zonemode") {
                 Some("none") if s.number("zonesize").unwrap_or(0) > 0 => {
-                    return Err(FioError::value(&s.name, "zonesize", "it needs zonemode=strided or zbd"));
+                    return Err(FioError::value(
+                        &s.name,
+                        "zonesize",
+                        "it needs zonemode=strided or zbd",
+                    ));
                 }
                 Some("strided") if s.number("zonesize").unwrap_or(0) == 0 => {
-                    return Err(FioError::value(&s.name, "zonemode", "strided needs a zonesize"));
+                    return Err(FioError::value(
+                        &s.name,
+                        "zonemode",
+                        "strided needs a zonesize",
+                    ));
                 }
                 _ => {}
             }

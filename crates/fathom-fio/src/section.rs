@@ -84,9 +84,8 @@ impl Section {
     /// A duration in ns.
     pub(crate) fn nanos(&self, name: &str) -> Option<u64> {
         let text = self.get(name)?;
-        let bare_seconds = options::find(name).is_some_and(|o| {
-            matches!(o.kind, options::Kind::Time { bare_seconds: true })
-        });
+        let bare_seconds = options::find(name)
+            .is_some_and(|o| matches!(o.kind, options::Kind::Time { bare_seconds: true }));
         value::micros(text, bare_seconds)?.checked_mul(1000)
     }
     /// Name of the engine; fio's default on Linux is psync.
@@ -96,7 +95,12 @@ impl Section {
     }
 
     /// Adds an option after fio's own checks.
-    pub(crate) fn add(&mut self, name: &str, value: Option<String>, global: bool) -> Result<(), FioError> {
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        value: Option<String>,
+        global: bool,
+    ) -> Result<(), FioError> {
         let Some(option) = options::find(name) else {
             return Err(FioError::Unknown {
                 job: self.name.clone(),
@@ -152,8 +156,17 @@ impl Section {
 /// The known name that differs least.
 fn nearest(name: &str) -> Option<&'static str> {
     let near = |other: &str| {
-        let same = name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-        let tail = name.bytes().rev().zip(other.bytes().rev()).take_while(|(a, b)| a == b).count();
+        let same = name
+            .bytes()
+            .zip(other.bytes())
+            .take_while(|(a, b)| a == b)
+            .count();
+        let tail = name
+            .bytes()
+            .rev()
+            .zip(other.bytes().rev())
+            .take_while(|(a, b)| a == b)
+            .count();
         (same + tail).min(other.len())
     };
     options::all()

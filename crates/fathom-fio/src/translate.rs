@@ -219,7 +219,11 @@ impl Shape {
         };
         let depth = u32::try_from(s.number("iodepth").unwrap_or(1)).unwrap_or(u32::MAX);
         if depth > 65_536 {
-            return Err(FioError::value(job, "iodepth", format!("{depth} is not possible: expected at most 65536")));
+            return Err(FioError::value(
+                job,
+                "iodepth",
+                format!("{depth} is not possible: expected at most 65536"),
+            ));
         }
         spec.qd = if synchronous { 1 } else { depth.max(1) };
         spec.bs = block_sizes(s, spec.rw)?;
@@ -372,9 +376,17 @@ impl Shape {
             let once = match self.io_size {
                 Some(e) => cut(e.bytes(room)),
                 None if self.file_size.is_some() && asked < room => asked,
-                None => range.max(if self.file_size.is_some() { cut(asked) } else { range }),
+                None => range.max(if self.file_size.is_some() {
+                    cut(asked)
+                } else {
+                    range
+                }),
             };
-            let whole = if once > unit { once - once % unit } else { once };
+            let whole = if once > unit {
+                once - once % unit
+            } else {
+                once
+            };
             Some(Bytes(whole.saturating_mul(self.loops)))
         };
         if let Some(n) = spec.ios {
@@ -437,7 +449,14 @@ fn block_sizes(s: &Section, rw: Rw) -> Result<BlockSizes, FioError> {
     };
     if let Some(text) = s.get("bssplit") {
         let parts: Vec<&str> = text.split(',').collect();
-        let pick = |i: usize| parts.get(i).or(parts.last()).copied().unwrap_or("").to_owned();
+        let pick = |i: usize| {
+            parts
+                .get(i)
+                .or(parts.last())
+                .copied()
+                .unwrap_or("")
+                .to_owned()
+        };
         let split = one_of(rw, &[pick(0), pick(1), pick(2)]).ok_or_else(|| two("bssplit"))?;
         let entries: Vec<(u64, Option<f64>)> = split
             .split(':')
@@ -462,7 +481,14 @@ fn block_sizes(s: &Section, rw: Rw) -> Result<BlockSizes, FioError> {
     }
     if let Some(text) = s.get("bsrange") {
         let parts: Vec<&str> = text.split(',').collect();
-        let pick = |i: usize| parts.get(i).or(parts.last()).copied().unwrap_or("").to_owned();
+        let pick = |i: usize| {
+            parts
+                .get(i)
+                .or(parts.last())
+                .copied()
+                .unwrap_or("")
+                .to_owned()
+        };
         let range = one_of(rw, &[pick(0), pick(1), pick(2)]).ok_or_else(|| two("bsrange"))?;
         let ends: Vec<u64> = range
             .split(['-', ':'])
@@ -472,7 +498,11 @@ fn block_sizes(s: &Section, rw: Rw) -> Result<BlockSizes, FioError> {
             })
             .collect();
         let [a, b, ..] = ends[..] else {
-            return Err(FioError::value(&s.name, "bsrange", "expected a range such as 4k-64k"));
+            return Err(FioError::value(
+                &s.name,
+                "bsrange",
+                "expected a range such as 4k-64k",
+            ));
         };
         let (low, high) = (a.min(b).max(1), a.max(b));
         // Multiples of the smallest, as fio rounds; at most 256 of them.
@@ -522,7 +552,11 @@ fn random(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
     let word = parts.next().unwrap_or("random");
     let shape = parts.next();
     if parts.next().is_some() && matches!(word, "zipf" | "pareto" | "normal") {
-        return Err(FioError::unsupported(&s.name, &format!("random_distribution={text}"), "a center is not available: leave it out"));
+        return Err(FioError::unsupported(
+            &s.name,
+            &format!("random_distribution={text}"),
+            "a center is not available: leave it out",
+        ));
     }
     let dist = match word {
         "random" => "uniform".to_owned(),
@@ -551,7 +585,11 @@ fn durability(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
     if !spec.rw.writes() {
         return Ok(());
     }
-    let number = |name| s.number(name).filter(|n| *n > 0).map(|n| n.min(u64::from(u32::MAX)) as u32);
+    let number = |name| {
+        s.number(name)
+            .filter(|n| *n > 0)
+            .map(|n| n.min(u64::from(u32::MAX)) as u32)
+    };
     let each = match s.get("sync") {
         Some("sync" | "1") => Some(SyncPolicy::Sync),
         Some("dsync") => Some(SyncPolicy::Fua),
@@ -600,7 +638,11 @@ fn pace(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
     let by_bytes = s.per_direction("rate").map(sum).filter(|r| r.0 > 0);
     let rate = match (by_ios, by_bytes) {
         (Some(_), Some(_)) => {
-            return Err(FioError::value(job, "rate", "it excludes rate_iops: choose one"));
+            return Err(FioError::value(
+                job,
+                "rate",
+                "it excludes rate_iops: choose one",
+            ));
         }
         (Some((n, share)), None) => Some((n as f64, share)),
         (None, Some((n, share))) => Some((n as f64 / mean_block, share)),
@@ -609,7 +651,11 @@ fn pace(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
     let think = s.nanos("thinktime").unwrap_or(0);
     if let Some((rate, share)) = rate {
         if think > 0 {
-            return Err(FioError::unsupported(job, "thinktime with rate", "choose one of them"));
+            return Err(FioError::unsupported(
+                job,
+                "thinktime with rate",
+                "choose one of them",
+            ));
         }
         spec.rate = Some(rate);
         spec.arrival = match s.get("rate_process") {
@@ -626,7 +672,11 @@ fn pace(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
             idle: Nanos(think),
         });
         if s.nanos("thinktime_iotime").unwrap_or(0) > 0 {
-            return Err(FioError::unsupported(job, "thinktime_iotime", "use thinktime_blocks"));
+            return Err(FioError::unsupported(
+                job,
+                "thinktime_iotime",
+                "use thinktime_blocks",
+            ));
         }
     }
     Ok(())
@@ -646,8 +696,17 @@ fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
     if let Some(text) = s.get("cpus_allowed") {
         for part in text.split(',').filter(|p| !p.is_empty()) {
             let (a, b) = part.split_once('-').unwrap_or((part, part));
-            let bad = || FioError::value(&s.name, "cpus_allowed", format!("'{part}' is not a processor: expected 0 or 0-3"));
-            let (a, b): (u32, u32) = (a.trim().parse().map_err(|_| bad())?, b.trim().parse().map_err(|_| bad())?);
+            let bad = || {
+                FioError::value(
+                    &s.name,
+                    "cpus_allowed",
+                    format!("'{part}' is not a processor: expected 0 or 0-3"),
+                )
+            };
+            let (a, b): (u32, u32) = (
+                a.trim().parse().map_err(|_| bad())?,
+                b.trim().parse().map_err(|_| bad())?,
+            );
             if b > 65_535 {
                 return Err(bad());
             }
@@ -666,7 +725,11 @@ fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
 fn logs(s: &Section, ignored: &mut Vec<FioError>) -> Logs {
     let prefix = |name: &str| {
         s.get(name).map(|v| {
-            if v.is_empty() { s.name.clone() } else { v.to_owned() }
+            if v.is_empty() {
+                s.name.clone()
+            } else {
+                v.to_owned()
+            }
         })
     };
     let mut logs = Logs {
@@ -684,7 +747,10 @@ fn logs(s: &Section, ignored: &mut Vec<FioError>) -> Logs {
         ));
         logs = Logs::default();
     }
-    if logs.any() && s.get("log_window_value").is_some_and(|v| !matches!(v, "avg" | "0")) {
+    if logs.any()
+        && s.get("log_window_value")
+            .is_some_and(|v| !matches!(v, "avg" | "0"))
+    {
         ignored.push(FioError::unsupported(
             &s.name,
             "log_window_value",

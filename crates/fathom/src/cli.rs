@@ -26,6 +26,9 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// One job from flags, or a file of jobs
     Run(Box<RunArgs>),
+    /// fio's command line and job files, fio's output: a drop-in for scripts
+    #[command(disable_help_flag = true)]
+    Fio(FioArgs),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
@@ -130,4 +133,16 @@ pub(crate) struct CleanArgs {
     /// Only show them
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// Arguments of `fio`, which reads them itself.
+#[derive(Args)]
+pub(crate) struct FioArgs {
+    /// As fio takes them; see `fathom fio --help`
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
+    pub(crate) args: Vec<String>,
 }

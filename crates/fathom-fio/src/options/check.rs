@@ -31,14 +31,19 @@ pub(super) fn check(option: &OptionDef, value: Option<&str>) -> Result<(), Strin
     match option.kind {
         Kind::Text if value.is_empty() => Err(missing()),
         Kind::Engine => engine_name(value),
-        Kind::Choice(words) => choice(words, value)?.map_or(Ok(()), |w| postfix(option.name, w, value)),
+        Kind::Choice(words) => {
+            choice(words, value)?.map_or(Ok(()), |w| postfix(option.name, w, value))
+        }
         Kind::Free => grammar(option.name, value),
         Kind::Int(low, high) => bounded(value, low, high, true),
         Kind::Size(low, high) => bounded(value, low, high, false),
         Kind::Zone => bounded(value, 0, 0, false),
-        Kind::Time { bare_seconds } => value::strtoll(first(value))
-            .map(drop)
-            .ok_or_else(|| format!("'{value}' is not a duration: expected one such as {}", if bare_seconds { "30s" } else { "500us" })),
+        Kind::Time { bare_seconds } => value::strtoll(first(value)).map(drop).ok_or_else(|| {
+            format!(
+                "'{value}' is not a duration: expected one such as {}",
+                if bare_seconds { "30s" } else { "500us" }
+            )
+        }),
         Kind::Range => range(value),
         Kind::Floats { len, low, high } => floats(value, len, low, high),
         Kind::Bool => value::unsigned(value)
@@ -88,7 +93,9 @@ fn postfix(name: &str, word: &str, value: &str) -> Result<(), String> {
             let n = value::number(rest, 1024);
             let random = word.starts_with("rand");
             match n {
-                Some(Quantity::Plain(v)) if !random || (v > 0 && v <= i64::from(u32::MAX)) => Ok(()),
+                Some(Quantity::Plain(v)) if !random || (v > 0 && v <= i64::from(u32::MAX)) => {
+                    Ok(())
+                }
                 Some(_) if !random => Ok(()),
                 _ => Err(format!("'{rest}' is not possible after '{word}:'")),
             }
@@ -151,7 +158,13 @@ fn bounded(value: &str, low: i64, high: u64, int: bool) -> Result<(), String> {
     let v = match quantity {
         Quantity::Plain(v) => v,
         Quantity::Percent(_) => return Ok(()),
-        Quantity::Zones(_) => return if int { Err("'z' does not apply".into()) } else { Ok(()) },
+        Quantity::Zones(_) => {
+            return if int {
+                Err("'z' does not apply".into())
+            } else {
+                Ok(())
+            };
+        }
     };
     // fio compares 32-bit options as int.
     let v = if int { i64::from(v as i32) } else { v };
@@ -163,11 +176,20 @@ fn bounded(value: &str, low: i64, high: u64, int: bool) -> Result<(), String> {
         } else {
             v as u64 > high
         };
-    let too_small = low != 0 && (if int { v < low } else { (v as u64) < low as u64 });
+    let too_small = low != 0
+        && (if int {
+            v < low
+        } else {
+            (v as u64) < low as u64
+        });
     if too_large || too_small {
         return Err(format!(
             "{head} is not possible: expected {low} to {}",
-            if high > 0 { high.to_string() } else { "more".into() }
+            if high > 0 {
+                high.to_string()
+            } else {
+                "more".into()
+            }
         ));
     }
     Ok(())
@@ -245,7 +267,10 @@ fn cpu_list(value: &str) -> Result<(), String> {
             let cpus = std::thread::available_parallelism().map_or(1, usize::from) as i64;
             // fio rejects processors beyond those that are there.
             if known >= cpus.max(1) {
-                return Err(format!("processor {known} is not there: expected 0 to {}", cpus - 1));
+                return Err(format!(
+                    "processor {known} is not there: expected 0 to {}",
+                    cpus - 1
+                ));
             }
         }
     }

@@ -103,9 +103,7 @@ pub(crate) fn micros(text: &str, bare_seconds: bool) -> Option<u64> {
             _ => 1,
         }
     };
-    value
-        .checked_mul(scale)
-        .and_then(|v| u64::try_from(v).ok())
+    value.checked_mul(scale).and_then(|v| u64::try_from(v).ok())
 }
 
 /// C's scanf of a float: the longest beginning that is one.

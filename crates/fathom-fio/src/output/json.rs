@@ -187,7 +187,11 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
     const NAMES: [&str; 12] = [
         "2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000",
     ];
-    for (key, from, count) in [("latency_ns", 0, 10), ("latency_us", 10, 10), ("latency_ms", 20, 12)] {
+    for (key, from, count) in [
+        ("latency_ns", 0, 10),
+        ("latency_us", 10, 10),
+        ("latency_ms", 20, 12),
+    ] {
         o.object(key, |o| {
             for (i, name) in NAMES.iter().take(count).enumerate() {
                 o.float(name, spread[from + i]);
@@ -229,7 +233,14 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
     o.int("io_kbytes", bytes >> 10);
     o.int("bw_bytes", per_second(bytes));
     o.int("bw", per_second(bytes) >> 10);
-    o.float("iops", if ms > 0 { 1000.0 * ios as f64 / ms as f64 } else { 0.0 });
+    o.float(
+        "iops",
+        if ms > 0 {
+            1000.0 * ios as f64 / ms as f64
+        } else {
+            0.0
+        },
+    );
     o.int("runtime", ms);
     o.int("total_ios", ios);
     o.int("short_ios", get(|t| t.short));
@@ -256,7 +267,14 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
     o.float("bw_dev", samples.deviation());
     o.int("bw_samples", samples.n);
     let samples = t.map_or_else(Stat::default, |t| t.rate);
-    o.int("iops_min", if samples.n == 0 { 0 } else { samples.min as u64 });
+    o.int(
+        "iops_min",
+        if samples.n == 0 {
+            0
+        } else {
+            samples.min as u64
+        },
+    );
     o.int("iops_max", samples.max as u64);
     o.float("iops_mean", samples.mean);
     o.float("iops_stddev", samples.deviation());

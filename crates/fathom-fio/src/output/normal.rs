@@ -110,7 +110,11 @@ fn entry(out: &mut String, e: &Entry<'_>, r: &Results<'_>) {
             binary(t.bytes, ""),
             if d == 1 { "; 0 zone resets" } else { "" }
         );
-        for (label, h) in [("slat", &t.submit), ("clat", &t.service), ("lat", &t.response)] {
+        for (label, h) in [
+            ("slat", &t.submit),
+            ("clat", &t.service),
+            ("lat", &t.response),
+        ] {
             latency(out, label, h);
         }
         for (label, h, shown) in [
@@ -123,7 +127,12 @@ fn entry(out: &mut String, e: &Entry<'_>, r: &Results<'_>) {
             }
         }
         if t.bandwidth.n > 0 {
-            samples(out, "bw (  KiB/s)", &t.bandwidth, Some(speed as f64 / 1024.0));
+            samples(
+                out,
+                "bw (  KiB/s)",
+                &t.bandwidth,
+                Some(speed as f64 / 1024.0),
+            );
             samples(out, "iops       ", &t.rate, None);
         }
     }
@@ -140,7 +149,11 @@ fn entry(out: &mut String, e: &Entry<'_>, r: &Results<'_>) {
     );
     let levels = bins::depths(&m.depths);
     let _ = write!(out, "  IO depths    : ");
-    for (i, (k, v)) in ["1", "2", "4", "8", "16", "32", ">=64"].iter().zip(levels).enumerate() {
+    for (i, (k, v)) in ["1", "2", "4", "8", "16", "32", ">=64"]
+        .iter()
+        .zip(levels)
+        .enumerate()
+    {
         let _ = write!(out, "{}{k}={v:.1}%", if i > 0 { ", " } else { "" });
     }
     let get = |d: usize, f: fn(&crate::Totals) -> u64| m.totals[d].as_deref().map_or(0, f);
@@ -159,7 +172,11 @@ fn entry(out: &mut String, e: &Entry<'_>, r: &Results<'_>) {
         terms.depth
     );
     if m.errors > 0 {
-        let _ = writeln!(out, "     errors    : total={}, first_error={}", m.errors, m.error);
+        let _ = writeln!(
+            out,
+            "     errors    : total={}, first_error={}",
+            m.errors, m.error
+        );
     }
     for flag in m.jobs.iter().flat_map(|j| &j.flags) {
         let _ = writeln!(out, "  fathom: {}; {}", flag.detail, flag.remedy);
@@ -213,7 +230,11 @@ fn percentiles(out: &mut String, label: &str, h: &Histogram, list: &[f64]) {
     for (i, row) in all.chunks(4).enumerate() {
         out.push_str("     | ");
         for (j, (p, v)) in row.iter().enumerate() {
-            let comma = if i + 1 == rows && j + 1 == row.len() { "" } else { ", " };
+            let comma = if i + 1 == rows && j + 1 == row.len() {
+                ""
+            } else {
+                ", "
+            };
             let _ = write!(out, "{p:5.2}th=[{:5.0}]{comma}", *v as f64 / scale);
         }
         while out.ends_with(' ') {
@@ -239,7 +260,14 @@ fn samples(out: &mut String, label: &str, s: &Stat, whole: Option<f64>) {
 }
 
 fn spread(out: &mut String, e: &Entry<'_>) {
-    let all = bins::distribution(e.measure.totals.iter().take(3).flatten().map(|t| &t.service));
+    let all = bins::distribution(
+        e.measure
+            .totals
+            .iter()
+            .take(3)
+            .flatten()
+            .map(|t| &t.service),
+    );
     const NAMES: [&str; 12] = [
         "2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000",
     ];

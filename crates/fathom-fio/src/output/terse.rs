@@ -105,7 +105,11 @@ fn direction(out: &mut String, m: &Measure, d: usize, terms: &Terms) {
     out.extend(std::iter::repeat_n(";0%=0", left));
     moments(out, response);
     let s = t.map_or_else(Stat::default, |t| t.bandwidth);
-    let mean = if ms > 0 { rate(bytes) as f64 / 1024.0 } else { 0.0 };
+    let mean = if ms > 0 {
+        rate(bytes) as f64 / 1024.0
+    } else {
+        0.0
+    };
     let share = if s.n > 0 && mean > 0.0 {
         (100.0 * s.mean / mean).min(100.0)
     } else {

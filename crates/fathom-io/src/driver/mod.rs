@@ -124,12 +124,43 @@ pub struct ClosedWindow<'a> {
     pub window: &'a Window,
 }
 
+/// What the kernel counted for one thread over its load, ramp-up included. Kernel threads that work
+/// for a ring are not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadUsage {
+    /// CPU time in user mode.
+    pub user: Nanos,
+    /// CPU time in the kernel.
+    pub system: Nanos,
+    /// Context switches, voluntary or not.
+    pub switches: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// Page faults that did not.
+    pub minor_faults: u64,
+}
+
+impl ThreadUsage {
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user - earlier.user,
+            system: self.system - earlier.system,
+            switches: self.switches.saturating_sub(earlier.switches),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+        }
+    }
+}
+
 /// Watches a group while it runs.
 pub trait Observer {
     /// A window was closed by every thread of the job.
     fn window(&mut self, _window: &ClosedWindow<'_>) {}
     /// About ten times a second.
     fn progress(&mut self, _progress: &Progress) {}
+    /// A thread of a job (by its index in the group) has ended.
+    fn thread_ended(&mut self, _job: usize, _usage: &ThreadUsage) {}
 }
 
 /// Watches nothing.

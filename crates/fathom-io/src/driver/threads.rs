@@ -10,9 +10,9 @@ use fathom_telemetry::schema::{DeviceDelta, Job};
 use fathom_telemetry::{Flag, FlagCode, Nanos, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
-use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting};
+use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, ThreadUsage};
 use crate::buffer::{Buffers, Content};
-use crate::clock::{Clock, process_cpu};
+use crate::clock::{Clock, process_cpu, thread_usage};
 use crate::job::Engine;
 use crate::load::{Live, Outcome, Wait, Worker};
 use crate::port::null::Null;
@@ -39,6 +39,7 @@ enum Message {
         job: usize,
         thread: u32,
         outcome: Outcome,
+        usage: ThreadUsage,
         broken: Option<String>,
     },
 }
@@ -293,9 +294,11 @@ fn watch(
                 job,
                 thread,
                 outcome,
+                usage,
                 broken,
             }) => {
                 collectors[job].ended(thread, &outcome, observer);
+                observer.thread_ended(job, &usage);
                 alive -= 1;
                 if let Some(message) = broken {
                     w.broken = Some((job, message));
@@ -469,7 +472,9 @@ impl Seat {
             std::hint::spin_loop();
         }
         worker.start(origin);
+        let usage = thread_usage();
         let broken = drive(&mut worker).err().map(|e| format!("{e}"));
+        let usage = thread_usage().since(&usage);
         let (port, _, outcome) = worker.finish();
         // The ring is torn down before the result counts as complete.
         drop(port);
@@ -477,6 +482,7 @@ impl Seat {
             job: self.job,
             thread: self.thread,
             outcome,
+            usage,
             broken,
         });
     }
