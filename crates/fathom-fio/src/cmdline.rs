@@ -350,7 +350,7 @@ impl Job {
     }
 
     fn close(self, script: &mut Script, only: &[String]) -> Result<(), FioError> {
-        let foreign = self.section.engine_fate() == options::EngineFate::Missing;
+        let foreign = self.section.foreign_engine();
         if let Some(e) = self.strange
             && !foreign
         {
@@ -361,7 +361,7 @@ impl Job {
             script.has_global = true;
         } else if only.is_empty() || only.contains(&self.section.name) {
             if !foreign {
-                self.section.check_engine_options()?;
+                self.section.check_engine_options(false)?;
             }
             script.sections.push(self.section);
         }

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::FioError;
 use crate::section::{Section, Setting};
-use crate::{FioError, options};
 
 /// Jobs in the order of the script.
 #[derive(Debug, Clone, Default)]
@@ -149,19 +149,19 @@ fn close(
             other => other?,
         }
     }
-    let foreign = section.engine_fate() == options::EngineFate::Missing;
+    let foreign = section.foreign_engine();
     if let Some(e) = strange.into_iter().next()
         && !foreign
     {
         return Err(e);
     }
+    if !foreign {
+        section.check_engine_options(global)?;
+    }
     if global {
         script.globals = section.settings;
         script.has_global = true;
     } else {
-        if !foreign {
-            section.check_engine_options()?;
-        }
         script.sections.push(section);
     }
     Ok(())
@@ -312,7 +312,6 @@ mod tests {
             ("[a]\nbsize=4k\n", "no option 'bsize'"),
             ("[a]\nbs=\n", "bs: "),
             ("[a]\ndirect\n", "a value is needed"),
-            ("[a]\nioengine=warp\n", "not an engine"),
             ("[a]\nrw=sideways\n", "not one of read"),
             ("[a]\niodepth=0\n", "iodepth: 0"),
             (

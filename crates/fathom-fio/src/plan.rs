@@ -136,6 +136,16 @@ impl Script {
     /// fio's own checks between options; what they find makes fio reject the script.
     pub fn cross_check(&self, read_only: bool) -> Result<(), FioError> {
         for s in &self.sections {
+            let engine = s.engine();
+            if crate::options::engine(engine).is_none() && !s.foreign_engine() {
+                return Err(FioError::value(
+                    &s.name,
+                    "ioengine",
+                    format!(
+                        "'{engine}' is not an engine that fio has: fathom fio --enghelp lists them"
+                    ),
+                ));
+            }
             let rw = s.get("rw").unwrap_or("read");
             if read_only && !matches!(rw.split(':').next(), Some("read" | "randread")) {
                 return Err(FioError::value(

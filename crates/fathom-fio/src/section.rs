@@ -30,7 +30,7 @@ impl Section {
             .iter()
             .rev()
             .find(|s| s.option.name == name)
-            .map(|s| s.value.as_deref().unwrap_or(""))
+            .map(|s| s.value.as_deref().unwrap_or("").trim_start())
     }
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some_and(|v| !v.is_empty())
@@ -91,7 +91,7 @@ impl Section {
     /// Name of the engine; fio's default on Linux is psync.
     pub(crate) fn engine(&self) -> &str {
         self.get("ioengine")
-            .map_or("psync", |e| e.split(':').next().unwrap_or(e))
+            .map_or("psync", |e| e.split([':', ',']).next().unwrap_or(e))
     }
 
     /// Adds an option after fio's own checks.
@@ -120,10 +120,13 @@ impl Section {
     }
 
     /// Options that belong to an engine need that engine, as in fio.
-    pub(crate) fn check_engine_options(&self) -> Result<(), FioError> {
+    pub(crate) fn check_engine_options(&self, global: bool) -> Result<(), FioError> {
         let engine = self.engine();
         for s in &self.settings {
-            if !s.global && !s.option.engines.is_empty() && !s.option.engines.contains(&engine) {
+            if s.global == global
+                && !s.option.engines.is_empty()
+                && !s.option.engines.contains(&engine)
+            {
                 return Err(FioError::Unknown {
                     job: self.name.clone(),
                     name: s.option.name.to_owned(),
@@ -137,6 +140,14 @@ impl Section {
     /// Whether fathom serves the engine.
     pub(crate) fn engine_fate(&self) -> EngineFate {
         options::engine(self.engine()).unwrap_or(EngineFate::Missing)
+    }
+
+    /// Whether the engine is one that fio has and fathom has not: its options are unknown here.
+    pub(crate) fn foreign_engine(&self) -> bool {
+        options::engine(self.engine()) == Some(EngineFate::Missing)
+            || self
+                .get("ioengine")
+                .is_some_and(|e| e.starts_with("external:"))
     }
 
     /// The options in the words of fio's `job options`: name and value, as strings.

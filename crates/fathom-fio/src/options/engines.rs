@@ -6,7 +6,7 @@ use super::{Fate::*, Kind::*, OptionDef, def};
 
 #[rustfmt::skip]
 pub(super) const ENGINES: &[OptionDef] = &[
-    def("hipri", "", Flag, "", Mapped, "iopoll", &["io_uring", "io_uring_cmd", "psync", "pvsync", "pvsync2", "sync", "vsync"]),
+    def("hipri", "", Flag, "", Mapped, "iopoll", &["io_uring", "io_uring_cmd", "pvsync2"]),
     def("readfua", "", Bool, "0", Refused, "not available", &["io_uring", "io_uring_cmd"]),
     def("writefua", "", Bool, "0", Refused, "use sync=dsync", &["io_uring", "io_uring_cmd"]),
     def("write_mode", "", Free, "write", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
@@ -16,8 +16,8 @@ pub(super) const ENGINES: &[OptionDef] = &[
     def("sqthread_poll", "", Flag, "", Mapped, "sqpoll", &["io_uring", "io_uring_cmd"]),
     def("sqthread_poll_cpu", "", Int(0, 0), "", Harmless, "the kernel chooses", &["io_uring", "io_uring_cmd"]),
     def("nonvectored", "", Int(0, 0), "-1", Harmless, "no vectors", &["io_uring", "io_uring_cmd"]),
-    def("uncached", "", Int(0, 0), "", Refused, "not available", &["io_uring", "io_uring_cmd", "psync", "pvsync", "pvsync2", "sync", "vsync"]),
-    def("nowait", "", Bool, "", Refused, "not available", &["io_uring", "io_uring_cmd", "libaio", "psync", "pvsync", "pvsync2", "sync", "vsync"]),
+    def("uncached", "", Int(0, 0), "", Refused, "not available", &["io_uring", "io_uring_cmd", "pvsync2"]),
+    def("nowait", "", Bool, "", Refused, "not available", &["io_uring", "io_uring_cmd", "libaio", "pvsync2"]),
     def("force_async", "", Int(0, 0), "", Refused, "not available", &["io_uring", "io_uring_cmd"]),
     def("cmd_type", "", Choice(&["nvme", "bsg"]), "nvme", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
     def("cdb_len", "", Choice(&["0", "10", "16", "32"]), "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),

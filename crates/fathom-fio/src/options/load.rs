@@ -25,7 +25,7 @@ pub(super) const LOAD: &[OptionDef] = &[
     def("iodepth_batch_complete_max", "", Int(0, 0), "", Refused, "fathom takes every completion that is there", &[]),
     def("iodepth_low", "", Int(0, 0), "", Refused, "fathom refills each slot at once", &[]),
     def("serialize_overlap", "", Bool, "0", Harmless, "fathom does not reorder", &[]),
-    def("io_submit_mode", "", Choice(&["inline", "offload"]), "inline", Refused, "latency counts from the intended start without a second thread (set rate)", &[]),
+    def("io_submit_mode", "", Choice(&["inline", "offload"]), "inline", Harmless, "latency counts from the intended start without a second thread", &[]),
     def("size", "", Zone, "", Mapped, "size, and bytes unless time_based", &[]),
     def("io_size", "io_limit", Zone, "", Mapped, "bytes", &[]),
     def("fill_device", "fill_fs", Bool, "0", Refused, "give a size", &[]),

@@ -114,7 +114,7 @@ pub fn all() -> impl Iterator<Item = &'static OptionDef> {
 /// The option of this name or alias. Aliases that fio's own table cannot hold are known too.
 pub fn find(name: &str) -> Option<&'static OptionDef> {
     let name = match name {
-        "numa_cpu_node" => "numa_cpu_nodes",
+        "threads" => "thread",
         "log_max_value" => "log_window_value",
         other => other,
     };
@@ -174,6 +174,22 @@ pub const ENGINES: &[(&str, EngineFate)] = &[
     ("dev-dax", EngineFate::Missing),
     ("libblkio", EngineFate::Missing),
     ("xnvme", EngineFate::Missing),
+    ("cpp_null", EngineFate::Missing),
+    ("dfs", EngineFate::Missing),
+    ("dircreate", EngineFate::Missing),
+    ("dirdelete", EngineFate::Missing),
+    ("dirstat", EngineFate::Missing),
+    ("fileoperations", EngineFate::Missing),
+    ("ime_aio", EngineFate::Missing),
+    ("ime_psync", EngineFate::Missing),
+    ("ime_psyncv", EngineFate::Missing),
+    ("libcufile", EngineFate::Missing),
+    ("libhipfile", EngineFate::Missing),
+    ("libzbc", EngineFate::Missing),
+    ("page_fault", EngineFate::Missing),
+    ("pmemblk", EngineFate::Missing),
+    ("solarisaio", EngineFate::Missing),
+    ("windowsaio", EngineFate::Missing),
 ];
 
 /// What fathom does with an engine; `None` where fio does not know it either.

@@ -19,7 +19,8 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
         Purpose::Version => screen::print(&format!("{}\n", fathom_fio::output::FIO_VERSION)),
         Purpose::OptionHelp(name) => screen::print(&option_help(name.as_deref())?),
         Purpose::EngineHelp => screen::print(&engine_help()),
-        Purpose::ParseOnly => it.script.cross_check(it.read_only).map_err(refused)?,
+        // Like fio, this judges options one by one; what they mean together shows in a run.
+        Purpose::ParseOnly => {}
         Purpose::ShowCommand => screen::print(&(it.script.command_line() + "\n")),
         Purpose::Convert => {
             let tasks = plan(&it.script).map_err(refused)?;
