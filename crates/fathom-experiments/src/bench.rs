@@ -17,6 +17,9 @@ pub enum BenchError {
     /// The target cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A model, or its composition.
+    #[error(transparent)]
+    Sim(#[from] fathom_sim::SimError),
     /// A job does not fit.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -31,7 +34,10 @@ pub enum BenchError {
 impl BenchError {
     /// Whether the user's input or the safety rules are the cause (exit code 2), rather than the measurement.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Target(_) | Self::Job(_) | Self::Cpu(_))
+        matches!(
+            self,
+            Self::Target(_) | Self::Sim(_) | Self::Job(_) | Self::Cpu(_)
+        )
     }
 }
 

@@ -13,9 +13,12 @@ pub mod knee;
 pub mod mix;
 pub mod notebook;
 mod parts;
+pub mod reproduce;
 mod runner;
+pub mod sim_bench;
 pub mod survey;
 
 pub use bench::{Bench, BenchError, RealBench};
 pub use cells::{Analysis, Cell, Experiment, Plan};
 pub use notebook::{Notebook, NotebookError, RunMeta};
+pub use sim_bench::SimBench;

@@ -3,6 +3,7 @@
 //! A [`Simulation`] is a `World` of the driver: it says what a submission costs the host and when its
 //! completion becomes visible. It knows neither experiments nor the kernel, and reads no clock.
 
+pub mod analytic;
 pub mod device;
 pub mod flash;
 pub mod guest;

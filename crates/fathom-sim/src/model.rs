@@ -131,6 +131,8 @@ pub struct Synchronous {
     pub cpu_us: f64,
     /// The same in a guest.
     pub guest_cpu_us: f64,
+    /// Coefficient of variation of the pipeline in a guest.
+    pub guest_cv: f64,
 }
 
 impl Model {
@@ -215,6 +217,7 @@ impl Model {
         }
         if let Some(s) = self.synchronous {
             within("synchronous.cpu_us", s.cpu_us, 0.0, 1e6)?;
+            within("synchronous.guest_cv", s.guest_cv, 0.0, 5.0)?;
             within("synchronous.guest_cpu_us", s.guest_cpu_us, 0.0, 1e6)?;
         }
         Ok(())

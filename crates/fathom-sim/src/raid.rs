@@ -35,7 +35,7 @@ impl Default for ArrayHost {
     fn default() -> Self {
         Self {
             tokens: [16, 7],
-            platform_gb_per_s: [17.0, 17.5],
+            platform_gb_per_s: [17.0, 16.5],
             page_cache_gb_per_s: 8.5,
             flusher_gb_per_s: 4.4,
             parity_direct_ns: [11_900.0, 16_500.0],

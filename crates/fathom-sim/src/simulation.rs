@@ -20,7 +20,7 @@ const COPY: f64 = 10.0;
 /// Dirty bytes after which writers wait for the device (20 % of 16 GB).
 const DIRTY_MAX: f64 = 3.2e9;
 /// Rate at which a full page cache is written back, as a share of the device's sequential rate.
-const WRITE_BACK: f64 = 0.95;
+const WRITE_BACK: f64 = 1.0;
 
 /// Where a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,11 @@ pub struct Simulation {
 impl Simulation {
     /// Fresh, at virtual time 0. The same seed gives the same run, to the bit.
     pub fn new(target: &SimTarget, seed: u64) -> Self {
-        let model = &target.model;
+        let mut model = target.model.clone();
+        if let (Some(s), Shape::Guests { .. }) = (model.synchronous, target.shape) {
+            model.pipeline_cv = s.guest_cv;
+        }
+        let model = &model;
         let mut storage = match target.shape {
             Shape::Raid { level, members } => Storage::Array(Box::new(Raid::new(
                 level,

@@ -36,6 +36,11 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
     Report(ReportArgs),
+    /// The figures of a paper beside those of the device models
+    Reproduce(ReproduceArgs),
+    /// The device models: targets whose name begins with sim:
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Find scratch files that killed runs left behind, and remove them
     Clean(CleanArgs),
 }
@@ -229,4 +234,38 @@ pub(crate) struct CleanArgs {
     /// Only show them
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// Arguments of `reproduce`.
+#[derive(Args)]
+pub(crate) struct ReproduceArgs {
+    /// zhang2018, han2021, oneill2018 or shrout2017
+    pub(crate) paper: String,
+    /// Only rows with this identifier, or of this table or figure
+    #[arg(long, value_name = "ID")]
+    pub(crate) figure: Option<String>,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to do with models.
+#[derive(Subcommand)]
+pub(crate) enum SimCommand {
+    /// Name them all
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a model's file, with the source of each value
+    Show {
+        /// Its name
+        model: String,
+    },
+    /// Check a model file, or any simulated target
+    Check {
+        /// File or target
+        target: String,
+    },
 }

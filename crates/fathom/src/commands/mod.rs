@@ -9,7 +9,9 @@ mod measure;
 mod mix;
 mod open;
 mod report;
+mod reproduce;
 mod run;
+mod sim;
 mod survey;
 
 use crate::cli::Command;
@@ -25,6 +27,8 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Run(args) => run::run(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),
+        Command::Reproduce(args) => reproduce::reproduce(&args),
+        Command::Sim(command) => sim::sim(&command),
         Command::Clean(args) => clean::clean(&args),
     }
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::profile::{PROFILES, Profile};
-use fathom_experiments::{Bench, BenchError, Plan, RealBench};
+use fathom_experiments::{Bench, BenchError, Plan, RealBench, SimBench};
 use fathom_host::{TargetKind, probe_target, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, Target, TargetError, Wanted};
+use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 
 use super::finish::capsule;
@@ -21,6 +22,9 @@ pub(crate) fn open_bench(
     wanted: &Wanted,
     control: Control,
 ) -> Result<Box<dyn Bench>, BenchError> {
+    if SimTarget::is_simulated(name) {
+        return Ok(Box::new(SimBench::open(name, control)?));
+    }
     let target = Target::open(name, wanted)?;
     Ok(Box::new(RealBench::new(target, control)))
 }
@@ -148,7 +152,7 @@ pub(crate) fn plan(limits: Limits, profile: Profile, direct: bool) -> Plan {
 
 /// Size of an existing file or device, and whether a scratch file would be filled.
 fn probe(target: &str) -> Result<(Option<Bytes>, bool), Failure> {
-    if target.starts_with("null") || target.starts_with("sim:") {
+    if target.starts_with("null") || SimTarget::is_simulated(target) {
         return Ok((None, false));
     }
     Ok(match probe_target(Path::new(target)).map_err(refused)? {
