@@ -64,10 +64,16 @@ pub struct Completion {
 pub trait World {
     /// Takes a request that `worker` hands over at `at`; returns when the worker's CPU is free again.
     fn submit(&mut self, worker: u32, at: Nanos, slot: u32, request: Request) -> Nanos;
-    /// When the next completion becomes visible; `None` while nothing is outstanding.
+    /// When something happens next: a completion becomes visible, or the world has a step of its own to
+    /// do. `None` while nothing is outstanding.
     fn next(&mut self) -> Option<Nanos>;
-    /// Takes that completion.
+    /// Lets that happen: takes the completion, or does the step and returns `None`.
     fn pop(&mut self) -> Option<Completion>;
+    /// When `worker`, woken at `at`, gets a processor: later where others are using it.
+    fn ready(&mut self, worker: u32, at: Nanos) -> Nanos {
+        let _ = worker;
+        at
+    }
     /// `worker`, waiting since `since`, takes `n` completions at `at`; returns when it has done so.
     fn reaped(&mut self, worker: u32, since: Nanos, at: Nanos, n: usize) -> Nanos {
         let _ = (worker, since, n);
@@ -75,12 +81,17 @@ pub trait World {
     }
 }
 
+/// When, which worker, which of its generations.
+type Timers = BinaryHeap<Reverse<(Nanos, u32, u64)>>;
+
 struct Seat<S> {
     worker: Option<Worker<VirtualPort, S>>,
     wait: Wait,
     since: Nanos,
     /// Distinguishes a timer from older ones of the same worker.
     generation: u64,
+    /// Woken, but waiting until then for a processor.
+    waits_until: Nanos,
 }
 
 /// Runs workers to their end in virtual time from `origin`; returns sinks and outcomes in order.
@@ -96,9 +107,10 @@ pub fn run<W: World, S: WindowSink>(
             wait: Wait::Finished,
             since: origin,
             generation: 0,
+            waits_until: Nanos::ZERO,
         })
         .collect();
-    let mut timers: BinaryHeap<Reverse<(Nanos, u32, u64)>> = BinaryHeap::new();
+    let mut timers: Timers = BinaryHeap::new();
     let mut results: Vec<Option<(S, Outcome)>> = seats.iter().map(|_| None).collect();
     for (i, seat) in (0u32..).zip(&mut seats) {
         if let Some(w) = &mut seat.worker {
@@ -121,7 +133,7 @@ pub fn run<W: World, S: WindowSink>(
             (None, None) => break,
             // A completion at the same moment comes first, as an interrupt would.
             (Some(c), t) if t.is_none_or(|t| c <= t) => {
-                let Some(done) = world.pop() else { break };
+                let Some(done) = world.pop() else { continue };
                 let seat = &mut seats[done.worker as usize];
                 let Some(w) = &mut seat.worker else { continue };
                 w.port.done.push((done.slot, done.result));
@@ -129,8 +141,10 @@ pub fn run<W: World, S: WindowSink>(
                     Wait::For { min, .. } => w.port.done.len() >= min as usize,
                     Wait::Finished => false,
                 };
-                if enough {
-                    wake(world, seat, done.worker, done.at);
+                if enough
+                    && seat.waits_until <= done.at
+                    && wake(world, seat, done.worker, done.at, &mut timers)
+                {
                     step(world, seat, done.worker, &mut timers, &mut results);
                 }
             }
@@ -139,26 +153,44 @@ pub fn run<W: World, S: WindowSink>(
                     break;
                 };
                 let seat = &mut seats[i as usize];
-                wake(world, seat, i, at);
-                step(world, seat, i, &mut timers, &mut results);
+                if wake(world, seat, i, at, &mut timers) {
+                    step(world, seat, i, &mut timers, &mut results);
+                }
             }
         }
     }
     results.into_iter().flatten().collect()
 }
 
-fn wake<W: World, S: WindowSink>(world: &mut W, seat: &mut Seat<S>, i: u32, at: Nanos) {
-    let Some(w) = &mut seat.worker else { return };
+/// Lets a worker take its completions, or sets a timer for when it gets a processor.
+fn wake<W: World, S: WindowSink>(
+    world: &mut W,
+    seat: &mut Seat<S>,
+    i: u32,
+    at: Nanos,
+    timers: &mut Timers,
+) -> bool {
+    let Some(w) = &mut seat.worker else {
+        return false;
+    };
     let at = at.max(w.port.now);
+    let ready = world.ready(i, at);
+    if ready > at {
+        seat.waits_until = ready;
+        timers.push(Reverse((ready, i, seat.generation)));
+        return false;
+    }
+    seat.waits_until = Nanos::ZERO;
     w.port.now = world.reaped(i, seat.since, at, w.port.done.len());
     w.reap();
+    true
 }
 
 fn step<W: World, S: WindowSink>(
     world: &mut W,
     seat: &mut Seat<S>,
     i: u32,
-    timers: &mut BinaryHeap<Reverse<(Nanos, u32, u64)>>,
+    timers: &mut Timers,
     results: &mut [Option<(S, Outcome)>],
 ) {
     seat.generation += 1;
