@@ -4,9 +4,11 @@
 //! [`survey::EXPERIMENTS`] (or the command that owns it). It knows neither rings nor
 //! HTML: jobs go through a [`Bench`], results into [`fathom_telemetry::schema`].
 
+pub mod ab;
 pub mod bench;
 pub mod burst;
 pub mod cells;
+pub mod compare;
 pub mod cpu;
 pub mod curve;
 pub mod knee;

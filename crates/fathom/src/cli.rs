@@ -32,6 +32,10 @@ pub(crate) enum Command {
     Mix(MixArgs),
     /// Bursts that do not saturate, and what a light writer takes from sequential reads
     Burst(BurstArgs),
+    /// Two runs: differences with intervals and a verdict; several runs: their history
+    Compare(CompareArgs),
+    /// One job with two settings, run in turns (A B B A), with a verdict
+    Ab(Box<AbArgs>),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
@@ -184,6 +188,61 @@ pub(crate) struct RunArgs {
     /// A TOML file of jobs; options on the command line then hold for all of them
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) jobs: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `compare`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow)."
+)]
+pub(crate) struct CompareArgs {
+    /// Run directories or their run.json: A, B and, for a history, more
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// A condition that may differ, such as size or kernel (may be given several times)
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) allow: Vec<String>,
+    /// Smallest worsening that fails, percent
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) threshold: String,
+    /// Show every job too
+    #[arg(long)]
+    pub(crate) jobs: bool,
+    /// Print Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `ab`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom ab . --size 1g --rw randread --a \"qd=16\" --b \"qd=32\"\n  fathom ab . --size 1g --qd 8 --a \"engine=uring\" --b \"engine=preadv\" --blocks 10\nOther job options hold for both. Exit codes: 0 B is not worse, 1 it is in some metric, 2 usage or refused."
+)]
+pub(crate) struct AbArgs {
+    /// Directory, file, block device or null:
+    pub(crate) target: String,
+    /// Job options of A: \"qd=32 engine=preadv\" or \"--qd 32\"
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) a: String,
+    /// Job options of B
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) b: String,
+    /// Blocks of A B B A
+    #[arg(long, default_value_t = 8)]
+    pub(crate) blocks: u32,
+    /// Smallest worsening that fails, percent
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) threshold: String,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed

@@ -1,7 +1,9 @@
 //! One file per command.
 
+mod ab;
 mod burst;
 mod clean;
+mod compare;
 mod curve;
 mod devices;
 mod finish;
@@ -23,6 +25,8 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Mix(args) => mix::mix(&args),
         Command::Burst(args) => burst::burst(&args),
         Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Ab(args) => ab::ab(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),
         Command::Clean(args) => clean::clean(&args),
