@@ -174,8 +174,10 @@ fn row(a: Option<&Metric>, b: Option<&Metric>, refused: bool) -> Row {
         comparable = false;
         notes.push(format!("the jobs differ in {}", other.join(", ")));
     }
-    for (side, m) in [("A", x), ("B", y)] {
-        notes.extend(m.notes.iter().map(|n| format!("{side}: {n}")));
+    notes.extend(x.notes.iter().filter(|n| y.notes.contains(n)).cloned());
+    for (side, m, other) in [("A", x, y), ("B", y, x)] {
+        let own = m.notes.iter().filter(|n| !other.notes.contains(n));
+        notes.extend(own.map(|n| format!("{side}: {n}")));
         if m.estimate.is_none() {
             notes.push(format!("{side} has no valid value"));
         } else if m.estimate.is_some_and(|e| e.samples < 2) {

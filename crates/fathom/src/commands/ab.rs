@@ -51,7 +51,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
     for spec in &specs {
         spec.validate(&limits)?;
     }
-    let environment = capsule(&*bench);
+    let environment = capsule(bench.describe().path.as_deref().map(std::path::Path::new));
     if specs.iter().any(|s| s.rw.reads()) {
         bench.prepare(&mut ())?;
     }
@@ -88,7 +88,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
                     return Err(e.into());
                 }
             };
-            if bench.interrupted() {
+            if bench.interrupted() || book.run().jobs.iter().any(|j| !j.errors.is_empty()) {
                 break 'blocks;
             }
             ran.extend(indices.into_iter().map(|i| (setting, i)));
