@@ -158,14 +158,6 @@ pub enum DriveError {
         /// What failed and what to do.
         message: String,
     },
-    /// A port failed as a whole.
-    #[error("job '{job}' broke off: {message}")]
-    Broken {
-        /// The job.
-        job: String,
-        /// What failed.
-        message: String,
-    },
 }
 
 /// Runs jobs at the same time in virtual time on `world`, from `origin`. The engine is named `engine` in
@@ -205,6 +197,7 @@ pub fn run_virtual<W: World>(
     let mut results = virtual_time::run(world, workers, origin).into_iter();
     let mut done = Vec::new();
     for mut c in collectors {
+        c.wait_for_all();
         for thread in 0..c.seats() {
             if let Some((windows, outcome)) = results.next() {
                 for w in windows {

@@ -172,19 +172,14 @@ pub fn run_group(
         &lives,
     );
     threads.into_iter().for_each(|t| drop(t.join()));
-    if let Some((job, message)) = outcome.broken {
-        return Err(DriveError::Broken {
-            job: jobs[job].job.spec.name.clone(),
-            message,
-        });
-    }
     let cpu = outcome.cpu;
     let origin = start;
     Ok(collectors
         .into_iter()
         .zip(notes)
         .zip(jobs)
-        .map(|((c, notes), planned)| {
+        .enumerate()
+        .map(|(j, ((c, notes), planned))| {
             let engine = match setting.destination {
                 Destination::Null => Engine::Null,
                 Destination::File { .. } => planned.job.spec.engine,
@@ -195,6 +190,14 @@ pub fn run_group(
                     FlagCode::EngineFallback,
                     format!("io_uring is not available here ({why}); preadv threads were used"),
                     "allow io_uring (sysctl kernel.io_uring_disabled=0, container profile), or ask for --engine preadv",
+                ));
+            }
+            // What was measured until then is kept.
+            for message in outcome.broken.iter().filter(|b| b.0 == j).map(|b| &b.1) {
+                job.flags.push(Flag::new(
+                    FlagCode::IoErrors,
+                    format!("the job broke off: {message}"),
+                    "look at the kernel log; try --engine preadv",
                 ));
             }
             if outcome.interrupted {
@@ -218,7 +221,7 @@ struct Watched {
     cpu: (Nanos, Nanos),
     device: Option<DeviceDelta>,
     interrupted: bool,
-    broken: Option<(usize, String)>,
+    broken: Vec<(usize, String)>,
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -245,6 +248,7 @@ fn watch(
     let mut device_start = read_counters();
     let mut ramping = ramp > Nanos::ZERO;
     let mut next_progress = start;
+    let mut next_kick = start;
     let mut alive = threads.len();
     while alive > 0 {
         let now = clock.now();
@@ -255,7 +259,8 @@ fn watch(
             w.interrupted = true;
             stop.store(true, Ordering::Relaxed);
         }
-        if stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) && now >= next_kick {
+            next_kick = now + Nanos::from_millis(10);
             // Threads that sleep in the kernel wake up and look at the flag. One that has gone is
             // still joinable, so its handle stays valid.
             for (t, live) in threads.iter().zip(lives) {
@@ -298,11 +303,17 @@ fn watch(
                 collectors[job].ended(thread, &outcome, observer);
                 alive -= 1;
                 if let Some(message) = broken {
-                    w.broken = Some((job, message));
+                    w.broken.push((job, message));
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Failed { job, message }) => {
+                alive -= 1;
+                w.broken.push((job, message));
+                stop.store(true, Ordering::Relaxed);
+            }
+            Ok(Message::Ready { .. }) | Err(RecvTimeoutError::Timeout) => {}
+            // A thread that is gone without a word (it panicked) ends the wait here at the latest.
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
@@ -353,8 +364,14 @@ impl Seat {
     /// The thread's life: set up, wait for the others, run, report.
     fn sit(self) {
         let live = self.live.clone();
-        self.set_up();
+        let (job, tx) = (self.job, self.tx.clone());
+        let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.set_up()));
         live.done.store(true, Ordering::Release);
+        if lived.is_err() {
+            // The others must not wait for it: before the start this fails the group, later its job.
+            let message = "its thread ended by a defect of fathom, see above".into();
+            let _ = tx.send(Message::Failed { job, message });
+        }
     }
 
     fn set_up(self) {

@@ -4,6 +4,9 @@ use fathom_telemetry::{Bytes, Op};
 
 use super::{Engine, JobError, JobSpec, SyncPolicy};
 
+/// Linux's IORING_MAX_ENTRIES.
+const URING_ENTRIES_MAX: u32 = 32_768;
+
 /// What the target allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -100,7 +103,7 @@ impl JobSpec {
             }
         }
         let room = limits.size.saturating_sub(self.offset.0);
-        let range = self.size.map_or(room, |s| s.0);
+        let mut range = self.size.map_or(room, |s| s.0);
         if self.offset.0 >= limits.size || range > room {
             return Err(bad(
                 "size",
@@ -122,6 +125,10 @@ impl JobSpec {
                     Bytes(max)
                 ),
             ));
+        }
+        if self.direct && self.engine != Engine::Null {
+            // The odd end of a file is out of reach of direct I/O.
+            range -= range % u64::from(limits.direct_align.max(1));
         }
         if self.random_map && (self.bs.0.len() > 1 || self.align.is_some_and(|a| a.0 != max)) {
             return Err(bad(
@@ -162,6 +169,9 @@ impl JobSpec {
         if self.iopoll && matches!(self.sync, SyncPolicy::Fsync(_) | SyncPolicy::Fdatasync(_)) {
             return Err(bad("iopoll", &"a polled ring cannot fsync: use --sync fua"));
         }
+        if self.iopoll && self.rw.trims() {
+            return Err(bad("iopoll", &"a polled ring cannot trim: drop --iopoll"));
+        }
         if (self.iopoll || self.sqpoll) && self.engine != Engine::Uring {
             return Err(bad(
                 "engine",
@@ -178,6 +188,15 @@ impl JobSpec {
                     self.qd,
                     Bytes(max),
                     Bytes(u64::try_from(memory).unwrap_or(u64::MAX))
+                ),
+            ));
+        }
+        if self.engine == Engine::Uring && self.qd > URING_ENTRIES_MAX {
+            return Err(bad(
+                "qd",
+                &format!(
+                    "io_uring takes at most {URING_ENTRIES_MAX} outstanding I/Os per ring, not {}: use more threads",
+                    self.qd
                 ),
             ));
         }
@@ -226,6 +245,7 @@ mod tests {
             (&[("iopoll", ""), ("buffered", "")], "iopoll: "),
             (&[("random-map", ""), ("bs", "4k,8k")], "random-map: "),
             (&[("qd", "65536"), ("bs", "1m")], "qd: "),
+            (&[("qd", "32769")], "qd: io_uring takes at most 32768"),
         ] {
             let e = job(options).validate(&LIMITS).unwrap_err().to_string();
             assert!(e.starts_with(start), "{options:?}: {e}");
@@ -235,6 +255,16 @@ mod tests {
                 .validate(&LIMITS)
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn the_odd_end_of_a_file_is_left_to_buffered_jobs() {
+        let odd = Limits {
+            size: 10_000,
+            direct_align: 512,
+        };
+        assert_eq!(job(&[]).validate(&odd).unwrap().end, 9728);
+        assert_eq!(job(&[("buffered", "")]).validate(&odd).unwrap().end, 10_000);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub lateness_max: u64,
     /// I/Os issued, ramp-up included.
     pub issued: u64,
+    /// Sampled I/Os, and how many of them completed inside their submission ([`Port::inline`]).
+    pub inline: (u64, u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +124,10 @@ pub struct Worker<P, S> {
     rng: Rng,
     sizes: Sizes,
     offsets: Offsets,
+    /// Ends after one pass over its part of the range.
+    once: bool,
+    /// Whether the ramp is over.
+    measuring: bool,
     /// Reads where the random bits are below; `None` for a single operation.
     mix: Option<u64>,
     op: Op,
@@ -161,32 +167,31 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let spec = &job.spec;
         let (t, n) = (u64::from(thread), u64::from(threads));
         let share = |total: u64| total / n + u64::from(t < total % n);
-        let pass = if spec.time.is_none() && spec.ios.is_none() && spec.bytes.is_none() {
-            // Without any limit: one pass over the range.
-            Some(if spec.rw.is_random() {
-                share(job.range())
-            } else {
-                sequential_share(job, t, n)
-            })
-        } else {
-            spec.bytes.map(|b| share(b.0))
-        };
         let rw = spec.rw;
-        let op = if rw.reads() {
+        let mixed = rw.reads() && rw.writes();
+        let mix = (mixed && spec.read_share > 0.0 && spec.read_share < 100.0)
+            .then(|| (spec.read_share / 100.0 * u64::MAX as f64) as u64);
+        let op = if rw.reads() && !(mixed && spec.read_share == 0.0) {
             Op::Read
         } else if rw.writes() {
             Op::Write
         } else {
             Op::Trim
         };
-        let mix = (rw.reads() && rw.writes()).then(|| {
-            let share = spec.read_share / 100.0;
-            if share >= 1.0 {
-                u64::MAX
-            } else {
-                (share * u64::MAX as f64) as u64
-            }
-        });
+        let offsets = Offsets::new(job, t, n);
+        // Bytes are shared out in whole blocks, so that the total is exact (rounded up to a block).
+        let in_blocks = |bytes: u64| match spec.bs.0[..] {
+            [(block, _)] => share(bytes.div_ceil(block.0)).saturating_mul(block.0),
+            _ => share(bytes),
+        };
+        // Without any limit: one pass over the range.
+        let once = spec.time.is_none() && spec.ios.is_none() && spec.bytes.is_none();
+        let bytes_left = match spec.bytes {
+            Some(b) => in_blocks(b.0),
+            None if once && offsets.has_passes() && offsets.spare() => 0,
+            None if once && !offsets.has_passes() => in_blocks(job.range()),
+            None => u64::MAX,
+        };
         let pace = if let Some(rate) = spec.rate {
             Pace::Open(Arrivals::new(spec.arrival, rate, t, n, spec.seed))
         } else if let Some(b) = spec.burst {
@@ -238,7 +243,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             staged: Vec::with_capacity(depth as usize),
             rng: Rng::new(spec.seed, 1 + t),
             sizes: Sizes::new(&spec.bs.0),
-            offsets: Offsets::new(job, t, n),
+            once: once && offsets.has_passes(),
+            measuring: ramp == Nanos::ZERO,
+            offsets,
             mix,
             op,
             pace,
@@ -246,7 +253,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             batch: spec.batch.min(depth),
             on_error: spec.on_error,
             ios_left: spec.ios.map_or(u64::MAX, share),
-            bytes_left: pass.unwrap_or(u64::MAX),
+            bytes_left,
             end: Nanos::MAX,
             ramp,
             run_time: spec.time,
@@ -326,6 +333,10 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
 
     #[inline]
     fn stage_ready(&mut self) {
+        if !self.measuring && self.now >= self.outcome.measured_from {
+            self.measuring = true;
+            self.offsets.restart();
+        }
         if let Some(s) = &mut self.syncing
             && s.due
         {
@@ -378,8 +389,14 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             };
             let want = self.sizes.pick(&mut self.rng);
             let (offset, len) = self.offsets.next(want, &mut self.rng);
-            self.ios_left -= 1;
-            self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+            // Limits hold for the measured part: a ramp uses none of them up.
+            if self.measuring {
+                self.ios_left -= 1;
+                self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+                if self.once && self.offsets.passed() {
+                    self.ios_left = 0;
+                }
+            }
             if let Pace::Burst {
                 left_ios,
                 left_bytes,
@@ -435,6 +452,8 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let free = !self.free.is_empty();
         let until = match &mut self.pace {
             Pace::Closed => Nanos::MAX,
+            // A sync that is due waits for completions: no arrival and no think time can end that.
+            _ if sync_due && outstanding > 0 => Nanos::MAX,
             Pace::Think { ready, .. } if free => ready.front().copied().unwrap_or(Nanos::MAX),
             Pace::Open(a) if free => a.peek().min(self.end),
             Pace::Burst {
@@ -516,14 +535,13 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 count_error(&mut outcome.errors, s, result);
             }
             free.push(slot);
-            if let Pace::Think { time, ready } = pace {
+            if s.op == Op::Sync {
+                if let Some(sync) = syncing {
+                    sync.due = false;
+                    sync.running = false;
+                }
+            } else if let Pace::Think { time, ready } = pace {
                 ready.push_back(now + *time);
-            }
-            if s.op == Op::Sync
-                && let Some(sync) = syncing
-            {
-                sync.due = false;
-                sync.running = false;
             }
         });
         if done > 0 || failed {
@@ -544,24 +562,12 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let Pace::Open(a) = &mut self.pace {
             // What was due before the end (or the stop) and never started.
             let end = self.end.min(self.now);
-            while a.peek() < end && self.ios_left > 0 && self.bytes_left > 0 {
-                self.outcome.unissued += 1;
-                self.ios_left -= 1;
-                a.advance();
+            if self.bytes_left > 0 {
+                self.outcome.unissued = a.due_before(end, self.ios_left);
             }
         }
+        self.outcome.inline = self.port.inline().unwrap_or_default();
         (self.port, self.recorder.finish(), self.outcome)
-    }
-}
-
-/// Bytes of one thread's part in a sequential pass.
-fn sequential_share(job: &ValidJob, thread: u64, threads: u64) -> u64 {
-    let max = job.spec.bs.max().0;
-    let part = (job.range() / threads / job.align * job.align).max(max);
-    if thread + 1 < threads {
-        part.min(job.range())
-    } else {
-        job.range().saturating_sub(part * (threads - 1)).max(max)
     }
 }
 

@@ -55,6 +55,12 @@ pub trait Port {
     /// Stages a request in a free slot (0..depth). It is not handed over before the next flush.
     fn stage(&mut self, slot: u32, request: Request);
 
+    /// Samples of requests handed over, and how many of them were complete before the hand-over returned:
+    /// such requests run one after another, whatever the depth. `None` where the port cannot tell.
+    fn inline(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Takes every completion that is there: slot and result (bytes done, 0 for a sync or a
     /// discard, or negative errno).
     fn reap(&mut self, each: impl FnMut(u32, i64));
@@ -65,6 +71,13 @@ pub trait Blocking: Port {
     /// Hands staged requests over, then waits until `min` completions are there, or until the clock
     /// reads `until` (`Nanos::MAX`: no limit; a signal ends the wait too).
     fn flush(&mut self, min: u32, until: Nanos) -> Result<(), PortError>;
+}
+
+/// Whether the file is a block device.
+pub(crate) fn is_block_device(file: &std::fs::File) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    file.metadata()
+        .is_ok_and(|m| m.file_type().is_block_device())
 }
 
 /// Below this distance a wait spins, so that the schedule is kept to the nanosecond, ns.

@@ -10,6 +10,9 @@ use crate::buffer::Buffers;
 use crate::clock::Clock;
 use crate::job::{JobSpec, SyncPolicy};
 
+/// _IO(0x12, 119): discards a range of a block device (linux/fs.h).
+const BLKDISCARD: u64 = 0x1277;
+
 /// See the module.
 pub struct Preadv {
     file: Arc<std::fs::File>,
@@ -17,6 +20,8 @@ pub struct Preadv {
     buffers: Buffers,
     rw_flags: i32,
     datasync: bool,
+    /// A block device: trims are discards, not holes.
+    device: bool,
     staged: Option<(u32, Request)>,
     done: Option<(u32, i64)>,
 }
@@ -25,6 +30,7 @@ impl Preadv {
     /// For one outstanding I/O.
     pub fn new(file: Arc<std::fs::File>, spec: &JobSpec, buffers: Buffers, clock: Clock) -> Self {
         Self {
+            device: super::is_block_device(&file),
             file,
             clock,
             buffers,
@@ -40,6 +46,20 @@ impl Preadv {
     }
 
     fn call(&self, slot: u32, r: Request) -> i64 {
+        loop {
+            let n = self.call_once(slot, r);
+            if n >= 0 {
+                return n;
+            }
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            // A signal that ends the job is no error of the device (network and FUSE files say EINTR).
+            if errno != Some(libc::EINTR) {
+                return -i64::from(errno.unwrap_or(libc::EIO));
+            }
+        }
+    }
+
+    fn call_once(&self, slot: u32, r: Request) -> i64 {
         let fd = self.file.as_raw_fd();
         let iov = libc::iovec {
             iov_base: self.buffers.slot(slot).cast(),
@@ -47,11 +67,15 @@ impl Preadv {
         };
         let offset = r.offset as libc::off_t;
         // SAFETY: `fd` is open; the iovec names the slot's own buffer, at least `len` long and
-        // unused until this call returns.
-        let n = unsafe {
+        // unused until this call returns; BLKDISCARD reads two numbers.
+        unsafe {
             match r.op {
                 Op::Read => libc::preadv2(fd, &iov, 1, offset, 0) as i64,
                 Op::Write => libc::pwritev2(fd, &iov, 1, offset, self.rw_flags) as i64,
+                Op::Trim if self.device => {
+                    let range = [r.offset, u64::from(r.len)];
+                    i64::from(libc::ioctl(fd, BLKDISCARD as _, range.as_ptr()))
+                }
                 Op::Trim => {
                     let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
                     i64::from(libc::fallocate(fd, mode, offset, libc::off_t::from(r.len)))
@@ -59,15 +83,6 @@ impl Preadv {
                 Op::Sync if self.datasync => i64::from(libc::fdatasync(fd)),
                 Op::Sync => i64::from(libc::fsync(fd)),
             }
-        };
-        if n < 0 {
-            -i64::from(
-                std::io::Error::last_os_error()
-                    .raw_os_error()
-                    .unwrap_or(libc::EIO),
-            )
-        } else {
-            n
         }
     }
 }

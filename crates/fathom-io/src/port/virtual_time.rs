@@ -144,6 +144,13 @@ pub fn run<W: World, S: WindowSink>(
             }
         }
     }
+    // A world that forgets a request leaves its worker waiting: what was measured is kept all the same.
+    for (seat, result) in seats.iter_mut().zip(&mut results) {
+        if let Some(w) = seat.worker.take() {
+            let (_, sink, outcome) = w.finish();
+            *result = Some((sink, outcome));
+        }
+    }
     results.into_iter().flatten().collect()
 }
 
