@@ -1,5 +1,6 @@
 //! What jobs run on: a real target or a simulated one, behind one narrow trait.
 
+use fathom_host::{Health, HostRoot};
 use fathom_io::driver::{DriveError, Observer, PlannedJob, Setting, run_group};
 use fathom_io::job::{Engine, JobError, JobSpec, Limits, Rw};
 use fathom_io::target::{Target, TargetError};
@@ -17,6 +18,9 @@ pub enum BenchError {
     /// The target cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A model, or its composition.
+    #[error(transparent)]
+    Sim(#[from] fathom_sim::SimError),
     /// A job does not fit.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -26,6 +30,9 @@ pub enum BenchError {
     /// The processors cannot be kept as asked.
     #[error("{0}")]
     Cpu(String),
+    /// An outside part is missing, or was asked for what it cannot do.
+    #[error("{0}")]
+    Outside(String),
 }
 
 impl BenchError {
@@ -34,7 +41,12 @@ impl BenchError {
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Target(_) | Self::Job(_) | Self::Cpu(_) | Self::Drive(DriveError::Start { .. })
+            Self::Target(_)
+                | Self::Sim(_)
+                | Self::Job(_)
+                | Self::Cpu(_)
+                | Self::Outside(_)
+                | Self::Drive(DriveError::Start { .. })
         )
     }
 }
@@ -59,6 +71,15 @@ pub trait Bench {
     /// Whether files in `dir` would lie on the device under test.
     fn shares_disk_with(&self, _dir: &std::path::Path) -> bool {
         false
+    }
+    /// The target on this machine, for experiments that look below it; none where a model answers.
+    fn real(&mut self) -> Option<&mut RealBench> {
+        None
+    }
+    /// What the disk says of itself now (temperature, bytes written inside); `None` where there is nothing to ask.
+    /// Commands are sent: not while jobs run.
+    fn health(&mut self) -> Option<Health> {
+        None
     }
     /// Removes what was made for this run only.
     ///
@@ -96,6 +117,10 @@ impl RealBench {
             half_filled: false,
         }
     }
+    /// The target, for experiments that look below it (latency by layer).
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
 }
 
 impl Bench for RealBench {
@@ -110,6 +135,13 @@ impl Bench for RealBench {
     }
     fn interrupted(&self) -> bool {
         self.control.interrupted()
+    }
+    fn real(&mut self) -> Option<&mut RealBench> {
+        Some(self)
+    }
+    fn health(&mut self) -> Option<Health> {
+        let disk = self.target.describe().device?;
+        Some(fathom_host::health::read(&HostRoot::real(), &disk))
     }
     fn fills(&self) -> Bytes {
         if self.filled || !self.target.needs_fill() {

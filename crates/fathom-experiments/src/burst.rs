@@ -9,17 +9,17 @@ use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
 use fathom_telemetry::iolog::{IoLogReader, IoRow};
 use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Point as Dot, Section,
-    Table,
+    Cell as TableCell, ChartKind, Finding, Headline, Point as Dot, Section, Table,
 };
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::Plan;
 use crate::notebook::{Notebook, NotebookError};
-use crate::parts::{axis, column};
-use crate::runner::{Point, Runner, outlook as outlook_of};
-use crate::survey::{Outlook, Watcher};
+use crate::outlook::Outlook;
+use crate::parts::{self, axis, column, estimate, number, series};
+use crate::runner::{Point, Runner};
+use crate::survey::Watcher;
 
 /// I/Os of the small bursts: random 4 KiB reads, all handed over at once.
 const SIZES: [u32; 5] = [1, 4, 16, 64, 256];
@@ -73,27 +73,22 @@ fn burst_bytes(plan: &Plan, options: &BurstOptions) -> u64 {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Outlook {
+///
+/// # Errors
+/// Where the jobs do not fit the target.
+pub fn outlook(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Result<Outlook, JobError> {
     let repeats = plan.profile.repeats;
-    let small = outlook_of(
-        SIZES.len() as u32 * repeats,
-        plan.profile.job_time + plan.profile.ramp,
-        Bytes(0),
-        fills,
-    );
-    let time = sequential_time(plan, options);
-    let kinds = if options.writer { 2 } else { 1 };
-    let large = outlook_of(kinds * repeats, time, Bytes(0), Bytes(0));
-    let written = if options.writer {
-        (options.writes.0 as f64 * time.as_secs_f64() * f64::from(repeats)) as u64
-    } else {
-        0
-    };
-    Outlook {
-        jobs: small.jobs + large.jobs,
-        time: small.time + large.time,
-        written_at_most: Bytes(fills.0 + written),
+    let mut o = Outlook::filling(fills);
+    for ios in SIZES {
+        o.add(&small_job(plan, ios)?, repeats);
     }
+    let [reader, writer] = sequential(plan, options)?;
+    o.add(&reader, repeats);
+    if options.writer {
+        o.add(&reader, repeats);
+        o.add_beside(&writer, repeats);
+    }
+    Ok(o)
 }
 
 /// One burst as its I/Os show it.
@@ -123,7 +118,9 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    let expected = outlook(plan, options, Bytes(0)).jobs;
+    let expected = outlook(plan, options, Bytes(0))
+        .map_err(BenchError::from)?
+        .jobs;
     let mut runner = Runner::begin(bench, book, watcher, "burst", options.seed, expected)?;
     let mut small = Vec::new();
     for ios in SIZES {
@@ -260,28 +257,36 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(sorted[(last as f64 * q).round() as usize])
 }
 
-/// Throughput of a sequential burst over its course: the mean of all bursts in [`SLICES`] slices of the
-/// longest, bytes per second by ns since the start.
-fn course(all: &[Vec<IoRow>], idle: Nanos) -> Vec<Dot> {
-    let bursts: Vec<&[IoRow]> = all.iter().flat_map(|r| bursts(r, idle)).collect();
-    let longest = bursts.iter().map(|b| seen(b).lasted).max().unwrap_or(0);
+/// Throughput of a sequential burst over its course: the mean of all whole bursts in [`SLICES`] slices of the
+/// longest, bytes per second by ns since the start. A burst that has ended counts no more.
+fn course(all: &[Vec<IoRow>], idle: Nanos, size: u64) -> Vec<Dot> {
+    let bursts: Vec<(&[IoRow], Seen)> = all
+        .iter()
+        .flat_map(|r| bursts(r, idle))
+        .map(|b| (b, seen(b)))
+        .filter(|(_, s)| s.bytes == size)
+        .collect();
+    let longest = bursts.iter().map(|b| b.1.lasted).max().unwrap_or(0);
     let width = (longest / SLICES as u64).max(1);
-    let mut bytes = vec![0u64; SLICES + 1];
-    for b in &bursts {
-        let start = b.first().map_or(0, |r| r.submitted_ns);
-        for r in *b {
+    let mut slices = [(0u64, 0u64); SLICES];
+    for (rows, seen) in &bursts {
+        let start = rows.first().map_or(0, |r| r.submitted_ns);
+        for (i, s) in slices.iter_mut().enumerate() {
+            s.1 += seen.lasted.saturating_sub(i as u64 * width).min(width);
+        }
+        for r in *rows {
             let at = ((r.completed_ns - start).max(0) as u64 / width) as usize;
-            bytes[at.min(SLICES)] += u64::from(r.done);
+            slices[at.min(SLICES - 1)].0 += u64::from(r.done);
         }
     }
-    bytes
+    slices
         .iter()
-        .take(SLICES)
         .enumerate()
-        .filter(|_| !bursts.is_empty())
-        .map(|(i, sum)| Dot {
+        // Few that are left at the very end would be noise.
+        .filter(|(_, s)| 2 * s.1 >= bursts.len() as u64 * width)
+        .map(|(i, (bytes, time))| Dot {
             x: (i as f64 + 0.5) * width as f64 / 1e9,
-            y: Some(*sum as f64 / bursts.len() as f64 / width as f64 * 1e9),
+            y: Some(*bytes as f64 / *time as f64 * 1e9),
             ..Dot::default()
         })
         .collect()
@@ -317,8 +322,6 @@ fn report(
     beside: &[(usize, usize)],
     options: &BurstOptions,
 ) -> Result<(), NotebookError> {
-    let estimate = |e: Option<Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
-    let number = |v: Option<f64>| v.map_or(TableCell::Hole(()), TableCell::Number);
     let mut section = Section {
         id: "burst".into(),
         title: "Bursts that do not saturate".into(),
@@ -351,7 +354,7 @@ fn report(
         let mut rates: Vec<f64> = all.iter().map(Seen::iops).collect();
         rates.sort_by(f64::total_cmp);
         let p5 = quantile(&rates, 0.05).filter(|_| rates.len() >= 200);
-        line.push(crate::parts::point(f64::from(ios), e));
+        line.push(parts::point(f64::from(ios), e));
         slow.push(Dot {
             x: f64::from(ios),
             y: p5,
@@ -373,20 +376,8 @@ fn report(
             &point.jobs,
         ));
     }
-    let chart = |id: &str, title: &str, x, y, series| Chart {
-        id: id.into(),
-        title: title.into(),
-        kind: ChartKind::Line,
-        x,
-        y,
-        z: None,
-        categories: Vec::new(),
-        series,
-        marks: Vec::new(),
-    };
-    let series = |name: &str, points| ChartSeries {
-        name: name.into(),
-        points,
+    let chart = |id: &str, title: &str, x, y, series| {
+        parts::chart(id, title, ChartKind::Line, x, y, series)
     };
     section.charts.push(chart(
         "burst-iops",
@@ -478,8 +469,11 @@ fn report(
         axis("since its start", "s", false),
         axis("throughput", "bytes/s", false),
         vec![
-            series("alone", course(&quiet_rows, burst.idle)),
-            series("beside the writer", course(&loaded_rows, burst.idle)),
+            series("alone", course(&quiet_rows, burst.idle, burst.bytes)),
+            series(
+                "beside the writer",
+                course(&loaded_rows, burst.idle, burst.bytes),
+            ),
         ],
     ));
     section.tables.push(Table {
@@ -522,14 +516,48 @@ fn report(
 }
 
 fn headline(id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]) -> Headline {
-    Headline {
-        id: id.into(),
-        label: label.into(),
-        group: "Bursts".into(),
-        unit: unit.into(),
-        estimate: e,
-        extra: Default::default(),
-        jobs: jobs.to_vec(),
-        flags: Vec::new(),
+    parts::headline_of("Bursts", label, id, unit, e, jobs.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A burst of `n` blocks, one after another, each of `ns`.
+    fn burst(start: i64, n: usize, ns: i64) -> Vec<IoRow> {
+        (0..n as i64)
+            .map(|i| IoRow {
+                job: 0,
+                thread: 0,
+                intended_ns: start,
+                submitted_ns: start + i * ns,
+                completed_ns: start + (i + 1) * ns,
+                offset: 0,
+                len: BLOCK as u32,
+                done: BLOCK as u32,
+                error: 0,
+                op: Op::Read,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_course_keeps_its_level_to_the_end_whatever_bursts_ended_before() {
+        let idle = Nanos::from_millis(10);
+        let (fast, slow) = (burst(0, 1000, 10_000), burst(1_000_000_000, 1000, 11_000));
+        // Cut short by the end of the job.
+        let cut = burst(2_000_000_000, 300, 10_000);
+        let rows = vec![[fast, slow, cut].concat()];
+        let level = |ns: f64| BLOCK as f64 / ns * 1e9;
+        let course = course(&rows, idle, 1000 * BLOCK);
+        assert!(course.len() > 40);
+        for dot in course {
+            let y = dot.y.unwrap();
+            assert!(
+                (level(11_500.0)..level(9_500.0)).contains(&y),
+                "{y} at {}",
+                dot.x
+            );
+        }
     }
 }

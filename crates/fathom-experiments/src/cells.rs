@@ -46,6 +46,18 @@ impl Plan {
         }
         Ok(spec)
     }
+
+    /// Outstanding I/Os of each thread, and threads, for `depth` in all. Shallow depths have one thread:
+    /// several would only blur the depth; deep ones have several, so that no processor is the limit.
+    pub(crate) fn shared_out(&self, depth: u32) -> (String, String) {
+        const ONE_THREAD_BELOW: u32 = 8;
+        let threads = if depth < ONE_THREAD_BELOW {
+            1
+        } else {
+            self.threads.min(4).next_power_of_two()
+        };
+        ((depth / threads).to_string(), threads.to_string())
+    }
 }
 
 /// One experiment of a survey.

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fathom_io::Observer;
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::Limits;
+use fathom_io::{JobError, JobSpec, Observer};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell as TableCell, Finding, Headline, Job, Section, Table, Target};
 use fathom_telemetry::{Bytes, FlagCode, Nanos, Op};
@@ -26,9 +26,10 @@ use fathom_telemetry::{Bytes, FlagCode, Nanos, Op};
 use crate::bench::{Bench, BenchError, LogMaker};
 use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
-use crate::parts::column;
-use crate::runner::{Point, Runner, job_time, outlook as outlook_of};
-use crate::survey::{Outlook, Watcher};
+use crate::outlook::Outlook;
+use crate::parts::{column, estimate, headline_of};
+use crate::runner::{Point, Runner};
+use crate::survey::Watcher;
 
 /// How the processors are kept while a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +113,12 @@ impl Bench for CpuBench<'_> {
     }
     fn fills(&self) -> Bytes {
         self.inner.fills()
+    }
+    fn real(&mut self) -> Option<&mut crate::bench::RealBench> {
+        self.inner.real()
+    }
+    fn health(&mut self) -> Option<fathom_host::Health> {
+        self.inner.health()
     }
     fn shares_disk_with(&self, dir: &std::path::Path) -> bool {
         self.inner.shares_disk_with(dir)
@@ -270,7 +277,8 @@ mod sys {
         let mut set = CpuSet::new();
         set.set(cpu);
         sched_setaffinity(None, &set).map_err(|e| format!("cannot pin to processor {cpu}: {e}"))?;
-        let param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: a structure of numbers; priority 0 is what is asked for (musl has further fields).
+        let param: libc::sched_param = unsafe { std::mem::zeroed() };
         // SAFETY: 0 means the calling thread, and `param` outlives the call.
         let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) } != 0;
         if failed {
@@ -296,10 +304,24 @@ fn pairs(plan: &Plan) -> u32 {
     2 * plan.profile.repeats
 }
 
+/// One setting's job of a pattern.
+fn job_of(plan: &Plan, rw: &str, setting: CpuSetting) -> Result<JobSpec, JobError> {
+    plan.job(
+        &format!("cpu-{rw}-{}", setting.word()),
+        &[("rw", rw), ("bs", "4k"), ("qd", "1")],
+    )
+}
+
 /// Time of a comparison.
-pub fn outlook(plan: &Plan) -> Outlook {
-    let jobs = PATTERNS.len() as u32 * 2 * pairs(plan);
-    outlook_of(jobs, job_time(plan), Bytes(0), Bytes(0))
+///
+/// # Errors
+/// Where the jobs do not fit the target.
+pub fn outlook(plan: &Plan) -> Result<Outlook, JobError> {
+    let mut o = Outlook::filling(Bytes(0));
+    for (rw, _) in PATTERNS {
+        o.add(&job_of(plan, rw, CpuSetting::AsIs)?, 2 * pairs(plan));
+    }
+    Ok(o)
 }
 
 /// Compares 4 KiB reads under `setting` with the system as it is, in pairs of alternating order (ABBA).
@@ -316,17 +338,12 @@ pub fn compare(
 ) -> Result<(), NotebookError> {
     let mut bench = CpuBench::new(bench, CpuSetting::AsIs);
     let switch = bench.setting.clone();
-    let jobs = outlook(plan).jobs;
+    let jobs = outlook(plan).map_err(BenchError::from)?.jobs;
     let mut runner = Runner::begin(&mut bench, book, watcher, "cpu", seed, jobs)?;
     let mut points = Vec::new();
     for (rw, _) in PATTERNS {
         for s in [CpuSetting::AsIs, setting] {
-            let spec = plan
-                .job(
-                    &format!("cpu-{rw}-{}", s.word()),
-                    &[("rw", rw), ("bs", "4k"), ("qd", "1")],
-                )
-                .map_err(BenchError::from)?;
+            let spec = job_of(plan, rw, s).map_err(BenchError::from)?;
             points.push((s, Point::new(spec)));
         }
     }
@@ -358,7 +375,6 @@ fn difference(as_is: &Cell, set: &Cell) -> Option<Estimate> {
 }
 
 fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
-    let estimate = |e: Option<Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
     let mut rows = Vec::new();
     let mut findings = Vec::new();
     let mut headlines = Vec::new();
@@ -377,14 +393,15 @@ fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
         ]);
         let jobs: Vec<usize> = as_is.indices().into_iter().chain(set.indices()).collect();
         headlines.push(Headline {
-            id: format!("cpu-{rw}-difference"),
-            label: format!("{label}, {} against as is", setting.word()),
-            group: "CPU realism, 4 KiB latency, one outstanding".into(),
-            unit: "%".into(),
-            estimate: d.map(|d| d.scale(100.0)),
-            extra: Default::default(),
-            jobs: jobs.clone(),
             flags: set.flags(),
+            ..headline_of(
+                "CPU realism, 4 KiB latency, one outstanding",
+                &format!("{label}, {} against as is", setting.word()),
+                &format!("cpu-{rw}-difference"),
+                "%",
+                d.map(|d| d.scale(100.0)),
+                jobs.clone(),
+            )
         });
         if let (Some(a), Some(b), Some(d)) = (a, b, d) {
             findings.push(finding(rw, label, setting, [a, b, d], jobs));

@@ -5,9 +5,8 @@
 //! rules of thumb for probabilistic problems in computer communications", ICC 1979): it needs no
 //! threshold and has closed forms for the textbook queues. This file knows numbers only, no jobs.
 
-use fathom_io::load::rng::Rng;
 use fathom_stats::Estimate;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use fathom_stats::bootstrap::bootstrap_groups;
 
 /// Resamples of a bootstrap: the 2.5 % ends rest on ten of them.
 const RESAMPLES: usize = 400;
@@ -113,50 +112,18 @@ pub fn latency_at(points: &[Load], rate: f64) -> Option<f64> {
     Some((a.latency.ln() + t * (b.latency / a.latency).ln()).exp())
 }
 
-/// A statistic of the curve with a 95 % bootstrap interval over the repeats of every point.
-///
-/// Each resample draws the repeats of each point anew and takes their means. Percentile intervals of
-/// few repeats are too narrow, by √(n/(n−1)) for the spread and by Student's t for its uncertainty
-/// (Hesterberg, "What teachers should know about the bootstrap", 2015, §4.2): the interval is stretched
-/// by both. `pooled` is the number of points that the statistic rests on. With one repeat there is no
-/// interval.
+/// A statistic of the curve through the means of each point's repeats, with a 95 % bootstrap interval; `pooled` is
+/// the number of points that it rests on (see [`bootstrap_groups`]).
 pub fn bootstrap(
     points: &[Vec<Load>],
     pooled: usize,
     seed: u64,
     statistic: impl Fn(&[Load]) -> Option<f64>,
 ) -> Option<Estimate> {
-    let full: Vec<&Vec<Load>> = points.iter().filter(|p| !p.is_empty()).collect();
-    let means: Vec<Load> = full.iter().filter_map(|p| mean(p.iter())).collect();
-    let value = statistic(&means)?;
-    let repeats = full.iter().map(|p| p.len()).min()?;
-    if repeats < 2 {
-        return Some(Estimate::single(value));
-    }
-    let mut rng = Rng::new(seed, 0x626f_6f74);
-    let mut seen: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| {
-            let drawn: Vec<Load> = full
-                .iter()
-                .filter_map(|p| mean((0..p.len()).map(|_| &p[rng.below(p.len() as u64) as usize])))
-                .collect();
-            statistic(&drawn)
-        })
-        .collect();
-    if seen.len() < RESAMPLES / 2 {
-        return Some(Estimate::single(value));
-    }
-    seen.sort_by(f64::total_cmp);
-    let at = |q: f64| seen[((seen.len() - 1) as f64 * q).round() as usize];
-    let n = repeats as f64;
-    let freedom = (n - 1.0) * pooled.max(1) as f64;
-    let t = StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |d| d.inverse_cdf(0.975));
-    let stretch = t / 1.96 * (n / (n - 1.0)).sqrt();
-    Some(Estimate {
-        value,
-        low: Some(value - (value - at(0.025)).max(0.0) * stretch),
-        high: Some(value + (at(0.975) - value).max(0.0) * stretch),
-        samples: repeats as u32,
+    let full: Vec<Vec<Load>> = points.iter().filter(|p| !p.is_empty()).cloned().collect();
+    bootstrap_groups(&full, pooled, RESAMPLES, seed, |drawn| {
+        let means: Vec<Load> = drawn.iter().filter_map(|p| mean(p.iter())).collect();
+        statistic(&means)
     })
 }
 
@@ -216,6 +183,7 @@ fn fit(points: &[(f64, f64)], degree: usize) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fathom_io::load::rng::Rng;
 
     /// Mean time in an M/M/c system with unit service time at load `rho`, by Erlang's C.
     fn mmc(c: u32, rho: f64) -> f64 {

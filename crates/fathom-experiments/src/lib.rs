@@ -4,18 +4,33 @@
 //! [`survey::EXPERIMENTS`] (or the command that owns it). It knows neither rings nor
 //! HTML: jobs go through a [`Bench`], results into [`fathom_telemetry::schema`].
 
+pub mod ab;
 pub mod bench;
 pub mod burst;
 pub mod cells;
+pub mod compare;
+pub mod compression;
+pub mod condition;
+mod course;
 pub mod cpu;
 pub mod curve;
 pub mod knee;
 pub mod mix;
 pub mod notebook;
-mod parts;
-mod runner;
+pub mod outlook;
+pub mod parts;
+pub mod pts;
+pub mod replay;
+pub mod reproduce;
+pub mod runner;
+pub mod sim_bench;
+pub mod sim_fit;
+pub mod stack;
+mod stamp;
 pub mod survey;
+pub mod workload;
 
 pub use bench::{Bench, BenchError, RealBench};
 pub use cells::{Analysis, Cell, Experiment, Plan};
 pub use notebook::{Notebook, NotebookError, RunMeta};
+pub use sim_bench::SimBench;

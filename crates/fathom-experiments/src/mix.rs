@@ -4,23 +4,23 @@
 //! the two differ by more than the tolerance the rectangle is cut into smaller ones, worst first, until
 //! the budget is used. So every interpolated cell has an error that was seen, not assumed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
-    Axis, Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Point as Dot,
-    Section, Table,
+    Axis, Cell as TableCell, Chart, ChartKind, Finding, Point as Dot, Section, Table,
 };
 use fathom_telemetry::{Bytes, Nanos};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
-use crate::parts::{axis, column};
-use crate::runner::{Point, Runner, job_time, outlook as outlook_of};
-use crate::survey::{Outlook, Watcher};
+use crate::outlook::Outlook;
+use crate::parts::{self, axis, column, estimate, headline_of, series};
+use crate::runner::{Point, Runner};
+use crate::survey::Watcher;
 
 /// Shares of reads, percent.
 const SHARES: [f64; 11] = [
@@ -65,6 +65,13 @@ struct Rect {
     /// Largest error seen at its middle, or at its parent's where it was not looked at: a share.
     error: f64,
 }
+
+/// The whole grid.
+const WHOLE: Rect = Rect {
+    low: (0, 0),
+    high: (SHARES.len() - 1, DEPTHS.len() - 1),
+    error: f64::INFINITY,
+};
 
 impl Rect {
     fn middle(&self) -> Place {
@@ -141,17 +148,28 @@ impl Rect {
 /// # Errors
 /// Where the jobs do not fit the target.
 pub fn outlook(plan: &Plan, options: &MixOptions, fills: Bytes) -> Result<Outlook, JobError> {
-    let one = job(plan, options, plan.limits.size, (0, 0))?;
-    let levels = options.fills.len().max(1) as u32;
-    let cap = one.bytes.unwrap_or_default();
-    let mut o = outlook_of(
-        BUDGET as u32 * plan.profile.repeats * levels,
-        job_time(plan),
-        cap,
-        fills,
-    );
-    for level in &options.fills {
-        o.written_at_most.0 += plan.limits.size / 100 * u64::from(*level);
+    let mut o = Outlook::filling(fills);
+    let levels: Vec<Option<u32>> = if options.fills.is_empty() {
+        vec![None]
+    } else {
+        options.fills.iter().copied().map(Some).collect()
+    };
+    for level in levels {
+        let range = range_of(plan, level);
+        if level.is_some() {
+            o.add(&fill_jobs(plan, range).1, 1);
+        }
+        // Which places the refinement takes is not known: the corners, and those that write most.
+        let corners: BTreeSet<Place> = WHOLE.parts().iter().flat_map(Rect::corners).collect();
+        let mut others: Vec<Place> = (0..SHARES.len())
+            .flat_map(|s| (0..DEPTHS.len()).map(move |d| (s, d)))
+            .filter(|p| !corners.contains(p))
+            .collect();
+        others.sort_unstable();
+        others.truncate(BUDGET - corners.len());
+        for place in corners.into_iter().chain(others) {
+            o.add(&job(plan, options, range, place)?, plan.profile.repeats);
+        }
     }
     Ok(o)
 }
@@ -190,13 +208,9 @@ fn level(
     options: &MixOptions,
     fill: Option<u32>,
 ) -> Result<bool, NotebookError> {
-    let mut range = plan.limits.size;
-    if let Some(percent) = fill {
-        // Whole MiB, so that every block size and sector fits.
-        range = (range / 100 * u64::from(percent)) >> 20 << 20;
-        if !fill_to(runner, plan, range)? {
-            return Ok(false);
-        }
+    let range = range_of(plan, fill);
+    if fill.is_some() && !fill_to(runner, plan, range)? {
+        return Ok(false);
     }
     let mut map = Map {
         runner,
@@ -205,14 +219,9 @@ fn level(
         range,
         points: BTreeMap::new(),
     };
-    let whole = Rect {
-        low: (0, 0),
-        high: (SHARES.len() - 1, DEPTHS.len() - 1),
-        error: f64::INFINITY,
-    };
-    let mut open = whole.parts();
+    let mut open = WHOLE.parts();
     let mut leaves: Vec<Rect> = Vec::new();
-    let mut going = map.measure(whole.parts().iter().flat_map(Rect::corners))?;
+    let mut going = map.measure(WHOLE.parts().iter().flat_map(Rect::corners))?;
     while going && !open.is_empty() {
         // The worst first; among equals the largest.
         open.sort_by(|a, b| a.error.total_cmp(&b.error).then(a.area().cmp(&b.area())));
@@ -260,8 +269,21 @@ fn level(
     Ok(going)
 }
 
-/// Discards what lies beyond `range` and writes the range once, sequentially.
-fn fill_to(runner: &mut Runner<'_>, plan: &Plan, range: u64) -> Result<bool, NotebookError> {
+/// The part of the target that a fill level covers, bytes.
+fn range_of(plan: &Plan, fill: Option<u32>) -> u64 {
+    match fill {
+        // Whole MiB, so that every block size and sector fits.
+        Some(percent) => {
+            let part = u128::from(plan.limits.size) * u128::from(percent) / 100;
+            (part >> 20 << 20) as u64
+        }
+        None => plan.limits.size,
+    }
+}
+
+/// The jobs that bring the target to a fill level: what lies beyond it is discarded (where anything does), the rest
+/// written once, sequentially.
+fn fill_jobs(plan: &Plan, range: u64) -> (Option<JobSpec>, JobSpec) {
     let job = |name: &str, rw: Rw, offset: u64, size: u64| JobSpec {
         name: name.into(),
         rw,
@@ -273,14 +295,18 @@ fn fill_to(runner: &mut Runner<'_>, plan: &Plan, range: u64) -> Result<bool, Not
         ..JobSpec::default()
     };
     let beyond = (plan.limits.size - range) >> 20 << 20;
-    if beyond > 0 {
-        let discard = job("mix-discard", Rw::Trim, range, beyond);
-        if runner.group(&[discard], 0)?.is_none() {
+    let discard = (beyond > 0).then(|| job("mix-discard", Rw::Trim, range, beyond));
+    (discard, job("mix-fill", Rw::Write, 0, range))
+}
+
+fn fill_to(runner: &mut Runner<'_>, plan: &Plan, range: u64) -> Result<bool, NotebookError> {
+    let (discard, fill) = fill_jobs(plan, range);
+    for job in discard.into_iter().chain([fill]) {
+        if runner.group(&[job], 0)?.is_none() {
             return Ok(false);
         }
     }
-    let fill = job("mix-fill", Rw::Write, 0, range);
-    Ok(runner.group(&[fill], 0)?.is_some())
+    Ok(true)
 }
 
 /// A map while it is measured.
@@ -336,10 +362,8 @@ fn job(plan: &Plan, options: &MixOptions, range: u64, place: Place) -> Result<Jo
     )?;
     (spec.qd, spec.threads, spec.read_share) = (depth / threads, threads, share);
     spec.size = Some(Bytes(range));
-    spec.bytes = Some(plan.profile.write_cap(range, options.bs.0));
-    if share >= 100.0 {
-        spec.bytes = None;
-    }
+    let writes = share < 100.0 && plan.wears;
+    spec.bytes = writes.then(|| plan.profile.write_cap(range, options.bs.0));
     Ok(spec)
 }
 
@@ -436,18 +460,15 @@ fn report(
             })
             .collect();
         Chart {
-            id: format!("{id}{suffix}"),
-            title: format!("{title}{beside}"),
-            kind: ChartKind::Heatmap,
-            x: axis("share of reads", "%", false),
-            y: axis("outstanding I/Os", "", true),
             z: Some(z),
-            categories: Vec::new(),
-            series: vec![ChartSeries {
-                name: title.into(),
-                points,
-            }],
-            marks: Vec::new(),
+            ..parts::chart(
+                &format!("{id}{suffix}"),
+                &format!("{title}{beside}"),
+                ChartKind::Heatmap,
+                axis("share of reads", "%", false),
+                axis("outstanding I/Os", "", true),
+                vec![series(title, points)],
+            )
         }
     };
     let charts = vec![
@@ -459,7 +480,6 @@ fn report(
         ),
         map("mix-map-iops", "IOPS", axis("IOPS", "1/s", true), &iops),
     ];
-    let estimate = |e: Option<Estimate>| e.map_or(TableCell::Hole(()), TableCell::Estimate);
     let rows = cells
         .iter()
         .map(|((s, d), c)| {
@@ -513,15 +533,10 @@ fn report(
             .max_by(|a, b| pick(&a.1, &b.1))
     };
     let most = extreme(|a, b| a.value.total_cmp(&b.value));
-    let one = |id: &str, label: String, unit: &str, e: Option<Estimate>| Headline {
-        id: format!("{id}{suffix}"),
-        label,
-        group: format!("Mix of reads and writes, {}{beside}", options.bs),
-        unit: unit.into(),
-        estimate: e,
-        extra: Default::default(),
-        jobs: jobs.clone(),
-        flags: Vec::new(),
+    let group = format!("Mix of reads and writes, {}{beside}", options.bs);
+    let one = |id: &str, label: String, unit: &str, e: Option<Estimate>| {
+        let id = format!("{id}{suffix}");
+        headline_of(&group, &label, &id, unit, e, jobs.clone())
     };
     run.headlines.push(one(
         "mix-most",

@@ -10,6 +10,7 @@ use fathom_telemetry::series::{SeriesError, SeriesWriter};
 use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, utc};
 
 use crate::bench::{Bench, BenchError};
+use crate::course;
 
 /// Why a run could not be kept.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,9 @@ pub enum NotebookError {
     /// The jobs.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// What an experiment does beside its jobs.
+    #[error("{0}")]
+    Beside(String),
 }
 
 /// What a run says of itself before its first job.
@@ -58,6 +62,7 @@ pub struct Notebook {
     merged: Vec<Merged>,
     began: std::time::Instant,
     made_base: bool,
+    saved: std::time::Instant,
 }
 
 impl Notebook {
@@ -111,6 +116,7 @@ impl Notebook {
             merged: Vec::new(),
             began: std::time::Instant::now(),
             made_base,
+            saved: std::time::Instant::now(),
         })
     }
 
@@ -147,6 +153,8 @@ impl Notebook {
             series: self.series.as_mut(),
             merged: vec![Merged::default(); jobs.len()],
             error: None,
+            courses: vec![Vec::new(); jobs.len()],
+            thermometer: Thermometer::of(bench, jobs),
             progress,
         };
         let log = self.log.as_ref();
@@ -161,7 +169,8 @@ impl Notebook {
             // The driver counts from the group's start; the run's clock goes on between groups.
             measures.iter_mut().for_each(|j| j.start_ns += start.0);
         }
-        let (merged, error) = (keeper.merged, keeper.error);
+        let (merged, error, courses) = (keeper.merged, keeper.error, keeper.courses);
+        let celsius = keeper.thermometer.map_or(Vec::new(), |t| t.read);
         if let Some(e) = error {
             // A series that cannot be written is no reason to lose the jobs.
             self.series = None;
@@ -172,14 +181,26 @@ impl Notebook {
             ));
         }
         measures.iter_mut().for_each(flag_empty);
+        for (i, (job, course)) in measures.iter_mut().zip(&courses).enumerate() {
+            let found = course::judge(job, &jobs[i], course, &celsius, first + i);
+            self.run.findings.extend(found);
+        }
         self.merged.extend(merged);
         self.run.jobs.extend(measures);
-        self.dir.save(&self.run)?;
+        // A run of thousands of short jobs would spend its time on saving: it loses two seconds at most.
+        if self.run.jobs.len() < 200 || self.saved.elapsed().as_secs() >= 2 {
+            self.dir.save(&self.run)?;
+            self.saved = std::time::Instant::now();
+        }
         Ok((first..self.run.jobs.len()).collect())
     }
 
-    /// Keeps a job that was not run through [`Notebook::measure`] (such as the preparation).
-    pub fn keep(&mut self, job: Job) {
+    /// Keeps a job that was not run through [`Notebook::measure`] (such as the preparation) and has just
+    /// ended.
+    pub fn keep(&mut self, mut job: Job) {
+        // The driver counts from its own start; the run's clock goes on between jobs.
+        let now = Nanos::from(self.began.elapsed());
+        job.start_ns = now.0.saturating_sub(job.wall_ns);
         self.run.jobs.push(job);
         self.merged.push(Merged::default());
     }
@@ -251,6 +272,7 @@ impl Notebook {
             Some(s) => Some(s),
             None => self.close_log()?,
         };
+        crate::stamp::stamp(&mut self.run);
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         self.dir.save(&self.run)?;
         Ok((self.run, self.dir, summary))
@@ -264,8 +286,7 @@ fn flag_empty(job: &mut Job) {
         .flatten()
         .map(|d| d.ios + d.errors)
         .sum();
-    let interrupted = job.flags.iter().any(|f| f.code == FlagCode::Interrupted);
-    if ios == 0 && !interrupted {
+    if ios == 0 {
         let mut flag = Flag::new(
             FlagCode::TooFewSamples,
             "no I/O completed in the measured part: the job reached its limit before, or the device did not answer",
@@ -282,6 +303,9 @@ struct Keeper<'a> {
     series: Option<&'a mut SeriesWriter>,
     merged: Vec<Merged>,
     error: Option<SeriesError>,
+    /// Bytes of each window, by job.
+    courses: Vec<Vec<f64>>,
+    thermometer: Option<Thermometer>,
     progress: &'a mut dyn FnMut(&Progress),
 }
 
@@ -297,6 +321,18 @@ impl Observer for Keeper<'_> {
                     .merge_sparse(&d.response);
             }
         }
+        let index = (w.start_ns as u64 / w.width.0.max(1)) as usize;
+        let course = &mut self.courses[w.job];
+        if index >= course.len() && index < course::WINDOWS_MAX {
+            course.resize(index + 1, 0.0);
+        }
+        if let Some(sum) = course.get_mut(index) {
+            *sum += w.window.directions[..3]
+                .iter()
+                .flatten()
+                .map(|d| d.bytes as f64)
+                .sum::<f64>();
+        }
         if let Some(s) = &mut self.series
             && self.error.is_none()
             && let Err(e) = s.push((self.first + w.job) as u16, w.width, w.window)
@@ -305,6 +341,49 @@ impl Observer for Keeper<'_> {
         }
     }
     fn progress(&mut self, p: &Progress) {
+        let windows = self.courses.first().map_or(0, Vec::len);
+        if let Some(t) = &mut self.thermometer {
+            t.look(windows);
+        }
         (self.progress)(p);
+    }
+}
+
+/// The disk's temperature during long jobs, from the kernel's sensors.
+struct Thermometer {
+    disk: String,
+    next: Nanos,
+    /// Windows that had ended, and °C.
+    read: Vec<(usize, f64)>,
+}
+
+impl Thermometer {
+    /// Between readings.
+    const PERIOD: Nanos = Nanos::from_secs(1);
+
+    /// For one long job on a disk that has a sensor.
+    fn of(bench: &dyn Bench, jobs: &[PlannedJob]) -> Option<Self> {
+        let long = |j: &PlannedJob| j.job.spec.time.is_none_or(|t| t >= course::TIME_MIN);
+        if bench.simulated() || jobs.len() != 1 || !jobs.iter().all(long) {
+            return None;
+        }
+        let mut t = Self {
+            disk: bench.describe().device?,
+            next: Nanos::ZERO,
+            read: Vec::new(),
+        };
+        t.look(0);
+        (!t.read.is_empty()).then_some(t)
+    }
+
+    fn look(&mut self, windows: usize) {
+        let now = fathom_io::clock::monotonic();
+        if now < self.next {
+            return;
+        }
+        self.next = now + Self::PERIOD;
+        let root = fathom_host::HostRoot::real();
+        let celsius = fathom_host::health::temperature(&root, &self.disk);
+        self.read.extend(celsius.map(|c| (windows, c)));
     }
 }

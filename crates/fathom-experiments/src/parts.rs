@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use fathom_stats::Estimate;
 use fathom_telemetry::Op;
-use fathom_telemetry::schema::{Axis, Chart, ChartKind, ChartSeries, Column, Headline, Point};
+use fathom_telemetry::schema::{
+    Axis, Cell as TableCell, Chart, ChartKind, ChartSeries, Column, Headline, Point,
+};
 
 use crate::cells::Cell;
 
 /// An axis.
-pub(crate) fn axis(label: &str, unit: &str, log: bool) -> Axis {
+pub fn axis(label: &str, unit: &str, log: bool) -> Axis {
     Axis {
         label: label.into(),
         unit: unit.into(),
@@ -18,15 +20,55 @@ pub(crate) fn axis(label: &str, unit: &str, log: bool) -> Axis {
 }
 
 /// A column.
-pub(crate) fn column(label: &str, unit: &str) -> Column {
+pub fn column(label: &str, unit: &str) -> Column {
     Column {
         label: label.into(),
         unit: unit.into(),
     }
 }
 
+/// A table's cell: an estimate with its interval, or a hole.
+pub fn estimate(e: Option<Estimate>) -> TableCell {
+    e.map_or(TableCell::Hole(()), TableCell::Estimate)
+}
+
+/// A table's cell: a number, or a hole.
+pub fn number(v: Option<f64>) -> TableCell {
+    v.map_or(TableCell::Hole(()), TableCell::Number)
+}
+
+/// Points with a name in the legend.
+pub fn series(name: &str, points: Vec<Point>) -> ChartSeries {
+    ChartSeries {
+        name: name.into(),
+        points,
+    }
+}
+
+/// A chart without categories, colour or marks.
+pub fn chart(
+    id: &str,
+    title: &str,
+    kind: ChartKind,
+    x: Axis,
+    y: Axis,
+    series: Vec<ChartSeries>,
+) -> Chart {
+    Chart {
+        id: id.into(),
+        title: title.into(),
+        kind,
+        x,
+        y,
+        z: None,
+        categories: Vec::new(),
+        series,
+        marks: Vec::new(),
+    }
+}
+
 /// A point with the interval of an estimate; a hole where there is none.
-pub(crate) fn point(x: f64, y: Option<Estimate>) -> Point {
+pub fn point(x: f64, y: Option<Estimate>) -> Point {
     Point {
         x,
         y: y.map(|e| e.value),
@@ -37,7 +79,7 @@ pub(crate) fn point(x: f64, y: Option<Estimate>) -> Point {
 }
 
 /// One bar per pattern, with its interval.
-pub(crate) fn bars(
+pub fn bars(
     id: &str,
     title: &str,
     y: Axis,
@@ -48,30 +90,48 @@ pub(crate) fn bars(
         .enumerate()
         .map(|(i, v)| point(i as f64, v))
         .collect();
+    let series = vec![series(&y.label, points)];
     Chart {
-        id: id.into(),
-        title: title.into(),
-        kind: ChartKind::Bar,
-        series: vec![ChartSeries {
-            name: y.label.clone(),
-            points,
-        }],
-        x: axis("pattern", "", false),
-        y,
-        z: None,
         categories: patterns.iter().map(|p| (*p).to_owned()).collect(),
-        marks: Vec::new(),
+        ..chart(
+            id,
+            title,
+            ChartKind::Bar,
+            axis("pattern", "", false),
+            y,
+            series,
+        )
     }
 }
 
-/// A headline of a cell.
-pub(crate) fn headline(
-    cell: &Cell,
+/// A chart of lines.
+pub fn line_chart(
+    id: &str,
+    title: &str,
+    x: Axis,
+    y: Axis,
+    series: Vec<(String, Vec<(f64, f64)>)>,
+) -> Chart {
+    let dot = |(x, y)| Point {
+        x,
+        y: Some(y),
+        ..Point::default()
+    };
+    let lines = series
+        .into_iter()
+        .map(|(name, points)| self::series(&name, points.into_iter().map(dot).collect()))
+        .collect();
+    chart(id, title, ChartKind::Line, x, y, lines)
+}
+
+/// A headline that rests on `jobs`.
+pub fn headline_of(
     group: &str,
     label: &str,
     id: &str,
     unit: &str,
     estimate: Option<Estimate>,
+    jobs: Vec<usize>,
 ) -> Headline {
     Headline {
         id: id.into(),
@@ -80,13 +140,28 @@ pub(crate) fn headline(
         unit: unit.into(),
         estimate,
         extra: BTreeMap::new(),
-        jobs: cell.indices(),
+        jobs,
+        flags: Vec::new(),
+    }
+}
+
+/// A headline of a cell.
+pub fn headline(
+    cell: &Cell,
+    group: &str,
+    label: &str,
+    id: &str,
+    unit: &str,
+    estimate: Option<Estimate>,
+) -> Headline {
+    Headline {
         flags: cell.flags(),
+        ..headline_of(group, label, id, unit, estimate, cell.indices())
     }
 }
 
 /// Percentiles of an operation for a headline's `extra`.
-pub(crate) fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
+pub fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
     [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)]
         .into_iter()
         .filter_map(|(name, q)| cell.percentile(op, q).map(|v| (name.to_owned(), v)))
@@ -94,7 +169,7 @@ pub(crate) fn percentiles(cell: &Cell, op: Op) -> BTreeMap<String, f64> {
 }
 
 /// The one operation of a job that only reads or only writes.
-pub(crate) fn op_of(cell: &Cell) -> Op {
+pub fn op_of(cell: &Cell) -> Op {
     if cell.spec.rw.writes() && !cell.spec.rw.reads() {
         Op::Write
     } else {

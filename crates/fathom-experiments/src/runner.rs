@@ -6,19 +6,19 @@
 use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::load::rng::mix as mix_bits;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_telemetry::{Flag, FlagCode};
 
 use crate::bench::{Bench, BenchError};
-use crate::cells::{Cell, Plan};
+use crate::cells::Cell;
 use crate::notebook::{Notebook, NotebookError};
-use crate::survey::{self, Outlook, Watcher};
+use crate::survey::{self, Watcher};
 
 /// See the module.
-pub(crate) struct Runner<'a> {
+pub struct Runner<'a> {
     /// Runs the jobs.
-    pub(crate) bench: &'a mut dyn Bench,
+    pub bench: &'a mut dyn Bench,
     /// Keeps them.
-    pub(crate) book: &'a mut Notebook,
+    pub book: &'a mut Notebook,
     watcher: &'a mut dyn Watcher,
     experiment: &'static str,
     seed: u64,
@@ -29,15 +29,16 @@ pub(crate) struct Runner<'a> {
 
 /// Repeats of one job: its specification and where they stand in the run.
 #[derive(Debug, Clone)]
-pub(crate) struct Point {
+pub struct Point {
     /// The job; its name is the stem.
-    pub(crate) spec: JobSpec,
+    pub spec: JobSpec,
     /// Indices in the run.
-    pub(crate) jobs: Vec<usize>,
+    pub jobs: Vec<usize>,
 }
 
 impl Point {
-    pub(crate) fn new(spec: JobSpec) -> Self {
+    /// Not run yet.
+    pub fn new(spec: JobSpec) -> Self {
         Self {
             spec,
             jobs: Vec::new(),
@@ -47,7 +48,7 @@ impl Point {
 
 impl<'a> Runner<'a> {
     /// Prepares the target; `total` is the expected number of jobs, for the progress display.
-    pub(crate) fn begin(
+    pub fn begin(
         bench: &'a mut dyn Bench,
         book: &'a mut Notebook,
         watcher: &'a mut dyn Watcher,
@@ -69,7 +70,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one more repeat of a point; `false` where the experiment has to end.
-    pub(crate) fn repeat(&mut self, point: &mut Point) -> Result<bool, NotebookError> {
+    pub fn repeat(&mut self, point: &mut Point) -> Result<bool, NotebookError> {
         let index = point.jobs.len();
         let Some(jobs) = self.group(std::slice::from_ref(&point.spec), index as u32)? else {
             return Ok(false);
@@ -80,11 +81,7 @@ impl<'a> Runner<'a> {
 
     /// Brings every point to `repeats`, in alternating order (ABBA), so that a drift of the device does
     /// not favour a point; `false` where the experiment has to end.
-    pub(crate) fn fill_up(
-        &mut self,
-        points: &mut [Point],
-        repeats: u32,
-    ) -> Result<bool, NotebookError> {
+    pub fn fill_up(&mut self, points: &mut [Point], repeats: u32) -> Result<bool, NotebookError> {
         for round in 0..repeats {
             let n = points.len();
             for k in 0..n {
@@ -101,7 +98,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs jobs at the same time; `None` where the experiment has to end.
-    pub(crate) fn group(
+    pub fn group(
         &mut self,
         specs: &[JobSpec],
         repeat: u32,
@@ -127,6 +124,7 @@ impl<'a> Runner<'a> {
                 job: spec.validate(&limits).map_err(BenchError::from)?,
                 experiment: self.experiment.to_owned(),
                 repeat,
+                guide: None,
             });
         }
         let watcher = &mut *self.watcher;
@@ -150,12 +148,23 @@ impl<'a> Runner<'a> {
     }
 
     /// The point's repeats, gathered for analysis.
-    pub(crate) fn cell(&self, point: &Point) -> Cell {
+    pub fn cell(&self, point: &Point) -> Cell {
         survey::cell(self.book, &point.spec, &point.jobs)
     }
 
+    /// Goes on counting where another runner of the same experiment ended.
+    pub fn after(mut self, done: u32) -> Self {
+        self.done = done;
+        self
+    }
+
+    /// Jobs run so far, those of the runners before included.
+    pub fn done(&self) -> u32 {
+        self.done
+    }
+
     /// Says where the experiment ended early.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         if self.bench.interrupted() {
             self.book.run_mut().flags.push(Flag::new(
                 FlagCode::Interrupted,
@@ -164,20 +173,4 @@ impl<'a> Runner<'a> {
             ));
         }
     }
-}
-
-/// Time and bytes of `jobs` groups that last `time` each; `per_job` bytes are written at most by each.
-pub(crate) fn outlook(jobs: u32, time: Nanos, per_job: Bytes, fills: Bytes) -> Outlook {
-    // A job's set-up and the gap between jobs take about 20 ms.
-    let one = time + Nanos::from_millis(20);
-    Outlook {
-        jobs,
-        time: Nanos(one.0 * u64::from(jobs)),
-        written_at_most: Bytes(fills.0 + per_job.0 * u64::from(jobs)),
-    }
-}
-
-/// Time of one job of a plan.
-pub(crate) fn job_time(plan: &Plan) -> Nanos {
-    plan.profile.job_time + plan.profile.ramp
 }

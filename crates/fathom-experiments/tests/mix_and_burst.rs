@@ -6,6 +6,7 @@ use common::{QueueBench, Quiet, headline, plan, run_with};
 use fathom_experiments::burst::{self, BurstOptions, RECORDING};
 use fathom_experiments::mix::{self, MixOptions};
 use fathom_io::port::virtual_time::Service;
+use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Nanos};
 
 #[test]
@@ -85,4 +86,44 @@ fn deficit_beside_a_writer_is_the_writers_share_of_the_server() {
     let deficit = headline(&run, "burst-deficit").value;
     assert!((deficit - 7.63).abs() < 0.5, "{deficit} %");
     assert!(run.findings.iter().any(|f| f.id == "burst-deficit"));
+}
+
+#[test]
+fn a_map_at_fill_levels_writes_no_more_than_was_said_and_measures_within_the_level() {
+    // Faster than a job may write: the bound is met by jobs that end early.
+    let mut bench = QueueBench::new(64, Service::Fixed(Nanos::from_micros(5)));
+    let options = MixOptions {
+        fills: vec![25, 50],
+        ..MixOptions::default()
+    };
+    let mut plan = plan(200, 2);
+    plan.profile.ramp = Nanos::from_millis(50);
+    let said = mix::outlook(&plan, &options, Bytes(0)).unwrap();
+    let run = run_with(&mut bench, 0, |bench, book| {
+        mix::run(bench, &plan, &options, book, &mut Quiet).expect("two maps");
+    });
+    let bytes = |j: &Job| j.write.as_ref().map_or(0, |w| w.bytes);
+    // The ramp's share comes on top of what is measured.
+    let (fills, others): (Vec<&Job>, Vec<&Job>) = run
+        .jobs
+        .iter()
+        .partition(|j| j.name.starts_with("mix-fill"));
+    let filled: u64 = fills.iter().map(|j| bytes(j)).sum();
+    assert_eq!(filled, (256 + 512) << 20);
+    let measured: u64 = others.iter().map(|j| bytes(j)).sum();
+    let written = filled as f64 + measured as f64 * 1.25;
+    let share = written / said.written_at_most.0 as f64;
+    assert!(
+        (0.3..=1.0).contains(&share),
+        "{written} of {}",
+        said.written_at_most
+    );
+    for id in ["mix-fill25", "mix-fill50"] {
+        let section = run.results.iter().find(|s| s.id == id).unwrap();
+        assert_eq!(section.charts.len(), 2, "{id}");
+    }
+    for j in &others {
+        let size: Bytes = j.spec["size"].as_str().unwrap().parse().unwrap();
+        assert!(size.0 == 256 << 20 || size.0 == 512 << 20 || j.name.contains("discard"));
+    }
 }

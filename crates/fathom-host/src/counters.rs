@@ -65,6 +65,22 @@ pub struct CounterSource {
     stats: Vec<File>,
 }
 
+/// Kernel names of the whole disks behind a file, a directory or a device node, whether they count or
+/// not; none for memory and networks.
+pub fn disks_behind(path: &Path) -> Vec<String> {
+    let root = HostRoot::real();
+    let Ok(graph) = Graph::read(&root) else {
+        return Vec::new();
+    };
+    let nodes = devices_behind(&root, &graph, path, 0).unwrap_or_default();
+    let mut disks: Vec<String> = nodes
+        .iter()
+        .map(|n| graph.disk_of(n).name.clone())
+        .collect();
+    disks.dedup();
+    disks
+}
+
 impl CounterSource {
     /// Finds the device behind a file, a directory or a device node.
     ///

@@ -33,7 +33,14 @@ pub fn space(path: &Path) -> std::io::Result<Space> {
     };
     let total_bytes = vfs.f_blocks.saturating_mul(unit);
     let free_bytes = vfs.f_bavail.saturating_mul(unit);
-    let mut fits_bytes = free_bytes.saturating_sub(total_bytes / RESERVE);
+    // As `df` counts: what is used and what may be used. Blocks that nobody but root or nobody at all may have (ext4's
+    // reserve, a thin disk with less behind it than its size) are in neither.
+    let used_bytes = vfs
+        .f_blocks
+        .saturating_sub(vfs.f_bfree)
+        .saturating_mul(unit);
+    let usable_bytes = used_bytes.saturating_add(free_bytes);
+    let mut fits_bytes = free_bytes.saturating_sub(usable_bytes / RESERVE);
     // A file in memory takes the memory that everybody needs.
     if is_memory(path)
         && let Some(available) = memory_available()

@@ -125,3 +125,150 @@ pub(crate) fn fiemap(file: &File, start: u64, length: u64) -> io::Result<Vec<Fie
     let n = (map.mapped as usize).min(FIEMAP_BATCH);
     Ok(map.extents[..n].to_vec())
 }
+
+/// `struct nvme_admin_cmd` of linux/nvme_ioctl.h.
+#[repr(C)]
+#[derive(Default)]
+struct NvmeAdmin {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    address: u64,
+    metadata_length: u32,
+    length: u32,
+    cdw10: u32,
+    cdw11: u32,
+    cdw12: u32,
+    cdw13: u32,
+    cdw14: u32,
+    cdw15: u32,
+    timeout_ms: u32,
+    result: u32,
+}
+
+const _: () = assert!(size_of::<NvmeAdmin>() == 72);
+
+/// `_IOWR('N', 0x41, struct nvme_admin_cmd)`.
+const NVME_IOCTL_ADMIN_CMD: u32 = 0xC048_4E41;
+const NVME_GET_LOG_PAGE: u8 = 0x02;
+/// How long a disk may take to answer, ms.
+const PATIENCE_MS: u32 = 5_000;
+
+/// Reads 512 bytes of an NVMe log page (Get Log Page: reads only). Disks without the page answer with an error.
+pub(crate) fn nvme_log_page(device: &File, page: u8, into: &mut [u8; 512]) -> io::Result<()> {
+    let mut command = NvmeAdmin {
+        opcode: NVME_GET_LOG_PAGE,
+        // Of the whole controller.
+        namespace: u32::MAX,
+        address: into.as_mut_ptr() as u64,
+        length: into.len() as u32,
+        // Length in double words, less one, above the number of the page.
+        cdw10: (into.len() as u32 / 4 - 1) << 16 | u32::from(page),
+        timeout_ms: PATIENCE_MS,
+        ..NvmeAdmin::default()
+    };
+    // SAFETY: `command` is a live, writable struct nvme_admin_cmd; its address and length describe `into`, which is
+    // borrowed for the whole call and is all that the kernel writes; the descriptor is open.
+    let rc = unsafe {
+        libc::ioctl(
+            device.as_raw_fd(),
+            NVME_IOCTL_ADMIN_CMD as _,
+            std::ptr::from_mut(&mut command),
+        )
+    };
+    match rc {
+        0 => Ok(()),
+        // Above nought is the disk's own status.
+        1.. => Err(io::Error::other(format!(
+            "the disk answered with status {rc:#x}"
+        ))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `struct sg_io_hdr` of scsi/sg.h, as 64-bit machines have it.
+#[repr(C)]
+struct SgIo {
+    interface: i32,
+    direction: i32,
+    command_length: u8,
+    sense_length_max: u8,
+    vectors: u16,
+    length: u32,
+    data: *mut u8,
+    command: *const u8,
+    sense: *mut u8,
+    timeout_ms: u32,
+    flags: u32,
+    id: i32,
+    user: *mut u8,
+    status: u8,
+    masked_status: u8,
+    message_status: u8,
+    sense_length: u8,
+    host_status: u16,
+    driver_status: u16,
+    residual: i32,
+    duration_ms: u32,
+    info: u32,
+}
+
+const _: () = assert!(size_of::<SgIo>() == 88 || size_of::<usize>() != 8);
+
+const SG_IO: u32 = 0x2285;
+const SG_DXFER_FROM_DEV: i32 = -3;
+/// CHECK CONDITION: the disk refused, or (with sense 0x01) answered that all went well.
+const CHECK_CONDITION: u8 = 2;
+
+/// Reads one sector with an ATA PASS-THROUGH (16) command, which must be one that reads.
+pub(crate) fn ata_read(device: &File, command: &[u8; 16], into: &mut [u8; 512]) -> io::Result<()> {
+    let mut sense = [0u8; 32];
+    let mut io = SgIo {
+        interface: i32::from(b'S'),
+        direction: SG_DXFER_FROM_DEV,
+        command_length: command.len() as u8,
+        sense_length_max: sense.len() as u8,
+        vectors: 0,
+        length: into.len() as u32,
+        data: into.as_mut_ptr(),
+        command: command.as_ptr(),
+        sense: sense.as_mut_ptr(),
+        timeout_ms: PATIENCE_MS,
+        flags: 0,
+        id: 0,
+        user: std::ptr::null_mut(),
+        status: 0,
+        masked_status: 0,
+        message_status: 0,
+        sense_length: 0,
+        host_status: 0,
+        driver_status: 0,
+        residual: 0,
+        duration_ms: 0,
+        info: 0,
+    };
+    // SAFETY: `io` is a live, writable struct sg_io_hdr; data, command and sense point to buffers of the lengths given
+    // beside them, which outlive the call; the kernel writes only data and sense; the descriptor is open.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), SG_IO as _, std::ptr::from_mut(&mut io)) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Response codes 70h and 72h: the sense key is in byte 2 or byte 1. 1 is "recovered": the registers came along.
+    let key = if sense[0] & 0x7E == 0x72 {
+        sense[1]
+    } else {
+        sense[2]
+    } & 0x0F;
+    let refused = io.status == CHECK_CONDITION && key != 1;
+    if refused || io.host_status != 0 || !matches!(io.status, 0 | CHECK_CONDITION) {
+        return Err(io::Error::other(format!(
+            "the disk refused the command (status {:#x}, sense key {key:#x})",
+            io.status
+        )));
+    }
+    Ok(())
+}

@@ -31,6 +31,7 @@ pub struct Buffers {
     template: Vec<u8>,
     counter: u64,
     rng: Rng,
+    leaked: bool,
 }
 
 // SAFETY: the allocation is owned by this value alone and has no thread affinity.
@@ -62,6 +63,7 @@ impl Buffers {
             template: Vec::new(),
             counter: 0,
             rng: Rng::new(seed, 0x6275_6600),
+            leaked: false,
         };
         if let Some(c) = content {
             for slot in 0..buffers.slots {
@@ -100,6 +102,17 @@ impl Buffers {
     /// The whole allocation, for registration.
     pub fn whole(&self) -> (*mut u8, usize) {
         (self.base, self.layout.size())
+    }
+
+    /// Gives the memory up for good: someone may still write to it.
+    pub(crate) fn leak(&mut self) {
+        self.leaked = true;
+    }
+
+    /// The first `len` bytes of a slot (fewer where the slot is shorter). Nothing may be in flight on it.
+    pub fn bytes(&mut self, slot: u32, len: u32) -> &mut [u8] {
+        let len = (len as usize).min(self.slot_len);
+        &mut self.slot_mut(slot)[..len]
     }
 
     fn slot_mut(&mut self, slot: u32) -> &mut [u8] {
@@ -141,6 +154,9 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
         // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed once.
         unsafe { std::alloc::dealloc(self.base, self.layout) };
     }

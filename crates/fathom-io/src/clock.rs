@@ -34,6 +34,24 @@ pub fn process_cpu() -> (Nanos, Nanos) {
     (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
+/// What the kernel has counted for the calling thread.
+pub(crate) fn thread_usage() -> crate::driver::ThreadUsage {
+    // SAFETY: an all-zero rusage is valid, and the kernel fills it.
+    let u = unsafe {
+        let mut u: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut u);
+        u
+    };
+    let ns = |t: libc::timeval| Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000);
+    crate::driver::ThreadUsage {
+        user: ns(u.ru_utime),
+        system: ns(u.ru_stime),
+        switches: (u.ru_nvcsw + u.ru_nivcsw) as u64,
+        major_faults: u.ru_majflt as u64,
+        minor_faults: u.ru_minflt as u64,
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod tsc {
     /// Ticks of the time-stamp counter.
@@ -43,9 +61,15 @@ mod tsc {
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
-    /// Whether it runs at one rate in every power state (CPUID 8000_0007h, EDX bit 8).
+    /// Whether it runs at one rate in every power state (CPUID 8000_0007h, EDX bit 8), and the kernel,
+    /// which compares the processors' counters, has not rejected it.
     #[allow(unused_unsafe)]
     pub(super) fn invariant() -> bool {
+        let sources = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+        if std::fs::read_to_string(sources).is_ok_and(|s| !s.split_whitespace().any(|w| w == "tsc"))
+        {
+            return false;
+        }
         // SAFETY: CPUID exists on every x86-64 processor.
         unsafe {
             core::arch::x86_64::__cpuid(0x8000_0000).eax >= 0x8000_0007
@@ -78,11 +102,12 @@ fn pair() -> Pair {
         let before = tsc::ticks();
         let ns = monotonic().0;
         let after = tsc::ticks();
-        if after - before < best.0 {
+        let width = after.saturating_sub(before);
+        if width < best.0 {
             best = (
-                after - before,
+                width,
                 Pair {
-                    ticks: before + (after - before) / 2,
+                    ticks: before + width / 2,
                     ns,
                 },
             );
@@ -114,17 +139,24 @@ pub struct Tsc {
     base: Pair,
     /// ns per tick in 32.32 fixed point.
     scale: u64,
-    first: Pair,
-    disciplined: u64,
+    /// The rate is taken since `anchor`; `next` becomes the anchor once it is old enough.
+    anchor: Pair,
+    next: Pair,
 }
 
 /// Baseline that calibration waits for, ns: at 5 ms a 20 ns bracket is 4 ppm.
 const BASELINE_NS: u64 = 5_000_000;
 /// How often a clock is held against CLOCK_MONOTONIC again, ns.
 const DISCIPLINE_NS: u64 = 100_000_000;
+/// The rate comes from the last two to four seconds: long enough for 0.02 ppm, short enough to follow
+/// CLOCK_MONOTONIC where NTP changes its rate.
+const ANCHOR_NS: u64 = 2_000_000_000;
+/// A phase error is worked off over at least this time, so that a late correction cannot overshoot.
+const SLEW_NS: u64 = 1_000_000_000;
 
 fn scale(a: Pair, b: Pair) -> u64 {
-    ((u128::from(b.ns - a.ns) << SHIFT) / u128::from((b.ticks - a.ticks).max(1))) as u64
+    let (ns, ticks) = (b.ns.saturating_sub(a.ns), b.ticks.saturating_sub(a.ticks));
+    ((u128::from(ns) << SHIFT) / u128::from(ticks.max(1))) as u64
 }
 
 impl Clock {
@@ -141,8 +173,8 @@ impl Clock {
         Self::Tsc(Tsc {
             base,
             scale: scale(first, base),
-            first,
-            disciplined: base.ns,
+            anchor: first,
+            next: base,
         })
     }
 
@@ -177,36 +209,74 @@ impl Default for Clock {
 impl Tsc {
     #[inline]
     fn at(&self, ticks: u64) -> Nanos {
-        let d = ticks.wrapping_sub(self.base.ticks);
+        // Another processor's counter may be a few ticks behind.
+        let d = ticks.saturating_sub(self.base.ticks);
         Nanos(self.base.ns + ((u128::from(d) * u128::from(self.scale)) >> SHIFT) as u64)
     }
 
     /// Keeps readings continuous: the new base lies on the old line, and the phase error is worked
-    /// off by a rate change over the next interval (at most 100 ppm, so time never runs backwards).
+    /// off by a change of rate (at most 100 ppm, so time never runs backwards).
     fn discipline(&mut self) {
-        let shown = self.at(tsc::ticks());
-        if shown.0 < self.disciplined + DISCIPLINE_NS {
+        let old = self.base;
+        if self.at(tsc::ticks()).0 < old.ns + DISCIPLINE_NS {
             return;
         }
         let real = pair();
         let shown = self.at(real.ticks).0;
-        let rate = scale(self.first, real);
+        let rate = scale(self.anchor, real);
         let error = real.ns as i128 - i128::from(shown);
+        // The next correction may come as late as this one did.
+        let over = i128::from(shown.saturating_sub(old.ns).max(SLEW_NS));
         let limit = i128::from(rate) / 10_000;
-        let correction =
-            (i128::from(rate) * error / i128::from(DISCIPLINE_NS)).clamp(-limit, limit);
+        let correction = (i128::from(rate) * error / over).clamp(-limit, limit);
         self.base = Pair {
             ticks: real.ticks,
             ns: shown,
         };
         self.scale = (i128::from(rate) + correction) as u64;
-        self.disciplined = shown;
+        if real.ns.saturating_sub(self.next.ns) > ANCHOR_NS {
+            (self.anchor, self.next) = (self.next, real);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A discipline that comes late (windows of seconds) must not overshoot: the error stays bounded
+    /// whatever the interval.
+    #[test]
+    fn rare_corrections_do_not_swing() {
+        if !tsc::invariant() {
+            println!("SKIP rare_corrections_do_not_swing: the time-stamp counter is not invariant");
+            return;
+        }
+        let mut clock = Clock::new();
+        let Clock::Tsc(t) = &mut clock else {
+            unreachable!("the counter is invariant")
+        };
+        // As if the phase had been off by 1 ms, ten seconds ago.
+        let real = pair();
+        t.base = Pair {
+            ticks: real.ticks - 10_000_000_000,
+            ns: real.ns - ((10_000_000_000u128 * u128::from(t.scale)) >> SHIFT) as u64 - 1_000_000,
+        };
+        let off = |t: &Tsc| {
+            let p = pair();
+            p.ns as i64 - t.at(p.ticks).0 as i64
+        };
+        let before = off(t);
+        t.discipline();
+        assert!((before - off(t)).abs() < 10_000, "no step in phase");
+        // Over the interval that passed before, the whole error or less is worked off.
+        let rate = scale(t.anchor, pair());
+        let worked_off = ((i128::from(t.scale) - i128::from(rate)) * 10_000_000_000) >> SHIFT;
+        assert!(
+            worked_off > 0 && worked_off <= 1_100_000,
+            "{worked_off} ns of 1 ms"
+        );
+    }
 
     #[test]
     fn the_clock_follows_monotonic_time_and_never_runs_backwards() {

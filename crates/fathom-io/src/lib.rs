@@ -11,7 +11,9 @@ pub mod driver;
 pub mod job;
 pub mod load;
 pub mod port;
+pub mod replay;
 pub mod target;
+pub mod thread_terms;
 pub mod validity;
 
 pub use driver::{Control, DriveError, Observer, PlannedJob};

@@ -16,6 +16,7 @@ use fathom_telemetry::schema::{self, DeviceDelta};
 
 use crate::driver::Destination;
 use crate::job::{JobError, JobSpec, Limits};
+use crate::port::polled;
 
 /// Size of a scratch file where nobody said: 1 GiB.
 pub const SCRATCH_DEFAULT: Bytes = Bytes::gib(1);
@@ -50,6 +51,8 @@ pub struct Wanted {
     pub direct: bool,
     /// Some job goes through the page cache.
     pub buffered: bool,
+    /// Some job polls for completions.
+    pub polled: bool,
     /// Bytes that a scratch or new file must have.
     pub size: Option<Bytes>,
     /// What was typed after `--destroy`.
@@ -64,6 +67,8 @@ impl Wanted {
             modifies: jobs.iter().any(|j| j.rw.modifies()),
             direct: jobs.iter().any(|j| j.direct),
             buffered: jobs.iter().any(|j| !j.direct),
+            // (A polled job through the page cache is refused for that.)
+            polled: jobs.iter().any(|j| j.iopoll && j.direct),
             size: jobs.iter().filter_map(end).max(),
             destroy: destroy.map(str::to_owned),
         }
@@ -76,6 +81,8 @@ enum Holder {
     Scratch(Scratch),
     /// A file of the user's, read only.
     Borrowed(File),
+    /// /dev/null or /dev/zero.
+    Hollow(File),
     /// A file that an earlier run made.
     Made(FilePermit),
     /// A file that this run made.
@@ -128,6 +135,18 @@ pub struct Target {
 impl Target {
     /// Opens `name` as far as `wanted` allows. Nothing is created where this fails.
     pub fn open(name: &str, wanted: &Wanted) -> Result<Self, TargetError> {
+        Self::open_as(name, wanted, false)
+    }
+
+    /// The same, where a new file gets its size without its space: blocks are allocated as they are written.
+    ///
+    /// # Errors
+    /// As [`Target::open`].
+    pub fn open_sparse(name: &str, wanted: &Wanted) -> Result<Self, TargetError> {
+        Self::open_as(name, wanted, true)
+    }
+
+    fn open_as(name: &str, wanted: &Wanted, sparse: bool) -> Result<Self, TargetError> {
         if name == "null:" || name == "null" {
             return Ok(Self {
                 name: name.to_owned(),
@@ -186,12 +205,14 @@ impl Target {
                 let Some(size) = wanted.size else {
                     return Err(unfit("there is no such file: give --size to make one, or name a directory for a scratch file".into()));
                 };
-                fits(&parent, size)?;
+                if !sparse {
+                    fits(&parent, size)?;
+                }
                 let new = NewFile {
                     permit: fathom_host::create_file(&path)?,
                     keep: false,
                 };
-                if let Err(e) = reserve(&new.permit, size) {
+                if let Err(e) = reserve(&new.permit, size, sparse) {
                     return Err(unfit(format!(
                         "cannot make a file of {size}: {e}; choose a smaller --size or another place"
                     )));
@@ -279,6 +300,26 @@ impl Target {
                     holder,
                 )?
             }
+            TargetKind::Other { path, .. } if sink_or_source(&path, wanted.modifies) => {
+                let file = File::options()
+                    .read(!wanted.modifies)
+                    .write(wanted.modifies)
+                    .open(&path)
+                    .map_err(|e| unfit(format!("cannot be opened: {e}")))?;
+                let size = wanted.size.map_or(NULL_SIZE, |s| s.0);
+                let description = "a device of the kernel's that holds nothing".to_owned();
+                let holder = Holder::Hollow(file);
+                Self::file(
+                    name,
+                    "character-device",
+                    path,
+                    size,
+                    1,
+                    description,
+                    false,
+                    holder,
+                )?
+            }
             TargetKind::Other { found, .. } => {
                 return Err(unfit(format!(
                     "it is {found}: expected a directory, a file, a block device, null: or sim:MODEL"
@@ -299,8 +340,29 @@ impl Target {
                     "it cannot be opened for buffered I/O: use --direct".into(),
                 ));
             }
+            if let (true, Some(file)) = (wanted.polled, direct)
+                && let Some(why) = target.cannot_poll(file)
+            {
+                return Err(unfit(format!(
+                    "completions cannot be polled for ({why}): drop --iopoll, or give the device poll queues (for NVMe the kernel parameter nvme.poll_queues=N)"
+                )));
+            }
         }
         Ok(target)
+    }
+
+    /// Why completions of `file` cannot be polled for; `None` where they can.
+    fn cannot_poll(&self, file: &File) -> Option<String> {
+        if let Some(disk) = self.counters.as_ref().map(CounterSource::disk) {
+            // A hole is read without the device, so the switch of its queue is asked as well.
+            let switch = std::fs::read_to_string(format!("/sys/block/{disk}/queue/io_poll"));
+            if switch.is_ok_and(|s| s.trim() == "0") {
+                return Some(format!("/sys/block/{disk}/queue/io_poll is 0"));
+            }
+        }
+        polled::try_read(file, 0, self.align.max(512))
+            .err()
+            .map(|e| e.to_string())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -314,16 +376,20 @@ impl Target {
         fresh: bool,
         holder: Holder,
     ) -> Result<Self, TargetError> {
-        let reopen = |flags: i32| -> std::io::Result<File> {
+        let open = |flags: i32| -> std::io::Result<File> {
             match &holder {
                 Holder::Scratch(s) => s.reopen(flags),
                 Holder::Device(p) => p.reopen(flags),
                 Holder::Made(permit) => reopen_file(&permit.file, flags, true),
                 Holder::New(new) => reopen_file(&new.permit.file, flags, true),
                 Holder::Borrowed(f) => reopen_file(f, flags, false),
+                Holder::Hollow(f) if flags & libc::O_DIRECT == 0 => f.try_clone(),
+                Holder::Hollow(_) => Err(std::io::ErrorKind::Unsupported.into()),
                 Holder::Null => Err(std::io::ErrorKind::Unsupported.into()),
             }
         };
+        // Reading shall not make the file system write access times; only owners may ask for that.
+        let reopen = |flags: i32| open(flags | libc::O_NOATIME).or_else(|_| open(flags));
         let direct = reopen(libc::O_DIRECT).ok().map(Arc::new);
         let buffered = reopen(0).ok().map(Arc::new);
         let (counters, no_counters) = match CounterSource::locate(&path) {
@@ -492,9 +558,27 @@ fn fits(dir: &Path, size: Bytes) -> Result<(), Refusal> {
     }
 }
 
+/// Whether it is /dev/null for writes, or /dev/zero or /dev/full for reads: nothing can be destroyed there.
+fn sink_or_source(path: &Path, writes: bool) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else {
+        return false;
+    };
+    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
+    std::os::unix::fs::FileTypeExt::is_char_device(&meta.file_type())
+        && major == 1
+        && if writes {
+            minor == 3 || minor == 5
+        } else {
+            minor == 5 || minor == 7
+        }
+}
+
 /// Sets the size and reserves the space, so that ENOSPC shows before the run.
-fn reserve(permit: &FilePermit, size: Bytes) -> std::io::Result<()> {
+fn reserve(permit: &FilePermit, size: Bytes, sparse: bool) -> std::io::Result<()> {
     use std::os::fd::AsRawFd;
+    if sparse {
+        return permit.file.set_len(size.0);
+    }
     let len = libc::off_t::try_from(size.0).map_err(std::io::Error::other)?;
     // SAFETY: the descriptor is open for writing.
     let r = unsafe { libc::fallocate(permit.file.as_raw_fd(), 0, 0, len) };

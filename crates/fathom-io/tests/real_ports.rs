@@ -59,7 +59,7 @@ fn every_engine_path_and_operation_does_what_was_asked() {
         Some(0),
         "the fill leaves no hole"
     );
-    for engine in ["uring", "preadv"] {
+    for engine in ["uring", "preadv", "libaio", "posixaio"] {
         for path in ["direct", "buffered"] {
             for (rw, sync) in [
                 ("read", "none"),
@@ -92,6 +92,24 @@ fn every_engine_path_and_operation_does_what_was_asked() {
                 assert!(syncs == 0 || sync.starts_with('f'), "{sync}");
                 assert_eq!(job.engine, engine);
             }
+        }
+    }
+    for call in ["preadv2", "preadv", "pread", "readv", "read"] {
+        for sync in ["none", "fua", "sync"] {
+            let job = drive(
+                &target,
+                &Control::new(),
+                &spec(&[
+                    ("engine", "preadv"),
+                    ("call", call),
+                    ("rw", "randrw"),
+                    ("sync", sync),
+                    ("qd", "3"),
+                    ("ios", "60"),
+                ]),
+            );
+            let done = job.read.as_ref().unwrap().ios + job.write.as_ref().unwrap().ios;
+            assert_eq!(done, 60, "{call} {sync}: {:?}", job.errors);
         }
     }
     let trimmed = drive(

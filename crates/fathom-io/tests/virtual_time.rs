@@ -2,7 +2,8 @@
 
 use fathom_io::driver::{PlannedJob, run_virtual};
 use fathom_io::job::{JobSpec, Limits};
-use fathom_io::port::virtual_time::{Queue, Service};
+use fathom_io::port::Request;
+use fathom_io::port::virtual_time::{Completion, Queue, Service, World};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{FlagCode, Nanos};
 
@@ -197,6 +198,43 @@ fn ramp_up_is_left_out() {
     assert_eq!(job.start_ns, 300_000_000);
     close(job.wall_ns as f64, 5e8, 0.001, "measured time");
     close(job.read.as_ref().unwrap().ios as f64, 5000.0, 0.001, "I/Os");
+}
+
+/// A queue that counts what reaches it.
+struct Counted(Queue, u64);
+
+impl World for Counted {
+    fn submit(&mut self, worker: u32, at: Nanos, slot: u32, request: Request) -> Nanos {
+        self.1 += u64::from(request.len);
+        self.0.submit(worker, at, slot, request)
+    }
+    fn next(&mut self) -> Option<Nanos> {
+        self.0.next()
+    }
+    fn pop(&mut self) -> Option<Completion> {
+        self.0.pop()
+    }
+}
+
+#[test]
+fn a_limit_of_bytes_bounds_the_wear_of_the_ramp_too() {
+    // 4 GB/s would write 400 MB in the ramp alone.
+    let queue = Queue::new(1, Service::Fixed(Nanos(1_000)), 7);
+    let mut world = Counted(queue, 0);
+    let options = [
+        ("rw", "randwrite"),
+        ("qd", "8"),
+        ("threads", "2"),
+        ("ramp", "100ms"),
+        ("time", "1s"),
+        ("bytes", "40m"),
+    ];
+    let jobs = [planned(&options)];
+    let job = run_virtual(&jobs, &mut world, Nanos(1_000), "virtual", None, &mut ());
+    assert_eq!(job[0].write.as_ref().unwrap().bytes, 40 << 20);
+    let ramp = world.1 - (40 << 20);
+    assert!(ramp >= 4 << 20, "{ramp} B in the ramp");
+    assert!(ramp < (4 << 20) + 2 * 8 * 4096, "{ramp} B in the ramp");
 }
 
 #[test]

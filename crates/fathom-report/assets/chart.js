@@ -30,10 +30,10 @@ const PALETTE = 8;
 const DASHES = ["", "7 4", "2 3"];
 
 class Chart {
-  constructor(figure, spec, simulated) {
+  constructor(figure, spec, stamp) {
     this.figure = figure;
     this.spec = spec;
-    this.simulated = simulated;
+    this.runStamp = stamp;
     this.plot = figure.querySelector(".plot");
     this.hidden = new Set();
     this.zoom = null;
@@ -41,8 +41,17 @@ class Chart {
     this.log = { x: spec.x.log, y: spec.y.log };
     this.renderer = RENDERERS[spec.kind];
     this.controls();
+    this.stamp();
     this.draw();
     this.tables();
+  }
+
+  /** What stands against the data shown, beside the title. */
+  stamp() {
+    const title = this.figure.querySelector(".title");
+    title.querySelector(".stamp")?.remove();
+    const text = this.spec.variants?.[this.variant].stamp;
+    if (text) title.append(" ", html("span", { className: "chip stamp" }, text));
   }
 
   get series() {
@@ -72,6 +81,7 @@ class Chart {
     this.variant = index;
     this.zoom = null;
     this.hidden.clear();
+    this.stamp();
     this.draw();
     this.tables();
   }
@@ -144,11 +154,11 @@ class Chart {
       this.renderer.draw(this, inside, box);
     }
     root.append(inside);
-    if (this.simulated) {
+    if (this.runStamp) {
       root.append(svg("text", {
         x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, class: "stamp", "text-anchor": "middle",
         transform: `rotate(-14 ${(box.left + box.right) / 2} ${(box.top + box.bottom) / 2})`,
-      }, "SIMULATED"));
+      }, this.runStamp.toUpperCase()));
     }
     this.cursor = svg("g", { class: "cursor" });
     root.append(this.cursor);
@@ -434,7 +444,7 @@ class Chart {
       const unit = spec.kind === "heatmap" ? spec.z?.unit || "" : spec.y.unit;
       return e ? `${s.name || "values"} from ${formatValue(e[0], unit)} to ${formatValue(e[1], unit)}` : `${s.name}: nothing measured`;
     });
-    return `${kind}${this.simulated ? ", simulated" : ""}: ${spec.title}. Horizontal: ${spec.x.label}; vertical: ${spec.y.label}. ` +
+    return `${kind}${this.runStamp ? `, ${this.runStamp}` : ""}: ${spec.title}${spec.variants?.[this.variant].stamp ? ", " + spec.variants[this.variant].stamp : ""}. Horizontal: ${spec.x.label}; vertical: ${spec.y.label}. ` +
       parts.join("; ") + ". Arrow keys read the points, plus and minus zoom, Escape resets. The data table below has every value.";
   }
 

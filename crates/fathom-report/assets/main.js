@@ -32,7 +32,7 @@ const expand = s => { if (!Array.isArray(s.x)) s.x = Array.from({ length: s.x.n 
 for (const c of data.charts) for (const s of [...c.series, ...(c.variants || []).flatMap(v => v.series)]) expand(s);
 for (const figure of document.querySelectorAll("figure.chart")) {
   const spec = data.charts[Number(figure.dataset.chart)];
-  charts.push(new Chart(figure, spec, data.simulated));
+  charts.push(new Chart(figure, spec, data.stamp));
 }
 
 // A job chosen in one place is chosen for all charts over time.

@@ -174,7 +174,8 @@ function bars(stacked) {
           chart.points.push({ px: left + width / 2, py: y1, series: n, index: i, inside: [left, Math.min(y1, box.bottom - 6), left + width, y2] });
         });
       }
-      if (!stacked || shown.length < 2) return;
+      // Totals that would run into each other say nothing: hover and table have them.
+      if (!stacked || shown.length < 2 || step < 52) return;
       for (const [band, top] of tops) {
         if (chart.x.valid(band) && chart.y.valid(top)) g.append(svg("text", { x: chart.x(band), y: chart.y(top) - 5, class: "bar-total", "text-anchor": "middle" }, formatValue(top, chart.spec.y.unit)));
       }

@@ -13,6 +13,7 @@ use crate::data::ReportData;
 use crate::error::ReportError;
 use crate::output::{Output, file_name, written};
 use crate::registry::Exporter;
+use crate::stamp::Stamp;
 use crate::terminal::{cpu_per_io, directions};
 
 /// The CSV exporter.
@@ -26,11 +27,16 @@ impl Exporter for Csv {
         "jobs.csv, headlines.csv, series.csv, and one file per table and chart"
     }
     fn export(&self, data: &ReportData, out: &mut dyn Output) -> Result<(), ReportError> {
-        out.file("jobs.csv", &mut |w| written("jobs.csv", jobs(data, w)))?;
-        out.file("headlines.csv", &mut |w| {
-            written("headlines.csv", headlines(data, w))
+        let stamp = Stamp::of(&data.run);
+        out.file("jobs.csv", &mut |w| {
+            written("jobs.csv", jobs(data, &mut Sheet::new(w, stamp)))
         })?;
-        out.file("series.csv", &mut |w| series(data, w))?;
+        out.file("headlines.csv", &mut |w| {
+            written("headlines.csv", headlines(data, &mut Sheet::new(w, stamp)))
+        })?;
+        out.file("series.csv", &mut |w| {
+            series(data, &mut Sheet::new(w, stamp))
+        })?;
         let mut names = std::collections::BTreeSet::new();
         let mut unique = |prefix: &str, id: &str| {
             let mut name = file_name(prefix, id, "csv");
@@ -44,25 +50,54 @@ impl Exporter for Csv {
         for section in &data.run.results {
             for t in &section.tables {
                 let name = unique("table-", &t.id);
-                out.file(&name, &mut |w| written(&name, table(t, w)))?;
+                out.file(&name, &mut |w| {
+                    written(&name, table(t, &mut Sheet::new(w, stamp)))
+                })?;
             }
             for c in &section.charts {
                 let name = unique("chart-", &c.id);
-                out.file(&name, &mut |w| written(&name, chart(c, w)))?;
+                out.file(&name, &mut |w| {
+                    written(&name, chart(c, &mut Sheet::new(w, stamp)))
+                })?;
             }
         }
         Ok(())
     }
 }
 
+/// A file being written. Sheets travel alone, so each of a simulated or emulated run has a last column that says so.
+struct Sheet<'a> {
+    w: &'a mut dyn Write,
+    stamp: Option<Stamp>,
+    headed: bool,
+}
+
+impl<'a> Sheet<'a> {
+    fn new(w: &'a mut dyn Write, stamp: Option<Stamp>) -> Self {
+        Self {
+            w,
+            stamp,
+            headed: false,
+        }
+    }
+}
+
 /// Writes one record with CRLF, quoting where needed.
-fn record<S: AsRef<str>>(w: &mut dyn Write, fields: impl IntoIterator<Item = S>) -> io::Result<()> {
+fn record<S: AsRef<str>>(
+    sheet: &mut Sheet<'_>,
+    fields: impl IntoIterator<Item = S>,
+) -> io::Result<()> {
+    let w = &mut *sheet.w;
     for (i, field) in fields.into_iter().enumerate() {
         if i > 0 {
             w.write_all(b",")?;
         }
         w.write_all(quoted(field.as_ref()).as_bytes())?;
     }
+    if let Some(stamp) = sheet.stamp {
+        write!(w, ",{}", if sheet.headed { "true" } else { stamp.word })?;
+    }
+    sheet.headed = true;
     w.write_all(b"\r\n")
 }
 
@@ -113,7 +148,7 @@ fn latency_columns(prefix: &str) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-fn jobs(data: &ReportData, w: &mut dyn Write) -> io::Result<()> {
+fn jobs(data: &ReportData, w: &mut Sheet<'_>) -> io::Result<()> {
     let fixed = [
         "job",
         "experiment",
@@ -193,7 +228,7 @@ fn jobs(data: &ReportData, w: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn headlines(data: &ReportData, w: &mut dyn Write) -> io::Result<()> {
+fn headlines(data: &ReportData, w: &mut Sheet<'_>) -> io::Result<()> {
     record(
         w,
         [
@@ -225,7 +260,7 @@ fn headlines(data: &ReportData, w: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Every window of every job, one job in memory at a time.
-fn series(data: &ReportData, w: &mut dyn Write) -> Result<(), ReportError> {
+fn series(data: &ReportData, w: &mut Sheet<'_>) -> Result<(), ReportError> {
     let head = [
         "job",
         "direction",
@@ -294,7 +329,7 @@ fn with_unit(label: &str, unit: &str) -> String {
     }
 }
 
-fn table(t: &Table, w: &mut dyn Write) -> io::Result<()> {
+fn table(t: &Table, w: &mut Sheet<'_>) -> io::Result<()> {
     // A column with intervals becomes three, so that each field holds one number.
     let wide: Vec<bool> = (0..t.columns.len())
         .map(|i| {
@@ -334,7 +369,7 @@ fn table(t: &Table, w: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn chart(c: &Chart, w: &mut dyn Write) -> io::Result<()> {
+fn chart(c: &Chart, w: &mut Sheet<'_>) -> io::Result<()> {
     record(
         w,
         [
@@ -402,6 +437,20 @@ mod tests {
         let fields: Vec<usize> = text.lines().map(|l| l.split(',').count()).collect();
         assert_eq!(fields, [52, 52, 52], "{text}");
         assert!(text.contains("plain,,0,uring,read,false,"));
+    }
+
+    #[test]
+    fn each_sheet_of_a_simulated_run_says_so_in_its_last_column() {
+        let mut with_reads = job("plain");
+        with_reads.read = Some(reads(10_000));
+        let mut run = run_with(vec![with_reads]);
+        run.simulated = true;
+        let out = export(&ReportData::from_run(run));
+        let text = out.text("jobs.csv");
+        let mut lines = text.lines();
+        assert!(lines.next().unwrap().ends_with(",spec,simulated"));
+        assert!(lines.next().unwrap().ends_with(",true"));
+        assert!(out.text("headlines.csv").ends_with(",simulated\r\n"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod json;
 mod markdown;
 mod output;
 mod registry;
+mod stamp;
 pub mod terminal;
 #[cfg(test)]
 mod testing;

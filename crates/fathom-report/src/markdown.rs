@@ -9,6 +9,7 @@ use crate::error::ReportError;
 use crate::format::{self, HOLE};
 use crate::output::{Output, written};
 use crate::registry::Exporter;
+use crate::stamp::Stamp;
 use crate::terminal::{extra_label, extra_names, groups, sentence};
 use crate::text::{clean, shell_quoted};
 
@@ -35,10 +36,10 @@ pub fn markdown(run: &Run) -> String {
     let mut out = format!(
         "# fathom {}: {}\n\n",
         escape(&run.command),
-        escape(&run.target.name)
+        escape(run.target.place())
     );
-    if run.simulated {
-        out.push_str("**SIMULATED: these numbers come from a model, not from a device.**\n\n");
+    if let Some(stamp) = Stamp::of(run) {
+        let _ = writeln!(out, "**{}**\n", stamp.sentence);
     }
     if !run.target.description.is_empty() {
         let _ = writeln!(out, "{}\n", escape(&run.target.description));

@@ -12,11 +12,14 @@ use fathom_telemetry::Op;
 use crate::flash::FlashState;
 use crate::model::{Mechanical, Model, Path};
 use crate::spread::Spread;
+use crate::thermal::ThermalState;
 
 /// Bytes that one media unit holds in a row.
 const PAGE: u64 = 4096;
 /// Sequential streams that a device follows.
 const STREAMS: usize = 64;
+/// Writes spoil no more reads than these, however many there were.
+const MOST_SPOILT: f64 = 64.0;
 /// Devices with more slots never run out of them.
 const MANY_SLOTS: u32 = 1024;
 
@@ -58,6 +61,15 @@ pub struct Device {
     streams: Option<(Box<[u64; STREAMS]>, usize)>,
     arm: Option<Arm>,
     flash: Option<FlashState>,
+    thermal: Option<Box<ThermalState>>,
+    /// Where programming goes on next.
+    program_unit: usize,
+    /// Sequential reads to come whose read-ahead is lost.
+    spoilt: f64,
+    /// Moments that each one stands for.
+    times: u64,
+    /// Bytes read and written so far.
+    moved: [u64; 2],
     rng: Rng,
 }
 
@@ -88,6 +100,13 @@ impl Device {
                 at: 0,
             }),
             flash: model.flash.map(|f| FlashState::new(f, model.size())),
+            thermal: model
+                .thermal
+                .map(|t| Box::new(ThermalState::new(t, t.ambient_c))),
+            program_unit: 0,
+            spoilt: 0.0,
+            times: 1,
+            moved: [0; 2],
             rng: Rng::new(seed, 0x5349_4d00 + number),
         }
     }
@@ -97,8 +116,41 @@ impl Device {
         self.flash.as_mut()
     }
 
+    /// Whether it refuses a command: writes, once it is worn out.
+    #[inline]
+    pub fn refuses(&self, op: Op) -> bool {
+        op == Op::Write && self.flash.as_ref().is_some_and(FlashState::is_read_only)
+    }
+
+    /// Whether it may come to refuse commands.
+    pub fn may_refuse(&self) -> bool {
+        let flash = self.flash.as_ref();
+        flash.is_some_and(FlashState::may_become_read_only)
+    }
+
+    /// Bytes read and written so far.
+    pub fn moved(&self) -> [u64; 2] {
+        self.moved
+    }
+
+    /// Its heat, where it is modelled.
+    pub fn thermal(&self) -> Option<&ThermalState> {
+        self.thermal.as_deref()
+    }
+
+    /// From `at` on each command stands for `times` of them.
+    pub fn sample(&mut self, at: u64, times: u64) {
+        if let Some(t) = &mut self.thermal {
+            t.settle(at, self.times);
+        }
+        self.times = times;
+    }
+
     /// Takes a command that arrives at `at` (not before the previous one); returns when it is done.
     pub fn serve(&mut self, at: u64, op: Op, offset: u64, bytes: u32) -> u64 {
+        if matches!(op, Op::Read | Op::Write) {
+            self.moved[usize::from(op == Op::Write)] += u64::from(bytes) * self.times;
+        }
         let begin = match &mut self.slots {
             Some((n, busy)) if busy.len() >= *n => {
                 busy.pop().map_or(at, |Reverse(free)| free.max(at))
@@ -115,27 +167,66 @@ impl Device {
         );
         if let Some(f) = &mut self.flash {
             serial = match op {
-                Op::Write => f.write(begin, offset, bytes, serial),
+                Op::Write => f.write(begin, offset, bytes, serial, self.times),
                 Op::Trim => {
-                    f.trim(bytes);
+                    f.trim(bytes, self.times);
                     serial
                 }
                 _ => serial,
             };
+            if op == Op::Write {
+                self.spoilt = (self.spoilt + f.reads_spoilt()).min(MOST_SPOILT);
+            }
+        }
+        if let Some(t) = &mut self.thermal {
+            let factor = t.work(begin, serial, self.times);
+            if factor > 1.0 {
+                serial = (serial as f64 * factor) as u64;
+            }
         }
         let moved = begin.max(self.pipeline_free) + serial;
         self.pipeline_free = moved;
-        let skips =
-            matches!(op, Op::Trim | Op::Sync) || (op == Op::Read && self.follows(offset, bytes));
+        let mut skips = matches!(op, Op::Trim | Op::Sync);
+        if op == Op::Read && self.follows(offset, bytes) {
+            skips = self.spoilt < 1.0;
+            if !skips {
+                self.spoilt -= 1.0;
+            }
+        }
         let end = if skips || times.media_ns == 0 {
             moved
         } else {
-            self.media(moved, times.media_ns, offset, bytes)
+            let worn = self.flash.as_ref().map_or(0, FlashState::retried_below);
+            let again = op == Op::Read && worn > 0 && self.rng.bits() < worn;
+            let media_ns = times.media_ns << u32::from(again);
+            self.media(moved, media_ns, offset, bytes)
         } + times.fixed_ns;
+        if op == Op::Write
+            && let Some(f) = &self.flash
+        {
+            let ns = f.program_ns();
+            if ns > 0 {
+                self.program(moved, ns, bytes);
+            }
+        }
         if let Some((_, busy)) = &mut self.slots {
             busy.push(Reverse(end));
         }
         end
+    }
+
+    /// Pages go from the buffer to the units in turn: who reads there meanwhile waits.
+    fn program(&mut self, at: u64, ns: u64, bytes: u32) {
+        let k = self.units.len();
+        let pages = u64::from(bytes).div_ceil(PAGE);
+        let (each, rest) = (pages / k as u64, (pages % k as u64) as usize);
+        let busy = if each > 0 { k } else { rest };
+        for i in 0..busy {
+            let n = each + u64::from(i < rest);
+            let unit = &mut self.units[(self.program_unit + i) % k];
+            *unit = at.max(*unit) + n * ns;
+        }
+        self.program_unit = (self.program_unit + rest) % k;
     }
 
     /// Occupies consecutive units, from the one that the first page lies on.

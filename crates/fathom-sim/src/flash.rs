@@ -7,6 +7,9 @@ use crate::spread::exp;
 /// Share of the drive that random writes must overwrite before the first block is collected.
 const FRESH: f64 = 0.02;
 
+/// Fewer reads than this share are not retried at all.
+const RETRIES_SEEN: f64 = 1e-6;
+
 /// A drive's flash.
 #[derive(Debug, Clone)]
 pub struct FlashState {
@@ -23,8 +26,12 @@ pub struct FlashState {
     cache_at: u64,
     /// Where the last write ended: sequential writes amplify nothing.
     last_end: u64,
+    /// Flash bytes per host byte of the last write.
+    amplified: f64,
     host_bytes: f64,
     flash_bytes: f64,
+    /// Reads whose 64 random bits are below this are read twice: cells wear.
+    retried: u64,
 }
 
 impl FlashState {
@@ -40,8 +47,10 @@ impl FlashState {
             cached: 0.0,
             cache_at: 0,
             last_end: u64::MAX,
+            amplified: 1.0,
             host_bytes: 0.0,
             flash_bytes: 0.0,
+            retried: 0,
         }
     }
 
@@ -52,8 +61,10 @@ impl FlashState {
     }
 
     /// Takes a write; returns its serial time, given what it is without flash work.
-    pub fn write(&mut self, now: u64, offset: u64, bytes: u32, serial_ns: u64) -> u64 {
-        let n = f64::from(bytes);
+    /// It stands for `times` of them.
+    pub fn write(&mut self, now: u64, offset: u64, bytes: u32, serial_ns: u64, times: u64) -> u64 {
+        let one = f64::from(bytes);
+        let n = one * times as f64;
         let sequential = offset == self.last_end || bytes >= 1 << 20;
         self.last_end = offset + u64::from(bytes);
         let amplification = if sequential {
@@ -63,6 +74,7 @@ impl FlashState {
         };
         self.host_bytes += n;
         self.flash_bytes += n * amplification;
+        self.age();
         if sequential {
             // A sequential pass leaves whole blocks behind.
             self.aged = (self.aged - n).max(0.0);
@@ -73,24 +85,44 @@ impl FlashState {
         let mut ns = serial_ns as f64;
         if self.flash.fast_cache_gb > 0.0 {
             // The cache drains in idle time at the rate behind it.
-            let idle = now.saturating_sub(self.cache_at) as f64;
+            let idle = now.saturating_sub(self.cache_at) as f64 * times as f64;
             self.cached = (self.cached - idle * self.flash.behind_cache_gb_per_s).max(0.0) + n;
             if self.cached > self.flash.fast_cache_gb * 1e9 {
                 self.cached = self.flash.fast_cache_gb * 1e9;
-                ns = ns.max(n / self.flash.behind_cache_gb_per_s);
+                ns = ns.max(one / self.flash.behind_cache_gb_per_s);
             }
         }
         if amplification > 1.0 {
-            let program = n / (self.flash.sequential_mb_per_s / 1e3);
+            let program = one / (self.flash.sequential_mb_per_s / 1e3);
             ns = ns.max(program * amplification);
         }
+        self.amplified = amplification;
         self.cache_at = now + ns as u64;
         ns as u64
     }
 
+    /// Time for which the last write's pages keep media units from reading, ns per page.
+    #[inline]
+    pub fn program_ns(&self) -> u64 {
+        (self.flash.program_us * 1e3 * self.amplified) as u64
+    }
+
+    /// How many sequential reads go to the media because a write spoilt the read-ahead.
+    #[inline]
+    pub fn reads_spoilt(&self) -> f64 {
+        self.flash.reads_spoilt_by_write
+    }
+
+    /// Sets the share of the rated endurance that is used, 0 to 1.
+    pub fn worn(&mut self, share: f64) {
+        self.host_bytes = share * self.flash.endurance_tb * 1e12;
+        self.age();
+        self.flash_bytes = self.host_bytes;
+    }
+
     /// Space that is no longer needed.
-    pub fn trim(&mut self, bytes: u32) {
-        self.filled = (self.filled - f64::from(bytes)).max(0.0);
+    pub fn trim(&mut self, bytes: u32, times: u64) {
+        self.filled = (self.filled - f64::from(bytes) * times as f64).max(0.0);
         if self.filled == 0.0 {
             self.aged = 0.0;
         }
@@ -103,6 +135,34 @@ impl FlashState {
         let steady = write_amplification(self.alpha / share);
         let age = ((self.aged / self.size - FRESH) / (self.alpha - 1.0 + 0.5)).clamp(0.0, 1.0);
         1.0 + (steady - 1.0) * age
+    }
+
+    /// Keeps the chance of a second read up to date.
+    fn age(&mut self) {
+        if self.flash.worn_reads_retried > 0.0 {
+            let life = self.life_used();
+            let share = (self.flash.worn_reads_retried * life * life).min(1.0);
+            // What nobody could see costs no random number either.
+            let share = if share < RETRIES_SEEN { 0.0 } else { share };
+            self.retried = (share * u64::MAX as f64) as u64;
+        }
+    }
+
+    /// Reads whose 64 random bits are below this need a second access to the media.
+    #[inline]
+    pub fn retried_below(&self) -> u64 {
+        self.retried
+    }
+
+    /// Whether so much was written that the drive refuses writes.
+    #[inline]
+    pub fn is_read_only(&self) -> bool {
+        self.flash.read_only_at_life > 0.0 && self.life_used() >= self.flash.read_only_at_life
+    }
+
+    /// Whether writes may come to an end.
+    pub fn may_become_read_only(&self) -> bool {
+        self.flash.read_only_at_life > 0.0
     }
 
     /// Bytes written by the host, and flash bytes per host byte so far.
@@ -194,10 +254,10 @@ mod tests {
     fn a_drive_goes_from_fresh_to_steady_and_its_rate_meets_the_specification() {
         let mut d = drive();
         d.condition(1.0, false);
-        let fresh = d.write(0, 8192, 4096, 25_660);
+        let fresh = d.write(0, 8192, 4096, 25_660, 1);
         assert_eq!(fresh, 25_660);
         d.condition(1.0, true);
-        let steady = d.write(0, 81920, 4096, 25_660);
+        let steady = d.write(0, 81920, 4096, 25_660, 1);
         let iops = 1e9 / steady as f64;
         assert!((iops / 15_100.0 - 1.0).abs() < 0.01, "{iops}");
     }
@@ -212,6 +272,23 @@ mod tests {
     }
 
     #[test]
+    fn reads_are_retried_with_the_square_of_the_life_used_and_writes_end_where_the_model_says() {
+        let mut flash = crate::Model::named("intel-s3510").unwrap().flash.unwrap();
+        (flash.worn_reads_retried, flash.read_only_at_life) = (0.2, 1.5);
+        let mut d = FlashState::new(flash, 480_000_000_000);
+        assert_eq!((d.retried_below(), d.is_read_only()), (0, false));
+        let share = |d: &FlashState| d.retried_below() as f64 / u64::MAX as f64;
+        d.worn(0.5);
+        assert!((share(&d) - 0.05).abs() < 1e-9);
+        d.worn(1.0);
+        assert!((share(&d) - 0.2).abs() < 1e-9 && !d.is_read_only());
+        // What is written goes on from there.
+        let rest = (0.5 * flash.endurance_tb * 1e12 / 4096.0) as u64;
+        d.write(0, 0, 4096, 10_000, rest + 1);
+        assert!(d.is_read_only());
+    }
+
+    #[test]
     fn a_fast_cache_ends_in_a_cliff() {
         let mut flash = crate::Model::named("intel-s3510").unwrap().flash.unwrap();
         flash.fast_cache_gb = 1.0;
@@ -220,7 +297,7 @@ mod tests {
         let mut at = 0;
         let mut times = Vec::new();
         for i in 0..2000u64 {
-            let t = d.write(at, i << 20, 1 << 20, 2_000_000);
+            let t = d.write(at, i << 20, 1 << 20, 2_000_000, 1);
             times.push(t);
             at += t;
         }

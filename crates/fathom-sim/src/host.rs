@@ -160,6 +160,17 @@ impl Host {
         core.free
     }
 
+    /// From a completion to the next request at the device, with a processor that wakes from the shallowest state.
+    pub fn usual_ns(&self) -> u64 {
+        let c = self.costs;
+        let taken = match (c.completions, c.idle) {
+            (Completions::Polling, _) => POLLED_NS.min(c.complete_ns),
+            (_, Idle::Busy) => c.complete_ns,
+            _ => c.complete_ns + IDLE_STATES[0].0,
+        };
+        taken + c.submit_ns + c.scheduler_ns
+    }
+
     /// `n` completions for `worker` at `at`; returns when it has taken them.
     #[inline]
     pub fn complete(&mut self, worker: u32, at: u64, n: u64) -> u64 {

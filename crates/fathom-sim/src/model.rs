@@ -76,6 +76,8 @@ pub struct Model {
     pub mechanical: Option<Mechanical>,
     /// Flash behind the write buffer, where it is modelled.
     pub flash: Option<Flash>,
+    /// Heat, where it is modelled.
+    pub thermal: Option<Thermal>,
     /// A RAM disk: served by the submitting CPU, without an interrupt.
     pub synchronous: Option<Synchronous>,
 }
@@ -121,6 +123,42 @@ pub struct Flash {
     pub behind_cache_gb_per_s: f64,
     /// Rated endurance, TB written.
     pub endurance_tb: f64,
+    /// Time for which programming a page of 4 KiB keeps a media unit from reading, µs; it happens behind the
+    /// write buffer.
+    #[serde(default)]
+    pub program_us: f64,
+    /// Share of reads that need a second access to the media once the rated life is used; before, it grows with the
+    /// square of the life used, and goes on growing behind.
+    #[serde(default)]
+    pub worn_reads_retried: f64,
+    /// Share of the rated life after which the drive refuses writes; 0 where it never does.
+    #[serde(default)]
+    pub read_only_at_life: f64,
+    /// A write spoils the read-ahead: so many of the next sequential reads go to the media (parts add up).
+    #[serde(default)]
+    pub reads_spoilt_by_write: f64,
+}
+
+/// Heat: a body with one time constant.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Thermal {
+    /// Air around it, °C.
+    pub ambient_c: f64,
+    /// Power at rest, W.
+    pub idle_w: f64,
+    /// Power when the pipeline never rests, W.
+    pub active_w: f64,
+    /// Rise above the air per W in the long run, °C/W.
+    pub c_per_w: f64,
+    /// Time constant, s.
+    pub time_constant_s: f64,
+    /// Slowed down from here on, °C.
+    pub throttle_c: f64,
+    /// No longer slowed down once it is as cool as this, °C.
+    pub resume_c: f64,
+    /// How many times as long commands take while it is too hot.
+    pub slowdown: f64,
 }
 
 /// Host cost of a synchronous device.
@@ -129,8 +167,14 @@ pub struct Flash {
 pub struct Synchronous {
     /// CPU time of the caller, µs, on a physical machine.
     pub cpu_us: f64,
-    /// The same in a guest.
+    /// The same of a write; as of a read where it is left out.
+    pub write_cpu_us: Option<f64>,
+    /// CPU time of the caller in a guest, µs.
     pub guest_cpu_us: f64,
+    /// The same of a write; as of a read where it is left out.
+    pub guest_write_cpu_us: Option<f64>,
+    /// Coefficient of variation of the pipeline in a guest.
+    pub guest_cv: f64,
 }
 
 impl Model {
@@ -161,7 +205,7 @@ impl Model {
         ((self.capacity_gb * 1e9) as u64) >> 20 << 20
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let within = |name: &str, v: f64, low: f64, high: f64| {
             if v.is_finite() && (low..=high).contains(&v) {
                 Ok(())
@@ -212,9 +256,38 @@ impl Model {
                 1e4,
             )?;
             within("flash.endurance_tb", f.endurance_tb, 0.0, 1e9)?;
+            // Programming may keep units busy for part of the time only, or reads would never be served.
+            let pages_per_s = self.write.gb_per_s.max(f.sequential_mb_per_s / 1e3) * 1e9 / 4096.0;
+            let most = 0.9 * f64::from(self.units) / pages_per_s * 1e6;
+            within("flash.program_us", f.program_us, 0.0, most)?;
+            within("flash.worn_reads_retried", f.worn_reads_retried, 0.0, 1.0)?;
+            within("flash.read_only_at_life", f.read_only_at_life, 0.0, 1e3)?;
+            within(
+                "flash.reads_spoilt_by_write",
+                f.reads_spoilt_by_write,
+                0.0,
+                64.0,
+            )?;
+        }
+        if let Some(t) = self.thermal {
+            within("thermal.ambient_c", t.ambient_c, -40.0, 100.0)?;
+            within("thermal.idle_w", t.idle_w, 0.0, 1e3)?;
+            within("thermal.active_w", t.active_w, t.idle_w, 1e3)?;
+            within("thermal.c_per_w", t.c_per_w, 0.0, 1e3)?;
+            within("thermal.time_constant_s", t.time_constant_s, 0.1, 1e6)?;
+            within("thermal.throttle_c", t.throttle_c, 0.0, 1e3)?;
+            within("thermal.resume_c", t.resume_c, 0.0, t.throttle_c)?;
+            within("thermal.slowdown", t.slowdown, 1.0, 1e3)?;
         }
         if let Some(s) = self.synchronous {
             within("synchronous.cpu_us", s.cpu_us, 0.0, 1e6)?;
+            for (name, us) in [
+                ("synchronous.write_cpu_us", s.write_cpu_us),
+                ("synchronous.guest_write_cpu_us", s.guest_write_cpu_us),
+            ] {
+                within(name, us.unwrap_or(0.0), 0.0, 1e6)?;
+            }
+            within("synchronous.guest_cv", s.guest_cv, 0.0, 5.0)?;
             within("synchronous.guest_cpu_us", s.guest_cpu_us, 0.0, 1e6)?;
         }
         Ok(())

@@ -4,23 +4,20 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use fathom_io::Control;
 use fathom_io::driver::PlannedJob;
 use fathom_io::port::Request;
 use fathom_io::port::virtual_time::{Completion, World};
 use fathom_telemetry::{Nanos, Op};
 
 use crate::device::Device;
+use crate::fault::Faults;
 use crate::guest::{GUEST_COMPLETE_NS, GUEST_SUBMIT_NS, Guests};
 use crate::host::{Host, HostCosts};
-use crate::raid::{Demand, Raid};
+use crate::pace::Pace;
+use crate::page_cache::PageCache;
+use crate::raid::{Demand, Raid, Served};
 use crate::target::{Shape, SimTarget};
-
-/// Copy between page cache and program, bytes/ns (one core; typical).
-const COPY: f64 = 10.0;
-/// Dirty bytes after which writers wait for the device (20 % of 16 GB).
-const DIRTY_MAX: f64 = 3.2e9;
-/// Rate at which a full page cache is written back, as a share of the device's sequential rate.
-const WRITE_BACK: f64 = 0.95;
 
 /// Where a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +35,7 @@ struct Io {
     slot: u32,
     request: Request,
     stage: Stage,
+    failed: bool,
 }
 
 enum Storage {
@@ -50,23 +48,36 @@ pub struct Simulation {
     storage: Storage,
     hosts: Vec<Host>,
     guests: Option<Guests>,
-    /// Caller's CPU time on a synchronous device, ns.
-    synchronous: Option<u64>,
+    /// Caller's CPU time on a synchronous device, ns: of a read, of a write.
+    synchronous: Option<[u64; 2]>,
     direct: Vec<bool>,
     ios: Vec<Io>,
     unused: Vec<u32>,
-    events: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// Time; then sequence and request, so that equal times keep their order.
+    events: BinaryHeap<Reverse<(u64, u64)>>,
     sequence: u64,
-    /// Dirty bytes in the page cache and when they were counted; write-back rate, bytes/ns.
-    dirty: (f64, u64, f64),
+    /// Of a single device; an array's host has its own limits.
+    cache: PageCache,
+    buffered: bool,
+    faults: Option<Box<Faults>>,
+    pace: Pace,
     size: u64,
     now: u64,
+    control: Control,
+    started: Vec<(u32, Served)>,
 }
+
+/// Bits of an event that number its request.
+const ID_BITS: u32 = 24;
 
 impl Simulation {
     /// Fresh, at virtual time 0. The same seed gives the same run, to the bit.
     pub fn new(target: &SimTarget, seed: u64) -> Self {
-        let model = &target.model;
+        let mut model = target.model.clone();
+        if let (Some(s), Shape::Guests { .. }) = (model.synchronous, target.shape) {
+            model.pipeline_cv = s.guest_cv;
+        }
+        let model = &model;
         let mut storage = match target.shape {
             Shape::Raid { level, members } => Storage::Array(Box::new(Raid::new(
                 level,
@@ -77,14 +88,19 @@ impl Simulation {
             ))),
             _ => Storage::One(Box::new(Device::new(model, seed, 0))),
         };
-        if let Some((fill, steady)) = target.condition {
-            let devices = match &mut storage {
-                Storage::One(d) => std::slice::from_mut(&mut **d),
-                Storage::Array(r) => r.members(),
-            };
-            for flash in devices.iter_mut().filter_map(Device::flash) {
+        for flash in storage.devices().iter_mut().filter_map(Device::flash) {
+            if let Some((fill, steady)) = target.condition {
                 flash.condition(fill, steady);
             }
+            flash.worn(target.wear);
+        }
+        let mut faults = Faults::new(&target.faults, seed);
+        if let Storage::Array(r) = &mut storage {
+            r.degrade(target.lost);
+            if let Some(rate) = target.rebuild_mb_per_s {
+                r.rebuild(rate);
+            }
+            r.fault(target.member as usize, faults.take());
         }
         let (guests, hosts) = match target.shape {
             Shape::Guests { machines } => {
@@ -99,12 +115,12 @@ impl Simulation {
             _ => (None, vec![Host::new(target.host)]),
         };
         let synchronous = model.synchronous.map(|s| {
-            let us = if guests.is_some() {
-                s.guest_cpu_us
+            let (read, write) = if guests.is_some() {
+                (s.guest_cpu_us, s.guest_write_cpu_us)
             } else {
-                s.cpu_us
+                (s.cpu_us, s.write_cpu_us)
             };
-            (us * 1e3) as u64
+            [read, write.unwrap_or(read)].map(|us| (us * 1e3) as u64)
         });
         Self {
             storage,
@@ -117,10 +133,43 @@ impl Simulation {
             unused: Vec::new(),
             events: BinaryHeap::new(),
             sequence: 0,
-            dirty: (0.0, 0, model.write.gb_per_s * WRITE_BACK),
+            cache: PageCache::new(target.cache_bytes, model.write.gb_per_s),
+            buffered: target.buffered,
+            faults,
+            pace: Pace::default(),
             size: target.size(),
             now: 0,
+            control: Control::new(),
+            started: Vec::new(),
         }
+    }
+
+    /// Ends running groups early when `control` says so.
+    pub fn obey(&mut self, control: Control) {
+        self.control = control;
+    }
+
+    /// What may end it early.
+    pub(crate) fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Host, device and the caller's CPU time on a synchronous one, where there is nothing else.
+    pub(crate) fn fast_parts(&mut self) -> Option<(&mut Host, &mut Device, Option<[u64; 2]>)> {
+        let direct = self.direct.iter().all(|d| *d);
+        match (&mut self.storage, self.hosts.as_mut_slice()) {
+            (Storage::One(d), [host])
+                if direct && self.guests.is_none() && self.faults.is_none() && !d.may_refuse() =>
+            {
+                Some((host, d, self.synchronous))
+            }
+            _ => None,
+        }
+    }
+
+    /// The clock has gone on.
+    pub(crate) fn advance_to(&mut self, now: u64) {
+        self.now = self.now.max(now);
     }
 
     /// Tells which workers of the next group bypass the page cache.
@@ -129,7 +178,7 @@ impl Simulation {
         for planned in jobs {
             let (seats, _) = planned.seats();
             self.direct
-                .extend((0..seats).map(|_| planned.job.spec.direct));
+                .extend((0..seats).map(|_| planned.job.spec.direct && !self.buffered));
         }
     }
 
@@ -138,12 +187,74 @@ impl Simulation {
         Nanos(self.now)
     }
 
-    /// The first device, for its flash.
+    /// Time of the test that the last event stands for; the same as [`Simulation::now`] where nothing was left out.
+    pub fn test_time(&self) -> Nanos {
+        Nanos(self.pace.test(self.now))
+    }
+
+    /// From now on each moment stands for `times` of them: heat, wear, free space and buffers move as much faster.
+    pub fn sample(&mut self, times: u64) {
+        if times == self.pace.times() {
+            return;
+        }
+        let now = self.now;
+        self.pace.change(now, times);
+        let pace = self.pace;
+        if let Storage::Array(r) = &mut self.storage {
+            r.pace(pace);
+        }
+        self.storage
+            .devices()
+            .iter_mut()
+            .for_each(|d| d.sample(now, times));
+    }
+
+    /// The first device, for its state.
     pub fn device(&mut self) -> &mut Device {
         match &mut self.storage {
             Storage::One(d) => d,
             Storage::Array(r) => &mut r.members()[0],
         }
+    }
+
+    /// The array, where it is one.
+    pub fn array(&self) -> Option<&Raid> {
+        match &self.storage {
+            Storage::One(_) => None,
+            Storage::Array(r) => Some(r),
+        }
+    }
+
+    /// Wear, heat and redundancy in words, where the model has any: one clause each.
+    pub fn condition(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        if let Storage::Array(r) = &self.storage {
+            if let Some(share) = r.rebuilt() {
+                said.push(format!("{:.1} % of the new member rebuilt", share * 100.0));
+            } else if r.lost() > 0 {
+                said.push(format!("{} member(s) missing", r.lost()));
+            }
+        }
+        let device = self.device();
+        if let Some(t) = device.thermal() {
+            let (c, slowed) = t.now();
+            let slowed = if slowed { ", throttled" } else { "" };
+            said.push(format!("{c:.0} °C{slowed}"));
+        }
+        if let Some(f) = device.flash() {
+            let (bytes, amplification) = f.wear();
+            if bytes > 0.0 {
+                said.push(format!(
+                    "{:.3} TB written, write amplification {amplification:.2}, {:.2} % of the rated life used",
+                    bytes / 1e12,
+                    f.life_used() * 100.0
+                ));
+                if f.is_read_only() {
+                    said.push("worn out: writes are refused".into());
+                }
+            }
+        }
+        said
     }
 
     #[inline]
@@ -156,21 +267,44 @@ impl Simulation {
     fn schedule(&mut self, io: u32, at: u64, stage: Stage) {
         self.ios[io as usize].stage = stage;
         self.sequence += 1;
-        self.events.push(Reverse((at, self.sequence, io)));
+        self.events
+            .push(Reverse((at, self.sequence << ID_BITS | u64::from(io))));
     }
 
     fn is_direct(&self, worker: u32) -> bool {
         self.direct.get(worker as usize).copied().unwrap_or(true)
     }
 
-    /// A buffered write to a single device: the page cache takes it, and lets it wait when it is full.
-    fn cache_write(&mut self, at: u64, bytes: u32) -> u64 {
-        let (dirty, since, rate) = self.dirty;
-        let drained = at.saturating_sub(since) as f64 * rate;
-        let dirty = (dirty - drained).max(0.0) + f64::from(bytes);
-        self.dirty = (dirty, at.max(since), rate);
-        let over = (dirty - DIRTY_MAX).max(0.0);
-        at + (f64::from(bytes) / COPY + over / rate) as u64
+    /// A request to a single device: through the page cache where it is buffered, then past scheduled faults.
+    #[inline]
+    fn single(&mut self, at: u64, r: Request, direct: bool) -> Served {
+        let mut at = at;
+        if !direct {
+            let times = self.pace.times();
+            match r.op {
+                Op::Write => return (self.cache.write(at, r.offset, r.len, times), true),
+                Op::Read => {
+                    if let Some(end) = self.cache.read(at, r.offset, r.len) {
+                        return (end, true);
+                    }
+                }
+                Op::Sync => at = self.cache.sync(at, times),
+                Op::Trim => {}
+            }
+        }
+        let Storage::One(d) = &mut self.storage else {
+            return (at, false);
+        };
+        if d.refuses(r.op) {
+            return (at, false);
+        }
+        let Some(faults) = &mut self.faults else {
+            return (d.serve(at, r.op, r.offset, r.len), true);
+        };
+        let e = faults.effect(self.pace.test(at), r.offset, r.len);
+        let begin = at.max(self.pace.request(e.not_before));
+        let end = d.serve(begin, r.op, r.offset, r.len);
+        (begin + ((end - begin) as f64 * e.factor) as u64, !e.fails)
     }
 
     /// Moves a request on from its stage.
@@ -187,11 +321,8 @@ impl Simulation {
             Stage::Storage => {
                 let r = io.request;
                 let direct = self.is_direct(io.worker);
-                let end = match &mut self.storage {
-                    Storage::One(_) if !direct && r.op == Op::Write => {
-                        Some(self.cache_write(at, r.len))
-                    }
-                    Storage::One(d) => Some(d.serve(at, r.op, r.offset, r.len)),
+                let served = match &mut self.storage {
+                    Storage::One(_) => Some(self.single(at, r, direct)),
                     Storage::Array(a) => a.arrive(
                         id,
                         at,
@@ -203,8 +334,8 @@ impl Simulation {
                         },
                     ),
                 };
-                if let Some(end) = end {
-                    self.stored(id, end);
+                if let Some(served) = served {
+                    self.stored(id, served);
                 }
             }
             Stage::Stored => {
@@ -215,13 +346,14 @@ impl Simulation {
                     bytes: r.len,
                     direct: self.is_direct(io.worker),
                 };
-                let mut started = Vec::new();
+                let mut started = std::mem::take(&mut self.started);
                 if let Storage::Array(a) = &mut self.storage {
-                    a.leave(at, demand, |id, end| started.push((id, end)));
+                    a.leave(at, demand, |id, served| started.push((id, served)));
                 }
-                for (id, end) in started {
-                    self.stored(id, end);
+                for (id, served) in started.drain(..) {
+                    self.stored(id, served);
                 }
+                self.started = started;
                 self.schedule(id, at, Stage::Done);
             }
             Stage::FromDevice => {
@@ -234,7 +366,8 @@ impl Simulation {
         }
     }
 
-    fn stored(&mut self, id: u32, end: u64) {
+    fn stored(&mut self, id: u32, (end, done): Served) {
+        self.ios[id as usize].failed = !done;
         let machine = self.ios[id as usize].worker % self.hosts.len() as u32;
         if matches!(self.storage, Storage::Array(_)) {
             self.schedule(id, end, Stage::Stored);
@@ -247,12 +380,34 @@ impl Simulation {
     }
 }
 
+/// The request of an event's key.
+#[inline]
+fn number(key: u64) -> u32 {
+    (key & ((1 << ID_BITS) - 1)) as u32
+}
+
+impl Storage {
+    fn devices(&mut self) -> &mut [Device] {
+        match self {
+            Self::One(d) => std::slice::from_mut(&mut **d),
+            Self::Array(r) => r.members(),
+        }
+    }
+}
+
 impl World for Simulation {
+    fn interrupted(&self) -> bool {
+        self.control.interrupted()
+    }
+
     fn submit(&mut self, worker: u32, at: Nanos, slot: u32, request: Request) -> Nanos {
         let synchronous = self.synchronous;
         let (host, seat) = self.host(worker);
         let free = match synchronous {
-            Some(cpu) => host.submit(seat, at.0, false, cpu),
+            Some(cpu) => {
+                let cpu = cpu[usize::from(request.op == Op::Write)];
+                host.submit(seat, at.0, false, cpu)
+            }
             None => host.submit(seat, at.0, true, 0),
         };
         let io = Io {
@@ -260,6 +415,7 @@ impl World for Simulation {
             slot,
             request,
             stage: Stage::Storage,
+            failed: false,
         };
         let id = match self.unused.pop() {
             Some(id) => {
@@ -284,7 +440,8 @@ impl World for Simulation {
     fn next(&mut self) -> Option<Nanos> {
         // Everything inside that happens before the next visible completion.
         loop {
-            let Reverse((at, _, id)) = *self.events.peek()?;
+            let Reverse((at, key)) = *self.events.peek()?;
+            let id = number(key);
             if self.ios[id as usize].stage == Stage::Done {
                 return Some(Nanos(at));
             }
@@ -295,13 +452,14 @@ impl World for Simulation {
 
     fn pop(&mut self) -> Option<Completion> {
         self.next()?;
-        let Reverse((at, _, id)) = self.events.pop()?;
+        let Reverse((at, key)) = self.events.pop()?;
+        let id = number(key);
         self.unused.push(id);
         self.now = self.now.max(at);
         let io = self.ios[id as usize];
         let end = io.request.offset + u64::from(io.request.len);
-        let result = if end > self.size {
-            -5 // EIO: beyond the device's end
+        let result = if io.failed || end > self.size {
+            -5 // EIO: a fault, or beyond the device's end
         } else {
             i64::from(io.request.len)
         };

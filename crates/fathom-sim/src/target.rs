@@ -1,11 +1,93 @@
 //! What stands behind `sim:`: a model, an array of them, or virtual machines over one, and its options.
 //!
 //! `sim:MODEL`, `sim:FILE.toml`, `sim:raid5:8xMODEL`, `sim:vm:MODEL`, `sim:vm4:MODEL`, each with options after
-//! commas: `sim:intel-s3510,fill=90,state=steady,idle=busy`.
+//! commas: `sim:intel-s3510,fill=90,state=steady,idle=busy`. [`OPTIONS`] names them all.
 
+use fathom_telemetry::Bytes;
+
+use crate::fault::{self, Fault};
 use crate::host::{Completions, HostCosts, Idle};
 use crate::model::{Model, SimError};
 use crate::raid::{ArrayHost, Level};
+
+/// Every option with its values and what it does: `fathom sim list` prints this.
+pub const OPTIONS: &[(&str, &str)] = &[
+    (
+        "poll",
+        "the host polls for completions instead of waiting for interrupts",
+    ),
+    (
+        "idle=on|shallow|busy",
+        "idle cores sleep as a menu governor lets them (default), stay in C1, or never sleep",
+    ),
+    (
+        "buffered",
+        "every job goes through the page cache, whatever it asks for",
+    ),
+    ("cache=SIZE", "memory of the page cache (default 16g)"),
+    (
+        "scheduler=NS",
+        "what an I/O scheduler adds to each submission",
+    ),
+    ("cores=N", "cores of the host (default 16)"),
+    (
+        "write=GB_PER_S",
+        "the device takes writes at this rate instead of its model's",
+    ),
+    ("fill=PERCENT", "share of a flash drive that holds data"),
+    (
+        "state=fresh|steady",
+        "whether random writes have brought a flash drive to its steady state",
+    ),
+    ("wear=PERCENT", "share of the rated endurance that is used"),
+    ("ambient=CELSIUS", "air around the device"),
+    (
+        "airflow=none",
+        "still air: the device warms 2.5 times as much",
+    ),
+    ("chunk=SIZE", "chunk of an array (default 512k)"),
+    (
+        "degraded, degraded=N",
+        "an array without N of its members (default 1)",
+    ),
+    (
+        "rebuild, rebuild=MB_PER_S",
+        "an array that fills a replaced member (default 200)",
+    ),
+    (
+        "error=OFFSET+LENGTH",
+        "commands that touch these bytes fail",
+    ),
+    (
+        "stall=AT+FOR",
+        "the device answers nothing for a while: stall=2s+500ms",
+    ),
+    (
+        "spike=AT+FORxTIMES",
+        "everything takes longer for a while: spike=2s+1sx10",
+    ),
+    (
+        "dying=AT+FOR, dead=AT",
+        "more and more commands fail, then all",
+    ),
+    (
+        "member=N",
+        "the member of an array that has these faults (default 0)",
+    ),
+    (
+        "exact",
+        "simulate every request of jobs longer than 5 minutes, not one window in many",
+    ),
+    (
+        "fast",
+        "a simpler and faster simulation of closed loops on one device",
+    ),
+];
+
+/// Pages of the host's memory, bytes.
+const CACHE: u64 = 16 << 30;
+/// How much more a device warms in still air (illustrative).
+const STILL_AIR: f64 = 2.5;
 
 /// How the model is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +123,24 @@ pub struct SimTarget {
     pub array: ArrayHost,
     /// Share of the device that holds data, 0 to 1, and whether random writes have brought it to a steady state.
     pub condition: Option<(f64, bool)>,
+    /// Share of the rated endurance that is used, 0 to 1.
+    pub wear: f64,
+    /// Every job goes through the page cache.
+    pub buffered: bool,
+    /// Bytes of the page cache.
+    pub cache_bytes: u64,
+    /// Members that an array has lost.
+    pub lost: u32,
+    /// MB/s at which a replaced member is filled.
+    pub rebuild_mb_per_s: Option<f64>,
+    /// What goes wrong, and on which member of an array.
+    pub faults: Vec<Fault>,
+    /// The member that has the faults.
+    pub member: u32,
+    /// Long jobs are not sampled.
+    pub exact: bool,
+    /// Closed loops on one device take the fast path.
+    pub fast: bool,
 }
 
 impl SimTarget {
@@ -73,16 +173,67 @@ impl SimTarget {
         };
         let mut target = Self {
             name: format!("sim:{text}"),
-            model,
             shape,
-            host: HostCosts::default(),
-            array: ArrayHost::default(),
-            condition: None,
+            ..Self::of(model)
         };
         for option in parts {
             target.option(option).map_err(bad)?;
         }
+        target.check().map_err(bad)?;
         Ok(target)
+    }
+
+    /// A device on a physical machine, without any option.
+    pub fn of(model: Model) -> Self {
+        Self {
+            name: "sim:".into(),
+            model,
+            shape: Shape::Device,
+            host: HostCosts::default(),
+            array: ArrayHost::default(),
+            condition: None,
+            wear: 0.0,
+            buffered: false,
+            cache_bytes: CACHE,
+            lost: 0,
+            rebuild_mb_per_s: None,
+            faults: Vec::new(),
+            member: 0,
+            exact: false,
+            fast: false,
+        }
+    }
+
+    /// What options ask of each other and of the shape.
+    fn check(&self) -> Result<(), String> {
+        let Shape::Raid { level, members } = self.shape else {
+            return if self.lost > 0 || self.rebuild_mb_per_s.is_some() {
+                Err("degraded and rebuild need an array, such as raid5:4xoptane-900p".into())
+            } else if self.member > 0 {
+                Err("member needs an array, such as raid5:4xoptane-900p".into())
+            } else {
+                Ok(())
+            };
+        };
+        let lost = self.lost + u32::from(self.rebuild_mb_per_s.is_some());
+        let can = level.spare_members(members);
+        if lost > can {
+            return Err(format!(
+                "RAID {} over {members} devices without {lost} of them is impossible: it can lose {can}",
+                level.number()
+            ));
+        }
+        if self.lost > 0 && self.rebuild_mb_per_s.is_some() {
+            return Err("degraded and rebuild exclude each other: rebuild lacks one member".into());
+        }
+        if self.member >= members {
+            return Err(format!(
+                "member={}: expected 0 to {}",
+                self.member,
+                members - 1
+            ));
+        }
+        Ok(())
     }
 
     fn option(&mut self, option: &str) -> Result<(), String> {
@@ -97,10 +248,10 @@ impl SimTarget {
             "poll" => self.host.completions = Completions::Polling,
             "idle" => {
                 self.host.idle = match value {
-                    "menu" => Idle::Menu,
-                    "shallow" => Idle::Shallow,
+                    "on" | "menu" => Idle::Menu,
+                    "off" | "shallow" => Idle::Shallow,
                     "busy" => Idle::Busy,
-                    _ => return Err(format!("idle={value}: expected menu, shallow or busy")),
+                    _ => return Err(format!("idle={value}: expected on, shallow or busy")),
                 }
             }
             "scheduler" => self.host.scheduler_ns = number(0.0, 1e6)? as u64,
@@ -120,13 +271,74 @@ impl SimTarget {
                     .map_or(if steady { 1.0 } else { 0.0 }, |c| c.0);
                 self.condition = Some((share, steady));
             }
+            "write" => {
+                self.model.write.gb_per_s = number(1e-4, 1e4)?;
+                self.model.check()?;
+            }
+            "wear" => self.wear = number(0.0, 1000.0)? / 100.0,
+            "buffered" => self.buffered = true,
+            "cache" => {
+                self.cache_bytes = match value.parse::<Bytes>() {
+                    Ok(b) if b.0 >= 1 << 20 => b.0,
+                    _ => return Err(format!("cache={value}: expected 1m or more, such as 16g")),
+                }
+            }
+            "chunk" => {
+                self.array.chunk = match value.parse::<Bytes>() {
+                    Ok(b) if b.0 >= 4096 && b.0 <= 64 << 20 && b.0.is_power_of_two() => b.0,
+                    _ => {
+                        return Err(format!(
+                            "chunk={value}: expected a power of two from 4k to 64m"
+                        ));
+                    }
+                };
+                if !matches!(self.shape, Shape::Raid { .. }) {
+                    return Err("chunk needs an array, such as raid5:4xoptane-900p".into());
+                }
+            }
+            "degraded" => {
+                self.lost = if value.is_empty() {
+                    1
+                } else {
+                    number(1.0, 63.0)? as u32
+                };
+            }
+            "rebuild" => {
+                self.rebuild_mb_per_s = Some(if value.is_empty() {
+                    200.0
+                } else {
+                    number(0.1, 1e5)?
+                });
+            }
+            "member" => self.member = number(0.0, 63.0)? as u32,
+            "exact" => self.exact = true,
+            "fast" => self.fast = true,
+            "ambient" | "airflow" => {
+                let celsius = (key == "ambient")
+                    .then(|| number(-40.0, 100.0))
+                    .transpose()?;
+                let Some(t) = &mut self.model.thermal else {
+                    return Err(format!("{key}: this model has no [thermal] part"));
+                };
+                match celsius {
+                    Some(c) => t.ambient_c = c,
+                    None if value == "none" => t.c_per_w *= STILL_AIR,
+                    None => return Err(format!("airflow={value}: expected none")),
+                }
+            }
+            key if fault::KEYS.contains(&key) => self.faults.push(Fault::parse(key, value)?),
             _ => {
+                let known: Vec<&str> = OPTIONS
+                    .iter()
+                    .map(|(o, _)| o.split(['=', ',']).next().unwrap_or(o))
+                    .collect();
                 return Err(format!(
-                    "unknown option '{key}': expected poll, idle, scheduler (ns), cores, fill (percent) or state"
+                    "unknown option '{key}': expected {}",
+                    known.join(", ")
                 ));
             }
         }
-        if self.condition.is_some() && self.model.flash.is_none() {
+        if (self.condition.is_some() || self.wear > 0.0) && self.model.flash.is_none() {
             return Err(format!(
                 "{key}: this model has no flash whose state could matter"
             ));
@@ -150,7 +362,15 @@ impl SimTarget {
         match self.shape {
             Shape::Device => format!("model of {m}"),
             Shape::Raid { level, members } => {
-                format!("model of a RAID {} of {members} x {m}", level.number())
+                let state = match (self.lost, self.rebuild_mb_per_s) {
+                    (0, None) => String::new(),
+                    (0, Some(rate)) => format!(", rebuilding at {rate} MB/s"),
+                    (n, _) => format!(", without {n} of them"),
+                };
+                format!(
+                    "model of a RAID {} of {members} x {m}{state}",
+                    level.number()
+                )
             }
             Shape::Guests { machines } => {
                 format!("model of {m} under {machines} virtual machine(s)")
@@ -246,6 +466,13 @@ mod tests {
         assert!(refusal("sim:vm0:optane-900p").contains("vm1 to vm64"));
         assert!(refusal("sim:optane-900p,colour=3").contains("unknown option 'colour'"));
         assert!(refusal("sim:optane-900p,state=steady").contains("no flash"));
+        assert!(refusal("sim:raid0:4xoptane-900p,degraded").contains("it can lose 0"));
+        assert!(refusal("sim:raid5:4xoptane-900p,degraded=2").contains("it can lose 1"));
+        assert!(refusal("sim:optane-900p,rebuild").contains("need an array"));
+        assert!(refusal("sim:optane-900p,chunk=64k").contains("needs an array"));
+        assert!(refusal("sim:raid5:4xoptane-900p,chunk=100k").contains("power of two"));
+        assert!(refusal("sim:intel-s3510,ambient=40").contains("no [thermal] part"));
+        assert!(refusal("sim:optane-900p,stall=3s").contains("stall=2s+500ms"));
         assert!(refusal("sim:optan-900p").contains("did you mean sim:optane-900p?"));
         assert!(refusal("sim:/nowhere/x.toml").contains("cannot be read"));
     }

@@ -3,6 +3,10 @@
 //! Neighbouring windows of a device resemble each other, so an interval that counts
 //! each as independent is too narrow. Knows series of numbers only.
 
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::Estimate;
+
 /// Autocorrelation at lags 0..=`lags`; empty for a constant or too short series.
 pub fn autocorrelation(x: &[f64], lags: usize) -> Vec<f64> {
     let n = x.len();
@@ -42,6 +46,31 @@ pub fn effective_sample_size(x: &[f64]) -> f64 {
         time += 2.0 * sum;
     }
     (n as f64 / time.max(1.0)).max(1.0)
+}
+
+/// Mean of a series with a 95 % interval that counts independent samples only; `samples` is their number.
+///
+/// `None` for an empty series.
+pub fn mean_of_series(x: &[f64]) -> Option<Estimate> {
+    let effective = effective_sample_size(x).floor();
+    let n = x.len();
+    let mean = x.iter().sum::<f64>() / n as f64;
+    if n == 0 || !mean.is_finite() {
+        return None;
+    }
+    if n < 2 || effective < 2.0 {
+        return Some(Estimate::single(mean));
+    }
+    let var = x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
+    let t =
+        StudentsT::new(0.0, 1.0, effective - 1.0).map_or(f64::INFINITY, |d| d.inverse_cdf(0.975));
+    let half = t * (var / effective).sqrt();
+    Some(Estimate {
+        value: mean,
+        low: Some(mean - half),
+        high: Some(mean + half),
+        samples: effective as u32,
+    })
 }
 
 /// First-order autocorrelation and standard deviation of the noise, undisturbed by a few jumps or a slow trend.
@@ -124,6 +153,18 @@ mod tests {
         assert!((0.9..=1.0).contains(&white), "{white}");
         let half = effective_sample_size(&ar1(0.5, 20_000, 2)) / 20_000.0;
         assert!((half - 1.0 / 3.0).abs() < 0.04, "{half}");
+    }
+
+    #[test]
+    fn the_interval_of_a_correlated_series_covers_its_mean() {
+        let covered = (0..400)
+            .filter(|seed| {
+                let e = mean_of_series(&ar1(0.5, 100, 5_000 + seed)).unwrap();
+                (e.low.unwrap()..=e.high.unwrap()).contains(&10.0)
+            })
+            .count();
+        assert!((360..=396).contains(&covered), "{covered} of 400");
+        assert!(mean_of_series(&[]).is_none());
     }
 
     #[test]

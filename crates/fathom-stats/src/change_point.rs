@@ -24,6 +24,16 @@ pub struct ChangePoint {
 /// Penalty per jump: 3 σ² ln n, the leading term of the modified BIC (Zhang and Siegmund, Biometrics 63,
 /// 2007), times (1+φ)/(1−φ) for noise with correlation φ. Single outliers are first replaced by the running median.
 pub fn change_points(x: &[f64]) -> Vec<ChangePoint> {
+    find(x, Noise::inflation)
+}
+
+/// The same for values that are known to be independent, such as the results of separate runs. In a short series
+/// an estimate of correlation is itself too noisy, and would hide what there is to see.
+pub fn change_points_of_independent(x: &[f64]) -> Vec<ChangePoint> {
+    find(x, |_| 1.0)
+}
+
+fn find(x: &[f64], inflation: impl Fn(&Noise) -> f64) -> Vec<ChangePoint> {
     let n = x.len();
     if n < 4 || x.iter().any(|v| !v.is_finite()) {
         return Vec::new();
@@ -33,7 +43,7 @@ pub fn change_points(x: &[f64]) -> Vec<ChangePoint> {
     let scale = x.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
     // A series without noise still has rounding errors.
     let variance = noise.stddev.powi(2).max((1e-9 * scale).powi(2));
-    let penalty = 3.0 * variance * noise.inflation() * (n as f64).ln();
+    let penalty = 3.0 * variance * inflation(&noise) * (n as f64).ln();
     let cuts = pelt(&calm, penalty);
     let mean = |a: usize, b: usize| calm[a..b].iter().sum::<f64>() / (b - a) as f64;
     let mut bounds = vec![0];

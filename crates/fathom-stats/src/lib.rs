@@ -11,6 +11,7 @@ pub mod compare;
 mod decay;
 mod estimate;
 mod ks;
+pub mod panel;
 pub mod regimes;
 pub mod rng;
 mod season;

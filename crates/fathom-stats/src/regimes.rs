@@ -61,6 +61,9 @@ pub struct Regimes {
 /// A fall must be at least this share of the burst's level to be called a regime.
 const FALL_MIN: f64 = 0.15;
 
+/// So much of the way from one level to the other must be taken at once.
+const SHARP_MIN: f64 = 0.5;
+
 /// The largest lasting fall of a series, `None` where the level does not fall by 15 % or more.
 ///
 /// `seconds` is the length of a window.
@@ -101,6 +104,16 @@ pub fn regimes(windows: &[Window], seconds: f64) -> Option<Regimes> {
         return None;
     }
     let at = stretches[cut].first;
+    // A slow decay has no two levels: here the fall would be a small part of the way. The windows beside the cut, one of
+    // which the level fell in, belong to neither side.
+    const BESIDE: usize = 4;
+    let level =
+        |part: &[f64]| (!part.is_empty()).then(|| part.iter().sum::<f64>() / part.len() as f64);
+    let before = level(&x[at.saturating_sub(BESIDE)..at.saturating_sub(1)]);
+    let after = level(&x[(at + 1).min(n)..(at + BESIDE).min(n)]);
+    if before.unwrap_or(burst) - after.unwrap_or(base) < SHARP_MIN * (burst - base) {
+        return None;
+    }
     // The fall lies inside a window, whose amount says where.
     let (last, first) = (head[head.len() - 1].level, tail[0].level);
     let within = |i: usize| ((x[i] - first) / (last - first)).clamp(0.0, 1.0);
@@ -216,6 +229,20 @@ mod tests {
                 found.onset_seconds
             );
             assert_eq!(found.cause, Cause::Throttled, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_slow_decay_has_no_two_levels() {
+        let mut r = SplitMix64::new(5);
+        for tau in [8.0, 15.0, 40.0, 100.0] {
+            let windows: Vec<Window> = (0..40)
+                .map(|i| Window {
+                    amount: (40.0 + 60.0 * (-f64::from(i) / tau).exp()) * (1.0 + 0.01 * r.normal()),
+                    celsius: None,
+                })
+                .collect();
+            assert_eq!(regimes(&windows, 1.0), None, "τ = {tau}");
         }
     }
 

@@ -167,6 +167,11 @@ pub enum Reason {
         /// Effective number.
         effective: f64,
     },
+    /// Noise alone moves the mean of the planned test far beyond the tolerance.
+    TooNoisy {
+        /// 95 % of such tests lie within this share of the level.
+        scatter: f64,
+    },
     /// A value is missing, not positive or not finite.
     Unusable,
 }
@@ -222,6 +227,10 @@ impl Reason {
             Self::TooFewIndependent { effective } => {
                 format!("the rounds are worth only {effective:.1} independent ones; measure more")
             }
+            Self::TooNoisy { scatter } => format!(
+                "tests of the planned length would scatter by ±{:.0} %; plan a longer one, or find what disturbs",
+                100.0 * scatter
+            ),
             Self::Unusable => "a round has no positive value; look at its errors".into(),
         }
     }
@@ -261,6 +270,9 @@ pub struct Steadiness {
 
 /// Fewest rounds for any verdict but "undecided".
 pub const ROUNDS_MIN: usize = 10;
+/// A test may scatter by so many times the tolerance before its number means nothing, whatever the level does: at noise of
+/// 30 % and a correlation of 0.5, where drifts are still decided in time, tests of 25 rounds scatter by twice of 10 %.
+const SCATTER_MAX: f64 = 2.5;
 /// A regular swing needs so many rounds to be told from noise.
 const SWING_ROUNDS_MIN: usize = 16;
 
@@ -329,6 +341,10 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         let effective = look.effective;
         open.push(Reason::TooFewIndependent { effective });
     }
+    let scatter = test_scatter(rounds, &regime, &look, question.test_rounds);
+    if scatter > SCATTER_MAX * tolerance {
+        open.push(Reason::TooNoisy { scatter });
+    }
     if let Some(deviation) = regime.last_off
         && deviation.abs() > tolerance / 2.0
     {
@@ -352,6 +368,17 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         Verdict::Steady
     };
     out
+}
+
+/// How far the mean of a planned test lies from the level by noise alone, as a share of it: two standard errors, from the
+/// rounds as they were (outliers included) in the last half of the series, correlation counted.
+fn test_scatter(rounds: &[f64], regime: &Regime, look: &Ahead, test_rounds: f64) -> f64 {
+    let last = &rounds[regime.start.max(rounds.len() / 2)..];
+    let n = last.len() as f64;
+    let mean = last.iter().sum::<f64>() / n;
+    let variance = last.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    let independent = (look.effective / regime.calm.len() as f64).clamp(0.0, 1.0);
+    2.0 * (variance / (test_rounds * independent).max(1.0)).sqrt() / mean
 }
 
 /// Whether one slow swing describes the whole series as well as the jumps and decays that were found.

@@ -75,6 +75,18 @@ pub struct Target {
     pub description: String,
 }
 
+impl Target {
+    /// The target for readers who do not know where the command was typed: `.` by its full path.
+    pub fn place(&self) -> &str {
+        let path = self.path.as_deref().filter(|_| !self.name.contains(':'));
+        match path.filter(|p| p.starts_with('/')) {
+            Some(p) if self.kind == "directory" => p.rsplit_once('/').map_or(p, |(d, _)| d),
+            Some(p) => p,
+            None => &self.name,
+        }
+    }
+}
+
 /// A number of the summary, with its interval and what stands against it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

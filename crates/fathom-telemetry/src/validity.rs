@@ -41,6 +41,8 @@ pub enum FlagCode {
     NotSteady,
     /// The target is simulated.
     Simulated,
+    /// A processor was emulated: the number shows relations, not performance.
+    Emulated,
     /// Some condition could not be checked on this machine.
     NotChecked,
 }
@@ -74,6 +76,7 @@ impl FlagCode {
             Self::ClockFallback => "clock-fallback",
             Self::NotSteady => "not-steady",
             Self::Simulated => "simulated",
+            Self::Emulated => "emulated",
             Self::NotChecked => "not-checked",
         }
     }

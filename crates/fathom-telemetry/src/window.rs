@@ -106,13 +106,13 @@ impl Dense {
         }
     }
 
+    /// Takes `n` equal values.
     #[inline]
-    fn record(&mut self, value: u64) {
-        let bucket = bucket_of(value);
-        self.counts[bucket] += 1;
-        self.count += 1;
-        self.sum += value;
-        self.sum_squares += u128::from(value) * u128::from(value);
+    fn record_n(&mut self, value: u64, n: u64) {
+        self.counts[bucket_of(value)] += n as u32;
+        self.count += n;
+        self.sum += value * n;
+        self.sum_squares += u128::from(value) * u128::from(value) * u128::from(n);
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
@@ -146,7 +146,20 @@ impl Dense {
     }
 }
 
+/// I/Os that went through the same moments: a batch that is submitted together and reaped together
+/// has one latency, so its histograms are booked once per batch rather than once per I/O.
+#[derive(Clone, Copy, PartialEq)]
+struct Times {
+    intended: Nanos,
+    submitted: Nanos,
+    completed: Nanos,
+}
+
 struct Accumulator {
+    /// Of the run of alike I/Os that is not yet in the histograms.
+    alike: Times,
+    run: u64,
+    /// Those in the run included.
     ios: u64,
     bytes: u64,
     errors: u64,
@@ -159,6 +172,12 @@ struct Accumulator {
 impl Accumulator {
     fn new() -> Self {
         Self {
+            alike: Times {
+                intended: Nanos::ZERO,
+                submitted: Nanos::ZERO,
+                completed: Nanos::ZERO,
+            },
+            run: 0,
             ios: 0,
             bytes: 0,
             errors: 0,
@@ -168,7 +187,29 @@ impl Accumulator {
             response: Dense::new(),
         }
     }
+
+    #[inline]
+    fn add(&mut self, times: Times) {
+        if times != self.alike {
+            self.book();
+            self.alike = times;
+        }
+        self.run += 1;
+    }
+
+    fn book(&mut self) {
+        let n = std::mem::take(&mut self.run);
+        if n == 0 {
+            return;
+        }
+        let t = self.alike;
+        self.submit.record_n(t.submitted.since(t.intended).0, n);
+        self.service.record_n(t.completed.since(t.submitted).0, n);
+        self.response.record_n(t.completed.since(t.intended).0, n);
+    }
+
     fn take(&mut self) -> Option<Box<DirectionWindow>> {
+        self.book();
         if self.ios + self.errors == 0 {
             return None;
         }
@@ -247,9 +288,11 @@ impl<S: WindowSink> Recorder<S> {
         a.ios += 1;
         a.bytes += r.result as u64;
         a.short += u64::from((r.result as u64) < u64::from(r.len));
-        a.submit.record(r.submit().0);
-        a.service.record(r.service().0);
-        a.response.record(r.response().0);
+        a.add(Times {
+            intended: r.intended,
+            submitted: r.submitted,
+            completed: r.completed,
+        });
     }
 
     #[cold]

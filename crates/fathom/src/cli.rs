@@ -1,10 +1,17 @@
 //! The commands and their arguments.
 
+mod kv;
+mod labs;
+mod loads;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::job_args::JobArgs;
+pub(crate) use kv::KvArgs;
+pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
+pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
 
 /// Measures what a storage stack really delivers, shows where each microsecond goes, and says what to configure.
 #[derive(Parser)]
@@ -32,12 +39,45 @@ pub(crate) enum Command {
     Mix(MixArgs),
     /// Bursts that do not saturate, and what a light writer takes from sequential reads
     Burst(BurstArgs),
+    /// Key-value operations on fathom's own B+tree, beside what the raw device allows
+    Kv(Box<KvArgs>),
+    /// Arrays against what arithmetic promises: RAID 0, 1, 5, 6, 10, degraded, rebuilding
+    Raid(Box<RaidArgs>),
+    /// What a hypervisor costs: the host beside a machine, and how many machines fill the device
+    Vm(Box<VmArgs>),
+    /// Compression beside the device: codecs on your data, where they help and where they cost
+    Compress(CompressArgs),
+    /// Two runs: differences with intervals and a verdict; several runs: their history
+    Compare(CompareArgs),
+    /// One job with two settings, run in turns (A B B A), with a verdict
+    Ab(Box<AbArgs>),
+    /// fio's command line and job files, fio's output: a drop-in for scripts
+    #[command(disable_help_flag = true)]
+    Fio(FioArgs),
+    /// Latency by layer: where the microseconds of an I/O go
+    Stack(StackArgs),
+    /// Record a live system's I/O profile, read only: sizes, reads, order, depth, idle time, bursts
+    Watch(WatchArgs),
+    /// Bring a device into a known state: purge, fill, overwrite, then a load until it is steady
+    Condition(Box<ConditionArgs>),
+    /// The SNIA performance test specification: IOPS, throughput, latency, write saturation and more
+    Pts(Box<PtsArgs>),
+    /// Play a recorded trace: blktrace, fio, MSR, SPC, Alibaba or fathom's own, with its timing
+    Replay(Box<ReplayArgs>),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
     /// Remake the report of a run, or export it
     Report(ReportArgs),
+    /// The figures of a paper beside those of the device models
+    Reproduce(ReproduceArgs),
+    /// The device models: targets whose name begins with sim:
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Find scratch files that killed runs left behind, and remove them
     Clean(CleanArgs),
+    /// The far side of a lab: the first process of a guest, or behind ssh
+    #[command(hide = true)]
+    GuestAgent,
 }
 
 /// Where results go.
@@ -57,7 +97,7 @@ pub(crate) struct OutArgs {
     after_help = "Examples:\n  fathom survey                          a scratch file in the current directory, removed afterwards\n  fathom survey /mnt/data --dry-run      say time and bytes to be written, and stop\n  fathom survey /dev/sdx --destroy SERIAL --profile full\n                                         a whole disk; its data is lost (serial: see fathom devices)"
 )]
 pub(crate) struct SurveyArgs {
-    /// Directory, file, block device or null:
+    /// Directory, file, block device, null: or sim:MODEL (see fathom sim list)
     #[arg(default_value = ".")]
     pub(crate) target: String,
     /// quick (under 3 minutes), standard (about 10) or full (about an hour)
@@ -75,18 +115,28 @@ pub(crate) struct SurveyArgs {
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,
-    /// Processors while latency is measured: as-is, busy (a thread of the lowest priority on every core)
-    /// or low-latency (no idle states; root); the difference to as-is is measured and reported
-    #[arg(long, value_name = "SETTING", default_value = "as-is")]
-    pub(crate) cpu: String,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
+    /// Weight the depth sweep by a profile of fathom watch: one number for your workload
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) workload: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) out: OutArgs,
+}
+
+/// How the processors are kept while latency is measured.
+#[derive(Args)]
+pub(crate) struct CpuArgs {
+    /// Processors while latency is measured: as-is, busy (a thread of the lowest priority on every core)
+    /// or low-latency (no idle states; root); the difference to as-is is measured and reported
+    #[arg(long = "cpu", value_name = "SETTING", default_value = "as-is")]
+    pub(crate) setting: String,
 }
 
 /// What is measured, how long, and what it may cost: the same for every measuring command.
 #[derive(Args, Clone)]
 pub(crate) struct MeasureArgs {
-    /// Directory, file, block device or null:
+    /// Directory, file, block device, null: or sim:MODEL (see fathom sim list)
     #[arg(default_value = ".")]
     pub(crate) target: String,
     /// quick, standard or full: length and number of repeats
@@ -131,10 +181,11 @@ pub(crate) struct CurveArgs {
     /// Leave out the open loop
     #[arg(long)]
     pub(crate) closed_only: bool,
-    /// Processors while latency is measured: as-is, busy (a thread of the lowest priority on every core)
-    /// or low-latency (no idle states; root); the difference to as-is is measured and reported
-    #[arg(long, value_name = "SETTING", default_value = "as-is")]
-    pub(crate) cpu: String,
+    /// Weight the closed-loop curve by a profile of fathom watch: one number for your workload
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) workload: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
 }
 
 /// Arguments of `mix`.
@@ -145,6 +196,8 @@ pub(crate) struct CurveArgs {
 pub(crate) struct MixArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
     /// Block size
     #[arg(long, default_value = "4k")]
     pub(crate) bs: fathom_telemetry::Bytes,
@@ -161,6 +214,8 @@ pub(crate) struct MixArgs {
 pub(crate) struct BurstArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
     /// Bytes of one sequential burst (at most half the range)
     #[arg(long, default_value = "400000000")]
     pub(crate) burst: fathom_telemetry::Bytes,
@@ -172,13 +227,33 @@ pub(crate) struct BurstArgs {
     pub(crate) no_writer: bool,
 }
 
+/// Arguments of `compress`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom compress --size 1g --sample /var/lib/mysql   your data, beside the storage here\n  fathom compress /dev/nvme0n1 --no-writes            reads only: needs no permission\n  fathom compress sim:optane-900p --incompressible 50"
+)]
+pub(crate) struct CompressArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// File or directory to take chunks of 128 KiB from, only read; may be given several times
+    /// [default: generated text]
+    #[arg(long)]
+    pub(crate) sample: Vec<PathBuf>,
+    /// Share of incompressible bytes in generated data, %
+    #[arg(long, default_value = "30", value_name = "PERCENT")]
+    pub(crate) incompressible: f64,
+    /// Leave out the device's writes
+    #[arg(long)]
+    pub(crate) no_writes: bool,
+}
+
 /// Arguments of `run`.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  fathom run . --rw randread --bs 4k --qd 32 --size 1g --time 5s\n  fathom run . --rw randrw --read-share 70 --rate 20k --size 1g --time 10s --record\n  fathom run /dev/nvme0n1 --rw read --bs 128k --qd 16 --time 10s\n  fathom run . --jobs mixed.toml         [[job]] tables with the same names; jobs of one group run together"
 )]
 pub(crate) struct RunArgs {
-    /// Directory, file, block device or null: (may stand in the job file instead)
+    /// Directory, file, block device, null: or sim:MODEL (may stand in the job file instead)
     #[arg(required_unless_present = "jobs")]
     pub(crate) target: Option<String>,
     /// A TOML file of jobs; options on the command line then hold for all of them
@@ -186,6 +261,122 @@ pub(crate) struct RunArgs {
     pub(crate) jobs: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `compare`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow)."
+)]
+pub(crate) struct CompareArgs {
+    /// Run directories or their run.json: A, B and, for a history, more
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// A condition that may differ, such as size or kernel (may be given several times)
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) allow: Vec<String>,
+    /// Smallest worsening that fails, percent
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) threshold: String,
+    /// Show every job too
+    #[arg(long)]
+    pub(crate) jobs: bool,
+    /// Print Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `ab`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom ab . --size 1g --rw randread --a \"qd=16\" --b \"qd=32\"\n  fathom ab . --size 1g --qd 8 --a \"engine=uring\" --b \"engine=preadv\" --blocks 10\nOther job options hold for both. Exit codes: 0 B is not worse, 1 it is in some metric, 2 usage or refused."
+)]
+pub(crate) struct AbArgs {
+    /// Directory, file, block device, null: or sim:MODEL (see fathom sim list)
+    pub(crate) target: String,
+    /// Job options of A: \"qd=32 engine=preadv\" or \"--qd 32\"
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) a: String,
+    /// Job options of B
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) b: String,
+    /// Blocks of A B B A
+    #[arg(long, default_value_t = 8)]
+    pub(crate) blocks: u32,
+    /// Smallest worsening that fails, percent
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) threshold: String,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `stack`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom stack .                          4 KiB random reads and writes, QD 1 and 32, direct and buffered\n  fathom stack . --rw randread --qd 1 --direct --engine uring\n  fathom stack . --rw randread --qd 1 --direct --engine uring --what-if\n  fathom stack /var/lib/vm --pid $(pidof qemu-system-x86_64) --time 10s   the host's side, while the guest does I/O\n  fathom stack --combine GUEST-RUN HOST-RUN   guest software, virtualization, host software, device\nTracing needs root (or write access to tracefs); without, the reduced result says what is missing."
+)]
+pub(crate) struct StackArgs {
+    /// Directory, file or block device
+    #[arg(default_value = ".")]
+    pub(crate) target: String,
+    /// Only randread or only randwrite [default: both]
+    #[arg(long, value_parser = ["randread", "randwrite", "read", "write"])]
+    pub(crate) rw: Option<String>,
+    /// Outstanding I/Os, several with commas
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1u32, 32], value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) qd: Vec<u32>,
+    /// Only direct I/O [default: both]
+    #[arg(long, conflicts_with = "buffered")]
+    pub(crate) direct: bool,
+    /// Only through the page cache
+    #[arg(long)]
+    pub(crate) buffered: bool,
+    /// Only uring or only preadv [default: both]
+    #[arg(long, value_parser = ["uring", "preadv"])]
+    pub(crate) engine: Option<String>,
+    /// Ask the device for completions instead of waiting for its interrupt (direct, uring; needs poll queues)
+    #[arg(long, conflicts_with = "buffered")]
+    pub(crate) iopoll: bool,
+    /// Block size
+    #[arg(long, default_value = "4k")]
+    pub(crate) bs: fathom_telemetry::Bytes,
+    /// Size of the scratch file, or of the tested range
+    #[arg(long, default_value = "256m")]
+    pub(crate) size: fathom_telemetry::Bytes,
+    /// Time of a case's traced passes together; as long again untraced
+    #[arg(long, default_value = "1500ms")]
+    pub(crate) time: fathom_telemetry::Nanos,
+    /// Evidence: best (what is allowed), perf (perf_event_open) or unprivileged (what anyone may see)
+    #[arg(long, default_value = "best", value_parser = ["best", "perf", "unprivileged"])]
+    pub(crate) rung: String,
+    /// Test what would help on the first case: placement, engine, scheduler, polling, idle states
+    #[arg(long)]
+    pub(crate) what_if: bool,
+    /// Watch this process (a VMM) on the target's disk for --time instead of doing I/O: the host's side
+    #[arg(long, value_name = "PID", conflicts_with_all = ["what_if", "record", "destroy", "rw", "direct", "buffered", "engine", "iopoll"], help_heading = "Virtual machines")]
+    pub(crate) pid: Option<u32>,
+    /// Put a guest's result and its host's (--pid) together: two run directories
+    #[arg(long, num_args = 2, value_names = ["GUEST", "HOST"], conflicts_with_all = ["pid", "what_if", "record", "destroy"], help_heading = "Virtual machines")]
+    pub(crate) combine: Vec<PathBuf>,
+    /// Write one row per I/O with every boundary to stack-CASE.parquet
+    #[arg(long)]
+    pub(crate) record: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
@@ -229,4 +420,156 @@ pub(crate) struct CleanArgs {
     /// Only show them
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// Arguments of `reproduce`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom reproduce zhang2018             every value on the models of the paper's devices\n  fathom reproduce han2021 --figure fig4  one figure\n  fathom reproduce zhang2018 --on .      the paper's experiments on a scratch file of its size here\n  fathom reproduce han2021 --on . --size 8g --time 5s --repeats 2\n                                         smaller and shorter than in the paper"
+)]
+pub(crate) struct ReproduceArgs {
+    /// zhang2018, han2021, oneill2018 or shrout2017
+    pub(crate) paper: String,
+    /// Run the paper's experiments on this target instead of on models: directory, file, device or sim:MODEL
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) on: Option<String>,
+    /// Only values with this identifier, or of this table or figure
+    #[arg(long, value_name = "ID")]
+    pub(crate) figure: Option<String>,
+    /// With --on: length of each experiment (30 s in the papers)
+    #[arg(long, default_value = "30s", requires = "on")]
+    pub(crate) time: fathom_telemetry::Nanos,
+    /// With --on: runs of each load [default: as in the paper, 5 for han2021, else 1]
+    #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeats: Option<u32>,
+    /// With --on: size of the data set [default: as in the paper, 64 x 4 GB for han2021, else 20000 MiB]
+    #[arg(long, requires = "on")]
+    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// What to do with models.
+#[derive(Subcommand)]
+pub(crate) enum SimCommand {
+    /// Name them all
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a model's file, with the source of each value
+    Show {
+        /// Its name
+        model: String,
+    },
+    /// Fit a model to a survey and show the residual of each point; the model is a target then
+    Fit {
+        /// Run directory or its run.json
+        run: PathBuf,
+        /// File that receives the model [default: model.toml in the run directory]
+        #[arg(long, value_name = "FILE.toml")]
+        file: Option<PathBuf>,
+        /// Print model and residuals as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Formulas that need no simulation: cache hits, page size, RAID, key-value ceiling
+    #[command(subcommand)]
+    Model(FormulaCommand),
+    /// Check a model file, or any simulated target
+    Check {
+        /// File or target
+        target: String,
+    },
+}
+
+/// Arguments of `fio`, which reads them itself.
+#[derive(Args)]
+pub(crate) struct FioArgs {
+    /// As fio takes them; see `fathom fio --help`
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
+    pub(crate) args: Vec<String>,
+}
+
+/// The papers' formulas.
+#[derive(Subcommand)]
+pub(crate) enum FormulaCommand {
+    /// Mean latency of reads through a cache (Zhang et al. 2018, eq. 1)
+    Cache {
+        /// Share of hits, percent
+        #[arg(long)]
+        hits: f64,
+        /// Latency of the device
+        #[arg(long)]
+        io: fathom_telemetry::Nanos,
+        /// Latency of the cache
+        #[arg(long, default_value = "100ns")]
+        load: fathom_telemetry::Nanos,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ideal page size of a database (Zhang et al. 2018, eqs. 2-10)
+    Page {
+        /// A survey that gives the seek time (random minus sequential latency) and the bandwidth
+        #[arg(long, value_name = "RUN")]
+        run: Option<PathBuf>,
+        /// Random minus sequential latency of the device, where no run gives it
+        #[arg(long)]
+        seek: Option<fathom_telemetry::Nanos>,
+        /// Bandwidth of the device in GB/s, where no run gives it
+        #[arg(long)]
+        bandwidth: Option<f64>,
+        /// Application, per page
+        #[arg(long, default_value = "5us")]
+        app: fathom_telemetry::Nanos,
+        /// Software stack, per page of 4 KiB (fathom stack measures it)
+        #[arg(long, default_value = "5.6us")]
+        stack: fathom_telemetry::Nanos,
+        /// Range requests per point request
+        #[arg(long, default_value_t = 0.1)]
+        ranges: f64,
+        /// Mean size of a range request
+        #[arg(long, default_value = "64k")]
+        range: fathom_telemetry::Bytes,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Throughput to expect of an array, in multiples of one device (Han et al. 2021, and what md does)
+    Raid {
+        /// 0, 1, 5, 6 or 10
+        level: u32,
+        /// Devices
+        devices: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Inserts per second of a key-value store that outgrows memory (O'Neill 2018)
+    Kv {
+        /// I/Os per second of the device
+        #[arg(long)]
+        iops: f64,
+        /// I/Os per insert once nothing is in memory
+        #[arg(long, default_value_t = 2.0)]
+        ios: f64,
+        /// Memory for pages
+        #[arg(long, default_value = "16g")]
+        memory: fathom_telemetry::Bytes,
+        /// Data in the store
+        #[arg(long)]
+        data: Option<fathom_telemetry::Bytes>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }

@@ -16,6 +16,9 @@ use clap::Parser;
 fn main() -> ExitCode {
     // The earlier the clock's first reading, the better its rate is known later.
     fathom_io::clock::prepare();
+    if let Some(args) = fio_arguments() {
+        return end(commands::fio::fio(&args));
+    }
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
@@ -31,7 +34,27 @@ fn main() -> ExitCode {
             });
         }
     };
-    match commands::dispatch(cli.command) {
+    end(commands::dispatch(cli.command))
+}
+
+/// Arguments of `fathom fio …`, or of a link named `fio`: fio's own rules read them, so nothing of
+/// them may be taken for an option of fathom's.
+fn fio_arguments() -> Option<Vec<String>> {
+    let mut args = std::env::args_os();
+    let program = args.next()?;
+    let rest: Vec<String> = args.map(|a| a.to_string_lossy().into_owned()).collect();
+    if std::path::Path::new(&program).file_name()? == "fio" {
+        return Some(rest);
+    }
+    match rest.split_first() {
+        Some((first, rest)) if first == "fio" => Some(rest.to_vec()),
+        _ => None,
+    }
+}
+
+/// Says what went wrong; the exit code.
+fn end(outcome: exit::Outcome) -> ExitCode {
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
             eprintln!("fathom: {}", e.sentence());

@@ -15,8 +15,9 @@ use crate::bench::{Bench, BenchError};
 use crate::cells::{Cell, Plan};
 use crate::knee::{Load, mean};
 use crate::notebook::{Notebook, NotebookError};
-use crate::runner::{Point, Runner, job_time, outlook as outlook_of};
-use crate::survey::{Outlook, Watcher};
+use crate::outlook::Outlook;
+use crate::runner::{Point, Runner};
+use crate::survey::Watcher;
 
 /// Rounds that close the gaps around the knee in open loop; each adds at most two rates.
 pub(crate) const OPEN_ROUNDS: u32 = 2;
@@ -82,17 +83,9 @@ pub fn outlook(plan: &Plan, options: &CurveOptions, fills: Bytes) -> Result<Outl
         points += SHARES.len() as u32 + 2 * OPEN_ROUNDS;
     }
     let one = closed(plan, options, 1)?;
-    let written = if one.rw.modifies() {
-        one.bytes.unwrap_or_default()
-    } else {
-        Bytes(0)
-    };
-    Ok(outlook_of(
-        points * plan.profile.repeats,
-        job_time(plan),
-        written,
-        fills,
-    ))
+    let mut o = Outlook::filling(fills);
+    o.add(&one, points * plan.profile.repeats);
+    Ok(o)
 }
 
 /// Measures the curve and puts section, headlines and findings into the notebook.

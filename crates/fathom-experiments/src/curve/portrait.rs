@@ -10,7 +10,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::{CurveOptions, Latency, Measured, depth_of, loads};
 use crate::cells::{Analysis, Cell};
 use crate::knee::{Load, bootstrap, closed_knee, latency_at, mean, open_knee};
-use crate::parts::{axis, column};
+use crate::parts::{self, axis, column, estimate, headline_of, number, op_of, series};
 
 /// Shares of the maximum at which latency is compared with its base (Zhang et al. 2018, Fig. 7: 95 %).
 const AT: [f64; 3] = [0.5, 0.8, 0.95];
@@ -121,22 +121,8 @@ fn chart(
     marks: Vec<Mark>,
 ) -> Chart {
     Chart {
-        id: id.into(),
-        title: title.into(),
-        kind: ChartKind::Line,
-        x,
-        y,
-        z: None,
-        categories: Vec::new(),
-        series,
         marks,
-    }
-}
-
-fn series(name: &str, points: Vec<Point>) -> ChartSeries {
-    ChartSeries {
-        name: name.into(),
-        points,
+        ..parts::chart(id, title, ChartKind::Line, x, y, series)
     }
 }
 
@@ -249,14 +235,6 @@ fn depth(measured: &Measured) -> Chart {
         vec![series("closed loop", points)],
         Vec::new(),
     )
-}
-
-fn estimate(e: Option<Estimate>) -> TableCell {
-    e.map_or(TableCell::Hole(()), TableCell::Estimate)
-}
-
-fn number(v: Option<f64>) -> TableCell {
-    v.map_or(TableCell::Hole(()), TableCell::Number)
 }
 
 fn shares_table(found: &Found) -> Table {
@@ -381,24 +359,12 @@ fn service(c: &Cell) -> Option<Estimate> {
     Estimate::mean_of(&values)
 }
 
-/// Reads where there are any.
-fn op_of(c: &Cell) -> Op {
-    crate::parts::op_of(c)
-}
-
 fn headlines(measured: &Measured, found: &Found, what: &str) -> Vec<Headline> {
     let jobs = |cells: &[Cell]| -> Vec<usize> { cells.iter().flat_map(Cell::indices).collect() };
     let (closed, open) = (jobs(&measured.closed), jobs(&measured.open));
     let group = format!("Load curve, {what}");
-    let one = |id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]| Headline {
-        id: id.into(),
-        label: label.into(),
-        group: group.clone(),
-        unit: unit.into(),
-        estimate: e,
-        extra: Default::default(),
-        jobs: jobs.to_vec(),
-        flags: Vec::new(),
+    let one = |id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]| {
+        headline_of(&group, label, id, unit, e, jobs.to_vec())
     };
     let mut all = vec![
         one("curve-max", "maximum", "1/s", found.max, &closed),

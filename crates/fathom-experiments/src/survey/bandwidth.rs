@@ -4,7 +4,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, bars, column, headline};
+use crate::parts::{axis, bars, column, estimate, headline};
 
 /// See the module.
 pub(super) struct Bandwidth;
@@ -59,14 +59,11 @@ impl Experiment for Bandwidth {
                 "bytes/s",
                 bandwidth,
             ));
-            let cell_of = |e: Option<fathom_stats::Estimate>| {
-                e.map_or(TableCell::Hole(()), TableCell::Estimate)
-            };
             rows.push(vec![
                 TableCell::Text(label.into()),
                 TableCell::Text(format!("{} × {}", cell.spec.threads, cell.spec.qd)),
-                cell_of(bandwidth),
-                cell_of(cell.mean_latency()),
+                estimate(bandwidth),
+                estimate(cell.mean_latency()),
             ]);
         }
         a.section.charts.push(bars(

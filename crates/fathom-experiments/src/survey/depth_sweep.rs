@@ -2,20 +2,18 @@
 
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Mark, Point, Section, Table,
+    Cell as TableCell, Chart, ChartKind, Finding, Mark, Point, Section, Table,
 };
 use fathom_telemetry::{Nanos, Op};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, column, headline, point};
+use crate::parts::{self, axis, column, estimate, headline, number, point, series};
 
 /// See the module.
 pub(super) struct DepthSweep;
 
 /// Depths over all threads.
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// Below this depth a single thread issues: several would only blur the depth.
-const ONE_THREAD_BELOW: u32 = 8;
 
 impl Experiment for DepthSweep {
     fn id(&self) -> &'static str {
@@ -26,12 +24,7 @@ impl Experiment for DepthSweep {
         DEPTHS
             .iter()
             .map(|depth| {
-                let threads = if *depth < ONE_THREAD_BELOW {
-                    1
-                } else {
-                    plan.threads.min(4).next_power_of_two()
-                };
-                let (qd, threads) = ((depth / threads).to_string(), threads.to_string());
+                let (qd, threads) = plan.shared_out(*depth);
                 plan.job(
                     &format!("sweep-qd{depth}"),
                     &[
@@ -83,18 +76,13 @@ impl Experiment for DepthSweep {
             }
             iops.push(point(depth(c), n));
             latency.push(point(depth(c), l));
-            let e = |e: Option<fathom_stats::Estimate>| {
-                e.map_or(TableCell::Hole(()), TableCell::Estimate)
-            };
             rows.push(vec![
                 TableCell::Number(depth(c)),
-                e(c.estimate(|j| Some(j.qd_achieved))),
-                e(n),
-                e(l),
-                c.percentile(Op::Read, 0.99)
-                    .map_or(TableCell::Hole(()), TableCell::Number),
-                c.percentile(Op::Read, 0.999)
-                    .map_or(TableCell::Hole(()), TableCell::Number),
+                estimate(c.estimate(|j| Some(j.qd_achieved))),
+                estimate(n),
+                estimate(l),
+                number(c.percentile(Op::Read, 0.99)),
+                number(c.percentile(Op::Read, 0.999)),
             ]);
         }
         let knee = knee(cells);
@@ -109,15 +97,8 @@ impl Experiment for DepthSweep {
             .into_iter()
             .collect();
         let line = |id: &str, title: &str, x, y, series, marks| Chart {
-            id: id.into(),
-            title: title.into(),
-            kind: ChartKind::Line,
-            x,
-            y,
-            z: None,
-            categories: Vec::new(),
-            series,
             marks,
+            ..parts::chart(id, title, ChartKind::Line, x, y, series)
         };
         a.section.charts = vec![
             line(
@@ -125,16 +106,7 @@ impl Experiment for DepthSweep {
                 "Throughput-latency curve",
                 axis("IOPS", "1/s", false),
                 axis("latency", "ns", true),
-                vec![
-                    ChartSeries {
-                        name: "mean".into(),
-                        points: curve_mean,
-                    },
-                    ChartSeries {
-                        name: "p99".into(),
-                        points: curve_p99,
-                    },
-                ],
+                vec![series("mean", curve_mean), series("p99", curve_p99)],
                 marks,
             ),
             line(
@@ -142,10 +114,7 @@ impl Experiment for DepthSweep {
                 "IOPS by depth",
                 axis("outstanding I/Os", "", true),
                 axis("IOPS", "1/s", false),
-                vec![ChartSeries {
-                    name: "random read".into(),
-                    points: iops,
-                }],
+                vec![series("random read", iops)],
                 Vec::new(),
             ),
             line(
@@ -153,10 +122,7 @@ impl Experiment for DepthSweep {
                 "Mean latency by depth",
                 axis("outstanding I/Os", "", true),
                 axis("latency", "ns", true),
-                vec![ChartSeries {
-                    name: "random read".into(),
-                    points: latency,
-                }],
+                vec![series("random read", latency)],
                 Vec::new(),
             ),
         ];

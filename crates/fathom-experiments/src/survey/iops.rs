@@ -4,7 +4,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, bars, column, headline};
+use crate::parts::{axis, bars, column, estimate, headline};
 
 /// See the module.
 pub(super) struct Iops;
@@ -49,9 +49,6 @@ impl Experiment for Iops {
         };
         let mut rows = Vec::new();
         for (cell, (stem, _, label)) in cells.iter().zip(PATTERNS) {
-            let e = |e: Option<fathom_stats::Estimate>| {
-                e.map_or(TableCell::Hole(()), TableCell::Estimate)
-            };
             a.headlines.push(headline(
                 cell,
                 "Maximum IOPS, 4 KiB",
@@ -63,10 +60,10 @@ impl Experiment for Iops {
             rows.push(vec![
                 TableCell::Text(label.into()),
                 TableCell::Text(format!("{} × {}", cell.spec.threads, cell.spec.qd)),
-                e(cell.iops()),
-                e(cell.mean_latency()),
-                e(cell.estimate(|j| Some(j.qd_achieved))),
-                e(cell.estimate(|j| {
+                estimate(cell.iops()),
+                estimate(cell.mean_latency()),
+                estimate(cell.estimate(|j| Some(j.qd_achieved))),
+                estimate(cell.estimate(|j| {
                     let n = j.read.as_ref().map_or(0, |d| d.ios)
                         + j.write.as_ref().map_or(0, |d| d.ios);
                     (n > 0 && j.cpu_ns > 0).then(|| j.cpu_ns as f64 / n as f64)

@@ -7,7 +7,7 @@ use fathom_telemetry::schema::{
 use fathom_telemetry::{Nanos, Op};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, column, headline, op_of, percentiles, point};
+use crate::parts::{axis, column, estimate, headline, number, op_of, percentiles, point};
 
 /// See the module.
 pub(super) struct Latency;
@@ -62,14 +62,8 @@ impl Experiment for Latency {
                 y: cell.percentile(op, 0.99),
                 ..Default::default()
             });
-            let mut row = vec![
-                TableCell::Text(label.into()),
-                latency.map_or(TableCell::Hole(()), TableCell::Estimate),
-            ];
-            row.extend([0.5, 0.9, 0.99, 0.999, 0.9999].map(|q| {
-                cell.percentile(op, q)
-                    .map_or(TableCell::Hole(()), TableCell::Number)
-            }));
+            let mut row = vec![TableCell::Text(label.into()), estimate(latency)];
+            row.extend([0.5, 0.9, 0.99, 0.999, 0.9999].map(|q| number(cell.percentile(op, q))));
             rows.push(row);
             a.headlines.push(h);
         }

@@ -2,18 +2,16 @@
 
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Op;
-use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, ChartSeries, Point, Section, Table,
-};
+use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Point, Section, Table};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, column, headline, point};
+use crate::parts::{self, axis, column, estimate, headline, number, point, series};
 
 /// See the module.
 pub(super) struct Mix;
 
 const SHARES: [u32; 5] = [0, 30, 50, 70, 100];
-const DEPTH: &str = "16";
+const DEPTH: u32 = 16;
 
 impl Experiment for Mix {
     fn id(&self) -> &'static str {
@@ -21,6 +19,7 @@ impl Experiment for Mix {
     }
 
     fn jobs(&self, plan: &Plan) -> Result<Vec<JobSpec>, JobError> {
+        let (qd, threads) = plan.shared_out(DEPTH);
         SHARES
             .iter()
             .map(|share| {
@@ -30,7 +29,8 @@ impl Experiment for Mix {
                         ("rw", "randrw"),
                         ("read-share", &share.to_string()),
                         ("bs", "4k"),
-                        ("qd", DEPTH),
+                        ("qd", &qd),
+                        ("threads", &threads),
                     ],
                 )
             })
@@ -62,10 +62,10 @@ impl Experiment for Mix {
             p50.push(p(Op::Read, 0.5));
             reads.push(p(Op::Read, 0.99));
             writes.push(p(Op::Write, 0.99));
-            let n = |v: Option<f64>| v.map_or(TableCell::Hole(()), TableCell::Number);
+            let n = number;
             rows.push(vec![
                 TableCell::Number(x),
-                c.iops().map_or(TableCell::Hole(()), TableCell::Estimate),
+                estimate(c.iops()),
                 n(c.percentile(Op::Read, 0.5)),
                 n(c.percentile(Op::Read, 0.99)),
                 n(c.percentile(Op::Write, 0.5)),
@@ -82,20 +82,9 @@ impl Experiment for Mix {
                 ));
             }
         }
-        let series = |name: &str, points| ChartSeries {
-            name: name.into(),
-            points,
-        };
-        let chart = |id: &str, title: &str, y, series| Chart {
-            id: id.into(),
-            title: title.into(),
-            kind: ChartKind::Line,
-            x: axis("share of reads", "%", false),
-            y,
-            z: None,
-            categories: Vec::new(),
-            series,
-            marks: Vec::new(),
+        let chart = |id: &str, title: &str, y, series| {
+            let x = axis("share of reads", "%", false);
+            parts::chart(id, title, ChartKind::Line, x, y, series)
         };
         a.section.charts = vec![
             chart(

@@ -11,11 +11,12 @@ use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::load::rng::mix as mix_bits;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::Job;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Op};
 
 use crate::bench::Bench;
 use crate::cells::{Cell, Experiment, Plan};
 use crate::notebook::{Notebook, NotebookError};
+pub use crate::outlook::Outlook;
 
 /// Every experiment, in reading order. A new one is a file and a line here.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
@@ -25,17 +26,6 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &depth_sweep::DepthSweep,
     &mix::Mix,
 ];
-
-/// What a survey will do, said before it starts.
-#[derive(Debug, Clone)]
-pub struct Outlook {
-    /// Jobs over all repeats.
-    pub jobs: u32,
-    /// Measuring and ramp-up together, without filling the scratch file.
-    pub time: Nanos,
-    /// Written at most, the filling included.
-    pub written_at_most: Bytes,
-}
 
 /// One experiment's jobs.
 struct Planned {
@@ -57,21 +47,12 @@ fn plans(plan: &Plan) -> Result<Vec<Planned>, JobError> {
 
 /// Time and bytes of a survey. `fills` is the size of the scratch file that is to be filled.
 pub fn outlook(plan: &Plan, fills: Bytes) -> Result<Outlook, JobError> {
-    let mut out = Outlook {
-        jobs: 0,
-        time: Nanos::ZERO,
-        written_at_most: fills,
-    };
-    let repeats = u64::from(plan.profile.repeats);
+    let mut out = Outlook::filling(fills);
     for job in plans(plan)?.iter().flat_map(|p| &p.jobs) {
-        out.jobs += plan.profile.repeats;
-        // A job's set-up and the gap between jobs take about 20 ms.
-        let one = job.time.unwrap_or(Nanos::ZERO) + job.ramp + Nanos::from_millis(20);
-        out.time += Nanos(one.0 * repeats);
-        if job.rw.modifies() {
-            out.written_at_most.0 += repeats * job.bytes.map_or(0, |b| b.0);
-        }
+        out.add(job, plan.profile.repeats);
     }
+    // Where tracing is not allowed it is left out: at most.
+    out.join(crate::stack::outlook(plan)?);
     Ok(out)
 }
 
@@ -129,6 +110,7 @@ pub fn run(
                     .map_err(crate::bench::BenchError::from)?,
                 experiment: planned[e].experiment.id().to_owned(),
                 repeat,
+                guide: None,
             };
             let index = book.measure(bench, &[job], &mut |p| watcher.progress(p))?;
             cells[e][j].extend(index);
@@ -168,7 +150,7 @@ pub fn run(
         run.headlines.extend(analysis.headlines);
         run.findings.extend(analysis.findings);
     }
-    Ok(())
+    crate::stack::in_survey(bench, plan, seed, book, watcher)
 }
 
 /// Fills what is to be filled, and shows it.

@@ -1,4 +1,5 @@
 //! A bench on textbook queues in virtual time: its truth is known in closed form.
+#![allow(dead_code, reason = "not every test program uses all of it")]
 
 use fathom_experiments::bench::LogMaker;
 use fathom_experiments::survey::Watcher;
@@ -108,8 +109,9 @@ pub(crate) fn plan(millis: u64, repeats: u32) -> Plan {
 }
 
 /// A run of one experiment in a directory that goes away.
-pub(crate) fn run_with(
-    bench: &mut QueueBench,
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn run_with<B: Bench>(
+    bench: &mut B,
     log_handles: usize,
     experiment: impl FnOnce(&mut dyn Bench, &mut Notebook),
 ) -> Run {

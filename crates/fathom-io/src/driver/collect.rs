@@ -31,6 +31,8 @@ pub(super) struct Collector {
     /// Last window that each thread has closed; `u64::MAX` once it has ended.
     closed: Vec<u64>,
     pending: BTreeMap<u64, Window>,
+    /// Windows that may wait for slower threads.
+    pending_max: usize,
     totals: [Option<Box<Total>>; 4],
     outcomes: Vec<Outcome>,
     last_p99: Option<Nanos>,
@@ -39,7 +41,7 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) fn new(planned: &PlannedJob, index: usize, seats: u32, depth: u32) -> Self {
         let mut totals = [None, None, None, None];
-        for op in planned.job.ops() {
+        for op in planned.ops() {
             totals[op as usize] = Some(Box::default());
         }
         Self {
@@ -49,18 +51,20 @@ impl Collector {
             ramp_windows: planned.ramp().0 / planned.job.spec.window.0,
             closed: vec![0; seats as usize],
             pending: BTreeMap::new(),
+            pending_max: PENDING_MAX,
             totals,
             outcomes: Vec::new(),
             last_p99: None,
         }
     }
 
-    pub(super) fn seats(&self) -> u32 {
-        self.closed.len() as u32
-    }
-
     pub(super) fn last_p99(&self) -> Option<Nanos> {
         self.last_p99
+    }
+
+    /// Passes on only what every thread has closed: in virtual time a thread may rest for long.
+    pub(super) fn wait_for_all(&mut self) {
+        self.pending_max = usize::MAX;
     }
 
     /// Takes a thread's closed window.
@@ -99,7 +103,7 @@ impl Collector {
     fn pass_on(&mut self, observer: &mut dyn Observer) {
         let complete = self.closed.iter().copied().min().unwrap_or(u64::MAX);
         while let Some(entry) = self.pending.first_entry() {
-            if *entry.key() >= complete && self.pending.len() <= PENDING_MAX {
+            if *entry.key() >= complete && self.pending.len() <= self.pending_max {
                 return;
             }
             let Some((_, window)) = self.pending.pop_first() else {
@@ -175,7 +179,7 @@ impl Collector {
             .iter()
             .filter_map(|t| t.as_ref().map(|t| t.ios))
             .sum();
-        let (distribution, mean_per_thread) = depths(&self.outcomes, self.depth);
+        let (distribution, outstanding_ns) = depths(&self.outcomes, self.depth);
         let (seats, depth) = self.planned.seats();
         let open_loop = spec.rate.map(|asked| OpenLoop {
             rate_asked: asked,
@@ -201,7 +205,8 @@ impl Collector {
             cpu_ns: (cpu.0 + cpu.1).0,
             cpu_user_ns: cpu.0.0,
             qd_requested: seats * depth,
-            qd_achieved: mean_per_thread * f64::from(seats),
+            // Over the job's whole time: a thread that ends early leaves its depth unused.
+            qd_achieved: outstanding_ns / wall.0.max(1) as f64,
             qd_distribution: distribution,
             read: direction(read),
             write: direction(write),
@@ -212,12 +217,35 @@ impl Collector {
             errors: merge_errors(&self.outcomes),
             flags: Vec::new(),
         };
-        job.flags = intrinsic_flags(&job, spec);
+        job.flags = intrinsic_flags(&job, spec, self.planned.job.feed.is_some());
+        job.flags.extend(self.inline_flag(&job));
         job
     }
 }
 
-/// Share of thread time at each depth, and its mean.
+impl Collector {
+    /// I/Os that complete inside their submission run one after another, whatever the depth asked for.
+    fn inline_flag(&self, job: &Job) -> Option<Flag> {
+        let sum =
+            |f: fn(&(u64, u64)) -> u64| -> u64 { self.outcomes.iter().map(|o| f(&o.inline)).sum() };
+        let (sampled, inline) = (sum(|s| s.0), sum(|s| s.1));
+        let share = inline as f64 / sampled.max(1) as f64;
+        if self.depth < 2 || sampled < 100 || share < 0.5 {
+            return None;
+        }
+        Some(Flag::new(
+            FlagCode::DepthNotReached,
+            format!(
+                "{:.0} % of I/Os completed inside their submission, one after another: the depth of {} was never outstanding",
+                100.0 * share,
+                job.qd_requested
+            ),
+            "the page cache (or a device without a queue) answered at once: use direct I/O, or more threads",
+        ))
+    }
+}
+
+/// Share of thread time at each depth, and the sum of time × depth, ns.
 fn depths(outcomes: &[Outcome], depth: u32) -> (Vec<(u32, f64)>, f64) {
     let mut ns = vec![0u64; depth as usize + 1];
     for o in outcomes {
@@ -231,8 +259,8 @@ fn depths(outcomes: &[Outcome], depth: u32) -> (Vec<(u32, f64)>, f64) {
         .filter(|(_, n)| **n > 0)
         .map(|(d, n)| (d, *n as f64 / total))
         .collect();
-    let mean = shares.iter().map(|(d, s)| f64::from(*d) * s).sum();
-    (shares, mean)
+    let weighted = (0u32..).zip(&ns).map(|(d, n)| f64::from(d) * *n as f64);
+    (shares, weighted.sum())
 }
 
 fn merge_errors(outcomes: &[Outcome]) -> Vec<IoError> {
@@ -260,7 +288,7 @@ fn merge_errors(outcomes: &[Outcome]) -> Vec<IoError> {
 }
 
 /// Flags that follow from the job alone; those that need the machine are added by `validity`.
-fn intrinsic_flags(job: &Job, spec: &crate::JobSpec) -> Vec<Flag> {
+fn intrinsic_flags(job: &Job, spec: &crate::JobSpec, played: bool) -> Vec<Flag> {
     let mut flags = Vec::new();
     for e in &job.errors {
         let (code, what) = if e.errno == 0 {
@@ -284,7 +312,7 @@ fn intrinsic_flags(job: &Job, spec: &crate::JobSpec) -> Vec<Flag> {
             "look at the kernel log; use --on-error continue to measure a failing device",
         ));
     }
-    let paced = spec.rate.is_some() || spec.think.0 > 0 || spec.burst.is_some();
+    let paced = played || spec.rate.is_some() || spec.think.0 > 0 || spec.burst.is_some();
     let syncing = job.sync.is_some();
     let asked = f64::from(job.qd_requested);
     if !paced

@@ -7,19 +7,27 @@
 mod collect;
 mod threads;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fathom_telemetry::iolog::LogHandle;
 use fathom_telemetry::schema::{DeviceDelta, Job};
-use fathom_telemetry::{Nanos, Recorder, Window};
+use fathom_telemetry::{Nanos, Op, Recorder, Window, WindowSink};
 
 use crate::job::{Engine, ValidJob};
-use crate::load::{Live, Worker};
+use crate::load::{Batches, Guide, Live, Outcome, Worker};
 use crate::port::virtual_time::{self, VirtualPort, World};
 use collect::Collector;
 pub use threads::run_group;
+
+/// What the names of this process' I/O threads begin with: the process is told, so that a trace by name
+/// does not see another fathom's (the kernel keeps 15 characters, which the longest number leaves room in).
+pub fn thread_prefix() -> String {
+    format!("io{}-", std::process::id())
+}
 
 /// A job ready to run, and what the result should say of it.
 #[derive(Debug, Clone)]
@@ -30,6 +38,8 @@ pub struct PlannedJob {
     pub experiment: String,
     /// Which repeat (0-based).
     pub repeat: u32,
+    /// What guides it where its pattern is not enough.
+    pub guide: Option<Guide>,
 }
 
 impl PlannedJob {
@@ -39,14 +49,26 @@ impl PlannedJob {
             job,
             experiment: String::new(),
             repeat: 0,
+            guide: None,
         }
+    }
+
+    /// Operations that the job will do.
+    pub fn ops(&self) -> Vec<Op> {
+        let mut ops = self.job.ops();
+        for op in self.guide.iter().flat_map(|g| &g.ops) {
+            if !ops.contains(op) {
+                ops.push(*op);
+            }
+        }
+        ops
     }
 
     /// Workers and the depth of each: the preadv engine reaches its depth by threads.
     pub fn seats(&self) -> (u32, u32) {
         let s = &self.job.spec;
         match s.engine {
-            Engine::Preadv => (s.threads * s.qd, 1),
+            Engine::Preadv | Engine::Mmap => (s.threads * s.qd, 1),
             _ => (s.threads, s.qd),
         }
     }
@@ -75,9 +97,13 @@ pub enum Destination {
     Null,
 }
 
-/// Ends jobs early from outside (a signal); what was measured is kept.
+/// Ends jobs early from outside (a signal); what was measured is kept. It may also say when a group begins.
 #[derive(Debug, Clone, Default)]
-pub struct Control(Arc<AtomicBool>);
+pub struct Control {
+    ended: Arc<AtomicBool>,
+    /// When the next group is due and when the last one began, on the driver's clock, ns.
+    begin: Arc<[AtomicU64; 2]>,
+}
 
 impl Control {
     /// A fresh one.
@@ -86,15 +112,39 @@ impl Control {
     }
     /// The flag itself, for a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
-        self.0.clone()
+        self.ended.clone()
     }
     /// Asks everything to end.
     pub fn interrupt(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::Relaxed);
     }
     /// Whether someone asked.
     pub fn interrupted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.ended.load(Ordering::Relaxed)
+    }
+    /// Groups begin at this time of CLOCK_MONOTONIC, for groups on several machines that must begin together; one
+    /// that is not ready by then begins later. `None`: as soon as they are ready.
+    pub fn begin_at(&self, at: Option<Nanos>) {
+        self.begin[0].store(at.map_or(0, |t| t.0), Ordering::Relaxed);
+    }
+    /// When the last group on real ports began: its first I/O was due then.
+    pub fn began(&self) -> Nanos {
+        Nanos(self.begin[1].load(Ordering::Relaxed))
+    }
+    /// Waits until a group that is ready is due; returns the common start, and keeps it.
+    pub(crate) fn start(&self, clock: &crate::clock::Clock, delay: Nanos) -> Nanos {
+        // Threads spin from the decision to the start, so it is taken shortly before.
+        const BEFORE: Nanos = Nanos::from_millis(2);
+        let due = Nanos(self.begin[0].load(Ordering::Relaxed));
+        let mut now = clock.now();
+        while now + BEFORE < due && !self.interrupted() {
+            let wait = due.since(now + BEFORE).min(Nanos::from_millis(20));
+            std::thread::sleep(wait.into());
+            now = clock.now();
+        }
+        let start = due.max(now + delay);
+        self.begin[1].store(start.0, Ordering::Relaxed);
+        start
     }
 }
 
@@ -124,12 +174,43 @@ pub struct ClosedWindow<'a> {
     pub window: &'a Window,
 }
 
+/// What the kernel counted for one thread over its load, ramp-up included. Kernel threads that work
+/// for a ring are not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadUsage {
+    /// CPU time in user mode.
+    pub user: Nanos,
+    /// CPU time in the kernel.
+    pub system: Nanos,
+    /// Context switches, voluntary or not.
+    pub switches: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// Page faults that did not.
+    pub minor_faults: u64,
+}
+
+impl ThreadUsage {
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user - earlier.user,
+            system: self.system - earlier.system,
+            switches: self.switches.saturating_sub(earlier.switches),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+        }
+    }
+}
+
 /// Watches a group while it runs.
 pub trait Observer {
     /// A window was closed by every thread of the job.
     fn window(&mut self, _window: &ClosedWindow<'_>) {}
     /// About ten times a second.
     fn progress(&mut self, _progress: &Progress) {}
+    /// A thread of a job (by its index in the group) has ended.
+    fn thread_ended(&mut self, _job: usize, _usage: &ThreadUsage, _batches: &Batches) {}
 }
 
 /// Watches nothing.
@@ -158,14 +239,6 @@ pub enum DriveError {
         /// What failed and what to do.
         message: String,
     },
-    /// A port failed as a whole.
-    #[error("job '{job}' broke off: {message}")]
-    Broken {
-        /// The job.
-        job: String,
-        /// What failed.
-        message: String,
-    },
 }
 
 /// Runs jobs at the same time in virtual time on `world`, from `origin`. The engine is named `engine` in
@@ -179,16 +252,23 @@ pub fn run_virtual<W: World>(
     observer: &mut dyn Observer,
 ) -> Vec<Job> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut collectors = Vec::new();
+    let shared = Rc::new(RefCell::new(Shared {
+        collectors: Vec::new(),
+        observer,
+    }));
     let mut workers = Vec::new();
     for (i, planned) in jobs.iter().enumerate() {
         let (seats, depth) = planned.seats();
         let spec = &planned.job.spec;
         for thread in 0..seats {
             let handle = log.filter(|_| spec.record).map(|l| l(i, thread));
-            let recorder =
-                Recorder::new(origin, spec.window, &planned.job.ops(), handle, Vec::new());
-            workers.push(Worker::new(
+            let sink = Sink {
+                shared: shared.clone(),
+                job: i,
+                thread,
+            };
+            let recorder = Recorder::new(origin, spec.window, &planned.ops(), handle, sink);
+            let mut worker = Worker::new(
                 &planned.job,
                 thread,
                 seats,
@@ -198,29 +278,88 @@ pub fn run_virtual<W: World>(
                 recorder,
                 Arc::new(Live::default()),
                 stop.clone(),
-            ));
-        }
-        collectors.push(Collector::new(planned, i, seats, depth));
-    }
-    let mut results = virtual_time::run(world, workers, origin).into_iter();
-    let mut done = Vec::new();
-    for mut c in collectors {
-        for thread in 0..c.seats() {
-            if let Some((windows, outcome)) = results.next() {
-                for w in windows {
-                    c.take(thread, w, observer);
-                }
-                c.ended(thread, &outcome, observer);
+            );
+            if let Some(make) = planned.guide.as_ref().and_then(|g| g.pilot.as_ref()) {
+                worker.guide(make(thread));
             }
+            workers.push(worker);
         }
-        done.push(c.job(
-            origin,
-            engine,
-            Vec::new(),
-            (Nanos::ZERO, Nanos::ZERO),
-            None,
-            observer,
-        ));
+        let mut collector = Collector::new(planned, i, seats, depth);
+        collector.wait_for_all();
+        shared.borrow_mut().collectors.push(collector);
     }
-    done
+    for (sink, outcome) in virtual_time::run(world, workers, origin) {
+        let Shared {
+            collectors,
+            observer,
+        } = &mut *sink.shared.borrow_mut();
+        collectors[sink.job].ended(sink.thread, &outcome, *observer);
+        observer.thread_ended(sink.job, &ThreadUsage::default(), &outcome.batches);
+    }
+    let Shared {
+        collectors,
+        observer,
+    } = &mut *shared.borrow_mut();
+    std::mem::take(collectors)
+        .into_iter()
+        .map(|c| virtual_job(c, origin, engine, *observer))
+        .collect()
+}
+
+/// The result of a job whose windows and outcome a model made without workers, all seats together.
+pub fn assemble(
+    planned: &PlannedJob,
+    windows: Vec<Window>,
+    outcome: &Outcome,
+    origin: Nanos,
+    engine: &str,
+    observer: &mut dyn Observer,
+) -> Job {
+    let (seats, depth) = planned.seats();
+    let mut c = Collector::new(planned, 0, seats, depth);
+    for thread in 1..seats {
+        // Windows and I/Os are those of the first seat; depth was kept by all of them.
+        c.ended(
+            thread,
+            &Outcome {
+                issued: 0,
+                ..outcome.clone()
+            },
+            observer,
+        );
+    }
+    for w in windows {
+        c.take(0, w, observer);
+    }
+    c.ended(0, outcome, observer);
+    virtual_job(c, origin, engine, observer)
+}
+
+/// Virtual time has no CPU time and no device counters.
+fn virtual_job(c: Collector, origin: Nanos, engine: &str, observer: &mut dyn Observer) -> Job {
+    let cpu = (Nanos::ZERO, Nanos::ZERO);
+    c.job(origin, engine, Vec::new(), cpu, None, observer)
+}
+
+/// Collectors and who watches them, shared by the recorders of one thread of execution.
+struct Shared<'a> {
+    collectors: Vec<Collector>,
+    observer: &'a mut dyn Observer,
+}
+
+/// Passes a worker's windows on as they close, so that long virtual runs keep none in memory.
+struct Sink<'a> {
+    shared: Rc<RefCell<Shared<'a>>>,
+    job: usize,
+    thread: u32,
+}
+
+impl WindowSink for Sink<'_> {
+    fn window(&mut self, window: Window) {
+        let Shared {
+            collectors,
+            observer,
+        } = &mut *self.shared.borrow_mut();
+        collectors[self.job].take(self.thread, window, *observer);
+    }
 }

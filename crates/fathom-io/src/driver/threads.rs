@@ -7,15 +7,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use fathom_telemetry::schema::{DeviceDelta, Job};
-use fathom_telemetry::{Flag, FlagCode, Nanos, Recorder, Window, WindowSink};
+use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
-use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting};
+use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, ThreadUsage};
 use crate::buffer::{Buffers, Content};
-use crate::clock::{Clock, process_cpu};
+use crate::clock::{Clock, process_cpu, thread_usage};
 use crate::job::Engine;
 use crate::load::{Live, Outcome, Wait, Worker};
+use crate::port::libaio::Libaio;
+use crate::port::mmap::Mmap;
 use crate::port::null::Null;
+use crate::port::posixaio::PosixAio;
 use crate::port::preadv::Preadv;
 use crate::port::uring::{self, Uring};
 use crate::port::{Blocking, PortError};
@@ -38,7 +41,8 @@ enum Message {
     Ended {
         job: usize,
         thread: u32,
-        outcome: Outcome,
+        outcome: Box<Outcome>,
+        usage: ThreadUsage,
         broken: Option<String>,
     },
 }
@@ -121,7 +125,7 @@ pub fn run_group(
                 tx: tx.clone(),
             };
             let spawned = std::thread::Builder::new()
-                .name(format!("io-{j}-{thread}"))
+                .name(format!("{}{j}-{thread}", super::thread_prefix()))
                 .stack_size(256 << 10)
                 .spawn(move || seat.sit());
             match spawned {
@@ -149,7 +153,7 @@ pub fn run_group(
         }
     }
     let abort = failure.is_some() || setting.control.interrupted();
-    let start = clock.now() + START_DELAY;
+    let start = setting.control.start(&clock, START_DELAY);
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
     threads.iter().for_each(|t| t.thread().unpark());
     if let Some((job, message)) = failure {
@@ -172,19 +176,14 @@ pub fn run_group(
         &lives,
     );
     threads.into_iter().for_each(|t| drop(t.join()));
-    if let Some((job, message)) = outcome.broken {
-        return Err(DriveError::Broken {
-            job: jobs[job].job.spec.name.clone(),
-            message,
-        });
-    }
     let cpu = outcome.cpu;
     let origin = start;
     Ok(collectors
         .into_iter()
         .zip(notes)
         .zip(jobs)
-        .map(|((c, notes), planned)| {
+        .enumerate()
+        .map(|(j, ((c, notes), planned))| {
             let engine = match setting.destination {
                 Destination::Null => Engine::Null,
                 Destination::File { .. } => planned.job.spec.engine,
@@ -195,6 +194,14 @@ pub fn run_group(
                     FlagCode::EngineFallback,
                     format!("io_uring is not available here ({why}); preadv threads were used"),
                     "allow io_uring (sysctl kernel.io_uring_disabled=0, container profile), or ask for --engine preadv",
+                ));
+            }
+            // What was measured until then is kept.
+            for message in outcome.broken.iter().filter(|b| b.0 == j).map(|b| &b.1) {
+                job.flags.push(Flag::new(
+                    FlagCode::IoErrors,
+                    format!("the job broke off: {message}"),
+                    "look at the kernel log; try --engine preadv",
                 ));
             }
             if outcome.interrupted {
@@ -218,7 +225,7 @@ struct Watched {
     cpu: (Nanos, Nanos),
     device: Option<DeviceDelta>,
     interrupted: bool,
-    broken: Option<(usize, String)>,
+    broken: Vec<(usize, String)>,
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -245,6 +252,7 @@ fn watch(
     let mut device_start = read_counters();
     let mut ramping = ramp > Nanos::ZERO;
     let mut next_progress = start;
+    let mut next_kick = start;
     let mut alive = threads.len();
     while alive > 0 {
         let now = clock.now();
@@ -255,7 +263,8 @@ fn watch(
             w.interrupted = true;
             stop.store(true, Ordering::Relaxed);
         }
-        if stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) && now >= next_kick {
+            next_kick = now + Nanos::from_millis(10);
             // Threads that sleep in the kernel wake up and look at the flag. One that has gone is
             // still joinable, so its handle stays valid.
             for (t, live) in threads.iter().zip(lives) {
@@ -293,16 +302,24 @@ fn watch(
                 job,
                 thread,
                 outcome,
+                usage,
                 broken,
             }) => {
                 collectors[job].ended(thread, &outcome, observer);
+                observer.thread_ended(job, &usage, &outcome.batches);
                 alive -= 1;
                 if let Some(message) = broken {
-                    w.broken = Some((job, message));
+                    w.broken.push((job, message));
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Failed { job, message }) => {
+                alive -= 1;
+                w.broken.push((job, message));
+                stop.store(true, Ordering::Relaxed);
+            }
+            Ok(Message::Ready { .. }) | Err(RecvTimeoutError::Timeout) => {}
+            // A thread that is gone without a word (it panicked) ends the wait here at the latest.
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
@@ -335,6 +352,12 @@ fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
     }
 }
 
+/// Lets this thread's sleeps end on time: the kernel may add 50 µs to them otherwise, to wake up less often.
+fn exact_timer() {
+    // SAFETY: a system call without pointers; it fails without harm where it is not known.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
+}
+
 /// Installs a handler that does nothing for SIGUSR2, so that it interrupts system calls.
 fn no_op_signal() {
     extern "C" fn nothing(_: libc::c_int) {}
@@ -354,8 +377,14 @@ impl Seat {
     /// The thread's life: set up, wait for the others, run, report.
     fn sit(self) {
         let live = self.live.clone();
-        self.set_up();
+        let (job, tx) = (self.job, self.tx.clone());
+        let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.set_up()));
         live.done.store(true, Ordering::Release);
+        if lived.is_err() {
+            // The others must not wait for it: before the start this fails the group, later its job.
+            let message = "its thread ended by a defect of fathom, see above".into();
+            let _ = tx.send(Message::Failed { job, message });
+        }
     }
 
     fn set_up(self) {
@@ -365,6 +394,11 @@ impl Seat {
         if let Err(e) = pin(&spec.cpus, self.thread) {
             return self.fail(e);
         }
+        let enter = planned.guide.as_ref().and_then(|g| g.enter.as_ref());
+        if let Some(Err(e)) = enter.map(|e| e(self.thread)) {
+            return self.fail(e);
+        }
+        exact_timer();
         let clock = Clock::new();
         let (path, file) = match &self.destination {
             Destination::Null => return self.run(Null::new(depth, clock), Vec::new()),
@@ -384,7 +418,7 @@ impl Seat {
                 if spec.direct { "direct" } else { "buffered" }
             ));
         };
-        let content = spec.rw.writes().then_some(Content {
+        let content = planned.ops().contains(&Op::Write).then_some(Content {
             compress: spec.compress / 100.0,
             duplicate: spec.duplicate / 100.0,
             seed: crate::load::rng::mix(
@@ -395,15 +429,47 @@ impl Seat {
             Buffers::new(depth, spec.bs.max().0 as u32, content)
                 .map_err(|e| format!("no memory for buffers: {e}"))
         };
+        let mut files = vec![file];
+        files.extend(planned.guide.iter().flat_map(|g| g.files.iter().cloned()));
         match spec.engine {
             Engine::Null => {}
-            Engine::Preadv => match buffers() {
-                Ok(b) => self.run(Preadv::new(file, spec, b, clock), Vec::new()),
-                Err(e) => self.fail(e),
-            },
+            Engine::Preadv => {
+                let made = buffers()
+                    .and_then(|b| Preadv::new(files, spec, b, clock).map_err(|e| e.to_string()));
+                match made {
+                    Ok(port) => self.run(port, Vec::new()),
+                    Err(e) => self.fail(e),
+                }
+            }
+            Engine::PosixAio => {
+                let made = buffers().and_then(|b| {
+                    PosixAio::new(files, spec, depth, b, clock).map_err(|e| e.to_string())
+                });
+                match made {
+                    Ok(port) => self.run(port, Vec::new()),
+                    Err(e) => self.fail(e),
+                }
+            }
+            Engine::Mmap => {
+                let made = buffers()
+                    .and_then(|b| Mmap::new(&files, spec, b, clock).map_err(|e| e.to_string()));
+                match made {
+                    Ok(port) => self.run(port, Vec::new()),
+                    Err(e) => self.fail(e),
+                }
+            }
+            Engine::Libaio => {
+                let made = buffers().and_then(|b| {
+                    Libaio::new(files, spec, depth, b, clock).map_err(|e| e.to_string())
+                });
+                match made {
+                    Ok(port) => self.run(port, Vec::new()),
+                    Err(e) => self.fail(e),
+                }
+            }
             Engine::Uring => {
                 let made = buffers().and_then(|b| {
-                    Uring::new(file, spec, depth, b, clock).map_err(|e| e.to_string() + remedy(&e))
+                    Uring::new(files, spec, depth, b, clock).map_err(|e| e.to_string() + remedy(&e))
                 });
                 match made {
                     Ok(port) => {
@@ -454,7 +520,7 @@ impl Seat {
             thread: self.thread,
             tx: self.tx.clone(),
         };
-        let recorder = Recorder::new(origin, spec.window, &planned.job.ops(), self.log, sink);
+        let recorder = Recorder::new(origin, spec.window, &planned.ops(), self.log, sink);
         let mut worker = Worker::new(
             &planned.job,
             self.thread,
@@ -466,18 +532,24 @@ impl Seat {
             self.live,
             self.stop,
         );
+        if let Some(make) = planned.guide.as_ref().and_then(|g| g.pilot.as_ref()) {
+            worker.guide(make(self.thread));
+        }
         while worker.port.now() < origin {
             std::hint::spin_loop();
         }
         worker.start(origin);
+        let usage = thread_usage();
         let broken = drive(&mut worker).err().map(|e| format!("{e}"));
+        let usage = thread_usage().since(&usage);
         let (port, _, outcome) = worker.finish();
         // The ring is torn down before the result counts as complete.
         drop(port);
         let _ = self.tx.send(Message::Ended {
             job: self.job,
             thread: self.thread,
-            outcome,
+            outcome: Box::new(outcome),
+            usage,
             broken,
         });
     }
@@ -506,7 +578,8 @@ fn remedy(e: &PortError) -> &'static str {
 /// Where io_uring is not to be had, the same jobs on preadv threads, with the reason. The depth is kept:
 /// it takes a thread per outstanding I/O.
 fn fall_back(jobs: &[PlannedJob], destination: &Destination) -> Option<(String, Vec<PlannedJob>)> {
-    let wants = |p: &PlannedJob| p.job.spec.engine == Engine::Uring;
+    // A trace needs one thread that keeps many I/Os outstanding: there it is io_uring or nothing.
+    let wants = |p: &PlannedJob| p.job.spec.engine == Engine::Uring && p.job.feed.is_none();
     if matches!(destination, Destination::Null) || !jobs.iter().any(wants) {
         return None;
     }

@@ -11,7 +11,8 @@ mod validate;
 pub use file::{JobFile, jobs_from_toml};
 pub use options::{OPTIONS, OptionDef};
 pub use types::{
-    Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncPolicy, TextDuration,
+    Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncCall, SyncPolicy,
+    TextDuration,
 };
 pub use validate::{Limits, ValidJob};
 
@@ -72,6 +73,8 @@ pub struct JobSpec {
     pub direct: bool,
     /// How I/O reaches the kernel.
     pub engine: Engine,
+    /// The system call of the preadv engine.
+    pub call: SyncCall,
     /// What makes writes durable.
     pub sync: SyncPolicy,
     /// Start of the tested range.
@@ -134,6 +137,7 @@ impl Default for JobSpec {
             threads: 1,
             direct: true,
             engine: Engine::Uring,
+            call: SyncCall::Preadv2,
             sync: SyncPolicy::None,
             offset: Bytes(0),
             size: None,

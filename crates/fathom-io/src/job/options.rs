@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::types::{TextDuration, size_text};
-use super::{BlockSizes, Burst, Distribution, Engine, JobError, JobSpec, OnError, Rw};
+use super::{BlockSizes, Burst, Distribution, Engine, JobError, JobSpec, OnError, Rw, SyncCall};
 use fathom_telemetry::{Bytes, Nanos};
 
 /// One option of a job.
@@ -191,9 +191,17 @@ pub const OPTIONS: &[OptionDef] = &[
         "Path",
         "engine",
         "ENGINE",
-        "uring (default), preadv (a depth of N is N threads) or null (no I/O)",
+        "uring (default), libaio, posixaio, preadv (a depth of N is N threads), mmap (buffered) or null (no I/O)",
         |s, t| s.engine = t.parse::<Engine>()?,
         |s| Some(json!(s.engine.word()))
+    ),
+    option!(
+        "Path",
+        "call",
+        "CALL",
+        "System call of the preadv engine: preadv2 (default), preadv, pread, or readv and read after an lseek",
+        |s, t| s.call = t.parse::<SyncCall>()?,
+        |s| (s.call != SyncCall::Preadv2).then(|| json!(s.call.word()))
     ),
     option!(
         "Path",

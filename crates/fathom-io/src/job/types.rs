@@ -91,8 +91,30 @@ words! {
         Uring = "uring",
         /// preadv2 and pwritev2; a depth of N means N threads with one I/O each.
         Preadv = "preadv",
+        /// Linux's older asynchronous interface, io_submit: for comparison with what uses it.
+        Libaio = "libaio",
+        /// POSIX AIO of the C library: its threads serve each file's requests in their order.
+        PosixAio = "posixaio",
+        /// A mapping of the file, copied from and to; one I/O at a time, through the page cache.
+        Mmap = "mmap",
         /// No I/O at all: the generator's own ceiling.
         Null = "null",
+    }
+}
+
+words! {
+    /// The system call of the preadv engine.
+    SyncCall {
+        /// preadv2 and pwritev2, which carry flags.
+        Preadv2 = "preadv2",
+        /// preadv and pwritev.
+        Preadv = "preadv",
+        /// pread and pwrite.
+        Pread = "pread",
+        /// lseek, then readv or writev.
+        Readv = "readv",
+        /// lseek, then read or write.
+        Read = "read",
     }
 }
 

@@ -3,6 +3,10 @@
 use fathom_telemetry::{Bytes, Op};
 
 use super::{Engine, JobError, JobSpec, SyncPolicy};
+use crate::replay::FeedHandle;
+
+/// Linux's IORING_MAX_ENTRIES.
+const URING_ENTRIES_MAX: u32 = 32_768;
 
 /// What the target allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +28,16 @@ pub struct ValidJob {
     pub end: u64,
     /// Offsets are multiples of this from `start`.
     pub align: u64,
+    /// A trace that says what to do, in place of pattern and pace.
+    pub feed: Option<FeedHandle>,
 }
 
 impl ValidJob {
     /// Operations that the job will do.
     pub fn ops(&self) -> Vec<Op> {
+        if let Some(feed) = &self.feed {
+            return feed.ops();
+        }
         let mut ops = Vec::new();
         let rw = self.spec.rw;
         let mixed = rw.reads() && rw.writes();
@@ -50,6 +59,21 @@ impl ValidJob {
             ops.push(Op::Sync);
         }
         ops
+    }
+
+    /// Plays a trace in place of its own pattern and pace; its layout must be for the same target.
+    ///
+    /// # Errors
+    /// [`JobError::Value`], where several threads would have to share it.
+    pub fn playing(mut self, feed: FeedHandle) -> Result<Self, JobError> {
+        if self.spec.threads != 1 || self.spec.engine == Engine::Preadv {
+            return Err(JobError::value(
+                "engine",
+                "a trace is played by one thread that keeps many I/Os outstanding: use the uring engine and one thread",
+            ));
+        }
+        self.feed = Some(feed);
+        Ok(self)
     }
 
     /// Bytes of the range.
@@ -100,7 +124,7 @@ impl JobSpec {
             }
         }
         let room = limits.size.saturating_sub(self.offset.0);
-        let range = self.size.map_or(room, |s| s.0);
+        let mut range = self.size.map_or(room, |s| s.0);
         if self.offset.0 >= limits.size || range > room {
             return Err(bad(
                 "size",
@@ -122,6 +146,10 @@ impl JobSpec {
                     Bytes(max)
                 ),
             ));
+        }
+        if self.direct && self.engine != Engine::Null {
+            // The odd end of a file is out of reach of direct I/O.
+            range -= range % u64::from(limits.direct_align.max(1));
         }
         if self.random_map && (self.bs.0.len() > 1 || self.align.is_some_and(|a| a.0 != max)) {
             return Err(bad(
@@ -156,11 +184,20 @@ impl JobSpec {
                 &"bursts and think time exclude each other: choose one",
             ));
         }
+        if self.engine == Engine::Mmap && self.direct {
+            return Err(bad(
+                "engine",
+                &"a mapping goes through the page cache: add --buffered",
+            ));
+        }
         if self.iopoll && !self.direct {
             return Err(bad("iopoll", &"polling needs direct I/O: drop --buffered"));
         }
         if self.iopoll && matches!(self.sync, SyncPolicy::Fsync(_) | SyncPolicy::Fdatasync(_)) {
             return Err(bad("iopoll", &"a polled ring cannot fsync: use --sync fua"));
+        }
+        if self.iopoll && self.rw.trims() {
+            return Err(bad("iopoll", &"a polled ring cannot trim: drop --iopoll"));
         }
         if (self.iopoll || self.sqpoll) && self.engine != Engine::Uring {
             return Err(bad(
@@ -181,6 +218,15 @@ impl JobSpec {
                 ),
             ));
         }
+        if self.engine == Engine::Uring && self.qd > URING_ENTRIES_MAX {
+            return Err(bad(
+                "qd",
+                &format!(
+                    "io_uring takes at most {URING_ENTRIES_MAX} outstanding I/Os per ring, not {}: use more threads",
+                    self.qd
+                ),
+            ));
+        }
         if u64::from(self.qd) * u64::from(self.threads) > 65_536 && self.engine == Engine::Preadv {
             return Err(bad(
                 "qd",
@@ -192,6 +238,7 @@ impl JobSpec {
             start: self.offset.0,
             end: self.offset.0 + range,
             align,
+            feed: None,
         })
     }
 }
@@ -226,6 +273,7 @@ mod tests {
             (&[("iopoll", ""), ("buffered", "")], "iopoll: "),
             (&[("random-map", ""), ("bs", "4k,8k")], "random-map: "),
             (&[("qd", "65536"), ("bs", "1m")], "qd: "),
+            (&[("qd", "32769")], "qd: io_uring takes at most 32768"),
         ] {
             let e = job(options).validate(&LIMITS).unwrap_err().to_string();
             assert!(e.starts_with(start), "{options:?}: {e}");
@@ -235,6 +283,16 @@ mod tests {
                 .validate(&LIMITS)
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn the_odd_end_of_a_file_is_left_to_buffered_jobs() {
+        let odd = Limits {
+            size: 10_000,
+            direct_align: 512,
+        };
+        assert_eq!(job(&[]).validate(&odd).unwrap().end, 9728);
+        assert_eq!(job(&[("buffered", "")]).validate(&odd).unwrap().end, 10_000);
     }
 
     #[test]

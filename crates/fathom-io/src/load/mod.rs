@@ -1,9 +1,13 @@
 //! The load logic: which I/O next, when, at which depth. Written once, for every port.
 
 mod arrivals;
+pub mod guide;
 mod offsets;
 pub mod permutation;
 pub mod rng;
 mod worker;
+mod zipf;
 
-pub use worker::{ErrorCount, Live, Outcome, Wait, Worker};
+pub use guide::{Enter, Guide, MakePilot, Next, Pilot, PilotIo};
+pub use offsets::Spots;
+pub use worker::{Batches, ErrorCount, Live, Outcome, Wait, Worker};

@@ -1,9 +1,8 @@
 //! Where the next I/O goes.
 
-use rand_distr::{Distribution as _, Zipf};
-
 use super::permutation::Permutation;
 use super::rng::{Rng, mix};
+use super::zipf::Zipf;
 use crate::job::{Distribution, ValidJob};
 
 /// Block sizes with cumulative thresholds on 64 random bits.
@@ -52,28 +51,69 @@ impl Sizes {
 enum Kind {
     Sequential {
         next: u64,
+        /// The last length and its step, so that the path of an I/O divides nothing.
+        step: (u64, u64),
     },
-    Uniform,
     Map {
         map: Permutation,
         index: u64,
         stride: u64,
-        pass: u64,
         seed: u64,
         first: u64,
     },
-    Ranked {
-        rank: Rank,
-        scatter: Option<Permutation>,
-    },
+    /// Drawn one by one; the last length and the number of places for it.
+    Drawn { spots: Spots, places: (u64, u64) },
 }
 
 #[derive(Debug, Clone)]
 enum Rank {
-    Zipf(Zipf<f64>),
+    Zipf(Zipf),
     Pareto { exponent: f64 },
     Gauss { deviation: f64 },
     Hotspot { hot: f64, share: f64 },
+}
+
+/// Draws blocks of a range by a distribution.
+#[derive(Debug, Clone)]
+pub struct Spots {
+    rank: Option<Rank>,
+    scatter: Option<Permutation>,
+}
+
+impl Spots {
+    /// For a range of `blocks`; popular blocks of Zipf and Pareto are scattered where `scatter` says so.
+    pub fn new(dist: Distribution, blocks: u64, seed: u64, scatter: bool) -> Self {
+        let rank = match dist {
+            Distribution::Uniform => None,
+            Distribution::Zipf(theta) => Some(Rank::Zipf(Zipf::new(blocks, theta))),
+            Distribution::Pareto(h) => Some(Rank::Pareto {
+                exponent: libm::log(h) / libm::log(1.0 - h),
+            }),
+            Distribution::Gauss(percent) => Some(Rank::Gauss {
+                deviation: percent / 100.0,
+            }),
+            Distribution::Hotspot { size, share } => Some(Rank::Hotspot {
+                hot: size / 100.0,
+                share: share / 100.0,
+            }),
+        };
+        let scatter = (scatter && matches!(rank, Some(Rank::Zipf(_) | Rank::Pareto { .. })))
+            .then(|| Permutation::new(blocks, seed));
+        Self { rank, scatter }
+    }
+
+    /// A block below `blocks`.
+    #[inline]
+    pub fn pick(&self, blocks: u64, rng: &mut Rng) -> u64 {
+        let Some(rank) = &self.rank else {
+            return rng.below(blocks);
+        };
+        let r = rank.pick(blocks, rng);
+        match &self.scatter {
+            Some(p) if r < p.len() => p.at(r).min(blocks - 1),
+            _ => r,
+        }
+    }
 }
 
 /// Generator of offsets of one thread.
@@ -83,66 +123,52 @@ pub(super) struct Offsets {
     end: u64,
     align: u64,
     kind: Kind,
+    passes: u64,
+    /// More threads than blocks: this one has no part of its own and goes over the whole range.
+    spare: bool,
 }
 
 impl Offsets {
-    /// `thread` of `threads`: sequential threads share the range out in equal parts; a random map is
-    /// shared out so that all threads together visit every block once.
+    /// `thread` of `threads`: sequential threads share the range out in whole blocks; a random map is
+    /// shared out so that all threads together visit every whole block once.
     pub(super) fn new(job: &ValidJob, thread: u64, threads: u64) -> Self {
         let (mut start, mut end) = (job.start, job.end);
         let align = job.align;
         let max = job.spec.bs.max().0;
         let seed = mix(job.spec.seed ^ 0x6d61_7000);
-        let blocks = (job.range().saturating_sub(max) / align) + 1;
+        let places = (job.range().saturating_sub(max) / align) + 1;
+        let mut spare = false;
         let kind = if !job.spec.rw.is_random() {
-            let part = (job.range() / threads / align * align).max(max);
-            if threads > 1 {
-                start = (job.start + thread * part).min(job.end - max);
-                if thread + 1 < threads {
-                    end = (start + part).min(job.end);
+            let unit = max.next_multiple_of(align);
+            let units = (job.range() / unit).max(1);
+            let edge = |i: u64| (u128::from(units) * u128::from(i) / u128::from(threads)) as u64;
+            let (low, high) = (edge(thread), edge(thread + 1));
+            spare = low == high;
+            if !spare {
+                start = job.start + low * unit;
+                // The last part takes what is left over.
+                if high < units {
+                    end = job.start + high * unit;
                 }
             }
-            Kind::Sequential { next: start }
+            Kind::Sequential {
+                next: start,
+                step: (0, 0),
+            }
         } else if job.spec.random_map {
             let blocks = job.range() / max;
+            spare = thread >= blocks;
             Kind::Map {
                 map: Permutation::new(blocks, seed),
                 index: thread % blocks,
                 stride: threads,
-                pass: 0,
                 seed,
                 first: thread % blocks,
             }
         } else {
-            let scatter = || Some(Permutation::new(blocks, seed));
-            match job.spec.dist {
-                Distribution::Uniform => Kind::Uniform,
-                Distribution::Zipf(theta) => match Zipf::new(blocks as f64, theta) {
-                    Ok(z) => Kind::Ranked {
-                        rank: Rank::Zipf(z),
-                        scatter: scatter(),
-                    },
-                    Err(_) => Kind::Uniform,
-                },
-                Distribution::Pareto(h) => Kind::Ranked {
-                    rank: Rank::Pareto {
-                        exponent: h.ln() / (1.0 - h).ln(),
-                    },
-                    scatter: scatter(),
-                },
-                Distribution::Gauss(percent) => Kind::Ranked {
-                    rank: Rank::Gauss {
-                        deviation: percent / 100.0,
-                    },
-                    scatter: None,
-                },
-                Distribution::Hotspot { size, share } => Kind::Ranked {
-                    rank: Rank::Hotspot {
-                        hot: size / 100.0,
-                        share: share / 100.0,
-                    },
-                    scatter: None,
-                },
+            Kind::Drawn {
+                spots: Spots::new(job.spec.dist, places, seed, true),
+                places: (0, 0),
             }
         };
         Self {
@@ -150,54 +176,86 @@ impl Offsets {
             end,
             align,
             kind,
+            passes: 0,
+            spare,
         }
     }
 
-    /// Offset and length of the next I/O of about `len` bytes (a sequential pass may end short), and
-    /// whether a pass over the range just ended.
+    /// Whether a whole pass over this thread's part is behind; never for offsets drawn independently.
+    #[inline]
+    pub(super) fn passed(&self) -> bool {
+        self.passes > 0
+    }
+
+    /// Whether one pass of all threads needs nothing of this one.
+    pub(super) fn spare(&self) -> bool {
+        self.spare
+    }
+
+    /// Whether a pass ends by itself ([`Self::passed`]).
+    pub(super) fn has_passes(&self) -> bool {
+        matches!(self.kind, Kind::Sequential { .. } | Kind::Map { .. })
+    }
+
+    /// Begins a pass anew, after a ramp.
+    pub(super) fn restart(&mut self) {
+        self.passes = 0;
+        match &mut self.kind {
+            Kind::Sequential { next, .. } => *next = self.start,
+            Kind::Map {
+                map,
+                index,
+                first,
+                seed,
+                ..
+            } => {
+                *map = Permutation::new(map.len(), *seed);
+                *index = *first;
+            }
+            Kind::Drawn { .. } => {}
+        }
+    }
+
+    /// Offset and length of the next I/O of about `len` bytes (a sequential pass may end short).
     #[inline]
     pub(super) fn next(&mut self, len: u32, rng: &mut Rng) -> (u64, u32) {
         let len64 = u64::from(len);
         match &mut self.kind {
-            Kind::Sequential { next } => {
-                if *next >= self.end {
-                    *next = self.start;
-                }
+            Kind::Sequential { next, step } => {
                 let at = *next;
                 let len = len64.min(self.end - at) as u32;
-                // Steps keep the alignment, also with mixed sizes.
-                *next = at + u64::from(len).next_multiple_of(self.align);
+                if step.0 != len64 {
+                    // Steps keep the alignment, also with mixed sizes.
+                    *step = (len64, len64.next_multiple_of(self.align));
+                }
+                *next = at + step.1;
+                if *next >= self.end {
+                    *next = self.start;
+                    self.passes += 1;
+                }
                 (at, len)
             }
-            Kind::Uniform => {
-                let blocks = (self.end - self.start - len64) / self.align + 1;
-                (self.start + rng.below(blocks) * self.align, len)
+            Kind::Drawn { spots, places } => {
+                if places.0 != len64 {
+                    *places = (len64, (self.end - self.start - len64) / self.align + 1);
+                }
+                (self.start + spots.pick(places.1, rng) * self.align, len)
             }
             Kind::Map {
                 map,
                 index,
                 stride,
-                pass,
                 seed,
                 first,
             } => {
                 let at = self.start + map.at(*index) * len64;
                 *index += *stride;
                 if *index >= map.len() {
-                    *pass += 1;
-                    *map = Permutation::new(map.len(), seed.wrapping_add(*pass));
+                    self.passes += 1;
+                    *map = Permutation::new(map.len(), seed.wrapping_add(self.passes));
                     *index = *first;
                 }
                 (at, len)
-            }
-            Kind::Ranked { rank, scatter } => {
-                let blocks = (self.end - self.start - len64) / self.align + 1;
-                let r = rank.pick(blocks, rng);
-                let block = match scatter {
-                    Some(p) if r < p.len() => p.at(r).min(blocks - 1),
-                    _ => r,
-                };
-                (self.start + block * self.align, len)
             }
         }
     }
@@ -207,12 +265,12 @@ impl Rank {
     fn pick(&self, n: u64, rng: &mut Rng) -> u64 {
         let nf = n as f64;
         let rank = match self {
-            Self::Zipf(z) => z.sample(&mut rng.0) - 1.0,
-            Self::Pareto { exponent } => nf * rng.unit().powf(*exponent),
+            Self::Zipf(z) => z.draw(rng) - 1.0,
+            Self::Pareto { exponent } => nf * libm::pow(rng.unit(), *exponent),
             Self::Gauss { deviation } => loop {
                 // Box-Muller; what falls outside the range is drawn again.
                 let (u, v) = (1.0 - rng.unit(), rng.unit());
-                let z = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+                let z = (-2.0 * libm::log(u)).sqrt() * libm::cos(std::f64::consts::TAU * v);
                 let x = nf * (0.5 + z * deviation);
                 if x >= 0.0 && x < nf {
                     break x;

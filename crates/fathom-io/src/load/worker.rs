@@ -1,84 +1,30 @@
 //! One thread's load as a state machine: [`Worker::issue`] stages what may start now and says how to
 //! wait; [`Worker::reap`] takes completions. Nothing here blocks, allocates or formats per I/O.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod books;
+mod guided;
+mod outcome;
 
-use fathom_telemetry::{Nanos, Op, Record, Recorder, WindowSink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fathom_telemetry::{Nanos, Op, Recorder, WindowSink};
+
+pub use outcome::{Batches, ErrorCount, Live, Outcome, Wait};
 
 use super::arrivals::Arrivals;
+use super::guide::{Pilot, PilotIo, PilotSeat};
 use super::offsets::{Offsets, Sizes};
 use super::rng::Rng;
 use crate::job::{OnError, SyncPolicy, ValidJob};
 use crate::port::{Port, Request};
-
-/// What a thread shows while it runs; read by the progress display.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct Live {
-    /// I/Os completed without error, ramp-up included.
-    pub ios: AtomicU64,
-    /// Bytes transferred.
-    pub bytes: AtomicU64,
-    /// Set once the thread has left its loop.
-    pub done: AtomicBool,
-}
-
-/// How to wait for the next step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// Until `min` completions are there, or the clock reads `until`.
-    For {
-        /// Completions wanted; 0 where only time is waited for.
-        min: u32,
-        /// Latest moment.
-        until: Nanos,
-    },
-    /// Nothing is outstanding and nothing will be issued.
-    Finished,
-}
-
-/// Errors of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ErrorCount {
-    /// Operation.
-    pub op: Op,
-    /// errno; 0 for a short transfer.
-    pub errno: i32,
-    /// Byte offset of the first.
-    pub first_offset: u64,
-    /// How many.
-    pub count: u64,
-}
-
-/// What a worker leaves behind beside its windows.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// When measuring began (after ramp-up).
-    pub measured_from: Nanos,
-    /// Last completion.
-    pub last_completion: Nanos,
-    /// ns at each number of outstanding I/Os, from 0 to the depth.
-    pub depth_ns: Vec<u64>,
-    /// Errors and short transfers.
-    pub errors: Vec<ErrorCount>,
-    /// Open loop: started late.
-    pub late: u64,
-    /// Open loop: never started.
-    pub unissued: u64,
-    /// Open loop: largest lateness, ns.
-    pub lateness_max: u64,
-    /// I/Os issued, ramp-up included.
-    pub issued: u64,
-}
+use crate::replay::{Feed, FeedHandle};
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     intended: Nanos,
     submitted: Nanos,
-    offset: u64,
-    len: u32,
-    op: Op,
+    request: Request,
 }
 
 /// What decides when the next I/O may start.
@@ -90,6 +36,8 @@ enum Pace {
         ready: std::collections::VecDeque<Nanos>,
     },
     Open(Arrivals),
+    /// A trace says what and when.
+    Trace(Box<Feed>),
     Burst {
         ios: u64,
         bytes: u64,
@@ -106,6 +54,8 @@ struct Syncing {
     writes: u32,
     /// A sync waits for outstanding I/O to drain, then runs alone.
     due: bool,
+    /// File of the last write.
+    file: u16,
     running: bool,
 }
 
@@ -122,15 +72,23 @@ pub struct Worker<P, S> {
     rng: Rng,
     sizes: Sizes,
     offsets: Offsets,
+    /// Ends after one pass over its part of the range.
+    once: bool,
+    /// Whether the ramp is over.
+    measuring: bool,
     /// Reads where the random bits are below; `None` for a single operation.
     mix: Option<u64>,
     op: Op,
     pace: Pace,
     syncing: Option<Syncing>,
+    pilot: Option<Box<PilotSeat>>,
     batch: u32,
     on_error: OnError,
     ios_left: u64,
     bytes_left: u64,
+    /// What a ramp may transfer under a limit of bytes and of time: its share of the time, so that the
+    /// limit bounds the wear of the whole job.
+    ramp_bytes_left: u64,
     end: Nanos,
     ramp: Nanos,
     run_time: Option<Nanos>,
@@ -161,33 +119,35 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let spec = &job.spec;
         let (t, n) = (u64::from(thread), u64::from(threads));
         let share = |total: u64| total / n + u64::from(t < total % n);
-        let pass = if spec.time.is_none() && spec.ios.is_none() && spec.bytes.is_none() {
-            // Without any limit: one pass over the range.
-            Some(if spec.rw.is_random() {
-                share(job.range())
-            } else {
-                sequential_share(job, t, n)
-            })
-        } else {
-            spec.bytes.map(|b| share(b.0))
-        };
         let rw = spec.rw;
-        let op = if rw.reads() {
+        let mixed = rw.reads() && rw.writes();
+        let mix = (mixed && spec.read_share > 0.0 && spec.read_share < 100.0)
+            .then(|| (spec.read_share / 100.0 * u64::MAX as f64) as u64);
+        let op = if rw.reads() && !(mixed && spec.read_share == 0.0) {
             Op::Read
         } else if rw.writes() {
             Op::Write
         } else {
             Op::Trim
         };
-        let mix = (rw.reads() && rw.writes()).then(|| {
-            let share = spec.read_share / 100.0;
-            if share >= 1.0 {
-                u64::MAX
-            } else {
-                (share * u64::MAX as f64) as u64
-            }
-        });
-        let pace = if let Some(rate) = spec.rate {
+        let offsets = Offsets::new(job, t, n);
+        // Bytes are shared out in whole blocks, so that the total is exact (rounded up to a block).
+        let in_blocks = |bytes: u64| match spec.bs.0[..] {
+            [(block, _)] => share(bytes.div_ceil(block.0)).saturating_mul(block.0),
+            _ => share(bytes),
+        };
+        // Without any limit: one pass over the range.
+        let once = spec.time.is_none() && spec.ios.is_none() && spec.bytes.is_none();
+        let bytes_left = match spec.bytes {
+            Some(b) => in_blocks(b.0),
+            None if job.feed.is_some() => u64::MAX,
+            None if once && offsets.has_passes() && offsets.spare() => 0,
+            None if once && !offsets.has_passes() => in_blocks(job.range()),
+            None => u64::MAX,
+        };
+        let pace = if let Some(feed) = job.feed.as_ref().and_then(FeedHandle::take) {
+            Pace::Trace(Box::new(feed))
+        } else if let Some(rate) = spec.rate {
             Pace::Open(Arrivals::new(spec.arrival, rate, t, n, spec.seed))
         } else if let Some(b) = spec.burst {
             Pace::Burst {
@@ -216,6 +176,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                     every,
                     writes: 0,
                     due: false,
+                    file: 0,
                     running: false,
                 })
             }
@@ -224,9 +185,13 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let idle = Slot {
             intended: Nanos::ZERO,
             submitted: Nanos::ZERO,
-            offset: 0,
-            len: 0,
-            op,
+            request: Request {
+                op,
+                offset: 0,
+                len: 0,
+                file: 0,
+                priority: 0,
+            },
         };
         Self {
             port,
@@ -238,15 +203,26 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             staged: Vec::with_capacity(depth as usize),
             rng: Rng::new(spec.seed, 1 + t),
             sizes: Sizes::new(&spec.bs.0),
-            offsets: Offsets::new(job, t, n),
+            once: once && offsets.has_passes(),
+            measuring: ramp == Nanos::ZERO,
+            offsets,
             mix,
             op,
             pace,
             syncing,
+            pilot: None,
             batch: spec.batch.min(depth),
             on_error: spec.on_error,
             ios_left: spec.ios.map_or(u64::MAX, share),
-            bytes_left: pass.unwrap_or(u64::MAX),
+            bytes_left,
+            ramp_bytes_left: match (spec.bytes, spec.time) {
+                (Some(b), Some(t)) if t > Nanos::ZERO => {
+                    let part =
+                        u128::from(b.0) * u128::from(ramp.0) / u128::from(t.0) / u128::from(n);
+                    u64::try_from(part).unwrap_or(u64::MAX)
+                }
+                _ => u64::MAX,
+            },
             end: Nanos::MAX,
             ramp,
             run_time: spec.time,
@@ -264,6 +240,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         }
     }
 
+    /// Lets `pilot` guide the load; only before the start.
+    pub fn guide(&mut self, pilot: Box<dyn Pilot>) {
+        if pilot.decides_end() {
+            (self.ios_left, self.bytes_left) = (u64::MAX, u64::MAX);
+            (self.once, self.ramp_bytes_left) = (false, u64::MAX);
+        }
+        self.pilot = Some(Box::new(PilotSeat::new(pilot, self.depth)));
+    }
+
     /// Begins at `origin` on the port's clock; the caller has waited for it.
     pub fn start(&mut self, origin: Nanos) {
         self.now = origin;
@@ -273,11 +258,20 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let Some(t) = self.run_time {
             self.end = origin + self.ramp + t;
         }
+        if let Some(p) = &mut self.pilot {
+            p.pilot.start(self.outcome.measured_from);
+        }
         match &mut self.pace {
             Pace::Open(a) => a.start(origin),
             Pace::Think { ready, .. } => ready.extend((0..self.depth).map(|_| origin)),
+            Pace::Trace(feed) => feed.begin(origin, self.depth),
             Pace::Closed | Pace::Burst { .. } => {}
         }
+    }
+
+    /// Asks it, and all that share its stop, to start nothing more.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Outstanding I/Os.
@@ -297,6 +291,11 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             self.stage_ready();
             if !self.staged.is_empty() {
                 self.account_depth(before);
+                let staged = self.staged.len() as u32;
+                self.outcome.batches.submit(staged, before + staged);
+                let slots = &self.slots;
+                let request = |slot: &u32| (*slot, slots[*slot as usize].request);
+                self.port.stage(self.staged.iter().map(request));
                 let now = self.port.now();
                 self.mark_submitted(now);
             }
@@ -309,7 +308,10 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         for slot in self.staged.drain(..) {
             self.slots[slot as usize].submitted = now;
         }
-        if let Pace::Open(_) = self.pace {
+        if let Pace::Trace(feed) = &mut self.pace {
+            feed.submitted(now);
+        }
+        if let Pace::Open(_) | Pace::Trace(_) = self.pace {
             // Lateness is counted from the schedule; the slots just staged are the busiest ones.
             self.now = now;
         }
@@ -326,6 +328,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
 
     #[inline]
     fn stage_ready(&mut self) {
+        if !self.measuring && self.now >= self.outcome.measured_from {
+            self.begin_measuring();
+        }
         if let Some(s) = &mut self.syncing
             && s.due
         {
@@ -333,10 +338,27 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 return;
             }
             s.running = true;
-            self.stage_one(Op::Sync, 0, 0, self.now);
+            let sync = PilotIo {
+                op: Op::Sync,
+                file: s.file,
+                offset: 0,
+                len: 0,
+                priority: 0,
+            };
+            self.stage_one(sync, self.now);
             return;
         }
-        while !self.free.is_empty() && self.ios_left > 0 && self.bytes_left > 0 {
+        while !self.free.is_empty()
+            && self.ios_left > 0
+            && self.bytes_left > 0
+            && (self.measuring || self.ramp_bytes_left > 0)
+        {
+            if let Some(p) = &mut self.pilot
+                && !p.ready(self.now)
+            {
+                return;
+            }
+            let mut traced = None;
             let intended = match &mut self.pace {
                 Pace::Closed => self.now,
                 Pace::Think { ready, .. } => match ready.front() {
@@ -360,6 +382,29 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                     }
                     due
                 }
+                Pace::Trace(feed) => {
+                    let outstanding = self.depth - self.free.len() as u32;
+                    let due = feed.due(self.now, outstanding);
+                    let Some(slot) = self
+                        .free
+                        .last()
+                        .copied()
+                        .filter(|_| due <= self.now && due < self.end)
+                    else {
+                        return;
+                    };
+                    let Some((op, offset, len)) = feed.take(slot) else {
+                        return;
+                    };
+                    traced = Some(PilotIo {
+                        op,
+                        file: 0,
+                        offset,
+                        len,
+                        priority: 0,
+                    });
+                    due
+                }
                 Pace::Burst {
                     left_ios,
                     left_bytes,
@@ -372,14 +417,22 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                     self.now
                 }
             };
-            let op = match self.mix {
-                Some(threshold) if self.rng.bits() > threshold => Op::Write,
-                _ => self.op,
+            let led = self.pilot.as_mut().and_then(|p| p.take());
+            let io = match led.or(traced) {
+                Some(io) => io,
+                None => self.own(),
             };
-            let want = self.sizes.pick(&mut self.rng);
-            let (offset, len) = self.offsets.next(want, &mut self.rng);
-            self.ios_left -= 1;
-            self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+            let (op, len) = (io.op, io.len);
+            // Limits hold for the measured part: a ramp uses none of them up.
+            if self.measuring {
+                self.ios_left -= 1;
+                self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+                if self.once && self.offsets.passed() {
+                    self.ios_left = 0;
+                }
+            } else {
+                self.ramp_bytes_left = self.ramp_bytes_left.saturating_sub(u64::from(len));
+            }
             if let Pace::Burst {
                 left_ios,
                 left_bytes,
@@ -389,11 +442,12 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 *left_ios = left_ios.saturating_sub(1);
                 *left_bytes = left_bytes.saturating_sub(u64::from(len));
             }
-            self.stage_one(op, offset, len, intended);
+            self.stage_one(io, intended);
             if op == Op::Write
                 && let Some(s) = &mut self.syncing
             {
                 s.writes += 1;
+                s.file = io.file;
                 if s.writes >= s.every {
                     s.writes = 0;
                     s.due = true;
@@ -403,25 +457,72 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         }
     }
 
+    /// The ramp is over. What it has left outstanding completes in the measured part and counts there.
+    #[cold]
+    fn begin_measuring(&mut self) {
+        self.measuring = true;
+        self.outcome.batches = Batches::default();
+        self.offsets.restart();
+        for slot in &self.free {
+            self.slots[*slot as usize].request.len = 0;
+        }
+        for slot in self.slots.iter().filter(|slot| slot.request.len > 0) {
+            self.ios_left = self.ios_left.saturating_sub(1);
+            self.bytes_left = self.bytes_left.saturating_sub(u64::from(slot.request.len));
+        }
+    }
+
+    /// The next I/O by pattern, sizes and distribution.
     #[inline]
-    fn stage_one(&mut self, op: Op, offset: u64, len: u32, intended: Nanos) {
+    fn own(&mut self) -> PilotIo {
+        let op = match self.mix {
+            Some(threshold) if self.rng.bits() > threshold => Op::Write,
+            _ => self.op,
+        };
+        let want = self.sizes.pick(&mut self.rng);
+        let (offset, len) = self.offsets.next(want, &mut self.rng);
+        PilotIo {
+            op,
+            file: 0,
+            offset,
+            len,
+            priority: 0,
+        }
+    }
+
+    #[inline]
+    fn stage_one(&mut self, io: PilotIo, intended: Nanos) {
         let Some(slot) = self.free.pop() else {
             return;
         };
+        if io.op == Op::Write {
+            let filled = match &mut self.pilot {
+                Some(p) => match self.port.buffer(slot, io.len) {
+                    Some(data) => p.pilot.fill(&io, data),
+                    None => false,
+                },
+                None => false,
+            };
+            if !filled {
+                self.port.prepare(slot, io.len);
+            }
+        }
         let s = &mut self.slots[slot as usize];
         s.intended = intended;
-        s.offset = offset;
-        s.len = len;
-        s.op = op;
+        // Field by field: a copy as a whole would wait for the narrow stores that made it.
+        (s.request.op, s.request.file) = (io.op, io.file);
+        (s.request.offset, s.request.len) = (io.offset, io.len);
+        s.request.priority = io.priority;
         self.outcome.issued += 1;
-        self.port.stage(slot, Request { op, offset, len });
         self.staged.push(slot);
     }
 
     #[inline]
     fn wait(&mut self) -> Wait {
         let outstanding = self.outstanding();
-        let exhausted = self.ios_left == 0 || self.bytes_left == 0;
+        let played = matches!(&self.pace, Pace::Trace(f) if f.finished());
+        let led_out = self.pilot.as_ref().is_some_and(|p| p.ended);
+        let exhausted = self.ios_left == 0 || self.bytes_left == 0 || played || led_out;
         let sync_due = self.syncing.as_ref().is_some_and(|s| s.due);
         if self.ending || (exhausted && !sync_due) {
             if outstanding == 0 {
@@ -432,11 +533,20 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 until: Nanos::MAX,
             };
         }
+        if !self.measuring && self.ramp_bytes_left == 0 {
+            return Wait::For {
+                min: outstanding.min(1),
+                until: self.outcome.measured_from,
+            };
+        }
         let free = !self.free.is_empty();
         let until = match &mut self.pace {
             Pace::Closed => Nanos::MAX,
+            // A sync that is due waits for completions: no arrival and no think time can end that.
+            _ if sync_due && outstanding > 0 => Nanos::MAX,
             Pace::Think { ready, .. } if free => ready.front().copied().unwrap_or(Nanos::MAX),
             Pace::Open(a) if free => a.peek().min(self.end),
+            Pace::Trace(f) if free => f.due(self.now, outstanding).min(self.end),
             Pace::Burst {
                 ios,
                 bytes,
@@ -463,6 +573,20 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             n if matches!(self.pace, Pace::Closed) => self.batch.min(n).max(1),
             _ => 1,
         };
+        if let Some(t) = self.pilot.as_ref().and_then(|p| p.until)
+            && free
+        {
+            // A pilot that waits for nothing is asked again soon.
+            let latest = if outstanding == 0 {
+                self.now + Nanos::from_millis(1)
+            } else {
+                Nanos::MAX
+            };
+            return Wait::For {
+                min: outstanding.min(1),
+                until: until.min(if t == Nanos::MAX { latest } else { t }),
+            };
+        }
         Wait::For { min, until }
     }
 
@@ -472,71 +596,19 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let before = self.outstanding();
         let now = self.port.now();
         self.now = now;
+        if !self.measuring && now >= self.outcome.measured_from {
+            self.begin_measuring();
+        }
         if self.recorder.advance(now) {
             self.port.tick();
         }
-        let Self {
-            port,
-            recorder,
-            slots,
-            free,
-            pace,
-            syncing,
-            total_ios,
-            total_bytes,
-            outcome,
-            on_error,
-            ending,
-            ..
-        } = self;
-        let mut failed = false;
-        let mut done = 0u64;
-        port.reap(|slot, result| {
-            let s = &slots[slot as usize];
-            // A discard transfers nothing: the kernel's success is 0.
-            let result = if result == 0 && s.op == Op::Trim {
-                i64::from(s.len)
-            } else {
-                result
-            };
-            recorder.record(&Record {
-                intended: s.intended,
-                submitted: s.submitted,
-                completed: now,
-                offset: s.offset,
-                len: s.len,
-                result,
-                op: s.op,
-            });
-            if result >= i64::from(s.len) {
-                done += 1;
-                *total_bytes += result as u64;
-            } else {
-                failed = true;
-                count_error(&mut outcome.errors, s, result);
-            }
-            free.push(slot);
-            if let Pace::Think { time, ready } = pace {
-                ready.push_back(now + *time);
-            }
-            if s.op == Op::Sync
-                && let Some(sync) = syncing
-            {
-                sync.due = false;
-                sync.running = false;
-            }
-        });
-        if done > 0 || failed {
-            *total_ios += done;
-            outcome.last_completion = outcome.last_completion.max(now);
-            if failed && *on_error == OnError::Stop {
-                *ending = true;
-                self.stop.store(true, Ordering::Relaxed);
-            }
-            self.live.ios.store(self.total_ios, Ordering::Relaxed);
-            self.live.bytes.store(self.total_bytes, Ordering::Relaxed);
-            self.account_depth(before);
+        if self.pilot.is_some() {
+            return self.reap_guided(before);
         }
+        let (port, mut books) = self.books();
+        port.reap(|slot, result| books.enter(slot, result));
+        let (done, failed) = (books.done, books.failed);
+        self.settle(before, done, failed);
     }
 
     /// Closes the last window; gives back the port, the sink and what is left to say.
@@ -544,40 +616,14 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let Pace::Open(a) = &mut self.pace {
             // What was due before the end (or the stop) and never started.
             let end = self.end.min(self.now);
-            while a.peek() < end && self.ios_left > 0 && self.bytes_left > 0 {
-                self.outcome.unissued += 1;
-                self.ios_left -= 1;
-                a.advance();
+            if self.bytes_left > 0 {
+                self.outcome.unissued = a.due_before(end, self.ios_left);
             }
         }
+        self.outcome.inline = self.port.inline().unwrap_or_default();
+        if let Pace::Trace(feed) = self.pace {
+            feed.end();
+        }
         (self.port, self.recorder.finish(), self.outcome)
-    }
-}
-
-/// Bytes of one thread's part in a sequential pass.
-fn sequential_share(job: &ValidJob, thread: u64, threads: u64) -> u64 {
-    let max = job.spec.bs.max().0;
-    let part = (job.range() / threads / job.align * job.align).max(max);
-    if thread + 1 < threads {
-        part.min(job.range())
-    } else {
-        job.range().saturating_sub(part * (threads - 1)).max(max)
-    }
-}
-
-#[cold]
-fn count_error(errors: &mut Vec<ErrorCount>, slot: &Slot, result: i64) {
-    let errno = if result < 0 { -result as i32 } else { 0 };
-    match errors
-        .iter_mut()
-        .find(|e| e.op == slot.op && e.errno == errno)
-    {
-        Some(e) => e.count += 1,
-        None => errors.push(ErrorCount {
-            op: slot.op,
-            errno,
-            first_offset: slot.offset,
-            count: 1,
-        }),
     }
 }

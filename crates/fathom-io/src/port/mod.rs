@@ -1,16 +1,26 @@
 //! The narrow interface between the load logic and what serves I/O.
 //!
-//! A port has a fixed number of slots. The worker stages requests into free slots,
-//! flushes them, and reaps completions by slot. Real ports also block
+//! A port has a fixed number of slots. The worker stages a batch of requests in free slots,
+//! flushes it, and reaps completions by slot. Real ports also block
 //! ([`Blocking`]); virtual ones are stepped by an event loop. Adding a port: one
 //! file here and one line in [`crate::driver`].
 
+pub mod libaio;
+pub mod mmap;
 pub mod null;
+pub(crate) mod polled;
+pub mod posixaio;
 pub mod preadv;
 pub mod uring;
 pub mod virtual_time;
 
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::Arc;
+
 use fathom_telemetry::{Nanos, Op};
+
+use crate::job::{JobSpec, SyncPolicy};
 
 /// One I/O to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +29,14 @@ pub struct Request {
     pub op: Op,
     /// Byte offset in the target.
     pub offset: u64,
-    /// Bytes; 0 for [`Op::Sync`].
+    /// Bytes, at most the job's largest block; 0 for [`Op::Sync`].
     pub len: u32,
+    /// Which of the port's files: 0 is the destination, then those of a guide
+    /// ([`crate::load::Guide::files`]).
+    pub file: u16,
+    /// I/O priority as the kernel takes it (class << 13 | hint << 3 | level); 0 for the thread's own. Only
+    /// asynchronous ports have it per request.
+    pub priority: u16,
 }
 
 /// Why a port could not be made or failed as a whole (a single I/O's error is its result).
@@ -52,8 +68,23 @@ pub trait Port {
     /// Called once per closed window: a chance to correct the clock.
     fn tick(&mut self) {}
 
-    /// Stages a request in a free slot (0..depth). It is not handed over before the next flush.
-    fn stage(&mut self, slot: u32, request: Request);
+    /// The first `len` bytes of a slot's buffer; `None` where the port moves no data.
+    fn buffer(&mut self, _slot: u32, _len: u32) -> Option<&mut [u8]> {
+        None
+    }
+
+    /// Puts new data into the first `len` bytes of a free slot's buffer, for a write.
+    fn prepare(&mut self, _slot: u32, _len: u32) {}
+
+    /// Stages requests in free slots (0..depth); a write carries what its slot's buffer holds. Nothing is
+    /// handed over before the next flush.
+    fn stage(&mut self, batch: impl Iterator<Item = (u32, Request)>);
+
+    /// Samples of requests handed over, and how many of them were complete before the hand-over returned:
+    /// such requests run one after another, whatever the depth. `None` where the port cannot tell.
+    fn inline(&self) -> Option<(u64, u64)> {
+        None
+    }
 
     /// Takes every completion that is there: slot and result (bytes done, 0 for a sync or a
     /// discard, or negative errno).
@@ -67,27 +98,201 @@ pub trait Blocking: Port {
     fn flush(&mut self, min: u32, until: Nanos) -> Result<(), PortError>;
 }
 
-/// Below this distance a wait spins, so that the schedule is kept to the nanosecond, ns.
-pub(crate) const SPIN_NS: u64 = 60_000;
-
-/// Sleeps until shortly before `until`, then spins. With `Nanos::MAX` it naps for 10 ms, so that the
-/// caller sees a stop.
-pub(crate) fn wait_until(clock: &crate::clock::Clock, until: Nanos) {
-    loop {
-        let now = clock.now();
-        if now >= until {
-            return;
+/// The files opened again where the port needs descriptors of its own: for a position that no other thread
+/// moves (`seeks`), or for durability that its calls cannot ask for one by one (`flagged`).
+pub(crate) fn own_files(
+    files: Vec<Arc<std::fs::File>>,
+    spec: &JobSpec,
+    seeks: bool,
+    flagged: bool,
+) -> Result<Vec<Arc<std::fs::File>>, PortError> {
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let extra = match spec.sync {
+        SyncPolicy::Fua if flagged => libc::O_DSYNC,
+        SyncPolicy::Sync if flagged => libc::O_SYNC,
+        _ => 0,
+    };
+    if !seeks && extra == 0 {
+        return Ok(files);
+    }
+    let again = |f: &Arc<std::fs::File>| -> std::io::Result<Arc<std::fs::File>> {
+        let fd = f.as_raw_fd();
+        // SAFETY: the descriptor is open; no memory is involved.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        if flags < 0 {
+            return Err(std::io::Error::last_os_error());
         }
-        let left = until.since(now).0;
-        if left > SPIN_NS {
-            // Short naps, so that a stop is seen: a signal ends them too.
-            let nap = (left - SPIN_NS).min(10_000_000);
-            std::thread::sleep(std::time::Duration::from_nanos(nap));
-            if left > 10_000_000 {
+        let access = flags & libc::O_ACCMODE;
+        let file = std::fs::File::options()
+            .read(access != libc::O_WRONLY)
+            .write(access != libc::O_RDONLY)
+            .custom_flags(flags & (libc::O_DIRECT | libc::O_NOATIME) | extra | libc::O_CLOEXEC)
+            .open(format!("/proc/self/fd/{fd}"))?;
+        Ok(Arc::new(file))
+    };
+    files
+        .iter()
+        .map(again)
+        .collect::<std::io::Result<_>>()
+        .map_err(|source| PortError {
+            what: "the file could not be opened again for this thread".into(),
+            source,
+        })
+}
+
+/// A file that a port serves, and what of it decides how: asked once, not with every I/O.
+pub(crate) struct Served {
+    file: Arc<File>,
+    /// Trims are discards of a block device, not holes in a file.
+    device: bool,
+}
+
+impl Served {
+    pub(crate) fn new(file: Arc<File>) -> Self {
+        let device = is_block_device(&file);
+        Self { file, device }
+    }
+
+    pub(crate) fn all(files: Vec<Arc<File>>) -> Vec<Self> {
+        files.into_iter().map(Self::new).collect()
+    }
+
+    #[inline]
+    pub(crate) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Discards a range of a device, or makes a hole in a file: 0, or -1 with errno set.
+    pub(crate) fn trim(&self, offset: u64, len: u32) -> i32 {
+        /// _IO(0x12, 119): discards a range of a block device (linux/fs.h).
+        const BLKDISCARD: u64 = 0x1277;
+        let range = [offset, u64::from(len)];
+        // SAFETY: the descriptor is open; the ioctl reads two numbers, fallocate none.
+        unsafe {
+            if self.device {
+                libc::ioctl(self.fd(), BLKDISCARD as _, range.as_ptr())
+            } else {
+                let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+                libc::fallocate(self.fd(), mode, offset as i64, i64::from(len))
+            }
+        }
+    }
+
+    /// fsync, or fdatasync: 0, or -1 with errno set.
+    pub(crate) fn sync(&self, data_only: bool) -> i32 {
+        // SAFETY: the descriptor is open; no memory is involved.
+        unsafe {
+            if data_only {
+                libc::fdatasync(self.fd())
+            } else {
+                libc::fsync(self.fd())
+            }
+        }
+    }
+}
+
+/// Whether the file is a block device.
+pub(crate) fn is_block_device(file: &std::fs::File) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    file.metadata()
+        .is_ok_and(|m| m.file_type().is_block_device())
+}
+
+/// Waits for due times: sleeps, then spins the rest, so that a schedule is kept to the nanosecond.
+///
+/// How long before the time a sleep has to end depends on the machine: an idle core, a hypervisor or other work wake a
+/// thread late. The alarm learns it: the margin follows the lateness that about one nap in 250 exceeds.
+pub(crate) struct Alarm {
+    /// Sleeps end this long before the time, ns.
+    margin: u64,
+}
+
+/// A usual kernel's timer is later than this rarely, ns.
+const MARGIN_LEAST: u64 = 60_000;
+/// On a busy machine nothing helps, and spinning takes the processor from those who need it, ns.
+const MARGIN_MOST: u64 = 500_000;
+/// Naps are short, so that a stop is seen: a signal ends them too, ns.
+const NAP_MOST: u64 = 10_000_000;
+
+impl Alarm {
+    pub(crate) const fn new() -> Self {
+        Self {
+            margin: MARGIN_LEAST,
+        }
+    }
+
+    /// How long a sleep may last when `left` ns are left: `None` where it is time to spin.
+    #[inline]
+    pub(crate) fn nap(&self, left: u64) -> Option<Nanos> {
+        (left > self.margin).then(|| Nanos((left - self.margin).min(NAP_MOST)))
+    }
+
+    /// A sleep of `nap` has lasted for `slept` ns. One that something else ended early says nothing.
+    pub(crate) fn woke(&mut self, slept: u64, nap: Nanos) {
+        let Some(late) = slept.checked_sub(nap.0) else {
+            return;
+        };
+        self.margin = if late > self.margin {
+            self.margin + self.margin / 4
+        } else {
+            self.margin - self.margin / 1024
+        }
+        .clamp(MARGIN_LEAST, MARGIN_MOST);
+    }
+
+    /// Sleeps until shortly before `until`, then spins. Far from it, it returns after a nap.
+    pub(crate) fn wait_until(&mut self, clock: &crate::clock::Clock, until: Nanos) {
+        loop {
+            let now = clock.now();
+            if now >= until {
                 return;
             }
-        } else {
-            std::hint::spin_loop();
+            let left = until.since(now).0;
+            match self.nap(left) {
+                Some(nap) => {
+                    std::thread::sleep(std::time::Duration::from_nanos(nap.0));
+                    self.woke(clock.now().since(now).0, nap);
+                    if left > NAP_MOST {
+                        return;
+                    }
+                }
+                None => std::hint::spin_loop(),
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_learns_how_late_it_is_woken_and_forgets_it_again() {
+        let nap = Nanos(1_000_000);
+        let mut alarm = Alarm::new();
+        assert_eq!(alarm.nap(60_000), None);
+        assert_eq!(alarm.nap(2_000_000_000), Some(Nanos(NAP_MOST)));
+        // Every hundredth wake comes 200 µs late.
+        for i in 0..20_000u64 {
+            alarm.woke(nap.0 + if i % 100 == 0 { 200_000 } else { 5_000 }, nap);
+        }
+        assert!(
+            (180_000..=260_000).contains(&alarm.margin),
+            "{}",
+            alarm.margin
+        );
+        // One that a signal ended early says nothing.
+        let before = alarm.margin;
+        alarm.woke(nap.0 / 2, nap);
+        assert_eq!(alarm.margin, before);
+        for _ in 0..10_000 {
+            alarm.woke(nap.0 + 5_000, nap);
+        }
+        assert_eq!(alarm.margin, MARGIN_LEAST);
+        for _ in 0..1_000 {
+            alarm.woke(10 * nap.0, nap);
+        }
+        assert_eq!(alarm.margin, MARGIN_MOST);
     }
 }

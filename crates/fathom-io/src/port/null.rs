@@ -2,12 +2,13 @@
 
 use fathom_telemetry::Nanos;
 
-use super::{Blocking, Port, PortError, Request};
+use super::{Alarm, Blocking, Port, PortError, Request};
 use crate::clock::Clock;
 
 /// See the module.
 pub struct Null {
     clock: Clock,
+    alarm: Alarm,
     staged: Vec<(u32, i64)>,
 }
 
@@ -16,6 +17,7 @@ impl Null {
     pub fn new(depth: u32, clock: Clock) -> Self {
         Self {
             clock,
+            alarm: Alarm::new(),
             staged: Vec::with_capacity(depth as usize),
         }
     }
@@ -30,8 +32,9 @@ impl Port for Null {
         self.clock.discipline();
     }
     #[inline]
-    fn stage(&mut self, slot: u32, request: Request) {
-        self.staged.push((slot, i64::from(request.len)));
+    fn stage(&mut self, batch: impl Iterator<Item = (u32, Request)>) {
+        self.staged
+            .extend(batch.map(|(slot, r)| (slot, i64::from(r.len))));
     }
     #[inline]
     fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
@@ -44,7 +47,7 @@ impl Port for Null {
 impl Blocking for Null {
     fn flush(&mut self, min: u32, until: Nanos) -> Result<(), PortError> {
         if min == 0 || self.staged.is_empty() {
-            super::wait_until(&self.clock, until);
+            self.alarm.wait_until(&self.clock, until);
         }
         Ok(())
     }

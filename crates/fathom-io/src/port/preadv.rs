@@ -1,20 +1,21 @@
-//! preadv2 and pwritev2: one outstanding I/O per thread, the way most applications do it.
+//! preadv2 and its older relatives: one outstanding I/O per thread, the way most applications do it.
 
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use fathom_telemetry::{Nanos, Op};
 
-use super::{Blocking, Port, PortError, Request};
+use super::{Alarm, Blocking, Port, PortError, Request, Served};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{JobSpec, SyncPolicy};
+use crate::job::{JobSpec, SyncCall, SyncPolicy};
 
 /// See the module.
 pub struct Preadv {
-    file: Arc<std::fs::File>,
+    files: Vec<Served>,
     clock: Clock,
+    alarm: Alarm,
     buffers: Buffers,
+    call: SyncCall,
     rw_flags: i32,
     datasync: bool,
     staged: Option<(u32, Request)>,
@@ -23,24 +24,51 @@ pub struct Preadv {
 
 impl Preadv {
     /// For one outstanding I/O.
-    pub fn new(file: Arc<std::fs::File>, spec: &JobSpec, buffers: Buffers, clock: Clock) -> Self {
-        Self {
-            file,
+    pub fn new(
+        files: Vec<Arc<std::fs::File>>,
+        spec: &JobSpec,
+        buffers: Buffers,
+        clock: Clock,
+    ) -> Result<Self, PortError> {
+        let plain = spec.call == SyncCall::Preadv2;
+        let seeks = matches!(spec.call, SyncCall::Read | SyncCall::Readv);
+        Ok(Self {
+            // A position belongs to one thread, and only preadv2 takes flags with every call.
+            files: Served::all(super::own_files(files, spec, seeks, !plain)?),
             clock,
+            alarm: Alarm::new(),
             buffers,
+            call: spec.call,
             rw_flags: match spec.sync {
-                SyncPolicy::Fua => libc::RWF_DSYNC,
-                SyncPolicy::Sync => libc::RWF_SYNC,
+                SyncPolicy::Fua if plain => libc::RWF_DSYNC,
+                SyncPolicy::Sync if plain => libc::RWF_SYNC,
                 _ => 0,
             },
             datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
             staged: None,
             done: None,
-        }
+        })
     }
 
     fn call(&self, slot: u32, r: Request) -> i64 {
-        let fd = self.file.as_raw_fd();
+        let Some(file) = self.files.get(usize::from(r.file)) else {
+            return -i64::from(libc::EBADF);
+        };
+        loop {
+            let n = self.call_once(file, slot, r);
+            if n >= 0 {
+                return n;
+            }
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            // A signal that ends the job is no error of the device (network and FUSE files say EINTR).
+            if errno != Some(libc::EINTR) {
+                return -i64::from(errno.unwrap_or(libc::EIO));
+            }
+        }
+    }
+
+    fn call_once(&self, file: &Served, slot: u32, r: Request) -> i64 {
+        let fd = file.fd();
         let iov = libc::iovec {
             iov_base: self.buffers.slot(slot).cast(),
             iov_len: r.len as usize,
@@ -48,26 +76,35 @@ impl Preadv {
         let offset = r.offset as libc::off_t;
         // SAFETY: `fd` is open; the iovec names the slot's own buffer, at least `len` long and
         // unused until this call returns.
-        let n = unsafe {
+        unsafe {
             match r.op {
-                Op::Read => libc::preadv2(fd, &iov, 1, offset, 0) as i64,
-                Op::Write => libc::pwritev2(fd, &iov, 1, offset, self.rw_flags) as i64,
-                Op::Trim => {
-                    let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
-                    i64::from(libc::fallocate(fd, mode, offset, libc::off_t::from(r.len)))
-                }
-                Op::Sync if self.datasync => i64::from(libc::fdatasync(fd)),
-                Op::Sync => i64::from(libc::fsync(fd)),
+                Op::Read => match self.call {
+                    SyncCall::Preadv2 => libc::preadv2(fd, &iov, 1, offset, 0) as i64,
+                    SyncCall::Preadv => libc::preadv(fd, &iov, 1, offset) as i64,
+                    SyncCall::Pread => libc::pread(fd, iov.iov_base, iov.iov_len, offset) as i64,
+                    SyncCall::Readv if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {
+                        libc::readv(fd, &iov, 1) as i64
+                    }
+                    SyncCall::Read if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {
+                        libc::read(fd, iov.iov_base, iov.iov_len) as i64
+                    }
+                    SyncCall::Readv | SyncCall::Read => -1,
+                },
+                Op::Write => match self.call {
+                    SyncCall::Preadv2 => libc::pwritev2(fd, &iov, 1, offset, self.rw_flags) as i64,
+                    SyncCall::Preadv => libc::pwritev(fd, &iov, 1, offset) as i64,
+                    SyncCall::Pread => libc::pwrite(fd, iov.iov_base, iov.iov_len, offset) as i64,
+                    SyncCall::Readv if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {
+                        libc::writev(fd, &iov, 1) as i64
+                    }
+                    SyncCall::Read if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {
+                        libc::write(fd, iov.iov_base, iov.iov_len) as i64
+                    }
+                    SyncCall::Readv | SyncCall::Read => -1,
+                },
+                Op::Trim => i64::from(file.trim(r.offset, r.len)),
+                Op::Sync => i64::from(file.sync(self.datasync)),
             }
-        };
-        if n < 0 {
-            -i64::from(
-                std::io::Error::last_os_error()
-                    .raw_os_error()
-                    .unwrap_or(libc::EIO),
-            )
-        } else {
-            n
         }
     }
 }
@@ -80,13 +117,16 @@ impl Port for Preadv {
     fn tick(&mut self) {
         self.clock.discipline();
     }
+    fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
+        Some(self.buffers.bytes(slot, len))
+    }
+    fn prepare(&mut self, slot: u32, len: u32) {
+        self.buffers.prepare_write(slot, len);
+    }
     #[inline]
-    fn stage(&mut self, slot: u32, request: Request) {
+    fn stage(&mut self, mut batch: impl Iterator<Item = (u32, Request)>) {
         debug_assert!(self.staged.is_none(), "one outstanding I/O");
-        if request.op == Op::Write {
-            self.buffers.prepare_write(slot, request.len);
-        }
-        self.staged = Some((slot, request));
+        self.staged = batch.next();
     }
     #[inline]
     fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
@@ -101,7 +141,7 @@ impl Blocking for Preadv {
     fn flush(&mut self, _min: u32, until: Nanos) -> Result<(), PortError> {
         match self.staged.take() {
             Some((slot, request)) => self.done = Some((slot, self.call(slot, request))),
-            None => super::wait_until(&self.clock, until),
+            None => self.alarm.wait_until(&self.clock, until),
         }
         Ok(())
     }

@@ -36,8 +36,8 @@ impl Port for VirtualPort {
         self.now
     }
     #[inline]
-    fn stage(&mut self, slot: u32, request: Request) {
-        self.staged.push((slot, request));
+    fn stage(&mut self, batch: impl Iterator<Item = (u32, Request)>) {
+        self.staged.extend(batch);
     }
     #[inline]
     fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
@@ -72,6 +72,10 @@ pub trait World {
     fn reaped(&mut self, worker: u32, since: Nanos, at: Nanos, n: usize) -> Nanos {
         let _ = (worker, since, n);
         at
+    }
+    /// Whether someone asked to end. Asked once per step: it must cost next to nothing.
+    fn interrupted(&self) -> bool {
+        false
     }
 }
 
@@ -108,6 +112,9 @@ pub fn run<W: World, S: WindowSink>(
         step(world, seat, i, &mut timers, &mut results);
     }
     loop {
+        if world.interrupted() {
+            seats.iter().flat_map(|s| &s.worker).for_each(Worker::stop);
+        }
         // Timers of waits that ended otherwise are stale.
         while let Some(Reverse((_, i, g))) = timers.peek() {
             if seats[*i as usize].generation == *g && seats[*i as usize].worker.is_some() {
@@ -142,6 +149,13 @@ pub fn run<W: World, S: WindowSink>(
                 wake(world, seat, i, at);
                 step(world, seat, i, &mut timers, &mut results);
             }
+        }
+    }
+    // A world that forgets a request leaves its worker waiting: what was measured is kept all the same.
+    for (seat, result) in seats.iter_mut().zip(&mut results) {
+        if let Some(w) = seat.worker.take() {
+            let (_, sink, outcome) = w.finish();
+            *result = Some((sink, outcome));
         }
     }
     results.into_iter().flatten().collect()

@@ -11,6 +11,7 @@ use super::escape::{Esc, slug, with_options};
 use super::results::{capital, human};
 use crate::data::ReportData;
 use crate::format::{self, HOLE};
+use crate::stamp::Stamp;
 use crate::terminal::{extra_label, extra_names, groups, sentence};
 use crate::text::shell_quoted;
 
@@ -20,7 +21,7 @@ pub(super) fn masthead(page: &mut Page, run: &Run) {
         "<header class=\"masthead\"><p class=\"eyebrow\">fathom {}</p>\
          <button type=\"button\" id=\"theme\" hidden title=\"Switch between light and dark\">Dark</button>\n<h1>{}</h1>\n",
         Esc(&run.command),
-        Esc(&run.target.name)
+        Esc(run.target.place())
     );
     if !run.target.description.is_empty() {
         let _ = writeln!(html, "<p>{}</p>", Esc(&run.target.description));
@@ -30,10 +31,8 @@ pub(super) fn masthead(page: &mut Page, run: &Run) {
         let _ = write!(html, "<li>{what} <b>{}</b></li>", Esc(&value));
     }
     html.push_str("</ul>\n");
-    if run.simulated {
-        html.push_str(
-            "<p class=\"simulated\">SIMULATED: these numbers come from a model, not from a device.</p>\n",
-        );
+    if let Some(stamp) = Stamp::of(run) {
+        let _ = writeln!(html, "<p class=\"simulated\">{}</p>", stamp.sentence);
     }
     if run.finished.is_none() {
         html.push_str(

@@ -8,6 +8,7 @@ use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{Op, SparseHistogram, histogram};
 
 use super::spec::{Columns, Num, Spec, axis, own};
+use super::time::not_steady;
 use crate::data::ReportData;
 use crate::error::ReportError;
 use crate::group::job_groups;
@@ -125,19 +126,22 @@ fn curves_of(
     if merged.service.moments.count < 2 * SAMPLES_BEYOND {
         return Vec::new();
     }
-    let void = if run.jobs[jobs[0]].is_void() {
-        " (void)"
-    } else {
-        ""
+    let against = match jobs.iter().any(|j| not_steady(&run.jobs[*j])) {
+        _ if run.jobs[jobs[0]].is_void() => " (void)",
+        true => " (not steady)",
+        false => "",
     };
     let open_loop = run.jobs[jobs[0]].open_loop.is_some();
     let mut curves = vec![Curve {
-        name: format!("{name}{}{void}", if open_loop { ", service" } else { "" }),
+        name: format!(
+            "{name}{}{against}",
+            if open_loop { ", service" } else { "" }
+        ),
         histogram: merged.service,
     }];
     if open_loop {
         curves.push(Curve {
-            name: format!("{name}, response{void}"),
+            name: format!("{name}, response{against}"),
             histogram: merged.response,
         });
     }

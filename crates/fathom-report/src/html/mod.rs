@@ -20,6 +20,7 @@ use crate::data::ReportData;
 use crate::error::ReportError;
 use crate::output::{DirOutput, Output, written};
 use crate::registry::Exporter;
+use crate::stamp::Stamp;
 use distribution::{Distribution, Totals, distributions};
 use escape::{Esc, script_json};
 use spec::Spec;
@@ -73,7 +74,7 @@ pub fn write_report(run: &Path) -> Result<PathBuf, ReportError> {
 /// What the page's script reads.
 #[derive(Serialize)]
 struct Embedded<'a> {
-    simulated: bool,
+    stamp: &'a str,
     charts: &'a [Spec],
 }
 
@@ -83,7 +84,7 @@ struct Page {
     charts: Vec<Spec>,
     contents: Vec<(String, String)>,
     anchors: std::collections::BTreeSet<String>,
-    simulated: bool,
+    stamp: Option<Stamp>,
 }
 
 impl Page {
@@ -124,11 +125,9 @@ impl Page {
     /// A figure that the script fills.
     fn chart(&mut self, mut chart: Spec, wanted: String) {
         chart.anchor = self.anchor(wanted);
-        let stamp = if self.simulated {
-            " <span class=\"chip\">simulated</span>"
-        } else {
-            ""
-        };
+        let stamp = self.stamp.map_or_else(String::new, |s| {
+            format!(" <span class=\"chip\">{}</span>", s.word)
+        });
         let html = format!(
             "<figure class=\"chart\" id=\"{}\" data-chart=\"{}\"><figcaption><span class=\"title\">{}{stamp}</span>\
              </figcaption><div class=\"plot\"></div><details class=\"data\"><summary>Data table</summary></details></figure>\n",
@@ -181,7 +180,7 @@ fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
         anchors: ["fathom-data", "theme", "dark", "light", "job-select"]
             .map(str::to_owned)
             .into(),
-        simulated: run.simulated,
+        stamp: Stamp::of(run),
     };
     body::masthead(&mut page, run);
     body::headlines(&mut page, run);
@@ -226,7 +225,7 @@ fn series_charts(
 
 fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, ReportError> {
     let embedded = serde_json::to_string(&Embedded {
-        simulated: run.simulated,
+        stamp: page.stamp.map_or("", |s| s.word),
         charts: &page.charts,
     })?;
     let mut contents = String::new();
@@ -236,7 +235,7 @@ fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, 
             Esc(title)
         ));
     }
-    let title = format!("fathom {}: {}", run.command, run.target.name);
+    let title = format!("fathom {}: {}", run.command, run.target.place());
     let scripts = SCRIPTS.join("\n");
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

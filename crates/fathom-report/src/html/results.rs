@@ -9,7 +9,7 @@ use super::body::flag_list;
 use super::distribution::Distribution;
 use super::escape::{Esc, slug};
 use super::spec::Spec;
-use super::time::{GROUP, JOBS_MAX, OverTime};
+use super::time::{GROUP, JOBS_MAX, OverTime, not_steady};
 use crate::format::{self, HOLE};
 
 /// Sections of the experiments, in the run's order.
@@ -188,7 +188,11 @@ fn picker(page: &mut Page, run: &Run, jobs: &[usize], selected: usize) {
             let _ = write!(html, "<optgroup label=\"{}\">", Esc(&capital(&name)));
             experiment = Some(&job.experiment);
         }
-        let void = if job.is_void() { " (void)" } else { "" };
+        let void = match (job.is_void(), not_steady(job)) {
+            (true, _) => " (void)",
+            (false, true) => " (not steady)",
+            (false, false) => "",
+        };
         let chosen = if variant == selected { " selected" } else { "" };
         let _ = write!(html, "<option{chosen}>{}{void}</option>", Esc(&job.name));
     }

@@ -44,6 +44,9 @@ fn is_zero(n: &usize) -> bool {
 #[derive(Debug, Serialize)]
 pub(crate) struct Variant {
     pub(crate) series: Vec<Columns>,
+    /// What stands beside the title while this one is shown: "not steady".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stamp: Option<&'static str>,
 }
 
 /// A series in columns of equal length; columns without a value are left out.

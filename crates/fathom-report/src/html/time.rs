@@ -6,7 +6,7 @@
 use fathom_telemetry::schema::{ChartKind, Job};
 use fathom_telemetry::series::JobSeries;
 use fathom_telemetry::summary::SAMPLES_BEYOND;
-use fathom_telemetry::{DirectionWindow, Op, SparseHistogram, histogram};
+use fathom_telemetry::{DirectionWindow, FlagCode, Op, SparseHistogram, histogram};
 
 use super::Detail;
 use super::spec::{Abscissa, Columns, Num, Spec, Variant, axis, own};
@@ -122,13 +122,11 @@ impl OverTime {
             throughput.push(rate_line(job, series, *op, named(op, "IOPS")));
         }
         let heat = heat_cells(series, self.columns, open_loop);
-        self.percentiles.variants.push(Variant {
-            series: percentiles,
-        });
-        self.throughput
-            .variants
-            .push(Variant { series: throughput });
-        self.heat.variants.push(Variant { series: vec![heat] });
+        let stamp = not_steady(job).then_some("not steady");
+        let variant = |series| Variant { series, stamp };
+        self.percentiles.variants.push(variant(percentiles));
+        self.throughput.variants.push(variant(throughput));
+        self.heat.variants.push(variant(vec![heat]));
     }
 
     /// The charts; none without windows.
@@ -142,6 +140,11 @@ impl OverTime {
         }
         charts
     }
+}
+
+/// Whether the job's level still moved.
+pub(crate) fn not_steady(job: &Job) -> bool {
+    job.flags.iter().any(|f| f.code == FlagCode::NotSteady)
 }
 
 fn latency(d: &DirectionWindow, open_loop: bool) -> &SparseHistogram {

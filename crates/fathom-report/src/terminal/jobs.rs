@@ -159,7 +159,8 @@ fn latency_row(name: &str, l: &LatencySummary) -> Vec<(String, Paint)> {
 /// What else is known, as label and text.
 fn remarks(job: &Job) -> Vec<(&'static str, String)> {
     let mut remarks = Vec::new();
-    if let Some(per_io) = cpu_per_io(job) {
+    // Virtual time has no CPU time.
+    if let Some(per_io) = cpu_per_io(job).filter(|_| job.cpu_ns > 0) {
         let user = job.cpu_user_ns as f64 / (job.cpu_ns.max(1)) as f64;
         let cores = job.cpu_ns as f64 / (job.wall_ns.max(1)) as f64;
         remarks.push((

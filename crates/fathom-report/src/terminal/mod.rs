@@ -18,6 +18,7 @@ use crate::data::ReportData;
 use crate::error::ReportError;
 use crate::output::{Output, written};
 use crate::registry::Exporter;
+use crate::stamp::Stamp;
 use crate::text::{Paint, Screen, clean, wrap};
 
 /// `report.txt`: summary and jobs, 100 columns, no colour.
@@ -52,19 +53,23 @@ fn title(run: &Run, screen: &Screen) -> String {
     let mut line = format!(
         "fathom {} · {}",
         clean(&run.command),
-        clean(&run.target.name)
+        clean(run.target.place())
     );
     if !run.target.description.is_empty() {
         line.push_str(&format!(" ({})", clean(&run.target.description)));
     }
     let mut out = screen.paint(Paint::Bold, &wrap(&line, screen.width - 2, 2));
     out.push('\n');
-    if run.simulated {
-        let stamp = "SIMULATED: these numbers come from a model, not from a device.";
-        out.push_str(&screen.paint(Paint::Yellow, stamp));
-        out.push('\n');
-    }
+    out.push_str(&stamp(run, screen));
     out
+}
+
+/// The line that every output of a simulated or emulated run carries; empty for real ones.
+pub fn stamp(run: &Run, screen: &Screen) -> String {
+    match Stamp::of(run) {
+        Some(stamp) => screen.paint(Paint::Yellow, stamp.sentence) + "\n",
+        None => String::new(),
+    }
 }
 
 /// Flags as a colleague would say them: what was seen, then what to try. Equal ones are said once.

@@ -105,3 +105,25 @@ fn a_verdict_is_kept_as_json_with_its_codes() {
     assert_eq!(json["verdict"], "undecided");
     assert_eq!(json["reasons"][0]["code"], "too-few-rounds");
 }
+
+#[test]
+fn noise_that_drowns_the_planned_test_is_never_called_steady() {
+    let noisy = |noise: f64, seed: u64| -> Vec<f64> {
+        let mut r = SplitMix64::new(seed);
+        (0..40)
+            .map(|_| 100.0 * (noise * r.normal()).exp())
+            .collect()
+    };
+    for seed in 0..200 {
+        let verdict = steadiness(&noisy(0.75, seed), &Question::new(0.10, 5.0)).verdict;
+        assert_ne!(verdict, Verdict::Steady, "seed {seed}");
+    }
+    // A long test averages the same noise away.
+    let too_noisy = |r: &Reason| matches!(r, Reason::TooNoisy { .. });
+    let reasons = |test: f64| match steadiness(&noisy(0.3, 1), &Question::new(0.10, test)).verdict {
+        Verdict::Steady => Vec::new(),
+        Verdict::NotSteady(r) | Verdict::Undecided(r) => r,
+    };
+    assert!(reasons(4.0).iter().any(too_noisy), "{:?}", reasons(4.0));
+    assert!(!reasons(100.0).iter().any(too_noisy));
+}

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use super::encoder::Message;
+use super::memory::{self, Shelf, ThreadRecords};
 use crate::record::Record;
 use crate::units::Nanos;
 
@@ -79,6 +80,10 @@ pub struct LogHandle {
     home: SyncSender<Vec<Row>>,
     messages: SyncSender<Message>,
     open_handles: Arc<AtomicUsize>,
+    /// Where the rows go at the end, for a log in memory.
+    shelf: Option<Shelf>,
+    /// The thread that pushes, for a log in memory.
+    tid: Option<u32>,
 }
 
 impl fmt::Debug for LogHandle {
@@ -121,6 +126,32 @@ impl LogHandle {
             home,
             messages,
             open_handles,
+            shelf: None,
+            tid: None,
+        }
+    }
+
+    /// A handle whose rows stay in memory: one chunk, nobody at the other end of its channels.
+    pub(super) fn in_memory(job: u16, thread: u16, capacity: usize, shelf: Shelf) -> Self {
+        let mut rows = Vec::with_capacity(capacity);
+        rows.resize(capacity, Row::default());
+        rows.clear();
+        let (home, free) = sync_channel(1);
+        let (messages, _) = sync_channel(1);
+        Self {
+            rows,
+            limit: capacity,
+            spare: Vec::new(),
+            lost: 0,
+            origin: Nanos::ZERO,
+            job,
+            thread,
+            free,
+            home,
+            messages,
+            open_handles: Arc::new(AtomicUsize::new(1)),
+            shelf: Some(shelf),
+            tid: None,
         }
     }
 
@@ -150,6 +181,10 @@ impl LogHandle {
     /// when handles are made.
     pub fn set_origin(&mut self, origin: Nanos) {
         self.origin = origin;
+        if self.shelf.is_some() {
+            // The recorder does this on its own thread, before the first I/O.
+            self.tid = memory::own_tid();
+        }
     }
 
     /// Records lost so far by this handle.
@@ -177,6 +212,10 @@ impl LogHandle {
     /// Hands over a full chunk and takes an empty one. `false` (and one more lost) where none is free.
     #[cold]
     fn next_chunk(&mut self) -> bool {
+        if self.shelf.is_some() {
+            self.lost += 1;
+            return false;
+        }
         if self.limit > 0 {
             let chunk = Chunk {
                 rows: std::mem::take(&mut self.rows),
@@ -216,6 +255,25 @@ impl LogHandle {
 
 impl Drop for LogHandle {
     fn drop(&mut self) {
+        if let Some(shelf) = self.shelf.take() {
+            let origin = self.origin;
+            let done = ThreadRecords {
+                job: self.job,
+                thread: self.thread,
+                tid: self.tid,
+                records: self
+                    .rows
+                    .iter()
+                    .map(|row| memory::record_of(row, origin))
+                    .collect(),
+                lost: self.lost,
+            };
+            shelf
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push(done);
+            return;
+        }
         if !self.rows.is_empty() {
             let _ = self.messages.send(Message::Chunk(Chunk {
                 rows: std::mem::take(&mut self.rows),

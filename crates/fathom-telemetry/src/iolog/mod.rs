@@ -14,6 +14,7 @@ mod dictionary;
 mod encoder;
 mod footer;
 mod handle;
+mod memory;
 mod page;
 mod read;
 mod thrift;
@@ -31,6 +32,7 @@ use crate::units::Nanos;
 use encoder::{Encoder, Message};
 pub use handle::LogHandle;
 use handle::Row;
+pub use memory::{MemoryLog, ThreadRecords};
 pub use read::{IoLogReader, IoRow};
 
 /// Name of the log in a run directory.

@@ -1,9 +1,9 @@
 //! `fathom burst`: spaced bursts, seen I/O by I/O, and the deficit beside a light writer.
 
 use fathom_experiments::burst::{self, BurstOptions, RECORDING};
-use fathom_experiments::cpu::CpuSetting;
 
 use super::measure::{Measuring, measure};
+use super::open::cpu_setting;
 use crate::cli::BurstArgs;
 use crate::exit::{Outcome, refused};
 
@@ -26,12 +26,12 @@ pub(crate) fn burst(args: &BurstArgs) -> Outcome {
         name: "burst",
         args: &args.measure,
         modifies: options.writer,
-        cpu: CpuSetting::AsIs,
+        cpu: cpu_setting(&args.cpu)?,
         recording: RECORDING,
     };
     measure(
         &what,
-        &|plan, fills| Ok(burst::outlook(plan, &options, fills)),
+        &|plan, fills| Ok(burst::outlook(plan, &options, fills)?),
         |bench, plan, book, watcher| burst::run(bench, plan, &options, book, watcher),
     )
 }

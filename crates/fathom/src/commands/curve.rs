@@ -1,6 +1,7 @@
 //! `fathom curve`: the throughput-latency curve, closed and open loop, with the knee.
 
 use fathom_experiments::curve::{self, CurveOptions};
+use fathom_experiments::workload::add_weighted;
 use fathom_io::job::Rw;
 
 use super::measure::{Measuring, measure};
@@ -20,6 +21,11 @@ pub(crate) fn curve(args: &CurveArgs) -> Outcome {
             args.read_share
         )));
     }
+    let workload = args
+        .workload
+        .as_deref()
+        .map(super::watch::read_profile)
+        .transpose()?;
     let options = CurveOptions {
         rw,
         bs: args.bs,
@@ -38,6 +44,12 @@ pub(crate) fn curve(args: &CurveArgs) -> Outcome {
     measure(
         &what,
         &|plan, fills| Ok(curve::outlook(plan, &options, fills)?),
-        |bench, plan, book, watcher| curve::run(bench, plan, &options, book, watcher),
+        |bench, plan, book, watcher| {
+            curve::run(bench, plan, &options, book, watcher)?;
+            if let Some(profile) = &workload {
+                add_weighted(book.run_mut(), profile);
+            }
+            Ok(())
+        },
     )
 }

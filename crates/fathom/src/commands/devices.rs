@@ -1,6 +1,6 @@
 //! `fathom devices`: what is there, what it is, whether it is safe to use.
 
-use fathom_host::{Access, BlockDevice};
+use fathom_host::{Access, BlockDevice, HostRoot};
 use fathom_telemetry::Bytes;
 
 use crate::cli::DevicesArgs;
@@ -84,12 +84,40 @@ fn describe(d: &BlockDevice) -> String {
             .collect();
         text += &format!("    queue    {}\n", list.join(", "));
     }
+    if let Some(h) = health(d) {
+        text += &format!("    health   {h}\n");
+    }
     for u in &d.uses {
         text += &format!("    used     {u}\n");
     }
     text += &format!("    read     {}\n", access(&d.verdict.read));
     text += &format!("    write    {}\n", access(&d.verdict.write));
     text
+}
+
+/// What a whole disk says of itself, in a line; `None` where it says nothing.
+fn health(d: &BlockDevice) -> Option<String> {
+    if d.parent.is_some() {
+        return None;
+    }
+    let h = fathom_host::health::read(&HostRoot::real(), &d.name);
+    if h.sources.is_empty() {
+        return None;
+    }
+    let bytes = |v: Option<u64>| v.map(|v| Bytes(v).to_string());
+    let said = [
+        h.celsius.map(|c| format!("{c:.0} °C")),
+        h.used_percent
+            .map(|p| format!("{p:.0} % of its rated life used")),
+        bytes(h.host_written_bytes).map(|b| format!("{b} written by hosts")),
+        bytes(h.media_written_bytes).map(|b| format!("{b} to its media")),
+        h.power_on_hours.map(|n| format!("{n} h on")),
+        h.media_errors
+            .filter(|n| *n > 0)
+            .map(|n| format!("{n} media errors")),
+        (!h.warnings.is_empty()).then(|| h.warnings.join(", ")),
+    ];
+    Some(said.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 fn access(a: &Access) -> String {

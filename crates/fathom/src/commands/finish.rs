@@ -6,6 +6,7 @@ use fathom_experiments::{Bench, Notebook, NotebookError};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
 use fathom_telemetry::FlagCode;
+use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::{Job, Run};
 
 use crate::cli::OutArgs;
@@ -45,11 +46,11 @@ pub(super) fn out_on_target(bench: &dyn Bench, out: &Path) -> bool {
 pub(super) fn finish(
     mut book: Notebook,
     measured: Result<(), NotebookError>,
-    bench: Box<dyn Bench>,
+    bench: impl Into<Option<Box<dyn Bench>>>,
     out: &OutArgs,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
-    let closed = bench.close();
+    let closed = bench.into().map_or(Ok(()), Bench::close);
     if let Err(e) = measured {
         book = broke_off(book, e)?;
     }
@@ -95,11 +96,44 @@ fn save(
     out: &OutArgs,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
+    finish_with(book, out, None, serde_json::Map::new(), text)
+}
+
+/// The same, with keys that the command adds to `run.json` where it is printed, and with its own exit
+/// code where what stands in the run does not decide it.
+pub(super) fn finish_with(
+    book: Notebook,
+    out: &OutArgs,
+    code: Option<u8>,
+    extra: serde_json::Map<String, serde_json::Value>,
+    text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
+) -> Outcome {
     let (run, dir, log) = book.finish()?;
-    let code = verdict(&run);
     if let Some(e) = log.and_then(|l| l.error) {
         eprintln!("fathom: {e}");
     }
+    shown(&run, &dir, out, code, extra, text)
+}
+
+/// The same for a run that is in its directory already.
+pub(super) fn present(
+    run: &Run,
+    dir: &RunDir,
+    out: &OutArgs,
+    text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
+) -> Outcome {
+    shown(run, dir, out, None, serde_json::Map::new(), text)
+}
+
+fn shown(
+    run: &Run,
+    dir: &RunDir,
+    out: &OutArgs,
+    code: Option<u8>,
+    extra: serde_json::Map<String, serde_json::Value>,
+    text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
+) -> Outcome {
+    let code = code.unwrap_or_else(|| verdict(run));
     let report = match fathom_report::write_report(dir.path()) {
         Ok(path) => Some(path),
         Err(e) => {
@@ -108,7 +142,11 @@ fn save(
         }
     };
     if out.json {
-        let json = serde_json::to_string_pretty(&run).map_err(failed)?;
+        let mut json = serde_json::to_value(run).map_err(failed)?;
+        if let Some(object) = json.as_object_mut() {
+            object.extend(extra);
+        }
+        let json = serde_json::to_string_pretty(&json).map_err(failed)?;
         screen::print(&(json + "\n"));
         return Ok(code);
     }
@@ -116,6 +154,6 @@ fn save(
         run_directory: Some(dir.path()),
         report: report.as_deref(),
     };
-    screen::print(&text(&run, &screen::screen(), &places));
+    screen::print(&text(run, &screen::screen(), &places));
     Ok(code)
 }

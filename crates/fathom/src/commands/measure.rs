@@ -55,7 +55,7 @@ pub(crate) fn measure(
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
         let plan = plan(&ask, limits, true);
-        let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu);
+        let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu)?;
         screen::print(&announcement(&profile, &o, fills));
         return Ok(DONE);
     }
@@ -68,7 +68,7 @@ pub(crate) fn measure(
     } = open(&ask, control)?;
     let plan = plan(&ask, limits, direct);
     check_cpu(what.cpu, &*bench)?;
-    let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu);
+    let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu)?;
     eprint!("{}", announcement(&profile, &o, fills));
     let meta = RunMeta {
         name: what.name.into(),
@@ -120,16 +120,19 @@ pub(crate) fn measure(
 }
 
 /// The comparison of CPU settings comes on top.
-pub(crate) fn with_cpu(mut o: Outlook, plan: &Plan, setting: CpuSetting) -> Outlook {
+pub(crate) fn with_cpu(
+    mut o: Outlook,
+    plan: &Plan,
+    setting: CpuSetting,
+) -> Result<Outlook, Failure> {
     if setting != CpuSetting::AsIs {
-        let more = cpu::outlook(plan);
-        o.jobs += more.jobs;
-        o.time += more.time;
+        o.join(cpu::outlook(plan)?);
     }
-    o
+    Ok(o)
 }
 
-fn announcement(profile: &Profile, o: &Outlook, fills: Bytes) -> String {
+/// One line before anything starts.
+pub(super) fn announcement(profile: &Profile, o: &Outlook, fills: Bytes) -> String {
     let filling = if fills.0 > 0 {
         format!(" after filling a scratch file of {fills}")
     } else {

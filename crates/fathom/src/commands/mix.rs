@@ -1,9 +1,9 @@
 //! `fathom mix`: latency and IOPS over share of reads and depth, as a map.
 
-use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::mix::{self, MixOptions};
 
 use super::measure::{Measuring, measure};
+use super::open::cpu_setting;
 use crate::cli::MixArgs;
 use crate::exit::Outcome;
 
@@ -21,7 +21,7 @@ pub(crate) fn mix(args: &MixArgs) -> Outcome {
         name: "mix",
         args: &args.measure,
         modifies: true,
-        cpu: CpuSetting::AsIs,
+        cpu: cpu_setting(&args.cpu)?,
         recording: 0,
     };
     measure(

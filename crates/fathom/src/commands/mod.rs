@@ -1,16 +1,34 @@
 //! One file per command.
 
+mod ab;
 mod burst;
 mod clean;
+mod compare;
+mod compress;
+mod condition;
 mod curve;
 mod devices;
 mod finish;
+pub(crate) mod fio;
+mod formulas;
+mod guest_agent;
+mod kv;
 mod measure;
 mod mix;
 mod open;
+mod pts;
+mod raid;
+mod replay;
 mod report;
+mod reproduce;
 mod run;
+mod sim;
+mod stack;
+mod stack_sides;
 mod survey;
+mod vm;
+mod watch;
+mod wear;
 
 use crate::cli::Command;
 use crate::exit::Outcome;
@@ -22,9 +40,24 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Curve(args) => curve::curve(&args),
         Command::Mix(args) => mix::mix(&args),
         Command::Burst(args) => burst::burst(&args),
+        Command::Kv(args) => kv::kv(&args),
+        Command::Raid(args) => raid::raid(&args),
+        Command::Vm(args) => vm::vm(&args),
+        Command::Compress(args) => compress::compress(&args),
+        Command::Watch(args) => watch::watch(&args),
+        Command::Condition(args) => condition::condition(&args),
+        Command::Pts(args) => pts::pts(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Ab(args) => ab::ab(&args),
+        Command::Fio(args) => fio::fio(&args.args),
+        Command::Stack(args) => stack::stack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),
+        Command::Reproduce(args) => reproduce::reproduce(&args),
+        Command::Sim(command) => sim::sim(&command),
         Command::Clean(args) => clean::clean(&args),
+        Command::GuestAgent => guest_agent::guest_agent(),
     }
 }

@@ -6,13 +6,15 @@ use std::path::Path;
 
 use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::profile::{PROFILES, Profile};
-use fathom_experiments::{Bench, BenchError, Plan, RealBench};
+use fathom_experiments::{Bench, BenchError, Plan, RealBench, SimBench};
 use fathom_host::{TargetKind, probe_target, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, Target, TargetError, Wanted};
+use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 
 use super::finish::capsule;
+use crate::cli::CpuArgs;
 use crate::exit::{Failure, refused};
 
 /// Opens what `name` stands for, as far as `wanted` allows.
@@ -21,6 +23,9 @@ pub(crate) fn open_bench(
     wanted: &Wanted,
     control: Control,
 ) -> Result<Box<dyn Bench>, BenchError> {
+    if SimTarget::is_simulated(name) {
+        return Ok(Box::new(SimBench::open(name, control)?));
+    }
     let target = Target::open(name, wanted)?;
     Ok(Box::new(RealBench::new(target, control)))
 }
@@ -64,10 +69,10 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
     })
 }
 
-/// A CPU setting by its name.
-pub(crate) fn cpu_setting(name: &str) -> Result<CpuSetting, Failure> {
-    name.parse()
-        .map_err(|e: String| refused(anyhow::anyhow!("--cpu: {e}")))
+/// The CPU setting that was asked for.
+pub(crate) fn cpu_setting(args: &CpuArgs) -> Result<CpuSetting, Failure> {
+    let setting = args.setting.parse();
+    setting.map_err(|e: String| refused(anyhow::anyhow!("--cpu: {e}")))
 }
 
 /// A model has no processors to keep busy.
@@ -103,6 +108,7 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         modifies: ask.modifies,
         direct,
         buffered: false,
+        polled: false,
         size: Some(size),
         destroy: ask.destroy.map(str::to_owned),
     };
@@ -131,8 +137,13 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         limits,
         direct,
         fills,
-        environment: capsule(about.path.as_deref().map(Path::new)),
+        environment: capsule_of(&about),
     })
+}
+
+/// The environment of a target.
+pub(crate) fn capsule_of(about: &fathom_telemetry::schema::Target) -> serde_json::Value {
+    capsule(about.path.as_deref().map(Path::new))
 }
 
 /// The plan on this machine.
@@ -153,7 +164,12 @@ fn is_null(target: &str) -> bool {
 
 /// Size of an existing file or device, and whether a scratch file would be filled.
 fn probe(target: &str) -> Result<(Option<Bytes>, bool), Failure> {
-    if is_null(target) || target.starts_with("sim:") {
+    if SimTarget::is_simulated(target) {
+        // A model is opened to be asked: nothing comes of it.
+        let bench = open_bench(target, &Wanted::default(), Control::default())?;
+        return Ok((Some(Bytes(bench.limits().size)), false));
+    }
+    if is_null(target) {
         return Ok((None, false));
     }
     Ok(match probe_target(Path::new(target)).map_err(refused)? {

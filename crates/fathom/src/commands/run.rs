@@ -59,7 +59,8 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     }
     let measured = measure(&mut book, &mut *bench, &groups);
     finish::finish(book, measured, bench, &args.out, |run, screen, places| {
-        let mut text = fathom_report::terminal::jobs(run, screen);
+        let mut text = fathom_report::terminal::stamp(run, screen);
+        text += &fathom_report::terminal::jobs(run, screen);
         for flag in &run.flags {
             text += &format!("\n{}. Try: {}.\n", flag.detail, flag.remedy);
         }

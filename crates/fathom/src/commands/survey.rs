@@ -19,6 +19,11 @@ use crate::{screen, signals};
 pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let profile = profile(&args.profile)?;
     let setting = cpu_setting(&args.cpu)?;
+    let workload = args
+        .workload
+        .as_deref()
+        .map(super::watch::read_profile)
+        .transpose()?;
     let control = signals::control().map_err(refused)?;
     mention_leftovers(&args.target);
     let ask = Ask {
@@ -55,6 +60,9 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let mut line = SurveyLine::new(outlook, fills);
     let result = measure(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
     line.clear();
+    if let Some(profile) = &workload {
+        fathom_experiments::workload::add_weighted(book.run_mut(), profile);
+    }
     finish::finish(
         book,
         result,
@@ -83,7 +91,7 @@ fn measure(
 
 /// Says time and bytes; returns the number of jobs.
 fn announce(plan: &Plan, fills: Bytes, setting: CpuSetting, stop: bool) -> Result<u32, Failure> {
-    let o = with_cpu(survey::outlook(plan, fills)?, plan, setting);
+    let o = with_cpu(survey::outlook(plan, fills)?, plan, setting)?;
     let filling = if fills.0 > 0 {
         format!(" after filling a scratch file of {fills}")
     } else {

@@ -59,7 +59,24 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fathom"));
         command.args(args).current_dir(&self.dir);
-        if matches!(args.first(), Some(&("run" | "survey"))) && !args.contains(&"--out") {
+        if matches!(
+            args.first(),
+            Some(
+                &("run"
+                    | "survey"
+                    | "ab"
+                    | "curve"
+                    | "raid"
+                    | "vm"
+                    | "mix"
+                    | "burst"
+                    | "replay"
+                    | "pts"
+                    | "condition"
+                    | "watch")
+            )
+        ) && !args.contains(&"--out")
+        {
             command.arg("--out").arg(self.runs());
         }
         command
@@ -199,14 +216,14 @@ pub(crate) fn send(id: u32, signal: i32) {
     unsafe { libc::kill(id as i32, signal) };
 }
 
-/// Waits until something is so; fails after ten seconds.
+/// Waits until something is so; fails after a minute, which a small busy machine may need.
 #[track_caller]
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !so() {
         assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "not within 10 s: {what}"
+            begin.elapsed() < Duration::from_secs(60),
+            "not within 60 s: {what}"
         );
         std::thread::sleep(Duration::from_millis(5));
     }

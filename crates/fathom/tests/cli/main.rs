@@ -3,13 +3,21 @@
 //! One program for all of it, so that it is linked once and its tests can take turns.
 
 mod common;
+mod compare;
+mod compress;
+mod conditioning;
 mod contract;
 mod device_errors;
 mod devices_and_reports;
 mod interruption;
+mod labs;
+mod replay;
 mod run;
 mod safety;
 mod schema;
+mod simulated;
+mod stack;
 mod survey;
 mod usage;
+mod watch;
 mod without_io_uring;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
-use crate::common::{Place, alone, beside_others, codes, names};
+use crate::common::{Place, alone, beside_others, codes, end, names, send, until};
 use crate::contract::promised;
 
 fn job<'a>(run: &'a Value, name: &str) -> &'a Value {
@@ -151,6 +151,7 @@ rate = 200
 name = "after"
 rw = "randread"
 ios = 50
+time = "60s"
 "#,
     )
     .unwrap();
@@ -301,17 +302,45 @@ fn a_log_on_the_device_under_test_is_flagged() {
 }
 
 #[test]
+fn a_ramp_uses_up_none_of_the_ios_that_were_asked_for() {
+    let _turn = beside_others();
+    let said = Place::new()
+        .fathom(&["run", "null:", "--ios", "10", "--ramp", "100ms", "--json"])
+        .expect(0);
+    assert_eq!(said.json()["jobs"][0]["read"]["ios"], 10);
+}
+
+#[test]
 fn a_job_that_ends_in_its_ramp_up_has_a_hole_and_not_a_zero() {
     let _turn = beside_others();
     let place = Place::new();
-    let said = place
-        .fathom(&["run", "null:", "--ios", "10", "--ramp", "100ms", "--json"])
-        .expect(1);
-    let flags = &said.json()["jobs"][0]["flags"];
-    assert!(flags[0]["void"] == true, "{flags}");
+    fs::write(
+        place.dir.join("jobs.toml"),
+        "[global]\nsize = \"16m\"\n[[job]]\nname = \"done\"\nios = 1\n[[job]]\nname = \"cut\"\nramp = \"60s\"\ntime = \"60s\"\n",
+    )
+    .unwrap();
+    let child = place.start(&["run", "null:", "--jobs", "jobs.toml", "--json"]);
+    until("the second job runs", || {
+        let file = names(&place.runs())
+            .first()
+            .map(|n| place.runs().join(n).join("run.json"));
+        file.and_then(|f| fs::read_to_string(f).ok())
+            .is_some_and(|text| text.contains("\"done\""))
+    });
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    send(child.id(), libc::SIGINT);
+    let said = end(child).expect(1);
+    let job = &said.json()["jobs"][1];
+    let void: Vec<_> = job["flags"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|f| f["void"] == true)
+        .collect();
+    assert!(!void.is_empty(), "{job}");
     assert!(
-        flags[0]["remedy"].as_str().unwrap().contains("ramp-up"),
-        "{flags}"
+        void[0]["remedy"].as_str().unwrap().contains("ramp-up"),
+        "{job}"
     );
 }
 

@@ -164,6 +164,26 @@ fn jobs_that_do_not_fit_their_target_are_refused_before_anything_is_kept() {
 }
 
 #[test]
+fn polling_is_refused_before_anything_is_made_where_nothing_can_be_polled() {
+    let _turn = beside_others();
+    let polls = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|d| {
+            std::fs::read_to_string(d.path().join("queue/io_poll")).is_ok_and(|s| s.trim() == "1")
+        });
+    if polls {
+        println!("SKIP polling_is_refused…: a device here has poll queues");
+        return;
+    }
+    refused(&[(
+        "run . --size 16m --iopoll --time 1s",
+        &["cannot be polled", "drop --iopoll", "poll_queues"],
+    )]);
+}
+
+#[test]
 fn targets_that_cannot_be_used_are_named_with_the_way_out() {
     let _turn = beside_others();
     refused(&[
@@ -182,7 +202,7 @@ fn targets_that_cannot_be_used_are_named_with_the_way_out() {
         ),
         (
             "run sim:unobtainium --time 1s",
-            &["sim:unobtainium", "expected"],
+            &["sim:unobtainium", "no such model", "fathom sim list"],
         ),
         (
             "run /dev/null --time 1s",

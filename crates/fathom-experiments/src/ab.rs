@@ -1,0 +1,142 @@
+//! Two settings of one job, run in turns (A B B A), so that a drift of the device favours neither.
+//!
+//! Each block of four gives one ratio of B to A; the interval comes from resampling
+//! whole blocks. What the settings are is up to the caller.
+
+use fathom_stats::Estimate;
+use fathom_stats::bootstrap::bootstrap_mean;
+use fathom_stats::compare::{Good, Verdict, judge};
+use fathom_telemetry::schema::Job;
+use serde::{Deserialize, Serialize};
+
+use crate::compare::metrics as metrics_of_job;
+
+/// Which of two settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Setting {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+/// The order of one block.
+pub const BLOCK: [Setting; 4] = [Setting::A, Setting::B, Setting::B, Setting::A];
+
+/// Fewest blocks for a bootstrap interval.
+pub const BLOCKS_MIN: u32 = 5;
+
+/// One metric under both settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AbRow {
+    /// `iops`, `latency` or `p99`.
+    pub id: String,
+    /// For people.
+    pub label: String,
+    /// Unit.
+    pub unit: String,
+    /// Mean over A's runs.
+    pub a: Option<Estimate>,
+    /// Mean over B's runs.
+    pub b: Option<Estimate>,
+    /// B / A − 1 over the blocks.
+    pub relative: Option<Estimate>,
+    /// What follows.
+    pub verdict: Verdict,
+}
+
+/// Analyses jobs in the order in which [`BLOCK`] ran them; a block with a void or missing job is left out.
+///
+/// The first row, IOPS where the load is closed-loop, is the one to decide by: the others repeat it in other words.
+pub fn analyse(jobs: &[(Setting, &Job)], seed: u64) -> Vec<AbRow> {
+    type Get = fn(&Job) -> Option<f64>;
+    let table: [(&str, &str, &str, Good, Get); 3] = [
+        ("iops", "IOPS", "1/s", Good::More, metrics_of_job::iops),
+        (
+            "latency",
+            "mean latency",
+            "ns",
+            Good::Less,
+            metrics_of_job::mean_latency,
+        ),
+        ("p99", "p99 latency", "ns", Good::Less, metrics_of_job::p99),
+    ];
+    table
+        .into_iter()
+        .map(|(id, label, unit, good, get)| {
+            let value = |j: &Job| get(j).filter(|v| *v > 0.0 && !j.is_void());
+            let side = |s: Setting| {
+                let x: Vec<f64> = jobs
+                    .iter()
+                    .filter(|j| j.0 == s)
+                    .filter_map(|j| value(j.1))
+                    .collect();
+                Estimate::mean_of(&x)
+            };
+            let ratios: Vec<f64> = jobs
+                .chunks_exact(BLOCK.len())
+                .filter_map(|block| {
+                    block.iter().try_fold(0.0, |sum, (s, j)| {
+                        let log = value(j)?.ln() / 2.0;
+                        Some(sum + if *s == Setting::B { log } else { -log })
+                    })
+                })
+                .collect();
+            let relative = bootstrap_mean(&ratios, seed).map(|e| Estimate {
+                value: e.value.exp_m1(),
+                low: e.low.map(f64::exp_m1),
+                high: e.high.map(f64::exp_m1),
+                samples: e.samples,
+            });
+            AbRow {
+                id: id.into(),
+                label: label.into(),
+                unit: unit.into(),
+                a: side(Setting::A),
+                b: side(Setting::B),
+                verdict: relative.map_or(Verdict::NotComparable, |r| judge(&r, good)),
+                relative,
+            }
+        })
+        .filter(|r| r.a.is_some() || r.b.is_some())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::tests::noisy_run;
+    use fathom_stats::rng::SplitMix64;
+
+    /// Blocks on a device that loses half a percent from job to job, under noise of 2 %.
+    fn verdict(change: f64, seed: u64) -> Verdict {
+        let mut r = SplitMix64::new(seed);
+        let jobs: Vec<(Setting, Job)> = (0..8 * BLOCK.len())
+            .map(|i| {
+                let s = BLOCK[i % BLOCK.len()];
+                let drift = 1.0 - 0.005 * i as f64;
+                let effect = if s == Setting::B { 1.0 + change } else { 1.0 };
+                let level = 1e5 * drift * effect * (1.0 + 0.02 * r.normal());
+                (s, noisy_run(level, 0.0, 1, 0).jobs.remove(0))
+            })
+            .collect();
+        let by_reference: Vec<(Setting, &Job)> = jobs.iter().map(|(s, j)| (*s, j)).collect();
+        analyse(&by_reference, seed)[0].verdict
+    }
+
+    #[test]
+    fn drift_is_not_taken_for_a_difference() {
+        let alarms = (0..300)
+            .filter(|s| verdict(0.0, *s) != Verdict::NoDifferenceShown)
+            .count();
+        assert!((5..=25).contains(&alarms), "{alarms} of 300");
+    }
+
+    #[test]
+    fn four_percent_are_found_under_drift_and_noise() {
+        let found = (0..100)
+            .filter(|s| verdict(0.04, *s) == Verdict::Better)
+            .count();
+        assert!(found >= 90, "{found} of 100");
+    }
+}

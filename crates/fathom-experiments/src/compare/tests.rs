@@ -1,0 +1,179 @@
+//! How often differences are raised and missed on simulated noisy runs, and what is refused.
+
+use super::*;
+use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::LatencySummary;
+use fathom_telemetry::schema::{Direction, Headline, Job, SCHEMA_VERSION, Target};
+use serde_json::json;
+
+/// A survey of a simulated noisy device: `repeats` of one job, whose level differs by `noise` from repeat to repeat.
+pub(crate) fn noisy_run(level: f64, noise: f64, repeats: u32, seed: u64) -> Run {
+    let mut r = SplitMix64::new(seed);
+    let values: Vec<f64> = (0..repeats)
+        .map(|_| level * (1.0 + noise * r.normal()))
+        .collect();
+    let jobs: Vec<Job> = values
+        .iter()
+        .enumerate()
+        .map(|(i, v)| job(i as u32, *v))
+        .collect();
+    Run {
+        schema_version: SCHEMA_VERSION,
+        tool_version: "0.1.0".into(),
+        name: "survey".into(),
+        command: "survey".into(),
+        command_line: Vec::new(),
+        started: format!("2026-01-01T00:00:{:02}Z", seed % 60),
+        finished: None,
+        profile: Some("standard".into()),
+        seed,
+        target: Target {
+            name: "sim:noisy".into(),
+            kind: "simulated".into(),
+            path: None,
+            size_bytes: 1 << 30,
+            device: None,
+            description: String::new(),
+        },
+        simulated: true,
+        environment: json!({"kernel": {"release": "6.12"}}),
+        headlines: vec![Headline {
+            id: "randread-4k-iops".into(),
+            label: "4 KiB random read".into(),
+            group: "IOPS".into(),
+            unit: "1/s".into(),
+            estimate: Estimate::mean_of(&values),
+            extra: Default::default(),
+            jobs: (0..jobs.len()).collect(),
+            flags: Vec::new(),
+        }],
+        results: Vec::new(),
+        jobs,
+        findings: Vec::new(),
+        flags: Vec::new(),
+    }
+}
+
+fn job(repeat: u32, iops: f64) -> Job {
+    Job {
+        name: format!("randread-4k.{}", repeat + 1),
+        experiment: "iops".into(),
+        repeat,
+        spec: json!({"rw": "randread", "bs": "4k", "qd": 32, "seed": repeat}),
+        engine: "sim".into(),
+        engine_notes: Vec::new(),
+        start_ns: 0,
+        wall_ns: 4_000_000_000,
+        cpu_ns: 0,
+        cpu_user_ns: 0,
+        qd_requested: 32,
+        qd_achieved: 32.0,
+        qd_distribution: Vec::new(),
+        read: Some(Direction {
+            iops,
+            response_ns: LatencySummary {
+                samples: 1000,
+                mean: Some(32e9 / iops),
+                ..LatencySummary::default()
+            },
+            ..Direction::default()
+        }),
+        write: None,
+        trim: None,
+        sync: None,
+        open_loop: None,
+        device: None,
+        errors: Vec::new(),
+        flags: Vec::new(),
+    }
+}
+
+fn differing(trials: u64, change: f64, noise: f64) -> usize {
+    (0..trials)
+        .filter(|t| {
+            let a = noisy_run(1e5, noise, 5, 2 * t);
+            let b = noisy_run(1e5 * (1.0 + change), noise, 5, 2 * t + 1);
+            let c = compare(&a, &b, [&(), &()], &[]);
+            assert!(c.mismatches.is_empty(), "{:?}", c.mismatches);
+            c.overall != Verdict::NoDifferenceShown
+        })
+        .count()
+}
+
+#[test]
+fn a_run_compared_with_itself_differs_in_five_of_a_hundred_cases() {
+    let alarms = differing(200, 0.0, 0.02);
+    assert!((6..=14).contains(&alarms), "{alarms} of 200");
+    let alarms = differing(4000, 0.0, 0.02);
+    assert!((120..=280).contains(&alarms), "{alarms} of 4000");
+}
+
+#[test]
+fn a_true_change_of_five_percent_is_found_at_the_standard_profile() {
+    let standard = crate::survey::profile::Profile::named("standard").unwrap();
+    assert_eq!(standard.repeats, 5);
+    let found = differing(1000, -0.05, 0.02);
+    assert!(found >= 900, "{found} of 1000");
+}
+
+#[test]
+fn what_got_worse_is_listed_with_its_jobs() {
+    let a = noisy_run(1e5, 0.005, 5, 1);
+    let b = noisy_run(0.8e5, 0.005, 5, 2);
+    let c = compare(&a, &b, [&(), &()], &[]);
+    assert_eq!(c.overall, Verdict::Worse);
+    assert_eq!(c.worse(0.1).count(), 1);
+    assert_eq!(c.worse(0.3).count(), 0);
+    assert!((c.geometric_mean.unwrap() - 0.8).abs() < 0.02);
+    assert_eq!(c.jobs[0].id, "iops/randread-4k/iops");
+    assert_eq!(c.jobs[0].verdict, Verdict::Worse);
+    assert_eq!(c.jobs[1].verdict, Verdict::Worse, "latency rose");
+}
+
+#[test]
+fn conditions_that_differ_are_named_and_some_refuse() {
+    let a = noisy_run(1e5, 0.01, 5, 1);
+    let mut b = noisy_run(1e5, 0.01, 5, 2);
+    b.environment = json!({"kernel": {"release": "6.18"}});
+    let c = compare(&a, &b, [&(), &()], &[]);
+    assert!(!c.refused);
+    assert_eq!(
+        c.mismatches[0].sentence(),
+        "kernel differs: 6.12 in A, 6.18 in B"
+    );
+    b.simulated = false;
+    b.target.size_bytes = 1 << 34;
+    let c = compare(&a, &b, [&(), &()], &[]);
+    assert!(c.refused);
+    assert_eq!(c.overall, Verdict::NotComparable);
+    assert!(c.rows.iter().all(|r| r.verdict == Verdict::NotComparable));
+    let allowed = ["simulated".to_owned(), "size".to_owned()];
+    assert!(!compare(&a, &b, [&(), &()], &allowed).refused);
+}
+
+#[test]
+fn jobs_of_another_load_are_not_compared() {
+    let a = noisy_run(1e5, 0.01, 5, 1);
+    let mut b = noisy_run(1e5, 0.01, 5, 2);
+    b.jobs.iter_mut().for_each(|j| j.spec["qd"] = json!(64));
+    let c = compare(&a, &b, [&(), &()], &[]);
+    assert_eq!(c.rows[0].verdict, Verdict::NotComparable);
+    assert!(c.rows[0].notes[0].contains("qd"), "{:?}", c.rows[0].notes);
+    b.headlines.clear();
+    assert!(compare(&a, &b, [&(), &()], &[]).rows[0].notes[0].contains("only in A"));
+}
+
+#[test]
+fn a_change_in_a_history_is_found_at_its_run() {
+    let many: Vec<Run> = (0..12)
+        .map(|i| noisy_run(if i < 7 { 1e5 } else { 0.9e5 }, 0.01, 5, i))
+        .collect();
+    let with: Vec<(&Run, &dyn WindowSource)> =
+        many.iter().map(|r| (r, &() as &dyn WindowSource)).collect();
+    let h = history(&with, &[]);
+    assert_eq!(h.traces[0].moves.len(), 1, "{:?}", h.traces[0].moves);
+    let m = h.traces[0].moves[0];
+    assert_eq!((m.run, m.verdict), (7, Verdict::Worse));
+    let few = history(&with[5..9], &[]);
+    assert_eq!(few.traces[0].moves[0].run, 2);
+}

@@ -1,0 +1,277 @@
+//! Compression beside the device: where it helps reads, writes, capacity and cache, and where it costs
+//! (Zhang et al. 2018, Table III: 128 KiB chunks, one core and all cores).
+//!
+//! Codecs run on real chunks in memory, the device runs real jobs; both in interleaved repeats. What
+//! follows from the two is arithmetic ([`advice`]).
+
+use std::path::PathBuf;
+use std::sync::Barrier;
+
+use fathom_io::JobError;
+use fathom_io::clock::monotonic;
+use fathom_telemetry::{Bytes, Nanos};
+
+use crate::bench::{Bench, BenchError};
+use crate::cells::{Cell, Plan};
+use crate::notebook::{Notebook, NotebookError};
+use crate::outlook::Outlook;
+use crate::runner::{Point, Runner};
+use crate::survey::Watcher;
+
+pub mod advice;
+pub mod codecs;
+pub mod data;
+mod report;
+
+use advice::Speed;
+use codecs::{CODECS, Codec};
+use data::{CHUNK, Sample};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct CompressionOptions {
+    /// Files and directories to take chunks from; empty for generated data.
+    pub sample: Vec<PathBuf>,
+    /// Share of incompressible bytes in generated data, 0..=1.
+    pub incompressible: f64,
+    /// Whether the device's writes are measured: that needs permission.
+    pub writes: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Jobs of the device, and whether each writes.
+const JOBS: [(&str, &str, &str, bool); 4] = [
+    ("chunk-read", "read", "128k", false),
+    ("chunk-write", "write", "128k", true),
+    ("one-chunk", "randread", "128k", false),
+    ("one-page", "randread", "4k", false),
+];
+
+/// Time of one loop of a codec: a fifth of a job's.
+fn loop_time(plan: &Plan) -> Nanos {
+    Nanos(plan.profile.job_time.0 / 5).max(Nanos::from_millis(50))
+}
+
+/// Loops of one codec in a repeat: encode and decode, on one core and on all.
+const LOOPS: u32 = 4;
+
+/// Time and bytes, at most.
+pub fn outlook(
+    plan: &Plan,
+    options: &CompressionOptions,
+    fills: Bytes,
+) -> Result<Outlook, JobError> {
+    let jobs = points(plan, options)?;
+    let mut o = Outlook::filling(fills);
+    for job in &jobs {
+        o.add(&job.spec, plan.profile.repeats);
+    }
+    let loops = CODECS.len() as u32 * LOOPS * plan.profile.repeats;
+    o.time += Nanos(loop_time(plan).0 * u64::from(loops));
+    Ok(o)
+}
+
+fn points(plan: &Plan, options: &CompressionOptions) -> Result<Vec<Point>, JobError> {
+    let threads = plan.threads.to_string();
+    JOBS.iter()
+        .filter(|j| options.writes || !j.3)
+        .map(|(name, rw, bs, _)| {
+            let mut how = vec![("rw", *rw), ("bs", *bs)];
+            if !name.starts_with("one-") {
+                how.extend([("qd", "16"), ("threads", threads.as_str())]);
+            }
+            Ok(Point::new(plan.job(name, &how)?))
+        })
+        .collect()
+}
+
+/// Repeats of a codec's rates, plain bytes per second.
+#[derive(Debug, Clone, Default)]
+struct Rates {
+    ratio: f64,
+    encode: Vec<f64>,
+    decode: Vec<f64>,
+    encode_all: Vec<f64>,
+    decode_all: Vec<f64>,
+}
+
+impl Rates {
+    fn speed(&self, repeat: usize) -> Option<Speed> {
+        Some(Speed {
+            ratio: self.ratio,
+            encode: *self.encode.get(repeat)?,
+            decode: *self.decode.get(repeat)?,
+            encode_all: *self.encode_all.get(repeat)?,
+            decode_all: *self.decode_all.get(repeat)?,
+        })
+    }
+}
+
+/// Measures, and puts section, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where a codec gives back other data than it took, or the bench or the run directory fails; an
+/// interruption is no error.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &CompressionOptions,
+    sample: &Sample,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let mut points = points(plan, options).map_err(BenchError::from)?;
+    let loops = CODECS.len() as u32 * plan.profile.repeats;
+    let total = points.len() as u32 * plan.profile.repeats + loops;
+    let mut runner = Runner::begin(bench, book, watcher, "compression", options.seed, total)?;
+    runner.fill_up(&mut points, plan.profile.repeats)?;
+    runner.end();
+    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(p)).collect();
+    let mut all: Vec<Rates> = vec![Rates::default(); CODECS.len()];
+    let mut done = total - loops;
+    'repeats: for repeat in 0..plan.profile.repeats {
+        for k in 0..CODECS.len() {
+            // Alternating order, so that a drift of the processor favours no codec.
+            let k = if repeat % 2 == 0 {
+                k
+            } else {
+                CODECS.len() - 1 - k
+            };
+            if bench.interrupted() {
+                break 'repeats;
+            }
+            watcher.job(done, total, CODECS[k].name);
+            done += 1;
+            measure(&CODECS[k], sample, loop_time(plan), cores, &mut all[k])
+                .map_err(|e| NotebookError::Beside(e.to_string()))?;
+        }
+    }
+    report::report(book, &cells, &all, sample, cores);
+    Ok(())
+}
+
+/// The chunks that the options ask for.
+///
+/// # Errors
+/// Where a sample cannot be read or is too small.
+pub fn load(options: &CompressionOptions) -> std::io::Result<Sample> {
+    if options.sample.is_empty() {
+        Ok(data::generated(
+            options.incompressible,
+            data::CHUNKS_MAX,
+            options.seed,
+        ))
+    } else {
+        data::sampled(&options.sample, data::CHUNKS_MAX)
+    }
+}
+
+/// One repeat of a codec: checks that it gives back what it took, then the four loops.
+fn measure(
+    codec: &Codec,
+    sample: &Sample,
+    time: Nanos,
+    cores: u32,
+    rates: &mut Rates,
+) -> std::io::Result<()> {
+    let mut coder = (codec.make)()?;
+    let mut packed = Vec::with_capacity(sample.chunks.len());
+    let mut plain = vec![0; CHUNK];
+    for chunk in &sample.chunks {
+        let mut out = Vec::new();
+        coder.encode(chunk, &mut out)?;
+        coder.decode(&out, &mut plain)?;
+        if plain != *chunk {
+            return Err(std::io::Error::other(format!(
+                "{} gave back other data than it took: its numbers would mean nothing",
+                codec.name
+            )));
+        }
+        packed.push(out);
+    }
+    let stored: usize = packed.iter().map(Vec::len).sum();
+    rates.ratio = (sample.chunks.len() * CHUNK) as f64 / stored.max(1) as f64;
+    for (encodes, threads, into) in [
+        (true, 1, &mut rates.encode),
+        (false, 1, &mut rates.decode),
+        (true, cores, &mut rates.encode_all),
+        (false, cores, &mut rates.decode_all),
+    ] {
+        into.push(rate(codec, sample, &packed, encodes, threads, time)?);
+    }
+    Ok(())
+}
+
+/// Plain bytes per second of `threads` threads that each go over the chunks for `time`.
+fn rate(
+    codec: &Codec,
+    sample: &Sample,
+    packed: &[Vec<u8>],
+    encodes: bool,
+    threads: u32,
+    time: Nanos,
+) -> std::io::Result<f64> {
+    let start = Barrier::new(threads as usize);
+    let one = |thread: usize| -> std::io::Result<f64> {
+        let mut coder = (codec.make)()?;
+        let (mut out, mut plain) = (Vec::with_capacity(2 * CHUNK), vec![0; CHUNK]);
+        let chunks = &sample.chunks;
+        // Threads begin apart, so that they do not share a chunk in the cache.
+        let mut at = thread * chunks.len() / threads as usize;
+        // The state and the buffers are warm when the clock starts.
+        coder.encode(&chunks[at], &mut out)?;
+        start.wait();
+        let begin = monotonic();
+        let mut bytes = 0u64;
+        loop {
+            if encodes {
+                coder.encode(&chunks[at], &mut out)?;
+            } else {
+                coder.decode(&packed[at], &mut plain)?;
+            }
+            bytes += CHUNK as u64;
+            at = (at + 1) % chunks.len();
+            let spent = monotonic().since(begin);
+            if spent >= time {
+                return Ok(bytes as f64 / spent.as_secs_f64());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads as usize)
+            .map(|t| scope.spawn(move || one(t)))
+            .collect();
+        let mut sum = 0.0;
+        for t in threads {
+            sum += t
+                .join()
+                .map_err(|_| std::io::Error::other(format!("{} panicked", codec.name)))??;
+        }
+        Ok(sum)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_counts_plain_bytes_and_more_threads_do_more() {
+        let sample = data::generated(0.5, 4, 1);
+        let codec = CODECS.iter().find(|c| c.name == "lz4").unwrap();
+        let mut rates = Rates::default();
+        measure(codec, &sample, Nanos::from_millis(20), 2, &mut rates).unwrap();
+        assert!(rates.ratio > 1.1 && rates.ratio < 4.0, "{rates:?}");
+        // Any machine codes between 1 MB/s and 100 GB/s with it.
+        for v in [
+            &rates.encode,
+            &rates.decode,
+            &rates.encode_all,
+            &rates.decode_all,
+        ] {
+            assert!(v.len() == 1 && v[0] > 1e6 && v[0] < 1e11, "{rates:?}");
+        }
+    }
+}

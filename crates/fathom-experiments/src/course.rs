@@ -1,0 +1,94 @@
+//! What the course of a long job says of it: whether its level still moved, and whether it had two regimes.
+//!
+//! Only jobs that take what they can get are judged: the level of a schedule is the schedule's.
+
+use fathom_io::driver::PlannedJob;
+use fathom_stats::regimes::{Window, regimes};
+use fathom_stats::steady::{Question, Verdict, steadiness};
+use fathom_telemetry::schema::{Finding, Job};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+/// Windows that are kept of a job: a day of 100 ms.
+pub(crate) const WINDOWS_MAX: usize = 864_000;
+/// Shorter jobs describe a moment and are not judged.
+pub(crate) const TIME_MIN: Nanos = Nanos::from_secs(10);
+/// Rounds that a course is cut into.
+const ROUNDS: usize = 40;
+/// Largest drift over as much time again.
+const TOLERANCE: f64 = 0.10;
+
+/// Flags a job whose level still moved, and notes how warm the disk was; `celsius` are temperatures and the windows in which
+/// they were read. Returns a finding where it had a burst and a base.
+pub(crate) fn judge(
+    job: &mut Job,
+    planned: &PlannedJob,
+    course: &[f64],
+    celsius: &[(usize, f64)],
+    index: usize,
+) -> Option<Finding> {
+    if let (Some(first), Some(last)) = (celsius.first(), celsius.last()) {
+        job.engine_notes.push(format!(
+            "disk at {:.0} °C at the start, {:.0} °C at the end",
+            first.1, last.1
+        ));
+    }
+    let spec = &planned.job.spec;
+    let paced = spec.rate.is_some() || spec.burst.is_some() || spec.think.0 > 0;
+    // Data of a trace comes when the trace says; the last window is rarely whole.
+    if paced || planned.job.feed.is_some() || job.wall_ns < TIME_MIN.0 || !job.errors.is_empty() {
+        return None;
+    }
+    let whole = course.get(..course.len().saturating_sub(1))?;
+    let per_round = whole.len() / ROUNDS;
+    if per_round == 0 {
+        return None;
+    }
+    let seconds = spec.window.as_secs_f64() * per_round as f64;
+    let rounds: Vec<f64> = whole
+        .chunks_exact(per_round)
+        .map(|c| c.iter().sum())
+        .collect();
+    let verdict = steadiness(&rounds, &Question::new(TOLERANCE, rounds.len() as f64)).verdict;
+    if let Verdict::NotSteady(reasons) = verdict {
+        let why: Vec<String> = reasons.iter().map(|r| r.sentence()).collect();
+        job.flags.push(Flag::new(
+            FlagCode::NotSteady,
+            format!(
+                "not steady over {} rounds of {seconds:.1} s: {}",
+                rounds.len(),
+                why.join("; ")
+            ),
+            "condition the device first (fathom condition --until-steady), or run longer",
+        ));
+    }
+    let windows: Vec<Window> = rounds
+        .iter()
+        .enumerate()
+        .map(|(i, amount)| Window {
+            amount: *amount,
+            // The last that was read until the round's end.
+            celsius: celsius
+                .iter()
+                .take_while(|c| c.0 < (i + 1) * per_round)
+                .last()
+                .map(|c| c.1),
+        })
+        .collect();
+    let r = regimes(&windows, seconds)?;
+    Some(Finding {
+        id: format!("burst-and-base-{index}"),
+        text: format!(
+            "{} ran at {}/s until {} were transferred ({:.1} s), then at {}/s: {}.",
+            job.name,
+            Bytes(r.burst_per_second as u64),
+            Bytes(r.burst_amount as u64),
+            r.onset_seconds,
+            Bytes(r.base_per_second as u64),
+            crate::condition::why(&r)
+        ),
+        advice: "plan sustained work by the second number".into(),
+        confidence: "moderate".into(),
+        jobs: vec![index],
+        evidence: Vec::new(),
+    })
+}

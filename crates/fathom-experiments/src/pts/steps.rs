@@ -1,0 +1,425 @@
+//! What the tests are made of: single jobs, purge and conditioning, rounds until steady, and the stamp.
+
+use fathom_io::JobSpec;
+use fathom_io::driver::{PlannedJob, Progress};
+use fathom_io::load::rng::mix as mix_bits;
+use fathom_stats::steady::{
+    PTS_ROUNDS_MAX, PtsWindow, Question, Reason, Steadiness, Verdict, Written, pts_window,
+    steadiness,
+};
+use fathom_telemetry::schema::{Headline, Job, Section};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+use super::{MINUTE, PtsOptions, Test};
+use crate::bench::{Bench, BenchError};
+use crate::notebook::{Merged, Notebook, NotebookError};
+use crate::survey::Watcher;
+
+/// Largest drift that fathom's verdict lets pass over the planned test, as the specification's window.
+const TOLERANCE: f64 = 0.10;
+
+/// One measured job in numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    pub(super) job: usize,
+    pub(super) iops: f64,
+    pub(super) bytes_per_second: f64,
+    pub(super) mean_ns: f64,
+    pub(super) max_ns: f64,
+    pub(super) written: u64,
+}
+
+/// See the module.
+pub(super) struct Steps<'a> {
+    bench: &'a mut dyn Bench,
+    pub(super) book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
+    pub(super) test: &'static Test,
+    pub(super) options: &'a PtsOptions,
+    direct: bool,
+    done: u32,
+    /// Written since the last purge.
+    written: u64,
+    ended: bool,
+    notes: Vec<String>,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn begin(
+        bench: &'a mut dyn Bench,
+        book: &'a mut Notebook,
+        watcher: &'a mut dyn Watcher,
+        test: &'static Test,
+        options: &'a PtsOptions,
+        direct: bool,
+    ) -> Self {
+        Self {
+            bench,
+            book,
+            watcher,
+            test,
+            options,
+            direct,
+            done: 0,
+            written: 0,
+            ended: false,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether something (an interruption, an error) ended the test early.
+    pub(super) fn end(self) -> bool {
+        if self.bench.interrupted() {
+            self.book.run_mut().flags.push(Flag::new(
+                FlagCode::Interrupted,
+                format!(
+                    "the test {} was interrupted after {} jobs",
+                    self.test.id, self.done
+                ),
+                "run again; the specification wants a purge first",
+            ));
+        }
+        self.ended
+    }
+
+    /// Bytes that the device can be asked for at once.
+    pub(super) fn allows(&self, bs: u64) -> bool {
+        bs.is_multiple_of(u64::from(self.bench.limits().direct_align.max(1)))
+    }
+
+    /// Runs one job of `minutes`; `None` where the test has to end. Options are those of a job.
+    pub(super) fn job(
+        &mut self,
+        name: &str,
+        minutes: f64,
+        options: &[(&str, String)],
+    ) -> Result<Option<Measured>, NotebookError> {
+        let time = Nanos::from_secs_f64(minutes * self.options.unit.as_secs_f64());
+        // Short trials still need some windows.
+        let window = Nanos((time.0 / 5).clamp(1_000_000, 100_000_000));
+        let spec = JobSpec {
+            time: Some(time),
+            window,
+            ..JobSpec::default()
+        };
+        self.run(name, spec, options)
+    }
+
+    fn run(
+        &mut self,
+        name: &str,
+        mut spec: JobSpec,
+        options: &[(&str, String)],
+    ) -> Result<Option<Measured>, NotebookError> {
+        if self.ended || self.bench.interrupted() {
+            self.ended = true;
+            return Ok(None);
+        }
+        spec.name = format!("{}/{name}", self.test.id);
+        spec.direct = self.direct;
+        spec.size = Some(self.options.range);
+        spec.seed = mix_bits(self.options.seed ^ mix_bits(u64::from(self.done))) >> 1;
+        for (option, text) in options {
+            spec.set(option, text).map_err(BenchError::from)?;
+        }
+        self.watcher.job(self.done, self.done + 1, &spec.name);
+        let planned = PlannedJob {
+            experiment: format!("pts-{}", self.test.id),
+            ..PlannedJob::new(
+                spec.validate(&self.bench.limits())
+                    .map_err(BenchError::from)?,
+            )
+        };
+        let watcher = &mut *self.watcher;
+        let mut show = |p: &Progress| watcher.progress(p);
+        let indices = self.book.measure(self.bench, &[planned], &mut show)?;
+        self.done += 1;
+        let Some(index) = indices.first().copied() else {
+            return Ok(None);
+        };
+        let job = &self.book.run().jobs[index];
+        let measured = numbers(index, job);
+        self.written += measured.written;
+        if let Some(e) = job.errors.first() {
+            let detail = format!("{} failed: {}", e.op.name(), e.message);
+            if spec.rw.trims() {
+                self.notes
+                    .push(format!("purge is not possible here: {detail}"));
+                return Ok(Some(measured));
+            }
+            self.ended = true;
+            self.book.run_mut().flags.push(Flag::new(
+                FlagCode::IoErrors,
+                format!("the test {} ended early: {detail}", self.test.id),
+                "look at the kernel log; what was measured until then is kept",
+            ));
+            return Ok(None);
+        }
+        Ok(Some(measured))
+    }
+
+    /// Discards everything. Where the device cannot, the report says so and the test goes on.
+    pub(super) fn purge(&mut self) -> Result<(), NotebookError> {
+        let spec = JobSpec::default();
+        let bs = (64 << 20).min(self.options.range.0);
+        let before = self.book.run().jobs.len();
+        let purged = self.run(
+            "purge",
+            spec,
+            &[
+                ("rw", "trim".into()),
+                ("bs", bs.to_string()),
+                ("on-error", "continue".into()),
+            ],
+        );
+        match purged {
+            Err(NotebookError::Bench(BenchError::Job(e))) => {
+                self.notes.push(format!("purge is not possible here: {e}"));
+            }
+            other => drop(other?),
+        }
+        // A purge that the device refuses is no measurement that failed.
+        for job in &mut self.book.run_mut().jobs[before..] {
+            job.flags.clear();
+        }
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Workload-independent conditioning: 128 KiB sequential writes over twice the range.
+    pub(super) fn condition(&mut self, bs: &str) -> Result<bool, NotebookError> {
+        for pass in 1..=2 {
+            let done = self.run(
+                &format!("condition-{bs}-{pass}"),
+                JobSpec::default(),
+                &[
+                    ("rw", "write".into()),
+                    ("bs", bs.into()),
+                    ("qd", "32".into()),
+                ],
+            )?;
+            if done.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Measures rounds until every tracked series passes the specification's rule, or 25. A round gives one value per
+    /// tracked series, or `None` to end.
+    pub(super) fn rounds(
+        &mut self,
+        tracked: &[&str],
+        mut round: impl FnMut(&mut Self, usize) -> Result<Option<Vec<f64>>, NotebookError>,
+    ) -> Result<Rounds, NotebookError> {
+        let mut r = Rounds {
+            series: tracked
+                .iter()
+                .map(|t| ((*t).to_owned(), Vec::new()))
+                .collect(),
+            windows: Vec::new(),
+            own: Vec::new(),
+            last: 0,
+        };
+        for n in 0..PTS_ROUNDS_MAX {
+            let Some(values) = round(self, n)? else {
+                break;
+            };
+            for ((_, series), v) in r.series.iter_mut().zip(values) {
+                series.push(v);
+            }
+            r.last = n;
+            r.windows = r
+                .series
+                .iter()
+                .filter_map(|s| pts_window(&s.1, n))
+                .collect();
+            if r.windows.len() == r.series.len() && r.windows.iter().all(|w| w.steady) {
+                break;
+            }
+        }
+        let mut question = Question::new(TOLERANCE, 5.0);
+        question.written = Some(Written {
+            bytes: self.written,
+            floor: 2 * self.options.range.0,
+        });
+        r.own = r
+            .series
+            .iter()
+            .map(|s| steadiness(&s.1, &question))
+            .collect();
+        Ok(r)
+    }
+
+    /// Merged histograms of a job.
+    pub(super) fn merged(&self, job: usize) -> Option<&Merged> {
+        self.book.merged(job)
+    }
+
+    /// Puts a section and its headlines into the run; both carry what stands against them.
+    pub(super) fn report(
+        &mut self,
+        mut section: Section,
+        mut headlines: Vec<Headline>,
+        rounds: Option<&Rounds>,
+    ) {
+        let mut flags = Vec::new();
+        if let Some((flag, moving)) = rounds.and_then(Rounds::flag) {
+            if moving {
+                crate::stamp::mark(&mut section);
+            }
+            flags.push(flag);
+        }
+        if self.options.unit != MINUTE {
+            flags.push(Flag::new(
+                FlagCode::NotChecked,
+                format!(
+                    "a minute of the specification was {} here",
+                    self.options.unit
+                ),
+                "leave out --unit for results that follow the specification",
+            ));
+        }
+        if self.options.range.0 < self.bench.limits().size {
+            flags.push(Flag::new(
+                FlagCode::NotChecked,
+                format!(
+                    "only {} of {} were tested",
+                    self.options.range,
+                    Bytes(self.bench.limits().size)
+                ),
+                "leave out --size for results that follow the specification",
+            ));
+        }
+        for note in self.notes.drain(..) {
+            flags.push(Flag::new(
+                FlagCode::NotChecked,
+                note,
+                "purge with the vendor's tool (nvme format, hdparm) and run again",
+            ));
+        }
+        if let Some(r) = rounds {
+            section.text = format!("{} {}", section.text, r.sentence());
+        }
+        for h in &mut headlines {
+            h.flags.extend(flags.iter().cloned());
+        }
+        section.flags.extend(flags);
+        let run = self.book.run_mut();
+        run.results.push(section);
+        run.headlines.extend(headlines);
+    }
+}
+
+fn numbers(index: usize, job: &Job) -> Measured {
+    let (mut ios, mut iops, mut rate, mut sum, mut max) = (0u64, 0.0, 0.0, 0.0, 0.0f64);
+    for d in [&job.read, &job.write].into_iter().flatten() {
+        ios += d.ios;
+        iops += d.iops;
+        rate += d.bytes_per_second;
+        sum += d.response_ns.mean.unwrap_or(0.0) * d.ios as f64;
+        max = max.max(d.response_ns.max.unwrap_or(0) as f64);
+    }
+    Measured {
+        job: index,
+        iops,
+        bytes_per_second: rate,
+        mean_ns: sum / ios.max(1) as f64,
+        max_ns: max,
+        written: job.write.as_ref().map_or(0, |w| w.bytes),
+    }
+}
+
+/// Rounds and what the two rules say of them.
+#[derive(Debug, Clone)]
+pub(super) struct Rounds {
+    /// Tracked series by name.
+    pub(super) series: Vec<(String, Vec<f64>)>,
+    /// The specification's rule on the last five rounds of each.
+    pub(super) windows: Vec<PtsWindow>,
+    /// fathom's verdict on each.
+    own: Vec<Steadiness>,
+    /// Last round (0-based).
+    pub(super) last: usize,
+}
+
+impl Rounds {
+    /// Whether the specification's rule was met.
+    pub(super) fn met(&self) -> bool {
+        self.windows.len() == self.series.len() && self.windows.iter().all(|w| w.steady)
+    }
+
+    /// Rounds that results are averaged over.
+    pub(super) fn window(&self) -> std::ops::RangeInclusive<usize> {
+        self.last.saturating_sub(4)..=self.last
+    }
+
+    fn doubts(&self) -> Vec<&Reason> {
+        let mut all = Vec::new();
+        for s in &self.own {
+            match &s.verdict {
+                Verdict::Steady => {}
+                Verdict::NotSteady(r) | Verdict::Undecided(r) => all.extend(r),
+            }
+        }
+        all
+    }
+
+    /// What stands against the results, and whether the charts have to say so.
+    fn flag(&self) -> Option<(Flag, bool)> {
+        let moving = self
+            .own
+            .iter()
+            .any(|s| matches!(s.verdict, Verdict::NotSteady(_)));
+        let doubts: Vec<String> = self.doubts().iter().map(|r| r.sentence()).collect();
+        if self.met() && doubts.is_empty() {
+            return None;
+        }
+        let why = if !self.met() {
+            format!("the PTS rule was not met in {} rounds", self.last + 1)
+        } else if moving {
+            format!("the PTS rule was met, but {}", doubts.join("; "))
+        } else {
+            format!(
+                "steady by the PTS rule; fathom's verdict is undecided: {}",
+                doubts.first().map_or("", String::as_str)
+            )
+        };
+        let flag = Flag::new(
+            FlagCode::NotSteady,
+            why,
+            "condition for longer (fathom condition --until-steady), then run again",
+        );
+        Some((flag, moving || !self.met()))
+    }
+
+    fn sentence(&self) -> String {
+        let rounds = self.last + 1;
+        let pts = if self.met() {
+            format!("PTS rule: steady at round {rounds}")
+        } else {
+            format!("PTS rule: not reached in {rounds} rounds")
+        };
+        let moving = self
+            .own
+            .iter()
+            .any(|s| matches!(s.verdict, Verdict::NotSteady(_)));
+        let open = self
+            .own
+            .iter()
+            .any(|s| matches!(s.verdict, Verdict::Undecided(_)));
+        let own = if moving {
+            "not steady"
+        } else if open {
+            "undecided"
+        } else {
+            "steady"
+        };
+        let doubts: Vec<String> = self.doubts().iter().take(2).map(|r| r.sentence()).collect();
+        if doubts.is_empty() {
+            format!("{pts}; fathom's verdict: {own}.")
+        } else {
+            format!("{pts}; fathom's verdict: {own} ({}).", doubts.join("; "))
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Published figures beside ours: the experiments of four papers, run on the models of their devices.
+//!
+//! A row says what was published where, what the model gives, and whether that value was fitted or predicted.
+//! Identifiers are those of `docs/published-figures.csv`.
+
+pub mod contradictions;
+mod han;
+mod load;
+mod oneill;
+pub mod present;
+mod published;
+pub mod real;
+mod shrout;
+mod zhang;
+
+use fathom_io::JobError;
+use fathom_sim::SimError;
+use serde::Serialize;
+
+use load::{Load, Measured};
+
+pub use load::Models;
+
+/// Papers by their names on the command line, with their titles.
+pub const PAPERS: &[(&str, &str)] = &[
+    (
+        "zhang2018",
+        "Zhang et al. 2018: Optane in physical and virtualized environments",
+    ),
+    ("han2021", "Han et al. 2021: RAID of Optane devices"),
+    ("oneill2018", "O'Neill 2018: Tupl on Optane"),
+    ("shrout2017", "Shrout 2017: testing low-latency storage"),
+];
+
+/// Whether a model was fitted to a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A parameter was chosen so that this value comes out.
+    Fit,
+    /// It follows from parameters that were fitted to other values.
+    Prediction,
+    /// It was measured on a real target.
+    Measured,
+}
+
+/// One published value beside ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Identifier.
+    pub id: String,
+    /// Section, table or figure.
+    pub place: String,
+    /// What was measured.
+    pub what: String,
+    /// What ours is held against: as published, unless [`Row::printed`] says what was.
+    pub published: Option<f64>,
+    /// As printed, where the paper contradicts it and another of its values is used; the note says why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub printed: Option<f64>,
+    /// Ours.
+    pub ours: Option<f64>,
+    /// Unit of both.
+    pub unit: String,
+    /// Of ours against the published value.
+    pub error_percent: Option<f64>,
+    /// Fitted or predicted.
+    pub role: Role,
+    /// Contradictions of the paper, or why a number is missing.
+    pub note: String,
+}
+
+impl Row {
+    fn new(
+        id: &str,
+        place: &str,
+        what: &str,
+        published: f64,
+        ours: f64,
+        unit: &str,
+        role: Role,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            place: place.into(),
+            what: what.into(),
+            published: Some(published),
+            printed: None,
+            ours: Some(ours),
+            unit: unit.into(),
+            error_percent: Some((ours / published - 1.0) * 100.0),
+            role,
+            note: String::new(),
+        }
+    }
+    fn note(mut self, note: &str) -> Self {
+        self.note = note.into();
+        self
+    }
+    /// The paper prints another value, which it contradicts elsewhere; `why` says so.
+    fn printed(mut self, printed: f64, why: &str) -> Self {
+        self.printed = Some(printed);
+        self.note = format!("printed as {printed}: {why}");
+        self
+    }
+    /// The paper says in words how values compare; `ours` shows whether the model's do, too.
+    fn relation(
+        id: &str,
+        place: &str,
+        what: &str,
+        ours: f64,
+        unit: &str,
+        text: &str,
+        holds: bool,
+    ) -> Self {
+        let verdict = if holds { "holds" } else { "does not hold here" };
+        Self {
+            published: None,
+            error_percent: None,
+            ..Self::new(id, place, what, f64::NAN, ours, unit, Role::Prediction)
+        }
+        .note(&format!("published as '{text}': {verdict}"))
+    }
+    /// A figure that needs an outside part.
+    fn needs(id: &str, place: &str, what: &str, lab: &str) -> Self {
+        Self {
+            id: id.into(),
+            place: place.into(),
+            what: what.into(),
+            published: None,
+            printed: None,
+            ours: None,
+            unit: String::new(),
+            error_percent: None,
+            role: Role::Prediction,
+            note: format!("needs the {lab} lab"),
+        }
+    }
+}
+
+/// Why a paper could not be reproduced.
+#[derive(Debug, thiserror::Error)]
+pub enum ReproduceError {
+    /// No such paper.
+    #[error(
+        "'{0}' is no paper that can be reproduced: expected zhang2018, han2021, oneill2018 or shrout2017"
+    )]
+    UnknownPaper(String),
+    /// A model.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// A job.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The target.
+    #[error("{0}")]
+    Bench(String),
+    /// A place that one target cannot show.
+    #[error("none of the values that one target can show belongs to {0}: leave out --figure")]
+    Figure(String),
+    /// Someone asked to end.
+    #[error("interrupted before all values were there; run again for the rest")]
+    Interrupted,
+}
+
+/// A line chart beside the rows of its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// As [`Row::place`].
+    pub place: String,
+    /// Heading.
+    pub title: String,
+    /// Label and unit of the axes.
+    pub x: (String, String),
+    /// The same.
+    pub y: (String, String),
+    /// Names and points.
+    pub series: Vec<(String, Vec<(f64, f64)>)>,
+    /// Published values as lines across.
+    pub marks: Vec<(String, f64)>,
+}
+
+/// What came of a paper.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reproduction {
+    /// Values, those without a counterpart last.
+    pub rows: Vec<Row>,
+    /// Figures that are curves.
+    pub curves: Vec<Curve>,
+    /// Which values were fitted, and which are predictions.
+    pub basis: &'static str,
+}
+
+/// Whether a row belongs to what `--figure` names: an identifier, or part of a place (`Fig. 4a`, `fig4a`, `table iii`).
+pub fn is_figure(figure: &str, id: &str, place: &str) -> bool {
+    let plain = |s: &str| -> String {
+        s.to_lowercase()
+            .chars()
+            .filter(|c| c.is_ascii_alphanumeric())
+            .collect()
+    };
+    let wanted = plain(figure);
+    if plain(id) == wanted {
+        return true;
+    }
+    // "Table I" is not the beginning of "Table III".
+    place.split([',', '(', ')', ';']).map(plain).any(|part| {
+        part == wanted
+            || (part.starts_with(&wanted)
+                && wanted.ends_with(|c: char| c.is_ascii_digit())
+                && !part[wanted.len()..].starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
+/// All rows of a paper, on the models of its devices.
+///
+/// # Errors
+/// Where the paper is not known, or someone asked to end.
+pub fn reproduce(paper: &str, models: &mut Models<'_>) -> Result<Reproduction, ReproduceError> {
+    let mut r = match paper {
+        "zhang2018" => zhang::reproduce(models)?,
+        "han2021" => han::reproduce(models)?,
+        "oneill2018" => oneill::reproduce(models)?,
+        "shrout2017" => shrout::reproduce(models)?,
+        _ => return Err(ReproduceError::UnknownPaper(paper.to_owned())),
+    };
+    let others = published::others(paper, &r.rows, published::On::Models);
+    r.rows.extend(others);
+    Ok(r)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Every value that the papers state (`docs/published-figures.csv`), so that none is left out in silence.
+
+use super::{Role, Row};
+
+const CSV: &str = include_str!("../../../../docs/published-figures.csv");
+
+/// A line of the file, quotes resolved.
+fn fields(line: &str) -> Vec<String> {
+    let (mut all, mut field, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => all.push(std::mem::take(&mut field)),
+            c => field.push(c),
+        }
+    }
+    all.push(field);
+    all
+}
+
+/// Where a value is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum On {
+    /// The models of the paper's devices.
+    Models,
+    /// One target that is there.
+    Target,
+}
+
+/// Why a value has no counterpart.
+fn why(paper: &str, place: &str, unit: &str, metric: &str) -> String {
+    let lab = |name: &str| format!("needs the {name} lab");
+    match (paper, place) {
+        ("han2021", p)
+            if p.starts_with("4.1 Fig") || p.starts_with("4.3 Fig") || p == "Abstract, 6" =>
+        {
+            "needs the RAID lab: fathom raid".into()
+        }
+        ("zhang2018", p) if p.starts_with("Table IV") || p.starts_with('V') => lab("database"),
+        ("zhang2018", "Table III") => "measured by fathom compress".into(),
+        ("han2021", p) if p.starts_with("4.2 Fig.6") || p == "4.2" => lab("key-value"),
+        ("han2021", p)
+            if p.starts_with("4.2 Fig.8") || p.starts_with("4.3") || p.starts_with("4.4") =>
+        {
+            lab("database")
+        }
+        ("oneill2018", "Optane performance" | "Updates vs inserts") if unit.ends_with("/s") => {
+            lab("key-value")
+        }
+        ("shrout2017", "Real-world") if unit == "%" || unit == "x" => lab("application"),
+        ("shrout2017", "S-PASS") => "needs fathom mix on both real devices".into(),
+        _ if metric.starts_with("relation") => "a relation that the text states in passing".into(),
+        _ => "a condition of the experiment, not a result".into(),
+    }
+}
+
+/// Why one target cannot show a result.
+fn one_target(environment: &str, metric: &str, unit: &str) -> Option<String> {
+    let reason = if environment == "VE" {
+        "needs the VM lab: fathom vm"
+    } else if metric.starts_with("hardware") {
+        "needs latency by layer: fathom stack"
+    } else if metric.starts_with("relation") {
+        "a relation of several devices or environments, which one target cannot show"
+    } else if ["us", "IOPS", "MB/s", "GB/s"].contains(&unit) {
+        "restates another value, or belongs to another device"
+    } else {
+        return None;
+    };
+    Some(reason.into())
+}
+
+/// Values of a paper that `rows` do not hold yet.
+pub(super) fn others(paper: &str, rows: &[Row], on: On) -> Vec<Row> {
+    CSV.lines()
+        .skip(1)
+        .map(fields)
+        .filter(|f| f.len() >= 9 && f[1] == paper && !rows.iter().any(|r| r.id == f[0]))
+        .map(|f| {
+            let what: Vec<&str> = f[3..7]
+                .iter()
+                .map(String::as_str)
+                .filter(|s| !s.is_empty() && *s != "-")
+                .collect();
+            let fio = f[5].contains("fio") || f[5].contains("FIO");
+            let place = if fio { "" } else { f[2].as_str() };
+            let mut note = why(paper, place, &f[8], &f[6]);
+            if on == On::Target && !note.contains("needs the") {
+                note = one_target(&f[4], &f[6], &f[8]).unwrap_or(note);
+            }
+            let value: Option<f64> = f[7].parse().ok();
+            if value.is_none() {
+                note = format!("published as '{}'; {note}", f[7]);
+            }
+            if let Some(more) = f.get(9).filter(|n| !n.is_empty()) {
+                note += &format!(" ({more})");
+            }
+            Row {
+                id: f[0].clone(),
+                place: f[2].clone(),
+                what: what.join(", "),
+                published: value,
+                printed: None,
+                ours: None,
+                unit: f[8].clone(),
+                error_percent: None,
+                role: Role::Prediction,
+                note,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_value_has_a_row_of_its_own() {
+        for (paper, n) in [
+            ("zhang2018", 126),
+            ("han2021", 199),
+            ("oneill2018", 23),
+            ("shrout2017", 26),
+        ] {
+            let all = others(paper, &[], On::Models);
+            assert_eq!(all.len(), n, "{paper}");
+            assert!(all.iter().all(|r| !r.note.is_empty()));
+        }
+        assert_eq!(fields(r#"a,"b, c",d"#), ["a", "b, c", "d"]);
+    }
+}

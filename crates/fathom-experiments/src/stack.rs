@@ -1,0 +1,510 @@
+//! Latency by layer: each case runs untraced and traced in turns, so that the observer's own cost is
+//! known, and is then split by `fathom-stack`.
+//!
+//! Where the kernel may not be traced the lowest rung is used, and said.
+
+pub mod host;
+mod in_survey;
+mod notes;
+mod output;
+mod text;
+mod what_if;
+
+use fathom_io::driver::{Destination, Observer, PlannedJob, Progress, thread_prefix};
+use fathom_io::job::Engine;
+use fathom_io::{JobError, JobSpec};
+use fathom_stack::device::begins_at;
+use fathom_stack::reduced::{SchedWatch, reduced};
+use fathom_stack::{
+    Backend, Devices, Layer, Manner, Naming, Session, StackAnalysis, StackResult, TraceConfig,
+    TraceError, settings,
+};
+use fathom_stats::Estimate;
+use fathom_telemetry::iolog::{MemoryLog, ThreadRecords};
+use fathom_telemetry::{Bytes, FlagCode, Nanos};
+use serde::Serialize;
+
+use crate::bench::{Bench, BenchError, RealBench};
+use crate::notebook::{Notebook, NotebookError};
+pub(crate) use in_survey::{in_survey, outlook};
+pub use output::document;
+pub use text::text;
+pub use what_if::{WhatIf, what_if};
+
+/// I/Os of one pass, at most: their events fit the kernel's buffers.
+const PASS_IOS: u64 = 20_000;
+/// I/Os of a pass without privileges, where the disk's counters need many.
+const REDUCED_IOS: u64 = 25_000;
+/// Pairs of an untraced and a traced pass; which one comes first alternates, so that a drift favours none.
+pub const PAIRS: u32 = 10;
+
+/// Which evidence to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rung {
+    /// The best that is allowed.
+    Best,
+    /// perf_event_open, though a trace instance may be allowed.
+    Perf,
+    /// What anyone may see.
+    Unprivileged,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct StackPlan {
+    /// The jobs, in order; the first one stands at the top of the result.
+    pub cases: Vec<JobSpec>,
+    /// Which evidence.
+    pub rung: Rung,
+    /// Keep every I/O with its boundaries.
+    pub rows: bool,
+}
+
+/// The cases of `fathom stack`: 4 KiB random, every combination that was not ruled out.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// `randread`, `randwrite`.
+    pub patterns: Vec<&'static str>,
+    /// Outstanding I/Os.
+    pub depths: Vec<u32>,
+    /// Direct, buffered.
+    pub direct: Vec<bool>,
+    /// Engines.
+    pub engines: Vec<Engine>,
+    /// Completions are polled for.
+    pub iopoll: bool,
+    /// Time of a case's untraced and traced passes, each.
+    pub time: Nanos,
+    /// Block size.
+    pub block: Bytes,
+    /// Tested range.
+    pub size: Bytes,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Choice {
+    /// The jobs, the plainest first: reads before writes, direct before buffered.
+    pub fn cases(&self) -> Result<Vec<JobSpec>, JobError> {
+        let mut cases = Vec::new();
+        for direct in &self.direct {
+            for rw in &self.patterns {
+                for qd in &self.depths {
+                    for engine in &self.engines {
+                        let path = if *direct { "direct" } else { "buffered" };
+                        let polled = if self.iopoll { "-polled" } else { "" };
+                        let mut spec = JobSpec {
+                            name: format!("{rw}-qd{qd}-{path}-{engine}{polled}"),
+                            iopoll: self.iopoll,
+                            direct: *direct,
+                            qd: *qd,
+                            engine: *engine,
+                            size: Some(self.size),
+                            seed: self.seed,
+                            time: Some(Nanos(self.time.0 / u64::from(PAIRS))),
+                            record: true,
+                            ..JobSpec::default()
+                        };
+                        spec.set("rw", rw)?;
+                        spec.bs = fathom_io::job::BlockSizes::one(self.block.0);
+                        cases.push(spec);
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+}
+
+/// The result of one case.
+#[derive(Debug, Clone, Serialize)]
+pub struct StackCase {
+    /// Its name: `randread-qd1-direct-uring`.
+    pub name: String,
+    /// `full`, `perf-events` or `unprivileged`.
+    pub rung: &'static str,
+    /// Why it is not a higher rung, and what would enable that.
+    pub why: Option<String>,
+    /// Layers; their means add up to the application's mean.
+    pub layers: Vec<Layer>,
+    /// Mean from submission to completion as the application saw it, ns.
+    pub application_mean_ns: Option<f64>,
+    /// The same without tracing, with its interval over passes.
+    pub untraced: Option<Estimate>,
+    /// The same as a number, ns.
+    pub untraced_mean_ns: Option<f64>,
+    /// Traced minus untraced, ns: mean over pairs of passes, with its interval.
+    pub observer_cost: Option<Estimate>,
+    /// The same as a number, ns.
+    pub observer_cost_ns: Option<f64>,
+    /// The same per kernel event, ns.
+    pub observer_cost_per_event_ns: Option<f64>,
+    /// Joined part of the I/Os; absent on the lowest rung, which joins nothing.
+    pub coverage: Option<f64>,
+    /// Application's mean minus the layers' sum, ns.
+    pub residual_ns: Option<f64>,
+    /// Events that the kernel dropped.
+    pub lost: u64,
+    /// Processor time per I/O, ns (lowest rung).
+    pub cpu_per_io_ns: Option<f64>,
+    /// What must be known to read the layers.
+    pub notes: Vec<String>,
+    /// Everything that tracing told.
+    pub details: Option<StackResult>,
+    /// Indices into the run's jobs.
+    pub jobs: Vec<usize>,
+}
+
+/// Every case, and what ran.
+#[derive(Debug, Clone, Default)]
+pub struct StackReport {
+    /// In the order of the plan; the first is the headline.
+    pub cases: Vec<StackCase>,
+    /// Cases left out, and why.
+    pub skipped: Vec<String>,
+    /// Settings put back that a killed run had left changed.
+    pub restored: Vec<String>,
+    /// Rows of each case, where they were asked for.
+    pub rows: Vec<(String, Vec<fathom_stack::Joined>)>,
+    /// Tested variants.
+    pub what_if: Vec<WhatIf>,
+}
+
+/// What a run of passes tells while it runs.
+pub type Watch<'a> = &'a mut dyn FnMut(&str, &Progress);
+
+/// One pass: the job and its records.
+pub(crate) struct Pass {
+    pub(crate) records: Vec<ThreadRecords>,
+    pub(crate) job: fathom_telemetry::schema::Job,
+}
+
+impl Pass {
+    /// Mean service latency without the warm-up, ns.
+    pub(crate) fn mean(&self) -> Option<f64> {
+        let (mut n, mut sum) = (0u64, 0u128);
+        for t in &self.records {
+            // The same part as the traced passes leave out.
+            for r in t.records.iter().skip(t.records.len() / 50) {
+                n += 1;
+                sum += u128::from(r.service().0);
+            }
+        }
+        (n > 0).then(|| sum as f64 / n as f64)
+    }
+}
+
+struct Watching<'a, 'b> {
+    name: &'a str,
+    watch: Watch<'b>,
+    sched: Option<&'a mut SchedWatch>,
+}
+
+impl Observer for Watching<'_, '_> {
+    fn progress(&mut self, p: &Progress) {
+        if let Some(s) = &mut self.sched {
+            s.read(p.ios);
+        }
+        (self.watch)(self.name, p);
+    }
+}
+
+/// Runs one pass with its records kept in memory.
+pub(crate) fn pass(
+    bench: &mut RealBench,
+    spec: &JobSpec,
+    ios: u64,
+    repeat: u32,
+    sched: Option<&mut SchedWatch>,
+    watch: Watch<'_>,
+) -> Result<Pass, BenchError> {
+    let mut spec = spec.clone();
+    spec.ios = Some(ios);
+    spec.record = true;
+    let job = spec.validate(&bench.limits())?;
+    let planned = [PlannedJob {
+        experiment: "stack".into(),
+        repeat,
+        ..PlannedJob::new(job)
+    }];
+    let (seats, _) = planned[0].seats();
+    let log = MemoryLog::new();
+    let room = (ios / u64::from(seats.max(1)) + 64) as usize;
+    let make = |job: usize, thread: u32| log.handle(job as u16, thread as u16, room);
+    let name = spec.name.clone();
+    let mut observer = Watching {
+        name: &name,
+        watch,
+        sched,
+    };
+    let mut jobs = bench.run(&planned, Some(&make), &mut observer)?;
+    let mut job = jobs
+        .pop()
+        .ok_or_else(|| BenchError::Prepare("no job came back".into()))?;
+    if !spec.direct {
+        // The page cache is what a buffered case is about.
+        job.flags
+            .iter_mut()
+            .filter(|f| f.code == FlagCode::PageCacheAnswered)
+            .for_each(|f| f.void = false);
+    }
+    Ok(Pass {
+        records: log.take(),
+        job,
+    })
+}
+
+/// Runs every case and keeps it in the notebook.
+pub fn run(
+    bench: &mut RealBench,
+    plan: &StackPlan,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<StackReport, NotebookError> {
+    let mut report = StackReport::default();
+    let devices = devices_of(bench);
+    report.restored = settings::restore_leftovers();
+    // Asked once: a run does not change rungs midway.
+    let refusal = match plan.rung {
+        Rung::Unprivileged => Some("asked for with --rung unprivileged".to_owned()),
+        Rung::Best | Rung::Perf => plan
+            .cases
+            .first()
+            .and_then(|spec| refusal(&devices, spec, plan.rung)),
+    };
+    for spec in &plan.cases {
+        if bench.interrupted() {
+            break;
+        }
+        if let Some(why) = impossible(bench, spec) {
+            report.skipped.push(format!("{}: {why}", spec.name));
+            continue;
+        }
+        let case = match &refusal {
+            Some(why) => lowest(bench, spec, why, book, watch)?,
+            None => {
+                let (case, rows) = full(bench, spec, &devices, plan.rung, book, watch)?;
+                if plan.rows {
+                    report.rows.push((spec.name.clone(), rows));
+                }
+                case
+            }
+        };
+        let failed = case
+            .jobs
+            .iter()
+            .filter_map(|j| book.run().jobs.get(*j))
+            .any(|j| !j.errors.is_empty());
+        report.cases.push(case);
+        if failed {
+            break;
+        }
+    }
+    output::into_run(&report, book.run_mut());
+    Ok(report)
+}
+
+/// The disks below a target.
+pub(crate) fn devices_of(bench: &RealBench) -> Devices {
+    bench
+        .target()
+        .path()
+        .map_or_else(Devices::default, Devices::below)
+}
+
+/// Why the kernel cannot be traced here, with what would enable it.
+pub(crate) fn refusal(devices: &Devices, spec: &JobSpec, rung: Rung) -> Option<String> {
+    Session::start(&config(devices, spec, 1, rung))
+        .err()
+        .map(|e| e.to_string())
+}
+
+/// Why a case cannot run here.
+fn impossible(bench: &RealBench, spec: &JobSpec) -> Option<String> {
+    let Destination::File {
+        direct, buffered, ..
+    } = bench.target().destination()
+    else {
+        return Some("null: makes no I/O, so there is nothing to split".into());
+    };
+    match (spec.direct, direct, buffered) {
+        (true, None, _) => Some("this file system has no direct I/O".into()),
+        (false, _, None) => Some("it cannot be opened for buffered I/O".into()),
+        _ => spec.validate(&bench.limits()).err().map(|e| e.to_string()),
+    }
+}
+
+fn seats_and_depth(spec: &JobSpec) -> (bool, bool) {
+    let uring = spec.engine == Engine::Uring;
+    (uring, !uring || spec.qd == 1)
+}
+
+fn config(devices: &Devices, spec: &JobSpec, ios: u64, rung: Rung) -> TraceConfig {
+    let (uring, single) = seats_and_depth(spec);
+    TraceConfig {
+        devices: devices.clone(),
+        threads: Some(thread_prefix()),
+        backend: match rung {
+            Rung::Perf => Backend::Perf,
+            _ => Backend::Best,
+        },
+        live: false,
+        ios,
+        software: true,
+        uring,
+        single,
+    }
+}
+
+fn full(
+    bench: &mut RealBench,
+    spec: &JobSpec,
+    devices: &Devices,
+    rung: Rung,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<(StackCase, Vec<fathom_stack::Joined>), NotebookError> {
+    let (uring, single) = seats_and_depth(spec);
+    let guest = fathom_stack::device::is_guest();
+    let begins_at = bench.target().path().and_then(begins_at);
+    let manner = Manner {
+        uring,
+        single,
+        must_reach_device: spec.direct && !devices.top.is_empty(),
+        begins_at,
+    };
+    let naming = Naming {
+        guest,
+        bio_based: devices.top.iter().any(|d| !d.has_requests),
+        loop_file: devices.top.iter().any(|d| d.loop_file.is_some()),
+        direct: spec.direct,
+        in_memory: devices.top.is_empty(),
+        deep: !single,
+        polled: spec.iopoll,
+        raw: begins_at.is_some(),
+        host: false,
+    };
+    let mut analysis = StackAnalysis::new(devices.clone(), manner, naming);
+    let mut untraced = Vec::new();
+    let mut costs = Vec::new();
+    let mut means = [None; 2];
+    let mut jobs = Vec::new();
+    let mut broken: Option<TraceError> = None;
+    let (mut used, mut why) = ("full", None);
+    for turn in 0..2 * PAIRS {
+        let traced = [false, true, true, false][turn as usize % 4];
+        if bench.interrupted() {
+            break;
+        }
+        let mut spec = spec.clone();
+        spec.name = format!(
+            "{}.{}{}",
+            spec.name,
+            if traced { "traced" } else { "plain" },
+            turn / 2 + 1
+        );
+        spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(turn)) >> 1;
+        let session = if traced {
+            match Session::start(&config(devices, &spec, PASS_IOS, rung)) {
+                Ok(s) => {
+                    used = s.rung();
+                    why = s.why().map(str::to_owned);
+                    Some(s)
+                }
+                Err(e) => {
+                    broken = Some(e);
+                    break;
+                }
+            }
+        } else {
+            None
+        };
+        let done = pass(bench, &spec, PASS_IOS, turn / 2, None, watch)?;
+        means[usize::from(traced)] = done.mean();
+        match session.map(Session::stop) {
+            Some(Ok(trace)) => analysis.add(&done.records, &trace),
+            Some(Err(e)) => broken = Some(e),
+            None => untraced.extend(done.mean()),
+        }
+        if let (1, [Some(plain), Some(traced)]) = (turn % 2, means) {
+            costs.push(traced - plain);
+            means = [None; 2];
+        }
+        jobs.push(book.run().jobs.len());
+        book.keep(done.job);
+    }
+    let result = analysis.result();
+    let plain = Estimate::mean_of(&untraced);
+    let observer = Estimate::mean_of(&costs);
+    let cost = observer.map(|o| o.value);
+    let case = StackCase {
+        name: spec.name.clone(),
+        rung: used,
+        why: broken.map(|e| e.to_string()).or(why),
+        layers: result.layers.clone(),
+        application_mean_ns: (result.submitted > 0).then_some(result.application_mean_ns),
+        untraced_mean_ns: plain.map(|p| p.value),
+        untraced: plain,
+        observer_cost: observer,
+        observer_cost_ns: cost,
+        observer_cost_per_event_ns: cost
+            .filter(|_| result.events_per_io > 0.0)
+            .map(|c| c / result.events_per_io),
+        coverage: Some(result.coverage),
+        residual_ns: Some(result.residual_ns),
+        lost: result.lost,
+        cpu_per_io_ns: None,
+        notes: notes::of_case(spec, used, &result, devices, guest, single),
+        details: Some(result),
+        jobs,
+    };
+    Ok((case, analysis.ios().to_vec()))
+}
+
+fn lowest(
+    bench: &mut RealBench,
+    spec: &JobSpec,
+    why: &str,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<StackCase, NotebookError> {
+    let (_, single) = seats_and_depth(spec);
+    let mut spec = spec.clone();
+    spec.time = spec.time.map(|t| Nanos(t.0 * u64::from(2 * PAIRS)));
+    let mut sched = SchedWatch::new(thread_prefix());
+    let done = pass(bench, &spec, REDUCED_IOS, 0, Some(&mut sched), watch)?;
+    // All I/Os, as the disk counts them: nothing is left out here.
+    let mean = [&done.job.read, &done.job.write]
+        .into_iter()
+        .flatten()
+        .find_map(|d| d.service_ns.mean);
+    let mut case = StackCase {
+        name: spec.name.clone(),
+        rung: "unprivileged",
+        why: Some(why.to_owned()),
+        layers: Vec::new(),
+        application_mean_ns: mean,
+        untraced: mean.map(Estimate::single),
+        untraced_mean_ns: mean,
+        observer_cost: None,
+        observer_cost_ns: Some(0.0),
+        observer_cost_per_event_ns: None,
+        coverage: None,
+        residual_ns: None,
+        lost: 0,
+        cpu_per_io_ns: None,
+        notes: Vec::new(),
+        details: None,
+        jobs: vec![book.run().jobs.len()],
+    };
+    if let Some(mean) = mean {
+        let r = reduced(&done.job, mean, &sched, single);
+        let sum: f64 = r.layers.iter().map(|l| l.mean_ns).sum();
+        case.residual_ns = Some(mean - sum);
+        case.layers = r.layers;
+        case.cpu_per_io_ns = r.cpu_per_io_ns;
+        case.notes = r.withheld;
+    }
+    book.keep(done.job);
+    Ok(case)
+}

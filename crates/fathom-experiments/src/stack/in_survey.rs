@@ -1,0 +1,103 @@
+//! Latency by layer as an experiment of the survey: a few cases, and only where tracing is allowed.
+
+use fathom_io::JobError;
+use fathom_io::job::Engine;
+use fathom_telemetry::schema::Section;
+use fathom_telemetry::{Bytes, Nanos};
+
+use super::{Choice, PAIRS, PASS_IOS, Rung, StackPlan, devices_of, refusal, run};
+use crate::bench::Bench;
+use crate::cells::Plan;
+use crate::notebook::{Notebook, NotebookError};
+use crate::survey::{Outlook, Watcher};
+
+const BLOCK: Bytes = Bytes::kib(4);
+
+fn choices(plan: &Plan, seed: u64) -> [Choice; 2] {
+    let choice = |patterns: &[&'static str], depths: &[u32]| Choice {
+        patterns: patterns.to_vec(),
+        depths: depths.to_vec(),
+        direct: vec![plan.direct],
+        engines: vec![Engine::Uring],
+        iopoll: false,
+        time: plan.profile.job_time,
+        block: BLOCK,
+        size: Bytes(plan.limits.size),
+        seed,
+    };
+    [
+        choice(&["randread"], &[1, 32]),
+        choice(&["randwrite"], &[1]),
+    ]
+}
+
+/// Time and bytes that it adds to a survey.
+pub(crate) fn outlook(plan: &Plan) -> Result<Outlook, JobError> {
+    let mut out = Outlook::filling(Bytes(0));
+    // Nothing to split on null:, where nothing wears out either.
+    let choices = choices(plan, 1).into_iter().filter(|_| plan.wears);
+    for choice in choices {
+        for spec in choice.cases()? {
+            let passes = 2 * PAIRS;
+            out.jobs += passes;
+            // Switching the events on and off takes about as long as setting a job up.
+            let pass = spec.time.unwrap_or(Nanos::ZERO) + Nanos::from_millis(50);
+            out.time += Nanos(pass.0 * u64::from(passes));
+            if spec.rw.modifies() {
+                out.written_at_most.0 += u64::from(passes) * PASS_IOS * BLOCK.0;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Runs it, or says why not and what would enable it.
+pub(crate) fn in_survey(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    seed: u64,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    // Models have no kernel below them, and there is none below null: either.
+    let Some(bench) = bench.real().filter(|b| !b.interrupted()) else {
+        return Ok(());
+    };
+    if bench.target().is_null() {
+        return Ok(());
+    }
+    let devices = devices_of(bench);
+    let mut cases = Vec::new();
+    for choice in choices(plan, seed) {
+        cases.extend(choice.cases().map_err(crate::bench::BenchError::from)?);
+    }
+    let refused = cases
+        .first()
+        .and_then(|spec| refusal(&devices, spec, Rung::Best));
+    if let Some(why) = refused {
+        book.run_mut().results.push(Section {
+            id: "stack".into(),
+            title: "Where the microseconds go".into(),
+            text: format!("Skipped: {why}. `fathom stack` shows what can be said without tracing."),
+            ..Section::default()
+        });
+        return Ok(());
+    }
+    let plan = StackPlan {
+        cases,
+        rung: Rung::Best,
+        rows: false,
+    };
+    let mut passes = 0;
+    let total = plan.cases.len() as u32 * 2 * PAIRS;
+    let mut last = String::new();
+    run(bench, &plan, book, &mut |name, progress| {
+        if name != last {
+            name.clone_into(&mut last);
+            watcher.job(passes, total, name);
+            passes += 1;
+        }
+        watcher.progress(progress);
+    })?;
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Would it help? Each variant is really run, in turns with the base, and its gain given with the
+//! interval over the pairs. Settings are put back after every single pass.
+
+use fathom_io::JobSpec;
+use fathom_io::job::Engine;
+use fathom_stack::settings::{self, Changed, NoIdle};
+use fathom_stack::{Devices, StackResult};
+use fathom_stats::Estimate;
+use serde::Serialize;
+
+use super::{PASS_IOS, Watch, devices_of, pass};
+use crate::bench::{Bench, RealBench};
+use crate::notebook::{Notebook, NotebookError};
+
+/// Pairs of base and variant.
+const PAIRS: u32 = super::PAIRS;
+
+/// A tested variant.
+#[derive(Debug, Clone, Serialize)]
+pub struct WhatIf {
+    /// What was changed.
+    pub variant: String,
+    /// How to make the change last.
+    pub advice: String,
+    /// Base mean, ns.
+    pub base_mean_ns: Option<f64>,
+    /// Base minus variant, ns: positive where the variant is faster.
+    pub gain_ns: Option<Estimate>,
+    /// Why it could not be tested.
+    pub why: Option<String>,
+    /// Indices of its passes and the base's into the run's jobs.
+    pub jobs: Vec<usize>,
+}
+
+enum Change {
+    Spec(Box<dyn Fn(&mut JobSpec)>),
+    Scheduler(String, String),
+    NoIdle,
+    Impossible(String),
+}
+
+struct Variant {
+    name: String,
+    advice: String,
+    change: Change,
+}
+
+fn variants(spec: &JobSpec, devices: &Devices, result: Option<&StackResult>) -> Vec<Variant> {
+    let mut out = Vec::new();
+    let mut add = |name: String, advice: String, change| {
+        out.push(Variant {
+            name,
+            advice,
+            change,
+        })
+    };
+    if let Some((cpu, _)) = result.and_then(|r| r.interrupt_cpus.first()) {
+        let cpu = u32::from(*cpu);
+        add(
+            format!("application on the interrupt's CPU {cpu}"),
+            format!("taskset -c {cpu} PROGRAM, or --cpus {cpu}"),
+            Change::Spec(Box::new(move |s| s.cpus = vec![cpu])),
+        );
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
+        if let Some(other) = (0..cpus).find(|c| *c != cpu) {
+            add(
+                format!("application on CPU {other}, away from the interrupt"),
+                format!("taskset -c {other} PROGRAM, or --cpus {other}"),
+                Change::Spec(Box::new(move |s| s.cpus = vec![other])),
+            );
+        }
+    }
+    let other = match spec.engine {
+        Engine::Uring => Engine::Preadv,
+        _ => Engine::Uring,
+    };
+    add(
+        format!("{other} instead of {}", spec.engine),
+        format!("--engine {other}"),
+        Change::Spec(Box::new(move |s| s.engine = other)),
+    );
+    for disk in devices.top.iter().filter(|d| d.has_requests) {
+        let mut names = settings::schedulers(&disk.name).into_iter();
+        let now = names.next().unwrap_or_default();
+        // The two ends: no scheduler at all, or the plainest one where none is in use.
+        let wanted = if now == "none" { "mq-deadline" } else { "none" };
+        if names.any(|n| n == wanted) {
+            add(
+                format!("scheduler {wanted} instead of {now} on {}", disk.name),
+                format!("echo {wanted} > /sys/block/{}/queue/scheduler", disk.name),
+                Change::Scheduler(disk.name.clone(), wanted.into()),
+            );
+        }
+    }
+    let polls = devices.top.iter().any(|d| d.polls);
+    add(
+        "polled completions instead of interrupts".into(),
+        "--iopoll".into(),
+        if polls && spec.direct {
+            Change::Spec(Box::new(|s| {
+                s.iopoll = true;
+                s.engine = Engine::Uring;
+            }))
+        } else if polls {
+            Change::Impossible("the page cache is not polled for: use --direct".into())
+        } else {
+            Change::Impossible(
+                "the device has no poll queues (for NVMe: the kernel parameter nvme.poll_queues=N)"
+                    .into(),
+            )
+        },
+    );
+    add(
+        if settings::has_idle_states() {
+            "no idle states (wake-up latency 0 µs)".into()
+        } else {
+            // The request still keeps a guest's own idle loop awake on some hypervisors.
+            "no idle states (this machine lists none of its own)".into()
+        },
+        "hold /dev/cpu_dma_latency at 0, or tuned-adm profile latency-performance".into(),
+        Change::NoIdle,
+    );
+    out
+}
+
+/// Tests every variant that fits this machine against the case.
+pub fn what_if(
+    bench: &mut RealBench,
+    spec: &JobSpec,
+    result: Option<&StackResult>,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<Vec<WhatIf>, NotebookError> {
+    let devices = devices_of(bench);
+    let mut out = Vec::new();
+    for variant in variants(spec, &devices, result) {
+        if bench.interrupted() {
+            break;
+        }
+        let mut gains = Vec::new();
+        let mut bases = Vec::new();
+        let mut jobs = Vec::new();
+        let mut why = match &variant.change {
+            Change::Impossible(why) => Some(why.clone()),
+            _ => None,
+        };
+        let pairs = if why.is_some() { 0 } else { PAIRS };
+        'pairs: for pair in 0..pairs {
+            let mut means = [None, None];
+            // Base first in even pairs, variant first in odd ones.
+            for side in [pair % 2, 1 - pair % 2] {
+                if bench.interrupted() {
+                    break 'pairs;
+                }
+                let mut spec = spec.clone();
+                spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(pair) << 8) >> 1;
+                spec.name = format!(
+                    "what-if {} {}",
+                    if side == 0 { "base" } else { "variant" },
+                    variant.name
+                );
+                let mut scheduler = None;
+                let mut idle = None;
+                if side == 1 {
+                    let changed = match &variant.change {
+                        Change::Spec(f) => {
+                            f(&mut spec);
+                            Ok(())
+                        }
+                        Change::Scheduler(disk, name) => {
+                            Changed::scheduler(disk, name).map(|c| scheduler = Some(c))
+                        }
+                        Change::NoIdle => NoIdle::hold().map(|n| idle = Some(n)),
+                        Change::Impossible(_) => Ok(()),
+                    };
+                    if let Err(e) = changed {
+                        why = Some(e.to_string());
+                        break 'pairs;
+                    }
+                }
+                match pass(bench, &spec, PASS_IOS, pair, None, watch) {
+                    Ok(p) => {
+                        means[side as usize] = p.mean();
+                        jobs.push(book.run().jobs.len());
+                        book.keep(p.job);
+                    }
+                    Err(e) => {
+                        why = Some(e.to_string());
+                        break 'pairs;
+                    }
+                }
+                drop((scheduler, idle));
+            }
+            if let [Some(base), Some(other)] = means {
+                gains.push(base - other);
+                bases.push(base);
+            }
+        }
+        out.push(WhatIf {
+            variant: variant.name,
+            advice: variant.advice,
+            base_mean_ns: Estimate::mean_of(&bases).map(|e| e.value),
+            gain_ns: Estimate::mean_of(&gains),
+            why,
+            jobs,
+        });
+    }
+    super::output::what_if_into_run(&out, book.run_mut());
+    Ok(out)
+}

@@ -1,0 +1,436 @@
+//! fio's command line: job options, job files, and where the output goes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::jobfile::{Script, expand, parse_job_file};
+use crate::options::value;
+use crate::section::Section;
+use crate::{FioError, options};
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// Run the jobs.
+    Run,
+    /// `--parse-only`.
+    ParseOnly,
+    /// `--showcmd`: print the jobs as a command line.
+    ShowCommand,
+    /// `--convert`: print the jobs as fathom's TOML.
+    Convert,
+    /// `--help`.
+    Help,
+    /// `--version`.
+    Version,
+    /// `--cmdhelp`: all options, or one.
+    OptionHelp(Option<String>),
+    /// `--enghelp`.
+    EngineHelp,
+}
+
+/// A form of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Normal,
+    /// Semicolons, version 3.
+    Terse,
+    /// JSON.
+    Json,
+    /// JSON with histograms.
+    JsonPlus,
+}
+
+/// A whole command line.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    /// What to do.
+    pub purpose: Purpose,
+    /// The jobs.
+    pub script: Script,
+    /// Forms of output, in order.
+    pub formats: Vec<Format>,
+    /// File that receives the output.
+    pub output: Option<PathBuf>,
+    /// Intermediate output at this distance.
+    pub status_interval: Option<Duration>,
+    /// Progress on standard error: `Some(true)` always, `Some(false)` never.
+    pub eta: Option<bool>,
+    /// Refuse to write at all.
+    pub read_only: bool,
+    /// Go on where an option is not supported, and say so.
+    pub lenient: bool,
+    /// Identity of the block device whose data may be destroyed.
+    pub destroy: Option<String>,
+    /// Files and amounts get no larger than this.
+    pub size_cap: Option<u64>,
+    /// Jobs get no longer than this.
+    pub time_cap: Option<Duration>,
+    /// Terse in the same output after JSON or text.
+    pub append_terse: bool,
+    /// Logs of bandwidth over all jobs.
+    pub bandwidth_log: bool,
+    /// Directory for logs and other files.
+    pub aux_path: Option<PathBuf>,
+    /// Idle share of the processors: of the system, or of each (`true`).
+    pub idle: Option<bool>,
+}
+
+/// Options of the program: name, whether a value is needed.
+const PROGRAM: &[(&str, bool)] = &[
+    ("output", true),
+    ("output-format", true),
+    ("minimal", false),
+    ("append-terse", false),
+    ("version", false),
+    ("help", false),
+    ("cmdhelp", false),
+    ("enghelp", false),
+    ("showcmd", false),
+    ("readonly", false),
+    ("eta", true),
+    ("eta-newline", true),
+    ("eta-interval", true),
+    ("status-interval", true),
+    ("parse-only", false),
+    ("section", true),
+    ("alloc-size", true),
+    ("warnings-fatal", false),
+    ("max-jobs", true),
+    ("terse-version", true),
+    ("aux-path", true),
+    ("convert", false),
+    ("lenient", false),
+    ("destroy", true),
+    ("size-cap", true),
+    ("time-cap", true),
+    ("runtime-cap", true),
+    // Known, and refused by name below.
+    ("server", false),
+    ("client", true),
+    ("daemonize", true),
+    ("remote-config", true),
+    ("profile", true),
+    ("debug", true),
+    ("trigger-file", true),
+    ("trigger-timeout", true),
+    ("trigger", true),
+    ("trigger-remote", true),
+    ("idle-prof", true),
+    ("inflate-log", true),
+    ("cpuclock-test", false),
+    ("crctest", false),
+    ("memcpytest", false),
+    ("merge-blktrace-only", false),
+    ("latency-log", true),
+    ("bandwidth-log", false),
+];
+
+impl Invocation {
+    /// Reads arguments, the program's name left out, and the job files that they name.
+    pub fn parse(args: &[String]) -> Result<Self, FioError> {
+        let mut it = Self {
+            purpose: Purpose::Run,
+            script: Script::default(),
+            formats: Vec::new(),
+            output: None,
+            status_interval: None,
+            eta: None,
+            read_only: false,
+            lenient: false,
+            destroy: None,
+            size_cap: None,
+            time_cap: None,
+            append_terse: false,
+            bandwidth_log: false,
+            aux_path: None,
+            idle: None,
+        };
+        let mut files = Vec::new();
+        let mut sections: Vec<String> = Vec::new();
+        let mut job: Option<Job> = None;
+        let mut args = args.iter().peekable();
+        while let Some(arg) = args.next() {
+            let Some(body) = arg
+                .strip_prefix("--")
+                .or_else(|| arg.strip_prefix('-').filter(|b| !b.is_empty()))
+            else {
+                files.push(PathBuf::from(arg));
+                continue;
+            };
+            if body.is_empty() {
+                files.extend(args.by_ref().map(PathBuf::from));
+                break;
+            }
+            let (name, mut value) = match body.split_once('=') {
+                Some((n, v)) => (n, Some(v.to_owned())),
+                None => (body, None),
+            };
+            let name = match name {
+                "o" => "output",
+                "h" => "help",
+                "v" => "version",
+                other => other,
+            };
+            if let Some((_, wants)) = PROGRAM.iter().find(|p| p.0 == name) {
+                if *wants && value.is_none() {
+                    value = args.next().cloned();
+                }
+                let text = value.clone().unwrap_or_default();
+                if *wants && text.is_empty() {
+                    return Err(FioError::Usage(format!("--{name} needs a value")));
+                }
+                match name {
+                    "section" => sections.push(text),
+                    "profile"
+                    | "client"
+                    | "server"
+                    | "daemonize"
+                    | "remote-config"
+                    | "debug"
+                    | "trigger-file"
+                    | "trigger"
+                    | "trigger-timeout"
+                    | "trigger-remote"
+                    | "inflate-log"
+                    | "cpuclock-test"
+                    | "crctest"
+                    | "memcpytest"
+                    | "merge-blktrace-only"
+                    | "latency-log" => {
+                        return Err(FioError::Usage(format!(
+                            "--{name} is not supported: run the jobs on this machine, without it"
+                        )));
+                    }
+                    _ => it.program(name, &text)?,
+                }
+                continue;
+            }
+            // A job's option. Flags take a value only after '='.
+            let flag = options::find(name).is_some_and(|o| o.kind == options::Kind::Flag);
+            if value.is_none() && !flag {
+                value = args.next().cloned();
+            }
+            let value = value.map(|v| expand(&v));
+            if name == "name" {
+                let text = value.unwrap_or_default();
+                if text.is_empty() {
+                    return Err(FioError::Usage("--name needs a value".into()));
+                }
+                if let Some(j) = job.take() {
+                    j.close(&mut it.script, &sections)?;
+                }
+                let global = text.starts_with("global");
+                let mut section = it.script.job(&text);
+                if !global {
+                    section.add("name", Some(text), false)?;
+                }
+                job = Some(Job {
+                    section,
+                    global,
+                    strange: None,
+                });
+                continue;
+            }
+            job.get_or_insert_with(|| Job {
+                section: it.script.job("global"),
+                global: true,
+                strange: None,
+            })
+            .set(name, value)?;
+        }
+        if let Some(j) = job.take() {
+            j.close(&mut it.script, &sections)?;
+        }
+        for file in &files {
+            parse_job_file(&mut it.script, file, &sections)?;
+        }
+        if it.formats.is_empty() {
+            it.formats.push(Format::Normal);
+        }
+        if it.append_terse && !it.formats.contains(&Format::Terse) {
+            it.formats.push(Format::Terse);
+        }
+        let needs_jobs = matches!(
+            it.purpose,
+            Purpose::Run | Purpose::Convert | Purpose::ShowCommand
+        );
+        if needs_jobs && it.script.sections.is_empty() {
+            return Err(FioError::Usage(
+                "no jobs: name a job file, or give --name=JOB with its options (fathom fio --cmdhelp lists them)".into(),
+            ));
+        }
+        Ok(it)
+    }
+
+    fn program(&mut self, name: &str, text: &str) -> Result<(), FioError> {
+        let bad = |expected: &str| {
+            FioError::Usage(format!(
+                "--{name}: '{text}' is not possible: expected {expected}"
+            ))
+        };
+        let duration = || {
+            value::micros(text, true)
+                .filter(|us| *us > 0)
+                .map(Duration::from_micros)
+                .ok_or_else(|| bad("a duration such as 10s"))
+        };
+        match name {
+            "output" => self.output = Some(PathBuf::from(text)),
+            "output-format" => {
+                for word in text.split(',') {
+                    self.formats.push(match word.trim() {
+                        "normal" => Format::Normal,
+                        "terse" | "minimal" => Format::Terse,
+                        "json" => Format::Json,
+                        "json+" => Format::JsonPlus,
+                        _ => return Err(bad("normal, terse, json or json+")),
+                    });
+                }
+            }
+            "minimal" => self.formats.push(Format::Terse),
+            "append-terse" => self.append_terse = true,
+            "terse-version" if text != "3" && text != "2" && text != "4" && text != "5" => {
+                return Err(bad("3"));
+            }
+            "terse-version" if text != "3" => {
+                return Err(FioError::Usage(
+                    "--terse-version: only version 3 is supported".into(),
+                ));
+            }
+            "version" => self.purpose = Purpose::Version,
+            "help" => self.purpose = Purpose::Help,
+            "cmdhelp" => {
+                self.purpose = Purpose::OptionHelp(
+                    Some(text.to_owned()).filter(|t| !t.is_empty() && t != "all"),
+                )
+            }
+            "enghelp" => self.purpose = Purpose::EngineHelp,
+            "showcmd" => self.purpose = Purpose::ShowCommand,
+            "parse-only" => self.purpose = Purpose::ParseOnly,
+            "convert" => self.purpose = Purpose::Convert,
+            "readonly" => self.read_only = true,
+            "lenient" => self.lenient = true,
+            "destroy" => self.destroy = Some(text.to_owned()),
+            "eta" => {
+                self.eta = match text {
+                    "always" => Some(true),
+                    "never" => Some(false),
+                    "auto" => None,
+                    _ => return Err(bad("always, never or auto")),
+                }
+            }
+            "status-interval" => self.status_interval = Some(duration()?),
+            "time-cap" | "runtime-cap" => self.time_cap = Some(duration()?),
+            "size-cap" => match value::number(text, 1024) {
+                Some(value::Quantity::Plain(v)) if v > 0 => self.size_cap = Some(v as u64),
+                _ => return Err(bad("a size such as 8m")),
+            },
+            "idle-prof" => {
+                self.idle = match text {
+                    "none" | "calibrate" => None,
+                    "system" => Some(false),
+                    "percpu" => Some(true),
+                    _ => return Err(bad("none, system or percpu")),
+                }
+            }
+            "bandwidth-log" => self.bandwidth_log = true,
+            "aux-path" => self.aux_path = Some(PathBuf::from(text)),
+            // Nothing to do: progress goes where it goes, there are no limits to raise.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A job that is being read from the command line.
+struct Job {
+    section: Section,
+    global: bool,
+    strange: Option<FioError>,
+}
+
+impl Job {
+    fn set(&mut self, name: &str, value: Option<String>) -> Result<(), FioError> {
+        match self.section.add(name, value, self.global) {
+            Err(e @ FioError::Unknown { .. }) => {
+                self.strange.get_or_insert(e);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn close(self, script: &mut Script, only: &[String]) -> Result<(), FioError> {
+        let foreign = self.section.foreign_engine();
+        if let Some(e) = self.strange
+            && !foreign
+        {
+            return Err(e);
+        }
+        if self.global {
+            script.globals = self.section.settings;
+            script.has_global = true;
+        } else if only.is_empty() || only.contains(&self.section.name) {
+            if !foreign {
+                self.section.check_engine_options(false)?;
+            }
+            script.sections.push(self.section);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(text: &str) -> Result<Invocation, FioError> {
+        let list: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Invocation::parse(&list)
+    }
+
+    #[test]
+    fn jobs_begin_with_their_name_and_options_before_it_are_global() {
+        let i = args("--bs=8k --name=a --rw=read --name b --rw randread --time_based --runtime 3 --output-format=json,terse").unwrap();
+        let [a, b] = &i.script.sections[..] else {
+            panic!("two jobs");
+        };
+        assert_eq!((a.get("bs"), a.get("rw")), (Some("8k"), Some("read")));
+        assert_eq!(
+            (b.get("rw"), b.get("runtime")),
+            (Some("randread"), Some("3"))
+        );
+        assert_eq!(i.formats, [Format::Json, Format::Terse]);
+    }
+
+    #[test]
+    fn one_dash_is_as_good_as_two() {
+        let i = args("-name=a -rw=write -size=1m").unwrap();
+        assert_eq!(i.script.sections[0].get("size"), Some("1m"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert!(args("").unwrap_err().to_string().contains("no jobs"));
+        assert!(
+            args("--client=x --name=a")
+                .unwrap_err()
+                .to_string()
+                .contains("--client")
+        );
+        assert!(
+            args("--name=a --bsz=4k")
+                .unwrap_err()
+                .to_string()
+                .contains("bsz")
+        );
+        assert!(
+            args("--output-format=xml")
+                .unwrap_err()
+                .to_string()
+                .contains("json+")
+        );
+    }
+}

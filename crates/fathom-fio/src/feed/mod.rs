@@ -1,0 +1,619 @@
+//! Guides the driver where a plain job is not enough: fio's sequences, zones, patterns, verification,
+//! replay, flow and latency target. It decides which I/O and what it carries; the driver does and measures it.
+
+pub(crate) mod pattern;
+mod places;
+pub(crate) mod replay;
+pub(crate) mod sums;
+mod turns;
+pub(crate) mod verify;
+pub(crate) mod zones;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fathom_io::clock::monotonic;
+use fathom_io::load::rng::Rng;
+use fathom_io::load::{Next, Pilot, PilotIo, Spots};
+use fathom_telemetry::{Nanos, Op, Record};
+
+use crate::output::EachLog;
+use crate::translate::recipe::{Recipe, Service};
+pub use turns::FlowGroup;
+
+use places::Place;
+use replay::Replay;
+use turns::{Part, Seeker};
+use verify::{History, MISMATCH};
+
+/// "Connection timed out": fio's error for an I/O beyond `max_latency`.
+pub(crate) const TOO_SLOW: i64 = -110;
+
+/// What a feed is made from.
+#[derive(Clone)]
+pub(crate) struct Order {
+    pub(crate) recipe: Arc<Recipe>,
+    /// First and end of the range in each file.
+    pub(crate) ranges: Vec<(u64, u64)>,
+    pub(crate) names: Vec<PathBuf>,
+    pub(crate) replay: Option<Arc<Replay>>,
+    /// Bytes of one pass, and passes.
+    pub(crate) pass: u64,
+    pub(crate) loops: u64,
+    pub(crate) ios: Option<u64>,
+    pub(crate) time_based: bool,
+    pub(crate) depth: u32,
+    pub(crate) seed: u64,
+    pub(crate) thread: u16,
+    pub(crate) moves_data: bool,
+    pub(crate) flow: Option<Arc<FlowGroup>>,
+    pub(crate) each: Option<Arc<std::sync::Mutex<Option<EachLog>>>>,
+    /// Depth that a latency target led to.
+    pub(crate) found_depth: Arc<AtomicU64>,
+    /// Verification that ended short of the write's amount, by a state file.
+    pub(crate) known_writes: Option<u64>,
+    /// Writes that were done, for a state file.
+    pub(crate) writes_done: Arc<AtomicU64>,
+    /// Zones that started again.
+    pub(crate) zone_resets: Arc<AtomicU64>,
+    /// Not a model's time.
+    pub(crate) real_time: bool,
+    /// Where files beside the data go.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// One thread's feed.
+pub(crate) struct FioFeed {
+    order: Order,
+    rng: Rng,
+    places: Vec<Place>,
+    file: usize,
+    file_left: u64,
+    left: u64,
+    loops_left: u64,
+    ios_left: u64,
+    run_left: u64,
+    zone_bytes: u64,
+    trim_next: bool,
+    flying: u32,
+    reading_back: bool,
+    history: History,
+    since_batch: u64,
+    part: Option<Part>,
+    seeker: Option<Seeker>,
+    steps: VecDeque<(Nanos, PilotIo)>,
+    origin: Nanos,
+    think_left: u64,
+    /// Think once nothing is under way any more.
+    think_due: bool,
+    last_think: Nanos,
+    resume: Nanos,
+    due: [Nanos; 3],
+    log: Option<replay::Writer>,
+    each: Option<EachLog>,
+    /// Sequential files that are complete in this pass.
+    complete: Vec<bool>,
+    /// Replay ran out and its I/Os are done.
+    stopped: bool,
+    reads_verified: u64,
+    /// How files are drawn.
+    spots: Option<Spots>,
+    /// Priorities of I/Os under way, by place.
+    priorities: BTreeMap<(u16, u64), u16>,
+}
+
+impl FioFeed {
+    pub(crate) fn new(order: Order) -> Self {
+        let r = &order.recipe;
+        let places: Vec<Place> = order
+            .ranges
+            .iter()
+            .zip(0u64..)
+            .map(|((a, b), i)| Place::new(r, *a, *b, order.seed.wrapping_add(i)))
+            .collect();
+        let part = order.flow.clone().zip(r.flow).map(|(g, f)| Part::new(g, f));
+        let seeker = r.latency.map(|goal| Seeker {
+            goal,
+            depth: 1,
+            low: 0,
+            high: if order.depth == 1 { 1 } else { order.depth },
+            good: 0,
+            all: 0,
+            until: Nanos::ZERO,
+            found: false,
+            result: order.found_depth.clone(),
+        });
+        let log = r
+            .write_log
+            .as_ref()
+            .and_then(|p| replay::Writer::create(std::path::Path::new(p), &order.names).ok());
+        let each = order
+            .each
+            .as_ref()
+            .and_then(|e| e.lock().ok().and_then(|mut e| e.take()));
+        let complete = vec![false; places.len()];
+        let pairs = if r.pairs { 2 } else { 1 };
+        Self {
+            rng: Rng::new(order.seed, 0x6665_6564),
+            places,
+            file: 0,
+            file_left: 0,
+            left: order.pass.saturating_mul(pairs),
+            loops_left: order.loops,
+            ios_left: order.ios.unwrap_or(u64::MAX),
+            run_left: 0,
+            zone_bytes: 0,
+            trim_next: true,
+            flying: 0,
+            reading_back: false,
+            history: History::in_order(r.map || !r.random),
+            since_batch: 0,
+            part,
+            seeker,
+            steps: order
+                .replay
+                .as_ref()
+                .map(|r| r.steps.clone())
+                .unwrap_or_default(),
+            origin: Nanos::ZERO,
+            think_left: r.think_blocks,
+            think_due: false,
+            last_think: Nanos::ZERO,
+            resume: Nanos::ZERO,
+            due: [Nanos::ZERO; 3],
+            log,
+            each,
+            complete,
+            stopped: false,
+            reads_verified: 0,
+            spots: match r.service {
+                Service::By(d) => Some(Spots::new(
+                    d,
+                    order.ranges.len().max(1) as u64,
+                    order.seed,
+                    true,
+                )),
+                _ => None,
+            },
+            priorities: BTreeMap::new(),
+            order,
+        }
+    }
+
+    /// Whether a plain job decides where and how much.
+    fn native(&self) -> bool {
+        self.order.recipe.native && self.order.replay.is_none()
+    }
+
+    fn direction(&mut self) -> usize {
+        let r = &self.order.recipe;
+        if r.pairs {
+            return if self.trim_next { 2 } else { 1 };
+        }
+        match r.does {
+            [true, true, _] => usize::from(self.rng.unit() * 100.0 >= r.read_share),
+            [true, ..] => 0,
+            [_, true, _] => 1,
+            _ => 2,
+        }
+    }
+
+    /// Chooses a file; `None` when all are complete.
+    fn choose_file(&mut self) -> Option<usize> {
+        let n = self.places.len();
+        if n == 1 {
+            return (!self.complete[0]).then_some(0);
+        }
+        if self.complete.iter().all(|c| *c) {
+            return None;
+        }
+        match self.order.recipe.service {
+            Service::Random => self.file = self.rng.below(n as u64) as usize,
+            Service::By(_) => {
+                self.file = self
+                    .spots
+                    .as_ref()
+                    .map_or(0, |s| s.pick(n as u64, &mut self.rng))
+                    as usize;
+            }
+            Service::RoundRobin(each) => {
+                if self.file_left == 0 {
+                    self.file = (self.file + 1) % n;
+                    self.file_left = each;
+                }
+                self.file_left -= 1;
+            }
+            Service::Sequential => {}
+        }
+        while self.complete[self.file] {
+            self.file = (self.file + 1) % n;
+            self.file_left = 0;
+        }
+        Some(self.file)
+    }
+
+    /// The next I/O of the pass; `None` when it is complete.
+    fn generate(&mut self) -> Option<PilotIo> {
+        if self.left == 0 || self.ios_left == 0 {
+            return None;
+        }
+        loop {
+            let direction = self.direction();
+            let pair = self.order.recipe.pairs && direction == 1;
+            let file = if pair { self.file } else { self.choose_file()? };
+            let r = self.order.recipe.clone();
+            let jump = if r.run_length > 1 {
+                let jump = self.run_left == 0;
+                self.run_left = if jump {
+                    r.run_length - 1
+                } else {
+                    self.run_left - 1
+                };
+                jump
+            } else {
+                true
+            };
+            let chance = r.percent_random[direction];
+            let random = r.random && jump && (chance >= 100 || self.rng.below(100) < chance);
+            let sizes = if r.by_motion {
+                usize::from(random)
+            } else {
+                direction
+            };
+            let want = places::size(&r.sizes[sizes], &mut self.rng);
+            let again = self.order.time_based || (r.hole <= 0 && self.places.len() == 1);
+            let found = self.places[file].next(
+                &r,
+                direction,
+                want,
+                jump,
+                random,
+                again,
+                &mut self.zone_bytes,
+                &mut self.rng,
+            );
+            let Some((offset, len)) = found else {
+                self.complete[file] = true;
+                continue;
+            };
+            if r.pairs {
+                self.trim_next = !self.trim_next;
+            }
+            self.left = self.left.saturating_sub(len);
+            self.ios_left -= 1;
+            if r.zoned.is_some() {
+                let resets = self.places.iter().map(Place::zone_resets).sum();
+                self.order.zone_resets.store(resets, Ordering::Relaxed);
+            }
+            let priority = match &r.priorities {
+                Some(p) => p.pick(direction, len, &mut self.rng),
+                None => 0,
+            };
+            if priority > 0 {
+                self.priorities.insert((file as u16, offset), priority);
+            }
+            return Some(PilotIo {
+                op: [Op::Read, Op::Write, Op::Trim][direction],
+                file: file as u16,
+                offset,
+                len: len as u32,
+                priority,
+            });
+        }
+    }
+
+    fn begin_pass(&mut self) {
+        let r = self.order.recipe.clone();
+        self.left = self.order.pass.saturating_mul(if r.pairs { 2 } else { 1 });
+        self.ios_left = self.order.ios.unwrap_or(u64::MAX);
+        self.complete.fill(false);
+        self.trim_next = true;
+        self.zone_bytes = 0;
+        if r.repeats && !self.order.time_based {
+            self.rng = Rng::new(self.order.seed, 0x6665_6564);
+        }
+        for p in &mut self.places {
+            p.reset(&r);
+        }
+    }
+
+    /// Checks of verification between I/Os: a read to be done, or nothing.
+    fn back(&mut self) -> Option<PilotIo> {
+        let c = self.order.recipe.check.as_ref()?;
+        if !c.read_back {
+            return None;
+        }
+        if self.reading_back {
+            return self.history.next(true);
+        }
+        if self.history.in_batch() {
+            return self.history.next(false);
+        }
+        if c.backlog > 0 && self.since_batch >= c.backlog && self.history.len() as u64 >= c.backlog
+        {
+            self.since_batch = 0;
+            self.history.begin_batch(c.batch as usize);
+            return self.history.next(false);
+        }
+        None
+    }
+
+    fn replay(&mut self, now: Nanos) -> Next {
+        let r = &self.order.recipe;
+        match self.steps.front() {
+            None => {
+                if self.flying > 0 {
+                    return Next::Drain;
+                }
+                if self.loops_left > 1 {
+                    self.loops_left -= 1;
+                    self.steps = self
+                        .order
+                        .replay
+                        .as_ref()
+                        .map(|r| r.steps.clone())
+                        .unwrap_or_default();
+                    self.origin = now;
+                    return Next::At(now);
+                }
+                Next::End
+            }
+            Some((at, io)) => {
+                let at = self.origin
+                    + Nanos(at.0 / 100 * r.time_scale + at.0 % 100 * r.time_scale / 100);
+                if !r.no_stall && now < at {
+                    return Next::At(at);
+                }
+                let io = *io;
+                self.steps.pop_front();
+                self.flying += 1;
+                Next::Start(io)
+            }
+        }
+    }
+
+    fn held_back(&mut self, now: Nanos) -> Option<Next> {
+        if self.think_due {
+            if self.flying > 0 {
+                return Some(Next::Drain);
+            }
+            self.think_due = false;
+            let r = &self.order.recipe;
+            let busy = now + r.think_spin;
+            if r.think_spin > Nanos::ZERO && self.order.real_time {
+                while monotonic() < busy {
+                    std::hint::spin_loop();
+                }
+            }
+            self.resume = now + r.think;
+            self.last_think = self.resume;
+        }
+        if now < self.resume {
+            return Some(Next::At(self.resume));
+        }
+        if let Some(s) = &mut self.seeker {
+            s.judge(now);
+            if s.found && !s.goal.run {
+                return Some(if self.flying > 0 {
+                    Next::Drain
+                } else {
+                    Next::End
+                });
+            }
+            if self.flying >= s.depth {
+                return Some(Next::Drain);
+            }
+        }
+        if let Some(p) = &mut self.part
+            && !p.may()
+        {
+            return Some(Next::At(now + Nanos(p.flow.sleep.0.max(20_000))));
+        }
+        None
+    }
+
+    /// Waits where one direction has a rate and it is its turn.
+    fn pace(&mut self, io: &PilotIo, now: Nanos) {
+        let Some(rates) = self.order.recipe.rates else {
+            return;
+        };
+        let rate = rates.get(io.op as usize).copied().unwrap_or(0.0);
+        if rate > 0.0 {
+            let due = &mut self.due[io.op as usize];
+            *due = Nanos(due.0.max(now.0.saturating_sub(1_000_000_000)))
+                + Nanos((f64::from(io.len) / rate * 1e9) as u64);
+            // The other direction waits along, as the order of a mix is drawn once.
+            self.resume = self.resume.max(*due);
+        }
+    }
+
+    fn custom(&mut self, now: Nanos) -> Next {
+        if let Some(io) = self.back() {
+            self.flying += 1;
+            return Next::Start(io);
+        }
+        if !self.reading_back {
+            let only = self.order.recipe.check.as_ref().is_some_and(|c| c.only);
+            while let Some(io) = self.generate() {
+                if only && io.op == Op::Write {
+                    self.history.wrote(&io, 0);
+                    continue;
+                }
+                self.flying += 1;
+                self.pace(&io, now);
+                return Next::Start(io);
+            }
+        }
+        if self.flying > 0 {
+            return Next::Drain;
+        }
+        if !self.reading_back && self.history.len() > 0 {
+            self.reading_back = true;
+            if self
+                .order
+                .recipe
+                .check
+                .as_ref()
+                .is_some_and(|c| c.read_back)
+            {
+                return Next::At(now);
+            }
+        }
+        self.reading_back = false;
+        self.history.forget();
+        if self.loops_left > 1 || self.order.time_based {
+            self.loops_left = self.loops_left.saturating_sub(1);
+            self.begin_pass();
+            return Next::At(now);
+        }
+        Next::End
+    }
+
+    /// The number that blocks of a read must have; `None` where it is not known.
+    fn verdict(&mut self, io: &PilotIo, data: &[u8]) -> bool {
+        let order = &self.order;
+        let Some(check) = &order.recipe.check else {
+            return true;
+        };
+        let known = self.history.checked(io);
+        let mixed = order.recipe.does[0] && order.recipe.does[1];
+        if !order.moves_data || data.is_empty() || (known.is_none() && mixed) {
+            return true;
+        }
+        self.reads_verified += 1;
+        if known.is_none() && order.known_writes.is_some_and(|n| self.reads_verified > n) {
+            return true;
+        }
+        // With several writes under way to one place nobody knows which is last.
+        let certain = !check.only && (order.depth == 1 || order.recipe.map || !order.recipe.random);
+        let good = check.holds(io, data, known.filter(|_| certain && !order.time_based));
+        if !good && order.recipe.dump {
+            let name = order
+                .names
+                .get(usize::from(io.file))
+                .map_or(Path::new("data"), |n| n);
+            let place = verify::Dump {
+                directory: order.directory.as_deref(),
+                file: name,
+                offset: io.offset,
+            };
+            place.write("received", data);
+            if let Some(number) = known {
+                let mut wanted = vec![0; data.len()];
+                check.fill(io, &mut wanted, number, order.thread);
+                place.write("expected", &wanted);
+            }
+        }
+        good
+    }
+}
+
+impl Pilot for FioFeed {
+    fn decides_end(&self) -> bool {
+        !self.native()
+    }
+
+    fn start(&mut self, origin: Nanos) {
+        self.origin = origin;
+        self.last_think = origin;
+        if let Some(l) = &mut self.log {
+            l.start(origin);
+        }
+        if let Some(e) = &mut self.each {
+            e.start(origin);
+        }
+        if let Some(s) = &mut self.seeker {
+            s.until = origin + s.goal.window;
+        }
+    }
+
+    fn next(&mut self, now: Nanos) -> Next {
+        if self.stopped {
+            return Next::End;
+        }
+        if let Some(wait) = self.held_back(now) {
+            return wait;
+        }
+        let next = if self.order.replay.is_some() {
+            self.replay(now)
+        } else if self.native() {
+            self.flying += 1;
+            Next::Own
+        } else {
+            self.custom(now)
+        };
+        match next {
+            Next::Start(_) | Next::Own => {
+                let think = self.order.recipe.think;
+                if think > Nanos::ZERO {
+                    self.think_left = self.think_left.saturating_sub(1);
+                    let time = self.order.recipe.think_io_time;
+                    let long = time > Nanos::ZERO && now.since(self.last_think) >= time;
+                    if self.think_left == 0 || long {
+                        self.think_left = self.order.recipe.think_blocks;
+                        self.think_due = true;
+                    }
+                }
+            }
+            Next::End => self.stopped = true,
+            _ => {}
+        }
+        next
+    }
+
+    fn fill(&mut self, io: &PilotIo, data: &mut [u8]) -> bool {
+        if let Some(c) = &self.order.recipe.check {
+            let number = self.history.start(io);
+            c.fill(io, data, number, self.order.thread);
+            return c.sum != sums::Sum::Null;
+        }
+        match &self.order.recipe.pattern {
+            Some(p) => {
+                p.fill(data, io.offset);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn done(&mut self, io: &PilotIo, record: &Record, data: &[u8]) -> i64 {
+        self.flying = self
+            .flying
+            .saturating_sub(u32::from(io.op != Op::Sync || self.order.replay.is_some()));
+        if let Some(s) = &mut self.seeker {
+            s.take(record);
+        }
+        if let Some(l) = &mut self.log {
+            l.io(io, record.submitted);
+        }
+        let own = self.priorities.remove(&(io.file, io.offset));
+        if let Some(e) = &mut self.each {
+            e.record(record, own.unwrap_or(self.order.recipe.thread_priority));
+        }
+        let limit = self.order.recipe.max_latency.get(io.op as usize);
+        if limit.is_some_and(|l| *l > Nanos::ZERO && record.service() + record.submit() > *l) {
+            return TOO_SLOW;
+        }
+        let good = record.result >= i64::from(io.len);
+        if self.order.recipe.check.is_some() && self.order.replay.is_none() {
+            match io.op {
+                Op::Write => {
+                    let number = self.history.landed(io);
+                    if good {
+                        self.since_batch += 1;
+                        self.history.wrote(io, number);
+                        self.order
+                            .writes_done
+                            .store(self.history.writes(), Ordering::Relaxed);
+                    }
+                }
+                Op::Trim if good => self.history.trimmed(io),
+                Op::Read if good && !self.verdict(io, data) => return MISMATCH,
+                _ => {}
+            }
+        }
+        record.result
+    }
+}

@@ -1,0 +1,419 @@
+//! Where the next I/O of a guided job goes: sequences with holes, runs, zones, maps over mixed sizes.
+
+use fathom_io::job::Distribution;
+use fathom_io::load::Spots;
+use fathom_io::load::permutation::Permutation;
+use fathom_io::load::rng::Rng;
+
+use super::zones::Zones;
+use crate::translate::recipe::{Draw, Recipe, Sizes, Strided};
+
+/// Blocks that were visited in this pass. With fio's default generator the next one is drawn, or the first free one
+/// after it; with `lfsr` all are walked in a random order.
+struct Map {
+    order: Option<Permutation>,
+    index: u64,
+    seen: Vec<u64>,
+    /// Words of `seen` that are full, a bit each.
+    full: Vec<u64>,
+    blocks: u64,
+    left: u64,
+}
+
+impl Map {
+    fn new(blocks: u64, walk: Option<u64>) -> Self {
+        let words = blocks.div_ceil(64) as usize;
+        let mut seen = vec![0; words];
+        if let Some(last) = seen.last_mut()
+            && !blocks.is_multiple_of(64)
+        {
+            // What lies beyond the end is never free.
+            *last = u64::MAX << (blocks % 64);
+        }
+        Self {
+            order: walk.map(|seed| Permutation::new(blocks.max(1), seed)),
+            index: 0,
+            seen,
+            full: vec![0; words.div_ceil(64)],
+            blocks,
+            left: blocks,
+        }
+    }
+    fn mark(&mut self, b: u64) {
+        let word = (b / 64) as usize;
+        self.seen[word] |= 1 << (b % 64);
+        if self.seen[word] == u64::MAX {
+            self.full[word / 64] |= 1 << (word % 64);
+        }
+        self.left -= 1;
+    }
+    /// The first free block at or after `b`, from the beginning where there is none.
+    fn free_from(&self, b: u64) -> u64 {
+        let first = (b / 64) as usize;
+        let here = !self.seen[first] & (u64::MAX << (b % 64));
+        if here != 0 {
+            return first as u64 * 64 + u64::from(here.trailing_zeros());
+        }
+        let mut word = first + 1;
+        loop {
+            if word >= self.seen.len() {
+                word = 0;
+            }
+            let open = !self.full[word / 64] & (u64::MAX << (word % 64));
+            let next = word / 64 * 64 + open.trailing_zeros() as usize;
+            if open == 0 || next >= self.seen.len() {
+                word = (word / 64 + 1) * 64;
+                continue;
+            }
+            let free = !self.seen[next];
+            return next as u64 * 64 + u64::from(free.trailing_zeros());
+        }
+    }
+    fn is_seen(&self, b: u64) -> bool {
+        self.seen[(b / 64) as usize] >> (b % 64) & 1 == 1
+    }
+    /// A block that was not visited, and how many free ones follow, at most `want` in all.
+    fn take(&mut self, want: u64, rng: &mut Rng) -> Option<(u64, u64)> {
+        if self.left == 0 {
+            return None;
+        }
+        let b = match &self.order {
+            None => self.free_from(rng.below(self.blocks)),
+            Some(order) => loop {
+                let b = order.at(self.index);
+                self.index += 1;
+                if !self.is_seen(b) {
+                    break b;
+                }
+            },
+        };
+        let mut n = 0;
+        while n < want && b + n < self.blocks && !self.is_seen(b + n) {
+            self.mark(b + n);
+            n += 1;
+        }
+        Some((b, n))
+    }
+}
+
+/// One file of a job.
+pub(super) struct Place {
+    start: u64,
+    end: u64,
+    /// First byte of the zone under way.
+    zone: u64,
+    last: [u64; 3],
+    last_start: [Option<u64>; 3],
+    /// One for all directions, in the place of reads, or one for each where their units differ.
+    maps: [Option<Map>; 3],
+    zones: Option<Zones>,
+    passes: u64,
+    step: u64,
+    spots: Option<[Spots; 3]>,
+    seed: u64,
+}
+
+/// Largest map, in blocks.
+const MAP_MAX: u64 = 1 << 32;
+
+impl Place {
+    pub(super) fn new(recipe: &Recipe, start: u64, end: u64, seed: u64) -> Self {
+        let mut p = Self {
+            start,
+            end,
+            zone: start,
+            last: [start; 3],
+            last_start: [None; 3],
+            maps: [const { None }; 3],
+            zones: recipe.zoned.map(|z| Zones::new(z, start, end)),
+            passes: 0,
+            step: 0,
+            spots: None,
+            seed,
+        };
+        let range = p.end - p.start;
+        p.spots = Some([0, 1, 2].map(|i: usize| {
+            let (dist, center) = match &recipe.draw[i] {
+                Draw::By(d, c) => (*d, *c),
+                _ => (Distribution::Uniform, None),
+            };
+            let blocks = (range / recipe.align[i].max(1)).max(1);
+            Spots::new(dist, blocks, seed, center.is_none())
+        }));
+        p.reset(recipe);
+        p
+    }
+
+    /// Zones that were emptied to be written again.
+    pub(super) fn zone_resets(&self) -> u64 {
+        self.zones.as_ref().map_or(0, |z| z.resets)
+    }
+
+    /// Back to the beginning of a pass.
+    pub(super) fn reset(&mut self, recipe: &Recipe) {
+        self.last = [self.start; 3];
+        self.zone = self.start;
+        self.last_start = [None; 3];
+        self.new_map(recipe);
+    }
+
+    fn area(&self, recipe: &Recipe) -> (u64, u64) {
+        match recipe.strided {
+            Some(z) => (self.zone, (self.zone + z.range).min(self.end)),
+            None => (self.start, self.end),
+        }
+    }
+
+    fn new_map(&mut self, recipe: &Recipe) {
+        self.maps = [const { None }; 3];
+        // The same order again in every loop.
+        if !recipe.repeats {
+            self.passes += 1;
+        }
+        if recipe.map && recipe.zoned.is_none() {
+            let (a, b) = self.area(recipe);
+            for i in (0..3).filter(|i| recipe.does[*i]) {
+                let blocks = (b - a) / recipe.align[i].max(1);
+                let slot = map_of(recipe, i);
+                if blocks > 0 && blocks <= MAP_MAX && self.maps[slot].is_none() {
+                    let seed = self
+                        .seed
+                        .wrapping_add(self.passes)
+                        .wrapping_add((slot as u64) << 32);
+                    self.maps[slot] = Some(Map::new(blocks, recipe.walks.then_some(seed)));
+                }
+            }
+        }
+    }
+
+    /// Moves to the next zone once `done` bytes were done in this one.
+    fn zones(&mut self, recipe: &Recipe, z: Strided, done: &mut u64, direction: usize) {
+        if *done >= z.size {
+            *done = 0;
+            self.zone += z.range + z.skip;
+            if self.zone >= self.end {
+                self.zone = self.start;
+            }
+            self.last = [self.zone; 3];
+            self.new_map(recipe);
+        }
+        if self.last[direction] >= self.zone + z.range {
+            self.last[direction] = self.zone;
+        }
+    }
+
+    /// The next I/O of about `want` bytes; `None` at the end of a sequential pass. `again`: it begins again then.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn next(
+        &mut self,
+        recipe: &Recipe,
+        direction: usize,
+        want: u64,
+        jump: bool,
+        random: bool,
+        again: bool,
+        zone_bytes: &mut u64,
+        rng: &mut Rng,
+    ) -> Option<(u64, u64)> {
+        if let Some(z) = recipe.strided {
+            self.zones(recipe, z, zone_bytes, direction);
+        }
+        if recipe.pairs && direction == 1 {
+            // The trim before it says where and how much.
+            let at = self.last_start[2]?;
+            let len = self.last[2] - at;
+            self.last_start[1] = Some(at);
+            self.last[1] = at + len;
+            return Some((at, len));
+        }
+        let found = if let Some(z) = &mut self.zones {
+            match direction {
+                0 => z.read(random, want, again, rng),
+                _ => Some(z.write(random, want, rng)),
+            }
+        } else if random {
+            self.random(recipe, direction, want, rng)
+        } else if recipe.random && !jump && recipe.identical {
+            Some((self.last_start[direction].unwrap_or(self.start), want))
+        } else {
+            self.sequential(recipe, direction, want, again || recipe.random)
+        };
+        let (at, len) = found?;
+        self.last_start[direction] = Some(at);
+        self.last[direction] = at + len;
+        *zone_bytes += len;
+        Some((at, len))
+    }
+
+    fn sequential(
+        &mut self,
+        recipe: &Recipe,
+        direction: usize,
+        want: u64,
+        again: bool,
+    ) -> Option<(u64, u64)> {
+        let (start, end) = self.area(recipe);
+        let mut pos = self.last[direction].max(start);
+        if pos > start && recipe.hole != 0 {
+            let moved = pos as i128 + i128::from(recipe.hole);
+            if moved < i128::from(start) {
+                // Backwards past the beginning: on from the end.
+                pos = (i128::from(end) + i128::from(recipe.hole)).max(i128::from(start)) as u64;
+            } else {
+                pos = moved as u64;
+            }
+        }
+        if pos >= end {
+            if !again {
+                return None;
+            }
+            pos = start;
+        }
+        let room = end - pos;
+        if want > room {
+            if recipe.hole > 0 && !again {
+                return None;
+            }
+            let least = recipe.sizes[direction].min();
+            if room < least {
+                if !again {
+                    return None;
+                }
+                return Some((start, want.min(end - start)));
+            }
+            return Some((pos, room / least * least));
+        }
+        Some((pos, want))
+    }
+
+    fn random(
+        &mut self,
+        recipe: &Recipe,
+        direction: usize,
+        want: u64,
+        rng: &mut Rng,
+    ) -> Option<(u64, u64)> {
+        let (start, end) = self.area(recipe);
+        let align = recipe.align[direction].max(1);
+        let slot = map_of(recipe, direction);
+        if self.maps[slot].is_some() {
+            let unit = align;
+            for _ in 0..2 {
+                if let Some((b, n)) = self.maps[slot]
+                    .as_mut()
+                    .and_then(|m| m.take(want.div_ceil(unit), rng))
+                {
+                    let at = start + b * unit;
+                    return Some((at, (n * unit).min(want).min(end - at)));
+                }
+                self.new_map(recipe);
+            }
+            return None;
+        }
+        let room = (end - start).checked_sub(want)?;
+        let blocks = room / align + 1;
+        let block = match &recipe.draw[direction] {
+            Draw::By(_, center) => {
+                let spot = self
+                    .spots
+                    .as_ref()
+                    .map_or(0, |s| s[direction].pick(blocks, rng));
+                match center {
+                    Some(c) => (spot + (c * blocks as f64) as u64) % blocks,
+                    None => spot,
+                }
+            }
+            Draw::Zoned(zones) => {
+                let (a, b) = zone(zones, rng, |share| (share * blocks as f64) as u64);
+                let b = b.min(blocks).max(a + 1);
+                a + rng.below(b - a)
+            }
+            Draw::ZonedBytes(zones) => {
+                let (a, b) = zone(zones, rng, |bytes| bytes / align);
+                let b = b.min(blocks).max(a + 1);
+                a + rng.below(b - a)
+            }
+            Draw::Sequence(list, stride) => {
+                let i = self.step;
+                self.step += 1;
+                let n = list.len() as u64;
+                let base = if *stride { i / n * n } else { 0 };
+                base + list[(i % n) as usize]
+            }
+        };
+        Some((start + block.min(blocks - 1) * align, want))
+    }
+}
+
+/// Which map a direction uses: all of them one, where their units are alike.
+fn map_of(recipe: &Recipe, direction: usize) -> usize {
+    let mut used = (0..3).filter(|i| recipe.does[*i]).map(|i| recipe.align[i]);
+    let first = used.next();
+    if used.all(|a| Some(a) == first) {
+        0
+    } else {
+        direction
+    }
+}
+
+/// Begin and end of the zone that the dice choose.
+fn zone<T: Copy>(zones: &[(f64, T)], rng: &mut Rng, place: impl Fn(T) -> u64) -> (u64, u64) {
+    let total: f64 = zones.iter().map(|z| z.0).sum();
+    let dice = rng.unit() * total;
+    let mut sum = 0.0;
+    let mut begin = 0;
+    for (share, end) in zones {
+        sum += share;
+        if dice < sum {
+            return (begin, place(*end));
+        }
+        begin = place(*end);
+    }
+    (0, begin.max(1))
+}
+
+/// A block size.
+pub(super) fn size(sizes: &Sizes, rng: &mut Rng) -> u64 {
+    match sizes {
+        Sizes::One(n) => *n,
+        Sizes::Range(a, b) => (1 + rng.below((b / a).max(1))) * a,
+        Sizes::Split(list) => {
+            let total: f64 = list.iter().map(|s| s.1).sum();
+            let mut dice = rng.unit() * total;
+            for (n, w) in list {
+                dice -= w;
+                if dice < 0.0 {
+                    return *n;
+                }
+            }
+            list.last().map_or(4096, |s| s.0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_gives_every_block_once_whatever_the_generator() {
+        let mut rng = Rng::new(5, 6);
+        for blocks in [1, 63, 64, 65, 4096, 5000, 10_001] {
+            for walk in [None, Some(7)] {
+                let mut m = Map::new(blocks, walk);
+                let mut seen = vec![false; blocks as usize];
+                let mut want = 1;
+                while let Some((b, n)) = m.take(want, &mut rng) {
+                    for i in b..b + n {
+                        assert!(
+                            !std::mem::replace(&mut seen[i as usize], true),
+                            "{blocks} {i}"
+                        );
+                    }
+                    want = want % 5 + 1;
+                }
+                assert!(seen.iter().all(|s| *s), "{blocks}");
+            }
+        }
+    }
+}

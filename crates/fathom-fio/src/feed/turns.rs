@@ -1,0 +1,102 @@
+//! Whose turn it is and how deep: jobs of one flow, and the search for the depth that holds a latency target.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fathom_telemetry::{Nanos, Record};
+
+use crate::translate::recipe::{Flow, LatencyTarget};
+
+/// Jobs that share a flow keep their I/Os in the proportion of their weights.
+#[derive(Debug, Default)]
+pub struct FlowGroup {
+    weight: AtomicU64,
+    count: AtomicU64,
+}
+
+/// I/Os per unit of weight by which a job of a flow may be ahead.
+const FLOW_SLACK: u64 = 32;
+
+/// A job's part in its flow.
+pub(super) struct Part {
+    group: Arc<FlowGroup>,
+    pub(super) flow: Flow,
+    count: u64,
+}
+
+impl Part {
+    pub(super) fn new(group: Arc<FlowGroup>, flow: Flow) -> Self {
+        group.weight.fetch_add(flow.weight, Ordering::Relaxed);
+        Self {
+            group,
+            flow,
+            count: 0,
+        }
+    }
+    /// Whether it is this job's turn.
+    pub(super) fn may(&mut self) -> bool {
+        let all = self.group.count.load(Ordering::Relaxed).max(1) as f64;
+        let weight = self.group.weight.load(Ordering::Relaxed).max(1) as f64;
+        // A job may be ahead by a few I/Os, so that none waits for the other's time slice.
+        let due = all * self.flow.weight as f64 / weight;
+        if self.count as f64 > due + (self.flow.weight * FLOW_SLACK) as f64 {
+            return false;
+        }
+        self.group.count.fetch_add(1, Ordering::Relaxed);
+        self.count += 1;
+        true
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.group
+            .weight
+            .fetch_sub(self.flow.weight, Ordering::Relaxed);
+        self.group.count.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Seeks the largest depth at which latency stays below the target.
+pub(super) struct Seeker {
+    pub(super) goal: LatencyTarget,
+    pub(super) depth: u32,
+    pub(super) low: u32,
+    pub(super) high: u32,
+    pub(super) good: u64,
+    pub(super) all: u64,
+    pub(super) until: Nanos,
+    pub(super) found: bool,
+    pub(super) result: Arc<AtomicU64>,
+}
+
+impl Seeker {
+    pub(super) fn take(&mut self, record: &Record) {
+        self.all += 1;
+        self.good += u64::from(record.service() <= self.goal.target);
+    }
+    pub(super) fn judge(&mut self, now: Nanos) {
+        if now < self.until || self.all == 0 || self.found {
+            return;
+        }
+        self.until = now + self.goal.window;
+        let holds = self.good as f64 >= self.all as f64 * self.goal.percentile / 100.0;
+        (self.good, self.all) = (0, 0);
+        if holds {
+            self.low = self.depth;
+        } else {
+            self.high = self.depth;
+        }
+        if self.low + 1 >= self.high || (holds && self.depth == self.high) {
+            self.depth = self.low.max(1);
+            self.found = true;
+        } else {
+            self.depth = if self.high == u32::MAX {
+                self.depth * 2
+            } else {
+                (self.low + self.high).div_ceil(2)
+            };
+        }
+        self.result.store(u64::from(self.depth), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,436 @@
+//! Blocks that prove what was written: header, checksum, pattern; and the list of what is to be read back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use fathom_io::load::PilotIo;
+use fathom_io::load::rng::{Rng, mix};
+
+use super::pattern::Pattern;
+use super::sums::{Sum, crc32c};
+
+/// Bytes of the header, laid out as fio's.
+const HEADER: usize = 48;
+/// Bytes of the header of fio up to 3.35.
+const OLD_HEADER: usize = 40;
+/// What a header begins with.
+const MAGIC: u16 = 0xacca;
+const VERSION: u8 = 0x81;
+/// Where the header's own checksum stands.
+const CRC_AT: usize = 44;
+/// "Illegal byte sequence": fio's error for data that is not what it should be.
+pub(crate) const MISMATCH: i64 = -84;
+
+/// How blocks are verified.
+#[derive(Debug, Clone)]
+pub(crate) struct Check {
+    pub(crate) sum: Sum,
+    /// A header every so many bytes; 0 for one per block.
+    pub(crate) interval: u32,
+    /// Where in each interval the header stands.
+    pub(crate) offset: u32,
+    pub(crate) pattern: Option<Pattern>,
+    /// Read back after so many blocks; 0 for at the end.
+    pub(crate) backlog: u64,
+    /// Blocks to read back then.
+    pub(crate) batch: u64,
+    /// Read back what was written.
+    pub(crate) read_back: bool,
+    /// Writes are not done; what an earlier run wrote is read.
+    pub(crate) only: bool,
+}
+
+/// Where a block that does not hold is kept, in fio's names.
+pub(crate) struct Dump<'a> {
+    pub(crate) directory: Option<&'a Path>,
+    pub(crate) file: &'a Path,
+    pub(crate) offset: u64,
+}
+
+impl Dump<'_> {
+    /// Writes `FILE.OFFSET.KIND`; where that fails the mismatch itself is still reported.
+    pub(crate) fn write(&self, kind: &str, data: &[u8]) {
+        let base = self.file.file_name().unwrap_or(self.file.as_os_str());
+        let name = format!("{}.{}.{kind}", base.to_string_lossy(), self.offset);
+        let path = self
+            .directory
+            .map_or_else(|| PathBuf::from(&name), |d| d.join(&name));
+        let _ = std::fs::write(path, data);
+    }
+}
+
+/// A block that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    len: u32,
+    op_trim: bool,
+    number: u64,
+}
+
+/// What was written and not yet read back.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    blocks: BTreeMap<(u16, u64), Written>,
+    /// Handed over, by place: number of the write.
+    flying: BTreeMap<(u16, u64), u64>,
+    /// Being read back.
+    checking: BTreeMap<(u16, u64), Written>,
+    batch: VecDeque<(u16, u64)>,
+    /// Places in the order of their writes; used where no write overlaps another.
+    order: VecDeque<(u16, u64)>,
+    in_order: bool,
+    number: u64,
+}
+
+impl History {
+    /// Reads back in the order of the writes; as in fio otherwise by place.
+    pub(crate) fn in_order(in_order: bool) -> Self {
+        Self {
+            in_order,
+            ..Self::default()
+        }
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+    pub(crate) fn forget(&mut self) {
+        self.blocks.clear();
+        self.batch.clear();
+        self.order.clear();
+    }
+    /// A write that has completed; what it overlaps is gone.
+    pub(crate) fn wrote(&mut self, io: &PilotIo, number: u64) {
+        let end = io.offset + u64::from(io.len);
+        let before = self
+            .blocks
+            .range(..(io.file, io.offset))
+            .next_back()
+            .filter(|(k, w)| k.0 == io.file && k.1 + u64::from(w.len) > io.offset)
+            .map(|(k, _)| *k);
+        let inside: Vec<(u16, u64)> = self
+            .blocks
+            .range((io.file, io.offset)..(io.file, end))
+            .map(|(k, _)| *k)
+            .collect();
+        for k in before.into_iter().chain(inside) {
+            self.blocks.remove(&k);
+        }
+        self.blocks.insert(
+            (io.file, io.offset),
+            Written {
+                len: io.len,
+                op_trim: false,
+                number,
+            },
+        );
+        if self.in_order {
+            self.order.push_back((io.file, io.offset));
+        }
+    }
+    /// A trim that has completed: nothing is known of the range any more.
+    pub(crate) fn trimmed(&mut self, io: &PilotIo) {
+        let number = self.number;
+        self.wrote(io, number);
+        self.blocks.remove(&(io.file, io.offset));
+    }
+    /// Starts to read back `n` blocks.
+    pub(crate) fn begin_batch(&mut self, n: usize) {
+        self.batch = if self.in_order {
+            let n = n.min(self.order.len());
+            self.order.drain(..n).collect()
+        } else {
+            self.blocks.keys().copied().take(n).collect()
+        };
+    }
+    /// The next block to read back, of the batch or of all.
+    pub(crate) fn next(&mut self, all: bool) -> Option<PilotIo> {
+        loop {
+            let key = match self.batch.pop_front() {
+                Some(k) => k,
+                None if all && self.in_order && !self.order.is_empty() => self.order.pop_front()?,
+                None if all => *self.blocks.keys().next()?,
+                None => return None,
+            };
+            if let Some(w) = self.blocks.remove(&key) {
+                if w.op_trim {
+                    continue;
+                }
+                self.checking.insert(key, w);
+                return Some(PilotIo {
+                    op: fathom_telemetry::Op::Read,
+                    file: key.0,
+                    offset: key.1,
+                    len: w.len,
+                    priority: 0,
+                });
+            }
+        }
+    }
+    pub(crate) fn in_batch(&self) -> bool {
+        !self.batch.is_empty()
+    }
+    /// The write's number, when its buffer is filled.
+    pub(crate) fn start(&mut self, io: &PilotIo) -> u64 {
+        let n = self.number;
+        self.number += 1;
+        self.flying.insert((io.file, io.offset), n);
+        n
+    }
+    pub(crate) fn landed(&mut self, io: &PilotIo) -> u64 {
+        self.flying.remove(&(io.file, io.offset)).unwrap_or(0)
+    }
+    /// Whether this read was for reading back, and the number that its blocks should have.
+    pub(crate) fn checked(&mut self, io: &PilotIo) -> Option<u64> {
+        self.checking
+            .remove(&(io.file, io.offset))
+            .map(|w| w.number)
+    }
+    /// Completed writes, for the state file.
+    pub(crate) fn writes(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Check {
+    fn step(&self, len: usize) -> usize {
+        match self.interval as usize {
+            0 => len,
+            n if n <= len => n,
+            _ => len,
+        }
+    }
+    /// Smallest block that can hold header and checksum.
+    pub(crate) fn smallest(&self) -> usize {
+        match self.sum {
+            Sum::Pattern | Sum::Null => 1,
+            s => HEADER + s.room() + 1,
+        }
+    }
+
+    /// Makes a block that can be verified.
+    pub(crate) fn fill(&self, io: &PilotIo, data: &mut [u8], number: u64, thread: u16) {
+        if self.sum == Sum::Null {
+            return;
+        }
+        let seed = mix(io.offset ^ mix(number ^ u64::from(thread) << 48));
+        match &self.pattern {
+            Some(p) => p.fill(data, io.offset),
+            None => noise(data, seed),
+        }
+        if self.sum == Sum::Pattern {
+            return;
+        }
+        let step = self.step(data.len());
+        let mut at = io.offset;
+        for part in data.chunks_mut(step) {
+            self.stamp(part, at, seed, number, thread);
+            at += part.len() as u64;
+        }
+    }
+
+    fn stamp(&self, part: &mut [u8], offset: u64, seed: u64, number: u64, thread: u16) {
+        let size = HEADER + self.sum.room();
+        if part.len() < size + self.offset as usize {
+            return;
+        }
+        let mut out = [0; 128];
+        let n = self.sum.of(&part[size..], &mut out);
+        let length = (part.len() as u32).to_le_bytes();
+        let h = &mut part[..size];
+        h.fill(0);
+        h[0..2].copy_from_slice(&MAGIC.to_le_bytes());
+        h[2] = VERSION;
+        h[3] = self.sum.code();
+        h[4..8].copy_from_slice(&length);
+        h[8..16].copy_from_slice(&seed.to_le_bytes());
+        h[16..24].copy_from_slice(&offset.to_le_bytes());
+        h[32..40].copy_from_slice(&number.to_le_bytes());
+        h[40..42].copy_from_slice(&thread.to_le_bytes());
+        let crc = crc32c(&h[..CRC_AT]);
+        h[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
+        h[HEADER..HEADER + n].copy_from_slice(&out[..n]);
+        swap(part, self.offset as usize, size);
+    }
+
+    /// Whether a block is what it should be; `number` is the write that it should come from, where that is known.
+    pub(crate) fn holds(&self, io: &PilotIo, data: &[u8], number: Option<u64>) -> bool {
+        match self.sum {
+            Sum::Null => return true,
+            Sum::Pattern => {
+                let mut want = vec![0; data.len()];
+                if let Some(p) = &self.pattern {
+                    p.fill(&mut want, io.offset);
+                }
+                return self.pattern.is_none() || want == data;
+            }
+            _ => {}
+        }
+        let step = self.step(data.len());
+        let mut at = io.offset;
+        let mut copy = Vec::new();
+        for part in data.chunks(step) {
+            copy.clear();
+            copy.extend_from_slice(part);
+            if !self.part_holds(&mut copy, io.offset, at, number) {
+                return false;
+            }
+            at += part.len() as u64;
+        }
+        true
+    }
+
+    fn part_holds(&self, part: &mut [u8], block: u64, offset: u64, number: Option<u64>) -> bool {
+        // Headers of fio up to 3.35 are shorter and have no version.
+        let old = part.get(self.offset as usize + 2) != Some(&VERSION);
+        let header = if old { OLD_HEADER } else { HEADER };
+        let size = header + self.sum.room();
+        if part.len() < size + self.offset as usize {
+            return true;
+        }
+        swap(part, self.offset as usize, size);
+        let length = part.len() as u32;
+        let (h, data) = part.split_at(size);
+        let word = |at: usize| {
+            h[at..]
+                .first_chunk::<8>()
+                .map_or(0, |b| u64::from_le_bytes(*b))
+        };
+        let crc_at = header - 4;
+        let kind = if old {
+            h[2..4] == u16::from(self.sum.code()).to_le_bytes()
+        } else {
+            h[3] == self.sum.code()
+        };
+        let good = h[0..2] == MAGIC.to_le_bytes()
+            && kind
+            && h[4..8] == length.to_le_bytes()
+            && word(16) == offset
+            && number.is_none_or(|n| !old && word(32) == n)
+            && h[crc_at..header] == crc32c(&h[..crc_at]).to_le_bytes();
+        if !good {
+            return false;
+        }
+        let mut out = [0; 128];
+        let n = self.sum.of(data, &mut out);
+        if h[header..header + n] != out[..n] {
+            return false;
+        }
+        match (&self.pattern, self.sum) {
+            (Some(p), Sum::Meta | Sum::PatternHeader) => {
+                // The pattern runs through the whole block; only what the header covers is not seen.
+                let from = (offset - block) as usize;
+                let mut want = vec![0; from + part.len()];
+                p.fill(&mut want, block);
+                swap(part, self.offset as usize, size);
+                let hidden = self.offset as usize..self.offset as usize + size;
+                part.iter()
+                    .zip(&want[from..])
+                    .enumerate()
+                    .all(|(i, (a, b))| a == b || hidden.contains(&i) || i < size)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Header and what stands at `offset` change places.
+fn swap(part: &mut [u8], offset: usize, size: usize) {
+    if offset >= size && offset + size <= part.len() {
+        let (a, b) = part.split_at_mut(offset);
+        a[..size].swap_with_slice(&mut b[..size]);
+    }
+}
+
+/// Incompressible bytes.
+pub(crate) fn noise(data: &mut [u8], seed: u64) {
+    let mut rng = Rng::new(seed, 0x7665_7200);
+    for word in data.chunks_mut(8) {
+        let bits = rng.bits().to_le_bytes();
+        word.copy_from_slice(&bits[..word.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fathom_telemetry::Op;
+
+    fn io(offset: u64, len: u32) -> PilotIo {
+        PilotIo {
+            op: Op::Write,
+            file: 0,
+            offset,
+            len,
+            priority: 0,
+        }
+    }
+
+    #[test]
+    fn every_kind_of_block_holds_and_a_flipped_bit_or_another_place_does_not() {
+        for name in [
+            "md5",
+            "crc64",
+            "crc32",
+            "crc32c",
+            "crc16",
+            "crc7",
+            "sha1",
+            "sha256",
+            "sha512",
+            "sha3-224",
+            "sha3-256",
+            "sha3-384",
+            "sha3-512",
+            "xxhash",
+            "meta",
+            "pattern",
+            "pattern_hdr",
+        ] {
+            for (interval, offset) in [(0, 0), (512, 0), (1024, 256)] {
+                let sum = Sum::named(name).unwrap();
+                let patterned = matches!(sum, Sum::Meta | Sum::Pattern | Sum::PatternHeader);
+                let c = Check {
+                    sum,
+                    interval,
+                    offset,
+                    pattern: patterned.then(|| Pattern::parse("0xdeadbeef%o").unwrap()),
+                    backlog: 0,
+                    batch: 0,
+                    read_back: true,
+                    only: false,
+                };
+                let mut block = vec![0; 4096];
+                c.fill(&io(8192, 4096), &mut block, 7, 1);
+                assert!(
+                    c.holds(&io(8192, 4096), &block, Some(7)),
+                    "{name} {interval}"
+                );
+                assert!(
+                    !c.holds(&io(4096, 4096), &block, Some(7)),
+                    "{name}: misplaced"
+                );
+                if sum != Sum::Pattern {
+                    assert!(!c.holds(&io(8192, 4096), &block, Some(8)), "{name}: stale");
+                }
+                block[4000] ^= 1;
+                assert!(
+                    !c.holds(&io(8192, 4096), &block, Some(7)),
+                    "{name}: flipped"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_overwritten_is_not_read_back() {
+        let mut h = History::default();
+        for (offset, len) in [(0, 4096), (4096, 4096), (2048, 4096)] {
+            let n = h.start(&io(offset, len));
+            h.wrote(&io(offset, len), n);
+        }
+        let back = h.next(true).unwrap();
+        assert_eq!((back.offset, back.len), (2048, 4096));
+        assert_eq!(h.checked(&back), Some(2));
+        assert!(h.next(true).is_none());
+    }
+}

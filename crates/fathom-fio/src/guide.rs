@@ -1,0 +1,193 @@
+//! From a task and its files to what guides its job in the driver.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fathom_io::JobSpec;
+use fathom_io::load::{Guide, Pilot};
+use fathom_telemetry::Op;
+
+use crate::feed::{FioFeed, FlowGroup, Order};
+use crate::output::EachLog;
+use crate::plan::Task;
+
+/// What guides a task, and what it leaves behind.
+pub struct Guided {
+    /// For the driver.
+    pub guide: Guide,
+    depth: Arc<AtomicU64>,
+    resets: Arc<AtomicU64>,
+    writes: Arc<AtomicU64>,
+}
+
+impl Guided {
+    /// Depth that a latency target led to.
+    pub fn found_depth(&self) -> u64 {
+        self.depth.load(Ordering::Relaxed)
+    }
+    /// Zones that were emptied to be written again.
+    pub fn zone_resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
+    }
+    /// Writes that were done and can be verified.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl Task {
+    /// Where its I/O goes: every file.
+    pub fn places(&self) -> impl Iterator<Item = &crate::Place> {
+        std::iter::once(&self.shape.place).chain(&self.shape.more)
+    }
+    /// Whether what is in its files matters.
+    pub fn verifies(&self) -> bool {
+        self.shape.recipe.check.is_some()
+    }
+    /// Whether an I/O may take too long.
+    pub fn limits_latency(&self) -> bool {
+        self.shape.recipe.max_latency != [fathom_telemetry::Nanos::ZERO; 3]
+    }
+    /// Whether zones with write pointers are asked for.
+    pub fn wants_zones(&self) -> bool {
+        self.shape.recipe.zoned.is_some()
+    }
+    /// Number of the flow that it shares with others.
+    pub fn flow_id(&self) -> Option<u64> {
+        self.shape.recipe.flow.map(|f| f.id)
+    }
+    /// File that keeps how far verified writes came, where it is to be kept.
+    pub fn state_to_save(&self, directory: Option<&Path>) -> Option<PathBuf> {
+        let r = &self.shape.recipe;
+        let verifies = r.check.is_some() && r.does[1];
+        (verifies && r.state_save).then(|| self.state(directory))
+    }
+    fn state(&self, directory: Option<&Path>) -> PathBuf {
+        let name = format!("local-{}-{}-verify.state", self.name, self.number - 1);
+        directory.map_or_else(|| PathBuf::from(&name), |d| d.join(&name))
+    }
+    /// How many writes an earlier run completed, by its state file.
+    fn known_writes(&self, directory: Option<&Path>) -> Result<Option<u64>, String> {
+        if !self.shape.recipe.state_load || self.shape.recipe.check.is_none() {
+            return Ok(None);
+        }
+        let path = self.state(directory);
+        let text = std::fs::read_to_string(&path).map_err(|e| {
+            format!(
+                "the verify state '{}' could not be read: {e}",
+                path.display()
+            )
+        })?;
+        text.lines()
+            .find_map(|l| l.strip_prefix("writes "))
+            .and_then(|n| n.trim().parse().ok())
+            .map(Some)
+            .ok_or_else(|| format!("'{}' is no verify state of fathom's", path.display()))
+    }
+}
+
+/// What guides `task`, whose job is `spec`; `None` where a plain job does. `sizes` are those of its files.
+pub fn guide(
+    task: &Task,
+    spec: &JobSpec,
+    sizes: &[u64],
+    flow: Option<Arc<FlowGroup>>,
+    directory: Option<&Path>,
+    moves_data: bool,
+) -> Result<Option<Guided>, String> {
+    let recipe = task.shape.recipe.clone();
+    let logs = &task.shape.logs;
+    let each = logs.any() && logs.average_ms == 0;
+    let enter = task.shape.thread.enter().filter(|_| moves_data);
+    let depth = Arc::new(AtomicU64::new(0));
+    let writes = Arc::new(AtomicU64::new(0));
+    let resets = Arc::new(AtomicU64::new(0));
+    if recipe.plain && !each {
+        let only_enters = |enter| Guided {
+            guide: Guide {
+                enter: Some(enter),
+                ..Guide::default()
+            },
+            depth,
+            resets,
+            writes,
+        };
+        return Ok(enter.map(only_enters));
+    }
+    let each =
+        EachLog::create(task, directory).map_err(|e| format!("its log could not be made: {e}"))?;
+    let start = spec.offset.0;
+    let length = spec.size.map_or(0, |s| s.0);
+    let files = sizes.len().max(1) as u64;
+    let ranges: Vec<(u64, u64)> = sizes
+        .iter()
+        .map(|size| {
+            let end = start.saturating_add(length).min(*size);
+            (start.min(end), end)
+        })
+        .collect();
+    let loops = task.shape.loops.max(1);
+    let pass = match spec.bytes {
+        Some(_) if files > 1 && task.shape.io_size.is_none() => {
+            ranges.iter().map(|(a, b)| b - a).sum()
+        }
+        Some(b) => b.0 / loops,
+        None => ranges.iter().map(|(a, b)| b - a).sum(),
+    };
+    let mut names: Vec<PathBuf> = Vec::new();
+    for place in std::iter::once(&task.shape.place).chain(&task.shape.more) {
+        names.push(match place {
+            crate::Place::Null => PathBuf::from(&task.name),
+            crate::Place::Path(p) => p.clone(),
+            crate::Place::Sim(name) => PathBuf::from(name),
+        });
+    }
+    let mut ops = Vec::new();
+    for (i, op) in [Op::Read, Op::Write, Op::Trim].into_iter().enumerate() {
+        if recipe.does[i] {
+            ops.push(op);
+        }
+    }
+    if recipe.check.as_ref().is_some_and(|c| c.read_back) && !ops.contains(&Op::Read) {
+        ops.push(Op::Read);
+    }
+    if task.shape.replay.is_some() {
+        ops.push(Op::Sync);
+    }
+    let order = Order {
+        recipe,
+        ranges,
+        names,
+        replay: task.shape.replay.clone(),
+        pass,
+        loops,
+        ios: task.shape.spec.ios,
+        time_based: task.shape.time_based,
+        depth: spec.qd,
+        seed: spec.seed,
+        thread: task.number as u16,
+        moves_data,
+        flow,
+        each: each.map(|e| Arc::new(Mutex::new(Some(e)))),
+        found_depth: depth.clone(),
+        known_writes: task.known_writes(directory)?,
+        writes_done: writes.clone(),
+        zone_resets: resets.clone(),
+        real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
+        directory: directory.map(Path::to_path_buf),
+    };
+    Ok(Some(Guided {
+        guide: Guide {
+            pilot: Some(Arc::new(move |_| {
+                Box::new(FioFeed::new(order.clone())) as Box<dyn Pilot>
+            })),
+            ops,
+            files: Vec::new(),
+            enter,
+        },
+        depth,
+        resets,
+        writes,
+    }))
+}

@@ -1,0 +1,30 @@
+//! fio's options, job files and output, translated to fathom's jobs and from its measures.
+//!
+//! This room knows what fio's users write and read. How a job runs it does not know: it
+//! hands out [`Task`]s and takes [`Measure`]s back.
+
+mod cmdline;
+mod convert;
+mod error;
+mod feed;
+mod guide;
+mod jobfile;
+mod measure;
+pub mod options;
+pub mod output;
+mod plan;
+mod section;
+mod steady;
+mod translate;
+
+pub use cmdline::{Format, Invocation, Purpose};
+pub use convert::to_toml;
+pub use error::FioError;
+pub use feed::FlowGroup;
+pub use guide::{Guided, guide};
+pub use jobfile::{Script, parse_job_file};
+pub use measure::{Measure, Rusage, Totals, merge};
+pub use plan::{Task, Terms, plan};
+pub use section::Section;
+pub use steady::Steady;
+pub use translate::{ExitWhat, Extent, Layout, Logs, Place, Shape, ThreadTerms};

@@ -1,0 +1,41 @@
+//! fio's options that belong to one engine; elsewhere fio does not know them.
+//!
+//! Names, aliases, types, bounds and defaults are fio's; the last two columns say what becomes of each.
+
+use super::{Fate::*, Kind::*, OptionDef, def};
+
+#[rustfmt::skip]
+pub(super) const ENGINES: &[OptionDef] = &[
+    def("hipri", "", Flag, "", Mapped, "iopoll", &["io_uring", "io_uring_cmd", "pvsync2"]),
+    def("readfua", "", Bool, "0", Refused, "not available", &["io_uring", "io_uring_cmd"]),
+    def("writefua", "", Bool, "0", Refused, "use sync=dsync", &["io_uring", "io_uring_cmd"]),
+    def("write_mode", "", Free, "write", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("verify_mode", "", Choice(&["read", "compare"]), "read", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("fixedbufs", "", Flag, "", Harmless, "buffers are registered where allowed", &["io_uring", "io_uring_cmd"]),
+    def("registerfiles", "", Flag, "", Harmless, "files are registered where allowed", &["io_uring", "io_uring_cmd"]),
+    def("sqthread_poll", "", Flag, "", Mapped, "sqpoll", &["io_uring", "io_uring_cmd"]),
+    def("sqthread_poll_cpu", "", Int(0, 0), "", Harmless, "the kernel chooses", &["io_uring", "io_uring_cmd"]),
+    def("nonvectored", "", Int(0, 0), "-1", Harmless, "no vectors", &["io_uring", "io_uring_cmd"]),
+    def("uncached", "", Int(0, 0), "", Refused, "not available", &["io_uring", "io_uring_cmd", "pvsync2"]),
+    def("nowait", "", Bool, "", Refused, "not available", &["io_uring", "io_uring_cmd", "libaio", "pvsync2"]),
+    def("force_async", "", Int(0, 0), "", Refused, "not available", &["io_uring", "io_uring_cmd"]),
+    def("cmd_type", "", Choice(&["nvme", "bsg"]), "nvme", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("cdb_len", "", Choice(&["0", "10", "16", "32"]), "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("verify_bytchk", "", Choice(&["0", "1", "3"]), "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("read_mode", "", Choice(&["read", "prefetch"]), "read", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("md_per_io_size", "", Int(0, 0), "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("pi_act", "", Bool, "1", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("pi_chk", "", Text, "", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("apptag", "", Int(0, 0), "0x1234", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("apptag_mask", "", Int(0, 0), "0xffff", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("deac", "", Bool, "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("userspace_reap", "", Flag, "", Harmless, "completions are taken from the ring", &["libaio"]),
+    def("libaio_vectored", "", Bool, "", Harmless, "no vectors", &["libaio"]),
+    def("thp", "", Int(0, 0), "", Harmless, "huge pages where possible", &["mmap"]),
+    def("hipri_percentage", "", Int(0, 100), "100", Refused, "not available", &["pvsync2"]),
+    def("cmdprio_percentage", "", Int(0, 100), "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
+    def("cmdprio_class", "", Int(0, 3), "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
+    def("cmdprio_hint", "", Int(0, 1023), "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
+    def("cmdprio", "", Int(0, 7), "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
+    def("cmdprio_bssplit", "", Text, "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
+];

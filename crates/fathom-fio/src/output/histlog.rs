@@ -1,0 +1,92 @@
+//! fio's log of histograms: `PREFIX_clat_hist.N.log`, a line per period and direction with time in ms, direction,
+//! block size and how many I/Os fell into each bucket since the line before. Written while the job runs.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use fathom_telemetry::{Histogram, Nanos, Window};
+
+use super::bins;
+use crate::plan::Task;
+
+/// See the module.
+pub(super) struct HistLog {
+    out: BufWriter<File>,
+    pub(super) path: PathBuf,
+    period: Nanos,
+    covered: Nanos,
+    sums: [Histogram; 3],
+    blocks: [u64; 3],
+    /// So many buckets are one.
+    stride: usize,
+    epoch_ms: u64,
+}
+
+impl HistLog {
+    /// Makes the file; `None` where the task asks for none.
+    pub(super) fn create(
+        task: &Task,
+        directory: Option<&Path>,
+        epoch_ms: u64,
+    ) -> io::Result<Option<Self>> {
+        let logs = &task.shape.logs;
+        let Some(prefix) = logs.histogram.as_ref().filter(|_| logs.histograms()) else {
+            return Ok(None);
+        };
+        let name = if logs.per_job {
+            format!("{prefix}_clat_hist.{}.log", task.number)
+        } else {
+            format!("{prefix}_clat_hist.log")
+        };
+        let path = directory.map_or_else(|| PathBuf::from(&name), |d| d.join(&name));
+        let file = if logs.per_job {
+            File::create(&path)
+        } else {
+            File::options().append(true).create(true).open(&path)
+        }?;
+        Ok(Some(Self {
+            out: BufWriter::new(file),
+            path,
+            period: Nanos::from_millis(logs.histogram_ms),
+            covered: Nanos::ZERO,
+            sums: Default::default(),
+            blocks: task.shape.terms.blocks.map(|b| b.1),
+            stride: 1 << logs.coarseness,
+            epoch_ms,
+        }))
+    }
+
+    /// Takes a closed window that ends at `end` of the measured part.
+    pub(super) fn window(&mut self, end: Nanos, width: Nanos, window: &Window) -> io::Result<()> {
+        for (sum, d) in self.sums.iter_mut().zip(&window.directions) {
+            if let Some(d) = d {
+                sum.merge_sparse(&d.service);
+            }
+        }
+        self.covered += width;
+        if self.covered < self.period {
+            return Ok(());
+        }
+        self.entry(end)
+    }
+
+    /// Writes what came since the last entry.
+    pub(super) fn entry(&mut self, end: Nanos) -> io::Result<()> {
+        self.covered = Nanos::ZERO;
+        let ms = end.0 / 1_000_000 + self.epoch_ms;
+        for (direction, sum) in self.sums.iter_mut().enumerate() {
+            if sum.is_empty() {
+                continue;
+            }
+            let counts = bins::counts(sum);
+            write!(self.out, "{ms}, {direction}, {}", self.blocks[direction])?;
+            for part in counts.chunks(self.stride) {
+                write!(self.out, ", {}", part.iter().sum::<u64>())?;
+            }
+            self.out.write_all(b"\n")?;
+            *sum = Histogram::default();
+        }
+        self.out.flush()
+    }
+}

@@ -1,0 +1,618 @@
+//! One section into the shape of a job: what to do, where, and what to say of it.
+//!
+//! Sizes in percent and the end of the range wait for the target: [`Shape::settle`].
+
+mod load;
+mod pace;
+mod place;
+pub(crate) mod priority;
+pub(crate) mod recipe;
+mod terms_of_thread;
+
+use std::path::PathBuf;
+
+use fathom_io::JobSpec;
+use fathom_io::job::{Engine, OnError, SyncCall};
+use fathom_telemetry::{Bytes, Nanos};
+
+use crate::FioError;
+use crate::options::value::Quantity;
+use crate::options::{EngineFate, Fate};
+use crate::section::Section;
+
+/// Where the I/O goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere.
+    Null,
+    /// A file or device.
+    Path(PathBuf),
+    /// A model, by its name (`sim:MODEL`).
+    Sim(String),
+}
+
+/// An amount or a place, perhaps relative to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything that is there.
+    Whole,
+    /// So many bytes.
+    Bytes(u64),
+    /// So much of the target.
+    Percent(u64),
+}
+
+impl Extent {
+    fn of(q: Option<Quantity>, job: &str, option: &str) -> Result<Self, FioError> {
+        match q {
+            None | Some(Quantity::Plain(0)) => Ok(Self::Whole),
+            Some(Quantity::Plain(v)) => u64::try_from(v).map(Self::Bytes).map_err(|_| {
+                FioError::value(job, option, format!("{v} is not possible: expected a size"))
+            }),
+            Some(Quantity::Percent(p)) if p <= 100 => Ok(Self::Percent(p)),
+            Some(Quantity::Percent(p)) => Err(FioError::value(
+                job,
+                option,
+                format!("{p}% is not possible: expected at most 100%"),
+            )),
+            Some(Quantity::Zones(_)) => Err(FioError::unsupported(
+                job,
+                option,
+                "zones are not available",
+            )),
+        }
+    }
+    fn bytes(self, whole: u64) -> u64 {
+        match self {
+            Self::Whole => whole,
+            Self::Bytes(b) => b,
+            Self::Percent(p) => (u128::from(whole) * u128::from(p) / 100) as u64,
+        }
+    }
+}
+
+/// fio's logs that the job asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Logs {
+    /// Prefix of the bandwidth log.
+    pub bandwidth: Option<String>,
+    /// Prefix of the latency logs.
+    pub latency: Option<String>,
+    /// Prefix of the IOPS log.
+    pub iops: Option<String>,
+    /// Prefix of the histogram log.
+    pub histogram: Option<String>,
+    /// Distance of histograms, ms.
+    pub histogram_ms: u64,
+    /// So many of fio's buckets are one, as a power of two.
+    pub coarseness: u32,
+    /// Times are ms since 1970.
+    pub epoch: bool,
+    /// Distance of entries, ms.
+    pub average_ms: u64,
+    /// The name carries the job's number.
+    pub per_job: bool,
+    /// A column for offsets.
+    pub offset: bool,
+    /// The priority is in hexadecimal.
+    pub priority: bool,
+    /// A column for the time of issue.
+    pub issue_time: bool,
+    /// Mean and maximum of each period.
+    pub both: bool,
+    /// The maximum of each period.
+    pub largest: bool,
+}
+
+impl Logs {
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        self.bandwidth.is_some() || self.latency.is_some() || self.iops.is_some()
+    }
+    /// Whether histograms are kept.
+    pub fn histograms(&self) -> bool {
+        self.histogram.is_some() && self.histogram_ms > 0
+    }
+}
+
+pub use terms_of_thread::ThreadTerms;
+
+/// What ends with a job that ends (`exitall`, `exitall_on_error`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitWhat {
+    /// Jobs of its group.
+    Group,
+    /// Jobs that run.
+    Running,
+    /// All, those that wait included.
+    All,
+}
+
+/// How files of a task are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Blocks are allocated as they are written.
+    pub sparse: bool,
+    /// Filled before writes too.
+    pub overwrite: bool,
+    /// Never filled.
+    pub bare: bool,
+    /// As large as there is room.
+    pub all_room: bool,
+    /// Read once before the job, so that the page cache holds it.
+    pub pre_read: bool,
+}
+
+/// How reads and writes are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unified {
+    /// Apart.
+    None,
+    /// Together.
+    Mixed,
+    /// Both ways.
+    Both,
+}
+
+/// What the output needs to know beside the measure.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Percentiles in ascending order.
+    pub percentiles: Vec<f64>,
+    /// Percentiles of submission, completion, total latency.
+    pub percentiles_of: [bool; 3],
+    /// Latencies that are left out: submission, completion, total.
+    pub disabled: [bool; 3],
+    /// No samples of bandwidth and IOPS.
+    pub no_samples: bool,
+    /// One result per group.
+    pub group_reporting: bool,
+    /// How reads and writes are shown.
+    pub unified: Unified,
+    /// Free text.
+    pub description: String,
+    /// Distance of bandwidth and IOPS samples.
+    pub sample: [Nanos; 2],
+    /// Errors are counted and do not end the job.
+    pub continue_on_error: bool,
+    /// Engine as asked for.
+    pub engine: String,
+    /// Whether that engine is synchronous.
+    pub synchronous: bool,
+    /// Depth as asked for.
+    pub depth: u32,
+    /// Latency target in µs, share that must hold it in percent, window in µs.
+    pub latency: (u64, f64, u64),
+    /// Appears in the output.
+    pub stats: bool,
+    /// Device counters in the output.
+    pub disk_util: bool,
+    /// fio's word for the pattern.
+    pub rw: String,
+    /// Smallest and largest block of reads, writes and trims.
+    pub blocks: [(u64, u64); 3],
+    /// Digits of numbers in the text form.
+    pub digits: usize,
+    /// Digits behind the point of percentiles in the text form.
+    pub percentile_digits: usize,
+    /// 1024 or 1000.
+    pub kb_base: u64,
+    /// 1 where bits are shown, otherwise bytes.
+    pub unit_base: u64,
+}
+
+impl Terms {
+    /// Unit of speeds in the text form.
+    pub(crate) fn unit(&self) -> crate::output::num2str::Unit {
+        match self.unit_base {
+            1 => crate::output::num2str::Unit::BitPerSecond,
+            _ => crate::output::num2str::Unit::BytePerSecond,
+        }
+    }
+}
+
+/// A job as far as its section alone decides it.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Range, amounts and seed are settled later.
+    pub spec: JobSpec,
+    /// Where.
+    pub place: Place,
+    /// Size that the file must have.
+    pub file_size: Option<u64>,
+    /// Range.
+    pub size: Extent,
+    /// Amount, where it differs from the range.
+    pub io_size: Option<Extent>,
+    /// Start of the range.
+    pub offset: Extent,
+    /// Added to the start for every clone.
+    pub offset_increment: Extent,
+    /// A percentage offset is rounded down to this.
+    pub offset_align: u64,
+    /// Passes.
+    pub loops: u64,
+    /// The amount is no limit.
+    pub time_based: bool,
+    /// Wait before the start.
+    pub start_delay: Nanos,
+    /// fsync when done.
+    pub sync_at_end: bool,
+    /// Remove the file afterwards, if it was made for this run.
+    pub unlink: bool,
+    /// Drop the file from the page cache first.
+    pub invalidate: bool,
+    /// Only lay the file out.
+    pub create_only: bool,
+    /// A missing file may be made.
+    pub may_create: bool,
+    /// An error ends others too.
+    pub exit_all_on_error: bool,
+    /// The end of any job ends others.
+    pub exit_all: bool,
+    /// Which others.
+    pub exit_what: ExitWhat,
+    /// How its files are made.
+    pub layout: Layout,
+    /// What its thread asks for itself.
+    pub thread: ThreadTerms,
+    /// Bytes per second that reads, writes and trims must reach, or the job fails; and over which time.
+    pub rate_min: Option<([f64; 3], Nanos)>,
+    /// The file system is synced at the end.
+    pub sync_fs_at_end: bool,
+    /// Commands of the shell before and after the job.
+    pub commands: [Option<String>; 2],
+    /// A fresh seed in every run.
+    pub random_seed: bool,
+    /// Logs.
+    pub logs: Logs,
+    /// For the output.
+    pub terms: Terms,
+    /// Errors that are none.
+    pub ignore: Vec<i32>,
+    /// Ends when steady.
+    pub steady: Option<crate::Steady>,
+    /// Files beside the first.
+    pub more: Vec<Place>,
+    /// What goes beyond a plain job.
+    pub(crate) recipe: std::sync::Arc<recipe::Recipe>,
+    /// I/Os to be replayed.
+    pub(crate) replay: Option<std::sync::Arc<crate::feed::replay::Replay>>,
+    /// Options that are not served; `--lenient` goes on without them.
+    pub ignored: Vec<FioError>,
+    /// Options that change nothing that is measured, with the reason.
+    pub accepted: Vec<String>,
+}
+
+/// Values that hold nothing back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Caps {
+    pub(crate) bytes: Option<u64>,
+    pub(crate) time: Option<Nanos>,
+}
+
+impl Shape {
+    /// Makes the shape of one clone of a section.
+    pub(crate) fn of(s: &Section, clone: u32) -> Result<Self, FioError> {
+        let job = &s.name;
+        let fate = s.engine_fate();
+        if fate == EngineFate::Missing {
+            return Err(FioError::unsupported(
+                job,
+                &format!("ioengine={}", s.get("ioengine").unwrap_or("psync")),
+                "choose psync, sync, vsync, pvsync, pvsync2, mmap, libaio, io_uring, posixaio or null",
+            ));
+        }
+        let mut ignored = Vec::new();
+        let mut accepted = Vec::new();
+        for set in &s.settings {
+            let value = set.value.as_deref();
+            let last = s.get(set.option.name) == Some(value.unwrap_or(""));
+            if set.option.fate != Fate::Mapped && last && !set.option.is_default(value) {
+                let text = match value {
+                    Some(v) => format!("{}={v}", set.option.name),
+                    None => set.option.name.to_owned(),
+                };
+                if set.option.fate == Fate::Harmless {
+                    accepted.push(format!("job '{job}': {text}: {}", set.option.note));
+                    continue;
+                }
+                ignored.push(FioError::unsupported(job, &text, set.option.note));
+            }
+        }
+        let mut recipe = recipe::Recipe::of(s, fate == EngineFate::Null)?;
+        let replay = recipe
+            .read_log
+            .as_ref()
+            .map(|p| crate::feed::replay::Replay::read(std::path::Path::new(p)))
+            .transpose()
+            .map_err(|e| FioError::value(job, "read_iolog", e))?;
+        if let Some(r) = &replay {
+            recipe.does = r.does;
+        }
+        let mut spec = JobSpec {
+            name: job.clone(),
+            rw: if recipe.native {
+                load::direction(s)?
+            } else {
+                recipe.rw()
+            },
+            direct: s.flag("direct", !s.flag("buffered", true)),
+            on_error: OnError::Stop,
+            ..JobSpec::default()
+        };
+        let synchronous = fate == EngineFate::Sync;
+        spec.engine = match s.engine() {
+            "mmap" if !spec.direct => Engine::Mmap,
+            _ if fate == EngineFate::Sync => Engine::Preadv,
+            _ if fate == EngineFate::Null => Engine::Null,
+            "libaio" => Engine::Libaio,
+            "posixaio" => Engine::PosixAio,
+            _ => Engine::Uring,
+        };
+        spec.call = match s.engine() {
+            "sync" => SyncCall::Read,
+            "psync" => SyncCall::Pread,
+            "vsync" => SyncCall::Readv,
+            "pvsync" => SyncCall::Preadv,
+            _ => SyncCall::Preadv2,
+        };
+        let depth = u32::try_from(s.number("iodepth").unwrap_or(1)).unwrap_or(u32::MAX);
+        if depth > 65_536 {
+            return Err(FioError::value(
+                job,
+                "iodepth",
+                format!("{depth} is not possible: expected at most 65536"),
+            ));
+        }
+        spec.qd = if synchronous { 1 } else { depth.max(1) };
+        if recipe.native {
+            spec.bs = load::block_sizes(s, spec.rw)?;
+            spec.align = load::align(s, &spec);
+        } else {
+            let all = match &replay {
+                Some(r) => vec![r.smallest.max(1), r.largest],
+                None => recipe.all_sizes(),
+            };
+            spec.bs = load::sizes_of(s, &all)?;
+        }
+        spec.read_share = load::read_share(s);
+        spec.seed = s.number("randseed").unwrap_or(0x89);
+        if recipe.native {
+            load::random(s, &mut spec)?;
+        }
+        pace::durability(s, &mut spec)?;
+        if recipe.rates.is_none() {
+            pace::pace(s, &mut spec, recipe.think > Nanos::ZERO)?;
+        }
+        pace::content(s, &mut spec);
+        spec.iopoll = s.flag("hipri", false) && spec.engine == Engine::Uring;
+        spec.sqpoll = s.flag("sqthread_poll", false);
+        spec.batch = pace::batch(s, spec.qd);
+        spec.time = s.nanos("runtime").filter(|t| *t > 0).map(Nanos);
+        spec.ramp = Nanos(s.nanos("ramp_time").unwrap_or(0));
+        spec.ios = s.number("number_ios").filter(|n| *n > 0);
+        spec.cpus = pace::cpus(s, clone)?;
+        let logs = place::logs(s);
+        let mut places = place::places(s, clone, fate, recipe.files)?;
+        if let Some(r) = &replay
+            && fate != EngineFate::Null
+        {
+            places = place::replayed(s, r);
+        }
+        let first = places.remove(0);
+        let periods = [logs.average_ms, logs.histogram_ms];
+        if logs.any() || logs.histograms() {
+            let ms = periods.into_iter().filter(|p| *p > 0).min().unwrap_or(100);
+            spec.window = Nanos::from_millis(ms.clamp(1, 100));
+        }
+        let continue_on_error = s
+            .get("continue_on_error")
+            .is_some_and(|v| !matches!(v, "none" | "0"));
+        if continue_on_error {
+            spec.on_error = OnError::Continue;
+        }
+        let ignore = place::ignored_errors(s)?;
+        if !ignore.is_empty() {
+            spec.on_error = OnError::Continue;
+        }
+        let time_based = s.flag("time_based", false) && spec.time.is_some();
+        let offset_increment = Extent::of(s.quantity("offset_increment"), job, "offset_increment")?;
+        Ok(Self {
+            place: first,
+            steady: crate::Steady::of(s)?,
+            ignore,
+            more: places,
+            replay: replay.map(std::sync::Arc::new),
+            file_size: s.number("filesize").filter(|n| *n > 0),
+            size: Extent::of(s.quantity("size"), job, "size")?,
+            io_size: match s.quantity("io_size") {
+                None | Some(Quantity::Plain(0)) => None,
+                q => Some(Extent::of(q, job, "io_size")?),
+            },
+            offset: match Extent::of(s.quantity("offset"), job, "offset")? {
+                Extent::Whole => Extent::Bytes(0),
+                other => other,
+            },
+            offset_increment: match offset_increment {
+                Extent::Whole => Extent::Bytes(0),
+                other => other,
+            },
+            offset_align: s
+                .number("offset_align")
+                .filter(|n| *n > 0)
+                .unwrap_or(spec.bs.min().0),
+            loops: s.number("loops").unwrap_or(1).max(1),
+            time_based,
+            start_delay: Nanos(s.nanos("startdelay").unwrap_or(0)),
+            sync_at_end: spec.rw.writes()
+                && (s.flag("end_fsync", false) || s.flag("fsync_on_close", false)),
+            unlink: s.flag("unlink", false),
+            invalidate: s.flag("invalidate", true),
+            create_only: s.flag("create_only", false),
+            may_create: s.flag("allow_file_create", true),
+            exit_all_on_error: s.flag("exitall_on_error", false),
+            exit_all: s.flag("exitall", false),
+            exit_what: match s.get("exit_what") {
+                Some("stonewall") => ExitWhat::Running,
+                Some("all") => ExitWhat::All,
+                _ => ExitWhat::Group,
+            },
+            layout: Layout {
+                sparse: matches!(s.get("fallocate"), Some("none" | "0" | "truncate")),
+                overwrite: s.flag("overwrite", false),
+                bare: s.flag("create_on_open", false),
+                all_room: s.flag("fill_device", false),
+                pre_read: s.flag("pre_read", false),
+            },
+            thread: ThreadTerms::of(s)?,
+            rate_min: pace::rate_min(s, &spec),
+            sync_fs_at_end: s.flag("end_syncfs", false),
+            commands: ["exec_prerun", "exec_postrun"]
+                .map(|n| s.get(n).filter(|c| !c.is_empty()).map(str::to_owned)),
+            random_seed: !s.flag("randrepeat", true) && !s.has("randseed"),
+            logs,
+            terms: place::terms(s, &recipe, synchronous, depth, continue_on_error)?,
+            ignored,
+            accepted,
+            spec,
+            recipe: std::sync::Arc::new(recipe),
+        })
+    }
+
+    /// Bytes that the file must hold, where the section says it.
+    pub fn wanted_size(&self, clone: u32, cap: Option<u64>) -> Option<u64> {
+        let cut = |n: u64| cap.map_or(n, |c| n.min(c.max(self.spec.bs.max().0)));
+        if let Some(r) = &self.replay {
+            return r.sizes.iter().copied().max();
+        }
+        if let Some(size) = self.file_size {
+            return Some(cut(size));
+        }
+        let files = 1 + self.more.len() as u64;
+        if files > 1 {
+            let all = match (self.size, self.io_size) {
+                (Extent::Bytes(n), _) | (_, Some(Extent::Bytes(n))) => n,
+                _ => return None,
+            };
+            return Some(cut((all / files).max(self.spec.bs.max().0)));
+        }
+        match (self.size, self.offset, self.offset_increment) {
+            (Extent::Bytes(size), Extent::Bytes(start), Extent::Bytes(step)) => Some(
+                cut(size)
+                    .saturating_add(cut(start).min(start))
+                    .saturating_add(cut(step).min(step).saturating_mul(u64::from(clone))),
+            ),
+            (Extent::Whole, Extent::Bytes(start), Extent::Bytes(step))
+                if self.io_size.is_some() || start > 0 || step > 0 =>
+            {
+                let amount = match self.io_size {
+                    Some(Extent::Bytes(n)) => n,
+                    _ => return None,
+                };
+                Some(
+                    cut(amount)
+                        .saturating_add(cut(start).min(start))
+                        .saturating_add(cut(step).min(step).saturating_mul(u64::from(clone))),
+                )
+            }
+            (Extent::Bytes(size), ..) => Some(cut(size)),
+            _ => match self.io_size {
+                Some(Extent::Bytes(n)) => Some(cut(n)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The job on a target of `target` bytes.
+    pub fn settle(
+        &self,
+        clone: u32,
+        target: u64,
+        cap: Option<u64>,
+        time_cap: Option<Nanos>,
+    ) -> Result<JobSpec, FioError> {
+        let caps = Caps {
+            bytes: cap,
+            time: time_cap,
+        };
+        let mut spec = self.spec.clone();
+        let job = &self.spec.name;
+        let unit = spec.bs.min().0.max(1);
+        let largest = spec.bs.max().0;
+        let mut start = self.offset.bytes(target);
+        if let Some(c) = caps.bytes
+            && matches!(self.offset, Extent::Bytes(_))
+        {
+            // A range that lies far in shrinks with it.
+            start = start.min(c - c % self.offset_align.max(1));
+        }
+        if matches!(self.offset, Extent::Percent(_)) {
+            start -= start % self.offset_align.max(1);
+        }
+        start = start.saturating_add(
+            caps.bytes
+                .map_or(self.offset_increment.bytes(target), |c| {
+                    self.offset_increment.bytes(target).min(c)
+                })
+                .saturating_mul(u64::from(clone)),
+        );
+        let room = target.saturating_sub(start);
+        let cut = |n: u64| caps.bytes.map_or(n, |c| n.min(c.max(largest)));
+        let asked = match self.size {
+            _ if self.replay.is_some() => room,
+            Extent::Percent(p) => Extent::Percent(p).bytes(target).min(room),
+            other => other.bytes(room),
+        };
+        let mut range = cut(asked).min(room);
+        // Like fio, whole blocks only.
+        if range > unit {
+            range -= range % unit;
+        }
+        if room == 0 || range < largest {
+            return Err(FioError::value(
+                job,
+                "size",
+                format!(
+                    "{} from offset {} of a target of {} leaves no room for a block of {}: choose a larger size or file",
+                    Bytes(asked),
+                    Bytes(start),
+                    Bytes(target),
+                    Bytes(largest)
+                ),
+            ));
+        }
+        spec.offset = Bytes(start);
+        spec.size = Some(Bytes(range));
+        spec.time = match (spec.time, caps.time) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if caps.time.is_some() {
+            spec.ramp = spec.ramp.min(caps.time.unwrap_or_default());
+        }
+        spec.bytes = if self.time_based {
+            None
+        } else {
+            let once = match self.io_size {
+                Some(e) => cut(e.bytes(room)),
+                None if self.file_size.is_some() && asked < room => asked,
+                None => range.max(if self.file_size.is_some() {
+                    cut(asked)
+                } else {
+                    range
+                }),
+            };
+            let whole = if once > unit {
+                once - once % unit
+            } else {
+                once
+            };
+            Some(Bytes(whole.saturating_mul(self.loops)))
+        };
+        if let Some(n) = spec.ios {
+            spec.ios = Some(n.saturating_mul(self.loops));
+        }
+        Ok(spec)
+    }
+}

@@ -1,0 +1,175 @@
+//! When I/Os start, what makes them durable, what they carry, where they run.
+
+use fathom_io::JobSpec;
+use fathom_io::job::{Arrival, Burst, SyncPolicy};
+use fathom_telemetry::Nanos;
+
+use crate::FioError;
+use crate::section::Section;
+
+pub(super) fn durability(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
+    if !spec.rw.writes() {
+        return Ok(());
+    }
+    let number = |name| {
+        s.number(name)
+            .filter(|n| *n > 0)
+            .map(|n| n.min(u64::from(u32::MAX)) as u32)
+    };
+    let each = match s.get("sync") {
+        Some("sync" | "1") => Some(SyncPolicy::Sync),
+        Some("dsync") => Some(SyncPolicy::Fua),
+        _ => None,
+    };
+    let policies: Vec<SyncPolicy> = [
+        each,
+        number("fsync").map(SyncPolicy::Fsync),
+        number("fdatasync").map(SyncPolicy::Fdatasync),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match policies[..] {
+        [] => {}
+        [one] => spec.sync = one,
+        _ => {
+            return Err(FioError::unsupported(
+                &s.name,
+                "fsync with fdatasync or sync",
+                "choose one of them",
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn pace(s: &Section, spec: &mut JobSpec, thinks_apart: bool) -> Result<(), FioError> {
+    let job = &s.name;
+    let sum = |values: [u64; 3]| -> (u64, f64) {
+        match (spec.rw.reads(), spec.rw.writes()) {
+            (true, true) => {
+                let total = values[0].saturating_add(values[1]);
+                (total, 100.0 * values[0] as f64 / total.max(1) as f64)
+            }
+            (true, false) => (values[0], 100.0),
+            (false, true) => (values[1], 0.0),
+            (false, false) => (values[2], 0.0),
+        }
+    };
+    let mean_block = {
+        let weight: f64 = spec.bs.0.iter().map(|b| b.1).sum();
+        spec.bs.0.iter().map(|(b, w)| b.0 as f64 * w).sum::<f64>() / weight.max(f64::MIN_POSITIVE)
+    };
+    let by_ios = s.per_direction("rate_iops").map(sum).filter(|r| r.0 > 0);
+    let by_bytes = s.per_direction("rate").map(sum).filter(|r| r.0 > 0);
+    let rate = match (by_ios, by_bytes) {
+        (Some(_), Some(_)) => {
+            return Err(FioError::value(
+                job,
+                "rate",
+                "it excludes rate_iops: choose one",
+            ));
+        }
+        (Some((n, share)), None) => Some((n as f64, share)),
+        (None, Some((n, share))) => Some((n as f64 / mean_block, share)),
+        (None, None) => None,
+    };
+    let think = if thinks_apart {
+        0
+    } else {
+        s.nanos("thinktime").unwrap_or(0)
+    };
+    if let Some((rate, share)) = rate {
+        if think > 0 {
+            return Err(FioError::unsupported(
+                job,
+                "thinktime with rate",
+                "choose one of them",
+            ));
+        }
+        spec.rate = Some(rate);
+        spec.arrival = match s.get("rate_process") {
+            Some("poisson") => Arrival::Poisson,
+            _ => Arrival::Constant,
+        };
+        if spec.rw.reads() && spec.rw.writes() {
+            spec.read_share = share;
+        }
+    } else if think > 0 {
+        spec.burst = Some(Burst {
+            ios: s.number("thinktime_blocks").unwrap_or(1).max(1),
+            bytes: 0,
+            idle: Nanos(think),
+        });
+    }
+    Ok(())
+}
+
+/// The least that each direction must reach, as bytes per second, and over which time that is judged.
+pub(super) fn rate_min(s: &Section, spec: &JobSpec) -> Option<([f64; 3], Nanos)> {
+    let bytes = s.per_direction("rate_min").map(|v| v.map(|n| n as f64));
+    let ios = s
+        .per_direction("rate_iops_min")
+        .map(|v| v.map(|n| n as f64 * spec.bs.min().0 as f64));
+    let cycle = s.number("rate_cycle").filter(|c| *c > 0).unwrap_or(1000);
+    bytes
+        .or(ios)
+        .filter(|v| v.iter().any(|n| *n > 0.0))
+        .map(|v| (v, Nanos::from_millis(cycle)))
+}
+
+pub(super) fn content(s: &Section, spec: &mut JobSpec) {
+    spec.compress = if s.flag("zero_buffers", false) {
+        100.0
+    } else {
+        s.number("buffer_compress_percentage").unwrap_or(0).min(100) as f64
+    };
+    spec.duplicate = s.number("dedupe_percentage").unwrap_or(0).min(100) as f64;
+}
+
+pub(super) fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
+    let mut list = Vec::new();
+    if let Some(text) = s.get("cpus_allowed") {
+        for part in text.split(',').filter(|p| !p.is_empty()) {
+            let (a, b) = part.split_once('-').unwrap_or((part, part));
+            let bad = || {
+                FioError::value(
+                    &s.name,
+                    "cpus_allowed",
+                    format!("'{part}' is not a processor: expected 0 or 0-3"),
+                )
+            };
+            let (a, b): (u32, u32) = (
+                a.trim().parse().map_err(|_| bad())?,
+                b.trim().parse().map_err(|_| bad())?,
+            );
+            if b > 65_535 {
+                return Err(bad());
+            }
+            list.extend(a..=b);
+        }
+    } else if let Some(mask) = s.number("cpumask") {
+        list.extend((0..64).filter(|i| mask >> i & 1 == 1));
+    }
+    if list.is_empty() {
+        list = super::terms_of_thread::node_processors(s)?;
+    }
+    if !list.is_empty() {
+        let turn = clone as usize % list.len();
+        list.rotate_left(turn);
+    }
+    Ok(list)
+}
+
+/// How many slots become free before they are filled again, together.
+pub(super) fn batch(s: &Section, depth: u32) -> u32 {
+    let of = |name: &str| s.number(name).unwrap_or(1);
+    let low = match s.number("iodepth_low") {
+        Some(low) if low > 0 => u64::from(depth).saturating_sub(low),
+        _ => 1,
+    };
+    of("iodepth_batch")
+        .max(of("iodepth_batch_complete_min"))
+        .max(low)
+        .clamp(1, u64::from(depth)) as u32
+}

@@ -1,0 +1,220 @@
+//! Files, logs and the terms of the output of a section.
+
+use std::path::PathBuf;
+
+use fathom_telemetry::Nanos;
+
+use super::{Logs, Place, Terms, Unified};
+use crate::FioError;
+use crate::options::EngineFate;
+use crate::options::value;
+use crate::section::Section;
+
+pub(super) fn logs(s: &Section) -> Logs {
+    let prefix = |name: &str| {
+        s.get(name).map(|v| {
+            if v.is_empty() {
+                s.name.clone()
+            } else {
+                v.to_owned()
+            }
+        })
+    };
+    Logs {
+        bandwidth: prefix("write_bw_log"),
+        latency: prefix("write_lat_log"),
+        iops: prefix("write_iops_log"),
+        histogram: prefix("write_hist_log"),
+        histogram_ms: s.number("log_hist_msec").unwrap_or(0),
+        coarseness: s.number("log_hist_coarseness").unwrap_or(0).min(6) as u32,
+        epoch: s.flag("log_alternate_epoch", false),
+        average_ms: s.number("log_avg_msec").unwrap_or(0),
+        per_job: s.flag("per_job_logs", true),
+        offset: s.flag("log_offset", false),
+        priority: s.flag("log_prio", false),
+        issue_time: s.flag("log_issue_time", false),
+        both: s.get("log_window_value").is_some_and(|v| v == "both"),
+        largest: s
+            .get("log_window_value")
+            .is_some_and(|v| matches!(v, "max" | "1")),
+    }
+}
+
+/// The files of a job, at least one.
+pub(super) fn places(
+    s: &Section,
+    clone: u32,
+    fate: EngineFate,
+    files: u64,
+) -> Result<Vec<Place>, FioError> {
+    if fate == EngineFate::Null {
+        return Ok(vec![Place::Null]);
+    }
+    let job = &s.name;
+    if files > 1024 {
+        return Err(FioError::value(
+            job,
+            "nrfiles",
+            format!("{files} files are not possible: expected at most 1024"),
+        ));
+    }
+    if let Some(model) = s.get("filename").filter(|f| f.starts_with("sim:")) {
+        return Ok(vec![Place::Sim(model.to_owned())]);
+    }
+    let names = s.get("filename").map(names).unwrap_or_default();
+    if names.iter().any(|n| n == "-") {
+        return Err(FioError::unsupported(job, "filename=-", "name a file"));
+    }
+    let directories = s.get("directory").map(self::names).unwrap_or_default();
+    let directory = (!directories.is_empty())
+        .then(|| PathBuf::from(&directories[clone as usize % directories.len()]));
+    let format = s
+        .get("filename_format")
+        .filter(|f| !f.is_empty())
+        .unwrap_or("$jobname.$jobnum.$filenum");
+    let named = std::path::Path::new(job);
+    if names.is_empty() && files == 1 && named.exists() && !named.is_file() && !named.is_dir() {
+        return Ok(vec![Place::Path(named.to_owned())]);
+    }
+    let made = |i: u64| {
+        format
+            .replace("$jobname", job)
+            .replace("$jobnum", &clone.to_string())
+            .replace("$filenum", &i.to_string())
+            .replace("$clientuid", "localhost")
+    };
+    let all: Vec<String> = if names.is_empty() {
+        (0..files).map(made).collect()
+    } else {
+        names
+    };
+    Ok(all
+        .into_iter()
+        .map(|n| match &directory {
+            Some(d) => Place::Path(d.join(n)),
+            None => Place::Path(PathBuf::from(n)),
+        })
+        .collect())
+}
+
+/// Files that a log names, or the one that takes their place.
+pub(super) fn replayed(s: &Section, log: &crate::feed::replay::Replay) -> Vec<Place> {
+    match s.get("replay_redirect").filter(|r| !r.is_empty()) {
+        Some(name) => vec![Place::Path(PathBuf::from(name)); log.files.len()],
+        None => log.files.iter().cloned().map(Place::Path).collect(),
+    }
+}
+
+/// Names between colons; `\:` is a colon of the name.
+pub(super) fn names(text: &str) -> Vec<String> {
+    text.replace("\\:", "\u{0}")
+        .split(':')
+        .filter(|n| !n.is_empty())
+        .map(|n| n.replace('\u{0}', ":"))
+        .collect()
+}
+
+pub(super) fn terms(
+    s: &Section,
+    recipe: &super::recipe::Recipe,
+    synchronous: bool,
+    depth: u32,
+    continue_on_error: bool,
+) -> Result<Terms, FioError> {
+    let mut percentiles: Vec<f64> = s
+        .get("percentile_list")
+        .unwrap_or("1:5:10:20:30:40:50:60:70:80:90:95:99:99.5:99.9:99.95:99.99")
+        .split(':')
+        .filter_map(value::float)
+        .filter(|p| *p > 0.0 && *p <= 100.0)
+        .collect();
+    percentiles.sort_by(f64::total_cmp);
+    let reduce = s.flag("gtod_reduce", false);
+    let sample = |name: &str| Nanos::from_millis(s.number(name).unwrap_or(500).max(1));
+    Ok(Terms {
+        percentiles,
+        percentiles_of: [
+            s.flag("slat_percentiles", false),
+            s.flag("clat_percentiles", true),
+            s.flag("lat_percentiles", false),
+        ],
+        disabled: [
+            reduce || s.flag("disable_slat", false),
+            reduce || s.flag("disable_clat", false),
+            reduce || s.flag("disable_lat", false),
+        ],
+        no_samples: reduce || s.flag("disable_bw_measurement", false),
+        group_reporting: s.flag("group_reporting", false),
+        unified: match s.get("unified_rw_reporting") {
+            Some("mixed" | "1") => Unified::Mixed,
+            Some("both" | "2") => Unified::Both,
+            _ => Unified::None,
+        },
+        description: s.get("description").unwrap_or("").to_owned(),
+        sample: [sample("bwavgtime"), sample("iopsavgtime")],
+        continue_on_error,
+        engine: s.engine().to_owned(),
+        synchronous,
+        depth,
+        latency: (
+            s.nanos("latency_target").unwrap_or(0) / 1000,
+            s.get("latency_percentile")
+                .and_then(value::float)
+                .unwrap_or(100.0),
+            s.nanos("latency_window").unwrap_or(0) / 1000,
+        ),
+        stats: s.flag("stats", true),
+        disk_util: s.flag("disk_util", true),
+        rw: match s.get("rw").unwrap_or("read").split([':', ',']).next() {
+            Some("readwrite") => "rw".to_owned(),
+            word => word.unwrap_or("read").to_owned(),
+        },
+        blocks: [0, 1, 2].map(|i: usize| (recipe.sizes[i].min(), recipe.sizes[i].max())),
+        digits: s.number("significant_figures").unwrap_or(4).clamp(1, 10) as usize,
+        percentile_digits: s.get("percentile_list").map_or(2, |list| {
+            let digits = |p: &str| p.split_once('.').map_or(0, |d| d.1.len());
+            list.split(':').map(digits).max().unwrap_or(0)
+        }),
+        kb_base: s.kb_base(),
+        unit_base: s.number("unit_base").unwrap_or(0),
+    })
+}
+
+/// `ignore_error`: names or numbers, lists for reads, writes and verification after commas.
+pub(super) fn ignored_errors(s: &Section) -> Result<Vec<i32>, FioError> {
+    const NAMES: [(&str, i32); 10] = [
+        ("EPERM", 1),
+        ("EIO", 5),
+        ("EAGAIN", 11),
+        ("ENOMEM", 12),
+        ("EBUSY", 16),
+        ("EINVAL", 22),
+        ("ENOSPC", 28),
+        ("ENODATA", 61),
+        ("EILSEQ", 84),
+        ("EDQUOT", 122),
+    ];
+    let mut out = Vec::new();
+    for word in s.get("ignore_error").unwrap_or("").split([',', ':']) {
+        match word.trim() {
+            "" => {}
+            w => out.push(
+                NAMES
+                    .iter()
+                    .find(|n| n.0 == w)
+                    .map(|n| n.1)
+                    .or_else(|| w.parse().ok())
+                    .ok_or_else(|| {
+                        FioError::value(
+                            &s.name,
+                            "ignore_error",
+                            format!(
+                                "'{w}' is not an error: expected a number, or one such as ENOSPC"
+                            ),
+                        )
+                    })?,
+            ),
+        }
+    }
+    Ok(out)
+}

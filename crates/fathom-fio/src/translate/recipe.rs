@@ -1,0 +1,686 @@
+//! What a section asks for beyond a plain job: [`Recipe`], for the feed that does it.
+
+use fathom_io::job::{Distribution, Rw};
+use fathom_telemetry::Nanos;
+
+use crate::FioError;
+use crate::feed::pattern::Pattern;
+use crate::feed::sums::Sum;
+use crate::feed::verify::Check;
+use crate::feed::zones::Zoned;
+use crate::options::value::{self, Quantity};
+use crate::section::Section;
+
+/// Block sizes of one direction.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Sizes {
+    One(u64),
+    /// Multiples of the first up to the second.
+    Range(u64, u64),
+    /// Sizes with weights.
+    Split(Vec<(u64, f64)>),
+}
+
+impl Sizes {
+    pub(crate) fn min(&self) -> u64 {
+        match self {
+            Self::One(n) | Self::Range(n, _) => *n,
+            Self::Split(v) => v.iter().map(|s| s.0).min().unwrap_or(4096),
+        }
+    }
+    pub(crate) fn max(&self) -> u64 {
+        match self {
+            Self::One(n) | Self::Range(_, n) => *n,
+            Self::Split(v) => v.iter().map(|s| s.0).max().unwrap_or(4096),
+        }
+    }
+}
+
+/// How random offsets are drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Draw {
+    /// By a distribution, perhaps around a center (0..=1).
+    By(Distribution, Option<f64>),
+    /// Zones: share of accesses, and end of the zone as a share of the range.
+    Zoned(Vec<(f64, f64)>),
+    /// Zones by bytes.
+    ZonedBytes(Vec<(f64, u64)>),
+    /// These blocks in turn; with a stride, they move on as a whole.
+    Sequence(Vec<u64>, bool),
+}
+
+/// Zones of a strided job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Strided {
+    pub(crate) size: u64,
+    pub(crate) range: u64,
+    pub(crate) skip: u64,
+}
+
+/// Which file next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Service {
+    Random,
+    RoundRobin(u64),
+    Sequential,
+    /// Random by a distribution.
+    By(Distribution),
+}
+
+/// Weight among jobs of one flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) id: u64,
+    pub(crate) weight: u64,
+    pub(crate) sleep: Nanos,
+}
+
+/// The depth is sought at which latency stays below a target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LatencyTarget {
+    /// Completion latency.
+    pub(crate) target: Nanos,
+    /// Time over which it is judged.
+    pub(crate) window: Nanos,
+    /// Share of I/Os that must hold it, percent.
+    pub(crate) percentile: f64,
+    /// Go on at the depth that was found.
+    pub(crate) run: bool,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Recipe {
+    /// Reads, writes, trims.
+    pub(crate) does: [bool; 3],
+    /// A write follows each trim, at the same place.
+    pub(crate) pairs: bool,
+    pub(crate) random: bool,
+    pub(crate) sizes: [Sizes; 3],
+    pub(crate) align: [u64; 3],
+    /// Random offset only after so many I/Os; the others follow on, or stay where they are.
+    pub(crate) run_length: u64,
+    pub(crate) identical: bool,
+    /// Distance after each sequential I/O.
+    pub(crate) hole: i64,
+    pub(crate) percent_random: [u64; 3],
+    pub(crate) draw: [Draw; 3],
+    pub(crate) map: bool,
+    /// The map is walked in an order without repeats (`lfsr`).
+    pub(crate) walks: bool,
+    /// Every pass draws the same sequence again.
+    pub(crate) repeats: bool,
+    pub(crate) strided: Option<Strided>,
+    pub(crate) read_share: f64,
+    pub(crate) service: Service,
+    pub(crate) files: u64,
+    pub(crate) pattern: Option<Pattern>,
+    pub(crate) check: Option<Check>,
+    pub(crate) think: Nanos,
+    pub(crate) think_blocks: u64,
+    /// Part of the think time in which the processor is kept busy.
+    pub(crate) think_spin: Nanos,
+    /// Think after so much time of I/O; 0 for after so many blocks alone.
+    pub(crate) think_io_time: Nanos,
+    /// Reads, writes and trims that take longer end the job; 0 for any time.
+    pub(crate) max_latency: [Nanos; 3],
+    /// Priorities of single I/Os.
+    pub(crate) priorities: Option<super::priority::Priorities>,
+    /// Priority of the thread, for the logs.
+    pub(crate) thread_priority: u16,
+    /// Zones with write pointers.
+    pub(crate) zoned: Option<Zoned>,
+    /// Sizes of sequential I/Os are those of reads, of random ones those of writes.
+    pub(crate) by_motion: bool,
+    /// Blocks that do not hold are kept beside their file.
+    pub(crate) dump: bool,
+    /// Bytes per second of each direction, 0 for no limit: where only one has a limit.
+    pub(crate) rates: Option<[f64; 3]>,
+    pub(crate) flow: Option<Flow>,
+    pub(crate) latency: Option<LatencyTarget>,
+    pub(crate) read_log: Option<String>,
+    pub(crate) write_log: Option<String>,
+    pub(crate) no_stall: bool,
+    pub(crate) time_scale: u64,
+    pub(crate) state_load: bool,
+    pub(crate) state_save: bool,
+    /// Nothing of this is asked for: a plain job does.
+    pub(crate) plain: bool,
+    /// A plain job decides where and how much; only content, logs or turns are the feed's.
+    pub(crate) native: bool,
+}
+
+/// The last word after a comma holds where one is missing.
+fn three<T: Clone>(parts: &[T]) -> Option<[T; 3]> {
+    let pick = |i: usize| parts.get(i).or(parts.last()).cloned();
+    Some([pick(0)?, pick(1)?, pick(2)?])
+}
+
+fn bytes(text: &str, base: u64) -> Option<u64> {
+    match value::number(text, base)? {
+        Quantity::Plain(v) => u64::try_from(v).ok(),
+        _ => None,
+    }
+}
+
+impl Recipe {
+    pub(crate) fn of(s: &Section, fake: bool) -> Result<Self, FioError> {
+        let text = s.get("rw").unwrap_or("read");
+        let (word, tail) = text.split_once(':').unwrap_or((text, ""));
+        let random = word.starts_with("rand");
+        let pairs = word.ends_with("trimwrite");
+        let does = match word.trim_start_matches("rand") {
+            "read" => [true, false, false],
+            "write" => [false, true, false],
+            "trim" => [false, false, true],
+            "trimwrite" => [false, true, true],
+            _ => [true, true, false],
+        };
+        let bad_tail = || {
+            FioError::value(
+                &s.name,
+                "rw",
+                format!("'{tail}' is not possible: expected a number of I/Os, or a distance"),
+            )
+        };
+        let (mut run_length, mut hole) = (1, 0);
+        if !tail.is_empty() {
+            match value::number(tail, s.kb_base()) {
+                Some(Quantity::Plain(n)) if random => {
+                    run_length = u64::try_from(n).map_err(|_| bad_tail())?.max(1)
+                }
+                Some(Quantity::Plain(n)) => hole = n,
+                _ => return Err(bad_tail()),
+            }
+        }
+        let sizes = sizes(s)?;
+        let align = s.per_direction("ba").map_or_else(
+            || [0, 1, 2].map(|i: usize| sizes[i].min()),
+            |a| [0, 1, 2].map(|i: usize| if a[i] > 0 { a[i] } else { sizes[i].min() }),
+        );
+        let percent_random = s.per_direction("percentage_random").unwrap_or([100; 3]);
+        let draw = draws(s)?;
+        let map = random
+            // This generator never repeats a block, whatever the map.
+            && (!s.flag("norandommap", false) || s.get("random_generator") == Some("lfsr"))
+            && matches!(draw[0], Draw::By(Distribution::Uniform, _));
+        let strided = match s.get("zonemode") {
+            Some("strided") => {
+                let size = s.number("zonesize").unwrap_or(0);
+                Some(Strided {
+                    size,
+                    range: s.number("zonerange").filter(|r| *r > 0).unwrap_or(size),
+                    skip: s.number("zoneskip").unwrap_or(0),
+                })
+            }
+            _ => None,
+        };
+        let pattern = |option: &str| -> Result<Option<Pattern>, FioError> {
+            s.get(option)
+                .filter(|t| !t.is_empty())
+                .map(|t| Pattern::parse(t).map_err(|e| FioError::value(&s.name, option, e)))
+                .transpose()
+        };
+        let names = s
+            .get("filename")
+            .filter(|f| !f.starts_with("sim:"))
+            .map(super::place::names)
+            .unwrap_or_default();
+        let files = s
+            .number("nrfiles")
+            .unwrap_or(1)
+            .max(names.len() as u64)
+            .max(1);
+        let zoned = match s.get("zonemode") {
+            Some("zbd") => {
+                let size = s.number("zonesize").unwrap_or(0);
+                if size == 0 {
+                    return Err(FioError::value(
+                        &s.name,
+                        "zonemode",
+                        "zbd needs a zonesize where the target has no zones of its own",
+                    ));
+                }
+                Some(Zoned {
+                    size,
+                    capacity: s
+                        .number("zonecapacity")
+                        .filter(|c| *c > 0)
+                        .unwrap_or(size)
+                        .min(size),
+                    open_max: s
+                        .number("job_max_open_zones")
+                        .filter(|n| *n > 0)
+                        .or_else(|| s.number("max_open_zones"))
+                        .unwrap_or(0),
+                    beyond: s.flag("read_beyond_wp", false),
+                })
+            }
+            _ => None,
+        };
+        let spread = |default: &str| -> Option<Distribution> {
+            let text = s.get("file_service_type")?;
+            let (word, arg) = text.split_once(':').unwrap_or((text, default));
+            let word = if word == "normal" { "gauss" } else { word };
+            format!("{word}:{}", arg.split(':').next().unwrap_or(default))
+                .parse()
+                .ok()
+        };
+        let service = match s.get("file_service_type").unwrap_or("roundrobin") {
+            t if t.starts_with("zipf") => spread("1.1").map_or(Service::Random, Service::By),
+            t if t.starts_with("pareto") => spread("0.2").map_or(Service::Random, Service::By),
+            t if t.starts_with("normal") || t.starts_with("gauss") => {
+                spread("10").map_or(Service::Random, Service::By)
+            }
+            t if t.starts_with("sequential") => Service::Sequential,
+            t if t.starts_with("roundrobin") => Service::RoundRobin(
+                t.split_once(':')
+                    .and_then(|p| bytes(p.1, 1024))
+                    .unwrap_or(1)
+                    .max(1),
+            ),
+            _ => Service::Random,
+        };
+        let think = Nanos(s.nanos("thinktime").unwrap_or(0));
+        let think_io_time = Nanos(s.nanos("thinktime_iotime").unwrap_or(0));
+        let busy_think = think_io_time > Nanos::ZERO || s.nanos("thinktime_spin").unwrap_or(0) > 0;
+        let rated = |n: &str| s.per_direction(n).is_some_and(|v| v.iter().any(|r| *r > 0));
+        let has_rate = rated("rate") || rated("rate_iops");
+        let rates = lopsided(s, does, &sizes);
+        let check = check(s, pattern("verify_pattern")?)?;
+        let flow = s.number("flow").filter(|w| *w > 0).map(|weight| Flow {
+            id: s.number("flow_id").unwrap_or(0),
+            weight,
+            sleep: Nanos(s.number("flow_sleep").unwrap_or(0).saturating_mul(1000)),
+        });
+        let latency = s
+            .nanos("latency_target")
+            .filter(|t| *t > 0)
+            .map(|t| LatencyTarget {
+                target: Nanos(t),
+                window: Nanos(
+                    s.nanos("latency_window")
+                        .filter(|w| *w > 0)
+                        .unwrap_or(100_000_000),
+                ),
+                percentile: s
+                    .get("latency_percentile")
+                    .and_then(value::float)
+                    .unwrap_or(100.0),
+                run: s.flag("latency_run", false),
+            });
+        let text_of = |n: &str| s.get(n).filter(|t| !t.is_empty()).map(str::to_owned);
+        let mut recipe = Self {
+            does,
+            pairs,
+            random,
+            run_length,
+            identical: s.get("rw_sequencer") == Some("identical"),
+            hole,
+            percent_random,
+            map,
+            walks: s.get("random_generator") == Some("lfsr"),
+            repeats: random && s.flag("randrepeat", true) && s.number("loops").unwrap_or(1) > 1,
+            strided,
+            read_share: super::load::read_share(s),
+            service,
+            files,
+            pattern: pattern("buffer_pattern")?,
+            think: if has_rate || check.is_some() || flow.is_some() || busy_think || zoned.is_some()
+            {
+                think
+            } else {
+                Nanos::ZERO
+            },
+            // With a time of I/O, blocks count only where they are asked for.
+            think_blocks: match s.number("thinktime_blocks") {
+                None if think_io_time > Nanos::ZERO => u64::MAX,
+                n => n.unwrap_or(1).max(1),
+            },
+            think_spin: Nanos(s.nanos("thinktime_spin").unwrap_or(0)).min(think),
+            think_io_time,
+            max_latency: max_latency(s),
+            priorities: super::priority::Priorities::of(s)?,
+            thread_priority: super::priority::of_thread(s),
+            zoned,
+            by_motion: s.flag("bs_is_seq_rand", false),
+            dump: s.flag("verify_dump", false),
+            rates,
+            flow,
+            latency,
+            read_log: text_of("read_iolog"),
+            write_log: text_of("write_iolog"),
+            no_stall: s.flag("replay_no_stall", false),
+            time_scale: s.number("replay_time_scale").unwrap_or(100).max(1),
+            state_load: s.flag("verify_state_load", false),
+            state_save: s.flag("verify_state_save", true),
+            check,
+            sizes,
+            align,
+            draw,
+            plain: true,
+            native: true,
+        };
+        recipe.native = recipe.is_native(fake);
+        recipe.plain = recipe.native
+            && recipe.pattern.is_none()
+            && recipe.flow.is_none()
+            && recipe.latency.is_none()
+            && recipe.write_log.is_none()
+            && recipe.max_latency == [Nanos::ZERO; 3];
+        Ok(recipe)
+    }
+
+    fn is_native(&self, fake: bool) -> bool {
+        let used: Vec<usize> = (0..3).filter(|i| self.does[*i]).collect();
+        let one_size = used.iter().all(|i| self.sizes[*i] == self.sizes[used[0]]);
+        let simple = |i: usize| {
+            matches!(self.draw[i], Draw::By(_, None))
+                && (!self.random || self.percent_random[i] == 100)
+        };
+        let mapped = !self.map
+            || used
+                .iter()
+                .all(|i| matches!(self.sizes[*i], Sizes::One(n) if n == self.align[*i]));
+        // In fio reads and writes of a sequential mix have a position each.
+        let one_position = self.random || used.len() == 1;
+        !self.pairs
+            && one_position
+            && one_size
+            && mapped
+            && used.iter().all(|i| simple(*i))
+            && self.run_length == 1
+            && self.hole == 0
+            && self.strided.is_none()
+            && self.zoned.is_none()
+            && self.priorities.is_none()
+            && !self.repeats
+            && !self.by_motion
+            && (self.files == 1 || fake)
+            && self.check.is_none()
+            && self.think == Nanos::ZERO
+            && self.rates.is_none()
+            && self.read_log.is_none()
+    }
+
+    /// What a job of fathom's own form cannot say.
+    pub(crate) fn beyond(&self) -> Vec<&'static str> {
+        let used: Vec<usize> = (0..3).filter(|i| self.does[*i]).collect();
+        [
+            (self.pairs, "a write after each trim (rw=trimwrite)"),
+            (
+                self.run_length > 1 || self.hole != 0,
+                "sequences inside the pattern (rw=…:N)",
+            ),
+            (
+                used.iter().any(|i| self.sizes[*i] != self.sizes[used[0]]),
+                "block sizes that differ between directions",
+            ),
+            (
+                self.strided.is_some() || self.zoned.is_some(),
+                "zones (zonemode)",
+            ),
+            (
+                self.priorities.is_some(),
+                "priorities of single I/Os (cmdprio)",
+            ),
+            (self.by_motion, "block sizes by motion (bs_is_seq_rand)"),
+            (self.max_latency != [Nanos::ZERO; 3], "max_latency"),
+            (
+                self.think_spin > Nanos::ZERO || self.think_io_time > Nanos::ZERO,
+                "thinktime_spin and thinktime_iotime",
+            ),
+            (
+                self.random && used.iter().any(|i| self.percent_random[*i] != 100),
+                "a share of sequential I/Os (percentage_random)",
+            ),
+            (
+                used.iter()
+                    .any(|i| !matches!(self.draw[*i], Draw::By(_, None))),
+                "this random_distribution",
+            ),
+            (self.files > 1, "several files"),
+            (self.pattern.is_some(), "a pattern in buffers"),
+            (self.check.is_some(), "verification"),
+            (self.think > Nanos::ZERO, "thinktime with a rate"),
+            (self.rates.is_some(), "a rate for one direction only"),
+            (self.flow.is_some(), "flow"),
+            (self.latency.is_some(), "latency_target"),
+            (
+                self.read_log.is_some() || self.write_log.is_some(),
+                "an I/O log",
+            ),
+        ]
+        .into_iter()
+        .filter(|w| w.0)
+        .map(|w| w.1)
+        .collect()
+    }
+
+    /// The nearest pattern of a plain job.
+    pub(crate) fn rw(&self) -> Rw {
+        match (self.does, self.random) {
+            ([true, true, _], true) => Rw::RandMixed,
+            ([true, true, _], false) => Rw::Mixed,
+            ([true, ..], true) => Rw::RandRead,
+            ([true, ..], false) => Rw::Read,
+            ([_, true, _], true) => Rw::RandWrite,
+            ([_, true, _], false) => Rw::Write,
+            (_, true) => Rw::RandTrim,
+            (_, false) => Rw::Trim,
+        }
+    }
+
+    /// Every block size that may occur, for buffers and alignment.
+    pub(crate) fn all_sizes(&self) -> Vec<u64> {
+        let mut all = Vec::new();
+        for i in (0..3).filter(|i| self.does[*i] || self.by_motion && *i < 2) {
+            match &self.sizes[i] {
+                Sizes::One(n) => all.push(*n),
+                Sizes::Range(a, b) => all.extend([*a, b / a * a]),
+                Sizes::Split(v) => all.extend(v.iter().map(|s| s.0)),
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
+    let base = s.kb_base();
+    if let Some(text) = s.get("bssplit") {
+        let split = |part: &str| -> Sizes {
+            let entries: Vec<(u64, Option<f64>)> = part
+                .split(':')
+                .filter(|p| !p.is_empty())
+                .filter_map(|p| {
+                    let (size, share) = p.split_once('/').unwrap_or((p, ""));
+                    Some((bytes(size, base)?, value::float(share)))
+                })
+                .collect();
+            let known: f64 = entries.iter().filter_map(|e| e.1).sum();
+            let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as f64;
+            let rest = ((100.0 - known) / open).max(0.0);
+            Sizes::Split(
+                entries
+                    .iter()
+                    .map(|(b, w)| (*b, w.unwrap_or(rest)))
+                    .filter(|(b, w)| *w > 0.0 && *b > 0)
+                    .collect(),
+            )
+        };
+        let parts: Vec<Sizes> = text.split(',').map(split).collect();
+        if let Some(three) = three(&parts)
+            && three
+                .iter()
+                .all(|t| !matches!(t, Sizes::Split(v) if v.is_empty()))
+        {
+            return Ok(three);
+        }
+        return Err(FioError::value(
+            &s.name,
+            "bssplit",
+            "expected sizes with shares such as 4k/60:64k/40",
+        ));
+    }
+    if let Some(text) = s.get("bsrange") {
+        let parts: Vec<Sizes> = text
+            .split(',')
+            .filter_map(|p| {
+                let (a, b) = p.split_once('-').or_else(|| p.split_once(':'))?;
+                let (a, b) = (bytes(a, base)?, bytes(b, base)?);
+                Some(Sizes::Range(a.min(b).max(1), a.max(b).max(1)))
+            })
+            .collect();
+        return three(&parts)
+            .ok_or_else(|| FioError::value(&s.name, "bsrange", "expected a range such as 4k-64k"));
+    }
+    let values = s.per_direction("bs").unwrap_or([4096; 3]);
+    Ok(values.map(|v| Sizes::One(if v == 0 { 4096 } else { v })))
+}
+
+fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
+    let text = s.get("random_distribution").unwrap_or("random");
+    let bad = |m: String| FioError::value(&s.name, "random_distribution", m);
+    let (word, rest) = text.split_once(':').unwrap_or((text, ""));
+    let one = |dist: String, center: Option<&str>| -> Result<[Draw; 3], FioError> {
+        let dist: Distribution = dist.parse().map_err(bad)?;
+        let d = Draw::By(dist, center.and_then(value::float));
+        Ok([d.clone(), d.clone(), d])
+    };
+    let (shape, center) = match rest.split_once(':') {
+        Some((a, b)) => (a, Some(b)),
+        None => (rest, None),
+    };
+    let or = |default: &str| {
+        if shape.is_empty() {
+            default.to_owned()
+        } else {
+            shape.to_owned()
+        }
+    };
+    match word.split(',').next().unwrap_or("random") {
+        "zipf" => one(format!("zipf:{}", or("1.1")), center),
+        "pareto" => one(format!("pareto:{}", or("0.2")), center),
+        "normal" => one(format!("gauss:{}", or("10")), center),
+        "zoned" | "zoned_abs" => {
+            let absolute = word == "zoned_abs";
+            let mut parts = Vec::new();
+            for direction in rest.split(',') {
+                let entries: Vec<(f64, Option<u64>)> = direction
+                    .split(':')
+                    .filter(|z| !z.is_empty())
+                    .map(|z| {
+                        let (access, size) = z.split_once('/').unwrap_or((z, ""));
+                        (
+                            value::float(access).unwrap_or(0.0),
+                            bytes(size, s.kb_base()),
+                        )
+                    })
+                    .collect();
+                if entries.is_empty() {
+                    return Err(bad("expected zones such as 60/10:40/90".into()));
+                }
+                let known: u64 = entries.iter().filter_map(|e| e.1).sum();
+                let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as u64;
+                let mut end = 0;
+                parts.push(if absolute {
+                    Draw::ZonedBytes(
+                        entries
+                            .iter()
+                            .map(|(a, n)| {
+                                end += n.unwrap_or(0);
+                                (*a, end)
+                            })
+                            .collect(),
+                    )
+                } else {
+                    Draw::Zoned(
+                        entries
+                            .iter()
+                            .map(|(a, n)| {
+                                end += n.unwrap_or(100u64.saturating_sub(known) / open);
+                                (*a, (end as f64 / 100.0).min(1.0))
+                            })
+                            .collect(),
+                    )
+                });
+            }
+            three(&parts).ok_or_else(|| bad("expected zones such as 60/10:40/90".into()))
+        }
+        "sequence" => {
+            let blocks: Vec<u64> = rest.split(',').filter_map(|b| bytes(b, 1024)).collect();
+            if blocks.is_empty() {
+                return Err(bad("expected block numbers such as sequence:2,0,1".into()));
+            }
+            let d = Draw::Sequence(blocks, s.flag("random_sequence_stride", false));
+            Ok([d.clone(), d.clone(), d])
+        }
+        _ => one("uniform".into(), None),
+    }
+}
+
+/// µs for reads, writes and trims: the first holds where one is missing.
+fn max_latency(s: &Section) -> [Nanos; 3] {
+    let mut last = 0;
+    let parts: Vec<&str> = s.get("max_latency").unwrap_or("").split(',').collect();
+    [0, 1, 2].map(|i: usize| {
+        if let Some(p) = parts.get(i) {
+            last = value::micros(p, false).unwrap_or(0);
+        }
+        Nanos(last.saturating_mul(1000))
+    })
+}
+
+/// Rates that hold only one of two directions back.
+fn lopsided(s: &Section, does: [bool; 3], sizes: &[Sizes; 3]) -> Option<[f64; 3]> {
+    if does.iter().filter(|d| **d).count() < 2 {
+        return None;
+    }
+    let of = |n: &str| s.per_direction(n).filter(|v| v.iter().any(|r| *r > 0));
+    let rates = match (of("rate"), of("rate_iops")) {
+        (Some(r), _) => r.map(|v| v as f64),
+        (None, Some(r)) => [0, 1, 2].map(|i: usize| r[i] as f64 * sizes[i].min() as f64),
+        (None, None) => return None,
+    };
+    let holds = |i: usize| does[i] && rates[i] == 0.0;
+    (holds(0) || holds(1)).then_some(rates)
+}
+
+fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioError> {
+    let Some(sum) = s.get("verify").and_then(Sum::named) else {
+        return Ok(None);
+    };
+    let backlog = s.number("verify_backlog").unwrap_or(0);
+    let check = Check {
+        sum,
+        interval: s.number("verify_interval").unwrap_or(0).min(1 << 30) as u32,
+        offset: s.number("verify_offset").unwrap_or(0).min(1 << 30) as u32,
+        pattern,
+        backlog,
+        batch: s
+            .number("verify_backlog_batch")
+            .filter(|n| *n > 0)
+            .unwrap_or(backlog),
+        read_back: s.flag("do_verify", true),
+        only: s.flag("verify_only", false),
+    };
+    let smallest = sizes(s)?.iter().map(Sizes::min).min().unwrap_or(4096);
+    let step = if check.interval > 0 {
+        smallest.min(u64::from(check.interval))
+    } else {
+        smallest
+    };
+    if (step as usize) < check.smallest() {
+        return Err(FioError::value(
+            &s.name,
+            "verify",
+            format!(
+                "blocks of {step} bytes have no room for its header of {} bytes: choose a larger bs or verify_interval",
+                check.smallest() - 1
+            ),
+        ));
+    }
+    Ok(Some(check))
+}

@@ -1,0 +1,120 @@
+//! What a completion changes, in one place for a worker's own way and a guided one. Knows no port's ways.
+
+use std::sync::atomic::Ordering;
+
+use fathom_telemetry::{Nanos, Op, Record, Recorder, WindowSink};
+
+use super::outcome::{ErrorCount, count_error};
+use super::{Pace, Slot, Syncing, Worker};
+use crate::job::OnError;
+use crate::port::{Port, Request};
+
+impl<P: Port, S: WindowSink> Worker<P, S> {
+    /// The port, and what a completion changes.
+    #[inline]
+    pub(super) fn books(&mut self) -> (&mut P, Books<'_, S>) {
+        let books = Books {
+            now: self.now,
+            recorder: &mut self.recorder,
+            slots: &self.slots,
+            free: &mut self.free,
+            pace: &mut self.pace,
+            syncing: &mut self.syncing,
+            total_bytes: &mut self.total_bytes,
+            errors: &mut self.outcome.errors,
+            done: 0,
+            failed: false,
+        };
+        (&mut self.port, books)
+    }
+
+    /// Closes the books of a batch: `before` I/Os were outstanding, `done` completed without error.
+    #[inline]
+    pub(super) fn settle(&mut self, before: u32, done: u64, failed: bool) {
+        if done == 0 && !failed {
+            return;
+        }
+        self.total_ios += done;
+        self.outcome.last_completion = self.outcome.last_completion.max(self.now);
+        if failed && self.on_error == OnError::Stop {
+            self.ending = true;
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        self.live.ios.store(self.total_ios, Ordering::Relaxed);
+        self.live.bytes.store(self.total_bytes, Ordering::Relaxed);
+        self.outcome.batches.complete(before - self.outstanding());
+        self.account_depth(before);
+    }
+}
+
+/// What a completion changes, apart from the port that hands it over.
+pub(super) struct Books<'a, S> {
+    now: Nanos,
+    recorder: &'a mut Recorder<S>,
+    pub(super) slots: &'a [Slot],
+    free: &'a mut Vec<u32>,
+    pace: &'a mut Pace,
+    syncing: &'a mut Option<Syncing>,
+    total_bytes: &'a mut u64,
+    errors: &'a mut Vec<ErrorCount>,
+    /// Completed without error.
+    pub(super) done: u64,
+    pub(super) failed: bool,
+}
+
+impl<S: WindowSink> Books<'_, S> {
+    /// The record of a slot's I/O that ended now.
+    #[inline]
+    pub(super) fn record(&self, slot: u32, result: i64) -> Record {
+        let s = &self.slots[slot as usize];
+        let Request {
+            op, offset, len, ..
+        } = s.request;
+        // A discard transfers nothing: the kernel's success is 0.
+        let result = if result == 0 && op == Op::Trim {
+            i64::from(len)
+        } else {
+            result
+        };
+        Record {
+            intended: s.intended,
+            submitted: s.submitted,
+            completed: self.now,
+            offset,
+            len,
+            result,
+            op,
+        }
+    }
+
+    /// Takes a completion as the port gives it.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, slot: u32, result: i64) {
+        let record = self.record(slot, result);
+        self.book(slot, &record);
+    }
+
+    #[inline(always)]
+    pub(super) fn book(&mut self, slot: u32, r: &Record) {
+        self.recorder.record(r);
+        if r.result >= i64::from(r.len) {
+            self.done += 1;
+            *self.total_bytes += r.result as u64;
+        } else {
+            self.failed = true;
+            count_error(self.errors, r);
+        }
+        self.free.push(slot);
+        match self.pace {
+            Pace::Trace(feed) => feed.completed(slot, self.now),
+            Pace::Think { time, ready } if r.op != Op::Sync => ready.push_back(self.now + *time),
+            _ => {}
+        }
+        if r.op == Op::Sync
+            && let Some(sync) = self.syncing
+        {
+            sync.due = false;
+            sync.running = false;
+        }
+    }
+}

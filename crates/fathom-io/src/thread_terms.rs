@@ -1,0 +1,112 @@
+//! Terms of an I/O thread that the kernel keeps per thread: I/O priority, niceness, where its memory comes from.
+//! Each call holds for the calling thread alone.
+
+use std::io;
+
+/// I/O priority in the kernel's form: class (1 real time, 2 best effort, 3 idle), level (0 highest … 7), hint.
+pub fn priority_of(class: u16, level: u16, hint: u16) -> u16 {
+    (class & 7) << 13 | (hint & 0x3ff) << 3 | level & 7
+}
+
+/// Sets this thread's I/O priority ([`priority_of`]).
+///
+/// # Errors
+/// The system's: real time needs CAP_SYS_NICE.
+pub fn set_io_priority(priority: u16) -> io::Result<()> {
+    /// IOPRIO_WHO_PROCESS: with 0, the calling thread.
+    const WHO_THREAD: libc::c_int = 1;
+    // SAFETY: a system call without pointers.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_ioprio_set,
+            WHO_THREAD,
+            0,
+            libc::c_int::from(priority),
+        )
+    };
+    checked(r)
+}
+
+/// Adds to this thread's niceness.
+///
+/// # Errors
+/// The system's: below the present value it needs CAP_SYS_NICE.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: a system call without pointers; 0 is the calling thread (Linux keeps niceness per thread).
+    let r = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    checked(r.into())
+}
+
+/// Where this thread's memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryPolicy {
+    /// The kernel's default.
+    Default,
+    /// This node first.
+    Prefer,
+    /// These nodes only.
+    Bind,
+    /// These nodes in turn.
+    Interleave,
+    /// The node of the processor that asks.
+    Local,
+}
+
+/// Sets this thread's memory policy for `nodes` (each below 64).
+///
+/// # Errors
+/// The system's, such as a node that is not there.
+pub fn set_memory_policy(policy: MemoryPolicy, nodes: &[u32]) -> io::Result<()> {
+    let mode: libc::c_long = match policy {
+        MemoryPolicy::Default => 0,
+        MemoryPolicy::Prefer => 1,
+        MemoryPolicy::Bind => 2,
+        MemoryPolicy::Interleave => 3,
+        MemoryPolicy::Local => 4,
+    };
+    let mask: libc::c_ulong = nodes.iter().filter(|n| **n < 64).fold(0, |m, n| m | 1 << n);
+    let plain = mask == 0 || matches!(policy, MemoryPolicy::Default | MemoryPolicy::Local);
+    // SAFETY: the mask outlives the call, which reads 64 bits of it, or none where it is null.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_set_mempolicy,
+            mode,
+            if plain {
+                std::ptr::null()
+            } else {
+                &raw const mask
+            },
+            if plain { 0 } else { 65 as libc::c_ulong },
+        )
+    };
+    checked(r)
+}
+
+fn checked(r: libc::c_long) -> io::Result<()> {
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_packed_as_the_kernel_has_them() {
+        assert_eq!(priority_of(1, 0, 0), 0x2000);
+        assert_eq!(priority_of(3, 2, 0), 0x6002);
+        assert_eq!(priority_of(2, 7, 1), 0x400f);
+    }
+
+    #[test]
+    fn a_thread_may_lower_its_own_terms() {
+        std::thread::spawn(|| {
+            set_io_priority(priority_of(3, 0, 0)).unwrap();
+            set_nice(5).unwrap();
+        })
+        .join()
+        .unwrap();
+    }
+}

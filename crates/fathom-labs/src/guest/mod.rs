@@ -1,0 +1,427 @@
+//! Guests: small virtual machines without a root file system, in which fathom itself is the first process.
+//!
+//! Kernel ([`kernel`]) and modules ([`modules`]) are the distribution's; the initramfs ([`initramfs`]) carries
+//! fathom's own static binary; QEMU ([`qemu`]) runs it on the processors or, where these cannot ([`accel`]), in its
+//! translator; host and guest talk over a virtio port ([`wire`]), the guest's side is [`agent`].
+
+pub mod accel;
+pub mod agent;
+pub mod initramfs;
+pub mod kernel;
+pub mod modules;
+pub mod qemu;
+pub mod remote;
+pub mod wire;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Component, Path, PathBuf};
+
+use fathom_telemetry::{Flag, FlagCode, Nanos};
+
+pub use accel::Accelerator;
+pub use kernel::Kernel;
+pub use qemu::{Backing, Cache, Disk, DiskModel, Machine};
+pub use remote::RemoteBench;
+
+use crate::LabError;
+use modules::Modules;
+use qemu::Qemu;
+use wire::{Answer, Ask, Reader};
+
+/// Names the static binary where fathom itself is not static.
+pub const BINARY_VARIABLE: &str = "FATHOM_GUEST_BINARY";
+/// A guest that is silent for so long after its start does not boot.
+const BOOT_LIMIT: Nanos = Nanos::from_secs(60);
+/// The same on the processors, where two seconds are usual.
+const BOOT_LIMIT_KVM: Nanos = Nanos::from_secs(15);
+
+/// Everything that guests are made of, found once.
+#[derive(Debug, Clone)]
+pub struct Supply {
+    /// Kernel.
+    pub kernel: Kernel,
+    /// fathom, without what a guest does not need.
+    binary: Vec<u8>,
+    /// Who runs guest code.
+    pub accelerator: Accelerator,
+    /// QEMU's version.
+    pub qemu: String,
+    /// A guest that says nothing for so long does not boot.
+    pub boot_limit: Nanos,
+}
+
+impl Supply {
+    /// Finds QEMU, a kernel (a named one first) and a static binary (a named one first, then [`BINARY_VARIABLE`],
+    /// then the one that runs), and what can run guest code.
+    ///
+    /// # Errors
+    /// The first part that is missing, with how to get it.
+    pub fn find(kernel: Option<&Path>, binary: Option<&Path>) -> Result<Self, LabError> {
+        let qemu = qemu::version()?;
+        let kernel = Kernel::find(kernel)?;
+        let variable = std::env::var_os(BINARY_VARIABLE).filter(|b| !b.is_empty());
+        let path = match (binary, variable) {
+            (Some(b), _) => b.to_owned(),
+            (None, Some(b)) => PathBuf::from(b),
+            (None, None) => std::env::current_exe().map_err(|e| {
+                LabError::Failed(format!("fathom's own binary cannot be found: {e}"))
+            })?,
+        };
+        let binary = initramfs::static_binary(&path)?;
+        let accelerator = Accelerator::probe();
+        let boot_limit = if accelerator.is_emulated() {
+            BOOT_LIMIT
+        } else {
+            BOOT_LIMIT_KVM
+        };
+        Ok(Self {
+            kernel,
+            binary,
+            accelerator,
+            qemu,
+            boot_limit,
+        })
+    }
+
+    /// Boots a machine and waits until its agent answers. A kernel that does not boot on the processors is tried
+    /// again in the translator, once and for all guests of this supply.
+    ///
+    /// # Errors
+    /// Where a module is missing, or the guest does not answer in time, with what it said.
+    pub fn boot(&mut self, machine: &Machine) -> Result<Guest, LabError> {
+        match Guest::boot(self, machine) {
+            Err(e @ LabError::Failed(_)) if !self.accelerator.is_emulated() => {
+                self.accelerator =
+                    Accelerator::Tcg(format!("a kernel did not boot on the processors: {e}"));
+                self.boot_limit = BOOT_LIMIT;
+                Guest::boot(self, machine)
+            }
+            other => other,
+        }
+    }
+
+    /// What stands against every number of its guests.
+    pub fn stamps(&self) -> Vec<Flag> {
+        match &self.accelerator {
+            Accelerator::Kvm => Vec::new(),
+            Accelerator::Tcg(why) => vec![emulated_flag(why)],
+        }
+    }
+}
+
+/// For every job of a guest that is emulated.
+pub fn emulated_flag(why: &str) -> Flag {
+    Flag::new(
+        FlagCode::Emulated,
+        format!("emulated CPU: not a performance figure ({why})"),
+        "compare settings under the same conditions only; measure on a machine whose processors run guests",
+    )
+}
+
+/// A guest whose agent answers. Dropping it ends it.
+pub struct Guest {
+    qemu: Qemu,
+    out: UnixStream,
+    answers: Reader<UnixStream>,
+    /// What it said of itself.
+    pub hello: Answer,
+    /// From the start of QEMU to the first answer.
+    pub booted_in: Nanos,
+    /// Command lines that were run in it.
+    commands: u32,
+}
+
+/// What a program in a guest left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Exit status; `None` where a signal ended it.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Guest {
+    fn boot(supply: &Supply, machine: &Machine) -> Result<Self, LabError> {
+        let modules = Modules::of(&supply.kernel).closure(&machine.all_modules())?;
+        let archive = qemu::in_memory(|out| initramfs::write(out, &supply.binary, &modules))
+            .map_err(|e| LabError::Failed(format!("no memory for a guest's initramfs: {e}")))?;
+        let began = fathom_io::clock::monotonic();
+        let (mut qemu, port) =
+            Qemu::start(&supply.kernel.image, &archive, machine, &supply.accelerator)?;
+        let pair = port.try_clone().and_then(|out| {
+            port.set_read_timeout(Some(std::time::Duration::from_millis(100)))?;
+            Ok((out, port))
+        });
+        let (mut out, mut port) =
+            pair.map_err(|e| LabError::Failed(format!("no port to a guest: {e}")))?;
+        // Asked before anybody listens: QEMU keeps it until the guest opens the port.
+        let sent = wire::send(&mut out, &Ask::Hello, &[]);
+        let limit = supply.boot_limit;
+        let mut first = [0];
+        loop {
+            match port.read(&mut first) {
+                Ok(1) if sent.is_ok() => break,
+                Err(e) if would_wait(&e) && !qemu.ended() => {}
+                _ => {
+                    // What ended it may still be on its way to the console.
+                    qemu.end_within(Nanos::from_millis(200));
+                    let said = qemu.said(4);
+                    return Err(LabError::Failed(format!(
+                        "the guest ended before it was ready: {said}"
+                    )));
+                }
+            }
+            if fathom_io::clock::monotonic().since(began) > limit {
+                let said = qemu.said(4);
+                let said = if said.is_empty() {
+                    "it said nothing".into()
+                } else {
+                    said
+                };
+                return Err(LabError::Failed(format!(
+                    "the guest did not answer within {limit} ({}): {said}",
+                    supply.kernel.image.display()
+                )));
+            }
+        }
+        let booted_in = fathom_io::clock::monotonic().since(began);
+        let _ = port.set_read_timeout(None);
+        let rest = port
+            .try_clone()
+            .map_err(|e| LabError::Failed(format!("no port to a guest: {e}")))?;
+        let mut guest = Self {
+            qemu,
+            out,
+            answers: Reader::new(rest),
+            hello: Answer::Done,
+            booted_in,
+            commands: 0,
+        };
+        guest.hello = guest.first_answer(first[0])?;
+        match &guest.hello {
+            Answer::Hello { version, .. } if *version == wire::VERSION => Ok(guest),
+            Answer::Hello { version, .. } => Err(LabError::Refused(format!(
+                "the guest's binary speaks version {version}, this one {}: build both from the same sources",
+                wire::VERSION
+            ))),
+            other => Err(LabError::Failed(format!("the guest answered {other:?}"))),
+        }
+    }
+
+    /// The first answer, whose first byte was read already.
+    fn first_answer(&mut self, first: u8) -> Result<Answer, LabError> {
+        let mut bytes = vec![first];
+        let mut one = [0];
+        while bytes.last() != Some(&b'\n') {
+            match (&self.out).read(&mut one) {
+                Ok(1) => bytes.push(one[0]),
+                _ => return Err(self.gone("it ended in the middle of its first answer")),
+            }
+        }
+        let message = Reader::new(&bytes[..]).message();
+        match message {
+            Ok(Some((answer, _))) => Ok(answer),
+            Ok(None) => Err(self.gone("it said nothing")),
+            Err(e) => Err(self.gone(&e.to_string())),
+        }
+    }
+
+    /// Number of QEMU's process.
+    pub fn pid(&self) -> u32 {
+        self.qemu.pid()
+    }
+
+    fn gone(&mut self, why: &str) -> LabError {
+        self.qemu.end_within(Nanos::from_millis(200));
+        LabError::Failed(format!("the guest is gone ({why}): {}", self.qemu.said(4)))
+    }
+
+    /// Asks; the answers are for [`Guest::answer`].
+    ///
+    /// # Errors
+    /// Where the guest is gone.
+    pub fn ask(&mut self, ask: &Ask, raw: &[u8]) -> Result<(), LabError> {
+        wire::send(&mut self.out, ask, raw).map_err(|e| self.gone(&e.to_string()))
+    }
+
+    /// The next answer; a failure that the guest reports is an error.
+    ///
+    /// # Errors
+    /// What the guest says, or that it is gone.
+    pub fn answer(&mut self) -> Result<(Answer, Vec<u8>), LabError> {
+        match self.answers.message() {
+            Ok(Some((Answer::Failed { message, refused }, _))) => Err(if refused {
+                LabError::Refused(message)
+            } else {
+                LabError::Failed(message)
+            }),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(self.gone("its port closed")),
+            Err(e) => Err(self.gone(&e.to_string())),
+        }
+    }
+
+    /// Another handle to ask with, for a thread that waits meanwhile.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn asker(&self) -> Result<impl Write + Send + use<>, LabError> {
+        self.out
+            .try_clone()
+            .map_err(|e| LabError::Failed(format!("no port to a guest: {e}")))
+    }
+
+    /// Runs a program in the guest and waits for it; `fathom` is fathom itself. It runs in `dir`, which is made.
+    ///
+    /// # Errors
+    /// Where it cannot be started. That it failed stands in its status.
+    pub fn exec(&mut self, argv: &[&str], dir: &str) -> Result<Output, LabError> {
+        let argv = argv.iter().map(|a| (*a).to_owned()).collect();
+        self.ask(
+            &Ask::Exec {
+                argv,
+                dir: dir.to_owned(),
+            },
+            &[],
+        )?;
+        match self.answer()?.0 {
+            Answer::Output { status, out, err } => Ok(Output { status, out, err }),
+            other => Err(LabError::Failed(format!("the guest answered {other:?}"))),
+        }
+    }
+
+    /// Runs a fathom command line in the guest and brings its run directories back into `into`; returns what it
+    /// left and the directories.
+    ///
+    /// # Errors
+    /// Where it cannot be started, or its results cannot be kept.
+    pub fn fathom(
+        &mut self,
+        arguments: &[&str],
+        into: &Path,
+    ) -> Result<(Output, Vec<PathBuf>), LabError> {
+        self.commands += 1;
+        let dir = format!("/tmp/fathom-{}", self.commands);
+        let argv = [&["fathom"], arguments].concat();
+        let output = self.exec(&argv, &dir)?;
+        let place = format!("{dir}/{}", fathom_telemetry::rundir::RUNS_DIR);
+        // A command that was refused leaves none.
+        let made = self.fetch(&place, into).unwrap_or_default();
+        let mut runs: Vec<PathBuf> = made
+            .iter()
+            .filter_map(|p| Some(into.join(p.components().next()?)))
+            .collect();
+        runs.sort();
+        runs.dedup();
+        Ok((output, runs))
+    }
+
+    /// Makes a file in the guest.
+    ///
+    /// # Errors
+    /// Where the guest cannot write it.
+    pub fn put(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), LabError> {
+        self.ask(
+            &Ask::Put {
+                path: path.to_owned(),
+                mode,
+            },
+            bytes,
+        )?;
+        self.answer().map(|_| ())
+    }
+
+    /// Brings a file, or all files of a directory, from the guest into a directory; returns their paths in it.
+    ///
+    /// # Errors
+    /// Where it is not there, or cannot be kept here.
+    pub fn fetch(&mut self, path: &str, into: &Path) -> Result<Vec<PathBuf>, LabError> {
+        self.ask(
+            &Ask::Fetch {
+                path: path.to_owned(),
+            },
+            &[],
+        )?;
+        let name = Path::new(path)
+            .file_name()
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        let mut kept = Vec::new();
+        let mut failed = None;
+        loop {
+            let (answer, bytes) = self.answer()?;
+            let Answer::File { path } = answer else { break };
+            let below = if path.is_empty() {
+                name.clone()
+            } else {
+                PathBuf::from(path)
+            };
+            // What a guest says does not lead out of the directory.
+            if below
+                .components()
+                .any(|c| !matches!(c, Component::Normal(_)))
+            {
+                continue;
+            }
+            let place = into.join(&below);
+            let write = || {
+                fs::create_dir_all(place.parent().unwrap_or(into))?;
+                fs::write(&place, &bytes)
+            };
+            match write() {
+                Ok(()) => kept.push(below),
+                Err(e) => {
+                    failed = Some(LabError::Failed(format!(
+                        "{} cannot be written: {e}",
+                        place.display()
+                    )))
+                }
+            }
+        }
+        failed.map_or(Ok(kept), Err)
+    }
+
+    /// Difference of the guest's clock to this one's, ns, and half the shortest round trip, which bounds its error.
+    ///
+    /// # Errors
+    /// Where the guest is gone.
+    pub fn clock_offset(&mut self) -> Result<(i64, Nanos), LabError> {
+        const ROUNDS: u32 = 20;
+        let mut best = (0, Nanos::MAX);
+        for _ in 0..ROUNDS {
+            let before = fathom_io::clock::monotonic();
+            self.ask(&Ask::Clock, &[])?;
+            let answer = self.answer()?.0;
+            let after = fathom_io::clock::monotonic();
+            let Answer::Clock { now } = answer else {
+                return Err(LabError::Failed(format!("the guest answered {answer:?}")));
+            };
+            let half = Nanos(after.since(before).0 / 2);
+            if half < best.1 {
+                best = (now as i64 - (before + half).0 as i64, half);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Powers it off.
+    pub fn off(mut self) {
+        // One that no longer answers is ended by force.
+        if self.ask(&Ask::Off, &[]).is_ok() {
+            self.qemu.end_within(Nanos::from_secs(3));
+        }
+    }
+}
+
+fn would_wait(e: &std::io::Error) -> bool {
+    matches!(
+        e.kind(),
+        std::io::ErrorKind::WouldBlock
+            | std::io::ErrorKind::TimedOut
+            | std::io::ErrorKind::Interrupted
+    )
+}

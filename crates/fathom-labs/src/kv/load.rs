@@ -1,0 +1,412 @@
+//! The load on the tree: which key, which operation, by how many threads, and what came of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fathom_io::clock::{Clock, process_cpu};
+use fathom_kv::{Engine, KvError, Stats};
+use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::{Histogram, Nanos};
+
+/// How keys are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// All alike.
+    Uniform,
+    /// Zipf with exponent 0.99, scrambled (YCSB).
+    Zipf,
+    /// Normal around the middle, a sixth of the range wide (Zhang et al. 2018).
+    Gaussian,
+    /// Zipf over the newest (YCSB D).
+    Latest,
+}
+
+/// Shares of operations in percent; the rest are read-modify-writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mix {
+    /// Point reads.
+    pub read: u32,
+    /// Updates of keys that exist.
+    pub update: u32,
+    /// New keys: in order where the workload reads, else random.
+    pub insert: u32,
+    /// Range reads of 1 to 100 keys.
+    pub scan: u32,
+}
+
+/// What one cell does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Operations.
+    pub mix: Mix,
+    /// Distribution.
+    pub keys: Keys,
+    /// Keys in the tree.
+    pub count: u64,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Left out at the start.
+    pub ramp: Nanos,
+    /// Measured.
+    pub time: Nanos,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// What came of it.
+pub(super) struct Outcome {
+    /// Operations in the measured time.
+    pub ops: u64,
+    /// Measured time, s.
+    pub seconds: f64,
+    /// Latency of operations, ns.
+    pub latency: Histogram,
+    /// (seconds since the start of the ramp, operations per second).
+    pub series: Vec<(f64, f64)>,
+    /// The engine's counters.
+    pub stats: Stats,
+    /// CPU time of the process and of the kernel's own threads (kworker, kswapd), s.
+    pub cpu: f64,
+    /// See `cpu`.
+    pub kernel_cpu: f64,
+}
+
+/// Zipf by rejection-free approximation (Gray et al. 1994), as YCSB does it.
+struct Zipf {
+    n: f64,
+    alpha: f64,
+    zeta: f64,
+    eta: f64,
+}
+
+const THETA: f64 = 0.99;
+
+impl Zipf {
+    fn new(n: u64) -> Self {
+        // Beyond ten million terms the sum is its integral.
+        let exact = n.min(10_000_000);
+        let mut zeta: f64 = (1..=exact).map(|i| (i as f64).powf(-THETA)).sum();
+        let tail = |x: f64| x.powf(1.0 - THETA) / (1.0 - THETA);
+        zeta += tail(n as f64) - tail(exact as f64);
+        let two = 1.0 + 0.5f64.powf(THETA);
+        Self {
+            n: n as f64,
+            alpha: 1.0 / (1.0 - THETA),
+            zeta,
+            eta: (1.0 - (2.0 / n as f64).powf(1.0 - THETA)) / (1.0 - two / zeta),
+        }
+    }
+    fn draw(&self, u: f64) -> u64 {
+        let uz = u * self.zeta;
+        if uz < 1.0 {
+            return 0;
+        }
+        if uz < 1.0 + 0.5f64.powf(THETA) {
+            return 1;
+        }
+        (self.n * (self.eta * u - self.eta + 1.0).powf(self.alpha)) as u64
+    }
+}
+
+fn draw(load: &Load, zipf: Option<&Zipf>, newest: u64, random: &mut SplitMix64) -> u64 {
+    let n = newest.max(1);
+    let zipf = |random: &mut SplitMix64| zipf.map_or(0, |z| z.draw(random.unit()));
+    match load.keys {
+        Keys::Uniform => random.below(n as usize) as u64,
+        Keys::Zipf => SplitMix64::new(zipf(random)).next_u64() % n,
+        Keys::Latest => n - 1 - zipf(random).min(n - 1),
+        Keys::Gaussian => {
+            let x = (0.5 + random.normal() / 6.0).clamp(0.0, 1.0);
+            ((x * n as f64) as u64).min(n - 1)
+        }
+    }
+}
+
+/// On a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Count(AtomicU64);
+
+/// Runs the load; an interruption ends it early.
+///
+/// # Errors
+/// The first failure of an operation.
+pub(super) fn run(
+    engine: &Engine,
+    load: &Load,
+    control: &dyn Fn() -> bool,
+    tick: &mut dyn FnMut(f64),
+) -> Result<Outcome, KvError> {
+    const TICK: Duration = Duration::from_millis(100);
+    let zipf = matches!(load.keys, Keys::Zipf | Keys::Latest).then(|| Zipf::new(load.count.max(2)));
+    let newest = AtomicU64::new(load.count);
+    let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(false));
+    let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
+    let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
+    let worker = |thread: usize| -> Result<Histogram, KvError> {
+        let clock = Clock::new();
+        let mut random = SplitMix64::new(load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64());
+        let bytes: Vec<u8> = (0..load.value).map(|_| random.next_u64() as u8).collect();
+        let mut found = Vec::new();
+        let mut latency = Histogram::new();
+        let mut began = clock.now();
+        while !stop.load(Ordering::Relaxed) {
+            let dice = random.below(100) as u32;
+            let mix = &load.mix;
+            let limit = newest.load(Ordering::Relaxed);
+            let key = draw(load, zipf.as_ref(), limit, &mut random);
+            if dice < mix.read {
+                engine.get(key, &mut found)?;
+            } else if dice < mix.read + mix.update {
+                engine.put(key, &bytes)?;
+            } else if dice < mix.read + mix.update + mix.insert {
+                let key = if mix.insert == 100 {
+                    random.next_u64()
+                } else {
+                    newest.fetch_add(1, Ordering::Relaxed)
+                };
+                engine.put(key, &bytes)?;
+            } else if dice < mix.read + mix.update + mix.insert + mix.scan {
+                engine.scan(key, 1 + random.below(100), |_, _| ())?;
+            } else {
+                engine.get(key, &mut found)?;
+                engine.put(key, &bytes)?;
+            }
+            let now = clock.now();
+            if measuring.load(Ordering::Relaxed) {
+                latency.record(now.0.saturating_sub(began.0));
+            }
+            began = now;
+            counts[thread].0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(latency)
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..load.threads as usize)
+            .map(|t| scope.spawn(move || worker_guard(t, &worker)))
+            .collect();
+        let clock = Clock::new();
+        let start = clock.now();
+        let mut series = Vec::new();
+        let mut last = (start, 0);
+        let (mut base, mut ramped) = (Sample::take(engine, &clock, &total), false);
+        loop {
+            std::thread::sleep(TICK);
+            let (now, ops) = (clock.now(), total());
+            let since = now.0 - last.0.0;
+            let rate = (ops - last.1) as f64 / since.max(1) as f64 * 1e9;
+            series.push(((now.0 - start.0) as f64 / 1e9, rate));
+            tick(rate);
+            last = (now, ops);
+            if !ramped && now.0 - start.0 >= load.ramp.0 {
+                base = Sample::take(engine, &clock, &total);
+                measuring.store(true, Ordering::Relaxed);
+                ramped = true;
+            }
+            let ended = workers.iter().any(|w| w.is_finished());
+            // The time counts from the end of the ramp, however late this thread came to see it.
+            let full = ramped && now.0.saturating_sub(base.at.0) >= load.time.0;
+            if control() || ended || full {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut latency = Histogram::new();
+        for w in workers {
+            match w.join() {
+                Ok(h) => latency.merge(&h?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        // Nothing moves any more: the last sample and the histogram speak of the same operations.
+        let end = Sample::take(engine, &clock, &total);
+        Ok(Outcome {
+            ops: end.ops - base.ops,
+            seconds: (end.at.0 - base.at.0) as f64 / 1e9,
+            latency,
+            series,
+            stats: end.stats.since(&base.stats),
+            cpu: end.cpu - base.cpu,
+            kernel_cpu: (end.kernel_cpu - base.kernel_cpu).max(0.0),
+        })
+    })
+}
+
+/// What has been counted up to a moment.
+struct Sample {
+    at: Nanos,
+    ops: u64,
+    stats: Stats,
+    /// CPU time of this process so far, s.
+    cpu: f64,
+    /// See [`kernel_cpu`].
+    kernel_cpu: f64,
+}
+
+impl Sample {
+    /// Reads everything at once; again where this thread lost its processor in between, for operations went on.
+    fn take(engine: &Engine, clock: &Clock, total: &dyn Fn() -> u64) -> Self {
+        const ONE_MOMENT: u64 = 200_000;
+        let kernel_cpu = kernel_cpu();
+        let mut tries = 0;
+        loop {
+            let at = clock.now();
+            let (ops, stats, (user, system)) = (total(), engine.stats(), process_cpu());
+            tries += 1;
+            if clock.now().0 - at.0 <= ONE_MOMENT || tries == 20 {
+                let cpu = (user.0 + system.0) as f64 / 1e9;
+                return Self {
+                    at,
+                    ops,
+                    stats,
+                    cpu,
+                    kernel_cpu,
+                };
+            }
+        }
+    }
+}
+
+fn worker_guard(
+    thread: usize,
+    worker: &(dyn Fn(usize) -> Result<Histogram, KvError> + Sync),
+) -> Result<Histogram, KvError> {
+    worker(thread)
+}
+
+/// CPU time so far of the kernel threads that write back and reclaim, s; 0 where /proc does not say.
+fn kernel_cpu() -> f64 {
+    /// USER_HZ is 100 on every Linux.
+    const HZ: f64 = 100.0;
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return 0.0;
+    };
+    let ticks = |text: &str| -> Option<f64> {
+        let (head, rest) = text.split_once(')')?;
+        let name = head.split_once('(')?.1;
+        if !name.starts_with("kworker") && !name.starts_with("kswapd") {
+            return None;
+        }
+        let mut fields = rest.split_whitespace().skip(11);
+        let user: f64 = fields.next()?.parse().ok()?;
+        let system: f64 = fields.next()?.parse().ok()?;
+        Some(user + system)
+    };
+    let sum: f64 = processes
+        .flatten()
+        .filter_map(|p| std::fs::read_to_string(p.path().join("stat")).ok())
+        .filter_map(|t| ticks(&t))
+        .sum();
+    sum / HZ
+}
+
+/// Fills a tree with keys 0..count in order, so that its leaves are full.
+///
+/// # Errors
+/// The first failure of an operation.
+pub(super) fn fill(
+    engine: &Engine,
+    count: u64,
+    value: u32,
+    control: &dyn Fn() -> bool,
+) -> Result<(), KvError> {
+    let mut random = SplitMix64::new(count);
+    let bytes: Vec<u8> = (0..value).map(|_| random.next_u64() as u8).collect();
+    for key in 0..count {
+        engine.put(key, &bytes)?;
+        if key % 4096 == 0 && control() {
+            break;
+        }
+    }
+    engine.checkpoint()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(keys: Keys) -> Vec<u64> {
+        let load = Load {
+            mix: Mix {
+                read: 100,
+                update: 0,
+                insert: 0,
+                scan: 0,
+            },
+            keys,
+            count: 1000,
+            value: 0,
+            threads: 1,
+            ramp: Nanos::ZERO,
+            time: Nanos::ZERO,
+            seed: 1,
+        };
+        let zipf = Zipf::new(1000);
+        let mut random = SplitMix64::new(7);
+        let mut hits = vec![0u64; 1000];
+        for _ in 0..100_000 {
+            hits[draw(&load, Some(&zipf), 1000, &mut random) as usize] += 1;
+        }
+        hits
+    }
+
+    #[test]
+    fn keys_are_distributed_as_asked() {
+        let uniform = drawn(Keys::Uniform);
+        assert!(uniform.iter().all(|n| (50..200).contains(n)));
+        // YCSB's Zipf of 1000 keys: the most frequent has 1/zeta(1000, 0.99) = 13 % of all.
+        let latest = drawn(Keys::Latest);
+        assert!((12_000..14_500).contains(&latest[999]), "{}", latest[999]);
+        let mut zipf = drawn(Keys::Zipf);
+        zipf.sort_unstable();
+        assert!(zipf[999] >= 12_000 && zipf[0] < 50);
+        let gaussian = drawn(Keys::Gaussian);
+        let middle: u64 = gaussian[333..667].iter().sum();
+        // Within one standard deviation: 68 %.
+        assert!((66_000..71_000).contains(&middle), "{middle}");
+    }
+
+    #[test]
+    fn a_load_counts_what_it_does() {
+        let store = std::sync::Arc::new(fathom_kv::sim::SimStore::zeroed(32 << 20));
+        let options = fathom_kv::Options {
+            pool_bytes: 0,
+            log_bytes: 1 << 20,
+            durability: fathom_kv::Durability::Checkpoint,
+            ..fathom_kv::Options::default()
+        };
+        let engine = Engine::create(store, &options).unwrap();
+        fill(&engine, 100_000, 0, &|| false).unwrap();
+        let load = Load {
+            mix: Mix {
+                read: 0,
+                update: 100,
+                insert: 0,
+                scan: 0,
+            },
+            keys: Keys::Uniform,
+            count: 100_000,
+            value: 0,
+            threads: 4,
+            ramp: Nanos::from_millis(100),
+            time: Nanos::from_millis(300),
+            seed: 1,
+        };
+        let outcome = run(&engine, &load, &|| false, &mut |_| ()).unwrap();
+        let stats = outcome.stats;
+        assert!(outcome.ops > 0 && outcome.seconds >= 0.3);
+        // Each update looks at one leaf. How many are under way when the ramp ends depends on the machine; that
+        // each was counted once, everywhere, does not.
+        let seen = stats.hits + stats.misses;
+        let slack = 64 + outcome.ops / 5;
+        assert!(
+            seen.abs_diff(outcome.ops) < slack,
+            "{seen} of {}",
+            outcome.ops
+        );
+        assert!(outcome.series.len() >= 2 && outcome.latency.count() <= outcome.ops);
+        assert_eq!(engine.check().unwrap().keys, 100_000);
+    }
+}

@@ -1,0 +1,404 @@
+//! The key-value lab: fathom's own B+tree on the target, beside what the raw device can do at the same
+//! depth in the same run.
+//!
+//! Workloads: random inserts and updates of 8-byte keys with empty values (O'Neill 2018), YCSB A to F
+//! (Cooper et al. 2010), sweeps of page and cache size (Zhang et al. 2018). The tree lies in the first half of
+//! the range, the raw device is measured in the second.
+
+mod load;
+mod results;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_io::driver::{Destination, PlannedJob, Progress};
+use fathom_io::{JobError, Observer, TargetError};
+use fathom_kv::{Durability, Engine, FileStore, KvError, Options};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+pub use load::{Keys, Mix};
+use load::{Load, Outcome};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct KvOptions {
+    /// Names of [`WORKLOADS`].
+    pub workloads: Vec<String>,
+    /// Threads.
+    pub threads: u32,
+    /// Keys that the tree is filled with; by default as many as fill 40 % of its half, at most 4 million.
+    pub keys: Option<u64>,
+    /// Bytes of a value; YCSB has 1000 where this is 0.
+    pub value: u32,
+    /// Bytes of a page.
+    pub page: Bytes,
+    /// Cached share of the leaves, percent.
+    pub cache: f64,
+    /// Whether every commit is logged.
+    pub commit: bool,
+    /// Distribution of keys, where the workload has none of its own.
+    pub keys_drawn: Keys,
+    /// Time of one measurement; by the profile where it is not given.
+    pub time: Option<Nanos>,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// A workload by name.
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// In words.
+    pub about: &'static str,
+    mix: Mix,
+    keys: Option<Keys>,
+    /// Begins with an empty tree.
+    empty: bool,
+    sweep: Sweep,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Sweep {
+    None,
+    Pages,
+    Caches,
+}
+
+const fn workload(name: &'static str, about: &'static str, shares: [u32; 4]) -> Workload {
+    let [read, update, insert, scan] = shares;
+    Workload {
+        name,
+        about,
+        mix: Mix {
+            read,
+            update,
+            insert,
+            scan,
+        },
+        keys: Some(Keys::Zipf),
+        empty: false,
+        sweep: Sweep::None,
+    }
+}
+
+/// All of them.
+pub const WORKLOADS: [Workload; 10] = [
+    Workload {
+        keys: None,
+        ..workload("update", "random updates", [0, 100, 0, 0])
+    },
+    Workload {
+        keys: None,
+        empty: true,
+        ..workload(
+            "insert",
+            "random inserts into an empty tree",
+            [0, 0, 100, 0],
+        )
+    },
+    workload("a", "YCSB A: half reads, half updates", [50, 50, 0, 0]),
+    workload("b", "YCSB B: 95 % reads, 5 % updates", [95, 5, 0, 0]),
+    workload("c", "YCSB C: reads", [100, 0, 0, 0]),
+    Workload {
+        keys: Some(Keys::Latest),
+        ..workload(
+            "d",
+            "YCSB D: reads of the latest, 5 % inserts",
+            [95, 0, 5, 0],
+        )
+    },
+    workload("e", "YCSB E: ranges, 5 % inserts", [0, 0, 5, 95]),
+    workload(
+        "f",
+        "YCSB F: half reads, half read-modify-writes",
+        [50, 0, 0, 0],
+    ),
+    Workload {
+        keys: None,
+        sweep: Sweep::Pages,
+        ..workload(
+            "pages",
+            "random updates with pages of 4 to 64 KiB",
+            [0, 100, 0, 0],
+        )
+    },
+    Workload {
+        keys: None,
+        sweep: Sweep::Caches,
+        ..workload(
+            "caches",
+            "random updates with 5 to 100 % cached",
+            [0, 100, 0, 0],
+        )
+    },
+];
+
+const PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
+const CACHES: [f64; 5] = [5.0, 10.0, 25.0, 50.0, 100.0];
+
+/// One line of the table.
+struct Cell {
+    workload: &'static Workload,
+    page: u64,
+    cache: f64,
+    value: u32,
+    keys: u64,
+}
+
+/// One measurement of it.
+struct Repeat {
+    outcome: Outcome,
+    /// Mixed IOPS of the raw device just before.
+    raw: Option<f64>,
+    leaves: u64,
+    frames: u64,
+}
+
+fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for name in &options.workloads {
+        let Some(workload) = WORKLOADS.iter().find(|w| w.name == *name) else {
+            continue;
+        };
+        let pages: &[u64] = match workload.sweep {
+            Sweep::Pages => &PAGES,
+            _ => &[options.page.0],
+        };
+        let caches: &[f64] = match workload.sweep {
+            Sweep::Caches => &CACHES,
+            _ => &[options.cache],
+        };
+        let ycsb = workload.name.len() == 1;
+        let value = match options.value {
+            0 if ycsb => 1000,
+            v => v,
+        };
+        for page in pages {
+            for cache in caches {
+                let keys = if workload.empty {
+                    0
+                } else {
+                    let per_key = 12 + u64::from(value);
+                    let most = plan.limits.size / 2 * 2 / 5 / per_key;
+                    options.keys.unwrap_or(most.min(4_000_000)).max(1)
+                };
+                cells.push(Cell {
+                    workload,
+                    page: *page,
+                    cache: *cache,
+                    value,
+                    keys,
+                });
+            }
+        }
+    }
+    cells
+}
+
+fn time(plan: &Plan, options: &KvOptions) -> (Nanos, Nanos) {
+    let time = options.time.unwrap_or(Nanos(plan.profile.job_time.0 * 3));
+    (Nanos(time.0 / 4), time)
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, options: &KvOptions, fills: Bytes) -> Outlook {
+    let (ramp, time) = time(plan, options);
+    let n = cells(plan, options).len() as u32 * plan.profile.repeats;
+    let one = ramp + time + plan.profile.job_time + plan.profile.ramp;
+    // Nothing limits updates but the device: 200,000 pages per second are more than most can do.
+    let seconds = Nanos(one.0 * u64::from(n));
+    let written = seconds.as_secs_f64() * 200_000.0 * options.page.0 as f64;
+    Outlook {
+        jobs: n,
+        time: seconds,
+        written_at_most: Bytes(fills.0 + written as u64),
+    }
+}
+
+/// The raw device at the depth of the tree's threads: half reads, half writes, in the second half of the range.
+fn raw_job(plan: &Plan, cell: &Cell, options: &KvOptions) -> Result<fathom_io::JobSpec, JobError> {
+    let half = plan.limits.size / 2 / cell.page * cell.page;
+    let mut spec = plan.job(
+        &format!("raw-{}k", cell.page / 1024),
+        &[("rw", "randrw"), ("read-share", "50")],
+    )?;
+    spec.set("bs", &cell.page.to_string())?;
+    spec.set("qd", &options.threads.to_string())?;
+    (spec.offset, spec.size) = (Bytes(half), Some(Bytes(half)));
+    spec.bytes = None;
+    Ok(spec)
+}
+
+/// Measures and puts sections, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the target has no bytes of its own, or the run directory fails. A failure of the engine is a
+/// flag of the run.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &KvOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    struct Filling<'a>(&'a mut dyn Watcher);
+    impl Observer for Filling<'_> {
+        fn progress(&mut self, p: &Progress) {
+            self.0.filling(p);
+        }
+    }
+    let file = file(bench, plan.direct)?;
+    bench.prepare(&mut Filling(watcher))?;
+    let cells = cells(plan, options);
+    let total = cells.len() as u32 * plan.profile.repeats;
+    let mut all: Vec<Vec<Repeat>> = cells.iter().map(|_| Vec::new()).collect();
+    let mut done = 0;
+    'cells: for (cell, repeats) in cells.iter().zip(&mut all) {
+        for repeat in 0..plan.profile.repeats {
+            if bench.interrupted() {
+                break 'cells;
+            }
+            watcher.job(done, total, cell.workload.name);
+            let raw = raw(bench, plan, cell, options, repeat, book, watcher)?;
+            let measured = measure(&file, bench, plan, cell, options, repeat, raw, watcher);
+            done += 1;
+            match measured {
+                Ok(r) => repeats.push(r),
+                Err(e) => {
+                    book.run_mut().flags.push(Flag::new(
+                        FlagCode::IoErrors,
+                        format!("{} ended early: {e}", cell.workload.name),
+                        "use a larger --size or fewer --keys; look at the kernel log",
+                    ));
+                    break;
+                }
+            }
+        }
+    }
+    if bench.interrupted() {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            format!("{done} of {total} measurements were made"),
+            "run again for the rest",
+        ));
+    }
+    results::report(book, &cells, &all, options);
+    Ok(())
+}
+
+fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::File>, BenchError> {
+    let about = bench.describe();
+    let found = bench
+        .real()
+        .and_then(|real| match real.target().destination() {
+            Destination::File {
+                direct: d,
+                buffered,
+                ..
+            } => (if direct { d } else { buffered }).clone(),
+            _ => None,
+        });
+    found.ok_or_else(|| {
+        BenchError::Target(TargetError::Unfit {
+            target: about.name,
+            message: "a tree needs bytes that stay: name a directory, a file or a block device"
+                .into(),
+        })
+    })
+}
+
+fn raw(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    cell: &Cell,
+    options: &KvOptions,
+    repeat: u32,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<Option<f64>, NotebookError> {
+    let mut spec = raw_job(plan, cell, options).map_err(BenchError::from)?;
+    spec.name = format!("{}-for-{}.{}", spec.name, cell.workload.name, repeat + 1);
+    spec.seed = options.seed + u64::from(repeat);
+    let job = spec.validate(&bench.limits()).map_err(BenchError::from)?;
+    let planned = [PlannedJob {
+        experiment: "kv".into(),
+        repeat,
+        ..PlannedJob::new(job)
+    }];
+    let jobs = book.measure(bench, &planned, &mut |p| watcher.progress(p))?;
+    let rate = |j: &usize| {
+        let job = &book.run().jobs[*j];
+        let sum = [&job.read, &job.write].into_iter().flatten();
+        (!job.is_void()).then(|| sum.map(|d| d.iops).sum())
+    };
+    Ok(jobs.first().and_then(rate))
+}
+
+#[allow(clippy::too_many_arguments)]
+fn measure(
+    file: &Arc<std::fs::File>,
+    bench: &dyn Bench,
+    plan: &Plan,
+    cell: &Cell,
+    options: &KvOptions,
+    repeat: u32,
+    raw: Option<f64>,
+    watcher: &mut dyn Watcher,
+) -> Result<Repeat, KvError> {
+    let half = plan.limits.size / 2 / 65536 * 65536;
+    let store = || Arc::new(FileStore::new(Arc::clone(file), half));
+    let stop = || bench.interrupted();
+    let mut kv = Options {
+        page_bytes: cell.page,
+        pool_bytes: 64 << 20,
+        log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
+        durability: Durability::Checkpoint,
+        checkpoint_every: Some(Duration::from_secs(1)),
+    };
+    // Filled without a log, and with a pool of its own; then opened as it is measured.
+    let engine = Engine::create(store(), &kv)?;
+    load::fill(&engine, cell.keys, cell.value, &stop)?;
+    let leaves = engine.leaves();
+    engine.close()?;
+    kv.pool_bytes = if cell.workload.empty {
+        // What an empty tree will grow to is not known: the share is of the half.
+        (half as f64 * cell.cache / 100.0 / 4.0) as u64
+    } else {
+        (leaves as f64 * cell.cache / 100.0).ceil() as u64 * cell.page
+    };
+    if options.commit {
+        kv.durability = Durability::Commit;
+    }
+    let engine = Engine::open(store(), &kv)?;
+    let (ramp, time) = time(plan, options);
+    let load = Load {
+        mix: cell.workload.mix,
+        keys: cell.workload.keys.unwrap_or(options.keys_drawn),
+        count: cell.keys,
+        value: cell.value,
+        threads: options.threads,
+        ramp: if cell.workload.empty {
+            Nanos::ZERO
+        } else {
+            ramp
+        },
+        time,
+        seed: options.seed + u64::from(repeat),
+    };
+    let began = fathom_io::clock::monotonic();
+    let outcome = load::run(&engine, &load, &stop, &mut |rate| {
+        watcher.progress(&Progress {
+            elapsed: Nanos(fathom_io::clock::monotonic().0 - began.0),
+            ios: rate as u64,
+            ..Progress::default()
+        });
+    })?;
+    Ok(Repeat {
+        outcome,
+        raw,
+        leaves: engine.leaves(),
+        frames: engine.frames(),
+    })
+}

@@ -1,0 +1,11 @@
+//! Labs: what applications get from a target. Each drives an outside part, a model of it, or the embedded
+//! engine, and puts tables, charts and findings into the notebook. They know neither rings nor HTML.
+
+mod error;
+pub mod guest;
+mod keeper;
+pub mod kv;
+pub mod raid;
+pub mod vm;
+
+pub use error::LabError;

@@ -1,0 +1,130 @@
+//! What the RAID lab asks of those who make arrays: one file per backend, behind these two traits.
+
+use std::path::Path;
+
+use fathom_experiments::Bench;
+use fathom_sim::raid::Level;
+use fathom_telemetry::{Bytes, Flag, Nanos};
+
+use crate::LabError;
+
+/// An array to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// How its members make it up.
+    pub level: Level,
+    /// How many.
+    pub members: u32,
+    /// Bytes of a chunk.
+    pub chunk: Bytes,
+}
+
+impl Shape {
+    /// `RAID 5 of 8`.
+    pub fn title(&self) -> String {
+        format!("RAID {} of {}", self.level.number(), self.members)
+    }
+
+    /// Unique in a run: `raid5x8-512k`.
+    pub fn slug(&self) -> String {
+        format!(
+            "raid{}x{}-{}k",
+            self.level.number(),
+            self.members,
+            self.chunk.0 / 1024
+        )
+    }
+}
+
+/// Bytes that have moved so far, each read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Asked of the array.
+    pub asked: [u64; 2],
+    /// Moved by its members, over all of them.
+    pub members: [u64; 2],
+}
+
+impl Traffic {
+    /// What moved since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let less =
+            |a: [u64; 2], b: [u64; 2]| [a[0].saturating_sub(b[0]), a[1].saturating_sub(b[1])];
+        Self {
+            asked: less(self.asked, earlier.asked),
+            members: less(self.members, earlier.members),
+        }
+    }
+
+    /// Bytes that members moved, one way, for each byte that was asked of the array; `None` where nothing was.
+    pub fn per_byte_asked(&self) -> Option<[f64; 2]> {
+        let asked = self.asked[0] + self.asked[1];
+        (asked > 0).then(|| self.members.map(|m| m as f64 / asked as f64))
+    }
+}
+
+/// Makes arrays over the same members, one after another.
+pub trait Backend {
+    /// Its name: `sim`, `md`, `btrfs`, …
+    fn name(&self) -> &'static str;
+    /// In words, for the report.
+    fn about(&self) -> String;
+    /// Members that there are.
+    fn members(&self) -> u32;
+    /// Why it cannot make such an array; `None` where it can.
+    fn cannot(&self, shape: &Shape) -> Option<String>;
+    /// One member alone, in whose multiples arrays are counted.
+    ///
+    /// # Errors
+    /// Where the member cannot be opened.
+    fn member(&mut self) -> Result<Box<dyn Bench>, LabError>;
+    /// Makes an array.
+    ///
+    /// # Errors
+    /// Where it could not be made; nothing is left of it then.
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError>;
+    /// What stands against every number.
+    fn stamps(&self) -> Vec<Flag>;
+}
+
+/// An array at work. Dropping it takes it apart.
+pub trait Array {
+    /// Runs jobs on it.
+    fn bench(&mut self) -> &mut dyn Bench;
+    /// What its members have moved so far; `None` where nobody counts.
+    fn traffic(&self) -> Option<Traffic>;
+    /// CPU time so far of the kernel threads that serve it, by name.
+    fn threads(&self) -> Vec<(String, Nanos)>;
+    /// Settings that it has now, for the report.
+    fn settings(&self) -> Vec<(String, String)>;
+    /// Changes a setting; `false` where it has none of this name.
+    ///
+    /// # Errors
+    /// Where the value is refused.
+    fn set(&mut self, name: &str, value: &str) -> Result<bool, LabError>;
+    /// Its device node, where it has one: then it is filled first, and its data are checked.
+    fn device(&self) -> Option<&Path>;
+    /// Every block of the tested range has been written once.
+    fn filled(&mut self) {}
+    /// Whether members can be taken away and put back.
+    fn states(&self) -> bool {
+        true
+    }
+    /// Takes a member away.
+    ///
+    /// # Errors
+    /// Where the level cannot lose one.
+    fn lose(&mut self, member: u32) -> Result<(), LabError>;
+    /// Puts an empty member into the place of the lost one and begins to fill it.
+    ///
+    /// # Errors
+    /// Where nothing was lost, or the array refuses it.
+    fn rebuild(&mut self) -> Result<(), LabError>;
+    /// Share of the rebuild that is done; `None` where there is none.
+    fn rebuilt(&mut self) -> Option<f64>;
+    /// Takes it apart.
+    ///
+    /// # Errors
+    /// Where something that was made for it could not be removed.
+    fn close(self: Box<Self>) -> Result<(), LabError>;
+}

@@ -1,0 +1,151 @@
+//! md in a guest, where the host's kernel has none, or where members are to be held to a speed.
+//!
+//! The same lab runs in the guest, over disks that are parts of the host's members, each with its own limit; its
+//! run directory comes back and is kept as this run's.
+
+use std::path::{Path, PathBuf};
+
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::schema::Run;
+use fathom_telemetry::{Bytes, Nanos};
+
+use crate::LabError;
+use crate::guest::{Accelerator, Backing, Disk, Guest, Machine, Supply, emulated_flag};
+
+/// Memory of the guest: buffers of many threads, the page cache, and the stripe cache of md.
+const MEMORY: Bytes = Bytes::gib(1);
+
+/// A disk of the guest.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// A file or device of the host.
+    pub path: PathBuf,
+    /// Where the part begins.
+    pub offset: u64,
+    /// How long it is.
+    pub size: Bytes,
+}
+
+/// Boots a guest with a disk for each part, held to `limit` bytes per second.
+///
+/// # Errors
+/// Where the kernel has no md, or the guest does not boot.
+pub fn boot(supply: &mut Supply, parts: &[Part], limit: Option<Bytes>) -> Result<Guest, LabError> {
+    let disks = parts
+        .iter()
+        .map(|p| Disk {
+            bytes_per_s: limit.map(|l| l.0),
+            ..Disk::new(Backing::Part {
+                path: p.path.clone(),
+                offset: p.offset,
+                size: p.size,
+            })
+        })
+        .collect();
+    let mut machine = Machine::new(disks);
+    machine.memory = MEMORY;
+    machine.modules = ["md_mod", "raid0", "raid1", "raid10", "raid456"]
+        .map(str::to_owned)
+        .into();
+    supply.boot(&machine)
+}
+
+/// Names and serials of the guest's disks, as arguments of `fathom raid` in it.
+pub fn arguments(count: usize) -> Vec<String> {
+    let mut all: Vec<String> = (0..count)
+        .map(|i| format!("/dev/{}", disk_name(i)))
+        .collect();
+    for i in 0..count {
+        all.extend(["--destroy".to_owned(), Disk::serial(i)]);
+    }
+    all
+}
+
+/// `vda` to `vdz`, `vdaa`, …
+fn disk_name(mut i: usize) -> String {
+    let mut letters = Vec::new();
+    loop {
+        letters.push(b'a' + (i % 26) as u8);
+        if i < 26 {
+            break;
+        }
+        i = i / 26 - 1;
+    }
+    letters.reverse();
+    format!("vd{}", String::from_utf8_lossy(&letters))
+}
+
+/// Runs the lab in the guest; its run directory is brought into `out`.
+///
+/// # Errors
+/// What the guest's fathom said where it made no run.
+pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<(RunDir, Run), LabError> {
+    let (output, runs) = guest.fathom(arguments, out)?;
+    let said = output
+        .err
+        .lines()
+        .last()
+        .unwrap_or("it said nothing")
+        .trim()
+        .to_owned();
+    let Some(dir) = runs.first() else {
+        let message = format!("in the guest: {}", said.trim_start_matches("fathom: "));
+        return Err(match output.status {
+            Some(2) => LabError::Refused(message),
+            _ => LabError::Failed(message),
+        });
+    };
+    let opened = RunDir::open(dir).map_err(|e| LabError::Failed(e.to_string()))?;
+    Ok(opened)
+}
+
+/// Makes the guest's run this run: who asked, on what, and what stands against every number.
+pub fn adopt(run: &mut Run, supply: &Supply, guest: &Guest, name: &str, command_line: Vec<String>) {
+    if let Accelerator::Tcg(why) = &supply.accelerator {
+        let flag = emulated_flag(why);
+        run.flags.push(flag.clone());
+        for flags in run
+            .jobs
+            .iter_mut()
+            .map(|j| &mut j.flags)
+            .chain(run.headlines.iter_mut().map(|h| &mut h.flags))
+        {
+            flags.push(flag.clone());
+        }
+    }
+    run.target.description = format!(
+        "{} of a guest (Linux {}, {}, booted in {}) over {name}",
+        run.target.description,
+        supply.kernel.version,
+        supply.qemu,
+        Nanos(guest.booted_in.0)
+    );
+    run.target.name = name.to_owned();
+    run.command_line = command_line;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_named_as_the_kernel_names_them() {
+        let names: Vec<String> = [0, 1, 25, 26, 27, 52]
+            .iter()
+            .map(|i| disk_name(*i))
+            .collect();
+        assert_eq!(names, ["vda", "vdb", "vdz", "vdaa", "vdab", "vdba"]);
+        let all = arguments(2);
+        assert_eq!(
+            all,
+            [
+                "/dev/vda",
+                "/dev/vdb",
+                "--destroy",
+                "fathom-0",
+                "--destroy",
+                "fathom-1"
+            ]
+        );
+    }
+}

@@ -1,0 +1,491 @@
+//! Arrays of the kernel's md driver, made by its own calls: no mdadm, no superblock, nothing on the members but data.
+//!
+//! An array is called `md_f<pid>`, so that another run can see whose it was; a keeper stops it where fathom is
+//! killed. Members lose their first bytes to nothing: what is left on them is data of the array.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_io::{Control, Target, Wanted};
+use fathom_sim::raid::Level;
+use fathom_telemetry::{Bytes, Flag, Nanos};
+
+use super::backend::{Array, Backend, Shape, Traffic};
+use super::members::{Member, Members, moved};
+use super::threads;
+use crate::LabError;
+use crate::keeper::{Keeper, Undo};
+
+// linux/raid/md_u.h.
+const SET_ARRAY_INFO: libc::c_ulong = 0x4048_0923;
+const ADD_NEW_DISK: libc::c_ulong = 0x4014_0921;
+const RUN_ARRAY: libc::c_ulong = 0x400c_0930;
+const STOP_ARRAY: libc::c_ulong = 0x932;
+const HOT_REMOVE_DISK: libc::c_ulong = 0x922;
+const HOT_ADD_DISK: libc::c_ulong = 0x928;
+const SET_DISK_FAULTY: libc::c_ulong = 0x929;
+/// The array is clean: nothing has to be synchronised.
+const CLEAN: i32 = 1;
+/// A disk is active and in sync.
+const IN_SYNC: i32 = 6;
+/// Parity rotates from right to left, data follows it.
+const LEFT_SYMMETRIC: i32 = 2;
+/// Two copies beside each other.
+const NEAR_TWO: i32 = 0x102;
+
+/// `mdu_array_info_t`.
+#[repr(C)]
+#[derive(Default)]
+struct ArrayInfo {
+    major_version: i32,
+    minor_version: i32,
+    patch_version: i32,
+    created: u32,
+    level: i32,
+    size_kib: i32,
+    disks: i32,
+    raid_disks: i32,
+    minor: i32,
+    not_persistent: i32,
+    updated: u32,
+    state: i32,
+    active: i32,
+    working: i32,
+    failed: i32,
+    spare: i32,
+    layout: i32,
+    chunk: i32,
+}
+
+/// `mdu_disk_info_t`.
+#[repr(C)]
+struct DiskInfo {
+    number: i32,
+    major: i32,
+    minor: i32,
+    raid_disk: i32,
+    state: i32,
+}
+
+/// See the module.
+pub struct MdArrays {
+    members: Members,
+    control: Control,
+}
+
+impl MdArrays {
+    /// Over members that the safety rules allow.
+    ///
+    /// # Errors
+    /// Where this kernel has no md.
+    pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
+        available()?;
+        Ok(Self { members, control })
+    }
+}
+
+/// Whether this kernel has md; asks for its module where it may.
+///
+/// # Errors
+/// What is missing, and what to do.
+pub fn available() -> Result<(), LabError> {
+    let there = || Path::new(NEW_ARRAY).exists();
+    if !there() {
+        // Where it is built in or loaded this does nothing.
+        let _ = std::process::Command::new("modprobe")
+            .arg("md-mod")
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status();
+    }
+    if there() {
+        return Ok(());
+    }
+    Err(LabError::Missing {
+        what: "this kernel has no md driver".into(),
+        remedy: "load it (modprobe md-mod), or let guests have it: --backend guest".into(),
+    })
+}
+
+const NEW_ARRAY: &str = "/sys/module/md_mod/parameters/new_array";
+
+impl Backend for MdArrays {
+    fn name(&self) -> &'static str {
+        "md"
+    }
+    fn about(&self) -> String {
+        format!("Linux md over {}", self.members.about())
+    }
+    fn members(&self) -> u32 {
+        self.members.all().len() as u32
+    }
+    fn cannot(&self, shape: &Shape) -> Option<String> {
+        let there = self.members();
+        if shape.members > there {
+            return Some(format!(
+                "it needs {} members, {there} are there",
+                shape.members
+            ));
+        }
+        let personality = match shape.level {
+            Level::Raid0 => "raid0",
+            Level::Raid1 => "raid1",
+            Level::Raid5 | Level::Raid6 => "raid456",
+            Level::Raid10 => "raid10",
+        };
+        let loaded = fs::read_to_string("/proc/mdstat").unwrap_or_default();
+        if !loaded.contains(&format!("[raid{}]", shape.level.number())) {
+            // The kernel asks for the module itself where it can.
+            let _ = std::process::Command::new("modprobe")
+                .arg(personality)
+                .status();
+        }
+        None
+    }
+    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
+        let Some(first) = self.members.all().first() else {
+            return Err(LabError::Refused("no member was named".into()));
+        };
+        let bench = open(first.path(), first.destroy(), &self.control)?;
+        Ok(Box::new(bench))
+    }
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+        let used = &self.members.all()[..shape.members as usize];
+        for m in used {
+            self.members.check(m)?;
+        }
+        let array = MdArray::make(shape, used, self.members.size(), &self.control)?;
+        Ok(Box::new(array))
+    }
+    fn stamps(&self) -> Vec<Flag> {
+        Vec::new()
+    }
+}
+
+fn open(path: &Path, destroy: Option<&str>, control: &Control) -> Result<RealBench, LabError> {
+    let wanted = Wanted {
+        modifies: true,
+        direct: true,
+        buffered: true,
+        polled: false,
+        size: None,
+        destroy: destroy.map(str::to_owned),
+    };
+    let name = path.display().to_string();
+    let target = Target::open(&name, &wanted).map_err(BenchError::from)?;
+    Ok(RealBench::new(target, control.clone()))
+}
+
+/// What a member is to the kernel.
+struct Part {
+    path: PathBuf,
+    number: (u32, u32),
+}
+
+struct MdArray {
+    name: String,
+    shape: Shape,
+    node: PathBuf,
+    parts: Vec<Part>,
+    lost: Option<usize>,
+    /// Dropped first: it holds the array open.
+    bench: Option<RealBench>,
+    keeper: Option<Keeper>,
+}
+
+impl MdArray {
+    fn make(
+        shape: &Shape,
+        members: &[Member],
+        bytes: u64,
+        control: &Control,
+    ) -> Result<Self, LabError> {
+        let name = free_name();
+        let node = PathBuf::from("/dev").join(&name);
+        let parts: Result<Vec<Part>, LabError> = members
+            .iter()
+            .map(|m| {
+                Ok(Part {
+                    path: m.path().to_owned(),
+                    number: m.number()?,
+                })
+            })
+            .collect();
+        let mut array = Self {
+            name,
+            shape: *shape,
+            node,
+            parts: parts?,
+            lost: None,
+            bench: None,
+            keeper: None,
+        };
+        // From here on dropping it takes apart what there is.
+        array.assemble(bytes)?;
+        let path = array.node.display().to_string();
+        array.bench = Some(open(&array.node, Some(&path), control)?);
+        Ok(array)
+    }
+
+    fn assemble(&mut self, bytes: u64) -> Result<(), LabError> {
+        let shape = self.shape;
+        let failed = |what: &str, e: io::Error| {
+            LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
+        };
+        let keeper = Keeper::watch(&[Undo::array(&self.node)]);
+        self.keeper = Some(keeper.map_err(|e| failed("get a keeper", e))?);
+        fs::write(NEW_ARRAY, &self.name).map_err(|e| failed("make a device", e))?;
+        let node = wait_for(&self.node).map_err(|e| failed("make a device", e))?;
+        let disks = self.parts.len() as i32;
+        let chunk = shape.chunk.0;
+        let usable = bytes / chunk * chunk;
+        let layout = match shape.level {
+            Level::Raid5 | Level::Raid6 => LEFT_SYMMETRIC,
+            Level::Raid10 => NEAR_TWO,
+            _ => 0,
+        };
+        let info = ArrayInfo {
+            major_version: 0,
+            minor_version: 90,
+            level: shape.level.number() as i32,
+            size_kib: i32::try_from(usable / 1024).map_err(|_| {
+                LabError::Refused(
+                    "members of more than 2 TiB: use so much of each with --size 2t".into(),
+                )
+            })?,
+            disks,
+            raid_disks: disks,
+            not_persistent: 1,
+            state: CLEAN,
+            active: disks,
+            working: disks,
+            layout,
+            chunk: if shape.level == Level::Raid1 {
+                0
+            } else {
+                chunk as i32
+            },
+            ..ArrayInfo::default()
+        };
+        call(&node, SET_ARRAY_INFO, &raw const info as usize)
+            .map_err(|e| failed("take its description", e))?;
+        for (i, part) in self.parts.iter().enumerate() {
+            let disk = DiskInfo {
+                number: i as i32,
+                major: part.number.0 as i32,
+                minor: part.number.1 as i32,
+                raid_disk: i as i32,
+                state: IN_SYNC,
+            };
+            call(&node, ADD_NEW_DISK, &raw const disk as usize)
+                .map_err(|e| failed(&format!("take {}", part.path.display()), e))?;
+        }
+        call(&node, RUN_ARRAY, 0).map_err(|e| failed("start", e))?;
+        // Whole parity from the first write on: members hold whatever they held.
+        self.sysfs_write("rmw_level", "0");
+        Ok(())
+    }
+
+    fn sysfs(&self, name: &str) -> PathBuf {
+        Path::new("/sys/block")
+            .join(&self.name)
+            .join("md")
+            .join(name)
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        let text = fs::read_to_string(self.sysfs(name)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn sysfs_write(&self, name: &str, value: &str) -> bool {
+        fs::write(self.sysfs(name), value).is_ok()
+    }
+
+    fn control(&self, request: libc::c_ulong, argument: usize) -> io::Result<()> {
+        call(&File::open(&self.node)?, request, argument)
+    }
+
+    fn device_argument(&self, member: usize) -> usize {
+        let (major, minor) = self.parts[member].number;
+        // `new_encode_dev` of linux/kdev_t.h.
+        let encoded = (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12);
+        encoded as usize
+    }
+
+    /// Takes it apart; a device that is still busy is tried again for a while.
+    fn stop(&mut self) -> Result<(), LabError> {
+        self.bench = None;
+        if self.keeper.is_none() {
+            return Ok(());
+        }
+        let mut last = None;
+        for _ in 0..100 {
+            let stopped = match File::open(&self.node) {
+                Ok(node) => call(&node, STOP_ARRAY, 0),
+                // The device was never made, or is gone already.
+                Err(_) => Ok(()),
+            };
+            match stopped {
+                Ok(()) => {
+                    self.keeper = None;
+                    return Ok(());
+                }
+                Err(e) => last = Some(e),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let why = last.map(|e| e.to_string()).unwrap_or_default();
+        Err(LabError::Failed(format!(
+            "{} could not be stopped ({why}): mdadm --stop {}",
+            self.node.display(),
+            self.node.display()
+        )))
+    }
+}
+
+impl Drop for MdArray {
+    fn drop(&mut self) {
+        if let Err(e) = self.stop() {
+            eprintln!("fathom: {e}");
+        }
+    }
+}
+
+/// A name that no array has; the number of the process says whose it is.
+fn free_name() -> String {
+    let pid = std::process::id();
+    (0..100)
+        .map(|i| {
+            if i == 0 {
+                format!("md_f{pid}")
+            } else {
+                format!("md_f{pid}{}", (b'a' + i % 26) as char)
+            }
+        })
+        .find(|n| !Path::new("/sys/block").join(n).exists())
+        .unwrap_or_else(|| format!("md_f{pid}"))
+}
+
+/// Opens a node that appears a moment after its device.
+fn wait_for(node: &Path) -> io::Result<File> {
+    let mut last = io::Error::other("it did not appear");
+    for _ in 0..200 {
+        match OpenOptions::new().read(true).write(true).open(node) {
+            Ok(file) => return Ok(file),
+            Err(e) => last = e,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err(last)
+}
+
+fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> {
+    // SAFETY: callers pass what linux/raid/md_u.h names for the request: a number, or a live structure of its size.
+    let r = unsafe { libc::ioctl(node.as_raw_fd(), request as _, argument) };
+    if r < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+impl Array for MdArray {
+    fn bench(&mut self) -> &mut dyn Bench {
+        self.bench.as_mut().map_or_else(
+            || unreachable!("the bench lives as long as the array"),
+            |b| b as &mut dyn Bench,
+        )
+    }
+    fn traffic(&self) -> Option<Traffic> {
+        let members = self.parts.iter().map(|p| moved(&p.path));
+        Some(Traffic {
+            asked: moved(&self.node),
+            members: members.fold([0; 2], |a, m| [a[0] + m[0], a[1] + m[1]]),
+        })
+    }
+    fn threads(&self) -> Vec<(String, Nanos)> {
+        threads::kernel_threads(&[&self.name, "loop", "raid5wq"])
+    }
+    fn settings(&self) -> Vec<(String, String)> {
+        let mut all = vec![("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string())];
+        for name in SETTINGS {
+            all.extend(self.read(name).map(|v| ((*name).to_owned(), v)));
+        }
+        all
+    }
+    fn set(&mut self, name: &str, value: &str) -> Result<bool, LabError> {
+        if !SETTINGS.contains(&name) || !self.sysfs(name).exists() {
+            return Ok(false);
+        }
+        fs::write(self.sysfs(name), value)
+            .map(|()| true)
+            .map_err(|e| LabError::Refused(format!("{name}={value}: md says {e}")))
+    }
+    fn filled(&mut self) {
+        self.sysfs_write("rmw_level", "1");
+    }
+    fn lose(&mut self, member: u32) -> Result<(), LabError> {
+        let member = member as usize;
+        let failed =
+            |e: io::Error| LabError::Failed(format!("a member could not be taken away: {e}"));
+        let device = self.device_argument(member);
+        self.control(SET_DISK_FAULTY, device).map_err(failed)?;
+        let mut removed = Ok(());
+        for _ in 0..100 {
+            removed = self.control(HOT_REMOVE_DISK, device);
+            match &removed {
+                // I/O that was under way still holds it.
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                }
+                _ => break,
+            }
+        }
+        removed.map_err(failed)?;
+        self.lost = Some(member);
+        Ok(())
+    }
+    fn rebuild(&mut self) -> Result<(), LabError> {
+        let Some(member) = self.lost.take() else {
+            return Err(LabError::Failed(
+                "nothing was lost that could be rebuilt".into(),
+            ));
+        };
+        self.control(HOT_ADD_DISK, self.device_argument(member))
+            .map_err(|e| LabError::Failed(format!("a member could not be put back: {e}")))
+    }
+    fn rebuilt(&mut self) -> Option<f64> {
+        if self.read("degraded").as_deref() == Some("0") || self.lost.is_some() {
+            return None;
+        }
+        // `3072 / 65408` sectors, or `none` before it begins.
+        let text = self.read("sync_completed").unwrap_or_default();
+        let parts: Option<(f64, f64)> = text
+            .split_once('/')
+            .and_then(|(d, t)| Some((d.trim().parse().ok()?, t.trim().parse().ok()?)));
+        Some(parts.map_or(0.0, |(done, total)| done / f64::max(total, 1.0)))
+    }
+    fn device(&self) -> Option<&Path> {
+        Some(&self.node)
+    }
+    fn close(mut self: Box<Self>) -> Result<(), LabError> {
+        self.stop()
+    }
+}
+
+/// What is reported, and may be changed.
+const SETTINGS: &[&str] = &[
+    "stripe_cache_size",
+    "group_thread_cnt",
+    "rmw_level",
+    "sync_speed_min",
+    "sync_speed_max",
+    "consistency_policy",
+    "journal_mode",
+    "layout",
+];

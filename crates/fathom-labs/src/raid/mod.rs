@@ -1,0 +1,623 @@
+//! The RAID lab: what arrays give against what arithmetic promises, after Han et al. 2021.
+//!
+//! Levels over numbers of members, direct and through the page cache, sequential and random, reads and writes
+//! of large blocks by many threads; small writes; arrays that lack a member, and that fill a new one. Who makes
+//! the arrays is behind [`Backend`]; the experiment is the same for a model and for a kernel.
+
+mod backend;
+pub mod btrfs;
+pub mod expect;
+pub mod guest;
+mod loops;
+pub mod md;
+pub mod members;
+mod proof;
+mod results;
+mod sim;
+mod threads;
+
+use fathom_experiments::runner::{Point, Runner};
+use fathom_experiments::survey::{self, Outlook, Watcher};
+use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
+use fathom_io::job::{Rw, SyncPolicy};
+use fathom_io::{JobError, JobSpec};
+use fathom_sim::raid::Level;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+pub use backend::{Array, Backend, Shape, Traffic};
+pub use btrfs::BtrfsArrays;
+pub use md::MdArrays;
+pub use members::Members;
+pub use sim::SimArrays;
+
+use crate::LabError;
+
+/// Jobs of one experiment are called so in the run.
+const EXPERIMENT: &str = "raid";
+
+/// Buffered writes of a thread between two fdatasync.
+const SYNC_EVERY: u32 = 16;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct RaidOptions {
+    /// Levels.
+    pub levels: Vec<Level>,
+    /// Numbers of members; those that a level cannot have are left out.
+    pub members: Vec<u32>,
+    /// Chunks.
+    pub chunks: Vec<Bytes>,
+    /// Direct, buffered.
+    pub direct: Vec<bool>,
+    /// Patterns and directions of large blocks.
+    pub patterns: Vec<Rw>,
+    /// Large blocks.
+    pub block: Bytes,
+    /// Small blocks, written at random; `None` leaves them out.
+    pub small: Option<Bytes>,
+    /// Threads, each with one I/O outstanding.
+    pub threads: u32,
+    /// Whether arrays are measured without one member, where the level can lose one.
+    pub degraded: bool,
+    /// Whether arrays are measured while they fill a new member.
+    pub rebuild: bool,
+    /// Settings that every array gets, where it has them: name and value.
+    pub sets: Vec<(String, String)>,
+    /// Settings of the array to be tried against those it has, in turns: name and value.
+    pub tries: Vec<(String, String)>,
+    /// Blocks of A B B A for each.
+    pub blocks: u32,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Default for RaidOptions {
+    fn default() -> Self {
+        Self {
+            levels: [0, 1, 5, 6, 10]
+                .into_iter()
+                .filter_map(Level::from_number)
+                .collect(),
+            members: vec![2, 3, 4, 6, 8],
+            chunks: vec![Bytes::kib(512)],
+            direct: vec![true, false],
+            patterns: vec![Rw::Read, Rw::RandRead, Rw::Write, Rw::RandWrite],
+            block: Bytes::kib(512),
+            small: Some(Bytes::kib(4)),
+            threads: 64,
+            degraded: true,
+            rebuild: true,
+            sets: Vec::new(),
+            tries: Vec::new(),
+            blocks: fathom_experiments::ab::BLOCKS_MIN,
+            seed: 1,
+        }
+    }
+}
+
+/// The state that an array is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// One member alone.
+    Member,
+    Whole,
+    Degraded,
+    Rebuilding,
+}
+
+/// One load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) rw: Rw,
+    pub(crate) direct: bool,
+    pub(crate) block: Bytes,
+    /// All I/Os outstanding belong to one stream, not one to each thread.
+    pub(crate) stream: bool,
+}
+
+impl Load {
+    fn slug(&self) -> String {
+        self.short().replace(' ', "-")
+    }
+
+    /// `direct randwrite 512k`, for narrow columns.
+    pub(crate) fn short(&self) -> String {
+        let way = if self.direct { "direct" } else { "buffered" };
+        let stream = if self.stream { " stream" } else { "" };
+        format!("{way} {} {}k{stream}", self.rw.word(), self.block.0 / 1024)
+    }
+
+    /// `direct random write, 512 KiB`.
+    pub(crate) fn title(&self) -> String {
+        let way = if self.direct { "direct" } else { "buffered" };
+        let order = if self.rw.is_random() {
+            "random"
+        } else {
+            "sequential"
+        };
+        let what = if self.rw.modifies() { "write" } else { "read" };
+        let stream = if self.stream { ", one stream" } else { "" };
+        format!("{way} {order} {what}, {}{stream}", self.block)
+    }
+}
+
+/// What was measured of one load on one array.
+pub(crate) struct Measured {
+    pub(crate) load: Load,
+    pub(crate) cell: Cell,
+    /// Bytes of members per byte asked, over all repeats.
+    pub(crate) amplification: Option<[f64; 2]>,
+    /// Processors' worth of kernel threads over all repeats, by name.
+    pub(crate) threads: Vec<(String, f64)>,
+}
+
+/// What was measured of one array in one state.
+pub(crate) struct Measurement {
+    /// `None` for one member alone.
+    pub(crate) shape: Option<Shape>,
+    pub(crate) state: State,
+    pub(crate) loads: Vec<Measured>,
+    pub(crate) settings: Vec<(String, String)>,
+    /// Of a rebuild: bytes per second of the new member, and how long it would take or took, s.
+    pub(crate) rebuild: Option<Rebuild>,
+}
+
+/// How a rebuild went.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rebuild {
+    /// Share done under the foreground load.
+    pub(crate) done: f64,
+    /// In this time.
+    pub(crate) time: Nanos,
+    /// From its begin to its end, where it ended while somebody looked.
+    pub(crate) ended: Option<Nanos>,
+}
+
+impl Rebuild {
+    /// The whole of it at this pace.
+    pub(crate) fn whole_seconds(&self) -> Option<f64> {
+        (self.done > 0.0).then(|| self.time.as_secs_f64() / self.done)
+    }
+}
+
+/// Arrays of the options that a level can have.
+pub fn shapes(options: &RaidOptions) -> Vec<Shape> {
+    let mut all = Vec::new();
+    for level in &options.levels {
+        for members in &options.members {
+            for chunk in &options.chunks {
+                let odd_pairs = *level == Level::Raid10 && members % 2 == 1;
+                // A mirror has no chunk: once is enough.
+                let again = *level == Level::Raid1 && *chunk != options.chunks[0];
+                if *members >= level.members_min() && !odd_pairs && !again {
+                    all.push(Shape {
+                        level: *level,
+                        members: *members,
+                        chunk: *chunk,
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn loads(options: &RaidOptions, state: State) -> Vec<Load> {
+    let mut loads = Vec::new();
+    let states = matches!(state, State::Degraded | State::Rebuilding);
+    for rw in &options.patterns {
+        for direct in &options.direct {
+            // A missing member shows in random direct I/O: the rest would only repeat it.
+            if !states || (*direct && rw.is_random()) {
+                loads.push(Load {
+                    rw: *rw,
+                    direct: *direct,
+                    block: options.block,
+                    stream: false,
+                });
+            }
+        }
+    }
+    // Only a stream fills whole stripes: threads with a part each write chunks of many.
+    if options.patterns.contains(&Rw::Write) && options.direct.contains(&true) && !states {
+        loads.push(Load {
+            rw: Rw::Write,
+            direct: true,
+            block: options.block,
+            stream: true,
+        });
+    }
+    if let Some(small) = options.small
+        && options.patterns.iter().any(|p| p.modifies())
+        && !states
+    {
+        loads.push(Load {
+            rw: Rw::RandWrite,
+            direct: true,
+            block: small,
+            stream: false,
+        });
+    }
+    loads
+}
+
+/// A load as a job over `size` bytes. On a real kernel, buffered reads visit each block once (a second visit would be
+/// answered from memory), and buffered writes are made durable as they go.
+fn spec(
+    plan: &Plan,
+    options: &RaidOptions,
+    prefix: &str,
+    load: Load,
+    size: u64,
+    real: bool,
+) -> Result<JobSpec, JobError> {
+    let mut spec = plan.job(
+        &format!("{prefix}-{}", load.slug()),
+        &[("rw", load.rw.word()), ("bs", &load.block.0.to_string())],
+    )?;
+    (spec.threads, spec.qd) = if load.stream {
+        (1, options.threads)
+    } else {
+        (options.threads, 1)
+    };
+    spec.direct = load.direct;
+    let size = Bytes(size / load.block.0.max(1) * load.block.0.max(1));
+    spec.size = Some(size);
+    if real && !load.direct {
+        if load.rw.modifies() {
+            spec.sync = SyncPolicy::Fdatasync(SYNC_EVERY);
+        } else {
+            spec.random_map = load.rw.is_random();
+            (spec.bytes, spec.ramp) = (Some(size), Nanos::ZERO);
+        }
+    }
+    Ok(spec)
+}
+
+/// Drops the page cache's copies of what a bench works on, so that reads come from its members.
+fn forget_copies(bench: &mut dyn Bench) {
+    let path = bench
+        .real()
+        .and_then(|r| r.target().path().map(std::path::Path::to_owned));
+    if let Some(file) = path.and_then(|p| std::fs::File::open(p).ok()) {
+        // What cannot be dropped shows: the job is void where the page cache answered.
+        let _ = rustix::fs::fdatasync(&file);
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, options: &RaidOptions) -> Outlook {
+    let count = |s| loads(options, s).len() as u32;
+    let mut jobs = count(State::Member);
+    for shape in shapes(options) {
+        jobs += count(State::Whole);
+        if shape.level.spare_members(shape.members) > 0 {
+            jobs += u32::from(options.degraded) * count(State::Degraded);
+            jobs += u32::from(options.rebuild) * count(State::Rebuilding);
+        }
+    }
+    let jobs = jobs * plan.profile.repeats;
+    let time = plan.profile.job_time + plan.profile.ramp;
+    let cap = plan.profile.write_cap(plan.limits.size, options.block.0);
+    Outlook {
+        jobs,
+        time: Nanos(time.0 * u64::from(jobs)),
+        written_at_most: Bytes(cap.0.saturating_mul(u64::from(jobs) / 2)),
+    }
+}
+
+/// Measures one member, then every array, and puts sections, headlines and findings into the notebook.
+///
+/// An array that cannot be made is a hole with the reason, not the end of the run.
+///
+/// # Errors
+/// Where the member cannot be used, or the run directory fails.
+pub fn run(
+    backend: &mut dyn Backend,
+    plan: &Plan,
+    options: &RaidOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let mut lab = Lab {
+        plan,
+        options,
+        total: outlook(plan, options).jobs,
+        done: 0,
+        all: Vec::new(),
+        checks: Vec::new(),
+        tried: Vec::new(),
+        interrupted: false,
+    };
+    let mut member = backend.member()?;
+    let alone = lab.measure(
+        Subject::Member(&mut *member),
+        None,
+        State::Member,
+        book,
+        watcher,
+    );
+    member.close()?;
+    lab.all.push(alone?);
+    for shape in shapes(options) {
+        if lab.interrupted {
+            break;
+        }
+        if let Err(e) = lab.array(backend, shape, book, watcher) {
+            match e {
+                LabError::Notebook(e) => return Err(*e),
+                e => hole(book, &shape, &e.to_string()),
+            }
+        }
+    }
+    if lab.interrupted {
+        let detail = format!("{} of {} jobs were run", lab.done, lab.total);
+        let flag = Flag::new(FlagCode::Interrupted, detail, "run again for the rest");
+        book.run_mut().flags.push(flag);
+    }
+    book.run_mut().flags.extend(backend.stamps());
+    results::report(book, &backend.about(), &lab.all, options);
+    proof::report(book, &lab.checks, &lab.tried, options);
+    Ok(())
+}
+
+fn hole(book: &mut Notebook, shape: &Shape, why: &str) {
+    book.run_mut().flags.push(Flag::new(
+        FlagCode::NotChecked,
+        format!("{} was not measured: {why}", shape.title()),
+        "the other arrays are not concerned",
+    ));
+}
+
+struct Lab<'a> {
+    plan: &'a Plan,
+    options: &'a RaidOptions,
+    total: u32,
+    done: u32,
+    all: Vec<Measurement>,
+    checks: Vec<proof::Check>,
+    tried: Vec<proof::Tried>,
+    interrupted: bool,
+}
+
+impl Lab<'_> {
+    /// One array in all its states.
+    fn array(
+        &mut self,
+        backend: &mut dyn Backend,
+        shape: Shape,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), LabError> {
+        if let Some(why) = backend.cannot(&shape) {
+            return Err(LabError::Refused(why));
+        }
+        let mut array = backend.make(&shape)?;
+        let measured = self.states(&mut *array, shape, book, watcher);
+        let closed = array.close();
+        measured?;
+        closed
+    }
+
+    fn states(
+        &mut self,
+        array: &mut dyn Array,
+        shape: Shape,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), LabError> {
+        self.fill(array, shape, book, watcher)?;
+        for (name, value) in &self.options.sets {
+            array.set(name, value)?;
+        }
+        self.on(array, shape, State::Whole, book, watcher)?;
+        self.tries(array, shape, book, watcher)?;
+        let redundant = shape.level.spare_members(shape.members) > 0;
+        let wanted = self.options.degraded || self.options.rebuild;
+        if !redundant || !array.states() || !wanted || self.interrupted {
+            return Ok(());
+        }
+        let whole = self.checksum(array)?;
+        array.lose(0)?;
+        self.check(array, shape, "without member 1", whole)?;
+        if self.options.degraded {
+            self.on(array, shape, State::Degraded, book, watcher)?;
+        }
+        if !self.options.rebuild || self.interrupted {
+            return Ok(());
+        }
+        let began = fathom_io::clock::monotonic();
+        array.rebuild()?;
+        self.on(array, shape, State::Rebuilding, book, watcher)?;
+        if array.device().is_none() {
+            return Ok(());
+        }
+        let ended = self.wait_rebuilt(array, began)?;
+        if let Some(r) = self.all.last_mut().and_then(|m| m.rebuild.as_mut()) {
+            r.ended = ended;
+        }
+        if ended.is_some() {
+            // Without the next member, data can only come from the one that was filled.
+            let whole = self.checksum(array)?;
+            array.lose(1)?;
+            self.check(array, shape, "rebuilt, without member 2", whole)?;
+        }
+        Ok(())
+    }
+
+    fn on(
+        &mut self,
+        array: &mut dyn Array,
+        shape: Shape,
+        state: State,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), LabError> {
+        let settings = array.settings();
+        let before = array.rebuilt();
+        let first = book.run().jobs.len();
+        let began = fathom_io::clock::monotonic();
+        let mut loads = self.measure(Subject::Array(array), Some(shape), state, book, watcher)?;
+        loads.settings = settings;
+        let time = if array.device().is_some() {
+            fathom_io::clock::monotonic().since(began)
+        } else {
+            Nanos(book.run().jobs[first..].iter().map(|j| j.wall_ns).sum())
+        };
+        loads.rebuild = (state == State::Rebuilding).then(|| Rebuild {
+            // A rebuild that has ended says nothing any more.
+            done: array.rebuilt().unwrap_or(1.0) - before.unwrap_or(0.0),
+            time,
+            ended: None,
+        });
+        self.all.push(loads);
+        Ok(())
+    }
+
+    /// Every load in every repeat, in alternating order (ABBA), so that a drift favours none.
+    fn measure(
+        &mut self,
+        mut subject: Subject<'_>,
+        shape: Option<Shape>,
+        state: State,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Measurement, LabError> {
+        let prefix = match (shape, state) {
+            (Some(s), State::Degraded) => format!("{}-degraded", s.slug()),
+            (Some(s), State::Rebuilding) => format!("{}-rebuilding", s.slug()),
+            (Some(s), _) => s.slug(),
+            (None, _) => "member".to_owned(),
+        };
+        let size = self.range(subject.bench(), shape);
+        let mut taken = Vec::new();
+        for load in loads(self.options, state) {
+            let real = !subject.bench().simulated();
+            let spec = spec(self.plan, self.options, &prefix, load, size, real)?;
+            taken.push((load, Point::new(spec), Usage::default()));
+        }
+        'repeats: for repeat in 0..self.plan.profile.repeats {
+            let n = taken.len();
+            for k in 0..n {
+                let k = if repeat % 2 == 0 { k } else { n - 1 - k };
+                let (load, point, usage) = &mut taken[k];
+                if !load.direct {
+                    forget_copies(subject.bench());
+                }
+                let before = subject.usage();
+                let mut runner = Runner::begin(
+                    subject.bench(),
+                    book,
+                    watcher,
+                    EXPERIMENT,
+                    self.options.seed,
+                    self.total,
+                )?
+                .after(self.done);
+                let going = runner.repeat(point)?;
+                self.done = runner.done();
+                usage.add(&before, &subject.usage());
+                if !going {
+                    self.interrupted |= subject.bench().interrupted();
+                    break 'repeats;
+                }
+            }
+        }
+        let loads = taken
+            .into_iter()
+            .map(|(load, point, usage)| {
+                let cell = survey::cell(book, &point.spec, &point.jobs);
+                let seconds: f64 = cell
+                    .repeats
+                    .iter()
+                    .map(|(_, j)| j.wall_ns as f64 / 1e9)
+                    .sum::<f64>()
+                    + self.plan.profile.ramp.as_secs_f64() * cell.repeats.len() as f64;
+                Measured {
+                    load,
+                    amplification: usage.traffic.and_then(|t| t.per_byte_asked()),
+                    threads: usage.processors(seconds),
+                    cell,
+                }
+            })
+            .collect();
+        Ok(Measurement {
+            shape,
+            state,
+            loads,
+            settings: Vec::new(),
+            rebuild: None,
+        })
+    }
+}
+
+/// What jobs run on.
+enum Subject<'a> {
+    Member(&'a mut dyn Bench),
+    Array(&'a mut dyn Array),
+}
+
+impl Subject<'_> {
+    fn bench(&mut self) -> &mut dyn Bench {
+        match self {
+            Self::Member(b) => *b,
+            Self::Array(a) => a.bench(),
+        }
+    }
+
+    /// What was used so far.
+    fn usage(&self) -> Usage {
+        match self {
+            Self::Member(_) => Usage::default(),
+            Self::Array(a) => Usage {
+                traffic: Some(a.traffic().unwrap_or_default()),
+                threads: a.threads(),
+            },
+        }
+    }
+}
+
+/// Traffic and CPU time.
+#[derive(Debug, Clone, Default)]
+struct Usage {
+    traffic: Option<Traffic>,
+    threads: Vec<(String, Nanos)>,
+}
+
+impl Usage {
+    /// Adds what was used between two moments.
+    fn add(&mut self, before: &Self, after: &Self) {
+        if let (Some(b), Some(a)) = (before.traffic, after.traffic) {
+            let more = a.since(&b);
+            let sum = self.traffic.get_or_insert_default();
+            for way in 0..2 {
+                sum.asked[way] += more.asked[way];
+                sum.members[way] += more.members[way];
+            }
+        }
+        for (name, time) in &after.threads {
+            let earlier = before.threads.iter().find(|t| t.0 == *name);
+            let more = time.since(earlier.map_or(Nanos::ZERO, |t| t.1));
+            match self.threads.iter_mut().find(|t| t.0 == *name) {
+                Some(t) => t.1 += more,
+                None => self.threads.push((name.clone(), more)),
+            }
+        }
+    }
+
+    /// CPU time as processors' worth over `seconds`, the busiest first; idle threads are left out.
+    fn processors(&self, seconds: f64) -> Vec<(String, f64)> {
+        let mut all: Vec<(String, f64)> = self
+            .threads
+            .iter()
+            .map(|(name, t)| (name.clone(), t.as_secs_f64() / seconds.max(1e-9)))
+            .filter(|t| t.1 > 0.001)
+            .collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+//! What is proved of an array: that its data come back without a member, and what a setting recovers.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use fathom_experiments::ab::{self, AbRow, BLOCK};
+use fathom_experiments::parts::column;
+use fathom_experiments::runner::{Point, Runner};
+use fathom_experiments::survey::Watcher;
+use fathom_experiments::{Bench, Notebook};
+use fathom_io::driver::{PlannedJob, Progress};
+use fathom_io::job::Rw;
+use fathom_stats::compare::Verdict;
+use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+use super::backend::{Array, Shape};
+use super::{EXPERIMENT, Lab, Load, RaidOptions, spec};
+use crate::LabError;
+
+/// Bytes whose checksum is compared, from the start of the array.
+const CHECKED: u64 = 256 << 20;
+/// A rebuild that takes longer is not waited for.
+const REBUILD_LIMIT: Nanos = Nanos::from_secs(1800);
+
+/// Whether data came back.
+pub(super) struct Check {
+    shape: Shape,
+    what: &'static str,
+    bytes: u64,
+    same: bool,
+}
+
+/// A setting against what the array had, in turns.
+pub(super) struct Tried {
+    shape: Shape,
+    setting: String,
+    against: String,
+    load: Load,
+    rows: Vec<AbRow>,
+    jobs: Vec<usize>,
+}
+
+impl Lab<'_> {
+    /// Whole stripes of what is tested.
+    pub(super) fn range(&self, bench: &dyn Bench, shape: Option<Shape>) -> u64 {
+        let size = bench.limits().size;
+        let Some(shape) = shape else {
+            return size.min(self.plan.limits.size);
+        };
+        let data = u64::from(shape.level.data_members(shape.members));
+        let stripe = shape.chunk.0 * data;
+        // As much of each member as of the one that was measured alone.
+        size.min(self.plan.limits.size.saturating_mul(data)) / stripe * stripe
+    }
+
+    /// Writes the tested range once, in large pieces in order: no block is read that was never written, and parity
+    /// is that of the data.
+    pub(super) fn fill(
+        &mut self,
+        array: &mut dyn Array,
+        shape: Shape,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), LabError> {
+        if array.device().is_none() {
+            return Ok(());
+        }
+        let size = self.range(array.bench(), Some(shape));
+        let mut spec = self.plan.job(
+            &format!("{}-fill", shape.slug()),
+            &[("rw", "write"), ("bs", "1m")],
+        )?;
+        (spec.qd, spec.threads) = (8, 1);
+        (spec.time, spec.ramp) = (None, Nanos::ZERO);
+        (spec.size, spec.bytes) = (Some(Bytes(size)), Some(Bytes(size)));
+        let planned = [PlannedJob {
+            experiment: "raid-fill".into(),
+            ..PlannedJob::new(spec.validate(&array.bench().limits())?)
+        }];
+        watcher.job(self.done, self.total, &planned[0].job.spec.name);
+        let mut show = |p: &Progress| watcher.progress(p);
+        let jobs = book.measure(array.bench(), &planned, &mut show)?;
+        let failed = jobs
+            .first()
+            .and_then(|j| book.run().jobs.get(*j)?.errors.first())
+            .map(|e| e.message.clone());
+        self.interrupted |= array.bench().interrupted();
+        if let Some(e) = failed {
+            return Err(LabError::Failed(format!("it could not be filled: {e}")));
+        }
+        array.filled();
+        Ok(())
+    }
+
+    /// Of the beginning of the array, read past the page cache's copies; `None` where there is no device.
+    pub(super) fn checksum(&self, array: &mut dyn Array) -> Result<Option<(u64, u64)>, LabError> {
+        let Some(device) = array.device().map(std::path::Path::to_owned) else {
+            return Ok(None);
+        };
+        let size = array.bench().limits().size.min(CHECKED);
+        let failed = |e: std::io::Error| {
+            LabError::Failed(format!("{} could not be read back: {e}", device.display()))
+        };
+        let file = File::open(&device).map_err(failed)?;
+        // What was read before must come from the members again.
+        let drop_copies = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        let _ = drop_copies();
+        let mut sum = Checksum::default();
+        let mut piece = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < size {
+            let n = piece.len().min((size - at) as usize);
+            file.read_exact_at(&mut piece[..n], at).map_err(failed)?;
+            sum.add(&piece[..n]);
+            at += n as u64;
+        }
+        let _ = drop_copies();
+        Ok(Some((sum.0, size)))
+    }
+
+    pub(super) fn check(
+        &mut self,
+        array: &mut dyn Array,
+        shape: Shape,
+        what: &'static str,
+        before: Option<(u64, u64)>,
+    ) -> Result<(), LabError> {
+        let now = self.checksum(array)?;
+        if let (Some(before), Some(now)) = (before, now) {
+            self.checks.push(Check {
+                shape,
+                what,
+                bytes: now.1,
+                same: before == now,
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until the new member is filled; returns how long it took from `began`. `None` where it takes too long,
+    /// or somebody asked to end.
+    pub(super) fn wait_rebuilt(
+        &mut self,
+        array: &mut dyn Array,
+        began: Nanos,
+    ) -> Result<Option<Nanos>, LabError> {
+        while array.rebuilt().is_some() {
+            let took = fathom_io::clock::monotonic().since(began);
+            self.interrupted |= array.bench().interrupted();
+            if took > REBUILD_LIMIT || self.interrupted {
+                return Ok(None);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Ok(Some(fathom_io::clock::monotonic().since(began)))
+    }
+
+    /// Each setting against what the array has, in turns, on large sequential and random writes.
+    pub(super) fn tries(
+        &mut self,
+        array: &mut dyn Array,
+        shape: Shape,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), LabError> {
+        for (name, value) in &self.options.tries {
+            let had = array
+                .settings()
+                .into_iter()
+                .find(|s| s.0 == *name)
+                .map(|s| s.1);
+            let (Some(had), false) = (had, self.interrupted) else {
+                continue;
+            };
+            for rw in [Rw::Write, Rw::RandWrite] {
+                let load = Load {
+                    rw,
+                    direct: true,
+                    block: self.options.block,
+                    stream: !rw.is_random(),
+                };
+                let size = self.range(array.bench(), Some(shape));
+                let mut sides = [&had, value].map(|v| {
+                    let prefix = format!("{}-{name}={v}", shape.slug());
+                    spec(self.plan, self.options, &prefix, load, size, true).map(Point::new)
+                });
+                let mut order = Vec::new();
+                for _ in 0..self.options.blocks {
+                    for side in BLOCK {
+                        let (i, set) = match side {
+                            ab::Setting::A => (0, &had),
+                            ab::Setting::B => (1, value),
+                        };
+                        array.set(name, set)?;
+                        let point = match &mut sides[i] {
+                            Ok(p) => p,
+                            Err(e) => return Err(LabError::Failed(e.to_string())),
+                        };
+                        let before = point.jobs.len();
+                        let seed = self.options.seed;
+                        let mut runner = Runner::begin(
+                            array.bench(),
+                            book,
+                            watcher,
+                            EXPERIMENT,
+                            seed,
+                            self.total,
+                        )?
+                        .after(self.done);
+                        let going = runner.repeat(point)?;
+                        self.done = runner.done();
+                        order.extend(point.jobs[before..].iter().map(|j| (side, *j)));
+                        self.interrupted |= !going && array.bench().interrupted();
+                        if !going {
+                            array.set(name, &had)?;
+                            return Ok(());
+                        }
+                    }
+                }
+                array.set(name, &had)?;
+                let run = book.run();
+                let jobs: Vec<_> = order
+                    .iter()
+                    .filter_map(|(s, j)| Some((*s, run.jobs.get(*j)?)))
+                    .collect();
+                self.tried.push(Tried {
+                    shape,
+                    setting: format!("{name}={value}"),
+                    against: format!("{name}={had}"),
+                    load,
+                    rows: ab::analyse(&jobs, self.options.seed),
+                    jobs: order.iter().map(|o| o.1).collect(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// FNV-1a over words of eight bytes: the order of everything counts.
+#[derive(Default)]
+struct Checksum(u64);
+
+impl Checksum {
+    fn add(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks(8) {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            self.0 = (self.0 ^ u64::from_le_bytes(whole))
+                .wrapping_mul(0x0100_0000_01b3)
+                .rotate_left(17);
+        }
+    }
+}
+
+fn text(t: impl Into<String>) -> TableCell {
+    TableCell::Text(t.into())
+}
+
+/// Puts checks and tried settings into the notebook.
+pub(super) fn report(
+    book: &mut Notebook,
+    checks: &[Check],
+    tried: &[Tried],
+    options: &RaidOptions,
+) {
+    let run = book.run_mut();
+    let mut tables = Vec::new();
+    if !checks.is_empty() {
+        tables.push(Table {
+            id: "raid-checks".into(),
+            title: "Data read back".into(),
+            columns: vec![
+                column("array", ""),
+                column("state", ""),
+                column("checked", "bytes"),
+                column("checksum", ""),
+            ],
+            rows: checks
+                .iter()
+                .map(|c| {
+                    vec![
+                        text(c.shape.title()),
+                        text(c.what),
+                        TableCell::Number(c.bytes as f64),
+                        text(if c.same { "the same" } else { "DIFFERENT" }),
+                    ]
+                })
+                .collect(),
+        });
+    }
+    for c in checks.iter().filter(|c| !c.same) {
+        run.flags.push(Flag::new(
+            FlagCode::IoErrors,
+            format!(
+                "{}, {}: other data came back than were there before",
+                c.shape.title(),
+                c.what
+            ),
+            "do not trust this array, its members or this kernel with data",
+        ));
+    }
+    if !tried.is_empty() {
+        let mut rows = Vec::new();
+        for t in tried {
+            for r in t.rows.iter().take(2) {
+                let percent = |x: Option<f64>| {
+                    x.map_or(TableCell::Hole(()), |x| TableCell::Number(x * 100.0))
+                };
+                rows.push(vec![
+                    text(t.shape.title()),
+                    text(t.setting.clone()),
+                    text(t.load.title()),
+                    text(r.label.clone()),
+                    percent(r.relative.map(|e| e.value)),
+                    percent(r.relative.and_then(|e| e.low)),
+                    percent(r.relative.and_then(|e| e.high)),
+                    text(r.verdict.words()),
+                ]);
+            }
+        }
+        tables.push(Table {
+            id: "raid-settings-tried".into(),
+            title: format!("Settings, proved in {} blocks of A B B A", options.blocks),
+            columns: vec![
+                column("array", ""),
+                column("setting", ""),
+                column("load", ""),
+                column("measure", ""),
+                column("change", "%"),
+                column("from", "%"),
+                column("to", "%"),
+                column("verdict", ""),
+            ],
+            rows,
+        });
+    }
+    if tables.is_empty() {
+        return;
+    }
+    run.results.push(Section {
+        id: "raid-proofs".into(),
+        title: "Proofs".into(),
+        text: "Data are read back without a member, and again without another one after the rebuild: then they can only come from parity or copies. Settings are proved in runs that take turns.".into(),
+        tables,
+        ..Section::default()
+    });
+    run.findings.extend(tried.iter().filter_map(finding));
+}
+
+fn finding(t: &Tried) -> Option<Finding> {
+    let row = t.rows.first()?;
+    let change = row.relative?;
+    let better = row.verdict == Verdict::Better;
+    if !better && row.verdict != Verdict::Worse {
+        return None;
+    }
+    let interval = match (change.low, change.high) {
+        (Some(l), Some(h)) => format!(" (95 %: {:+.0} to {:+.0} %)", l * 100.0, h * 100.0),
+        _ => String::new(),
+    };
+    Some(Finding {
+        id: format!(
+            "raid-set-{}-{}-{}",
+            t.shape.slug(),
+            t.setting,
+            t.load.rw.word()
+        ),
+        text: format!(
+            "{}: {} changes {} by {:+.0} %{interval}, against {}",
+            t.shape.title(),
+            t.setting,
+            t.load.title(),
+            change.value * 100.0,
+            t.against
+        ),
+        advice: if better {
+            format!("set {} (/sys/block/mdX/md)", t.setting)
+        } else {
+            format!("keep {}", t.against)
+        },
+        confidence: "strong".into(),
+        jobs: t.jobs.clone(),
+        evidence: vec!["raid-settings-tried".into()],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_sees_every_bit_and_the_order() {
+        let of = |pieces: &[&[u8]]| {
+            let mut sum = Checksum::default();
+            pieces.iter().for_each(|p| sum.add(p));
+            sum.0
+        };
+        let whole = of(&[&[1; 16], &[2; 16]]);
+        assert_eq!(whole, of(&[&[1; 16], &[2; 16]]));
+        assert_ne!(whole, of(&[&[2; 16], &[1; 16]]));
+        let mut bit = [2u8; 16];
+        bit[15] ^= 0x80;
+        assert_ne!(whole, of(&[&[1; 16], &bit]));
+    }
+}

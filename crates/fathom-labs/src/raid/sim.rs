@@ -1,0 +1,159 @@
+//! Simulated arrays: `sim:MODEL` as one member, `sim:raidL:NxMODEL` as the array.
+
+use fathom_experiments::bench::simulated_flag;
+use fathom_experiments::{Bench, BenchError, SimBench};
+use fathom_io::Control;
+use fathom_sim::{Shape as SimShape, SimTarget};
+use fathom_telemetry::{Bytes, Flag, Nanos};
+
+use super::backend::{Array, Backend, Shape, Traffic};
+use crate::LabError;
+
+/// Members that a model can be taken for.
+const MEMBERS_MAX: u32 = 64;
+
+/// See the module.
+pub struct SimArrays {
+    /// After `sim:`, with its options.
+    model: String,
+    control: Control,
+}
+
+impl SimArrays {
+    /// From a target such as `sim:optane-900p,idle=busy`.
+    ///
+    /// # Errors
+    /// Unknown models, and targets that are arrays or machines already.
+    pub fn new(target: &str, control: Control) -> Result<Self, LabError> {
+        let parsed = SimTarget::parse(target).map_err(BenchError::from)?;
+        if parsed.shape != SimShape::Device {
+            return Err(LabError::Refused(format!(
+                "{target}: expected one device, whose arrays this lab makes itself, such as sim:optane-900p"
+            )));
+        }
+        Ok(Self {
+            model: target.trim_start_matches("sim:").to_owned(),
+            control,
+        })
+    }
+}
+
+impl Backend for SimArrays {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+    fn about(&self) -> String {
+        format!("md over models of {}", self.model)
+    }
+    fn members(&self) -> u32 {
+        MEMBERS_MAX
+    }
+    fn cannot(&self, shape: &Shape) -> Option<String> {
+        SimTarget::parse(&name(&self.model, shape, ""))
+            .err()
+            .map(|e| e.to_string())
+    }
+    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
+        let name = format!("sim:{}", self.model);
+        let bench = SimBench::open(&name, self.control.clone()).map_err(BenchError::from)?;
+        Ok(Box::new(bench))
+    }
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+        Ok(Box::new(SimArray::open(self, *shape, State::Whole)?))
+    }
+    fn stamps(&self) -> Vec<Flag> {
+        vec![simulated_flag(&format!("sim:{}", self.model))]
+    }
+}
+
+/// `raid5:8xMODEL,chunk=…,OPTIONS`, with what is wrong with it.
+fn name(model: &str, shape: &Shape, state: &str) -> String {
+    format!(
+        "sim:raid{}:{}x{model},chunk={}{state}",
+        shape.level.number(),
+        shape.members,
+        shape.chunk.0
+    )
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Whole,
+    Degraded,
+    Rebuilding,
+}
+
+struct SimArray {
+    model: String,
+    control: Control,
+    shape: Shape,
+    state: State,
+    bench: SimBench,
+}
+
+impl SimArray {
+    fn open(backend: &SimArrays, shape: Shape, state: State) -> Result<Self, LabError> {
+        let text = match state {
+            State::Whole => "",
+            State::Degraded => ",degraded",
+            State::Rebuilding => ",rebuild",
+        };
+        let bench = SimBench::open(&name(&backend.model, &shape, text), backend.control.clone())
+            .map_err(BenchError::from)?;
+        Ok(Self {
+            model: backend.model.clone(),
+            control: backend.control.clone(),
+            shape,
+            state,
+            bench,
+        })
+    }
+
+    fn become_(&mut self, state: State) -> Result<(), LabError> {
+        let backend = SimArrays {
+            model: self.model.clone(),
+            control: self.control.clone(),
+        };
+        *self = Self::open(&backend, self.shape, state)?;
+        Ok(())
+    }
+}
+
+impl Array for SimArray {
+    fn bench(&mut self) -> &mut dyn Bench {
+        &mut self.bench
+    }
+    fn traffic(&self) -> Option<Traffic> {
+        let (asked, members) = self.bench.array()?.traffic();
+        Some(Traffic { asked, members })
+    }
+    fn threads(&self) -> Vec<(String, Nanos)> {
+        Vec::new()
+    }
+    fn settings(&self) -> Vec<(String, String)> {
+        vec![("chunk".into(), Bytes(self.shape.chunk.0).to_string())]
+    }
+    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
+        Ok(false)
+    }
+    fn device(&self) -> Option<&std::path::Path> {
+        None
+    }
+    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
+        self.become_(State::Degraded)
+    }
+    fn rebuild(&mut self) -> Result<(), LabError> {
+        if self.state != State::Degraded {
+            return Err(LabError::Failed(
+                "nothing was lost that could be rebuilt".into(),
+            ));
+        }
+        self.become_(State::Rebuilding)
+    }
+    fn rebuilt(&mut self) -> Option<f64> {
+        self.bench.array()?.rebuilt()
+    }
+    fn close(self: Box<Self>) -> Result<(), LabError> {
+        Ok(())
+    }
+}

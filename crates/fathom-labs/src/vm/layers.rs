@@ -1,0 +1,136 @@
+//! Latency by layer on both sides of a machine: the stack experiment in the guest, and on the host over its QEMU at
+//! the same time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fathom_experiments::Notebook;
+use fathom_experiments::parts::{axis, column};
+use fathom_experiments::stack::{self, Rung, host};
+use fathom_telemetry::schema::{Cell, Chart, ChartKind, ChartSeries, Point, Section, Table};
+use serde_json::Value;
+
+use crate::LabError;
+use crate::guest::Guest;
+
+/// How long the guest's stack runs: start, calibration, traced and untraced passes.
+const GUEST_TIME: &str = "3s";
+/// When the host begins to look, and how long: the guest's load lasts longer.
+const HOST_AFTER: Duration = Duration::from_millis(1500);
+const HOST_TIME: Duration = Duration::from_millis(1500);
+
+/// Runs both at the same time on `device` of the guest, whose disk lies at `place`.
+///
+/// # Errors
+/// Where one side cannot be traced, with what it said.
+pub(super) fn both(
+    guest: &mut Guest,
+    device: &str,
+    place: &Path,
+    book: &mut Notebook,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Section, LabError> {
+    let failed = |side: &str, why: String| LabError::Failed(format!("the {side}'s layers: {why}"));
+    let pid = guest.pid();
+    let kept = tempdir().map_err(|e| failed("guest", e.to_string()))?;
+    let words = [
+        "stack", device, "--rw", "randread", "--qd", "1", "--direct", "--engine", "uring",
+        "--time", GUEST_TIME,
+    ];
+    let (of_guest, of_host) = std::thread::scope(|scope| {
+        let there = scope.spawn(|| guest.fathom(&words, &kept.0));
+        std::thread::sleep(HOST_AFTER);
+        let here = host::of_process(pid, place, HOST_TIME, Rung::Best, book, interrupted);
+        let there = there
+            .join()
+            .unwrap_or_else(|_| Err(LabError::Failed("its listener broke off".into())));
+        (there, here)
+    });
+    let (output, runs) = of_guest?;
+    let report = of_host.map_err(|e| failed("host", e.to_string()))?;
+    let read = |dir: &Path| std::fs::read_to_string(dir.join("stack.json")).ok();
+    let Some(text) = runs.first().and_then(|d| read(d)) else {
+        let said = output.err.lines().last().unwrap_or("it left no result");
+        return Err(failed(
+            "guest",
+            said.trim_start_matches("fathom: ").to_owned(),
+        ));
+    };
+    let inner: Value = serde_json::from_str(&text).map_err(|e| failed("guest", e.to_string()))?;
+    let outer = Value::Object(stack::document(&report));
+    let sum = host::combine(("the guest", &inner), ("the host", &outer))
+        .map_err(|e| failed("host", e.to_string()))?;
+    Ok(section(&sum))
+}
+
+fn section(both: &host::Combined) -> Section {
+    let rows = both
+        .layers
+        .iter()
+        .map(|l| {
+            vec![
+                Cell::Text(l.name.clone()),
+                Cell::Number(l.mean_ns),
+                Cell::Number(l.share * 100.0),
+            ]
+        })
+        .collect();
+    let series = both
+        .layers
+        .iter()
+        .map(|l| ChartSeries {
+            name: l.name.clone(),
+            points: vec![Point {
+                x: 0.0,
+                y: Some(l.mean_ns),
+                ..Point::default()
+            }],
+        })
+        .collect();
+    let notes = both.notes.join(". ");
+    Section {
+        id: "vm-layers".into(),
+        title: "Latency by layer, both sides".into(),
+        text: format!(
+            "One random read of 4 KiB outstanding. The guest's kernel events say how long its disk took, the host's how long QEMU's requests took on theirs: what lies between is virtualization. {notes}"
+        ),
+        charts: vec![Chart {
+            id: "vm-layers-chart".into(),
+            title: "Where the guest's latency goes".into(),
+            kind: ChartKind::StackedBar,
+            x: axis("", "", false),
+            y: axis("mean latency", "ns", false),
+            z: None,
+            categories: vec!["random read of 4 KiB, QD 1".into()],
+            series,
+            marks: Vec::new(),
+        }],
+        tables: vec![Table {
+            id: "vm-layers-table".into(),
+            title: "Layers".into(),
+            columns: vec![
+                column("layer", ""),
+                column("mean", "ns"),
+                column("share", "%"),
+            ],
+            rows,
+        }],
+        ..Section::default()
+    }
+}
+
+/// A directory that goes with its handle.
+struct Kept(std::path::PathBuf);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Nothing but what came from the guest is in it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tempdir() -> std::io::Result<Kept> {
+    let dir = std::env::temp_dir().join(format!("fathom-vm-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    Ok(Kept(dir))
+}

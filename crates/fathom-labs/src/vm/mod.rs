@@ -1,0 +1,574 @@
+//! The VM lab: what a hypervisor costs on this storage, after Zhang et al. 2018.
+//!
+//! The same jobs on the physical host (PE) and in a machine (VE), in turns; the load curve of both; the
+//! accumulated and mean IOPS of 1 to N machines that start together; a machine whose disk answers at once; and
+//! settings proved in interleaved runs. Who runs the machines is behind [`Hypervisor`].
+
+mod backend;
+mod layers;
+pub mod qemu;
+mod results;
+mod sim;
+
+use fathom_experiments::ab::{self, AbRow, BLOCK, BLOCKS_MIN};
+use fathom_experiments::runner::{Point, Runner};
+use fathom_experiments::survey::{self, Outlook, Watcher};
+use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
+use fathom_io::job::Rw;
+use fathom_io::{JobError, JobSpec};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+pub use backend::{Hypervisor, Knob, Setup};
+pub use qemu::QemuMachines;
+pub use sim::SimMachines;
+
+use crate::LabError;
+
+/// Jobs of this lab are called so in the run.
+const EXPERIMENT: &str = "vm";
+/// Blocks of the bandwidth loads (Zhang et al. III-B b).
+const LARGE: Bytes = Bytes::kib(128);
+const SMALL: Bytes = Bytes::kib(4);
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct VmOptions {
+    /// Settings of every machine.
+    pub setup: Setup,
+    /// Settings to be tried against it, each alone.
+    pub tries: Vec<Setup>,
+    /// Numbers of machines that run together.
+    pub machines: Vec<u32>,
+    /// Outstanding I/Os of the loads that want many.
+    pub depth: u32,
+    /// Threads that share them out.
+    pub threads: u32,
+    /// Depths of the load curve; empty leaves it out.
+    pub curve: Vec<u32>,
+    /// Whether anything is written.
+    pub writes: bool,
+    /// Whether a machine with a disk that does nothing is measured.
+    pub floor: bool,
+    /// Whether latency by layer is measured on both sides.
+    pub layers: bool,
+    /// Blocks of A B B A per tried setting.
+    pub blocks: u32,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Default for VmOptions {
+    fn default() -> Self {
+        Self {
+            setup: Setup::default(),
+            tries: Vec::new(),
+            machines: vec![1, 2, 4, 6, 8],
+            depth: 64,
+            threads: 64,
+            curve: vec![1, 2, 4, 8, 12, 16, 24, 32, 64],
+            writes: true,
+            floor: true,
+            layers: true,
+            blocks: BLOCKS_MIN,
+            seed: 1,
+        }
+    }
+}
+
+/// One load that both sides run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) rw: Rw,
+    pub(crate) block: Bytes,
+    pub(crate) depth: u32,
+}
+
+impl Load {
+    pub(crate) fn slug(&self) -> String {
+        format!(
+            "{}-{}k-qd{}",
+            self.rw.word(),
+            self.block.0 / 1024,
+            self.depth
+        )
+    }
+
+    /// `random reads of 4 KiB, QD 1`.
+    pub(crate) fn title(&self) -> String {
+        let order = if self.rw.is_random() {
+            "random"
+        } else {
+            "sequential"
+        };
+        let what = if self.rw.modifies() {
+            "writes"
+        } else {
+            "reads"
+        };
+        format!("{order} {what} of {}, QD {}", self.block, self.depth)
+    }
+}
+
+/// One load on both sides.
+pub(crate) struct Pair {
+    pub(crate) load: Load,
+    pub(crate) pe: Cell,
+    pub(crate) ve: Cell,
+}
+
+/// N machines under the same load.
+pub(crate) struct Fleet {
+    pub(crate) machines: u32,
+    /// By repeat: IOPS of each machine.
+    pub(crate) iops: Vec<Vec<f64>>,
+    /// By repeat: from the first start to the last.
+    pub(crate) skew: Vec<Nanos>,
+    /// By repeat: mean latency of each machine, ns.
+    pub(crate) latency: Vec<Vec<f64>>,
+    pub(crate) jobs: Vec<usize>,
+}
+
+/// One setting against the base, in interleaved runs.
+pub(crate) struct Tried {
+    pub(crate) setup: Setup,
+    pub(crate) load: Load,
+    pub(crate) rows: Vec<AbRow>,
+    pub(crate) jobs: Vec<usize>,
+}
+
+/// Everything.
+#[derive(Default)]
+pub(crate) struct Measured {
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) curve: Vec<Pair>,
+    pub(crate) floor: Vec<(Load, Cell)>,
+    pub(crate) fleets: Vec<Fleet>,
+    pub(crate) tried: Vec<Tried>,
+}
+
+/// Loads of both sides: Zhang et al. Figs. 4 and 5.
+fn loads(options: &VmOptions) -> Vec<Load> {
+    let all = [Rw::Read, Rw::RandRead, Rw::Write, Rw::RandWrite];
+    let allowed = |rw: &Rw| options.writes || !rw.modifies();
+    let mut loads = Vec::new();
+    for rw in all.into_iter().filter(allowed) {
+        loads.push(Load {
+            rw,
+            block: SMALL,
+            depth: 1,
+        });
+    }
+    for block in [LARGE, SMALL] {
+        for rw in [Rw::RandRead, Rw::RandWrite].into_iter().filter(allowed) {
+            loads.push(Load {
+                rw,
+                block,
+                depth: options.depth,
+            });
+        }
+    }
+    loads
+}
+
+fn curve(options: &VmOptions) -> Vec<Load> {
+    let at = |depth: &u32| Load {
+        rw: Rw::RandRead,
+        block: SMALL,
+        depth: *depth,
+    };
+    options.curve.iter().map(at).collect()
+}
+
+/// What settings are tried on, and what is asked of a disk that does nothing.
+fn probes(options: &VmOptions) -> [Load; 2] {
+    [1, options.depth].map(|depth| Load {
+        rw: Rw::RandRead,
+        block: SMALL,
+        depth,
+    })
+}
+
+fn spec(
+    plan: &Plan,
+    options: &VmOptions,
+    side: &str,
+    load: Load,
+    size: u64,
+) -> Result<JobSpec, JobError> {
+    let mut spec = plan.job(
+        &format!("{side}-{}", load.slug()),
+        &[("rw", load.rw.word()), ("bs", &load.block.0.to_string())],
+    )?;
+    // As many threads as are allowed, with whole depths.
+    let threads = (1..=options.threads.clamp(1, load.depth))
+        .rev()
+        .find(|t| load.depth.is_multiple_of(*t))
+        .unwrap_or(1);
+    (spec.threads, spec.qd) = (threads, load.depth / threads);
+    spec.size = Some(Bytes(size / load.block.0 * load.block.0));
+    Ok(spec)
+}
+
+/// Bytes of each machine's part.
+fn part(plan: &Plan, options: &VmOptions) -> u64 {
+    let most = u64::from(options.machines.iter().copied().max().unwrap_or(1).max(2));
+    (plan.limits.size / most) >> 20 << 20
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, options: &VmOptions, fills: Bytes) -> Outlook {
+    let repeats = plan.profile.repeats;
+    let pairs = (loads(options).len() + curve(options).len()) as u32 * 2 * repeats;
+    let floor = if options.floor { 2 * repeats } else { 0 };
+    let tried = options.tries.len() as u32 * 2 * options.blocks * BLOCK.len() as u32;
+    let jobs = pairs + floor + options.machines.len() as u32 * repeats + tried;
+    let time = plan.profile.job_time + plan.profile.ramp;
+    let writing =
+        loads(options).iter().filter(|l| l.rw.modifies()).count() as u64 * 2 * u64::from(repeats);
+    let cap = plan.profile.write_cap(part(plan, options), LARGE.0);
+    Outlook {
+        jobs,
+        time: Nanos(time.0 * u64::from(jobs)),
+        written_at_most: Bytes(fills.0 + cap.0.saturating_mul(writing)),
+    }
+}
+
+/// Measures both sides and puts sections, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the target or the first machine cannot be used, or the run directory fails. What fails later is a
+/// hole with its reason.
+pub fn run(
+    physical: &mut dyn Bench,
+    hypervisor: &mut dyn Hypervisor,
+    plan: &Plan,
+    options: &VmOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let size = part(plan, options);
+    if size < LARGE.0 * 64 {
+        return Err(LabError::Refused(format!(
+            "{} are too little for {} machines: use a larger --size or fewer --vms",
+            Bytes(plan.limits.size),
+            options.machines.iter().max().unwrap_or(&1)
+        ))
+        .into());
+    }
+    let mut lab = Lab {
+        plan,
+        options,
+        size,
+        total: outlook(plan, options, Bytes(0)).jobs,
+        done: 0,
+        ended: false,
+    };
+    let mut m = Measured::default();
+    let mut machine = hypervisor.boot(&options.setup, 1)?;
+    let both = lab.both(physical, &mut *machine, &mut m, book, watcher);
+    machine.close()?;
+    both?;
+    lab.floor(hypervisor, &mut m, book, watcher)?;
+    lab.fleets(hypervisor, &mut m, book, watcher)?;
+    lab.tries(hypervisor, &mut m, book, watcher)?;
+    let layers = if options.layers && !lab.ended {
+        match hypervisor.layers(&options.setup, book) {
+            Ok(section) => section,
+            Err(e) => {
+                lab.hole("latency by layer", e, book)?;
+                None
+            }
+        }
+    } else {
+        None
+    };
+    if physical.interrupted() {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            format!("{} of {} jobs were run", lab.done, lab.total),
+            "run again for the rest",
+        ));
+    }
+    book.run_mut().flags.extend(hypervisor.stamps());
+    results::report(book, hypervisor, &m, options);
+    book.run_mut().results.extend(layers);
+    Ok(())
+}
+
+struct Lab<'a> {
+    plan: &'a Plan,
+    options: &'a VmOptions,
+    size: u64,
+    total: u32,
+    done: u32,
+    ended: bool,
+}
+
+impl Lab<'_> {
+    fn one(
+        &mut self,
+        bench: &mut dyn Bench,
+        point: &mut Point,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        if self.ended {
+            return Ok(());
+        }
+        let mut runner = Runner::begin(
+            bench,
+            book,
+            watcher,
+            EXPERIMENT,
+            self.options.seed,
+            self.total,
+        )?
+        .after(self.done);
+        self.ended = !runner.repeat(point)?;
+        self.done = runner.done();
+        Ok(())
+    }
+
+    /// Both sides in turns: PE VE, then VE PE.
+    fn both(
+        &mut self,
+        pe: &mut dyn Bench,
+        ve: &mut dyn Bench,
+        m: &mut Measured,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        let direct = loads(self.options).into_iter().map(|l| (l, false));
+        let curved = curve(self.options).into_iter().map(|l| (l, true));
+        let mut points = Vec::new();
+        for (load, is_curve) in direct.chain(curved) {
+            let stem = if is_curve { "-curve" } else { "" };
+            let of = |side: &str| {
+                spec(
+                    self.plan,
+                    self.options,
+                    &format!("{side}{stem}"),
+                    load,
+                    self.size,
+                )
+            };
+            let sides = [of("pe"), of("ve")].map(|s| s.map(Point::new).map_err(LabError::from));
+            let [p, v] = sides;
+            points.push((load, is_curve, p?, v?));
+        }
+        for repeat in 0..self.plan.profile.repeats {
+            for (_, _, p, v) in &mut points {
+                if repeat % 2 == 0 {
+                    self.one(pe, p, book, watcher)?;
+                    self.one(ve, v, book, watcher)?;
+                } else {
+                    self.one(ve, v, book, watcher)?;
+                    self.one(pe, p, book, watcher)?;
+                }
+            }
+        }
+        for (load, is_curve, p, v) in points {
+            let cell = |p: &Point| survey::cell(book, &p.spec, &p.jobs);
+            let pair = Pair {
+                load,
+                pe: cell(&p),
+                ve: cell(&v),
+            };
+            if is_curve { &mut m.curve } else { &mut m.pairs }.push(pair);
+        }
+        Ok(())
+    }
+
+    fn floor(
+        &mut self,
+        hypervisor: &mut dyn Hypervisor,
+        m: &mut Measured,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        if !self.options.floor || self.ended {
+            return Ok(());
+        }
+        let mut machine = match hypervisor.floor(&self.options.setup) {
+            Ok(Some(machine)) => machine,
+            Ok(None) => return Ok(()),
+            Err(e) => return self.hole("the machine with a disk that does nothing", e, book),
+        };
+        for load in probes(self.options) {
+            let size = self.size.min(machine.limits().size);
+            let spec =
+                spec(self.plan, self.options, "floor", load, size).map_err(LabError::from)?;
+            let mut point = Point::new(spec);
+            for _ in 0..self.plan.profile.repeats {
+                self.one(&mut *machine, &mut point, book, watcher)?;
+            }
+            m.floor
+                .push((load, survey::cell(book, &point.spec, &point.jobs)));
+        }
+        Ok(machine.close()?)
+    }
+
+    /// 1 to N machines, each with the same load.
+    fn fleets(
+        &mut self,
+        hypervisor: &mut dyn Hypervisor,
+        m: &mut Measured,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        for machines in &self.options.machines {
+            if self.ended {
+                break;
+            }
+            let mut bench = match hypervisor.boot(&self.options.setup, *machines) {
+                Ok(bench) => bench,
+                Err(e) => {
+                    self.hole(&format!("{machines} machine(s)"), e, book)?;
+                    continue;
+                }
+            };
+            let fleet = self.fleet(&mut *bench, *machines, book, watcher);
+            bench.close()?;
+            m.fleets.push(fleet?);
+        }
+        Ok(())
+    }
+
+    fn fleet(
+        &mut self,
+        bench: &mut dyn Bench,
+        machines: u32,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Fleet, NotebookError> {
+        let mut fleet = Fleet {
+            machines,
+            iops: Vec::new(),
+            skew: Vec::new(),
+            latency: Vec::new(),
+            jobs: Vec::new(),
+        };
+        let load = probes(self.options)[1];
+        let mut specs = Vec::new();
+        for i in 0..machines {
+            let side = format!("vms{machines}-vm{}", i + 1);
+            specs.push(
+                spec(self.plan, self.options, &side, load, self.size).map_err(LabError::from)?,
+            );
+        }
+        for repeat in 0..self.plan.profile.repeats {
+            let mut runner = Runner::begin(
+                bench,
+                book,
+                watcher,
+                EXPERIMENT,
+                self.options.seed,
+                self.total,
+            )?
+            .after(self.done);
+            let Some(jobs) = runner.group(&specs, repeat)? else {
+                self.ended = true;
+                break;
+            };
+            self.done = runner.done();
+            let measured: Vec<_> = jobs
+                .iter()
+                .filter_map(|j| book.run().jobs.get(*j))
+                .collect();
+            if measured.iter().all(|j| !j.is_void()) {
+                let read = |f: fn(&fathom_telemetry::schema::Direction) -> f64| -> Vec<f64> {
+                    measured
+                        .iter()
+                        .filter_map(|j| j.read.as_ref())
+                        .map(f)
+                        .collect()
+                };
+                fleet.iops.push(read(|d| d.iops));
+                fleet
+                    .latency
+                    .push(read(|d| d.response_ns.mean.unwrap_or(0.0)));
+                let starts = measured.iter().map(|j| j.start_ns);
+                let (first, last) = (starts.clone().min(), starts.max());
+                fleet
+                    .skew
+                    .push(Nanos(last.unwrap_or(0) - first.unwrap_or(0)));
+            }
+            fleet.jobs.extend(jobs);
+        }
+        Ok(fleet)
+    }
+
+    /// Each setting against the base: two machines that are there at the same time and work in turns.
+    fn tries(
+        &mut self,
+        hypervisor: &mut dyn Hypervisor,
+        m: &mut Measured,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        for setup in &self.options.tries {
+            if self.ended {
+                break;
+            }
+            let with = self.options.setup.with(setup);
+            let booted = hypervisor
+                .boot(&self.options.setup, 1)
+                .and_then(|a| Ok((a, hypervisor.boot(&with, 1)?)));
+            let (mut a, mut b) = match booted {
+                Ok(both) => both,
+                Err(e) => {
+                    self.hole(&setup.words(), e, book)?;
+                    continue;
+                }
+            };
+            for load in probes(self.options) {
+                let of = |side: &str| spec(self.plan, self.options, side, load, self.size);
+                let base = of(&format!("base-of-{}", setup.words())).map_err(LabError::from)?;
+                let tried = of(&setup.words()).map_err(LabError::from)?;
+                let (mut base, mut tried) = (Point::new(base), Point::new(tried));
+                let mut order = Vec::new();
+                for _ in 0..self.options.blocks {
+                    for side in BLOCK {
+                        let (bench, point) = match side {
+                            ab::Setting::A => (&mut *a, &mut base),
+                            ab::Setting::B => (&mut *b, &mut tried),
+                        };
+                        let before = point.jobs.len();
+                        self.one(bench, point, book, watcher)?;
+                        order.extend(point.jobs[before..].iter().map(|j| (side, *j)));
+                    }
+                }
+                let run = book.run();
+                let jobs: Vec<_> = order
+                    .iter()
+                    .filter_map(|(s, j)| Some((*s, run.jobs.get(*j)?)))
+                    .collect();
+                m.tried.push(Tried {
+                    setup: setup.clone(),
+                    load,
+                    rows: ab::analyse(&jobs, self.options.seed),
+                    jobs: order.iter().map(|o| o.1).collect(),
+                });
+            }
+            a.close()?;
+            b.close()?;
+        }
+        Ok(())
+    }
+
+    /// Something that could not be measured, as a flag of the run; only a run directory that fails ends the run.
+    fn hole(&self, what: &str, why: LabError, book: &mut Notebook) -> Result<(), NotebookError> {
+        if let LabError::Notebook(e) = why {
+            return Err(*e);
+        }
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::NotChecked,
+            format!("{what} could not be measured: {why}"),
+            "the other numbers are not concerned",
+        ));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

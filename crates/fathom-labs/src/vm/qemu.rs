@@ -1,0 +1,282 @@
+//! QEMU machines over a file or block device: each gets a part of it as its disk.
+
+use std::path::PathBuf;
+
+use fathom_experiments::{Bench, Notebook};
+use fathom_io::Control;
+use fathom_telemetry::schema::Section;
+use fathom_telemetry::{Bytes, Flag, FlagCode};
+
+use super::backend::{Hypervisor, Knob, Setup};
+use super::layers;
+use crate::LabError;
+use crate::guest::remote::Opening;
+use crate::guest::{
+    Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, RemoteBench, Supply,
+};
+
+/// What can be set, the defaults first.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        name: "disk",
+        values: &["virtio-blk", "virtio-scsi", "nvme"],
+        help: "how the guest sees the disk",
+    },
+    Knob {
+        name: "cache",
+        values: &["none", "writeback", "writethrough", "directsync", "unsafe"],
+        help: "how the host caches it",
+    },
+    Knob {
+        name: "aio",
+        values: &["io_uring", "native", "threads"],
+        help: "how QEMU does its I/O",
+    },
+    Knob {
+        name: "iothread",
+        values: &["on", "off"],
+        help: "whether the disk has a thread of its own in QEMU",
+    },
+    Knob {
+        name: "queues",
+        values: &[],
+        help: "queues of the disk",
+    },
+    Knob {
+        name: "poll-ns",
+        values: &[],
+        help: "how long the iothread polls at most, ns; 0 never",
+    },
+    Knob {
+        name: "vcpus",
+        values: &[],
+        help: "processors of a machine (1)",
+    },
+    Knob {
+        name: "memory",
+        values: &[],
+        help: "memory of a machine, MiB (512)",
+    },
+    Knob {
+        name: "scheduler",
+        values: &["none", "mq-deadline"],
+        help: "I/O scheduler of the guest",
+    },
+];
+
+/// What a null disk pretends to hold.
+const NULL_SIZE: Bytes = Bytes::gib(64);
+
+/// See the module.
+pub struct QemuMachines {
+    supply: Supply,
+    path: PathBuf,
+    size: u64,
+    modifies: bool,
+    control: Control,
+    notes: Vec<Flag>,
+}
+
+impl QemuMachines {
+    /// Machines over the first `size` bytes of a file or block device that is open under the safety rules;
+    /// `modifies` says whether they may write.
+    pub fn new(supply: Supply, path: PathBuf, size: u64, modifies: bool, control: Control) -> Self {
+        Self {
+            supply,
+            path,
+            size,
+            modifies,
+            control,
+            notes: Vec::new(),
+        }
+    }
+
+    fn start(&mut self, setup: &Setup, backings: Vec<Backing>) -> Result<Box<dyn Bench>, LabError> {
+        let cpus = number(setup, "vcpus")?.unwrap_or(1) as u32;
+        let together = backings.len() as u32 * cpus;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+        if together > cores && !self.notes.iter().any(|f| f.code == FlagCode::CpuBound) {
+            self.notes.push(Flag::new(
+                FlagCode::CpuBound,
+                format!("{together} processors of machines share {cores} of the host"),
+                "they wait for each other, not for the target: use fewer machines, or a larger host",
+            ));
+        }
+        let guests = self.guests(setup, backings)?;
+        let opening = Opening {
+            target: format!("/dev/{}", device(setup)),
+            modifies: self.modifies,
+            size: None,
+            destroy: self.modifies.then(|| Disk::serial(0)),
+        };
+        let stamps = self.supply.stamps();
+        let bench = RemoteBench::open(guests, &opening, self.control.clone(), stamps)?;
+        Ok(Box::new(bench))
+    }
+
+    fn guests(&mut self, setup: &Setup, backings: Vec<Backing>) -> Result<Vec<Guest>, LabError> {
+        let mut guests = Vec::new();
+        for backing in backings {
+            if self.control.interrupted() {
+                return Err(LabError::Failed("interrupted".into()));
+            }
+            guests.push(self.supply.boot(&machine(setup, backing)?)?);
+        }
+        for guest in &mut guests {
+            let path = format!("/sys/block/{}/queue/scheduler", device(setup));
+            let wanted = setup.get("scheduler").unwrap_or("none");
+            guest.put(&path, 0o644, wanted.as_bytes())?;
+        }
+        Ok(guests)
+    }
+}
+
+/// The guest's name of its disk.
+fn device(setup: &Setup) -> &'static str {
+    match model(setup) {
+        DiskModel::VirtioBlk => "vda",
+        DiskModel::VirtioScsi => "sda",
+        DiskModel::Nvme => "nvme0n1",
+    }
+}
+
+fn model(setup: &Setup) -> DiskModel {
+    match setup.get("disk") {
+        Some("virtio-scsi") => DiskModel::VirtioScsi,
+        Some("nvme") => DiskModel::Nvme,
+        _ => DiskModel::VirtioBlk,
+    }
+}
+
+fn number(setup: &Setup, name: &str) -> Result<Option<u64>, LabError> {
+    let Some(text) = setup.get(name) else {
+        return Ok(None);
+    };
+    let least = u64::from(name != "poll-ns");
+    match text.parse() {
+        Ok(n) if (least..=1 << 32).contains(&n) => Ok(Some(n)),
+        _ => Err(LabError::Refused(format!(
+            "{name}={text}: expected a number from {least} on"
+        ))),
+    }
+}
+
+fn machine(setup: &Setup, backing: Backing) -> Result<Machine, LabError> {
+    let cache = match setup.get("cache") {
+        Some("writeback") => Cache::Writeback,
+        Some("writethrough") => Cache::Writethrough,
+        Some("directsync") => Cache::Directsync,
+        Some("unsafe") => Cache::Unsafe,
+        _ => Cache::None,
+    };
+    let aio = match setup.get("aio") {
+        Some("native") => "native",
+        Some("threads") => "threads",
+        _ => "io_uring",
+    };
+    if aio == "native" && !matches!(cache, Cache::None | Cache::Directsync) {
+        return Err(LabError::Refused(
+            "aio=native needs cache=none or cache=directsync: Linux AIO is asynchronous with O_DIRECT only".into(),
+        ));
+    }
+    let disk = Disk {
+        model: model(setup),
+        cache,
+        aio,
+        iothread: setup.get("iothread") != Some("off"),
+        poll_ns: number(setup, "poll-ns")?,
+        queues: number(setup, "queues")?.map(|n| n as u32),
+        ..Disk::new(backing)
+    };
+    let mut machine = Machine::new(vec![disk]);
+    machine.cpus = number(setup, "vcpus")?.unwrap_or(1) as u32;
+    machine.memory = Bytes(number(setup, "memory")?.unwrap_or(512) << 20);
+    Ok(machine)
+}
+
+impl Hypervisor for QemuMachines {
+    fn name(&self) -> &'static str {
+        "qemu"
+    }
+    fn about(&self) -> String {
+        let by = match &self.supply.accelerator {
+            Accelerator::Kvm => "KVM".to_owned(),
+            Accelerator::Tcg(why) => format!("its translator, because {why}"),
+        };
+        format!(
+            "{} with {by}; guests run Linux {} over parts of {}",
+            self.supply.qemu,
+            self.supply.kernel.version,
+            self.path.display()
+        )
+    }
+    fn knobs(&self) -> &'static [Knob] {
+        KNOBS
+    }
+    fn boot(&mut self, setup: &Setup, machines: u32) -> Result<Box<dyn Bench>, LabError> {
+        let part = (self.size / u64::from(machines.max(1))) >> 20 << 20;
+        let backings = (0..u64::from(machines))
+            .map(|i| Backing::Part {
+                path: self.path.clone(),
+                offset: i * part,
+                size: Bytes(part),
+            })
+            .collect();
+        self.start(setup, backings)
+    }
+    fn floor(&mut self, setup: &Setup) -> Result<Option<Box<dyn Bench>>, LabError> {
+        let null = Backing::Null { size: NULL_SIZE };
+        self.start(setup, vec![null]).map(Some)
+    }
+    fn layers(&mut self, setup: &Setup, book: &mut Notebook) -> Result<Option<Section>, LabError> {
+        let whole = Backing::Part {
+            path: self.path.clone(),
+            offset: 0,
+            size: Bytes(self.size >> 20 << 20),
+        };
+        let mut guests = self.guests(setup, vec![whole])?;
+        let Some(guest) = guests.first_mut() else {
+            return Ok(None);
+        };
+        let control = self.control.clone();
+        let node = format!("/dev/{}", device(setup));
+        layers::both(guest, &node, &self.path, book, &|| control.interrupted()).map(Some)
+    }
+    fn stamps(&self) -> Vec<Flag> {
+        let mut all = self.supply.stamps();
+        all.extend(self.notes.iter().cloned());
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(text: &str) -> Result<Machine, LabError> {
+        let setup = Setup::parse(text, KNOBS)?;
+        machine(&setup, Backing::Null { size: NULL_SIZE })
+    }
+
+    #[test]
+    fn settings_become_a_machine() {
+        let m =
+            made("disk=nvme,cache=unsafe,aio=threads,iothread=off,vcpus=4,memory=1024,queues=2")
+                .unwrap();
+        assert_eq!((m.cpus, m.memory), (4, Bytes::gib(1)));
+        let d = &m.disks[0];
+        assert_eq!(
+            (d.model, d.cache, d.aio),
+            (DiskModel::Nvme, Cache::Unsafe, "threads")
+        );
+        assert_eq!((d.iothread, d.queues), (false, Some(2)));
+        assert!(m.all_modules().contains(&"nvme"));
+    }
+
+    #[test]
+    fn impossible_settings_are_refused() {
+        let refused = |t| made(t).unwrap_err().to_string();
+        assert!(refused("aio=native,cache=writeback").contains("cache=none"));
+        assert!(refused("vcpus=0").contains("from 1 on"));
+    }
+}

@@ -1,0 +1,567 @@
+//! What the measurements of the VM lab say: tables, charts, headlines, findings.
+
+use fathom_experiments::Notebook;
+use fathom_experiments::parts::{axis, column, headline, op_of, percentiles, point};
+use fathom_stats::Estimate;
+use fathom_stats::compare::Verdict;
+use fathom_telemetry::Nanos;
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Point, Section,
+    Table,
+};
+
+use super::{Fleet, Hypervisor, Knob, LARGE, Measured, Pair, Tried, VmOptions};
+
+/// More machines no longer help where they bring less than this share of the most.
+const SATURATED: f64 = 0.95;
+
+fn number(v: Option<f64>) -> TableCell {
+    v.map_or(TableCell::Hole(()), TableCell::Number)
+}
+
+fn estimate(e: Option<Estimate>) -> TableCell {
+    e.map_or(TableCell::Hole(()), TableCell::Estimate)
+}
+
+fn text(t: impl Into<String>) -> TableCell {
+    TableCell::Text(t.into())
+}
+
+impl Pair {
+    /// What the pair is compared by: latency at depth 1, bandwidth of large blocks, IOPS of small ones.
+    fn unit(&self) -> &'static str {
+        match self.load {
+            l if l.depth == 1 => "ns",
+            l if l.block == LARGE => "bytes/s",
+            _ => "1/s",
+        }
+    }
+
+    fn values(&self) -> [Option<Estimate>; 2] {
+        [&self.pe, &self.ve].map(|c| match self.unit() {
+            "ns" => c.mean_latency(),
+            "bytes/s" => c.bandwidth(),
+            _ => c.iops(),
+        })
+    }
+
+    /// VE over PE.
+    fn ratio(&self) -> Option<f64> {
+        let [p, v] = self.values();
+        Some(v?.value / p?.value)
+    }
+
+    /// Share of the VE's latency that virtualization adds, percent.
+    fn added(&self) -> Option<f64> {
+        let (p, v) = (self.pe.mean_latency()?, self.ve.mean_latency()?);
+        Some((1.0 - p.value / v.value) * 100.0)
+    }
+}
+
+impl Fleet {
+    /// IOPS of all machines together.
+    fn together(&self) -> Option<Estimate> {
+        let sums: Vec<f64> = self.iops.iter().map(|r| r.iter().sum()).collect();
+        Estimate::mean_of(&sums)
+    }
+
+    fn each(&self) -> Option<Estimate> {
+        Some(self.together()?.scale(1.0 / f64::from(self.machines)))
+    }
+
+    fn latency(&self) -> Option<Estimate> {
+        let means: Vec<f64> = self
+            .latency
+            .iter()
+            .map(|r| r.iter().sum::<f64>() / r.len().max(1) as f64)
+            .collect();
+        Estimate::mean_of(&means)
+    }
+
+    fn skew(&self) -> Option<Nanos> {
+        self.skew.iter().copied().max()
+    }
+}
+
+/// Puts everything into the notebook.
+pub(super) fn report(
+    book: &mut Notebook,
+    hypervisor: &dyn Hypervisor,
+    m: &Measured,
+    options: &VmOptions,
+) {
+    let about = &hypervisor.about();
+    let mut sections = vec![both(about, m, options)];
+    sections.extend(curve(m));
+    sections.extend(fleets(m));
+    sections.extend(tried(m, options));
+    let headlines = headlines(m);
+    let findings = findings(m, hypervisor.knobs(), options);
+    let run = book.run_mut();
+    run.results.extend(sections);
+    run.headlines.extend(headlines);
+    run.findings.extend(findings);
+}
+
+fn both(about: &str, m: &Measured, options: &VmOptions) -> Section {
+    let mut rows: Vec<Vec<TableCell>> = m
+        .pairs
+        .iter()
+        .map(|p| {
+            let [pe, ve] = p.values();
+            let latency =
+                |c: &fathom_experiments::Cell, q: &str| percentiles(c, op_of(c)).get(q).copied();
+            vec![
+                text(p.load.title()),
+                text(match p.unit() {
+                    "ns" => "mean latency, us",
+                    "bytes/s" => "bandwidth, MB/s",
+                    _ => "IOPS, thousands",
+                }),
+                scaled(pe, p.unit()),
+                scaled(ve, p.unit()),
+                number(p.ratio()),
+                number(p.added()),
+                number(latency(&p.pe, "p99")),
+                number(latency(&p.ve, "p99")),
+            ]
+        })
+        .collect();
+    for (load, cell) in &m.floor {
+        let latency = if load.depth == 1 {
+            cell.mean_latency()
+        } else {
+            cell.iops()
+        };
+        let unit = if load.depth == 1 { "ns" } else { "1/s" };
+        rows.push(vec![
+            text(format!("{}, a disk that does nothing", load.title())),
+            text(if unit == "ns" {
+                "mean latency, us"
+            } else {
+                "IOPS, thousands"
+            }),
+            TableCell::Hole(()),
+            scaled(latency, unit),
+            TableCell::Hole(()),
+            TableCell::Hole(()),
+            TableCell::Hole(()),
+            number(percentiles(cell, op_of(cell)).get("p99").copied()),
+        ]);
+    }
+    let bars = |id: &str, title: &str, unit: &str, label: &str| {
+        let of: Vec<&Pair> = m.pairs.iter().filter(|p| p.unit() == unit).collect();
+        let side = |i: usize| {
+            of.iter()
+                .enumerate()
+                .map(|(k, p)| point(k as f64, p.values()[i]))
+                .collect()
+        };
+        Chart {
+            id: id.into(),
+            title: title.into(),
+            kind: ChartKind::Bar,
+            x: axis("load", "", false),
+            y: axis(label, unit, false),
+            z: None,
+            categories: of.iter().map(|p| p.load.title()).collect(),
+            series: vec![
+                ChartSeries {
+                    name: "PE".into(),
+                    points: side(0),
+                },
+                ChartSeries {
+                    name: "VE".into(),
+                    points: side(1),
+                },
+            ],
+            marks: Vec::new(),
+        }
+    };
+    Section {
+        id: "vm".into(),
+        title: "Physical (PE) beside virtualized (VE)".into(),
+        text: format!(
+            "{about}. Settings: {}. The same jobs on the host and in one machine, in turns. 'Added' is the share of the machine's latency that it does not have on the host.",
+            options.setup.words()
+        ),
+        charts: vec![
+            bars(
+                "vm-latency",
+                "Latency, one outstanding",
+                "ns",
+                "mean latency",
+            ),
+            bars("vm-bandwidth", "Bandwidth", "bytes/s", "bandwidth"),
+            bars("vm-iops", "IOPS", "1/s", "IOPS"),
+        ],
+        tables: vec![Table {
+            id: "vm-table".into(),
+            title: "Both sides".into(),
+            columns: vec![
+                column("load", ""),
+                column("measure", ""),
+                column("PE", ""),
+                column("VE", ""),
+                column("VE / PE", ""),
+                column("added to latency", "%"),
+                column("PE p99", "ns"),
+                column("VE p99", "ns"),
+            ],
+            rows,
+        }],
+        ..Section::default()
+    }
+}
+
+/// In the unit that the table's row names.
+fn scaled(e: Option<Estimate>, unit: &str) -> TableCell {
+    let by = match unit {
+        "ns" => 1e-3,
+        "bytes/s" => 1e-6,
+        _ => 1e-3,
+    };
+    estimate(e.map(|e| e.scale(by)))
+}
+
+/// Zhang et al. Fig. 7.
+fn curve(m: &Measured) -> Option<Section> {
+    if m.curve.is_empty() {
+        return None;
+    }
+    let side = |name: &str, get: fn(&Pair) -> &fathom_experiments::Cell| ChartSeries {
+        name: name.into(),
+        points: m
+            .curve
+            .iter()
+            .filter_map(|p| {
+                let c = get(p);
+                Some(Point {
+                    label: Some(format!("QD {}", p.load.depth)),
+                    ..point(c.iops()?.value, c.mean_latency())
+                })
+            })
+            .collect(),
+    };
+    let rows = m
+        .curve
+        .iter()
+        .map(|p| {
+            vec![
+                TableCell::Number(f64::from(p.load.depth)),
+                estimate(p.pe.iops()),
+                estimate(p.pe.mean_latency()),
+                estimate(p.ve.iops()),
+                estimate(p.ve.mean_latency()),
+            ]
+        })
+        .collect();
+    Some(Section {
+        id: "vm-curve".into(),
+        title: "Load curve of both sides".into(),
+        text: "Random reads of 4 KiB in a closed loop of growing depth.".into(),
+        charts: vec![Chart {
+            id: "vm-curve-chart".into(),
+            title: "Mean latency against IOPS".into(),
+            kind: ChartKind::Line,
+            x: axis("IOPS", "1/s", false),
+            y: axis("mean latency", "ns", true),
+            z: None,
+            categories: Vec::new(),
+            series: vec![side("PE", |p| &p.pe), side("VE", |p| &p.ve)],
+            marks: Vec::new(),
+        }],
+        tables: vec![Table {
+            id: "vm-curve-table".into(),
+            title: "Points of the curve".into(),
+            columns: vec![
+                column("depth", ""),
+                column("PE IOPS", "1/s"),
+                column("PE latency", "ns"),
+                column("VE IOPS", "1/s"),
+                column("VE latency", "ns"),
+            ],
+            rows,
+        }],
+        ..Section::default()
+    })
+}
+
+/// IOPS of the host at the depth of one machine.
+fn physical_iops(m: &Measured) -> Option<Estimate> {
+    m.pairs
+        .iter()
+        .find(|p| p.unit() == "1/s" && !p.load.rw.modifies())?
+        .pe
+        .iops()
+}
+
+/// Zhang et al. Fig. 6.
+fn fleets(m: &Measured) -> Option<Section> {
+    if m.fleets.is_empty() {
+        return None;
+    }
+    let series = |name: &str, get: fn(&Fleet) -> Option<Estimate>| ChartSeries {
+        name: name.into(),
+        points: m
+            .fleets
+            .iter()
+            .map(|f| point(f64::from(f.machines), get(f)))
+            .collect(),
+    };
+    let host = physical_iops(m);
+    let marks = host.map(|h| Mark {
+        x: None,
+        y: Some(h.value),
+        label: "PE".into(),
+    });
+    let rows = m
+        .fleets
+        .iter()
+        .map(|f| {
+            let share = f
+                .together()
+                .zip(host)
+                .map(|(t, h)| t.value / h.value * 100.0);
+            vec![
+                TableCell::Number(f64::from(f.machines)),
+                estimate(f.together()),
+                estimate(f.each()),
+                number(share),
+                estimate(f.latency()),
+                number(f.skew().map(|s| s.0 as f64)),
+            ]
+        })
+        .collect();
+    Some(Section {
+        id: "vm-machines".into(),
+        title: "Machines that share the target".into(),
+        text: "Random reads of 4 KiB in all machines at the same time, each on its own part of the target. The skew is the time between the first and the last machine's first I/O.".into(),
+        charts: vec![Chart {
+            id: "vm-machines-chart".into(),
+            title: "IOPS by number of machines".into(),
+            kind: ChartKind::Line,
+            x: axis("machines", "", false),
+            y: axis("IOPS", "1/s", false),
+            z: None,
+            categories: Vec::new(),
+            series: vec![series("accumulated", Fleet::together), series("mean of a machine", Fleet::each)],
+            marks: marks.into_iter().collect(),
+        }],
+        tables: vec![Table {
+            id: "vm-machines-table".into(),
+            title: "Accumulated and mean".into(),
+            columns: vec![
+                column("machines", ""),
+                column("accumulated", "1/s"),
+                column("mean", "1/s"),
+                column("of the host", "%"),
+                column("mean latency", "ns"),
+                column("start skew", "ns"),
+            ],
+            rows,
+        }],
+        ..Section::default()
+    })
+}
+
+fn tried(m: &Measured, options: &VmOptions) -> Option<Section> {
+    if m.tried.is_empty() {
+        return None;
+    }
+    let mut rows = Vec::new();
+    for t in &m.tried {
+        for r in &t.rows {
+            let change = |e: Option<f64>| number(e.map(|x| x * 100.0));
+            rows.push(vec![
+                text(t.setup.words()),
+                text(t.load.title()),
+                text(r.label.clone()),
+                change(r.relative.map(|e| e.value)),
+                change(r.relative.and_then(|e| e.low)),
+                change(r.relative.and_then(|e| e.high)),
+                text(r.verdict.words()),
+            ]);
+        }
+    }
+    Some(Section {
+        id: "vm-settings".into(),
+        title: "Settings, proved in turns".into(),
+        text: format!(
+            "Each setting against {}, in two machines that work in turns (A B B A, {} blocks); the interval is of 95 %.",
+            options.setup.words(),
+            options.blocks
+        ),
+        tables: vec![Table {
+            id: "vm-settings-table".into(),
+            title: "Change against the base".into(),
+            columns: vec![
+                column("setting", ""),
+                column("load", ""),
+                column("measure", ""),
+                column("change", "%"),
+                column("from", "%"),
+                column("to", "%"),
+                column("verdict", ""),
+            ],
+            rows,
+        }],
+        ..Section::default()
+    })
+}
+
+fn headlines(m: &Measured) -> Vec<Headline> {
+    let mut all = Vec::new();
+    for p in m.pairs.iter().filter(|p| p.load.rw.is_random()) {
+        for (side, cell, value) in [("PE", &p.pe, p.values()[0]), ("VE", &p.ve, p.values()[1])] {
+            let mut h = headline(
+                cell,
+                "Physical (PE) and virtualized (VE)",
+                &format!("{side}  {}", p.load.title()),
+                &cell.stem,
+                p.unit(),
+                value,
+            );
+            if p.unit() == "ns" {
+                h.extra = percentiles(cell, op_of(cell));
+            }
+            all.push(h);
+        }
+    }
+    for (load, cell) in m.floor.iter().take(1) {
+        all.push(headline(
+            cell,
+            "Physical (PE) and virtualized (VE)",
+            &format!("VE  {}, a disk that does nothing", load.title()),
+            &cell.stem,
+            "ns",
+            cell.mean_latency(),
+        ));
+    }
+    for f in &m.fleets {
+        all.push(Headline {
+            id: format!("vms{}-iops", f.machines),
+            label: format!("{} machine(s) together", f.machines),
+            group: "IOPS of machines that share the target".into(),
+            unit: "1/s".into(),
+            estimate: f.together(),
+            extra: std::collections::BTreeMap::new(),
+            jobs: f.jobs.clone(),
+            flags: Vec::new(),
+        });
+    }
+    all
+}
+
+fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let strength = |e: Option<Estimate>| -> String {
+        match e.and_then(|e| e.relative_half_width()) {
+            Some(w) if w < 0.1 => "strong",
+            Some(w) if w < 0.3 => "moderate",
+            _ => "weak",
+        }
+        .into()
+    };
+    let one = |p: &&Pair| p.load.depth == 1 && p.load.rw.is_random() && !p.load.rw.modifies();
+    if let Some(p) = m.pairs.iter().find(one)
+        && let (Some(pe), Some(ve), Some(added)) =
+            (p.pe.mean_latency(), p.ve.mean_latency(), p.added())
+    {
+        all.push(Finding {
+            id: "vm-latency".into(),
+            text: format!(
+                "A random read of 4 KiB takes {} in a machine and {} on the host: {:.1} times, {added:.0} % of it is virtualization",
+                Nanos(ve.value as u64),
+                Nanos(pe.value as u64),
+                ve.value / pe.value
+            ),
+            advice: format!(
+                "prove with --try NAME=VALUE which setting recovers how much: {}",
+                knobs.iter().map(|k| k.name).collect::<Vec<_>>().join(", ")
+            ),
+            confidence: strength(Some(ve)),
+            jobs: p.ve.indices(),
+            evidence: vec!["vm-table".into(), "vm-latency".into()],
+        });
+    }
+    all.extend(m.tried.iter().filter_map(|t| of_setting(t, options)));
+    all.extend(saturation(m, &strength));
+    all
+}
+
+fn of_setting(t: &Tried, options: &VmOptions) -> Option<Finding> {
+    let row = t.rows.first()?;
+    let change = row.relative?;
+    let (better, worse) = (
+        row.verdict == Verdict::Better,
+        row.verdict == Verdict::Worse,
+    );
+    if !(better || worse) {
+        return None;
+    }
+    let interval = match (change.low, change.high) {
+        (Some(l), Some(h)) => format!(" (95 %: {:+.1} to {:+.1} %)", l * 100.0, h * 100.0),
+        _ => String::new(),
+    };
+    let verb = if better { "recovers" } else { "costs" };
+    Some(Finding {
+        id: format!("vm-set-{}-qd{}", t.setup.words(), t.load.depth),
+        text: format!(
+            "{} {verb} {:.1} % of {} for {}{interval}, against {}",
+            t.setup.words(),
+            change.value.abs() * 100.0,
+            row.label,
+            t.load.title(),
+            options.setup.words()
+        ),
+        advice: if better {
+            format!("use {}", t.setup.words())
+        } else {
+            format!("do not use {}", t.setup.words())
+        },
+        confidence: "strong".into(),
+        jobs: t.jobs.clone(),
+        evidence: vec!["vm-settings-table".into()],
+    })
+}
+
+fn saturation(m: &Measured, strength: &dyn Fn(Option<Estimate>) -> String) -> Option<Finding> {
+    let all: Vec<(&Fleet, f64)> = m
+        .fleets
+        .iter()
+        .filter_map(|f| Some((f, f.together()?.value)))
+        .collect();
+    if all.len() < 2 {
+        return None;
+    }
+    let most = all.iter().map(|f| f.1).fold(0.0, f64::max);
+    let (f, iops) = all.iter().find(|f| f.1 >= SATURATED * most)?;
+    let host = physical_iops(m).map_or_else(String::new, |h| {
+        format!(
+            ", {:.0} % of what the host reaches at the depth of one machine",
+            iops / h.value * 100.0
+        )
+    });
+    let still = if f.machines == all.iter().map(|f| f.0.machines).max()? {
+        "; more may give more"
+    } else {
+        ""
+    };
+    Some(Finding {
+        id: "vm-saturation".into(),
+        text: format!(
+            "{} machine(s) reach {:.0} thousand IOPS together{host}{still}",
+            f.machines,
+            iops / 1e3
+        ),
+        advice: if still.is_empty() {
+            format!("more than {} machines only share what there is", f.machines)
+        } else {
+            "raise --vms until the curve is flat".into()
+        },
+        confidence: strength(f.together()),
+        jobs: f.jobs.clone(),
+        evidence: vec!["vm-machines-table".into(), "vm-machines-chart".into()],
+    })
+}

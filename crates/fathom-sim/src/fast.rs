@@ -1,0 +1,330 @@
+//! The fast path: closed loops of uniform random I/O on one device of a physical host.
+//!
+//! Every request is still simulated, but one visit mostly does what the event loop does in four: a completion, the
+//! processor's work, the next submission, the device. A test holds IOPS, mean and p99 to within 0.5 % of the event
+//! loop's.
+
+use fathom_io::driver::PlannedJob;
+use fathom_io::job::{Distribution, SyncPolicy};
+use fathom_io::load::Outcome;
+use fathom_io::load::rng::Rng;
+use fathom_telemetry::histogram::{BUCKETS, Moments, SparseHistogram, bucket_of};
+use fathom_telemetry::window::{DirectionWindow, Window};
+use fathom_telemetry::{Nanos, Op};
+
+use crate::device::Device;
+use crate::host::Host;
+use crate::simulation::Simulation;
+
+/// Bits of a key that number its slot.
+const SLOT_BITS: u32 = 12;
+/// A key's bits below the time: slot, and whether its request has yet to reach the device.
+const KEY_BITS: u32 = SLOT_BITS + 1;
+const ON_ITS_WAY: u64 = 1 << SLOT_BITS;
+
+/// Why jobs need the event loop; `None` where the fast path may take them.
+pub fn unfit(jobs: &[PlannedJob]) -> Option<&'static str> {
+    let [planned] = jobs else {
+        return Some("several jobs at once");
+    };
+    let s = &planned.job.spec;
+    let (seats, depth) = planned.seats();
+    let reasons = [
+        (
+            !s.rw.is_random() || !(s.rw.reads() || s.rw.writes()),
+            "no random reads or writes",
+        ),
+        (s.rate.is_some(), "open loop"),
+        (s.burst.is_some() || s.think > Nanos::ZERO, "pauses"),
+        (s.sync != SyncPolicy::None, "syncs"),
+        (s.batch > 1, "batches"),
+        (
+            s.time.is_none() || s.ios.is_some() || s.bytes.is_some(),
+            "ends by something else than time",
+        ),
+        (s.bs.0.len() != 1, "several block sizes"),
+        (s.dist != Distribution::Uniform, "offsets are not uniform"),
+        (s.record, "every I/O is recorded"),
+        (
+            u64::from(seats) * u64::from(depth) > 1 << SLOT_BITS,
+            "more than 4096 outstanding",
+        ),
+    ];
+    reasons.iter().find(|(no, _)| *no).map(|(_, why)| *why)
+}
+
+/// Keys in a tournament: the smallest is known, and replacing it costs one comparison per level, without a branch.
+struct Tournament {
+    losers: Vec<u64>,
+    leaves: usize,
+}
+
+impl Tournament {
+    /// Of keys whose low bits are their place.
+    fn new(keys: &[u64]) -> (Self, u64) {
+        let leaves = keys.len().next_power_of_two().max(2);
+        let mut winners = vec![u64::MAX; 2 * leaves];
+        winners[leaves..leaves + keys.len()].copy_from_slice(keys);
+        let mut losers = vec![u64::MAX; leaves];
+        for i in (1..leaves).rev() {
+            winners[i] = winners[2 * i].min(winners[2 * i + 1]);
+            losers[i] = winners[2 * i].max(winners[2 * i + 1]);
+        }
+        let first = winners[1];
+        (Self { losers, leaves }, first)
+    }
+
+    /// The winner at `place` plays again as `key`; returns the new winner.
+    #[inline]
+    fn replace(&mut self, place: usize, key: u64) -> u64 {
+        let mut i = (self.leaves + place) >> 1;
+        let mut best = key;
+        while i > 0 {
+            let other = self.losers[i];
+            self.losers[i] = best.max(other);
+            best = best.min(other);
+            i >>= 1;
+        }
+        best
+    }
+}
+
+/// One direction's counts in a window.
+struct Counts {
+    buckets: Box<[u32]>,
+    ios: u64,
+    sum: u64,
+    squares: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self {
+            buckets: vec![0; BUCKETS].into(),
+            ios: 0,
+            sum: 0,
+            squares: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, ns: u64) {
+        self.buckets[bucket_of(ns)] += 1;
+        self.ios += 1;
+        self.sum += ns;
+        self.squares += u128::from(ns) * u128::from(ns);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+    }
+
+    fn take(&mut self, bytes_each: u64) -> Option<Box<DirectionWindow>> {
+        if self.ios == 0 {
+            return None;
+        }
+        let n = self.ios;
+        let mut buckets = Vec::new();
+        for (i, count) in self.buckets.iter_mut().enumerate() {
+            if *count > 0 {
+                buckets.push((i as u32, u64::from(std::mem::take(count))));
+            }
+        }
+        let moments = Moments {
+            count: n,
+            sum: u128::from(self.sum),
+            sum_squares: self.squares,
+            min: self.min,
+            max: self.max,
+        };
+        let service = SparseHistogram { buckets, moments };
+        let none = Moments {
+            count: n,
+            min: 0,
+            ..Moments::default()
+        };
+        (self.ios, self.sum, self.squares) = (0, 0, 0);
+        (self.min, self.max) = (u64::MAX, 0);
+        Some(Box::new(DirectionWindow {
+            ios: n,
+            bytes: n * bytes_each,
+            // A closed loop submits the moment its slot is free.
+            submit: SparseHistogram {
+                buckets: vec![(0, n)],
+                moments: none,
+            },
+            response: service.clone(),
+            service,
+            ..DirectionWindow::default()
+        }))
+    }
+}
+
+/// What stands below the slots.
+struct Machine<'a> {
+    host: &'a mut Host,
+    device: &'a mut Device,
+    synchronous: Option<[u64; 2]>,
+    rng: Rng,
+    write_above: u64,
+    mixed: bool,
+    start: u64,
+    align: u64,
+    blocks: u64,
+    bytes: u32,
+}
+
+impl Machine<'_> {
+    /// `worker` hands a request over at `at`: when its processor is free again, and what the request does.
+    #[inline]
+    fn submit(&mut self, worker: u32, at: u64) -> (u64, Op) {
+        let op = if self.write_above == 0 || (self.mixed && self.rng.bits() > self.write_above) {
+            Op::Write
+        } else {
+            Op::Read
+        };
+        let free = match self.synchronous {
+            Some(cpu) => {
+                let cpu = cpu[usize::from(op == Op::Write)];
+                self.host.submit(worker, at, false, cpu)
+            }
+            None => self.host.submit(worker, at, true, 0),
+        };
+        (free, op)
+    }
+
+    /// A request reaches the device: when it is done.
+    #[inline]
+    fn serve(&mut self, at: u64, op: Op) -> u64 {
+        let offset = self.start + self.rng.below(self.blocks) * self.align;
+        self.device.serve(at, op, offset, self.bytes)
+    }
+}
+
+/// Runs a job that is not [`unfit`] from `origin`; `None` on targets other than one device of a physical host.
+pub fn run(
+    planned: &PlannedJob,
+    sim: &mut Simulation,
+    origin: Nanos,
+) -> Option<(Vec<Window>, Outcome)> {
+    let job = &planned.job;
+    let spec = &job.spec;
+    let bytes = spec.bs.max().0 as u32;
+    let blocks = (job.end - job.start - u64::from(bytes)) / job.align + 1;
+    let (seats, depth) = planned.seats();
+    let width = spec.window.0;
+    let ramp = spec.ramp.0.div_ceil(width) * width;
+    let measured_from = origin + Nanos(ramp);
+    let end = measured_from.0 + spec.time?.0;
+    let write_above = match (spec.rw.reads(), spec.rw.writes()) {
+        (true, true) => ((spec.read_share / 100.0) * u64::MAX as f64) as u64,
+        (true, false) => u64::MAX,
+        _ => 0,
+    };
+    let control = sim.control();
+    let (host, device, synchronous) = sim.fast_parts()?;
+    let mut machine = Machine {
+        host,
+        device,
+        synchronous,
+        rng: Rng::new(spec.seed, 1),
+        write_above,
+        mixed: spec.rw.reads() && spec.rw.writes(),
+        start: job.start,
+        align: job.align,
+        blocks,
+        bytes,
+    };
+    let n = (seats * depth) as usize;
+    let usual = match synchronous {
+        Some([read, write]) => read.min(write),
+        None => machine.host.usual_ns(),
+    };
+    let mut port = vec![origin.0; seats as usize];
+    let mut submitted = vec![origin.0; n];
+    let mut reaches = vec![0; n];
+    let mut ops = vec![Op::Read; n];
+    let mut keys = vec![0; n];
+    // Slot s belongs to worker s mod seats: workers start side by side.
+    let worker_of: Vec<u32> = (0..n as u32).map(|s| s % seats).collect();
+    for slot in 0..n {
+        let w = worker_of[slot];
+        let (free, op) = machine.submit(w, port[w as usize]);
+        port[w as usize] = free;
+        ops[slot] = op;
+        reaches[slot] = free;
+        keys[slot] = free << KEY_BITS | ON_ITS_WAY | slot as u64;
+    }
+    let (mut order, mut first) = Tournament::new(&keys);
+    let mut counts = [Counts::new(), Counts::new()];
+    let mut windows = Vec::new();
+    let (mut index, mut window_end, mut last, mut now) = (0, origin.0 + width, origin.0, origin.0);
+    let (mut issued, mut stop) = (n as u64, end);
+    while first != u64::MAX {
+        let slot = (first & (ON_ITS_WAY - 1)) as usize;
+        let w = worker_of[slot];
+        let time = first >> KEY_BITS;
+        if first & ON_ITS_WAY != 0 {
+            let done = machine.serve(reaches[slot], ops[slot]);
+            first = order.replace(slot, done << KEY_BITS | slot as u64);
+            continue;
+        }
+        let mut at = time.max(port[w as usize]);
+        if synchronous.is_none() {
+            at = machine.host.complete(w, at, 1);
+        }
+        now = now.max(at);
+        if at >= window_end {
+            close(&mut counts, &mut windows, index, u64::from(bytes));
+            index = (at - origin.0) / width;
+            window_end = origin.0 + (index + 1) * width;
+            if control.interrupted() {
+                stop = 0;
+            }
+        }
+        counts[ops[slot] as usize].add(at - submitted[slot]);
+        last = last.max(at);
+        let key = if at >= stop {
+            port[w as usize] = at;
+            u64::MAX
+        } else {
+            let (free, op) = machine.submit(w, at);
+            port[w as usize] = free;
+            ops[slot] = op;
+            submitted[slot] = at;
+            issued += 1;
+            // Most take as long from a completion to the device: their order is that of the completions. Those that
+            // take longer (a deeper idle state, a busy processor) are put in order.
+            if free <= time + usual {
+                let done = machine.serve(free, op);
+                done << KEY_BITS | slot as u64
+            } else {
+                reaches[slot] = free;
+                (free - usual) << KEY_BITS | ON_ITS_WAY | slot as u64
+            }
+        };
+        first = order.replace(slot, key);
+    }
+    close(&mut counts, &mut windows, index, u64::from(bytes));
+    sim.advance_to(now);
+    let mut depth_ns = vec![0; depth as usize + 1];
+    depth_ns[depth as usize] = last.saturating_sub(measured_from.0);
+    let outcome = Outcome {
+        measured_from,
+        last_completion: Nanos(last.max(measured_from.0)),
+        depth_ns,
+        issued,
+        ..Outcome::default()
+    };
+    Some((windows, outcome))
+}
+
+fn close(counts: &mut [Counts; 2], windows: &mut Vec<Window>, index: u64, bytes_each: u64) {
+    let [reads, writes] = counts;
+    let directions = [reads.take(bytes_each), writes.take(bytes_each), None, None];
+    if directions.iter().any(Option::is_some) {
+        windows.push(Window { index, directions });
+    }
+}

@@ -1,0 +1,461 @@
+//! Boundaries on the way of an I/O, and the layers between them.
+//!
+//! Layers are differences of neighbouring boundaries, so their means add up to the application's
+//! mean. A boundary that this kernel or device never shows joins two layers into one, which then
+//! carries both names; nothing is guessed.
+
+use fathom_telemetry::{Histogram, summary::SAMPLES_BEYOND};
+use serde::Serialize;
+
+use crate::join::{Answer, Joined};
+
+/// Number of boundaries.
+pub const BOUNDARIES: usize = 19;
+
+/// A point that every I/O passes, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+#[allow(missing_docs)]
+pub enum Boundary {
+    Submitted,
+    SysEnter,
+    RingSubmit,
+    DirectBegin,
+    Queued,
+    LowerQueued,
+    GotRequest,
+    Started,
+    Inserted,
+    Issued,
+    SwitchedOut,
+    Interrupt,
+    Complete,
+    UpperComplete,
+    Woken,
+    Running,
+    RingComplete,
+    SysExit,
+    Completed,
+}
+
+/// Column names of the boundaries in files.
+pub const BOUNDARY_NAMES: [&str; BOUNDARIES] = [
+    "submitted",
+    "sys_enter",
+    "ring_submit",
+    "direct_begin",
+    "queued",
+    "lower_queued",
+    "got_request",
+    "started",
+    "inserted",
+    "issued",
+    "switched_out",
+    "interrupt",
+    "complete",
+    "upper_complete",
+    "woken",
+    "running",
+    "ring_complete",
+    "sys_exit",
+    "completed",
+];
+
+/// Who spends the time of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// The application and its library.
+    Application,
+    /// The kernel.
+    Kernel,
+    /// The device and everything below that this system cannot see.
+    Device,
+}
+
+/// The layer that ends at each boundary: name, owner.
+const ENDS: [(&str, Owner); BOUNDARIES] = [
+    ("", Owner::Application),
+    ("application to system call", Owner::Application),
+    ("io_uring submission", Owner::Kernel),
+    ("file system", Owner::Kernel),
+    ("map blocks, build bio", Owner::Kernel),
+    ("device-mapper or RAID maps it", Owner::Kernel),
+    ("get request", Owner::Kernel),
+    ("start accounting", Owner::Kernel),
+    ("scheduler insert", Owner::Kernel),
+    ("scheduler dispatch", Owner::Kernel),
+    ("driver and doorbell", Owner::Kernel),
+    ("device", Owner::Device),
+    ("interrupt and completion", Owner::Kernel),
+    ("device-mapper or RAID completes it", Owner::Kernel),
+    ("wake-up call", Owner::Kernel),
+    ("wake-up to running", Owner::Kernel),
+    ("io_uring completion", Owner::Kernel),
+    ("return from system call", Owner::Kernel),
+    ("back in the application", Owner::Application),
+];
+
+/// A layer's time over all I/Os.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Layer {
+    /// What happens in it.
+    pub name: String,
+    /// Mean over all joined I/Os, ns; these add up.
+    pub mean_ns: f64,
+    /// Median over I/Os that pass it, ns; medians do not add up.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile, ns; nor do these.
+    pub p99_ns: Option<u64>,
+    /// Part of the application's mean.
+    pub share: f64,
+    /// Who spends it.
+    pub owner: Owner,
+    /// I/Os that pass it.
+    pub ios: u64,
+    /// Share of those I/Os (0 to 1) that took at most so many ns, for the distribution's curve; ends where
+    /// too few samples stand behind it.
+    #[serde(skip)]
+    pub distribution: Vec<(u64, f64)>,
+}
+
+/// Shares at which the distribution is told.
+const SHARES: [f64; 21] = [
+    0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99,
+    0.995, 0.999, 0.9995, 0.9999,
+];
+
+/// What names depend on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Naming {
+    /// This system is a guest.
+    pub guest: bool,
+    /// The device has no requests.
+    pub bio_based: bool,
+    /// A file lies below (loop).
+    pub loop_file: bool,
+    /// No page cache is involved.
+    pub direct: bool,
+    /// Nothing but memory is below.
+    pub in_memory: bool,
+    /// Several outstanding I/Os per thread.
+    pub deep: bool,
+    /// The thread asks the device for completions: no interrupt, no wake-up.
+    pub polled: bool,
+    /// A block device, without a file system.
+    pub raw: bool,
+    /// Seen from outside the process (a VMM), from its submission to the kernel's answer.
+    pub host: bool,
+}
+
+/// Boundaries that at least 1 % of the I/Os answered by a device show.
+fn seen(ios: &[Joined]) -> [bool; BOUNDARIES] {
+    let mut counts = [0u64; BOUNDARIES];
+    let mut total = 0;
+    for io in ios.iter().filter(|io| io.answer == Answer::Device) {
+        total += 1;
+        for (n, t) in counts.iter_mut().zip(&io.at) {
+            *n += u64::from(*t > 0);
+        }
+    }
+    counts.map(|n| n > 0 && n * 100 >= total)
+}
+
+/// What an I/O shows of the seen boundaries: one that was not followed below a device without requests has
+/// nothing between its queueing and its end.
+fn shown(io: &Joined, seen: &[bool; BOUNDARIES], naming: Naming) -> [bool; BOUNDARIES] {
+    let mut shown = *seen;
+    if naming.bio_based && io.at[Boundary::Issued as usize] == 0 {
+        for (i, s) in shown.iter_mut().enumerate() {
+            *s &= i <= Boundary::Queued as usize || i >= Boundary::Complete as usize;
+        }
+        shown[Boundary::UpperComplete as usize] = false;
+    }
+    shown
+}
+
+/// Times of one I/O with what it does not show filled in, so that neighbours always differ by ≥ 0
+/// (apart from the ends, which come from another clock). A missing interrupt belongs to the device,
+/// everything else missing takes no time.
+fn filled(io: &Joined, seen: &[bool; BOUNDARIES]) -> [u64; BOUNDARIES] {
+    let mut t = io.at;
+    for (x, s) in t.iter_mut().zip(seen) {
+        if !*s {
+            *x = 0;
+        }
+    }
+    // Out of order, such as a thread that goes to sleep after the interrupt came: not on this I/O's path.
+    let complete = t[Boundary::Complete as usize];
+    for b in [Boundary::SwitchedOut as usize, Boundary::Interrupt as usize] {
+        if complete > 0 && t[b] > complete {
+            t[b] = 0;
+        }
+    }
+    let irq = t[Boundary::Interrupt as usize];
+    if irq > 0 && t[Boundary::SwitchedOut as usize] > irq {
+        t[Boundary::SwitchedOut as usize] = 0;
+    }
+    if irq == 0 {
+        t[Boundary::Interrupt as usize] = complete;
+    }
+    let end = t[BOUNDARIES - 1];
+    let mut last = t[0];
+    for x in &mut t[1..BOUNDARIES - 1] {
+        if *x < last || *x > end {
+            *x = if *x > end { end.max(last) } else { last };
+        }
+        last = *x;
+    }
+    t
+}
+
+/// Mean time between issue and interrupt (completion, where none was seen) over the I/Os that a device
+/// answered, ns: the device as its driver sees it, doorbell included. `None` without requests.
+pub fn device_span(ios: &[Joined], seen: &[bool; BOUNDARIES]) -> Option<f64> {
+    let (mut n, mut sum) = (0u64, 0u64);
+    for io in ios.iter().filter(|io| io.answer == Answer::Device) {
+        let t = filled(io, seen);
+        if io.at[Boundary::Issued as usize] > 0 {
+            n += 1;
+            sum += t[Boundary::Interrupt as usize].max(t[Boundary::Issued as usize])
+                - t[Boundary::Issued as usize];
+        }
+    }
+    (n > 0).then(|| sum as f64 / n as f64)
+}
+
+/// The layers of one I/O, in order: name and ns.
+pub fn of_one(io: &Joined, seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<(String, i64)> {
+    if io.answer == Answer::Memory {
+        return memory(io, naming)
+            .into_iter()
+            .map(|(n, _, ns)| (n, ns))
+            .collect();
+    }
+    let shown = shown(io, seen, naming);
+    let t = filled(io, &shown);
+    cuts(&shown, naming)
+        .iter()
+        .map(|c| (c.name.clone(), t[c.to] as i64 - t[c.from] as i64))
+        .collect()
+}
+
+struct Cut {
+    name: String,
+    owner: Owner,
+    from: usize,
+    to: usize,
+}
+
+/// The layers that the seen boundaries make.
+fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
+    let mut cuts = Vec::new();
+    let mut from = 0;
+    let mut names: Vec<&str> = Vec::new();
+    let mut owner = Owner::Application;
+    for to in 1..BOUNDARIES {
+        let (name, who) = ENDS[to];
+        // What a pass cannot show at all (the ring's, the scheduler's) is no lost boundary; with
+        // several outstanding, system calls and wake-ups are not an I/O's own.
+        use Boundary as B;
+        let only_single = [
+            B::SysEnter,
+            B::SwitchedOut,
+            B::Woken,
+            B::Running,
+            B::SysExit,
+        ];
+        // Nor are those between two devices of a stack where there is one device.
+        let own_way = [
+            B::RingSubmit,
+            B::RingComplete,
+            B::Inserted,
+            B::Running,
+            B::LowerQueued,
+            B::UpperComplete,
+        ];
+        let asleep = [B::SwitchedOut, B::Interrupt, B::Woken];
+        let is = |list: &[B]| list.iter().any(|b| *b as usize == to);
+        let optional =
+            is(&own_way) || (naming.deep && is(&only_single)) || (naming.polled && is(&asleep));
+        let last = to == BOUNDARIES - 1;
+        if seen[to] || last || !optional {
+            names.push(name);
+            if who == Owner::Device || names.len() == 1 {
+                owner = who;
+            }
+        }
+        if seen[to] || last {
+            cuts.push(Cut {
+                name: rename(&names, from, to, naming),
+                owner: if names.contains(&"device")
+                    || (from <= Boundary::Issued as usize && to == Boundary::Complete as usize)
+                {
+                    Owner::Device
+                } else {
+                    owner
+                },
+                from,
+                to,
+            });
+            names.clear();
+            from = to;
+        }
+    }
+    cuts
+}
+
+/// Joined names, in the words that fit.
+fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
+    let device = if naming.loop_file {
+        "loop driver, file and disk below"
+    } else if naming.guest {
+        "device + VMM + host"
+    } else {
+        "device"
+    };
+    if from == Boundary::Queued as usize && to == Boundary::Complete as usize && naming.bio_based {
+        return "driver and device (bio-based: cannot be split)".into();
+    }
+    if naming.polled && from == Boundary::Issued as usize && to == Boundary::Complete as usize {
+        return format!("driver, {device}, polled completion");
+    }
+    // Its requests end in a thread: there is no interrupt that could have been seen.
+    if naming.loop_file && names == ["device", "interrupt and completion"] {
+        return device.into();
+    }
+    if naming.host && from == 0 {
+        return "submission and file system of the host".into();
+    }
+    if naming.host && to == BOUNDARIES - 1 {
+        return "completion on the host".into();
+    }
+    if naming.raw && names == ["file system", "map blocks, build bio"] {
+        return "block device, build bio".into();
+    }
+    let mut out: Vec<String> = names
+        .iter()
+        .map(|n| {
+            if *n == "device" {
+                device.to_owned()
+            } else {
+                (*n).to_owned()
+            }
+        })
+        .collect();
+    // Long joined names keep their ends.
+    if out.len() > 3 {
+        out = vec![out[0].clone(), "…".into(), out[out.len() - 1].clone()];
+    }
+    out.join(" + ")
+}
+
+/// The layers of an I/O that memory answered.
+fn memory(io: &Joined, naming: Naming) -> Vec<(String, Owner, i64)> {
+    let at = |b: Boundary| io.at[b as usize];
+    let last =
+        |list: &[Boundary], or: u64| list.iter().map(|b| at(*b)).find(|t| *t > 0).unwrap_or(or);
+    let begin = last(
+        &[Boundary::SysEnter, Boundary::RingSubmit],
+        at(Boundary::Submitted),
+    );
+    let end = last(
+        &[Boundary::SysExit, Boundary::RingComplete],
+        at(Boundary::Completed),
+    );
+    let name = if naming.in_memory {
+        "file system in memory"
+    } else {
+        "page cache"
+    };
+    vec![
+        (
+            ENDS[1].0.to_owned(),
+            Owner::Application,
+            begin as i64 - at(Boundary::Submitted) as i64,
+        ),
+        (name.to_owned(), Owner::Kernel, end as i64 - begin as i64),
+        (
+            ENDS[BOUNDARIES - 1].0.to_owned(),
+            Owner::Application,
+            at(Boundary::Completed) as i64 - end as i64,
+        ),
+    ]
+}
+
+/// Means and percentiles of every layer over all I/Os, in the order of the way. Application layers of
+/// memory's answers count to the rows of the same name.
+pub fn layers(ios: &[Joined], naming: Naming) -> (Vec<Layer>, [bool; BOUNDARIES]) {
+    let seen = seen(ios);
+    let mut rows: Vec<(String, Owner, i128, Histogram)> = Vec::new();
+    if ios.iter().any(|io| io.answer == Answer::Device) {
+        for c in cuts(&seen, naming) {
+            rows.push((c.name, c.owner, 0, Histogram::new()));
+        }
+    }
+    let mut add = |at: usize, name: &str, owner: Owner, ns: i64| {
+        let i = match rows.iter().position(|r| r.0 == name) {
+            Some(i) => i,
+            None => {
+                let at = at.min(rows.len());
+                rows.insert(at, (name.to_owned(), owner, 0, Histogram::new()));
+                at
+            }
+        };
+        rows[i].2 += i128::from(ns);
+        rows[i].3.record(ns.max(0) as u64);
+    };
+    let cut = cuts(&seen, naming);
+    let mut others: Vec<([bool; BOUNDARIES], Vec<Cut>)> = Vec::new();
+    for io in ios {
+        match io.answer {
+            Answer::Device => {
+                let shown = shown(io, &seen, naming);
+                let t = filled(io, &shown);
+                let cut = if shown == seen {
+                    &cut
+                } else {
+                    let at = others.iter().position(|o| o.0 == shown);
+                    let at = at.unwrap_or_else(|| {
+                        others.push((shown, cuts(&shown, naming)));
+                        others.len() - 1
+                    });
+                    &others[at].1
+                };
+                for (i, c) in cut.iter().enumerate() {
+                    add(i, &c.name, c.owner, t[c.to] as i64 - t[c.from] as i64);
+                }
+            }
+            Answer::Memory => {
+                for (i, (name, owner, ns)) in memory(io, naming).into_iter().enumerate() {
+                    add(i, &name, owner, ns);
+                }
+            }
+        }
+    }
+    let n = ios.len().max(1) as f64;
+    let total: i128 = rows.iter().map(|r| r.2).sum();
+    let layers = rows
+        .into_iter()
+        // Of a stack of devices that no I/O was followed through, the way below is nobody's.
+        .filter(|(_, _, _, h)| h.count() > 0)
+        .map(|(name, owner, sum, h)| Layer {
+            name,
+            mean_ns: sum as f64 / n,
+            p50_ns: h.quantile_supported(0.5, SAMPLES_BEYOND),
+            p99_ns: h.quantile_supported(0.99, SAMPLES_BEYOND),
+            share: if total > 0 {
+                sum as f64 / total as f64
+            } else {
+                0.0
+            },
+            owner,
+            ios: h.count(),
+            distribution: SHARES
+                .iter()
+                .filter_map(|q| Some((h.quantile_supported(*q, SAMPLES_BEYOND)?, *q)))
+                .collect(),
+        })
+        .collect();
+    (layers, seen)
+}

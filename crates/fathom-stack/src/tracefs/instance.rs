@@ -1,0 +1,170 @@
+//! A private trace instance: buffers and events of its own, so that other tracers are not disturbed.
+//!
+//! It is removed when dropped, which covers errors, panics and the signals that end a job early. A
+//! killed process leaves its instance behind: the name tells process and start time, so the next run
+//! finds and removes it.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::page::PageLayout;
+use super::{TraceFs, read, write};
+use crate::error::TraceError;
+
+const PREFIX: &str = "fathom-";
+const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Instance {
+    dir: PathBuf,
+    layout: PageLayout,
+    /// Keeps a detached mount alive until the instance is removed.
+    _tracefs: TraceFs,
+}
+
+impl Instance {
+    /// Makes one, after removing those of processes that are gone.
+    pub fn create(tracefs: TraceFs) -> Result<Self, TraceError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        remove_leftovers(&tracefs);
+        let header = tracefs.root().join("events/header_page");
+        let text = read(&header)?;
+        let layout = PageLayout::parse(&text).ok_or_else(|| TraceError::Format {
+            path: header,
+            what: "expected the fields timestamp, commit and data".into(),
+        })?;
+        let pid = std::process::id();
+        let name = format!(
+            "{PREFIX}{pid}-{}-{}",
+            start_time(pid).unwrap_or(0),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let dir = tracefs.root().join("instances").join(name);
+        std::fs::create_dir(&dir).map_err(|e| TraceError::file(&dir, e))?;
+        let instance = Self {
+            dir,
+            layout,
+            _tracefs: tracefs,
+        };
+        instance.set("tracing_on", "0")?;
+        Ok(instance)
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Layout of its pages.
+    pub fn layout(&self) -> &PageLayout {
+        &self.layout
+    }
+
+    /// Writes one of its files.
+    pub fn set(&self, file: &str, text: &str) -> Result<(), TraceError> {
+        write(&self.dir.join(file), text)
+    }
+
+    /// Writes one that older kernels lack; whether it worked.
+    pub fn try_set(&self, file: &str, text: &str) -> bool {
+        self.set(file, text).is_ok()
+    }
+
+    /// Switches an event on, with a filter where one is given.
+    pub fn enable(&self, event: &str, filter: Option<&str>) -> Result<(), TraceError> {
+        let dir = Path::new("events").join(event);
+        if let Some(filter) = filter {
+            write(&self.dir.join(&dir).join("filter"), filter)?;
+        }
+        write(&self.dir.join(dir).join("enable"), "1")
+    }
+
+    /// Numbers of the processors that have a buffer.
+    pub fn cpus(&self) -> Vec<u32> {
+        let mut cpus: Vec<u32> = std::fs::read_dir(self.dir.join("per_cpu"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().to_str()?.strip_prefix("cpu")?.parse().ok())
+            .collect();
+        cpus.sort_unstable();
+        cpus
+    }
+
+    /// Opens a processor's pages for reading without waiting.
+    pub fn pages(&self, cpu: u32) -> Result<File, TraceError> {
+        let path = self.dir.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+        std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK)
+            .open(&path)
+            .map_err(|e| TraceError::file(path, e))
+    }
+
+    /// Events that found no room in a processor's buffer.
+    pub fn lost(&self, cpu: u32) -> Result<u64, TraceError> {
+        let path = self.dir.join(format!("per_cpu/cpu{cpu}/stats"));
+        let text = read(&path)?;
+        let count = |key: &str| -> u64 {
+            text.lines()
+                .find_map(|l| l.strip_prefix(key)?.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        // "overrun" counts overwritten ones; with overwrite=0 new ones are dropped instead.
+        Ok(count("dropped events:") + count("overrun:"))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        remove(&self.dir);
+    }
+}
+
+/// Switches an instance off and removes it; whether it is gone.
+fn remove(dir: &Path) -> bool {
+    let _ = write(&dir.join("tracing_on"), "0");
+    let _ = write(&dir.join("events/enable"), "0");
+    // A reader elsewhere may hold it for a moment.
+    for _ in 0..50 {
+        match std::fs::remove_dir(dir) {
+            Ok(()) => return true,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
+        }
+    }
+    false
+}
+
+/// Removes the instances of processes that are gone; returns their names.
+pub fn remove_leftovers(tracefs: &TraceFs) -> Vec<String> {
+    let entries = std::fs::read_dir(tracefs.root().join("instances"));
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.to_owned();
+            let mut parts = name.strip_prefix(PREFIX)?.split('-');
+            let pid: u32 = parts.next()?.parse().ok()?;
+            let started: u64 = parts.next()?.parse().ok()?;
+            let alive = start_time(pid) == Some(started);
+            (!alive && remove(&entry.path())).then_some(name)
+        })
+        .collect()
+}
+
+/// When a process started, in clock ticks since boot: with its number it names a process for good.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and brackets; what follows the last bracket is plain.
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
+}

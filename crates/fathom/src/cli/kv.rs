@@ -1,0 +1,42 @@
+//! Arguments of `kv`.
+
+use clap::Args;
+
+use super::MeasureArgs;
+
+/// See the module.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\nThe tree lies in the first half of the range; the raw device is measured in the second half."
+)]
+pub(crate) struct KvArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// update, insert (random, 8-byte keys, as O'Neill 2018), a to f (YCSB), pages, caches (sweeps)
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_values_t = ["update".to_owned(), "insert".to_owned()])]
+    pub(crate) workload: Vec<String>,
+    /// Threads
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// Keys that the tree is filled with first [default: 40 % of its half of the range, at most 4 million]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keys: Option<u64>,
+    /// Bytes of a value; 0 for none (YCSB then has 1000)
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65536))]
+    pub(crate) value: u32,
+    /// Bytes of a page: 4k, 8k, 16k, 32k or 64k
+    #[arg(long, default_value = "4k")]
+    pub(crate) page: fathom_telemetry::Bytes,
+    /// Cached share of the leaves, percent
+    #[arg(long, default_value_t = 5.0)]
+    pub(crate) cache: f64,
+    /// Log and sync every commit (group commit); without, checkpoints every second make changes durable
+    #[arg(long)]
+    pub(crate) commit: bool,
+    /// Keys of update, insert and the sweeps: uniform, zipf or gaussian
+    #[arg(long, default_value = "uniform", value_parser = ["uniform", "zipf", "gaussian"])]
+    pub(crate) distribution: String,
+    /// Time of one measurement [default: three times the profile's]
+    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
+    pub(crate) time: Option<fathom_telemetry::Nanos>,
+}

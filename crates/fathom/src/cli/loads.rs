@@ -1,0 +1,230 @@
+//! Arguments of the commands for long, recorded and live loads: condition, pts, replay, watch.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::OutArgs;
+
+/// What commands that write much ask before they start.
+#[derive(Args, Clone)]
+pub(crate) struct WearArgs {
+    /// The device's rated endurance in bytes (such as 300t), for the share that is used
+    #[arg(long, value_name = "BYTES", help_heading = "Safety")]
+    pub(crate) rated_tbw: Option<fathom_telemetry::Bytes>,
+    /// Ask above so many bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "100g",
+        help_heading = "Safety"
+    )]
+    pub(crate) ask_above: fathom_telemetry::Bytes,
+    /// Agree to what is announced
+    #[arg(long, help_heading = "Safety")]
+    pub(crate) yes: bool,
+}
+
+/// Arguments of `condition`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom condition /dev/sdx --destroy SERIAL --dry-run\n  fathom condition /dev/sdx --destroy SERIAL --fill 50 --overwrite 1 --deletes 10 --idle 60s\n  fathom condition /dev/sdx --destroy SERIAL --until-steady \"rw=randwrite bs=4k qd=32\"\n  fathom condition /dev/sdx --destroy SERIAL --resume fathom-runs/20261120T120000Z-condition"
+)]
+pub(crate) struct ConditionArgs {
+    /// Block device, a file that fathom makes or made, or sim:MODEL
+    pub(crate) target: String,
+    /// Do not discard everything first
+    #[arg(long)]
+    pub(crate) no_purge: bool,
+    /// Sequential passes of 128 KiB over the filled part
+    #[arg(long, default_value_t = 2)]
+    pub(crate) passes: u32,
+    /// Part of the range that holds data, percent
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) fill: u32,
+    /// Random overwrites of mixed sizes (4 to 128 KiB), times the filled part
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    pub(crate) overwrite: f64,
+    /// Part that is deleted after that in pieces of 1 MiB, percent
+    #[arg(long, default_value_t = 0.0, value_parser = percent)]
+    pub(crate) deletes: f64,
+    /// Idle time after that
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) idle: Option<fathom_telemetry::Nanos>,
+    /// A load that is run in rounds until its level is steady: options as in run, such as "rw=randwrite bs=4k qd=32"
+    #[arg(long, value_name = "OPTIONS", default_value = "")]
+    pub(crate) until_steady: String,
+    /// Length of its rounds
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) round: fathom_telemetry::Nanos,
+    /// Length of the test that is planned: the level must stay within 10 % over it
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub(crate) test: fathom_telemetry::Nanos,
+    /// Time to spend on measuring how much idle time gives a used-up cache or credit back; without it that is estimated
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) recovery: Option<fathom_telemetry::Nanos>,
+    /// Go on where an interrupted run ended: its directory
+    #[arg(long, value_name = "RUN")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Size of the range, from the start of the target
+    #[arg(long)]
+    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Say what would be done, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) wear: WearArgs,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Arguments of `pts`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom pts /dev/nvme1n1 --destroy SERIAL --tests iops,tp,lat --dry-run\n  fathom pts sim:micron-mx500 --tests wsat --unit 10s\nTests: iops, tp, lat, wsat, hir, xsr, dirth. Each purges, conditions, and measures until the specification's rule\ncalls it steady (25 rounds at most); fathom's own verdict stands beside it."
+)]
+pub(crate) struct PtsArgs {
+    /// Block device or sim:MODEL
+    pub(crate) target: String,
+    /// Tests, in the order of the specification
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "iops,tp,lat",
+        value_name = "TEST,…"
+    )]
+    pub(crate) tests: Vec<String>,
+    /// What stands for a minute; shorter ones are trials and say so
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) unit: fathom_telemetry::Nanos,
+    /// Threads, where the specification leaves them open
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: u32,
+    /// Outstanding I/Os of each thread
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) qd: u32,
+    /// Tested range [default: the whole target, as the specification wants]
+    #[arg(long)]
+    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Say what would be done, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) wear: WearArgs,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// A factor from 0 on.
+fn share(text: &str) -> Result<f64, String> {
+    bounded(text, 1000.0)
+}
+
+/// Percent.
+fn percent(text: &str) -> Result<f64, String> {
+    bounded(text, 100.0)
+}
+
+fn bounded(text: &str, max: f64) -> Result<f64, String> {
+    text.trim_end_matches('%')
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|v| (0.0..=max).contains(v))
+        .ok_or_else(|| format!("'{text}' is not possible: expected 0 to {max}"))
+}
+
+/// Arguments of `replay`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom replay hm_0.csv null:                   check a trace, and how well its times are kept\n  fathom replay Financial1.spc . --speed 10      an hour in six minutes, on a scratch file\n  fathom replay sda.blktrace.0 /dev/nvme0n1 --reads-only\n  fathom replay sda /dev/sdx --destroy SERIAL --mode dependent\nThe whole trace is checked first; where a record is malformed, nothing is written."
+)]
+pub(crate) struct ReplayArgs {
+    /// File of the trace; for blktrace any of its files or their common name; for fathom's own a run directory
+    pub(crate) trace: PathBuf,
+    /// Directory, file, block device or null:
+    pub(crate) target: String,
+    /// blktrace, fio, msr, spc, alibaba or fathom [default: by looking at it]
+    #[arg(long)]
+    pub(crate) format: Option<fathom_io::replay::Format>,
+    /// timed: at the recorded times, whatever the target does; fast: in order, as fast as the depth allows;
+    /// dependent: after the I/O that had completed last, and the same time after it
+    #[arg(long, default_value = "timed")]
+    pub(crate) mode: fathom_io::replay::Pacing,
+    /// Factor of time: 10 plays an hour in six minutes
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) speed: f64,
+    /// keep, scale or wrap offsets; auto keeps them where they fit and scales them where not
+    #[arg(long, default_value = "auto")]
+    pub(crate) lba: fathom_io::replay::Fit,
+    /// Cut gaps to this length (idle time is kept by default)
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_idle: Option<fathom_telemetry::Nanos>,
+    /// Only this device of the trace, as the trace names it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Start events of a blktrace: issue, queue or auto
+    #[arg(long, default_value = "auto", value_parser = ["auto", "issue", "queue"])]
+    pub(crate) events: String,
+    /// Leave out everything that changes the target
+    #[arg(long)]
+    pub(crate) reads_only: bool,
+    /// Outstanding I/Os, at most [default: 16 to 256, by the size of the requests]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) qd: Option<u32>,
+    /// End after this much time
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) time: Option<fathom_telemetry::Nanos>,
+    /// Through the page cache
+    #[arg(long)]
+    pub(crate) buffered: bool,
+    /// Write one row per I/O to io.parquet
+    #[arg(long)]
+    pub(crate) record: bool,
+    /// Count I/O errors and go on
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// Size of the scratch file, or of the range that is used
+    #[arg(long)]
+    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// Check the trace, say what would be done, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// A time with a unit.
+pub(super) fn duration(text: &str) -> Result<fathom_telemetry::Nanos, String> {
+    text.parse().map_err(|e| format!("{e}"))
+}
+
+/// Arguments of `watch`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom watch --time 60s                 all disks\n  fathom watch nvme0n1\n  fathom watch $(pidof mariadbd) --time 5m\n  fathom survey /mnt/data --workload fathom-runs/20261120T120000Z-watch\nNothing is written to what is watched. Without the right to trace, counters are read and the rest is said to be missing."
+)]
+pub(crate) struct WatchArgs {
+    /// A process's number, or a whole disk by name or path [default: all disks]
+    pub(crate) subject: Option<String>,
+    /// For how long
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub(crate) time: fathom_telemetry::Nanos,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}

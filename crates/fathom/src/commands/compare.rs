@@ -1,0 +1,301 @@
+//! `fathom compare`: two runs side by side, or the history of several.
+
+use std::fmt::Write;
+
+use fathom_experiments::compare::{
+    CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, compare as compare_runs,
+    history,
+};
+use fathom_report::format;
+use fathom_stats::Estimate;
+use fathom_stats::compare::Verdict;
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::schema::Run;
+use fathom_telemetry::series::SeriesReader;
+
+use crate::cli::CompareArgs;
+use crate::exit::{DONE, FAILED, Failure, Outcome, REFUSED, refused};
+use crate::screen;
+
+/// See the module.
+pub(crate) fn compare(args: &CompareArgs) -> Outcome {
+    for name in &args.allow {
+        if !CONDITIONS.iter().any(|c| c.0 == name) {
+            let known: Vec<&str> = CONDITIONS.iter().map(|c| c.0).collect();
+            return Err(refused(anyhow::anyhow!(
+                "--allow {name}: no such condition; expected one of {}",
+                known.join(", ")
+            )));
+        }
+    }
+    let threshold = percent(&args.threshold)?;
+    let runs: Vec<(Run, Box<dyn WindowSource>)> = args
+        .runs
+        .iter()
+        .map(|path| {
+            let (dir, run) = RunDir::open(path).map_err(refused)?;
+            // Without a series, jobs that were not repeated have no interval, which their row says.
+            let series: Box<dyn WindowSource> = match SeriesReader::open(&dir.series_file()) {
+                Ok(s) => Box::new(s),
+                Err(_) => Box::new(()),
+            };
+            Ok((run, series))
+        })
+        .collect::<Result<_, Failure>>()?;
+    if let [(a, wa), (b, wb)] = &runs[..] {
+        let c = compare_runs(a, b, [wa.as_ref(), wb.as_ref()], &args.allow);
+        let text = if args.json {
+            serde_json::to_string_pretty(&c).map_err(refused)? + "\n"
+        } else if args.markdown {
+            markdown(&c, threshold)
+        } else {
+            terminal(&c, args.jobs, threshold)
+        };
+        screen::print(&text);
+        if c.refused {
+            let allow: Vec<String> = c
+                .mismatches
+                .iter()
+                .filter(|m| m.weight == Weight::Refuses)
+                .map(|m| format!("--allow {}", m.condition))
+                .collect();
+            eprintln!(
+                "fathom: not compared, because the conditions differ; where you know why, add {}",
+                allow.join(" ")
+            );
+            return Ok(REFUSED);
+        }
+        let worse = c.worse(threshold).next().is_some();
+        return Ok(match (worse, c.overall) {
+            (true, _) => FAILED,
+            (false, Verdict::NotComparable) => {
+                eprintln!("fathom: nothing could be compared; the notes say why");
+                REFUSED
+            }
+            _ => DONE,
+        });
+    }
+    let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
+    let h = history(&with, &args.allow);
+    let text = if args.json {
+        serde_json::to_string_pretty(&h).map_err(refused)? + "\n"
+    } else {
+        history_text(&h, args.markdown)
+    };
+    screen::print(&text);
+    if let Some((i, m)) = h.mismatches.iter().find(|m| m.1.weight == Weight::Refuses) {
+        eprintln!(
+            "fathom: run {} does not belong to this history: {}; where you know why, add --allow {}",
+            i + 1,
+            m.sentence(),
+            m.condition
+        );
+        return Ok(REFUSED);
+    }
+    // The last change decides: what was worse once and is better now is no failure.
+    let worse = h.traces.iter().any(|t| {
+        t.moves
+            .last()
+            .is_some_and(|m| m.verdict == Verdict::Worse && m.relative.abs() >= threshold)
+    });
+    Ok(if worse { FAILED } else { DONE })
+}
+
+/// `2%`, `2` → 0.02.
+pub(super) fn percent(text: &str) -> Result<f64, Failure> {
+    text.trim()
+        .trim_end_matches('%')
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|v| (0.0..1000.0).contains(v))
+        .map(|v| v / 100.0)
+        .ok_or_else(|| {
+            refused(anyhow::anyhow!(
+                "--threshold {text}: expected percent, such as 2%"
+            ))
+        })
+}
+
+/// `+4.1 % (+2.0 to +6.3)`.
+pub(super) fn relative(e: Option<&Estimate>) -> String {
+    let Some(e) = e else {
+        return "–".into();
+    };
+    let p = |v: f64| format!("{:+.1}", 100.0 * v);
+    match (e.low, e.high) {
+        (Some(l), Some(h)) => format!("{} % ({} to {})", p(e.value), p(l), p(h)),
+        _ => format!("{} %", p(e.value)),
+    }
+}
+
+pub(super) fn shown(e: Option<&Estimate>, unit: &str) -> String {
+    e.map_or_else(|| "–".into(), |e| format::estimate(e, unit))
+}
+
+/// Aligned columns; the first is left-aligned.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
+        .map(|c| {
+            rows.iter()
+                .filter_map(|r| r.get(c))
+                .map(|t| t.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    for row in rows {
+        let line: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(t, w)| format!("{t}{}", " ".repeat(w - t.chars().count())))
+            .collect();
+        let _ = writeln!(out, "{}", line.join("  ").trim_end());
+    }
+    out
+}
+
+/// Text from a run is untrusted: no control characters reach the terminal, no pipe breaks a table.
+pub(super) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn words(r: &Row) -> String {
+    let doubt = !r.holds && matches!(r.verdict, Verdict::Better | Verdict::Worse);
+    format!(
+        "{}{}",
+        r.verdict.words(),
+        if doubt { " (may be chance)" } else { "" }
+    )
+}
+
+fn cells(r: &Row) -> Vec<String> {
+    vec![
+        clean(&r.label),
+        shown(r.a.as_ref(), &r.unit),
+        shown(r.b.as_ref(), &r.unit),
+        relative(r.difference.as_ref().map(|d| &d.relative)),
+        words(r),
+        clean(&r.notes.join("; ")),
+    ]
+}
+
+const HEAD: [&str; 6] = ["", "A", "B", "B against A (95 %)", "verdict", ""];
+
+fn conditions(mismatches: &[Mismatch]) -> Vec<String> {
+    let mut out: Vec<String> = mismatches.iter().map(|m| clean(&m.sentence())).collect();
+    if mismatches.len() > 1 {
+        out.push(format!(
+            "{} conditions differ at once: a difference below has no single cause",
+            mismatches.len()
+        ));
+    }
+    out
+}
+
+/// The sentence at the end.
+fn summary(c: &Comparison, threshold: f64) -> String {
+    let count = |v| c.rows.iter().filter(|r| r.verdict == v && r.holds).count();
+    let mean = c.geometric_mean.map_or_else(String::new, |g| {
+        format!(" Geometric mean: {:.3} × (above 1 is better).", g)
+    });
+    let worse: Vec<String> = c.worse(threshold).map(|r| clean(&r.label)).collect();
+    let worse = if worse.is_empty() {
+        "Nothing got worse that holds.".to_owned()
+    } else {
+        format!("Worse: {}.", worse.join("; "))
+    };
+    format!(
+        "{}: {} better, {} worse of {} metrics looked at together; single ones would differ by chance {:.1} times.{mean} {worse}",
+        c.overall.words(),
+        count(Verdict::Better),
+        count(Verdict::Worse),
+        c.rows.len(),
+        c.expected_false_alarms
+    )
+}
+
+fn terminal(c: &Comparison, jobs: bool, threshold: f64) -> String {
+    let mut out = format!("A  {}\nB  {}\n", clean(&c.a), clean(&c.b));
+    for line in conditions(&c.mismatches) {
+        let _ = writeln!(out, "!  {line}");
+    }
+    let mut table = vec![HEAD.map(str::to_owned).to_vec()];
+    table.extend(c.rows.iter().map(cells));
+    if jobs {
+        table.extend(c.jobs.iter().map(cells));
+    }
+    let _ = write!(out, "\n{}\n{}\n", columns(&table), summary(c, threshold));
+    out
+}
+
+fn markdown(c: &Comparison, threshold: f64) -> String {
+    let escape = |t: &str| t.replace('|', "\\|");
+    let mut out = format!(
+        "**{}**\n\nA: {}<br>B: {}\n\n",
+        escape(&summary(c, threshold)),
+        escape(&clean(&c.a)),
+        escape(&clean(&c.b))
+    );
+    for line in conditions(&c.mismatches) {
+        let _ = writeln!(out, "- ⚠ {}", escape(&line));
+    }
+    out += "\n| metric | A | B | B against A (95 %) | verdict | notes |\n| --- | ---: | ---: | ---: | --- | --- |\n";
+    for r in &c.rows {
+        let cells: Vec<String> = cells(r).iter().map(|t| escape(t)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out
+}
+
+fn history_text(h: &History, markdown: bool) -> String {
+    let mut out = String::new();
+    for (i, run) in h.runs.iter().enumerate() {
+        let _ = writeln!(out, "{}  {}", i + 1, clean(run));
+        for (_, m) in h.mismatches.iter().filter(|m| m.0 == i) {
+            let text = m
+                .sentence()
+                .replace(" in A", " before")
+                .replace(" in B", " now");
+            let _ = writeln!(out, "   !  {}", clean(&text));
+        }
+    }
+    let mut head = vec![String::new()];
+    head.extend((1..=h.runs.len()).map(|i| i.to_string()));
+    head.push("changes".into());
+    let mut table = vec![head];
+    for t in &h.traces {
+        let mut row = vec![clean(&t.label)];
+        row.extend(t.values.iter().map(|v| shown(v.as_ref(), &t.unit)));
+        let moves: Vec<String> = t
+            .moves
+            .iter()
+            .map(|m| {
+                format!(
+                    "{:+.1} % at {} ({})",
+                    100.0 * m.relative,
+                    m.run + 1,
+                    m.verdict.words()
+                )
+            })
+            .collect();
+        row.push(moves.join("; "));
+        table.push(row);
+    }
+    out.push('\n');
+    if markdown {
+        for (i, row) in table.iter().enumerate() {
+            let _ = writeln!(out, "| {} |", row.join(" | ").replace('\n', " "));
+            if i == 0 {
+                let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
+            }
+        }
+    } else {
+        out += &columns(&table);
+    }
+    out
+}

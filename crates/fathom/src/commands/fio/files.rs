@@ -1,0 +1,349 @@
+//! Files and devices of a fio script: opened under the safety rules, laid out and filled before anything runs.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use fathom_fio::{Place, Task};
+use fathom_io::driver::{Destination, PlannedJob, Setting, run_group};
+use fathom_io::job::{BlockSizes, Engine, Rw};
+use fathom_io::{Control, JobSpec, Target, Wanted};
+use fathom_telemetry::Bytes;
+
+use crate::exit::{Failure, failed, refused};
+
+/// An open target and how it came to be.
+pub(super) struct OpenFile {
+    pub(super) place: Place,
+    pub(super) target: Target,
+    /// Made by this run.
+    pub(super) fresh: bool,
+}
+
+impl OpenFile {
+    /// The descriptor for direct or for buffered I/O.
+    pub(super) fn descriptor(&self, want_direct: bool) -> Option<&Arc<std::fs::File>> {
+        match self.target.destination() {
+            Destination::File {
+                buffered, direct, ..
+            } => (if want_direct { direct } else { buffered }).as_ref(),
+            Destination::Null => None,
+        }
+    }
+
+    /// The descriptor for buffered I/O.
+    pub(super) fn buffered(&self) -> Option<&Arc<std::fs::File>> {
+        match self.target.destination() {
+            Destination::File {
+                buffered, direct, ..
+            } => buffered.as_ref().or(direct.as_ref()),
+            Destination::Null => None,
+        }
+    }
+
+    /// Reads it once, so that the page cache holds it.
+    pub(super) fn pre_read(&self) -> std::io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let Some(f) = self.buffered() else {
+            return Ok(());
+        };
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            match f.read_at(&mut buffer, at)? {
+                0 => return Ok(()),
+                n => at += n as u64,
+            }
+        }
+    }
+
+    /// Drops it from the page cache; what cannot be dropped stays.
+    pub(super) fn invalidate(&self) {
+        if let Some(f) = self.buffered() {
+            let _ = rustix::fs::fadvise(f.as_fd(), 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+}
+
+/// Opens what the tasks need. Where one is refused, those made before it are removed again.
+pub(super) fn open(
+    tasks: &[Task],
+    destroy: Option<&str>,
+    cap: Option<u64>,
+    control: &Control,
+) -> Result<Vec<OpenFile>, Failure> {
+    let mut files: Vec<OpenFile> = Vec::new();
+    for place in tasks.iter().flat_map(Task::places) {
+        if files.iter().any(|f| f.place == *place) {
+            continue;
+        }
+        let users: Vec<&Task> = tasks
+            .iter()
+            .filter(|t| t.places().any(|p| p == place))
+            .collect();
+        match open_one(place, &users, destroy, cap, control) {
+            Ok(f) => files.push(f),
+            Err(e) => {
+                close(files, &[], true);
+                return Err(e);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Closes them. Files of `unlink`, or all with `all_fresh`, are removed where this run made them.
+pub(super) fn close(files: Vec<OpenFile>, unlink: &[Place], all_fresh: bool) {
+    for f in files {
+        let doomed = f
+            .target
+            .path()
+            .filter(|_| f.fresh && (all_fresh || unlink.contains(&f.place)))
+            .map(Path::to_path_buf);
+        let _ = f.target.close();
+        if let Some(path) = doomed {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn open_one(
+    place: &Place,
+    users: &[&Task],
+    destroy: Option<&str>,
+    cap: Option<u64>,
+    control: &Control,
+) -> Result<OpenFile, Failure> {
+    let Place::Path(path) = place else {
+        let wanted = Wanted {
+            size: users
+                .iter()
+                .filter_map(|t| t.shape.wanted_size(t.clone, cap))
+                .max()
+                .map(Bytes),
+            ..Wanted::default()
+        };
+        return Ok(OpenFile {
+            place: place.clone(),
+            target: Target::open("null:", &wanted)?,
+            fresh: false,
+        });
+    };
+    let size = users
+        .iter()
+        .filter_map(|t| t.shape.wanted_size(t.clone, cap))
+        .max()
+        .or_else(|| {
+            let fills = users.iter().any(|t| t.shape.layout.all_room) && !path.exists();
+            fills.then(|| all_room(path, cap)).flatten()
+        });
+    let mut wanted = Wanted {
+        modifies: users.iter().any(|t| t.shape.spec.rw.modifies()),
+        direct: users.iter().any(|t| t.shape.spec.direct),
+        buffered: users.iter().any(|t| !t.shape.spec.direct),
+        polled: users.iter().any(|t| t.shape.spec.iopoll),
+        size: size.map(Bytes),
+        destroy: destroy.map(str::to_owned),
+    };
+    // A colon in a relative name is no scheme.
+    let name = if path.is_absolute() {
+        path.clone()
+    } else {
+        Path::new(".").join(path)
+    };
+    let meta = std::fs::metadata(&name).ok();
+    if meta.as_ref().is_some_and(std::fs::Metadata::is_dir) {
+        return Err(refused(anyhow!(
+            "{} is a directory: name it with directory=, and the file with filename=",
+            path.display()
+        )));
+    }
+    if meta.is_none() {
+        if users.iter().any(|t| !t.shape.may_create) {
+            return Err(refused(anyhow!(
+                "{} does not exist, and allow_file_create=0 forbids to make it",
+                path.display()
+            )));
+        }
+        if size.is_none() {
+            return Err(refused(anyhow!(
+                "{} does not exist: give size= to make it, or check the path",
+                path.display()
+            )));
+        }
+        if let Some(dir) = name.parent().filter(|d| !d.exists()) {
+            return Err(refused(anyhow!(
+                "the directory {} does not exist: make it, or choose another",
+                dir.display()
+            )));
+        }
+    }
+    let have = meta
+        .as_ref()
+        .filter(|m| m.is_file())
+        .map(std::fs::Metadata::len);
+    // What is to be verified stays as it is.
+    let first_reads = users.first().is_some_and(|t| {
+        let l = t.shape.layout;
+        (t.shape.spec.rw.reads() || l.overwrite) && !l.bare
+    }) && (meta.is_none() || !users.iter().any(|t| t.verifies()));
+    let mut fill_from = None;
+    if let (Some(have), Some(size)) = (have, size)
+        && have < size
+    {
+        extend(&name, have, size)?;
+        fill_from = Some(have - have % 4096);
+        wanted.modifies = true;
+    }
+    let sparse = users.iter().any(|t| t.shape.layout.sparse);
+    let mut target = if sparse {
+        Target::open_sparse(&name.to_string_lossy(), &wanted)?
+    } else {
+        Target::open(&name.to_string_lossy(), &wanted)?
+    };
+    let fresh = target.needs_fill();
+    if fresh {
+        fill_from = Some(0);
+    }
+    if users.iter().any(|t| t.wants_zones()) {
+        refuse_zoned(&name)?;
+    }
+    let limits = target.limits();
+    // A run that only reserved space leaves blocks whose reads never reach the device.
+    if first_reads
+        && fill_from.is_none()
+        && target.unwritten(0, limits.size).is_some_and(|n| n > 0)
+        && fathom_host::may_overwrite(&name)
+    {
+        if !wanted.modifies {
+            target.close()?;
+            wanted.modifies = true;
+            target = Target::open(&name.to_string_lossy(), &wanted)?;
+        }
+        fill_from = Some(0);
+    }
+    let file = OpenFile {
+        place: place.clone(),
+        target,
+        fresh,
+    };
+    if let Some(from) = fill_from
+        && first_reads
+        && let Err(e) = fill(&file, from, control)
+    {
+        close(vec![file], &[], true);
+        return Err(e);
+    }
+    Ok(file)
+}
+
+/// What the file system of `path` has room for, as far as a scratch file may fill it; at most `cap`.
+fn all_room(path: &Path, cap: Option<u64>) -> Option<u64> {
+    let dir = path.parent().filter(|d| !d.as_os_str().is_empty());
+    let room = fathom_host::space(dir.unwrap_or(Path::new(".")))
+        .ok()?
+        .fits_bytes;
+    let size = cap.map_or(room, |c| c.min(room));
+    Some(size - size % (1 << 20)).filter(|s| *s > 0)
+}
+
+/// Refuses devices with zones of their own: what fathom does with zones is an emulation.
+fn refuse_zoned(path: &Path) -> Result<(), Failure> {
+    let Ok(found) = fathom_host::CounterSource::locate(path) else {
+        return Ok(());
+    };
+    let model = std::fs::read_to_string(format!("/sys/block/{}/queue/zoned", found.disk()));
+    match model.as_deref().map(str::trim) {
+        Ok("host-managed") => Err(refused(anyhow!(
+            "{}: zonemode=zbd is emulated, and this device has zones of its own: use fio there",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a file of fathom's larger.
+fn extend(path: &Path, have: u64, size: u64) -> Result<(), Failure> {
+    let permit = fathom_host::open_file_for_write(path).map_err(|e| {
+        refused(anyhow!(e).context(format!(
+            "{} has {} and the job needs {}",
+            path.display(),
+            Bytes(have),
+            Bytes(size)
+        )))
+    })?;
+    let grow = || -> std::io::Result<()> {
+        use rustix::fs::FallocateFlags;
+        match rustix::fs::fallocate(permit.file.as_fd(), FallocateFlags::empty(), 0, size) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => permit.file.set_len(size),
+            Err(e) => Err(e.into()),
+        }
+    };
+    grow()
+        .with_context(|| {
+            format!(
+                "{} could not be made {}; choose a smaller size",
+                path.display(),
+                Bytes(size)
+            )
+        })
+        .map_err(refused)
+}
+
+/// Writes incompressible data from `from` to the end, and makes it durable.
+fn fill(file: &OpenFile, from: u64, control: &Control) -> Result<(), Failure> {
+    let limits = file.target.limits();
+    if from >= limits.size {
+        return Ok(());
+    }
+    let align = u64::from(limits.direct_align.max(1));
+    let can_direct = matches!(
+        file.target.destination(),
+        Destination::File {
+            direct: Some(_),
+            ..
+        }
+    );
+    let spec = JobSpec {
+        name: "layout".into(),
+        rw: Rw::Write,
+        bs: BlockSizes::one(Bytes::mib(1).0.min(limits.size - from)),
+        align: Some(Bytes(align)),
+        qd: 8,
+        engine: Engine::Uring,
+        direct: can_direct && limits.size.is_multiple_of(align) && from.is_multiple_of(align),
+        offset: Bytes(from),
+        ..JobSpec::default()
+    };
+    let planned = [PlannedJob::new(spec.validate(&limits)?)];
+    let setting = Setting {
+        destination: file.target.destination(),
+        control,
+        counters: None,
+        log: None,
+    };
+    let jobs = run_group(&planned, &setting, &mut ()).map_err(failed)?;
+    if let Some(e) = jobs.iter().flat_map(|j| &j.errors).next() {
+        return Err(failed(anyhow!(
+            "the file could not be laid out: {} at byte {}; choose a smaller size or another place",
+            e.message,
+            e.first_offset
+        )));
+    }
+    if let Some(f) = file.buffered() {
+        f.sync_data()
+            .context("the laid out file could not be made durable")
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Paths of all of them, for their devices.
+pub(super) fn paths(files: &[OpenFile]) -> Vec<PathBuf> {
+    files
+        .iter()
+        .filter_map(|f| f.target.path().map(Path::to_path_buf))
+        .collect()
+}

@@ -1,0 +1,172 @@
+//! `fathom fio …`: fio's command line and job files in, fio's output out, fathom's driver between.
+
+mod aggregate;
+mod files;
+mod idle;
+mod run;
+mod sim;
+
+use std::io::Write;
+
+use fathom_fio::options::{self, EngineFate, Fate};
+use fathom_fio::{Invocation, Purpose, Task, plan, to_toml};
+
+use crate::exit::{DONE, Failure, Outcome, failed, refused};
+use crate::screen;
+
+/// See the module. `args` are what follows the program's name.
+pub(crate) fn fio(args: &[String]) -> Outcome {
+    let it = Invocation::parse(args).map_err(refused)?;
+    match &it.purpose {
+        Purpose::Help => screen::print(HELP),
+        Purpose::Version => screen::print(&format!("{}\n", fathom_fio::output::FIO_VERSION)),
+        Purpose::OptionHelp(name) => screen::print(&option_help(name.as_deref())?),
+        Purpose::EngineHelp => screen::print(&engine_help()),
+        // Like fio, this judges options one by one; what they mean together shows in a run.
+        Purpose::ParseOnly => {}
+        Purpose::ShowCommand => screen::print(&(it.script.command_line() + "\n")),
+        Purpose::Convert => {
+            let tasks = plan(&it.script).map_err(refused)?;
+            screen::print(&to_toml(&tasks).map_err(refused)?);
+        }
+        Purpose::Run => return run(&it),
+    }
+    Ok(DONE)
+}
+
+fn run(it: &Invocation) -> Outcome {
+    it.script.cross_check(it.read_only).map_err(refused)?;
+    let tasks = plan(&it.script).map_err(refused)?;
+    unsupported(&tasks, it.lenient)?;
+    if let Some(path) = &it.output {
+        std::fs::File::create(path).map_err(|e| unwritten(path, &e))?;
+    }
+    let (text, code) = match sim::model(&tasks)? {
+        Some(model) => sim::run(it, &tasks, model)?,
+        None => run::run(it, &tasks)?,
+    };
+    emit(it, &text)?;
+    Ok(code)
+}
+
+/// Prints, or adds to the file that receives the output.
+fn emit(it: &Invocation, text: &str) -> Result<(), Failure> {
+    let Some(path) = &it.output else {
+        screen::print(text);
+        return Ok(());
+    };
+    std::fs::File::options()
+        .append(true)
+        .create(true)
+        .open(path)
+        .and_then(|mut f| f.write_all(text.as_bytes()))
+        .map_err(|e| unwritten(path, &e))
+}
+
+fn unwritten(path: &std::path::Path, e: &std::io::Error) -> Failure {
+    failed(anyhow::anyhow!(
+        "the output {} could not be written: {e}",
+        path.display()
+    ))
+}
+
+/// Options without which the script would be another one: an error, or a word with `--lenient`.
+fn unsupported(tasks: &[Task], lenient: bool) -> Result<(), Failure> {
+    let mut said = Vec::new();
+    for e in tasks.iter().flat_map(|t| &t.shape.ignored) {
+        if !lenient {
+            return Err(refused(anyhow::anyhow!("{e}; --lenient runs without it")));
+        }
+        if !said.contains(&e) {
+            eprintln!("fathom: ignored: {e}");
+            said.push(e);
+        }
+    }
+    if lenient {
+        let mut said = Vec::new();
+        for line in tasks.iter().flat_map(|t| &t.shape.accepted) {
+            if !said.contains(&line) {
+                eprintln!("fathom: changes nothing: {line}");
+                said.push(line);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn option_help(name: Option<&str>) -> Result<String, Failure> {
+    if let Some(name) = name {
+        let o = options::find(name).ok_or_else(|| {
+            refused(anyhow::anyhow!(
+                "fio has no option '{name}': fathom fio --cmdhelp lists them"
+            ))
+        })?;
+        return Ok(format!(
+            "{:>20}: {}\n{:>20}: {}\n{:>20}: {:?}\n{:>20}: {}\n",
+            o.name,
+            o.note,
+            "alias",
+            if o.alias.is_empty() { "none" } else { o.alias },
+            "type",
+            o.kind,
+            "default",
+            if o.default.is_empty() {
+                "no default"
+            } else {
+                o.default
+            }
+        ));
+    }
+    Ok(options::all()
+        .map(|o| {
+            let fate = match o.fate {
+                Fate::Mapped => "maps to",
+                Fate::Harmless => "accepted:",
+                Fate::Refused => "refused:",
+            };
+            format!("{:<28} {fate} {}\n", o.name, o.note)
+        })
+        .collect())
+}
+
+fn engine_help() -> String {
+    options::ENGINES
+        .iter()
+        .map(|(name, fate)| {
+            let what = match fate {
+                EngineFate::Sync => "preadv",
+                EngineFate::Async => "uring",
+                EngineFate::Null => "null",
+                EngineFate::Missing => return format!("{name:<16} not available\n"),
+            };
+            format!("{name:<16} fathom's {what}\n")
+        })
+        .collect()
+}
+
+const HELP: &str = "\
+fathom fio [OPTIONS] [JOBFILE...]     fio's options and job files, fio's output
+
+  --name=JOB --OPTION=VALUE ...       a job on the command line; options before the first job hold for all
+  --output-format=FORMATS             normal, terse, json, json+ (several with commas); --minimal is terse
+  --output=FILE                       write the output there
+  --section=NAME                      only this section of the job files (may be repeated)
+  --parse-only, --showcmd             check the jobs; print them as a command line
+  --convert                           print the jobs as fathom's TOML
+  --status-interval=TIME              print what was measured so far at this distance
+  --eta=always|never|auto             progress on standard error
+  --readonly                          refuse jobs that write
+  --cmdhelp[=OPTION], --enghelp       options and engines, and what becomes of each
+  --idle-prof=system|percpu           how idle the processors were
+
+Of fathom's own:
+  --lenient                           go on without options that are not supported, and say so
+  --destroy=SERIAL                    the block device with this serial number (or path, where it has
+                                      none) may be overwritten
+  --size-cap=SIZE, --time-cap=TIME    no job larger or longer than this
+
+filename=sim:MODEL runs the jobs on a model (fathom sim list).
+
+Nothing is destroyed: writes go to files that fathom made, or to a device named after --destroy.
+Exit codes: 0 done, 1 the measurement failed, 2 usage or refused for safety.
+";

@@ -1,0 +1,687 @@
+//! Runs the tasks of a fio script: waves, delays and waits around the one driver.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::anyhow;
+use fathom_fio::output::{Disk, LogFiles, Results};
+use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Rusage, Task, guide};
+use fathom_host::{CounterSource, Counters};
+use fathom_io::clock::monotonic;
+use fathom_io::driver::{ClosedWindow, PlannedJob, Progress, Setting, ThreadUsage, run_group};
+use fathom_io::job::{Engine, Limits, ValidJob};
+use fathom_io::load::Batches;
+use fathom_io::{Control, Observer, validity};
+use fathom_telemetry::schema::DeviceDelta;
+use fathom_telemetry::{FlagCode, Nanos};
+
+use super::aggregate::AggregateLogs;
+use super::files::{self, OpenFile};
+use super::idle::Account;
+use crate::exit::{DONE, FAILED, Failure, failed, refused};
+use crate::{progress, signals};
+
+/// Input/output error: what fio says of a job that misses its `rate_min`.
+const EIO: i32 = 5;
+
+/// ETIMEDOUT: an I/O took longer than `max_latency`.
+const TOO_SLOW: i32 = 110;
+
+/// EILSEQ: what a verification that failed leaves as its error.
+const MISMATCH: i32 = 84;
+
+/// How often waiting tasks look whether someone asked to end.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Everything that the threads of a run share.
+struct Stage<'a> {
+    it: &'a Invocation,
+    tasks: &'a [Task],
+    files: &'a [OpenFile],
+    measures: Vec<Mutex<Measure>>,
+    /// Ends one task alone.
+    controls: Vec<Control>,
+    ended: Mutex<Vec<bool>>,
+    change: Condvar,
+    control: Control,
+    begin: Nanos,
+    processors: Account,
+    failure: Mutex<Option<String>>,
+    flows: BTreeMap<u64, Arc<FlowGroup>>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked has left a number unfinished at worst.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs them and returns the output and the exit code.
+pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failure> {
+    let control = signals::control().map_err(refused)?;
+    let begin = monotonic();
+    let files = files::open(tasks, it.destroy.as_deref(), it.size_cap, &control)?;
+    // What cannot work is refused before anything runs.
+    for task in tasks.iter().filter(|t| !t.shape.create_only) {
+        if let Err(e) = planned(it, task, file_of(&files, task)) {
+            files::close(files, &[], true);
+            return Err(e);
+        }
+    }
+    let sources = devices(&files);
+    let before: Vec<Option<Counters>> = sources.iter().map(|s| s.read().ok()).collect();
+    let device_begin = monotonic();
+    let stage = Stage {
+        it,
+        tasks,
+        files: &files,
+        measures: tasks.iter().map(|_| Mutex::default()).collect(),
+        controls: tasks.iter().map(|_| Control::new()).collect(),
+        ended: Mutex::new(vec![false; tasks.len()]),
+        change: Condvar::new(),
+        control,
+        begin,
+        processors: Account::now(),
+        failure: Mutex::new(None),
+        flows: tasks
+            .iter()
+            .filter_map(|t| Some((t.flow_id()?, Arc::default())))
+            .collect(),
+    };
+    let disks = || -> Vec<Disk> {
+        sources
+            .iter()
+            .zip(&before)
+            .filter_map(|(s, b)| {
+                let c = s.read().ok()?.since(b.as_ref()?);
+                Some(Disk {
+                    delta: delta(c),
+                    time: monotonic().since(device_begin),
+                })
+            })
+            .collect()
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| stage.watch(&done, &disks));
+        stage.waves();
+        done.store(true, Ordering::Relaxed);
+    });
+    stage.say_errors();
+    let text = stage.print(disks());
+    let failure = lock(&stage.failure).take();
+    let errors = stage.measures.iter().any(|m| lock(m).error != 0);
+    let code = if errors || failure.is_some() || stage.control.interrupted() {
+        FAILED
+    } else {
+        DONE
+    };
+    drop(stage);
+    let unlink: Vec<_> = tasks
+        .iter()
+        .filter(|t| t.shape.unlink)
+        .map(|t| t.shape.place.clone())
+        .collect();
+    files::close(files, &unlink, false);
+    if let Some(why) = failure {
+        eprintln!("fathom: {why}");
+    }
+    Ok((text, code))
+}
+
+fn file_of<'a>(files: &'a [OpenFile], task: &Task) -> Option<&'a OpenFile> {
+    files.iter().find(|f| f.place == task.shape.place)
+}
+
+/// The task as a job for the driver.
+fn planned(it: &Invocation, task: &Task, file: Option<&OpenFile>) -> Result<PlannedJob, Failure> {
+    let file = file.ok_or_else(|| failed(anyhow!("job '{}' has no target", task.name)))?;
+    Ok(PlannedJob::new(settled(it, task, &file.target.limits())?))
+}
+
+/// The task on a target with these limits.
+pub(super) fn settled(it: &Invocation, task: &Task, limits: &Limits) -> Result<ValidJob, Failure> {
+    let cap = it.time_cap.map(Nanos::from);
+    let mut spec = task
+        .shape
+        .settle(task.clone, limits.size, it.size_cap, cap)
+        .map_err(refused)?;
+    // Clones and jobs differ, runs repeat, as in fio; with randrepeat=0 they do not.
+    spec.seed = spec.seed.wrapping_add(u64::from(task.number));
+    if task.shape.random_seed {
+        spec.seed ^= SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as u64);
+    }
+    spec.validate(limits)
+        .map_err(|e| refused(anyhow!(e).context(format!("job '{}'", task.name))))
+}
+
+impl Stage<'_> {
+    fn waves(&self) {
+        let last = self.tasks.last().map_or(0, |t| t.wave);
+        for wave in 0..=last {
+            std::thread::scope(|s| {
+                for (i, task) in self.tasks.iter().enumerate().filter(|t| t.1.wave == wave) {
+                    let spawned = std::thread::Builder::new()
+                        .stack_size(512 << 10)
+                        .spawn_scoped(s, move || self.task(i, task));
+                    if let Err(e) = spawned {
+                        self.fail(format!("a thread could not be created: {e}"));
+                        self.end(i);
+                    }
+                }
+            });
+            if self.control.interrupted() {
+                return;
+            }
+        }
+    }
+
+    fn fail(&self, why: String) {
+        lock(&self.failure).get_or_insert(why);
+    }
+
+    fn end(&self, i: usize) {
+        lock(&self.measures[i]).elapsed_s = self.elapsed_s();
+        lock(&self.ended)[i] = true;
+        self.change.notify_all();
+    }
+
+    /// Seconds since the beginning, rounded up as in fio.
+    fn elapsed_s(&self) -> u64 {
+        monotonic().since(self.begin).0.div_ceil(1_000_000_000)
+    }
+
+    /// Whether the task may start: its predecessors have ended, its delay is over.
+    fn wait(&self, i: usize, task: &Task) -> bool {
+        let over = || self.control.interrupted() || self.controls[i].interrupted();
+        if let Some(name) = &task.wait_for {
+            let mut ended = lock(&self.ended);
+            while self
+                .tasks
+                .iter()
+                .zip(ended.iter())
+                .any(|(t, e)| t.name == *name && !e)
+            {
+                if over() {
+                    return false;
+                }
+                ended = self
+                    .change
+                    .wait_timeout(ended, NAP)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+        }
+        // A cap holds for waiting too.
+        let cap = self.it.time_cap.map_or(Nanos::MAX, Nanos::from);
+        let start = monotonic() + task.shape.start_delay.min(cap);
+        while monotonic() < start {
+            if over() {
+                return false;
+            }
+            std::thread::sleep(NAP.min(start.since(monotonic()).into()));
+        }
+        !over()
+    }
+
+    /// The end of a task ends others where a job asks for that.
+    fn end_others(&self, i: usize, task: &Task) {
+        let failed = task.shape.exit_all_on_error && lock(&self.measures[i]).error != 0;
+        // As in fio, one job's exitall holds for all.
+        if !failed && !self.tasks.iter().any(|t| t.shape.exit_all) {
+            return;
+        }
+        for (j, other) in self.tasks.iter().enumerate().filter(|o| o.0 != i) {
+            let ends = match task.shape.exit_what {
+                ExitWhat::Group => other.group == task.group,
+                ExitWhat::Running => lock(&self.measures[j]).started,
+                ExitWhat::All => true,
+            };
+            if ends {
+                self.controls[j].interrupt();
+            }
+        }
+    }
+
+    fn task(&self, i: usize, task: &Task) {
+        if self.wait(i, task)
+            && !task.shape.create_only
+            && let Err(why) = self.measure(i, task)
+        {
+            let mut m = lock(&self.measures[i]);
+            if m.error == 0 {
+                m.error = 5;
+            }
+            drop(m);
+            self.fail(format!("job '{}': {why}", task.name));
+        }
+        self.end_others(i, task);
+        self.end(i);
+    }
+
+    fn measure(&self, i: usize, task: &Task) -> Result<(), String> {
+        let file = file_of(self.files, task).ok_or("it has no target")?;
+        let mut job = planned(self.it, task, Some(file)).map_err(|e| format!("{:#}", e.error))?;
+        let guided = self.guide(task, &mut job)?;
+        let logs = LogFiles::create(task, self.it.aux_path.as_deref())
+            .map_err(|e| format!("its log could not be made: {e}"))?;
+        if task.shape.layout.pre_read {
+            file.pre_read()
+                .map_err(|e| format!("it could not be read before the job: {e}"))?;
+        } else if task.shape.invalidate {
+            file.invalidate();
+        }
+        command(task, 0)?;
+        {
+            let mut m = lock(&self.measures[i]);
+            m.started = true;
+            m.steady.clone_from(&task.shape.steady);
+            m.start_ms = now_ms();
+        }
+        // Counters of the device tell something only while one task uses it.
+        let alone = self
+            .tasks
+            .iter()
+            .filter(|t| t.wave == task.wave && t.shape.place != fathom_fio::Place::Null)
+            .count()
+            == 1;
+        let counters = || file.target.counters();
+        // A task that is steady ends alone.
+        let own = &self.controls[i];
+        let setting = Setting {
+            destination: file.target.destination(),
+            control: own,
+            counters: if alone { Some(&counters) } else { None },
+            log: None,
+        };
+        let mut watcher = Watcher {
+            measure: &self.measures[i],
+            task,
+            logs,
+            all: &self.control,
+            own,
+            least: task
+                .shape
+                .rate_min
+                .map(|(bytes, cycle)| Least::new(bytes, cycle)),
+        };
+        let planned = [job];
+        let mut measured =
+            run_group(&planned, &setting, &mut watcher).map_err(|e| e.to_string())?;
+        if alone {
+            validity::judge(&mut measured, &planned, &file.target);
+        }
+        if task.shape.sync_fs_at_end
+            && let Some(f) = file.buffered()
+        {
+            rustix::fs::syncfs(f).map_err(|e| format!("syncfs at the end: {e}"))?;
+        }
+        if task.shape.sync_at_end
+            && let Some(f) = file.buffered()
+        {
+            f.sync_all().map_err(|e| format!("fsync at the end: {e}"))?;
+        }
+        if let Some(mut job) = measured.pop() {
+            let mut m = lock(&self.measures[i]);
+            if !self.control.interrupted() {
+                job.flags.retain(|f| f.code != FlagCode::Interrupted);
+            }
+            m.zone_resets = guided.as_ref().map_or(0, Guided::zone_resets);
+            if watcher.least.as_ref().is_some_and(|l| l.missed) {
+                m.error = EIO;
+            }
+            m.ended(Nanos::ZERO, job, &task.shape.ignore);
+            m.latency_depth = guided.as_ref().map_or(0, Guided::found_depth);
+        }
+        command(task, 1)?;
+        self.keep_state(task, guided.as_ref())?;
+        match watcher.logs.map(LogFiles::close) {
+            Some(Err(e)) => Err(format!("its log could not be written: {e}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Errors of I/Os, where people and scripts look for them beside the output.
+    fn say_errors(&self) {
+        for (task, m) in self.tasks.iter().zip(&self.measures) {
+            for e in lock(m).jobs.iter().flat_map(|j| &j.errors) {
+                let what = if e.errno == MISMATCH {
+                    "verification: the data is not what was written".to_owned()
+                } else if e.errno == TOO_SLOW && task.limits_latency() {
+                    "an I/O took longer than max_latency".to_owned()
+                } else {
+                    e.message.clone()
+                };
+                eprintln!(
+                    "fathom: job '{}': {what}, {} times, first at byte {}",
+                    task.name, e.count, e.first_offset
+                );
+            }
+        }
+    }
+
+    /// Lets a feed guide the job where the task needs one.
+    fn guide(&self, task: &Task, job: &mut PlannedJob) -> Result<Option<Guided>, String> {
+        let files: Vec<&OpenFile> = task
+            .places()
+            .filter_map(|p| self.files.iter().find(|f| f.place == *p))
+            .collect();
+        let sizes: Vec<u64> = files.iter().map(|f| f.target.limits().size).collect();
+        let flow = task.flow_id().and_then(|id| self.flows.get(&id).cloned());
+        let moves_data = task.shape.spec.engine != Engine::Null;
+        let aux = self.it.aux_path.as_deref();
+        let Some(guided) = guide(task, &job.job.spec, &sizes, flow, aux, moves_data)? else {
+            return Ok(None);
+        };
+        let mut with_files = guided.guide.clone();
+        with_files.files = files
+            .iter()
+            .skip(1)
+            .filter_map(|f| f.descriptor(task.shape.spec.direct).cloned())
+            .collect();
+        job.guide = Some(with_files);
+        Ok(Some(guided))
+    }
+
+    /// Keeps how far verified writes came, for a later run that verifies them.
+    fn keep_state(&self, task: &Task, guided: Option<&Guided>) -> Result<(), String> {
+        if let Some(path) = task.state_to_save(self.it.aux_path.as_deref())
+            && let Some(g) = guided
+        {
+            let text = format!("fathom verify state 1\nwrites {}\n", g.writes());
+            std::fs::write(&path, text)
+                .map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Progress on a terminal, and the output so far at `--status-interval`.
+    fn watch(&self, done: &AtomicBool, disks: &dyn Fn() -> Vec<Disk>) {
+        let mut line = (self.it.eta != Some(false)).then(|| progress::Line::new(0));
+        if let Some(l) = &mut line {
+            l.name("fio");
+        }
+        let mut logs = self
+            .it
+            .bandwidth_log
+            .then(|| AggregateLogs::new(self.it.aux_path.as_deref()));
+        let mut next = self.it.status_interval.map(|d| self.begin + Nanos::from(d));
+        while !done.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5).min(NAP));
+            if let (Some(at), Some(step)) = (next, self.it.status_interval)
+                && monotonic() >= at
+            {
+                next = Some(at + Nanos::from(step));
+                // A full disk shows when the final output is written.
+                let _ = super::emit(self.it, &self.print(disks()));
+            }
+            if let Some(l) = &mut logs {
+                l.step(monotonic().since(self.begin), || self.bytes());
+            }
+            if let Some(l) = &mut line {
+                let (mut ios, mut bytes) = (0, 0);
+                for m in &self.measures {
+                    for t in lock(m).totals.iter().flatten() {
+                        ios += t.ios;
+                        bytes += t.bytes;
+                    }
+                }
+                l.show(&Progress {
+                    elapsed: monotonic().since(self.begin),
+                    ios,
+                    bytes,
+                    p99: None,
+                });
+            }
+        }
+        if let Some(l) = line {
+            l.clear();
+        }
+    }
+
+    /// Bytes read, written and trimmed so far.
+    fn bytes(&self) -> [u64; 3] {
+        let mut sum = [0; 3];
+        for m in &self.measures {
+            for (s, t) in sum.iter_mut().zip(&lock(m).totals) {
+                *s += t.as_ref().map_or(0, |t| t.bytes);
+            }
+        }
+        sum
+    }
+
+    fn print(&self, disks: Vec<Disk>) -> String {
+        let mut measures: Vec<Measure> = self.measures.iter().map(|m| lock(m).clone()).collect();
+        for m in &mut measures {
+            if m.elapsed_s == 0 {
+                m.elapsed_s = self.elapsed_s();
+            }
+        }
+        let idle = self.it.idle.map_or_else(Vec::new, |each| {
+            let mut shares = Account::now().since(&self.processors);
+            shares.truncate(if each { usize::MAX } else { 1 });
+            shares
+        });
+        print(self.it, self.tasks, &measures, disks, idle)
+    }
+}
+
+/// The output in all forms that were asked for.
+pub(super) fn print(
+    it: &Invocation,
+    tasks: &[Task],
+    measures: &[Measure],
+    disks: Vec<Disk>,
+    idle: Vec<f64>,
+) -> String {
+    let results = Results {
+        tasks: tasks.iter().zip(measures).collect(),
+        global: it.script.global_options(),
+        disks,
+        now_ms: now_ms(),
+        now_text: local_time(),
+        idle,
+    };
+    let order = [
+        Format::Normal,
+        Format::Terse,
+        Format::Json,
+        Format::JsonPlus,
+    ];
+    order
+        .iter()
+        .filter(|f| it.formats.contains(f))
+        .map(|f| results.print(*f))
+        .collect()
+}
+
+/// Collects windows into the measure and the logs.
+struct Watcher<'a> {
+    measure: &'a Mutex<Measure>,
+    task: &'a Task,
+    logs: Option<LogFiles>,
+    all: &'a Control,
+    own: &'a Control,
+    least: Option<Least>,
+}
+
+/// `rate_min`: whether a task reaches what it must.
+struct Least {
+    bytes: [f64; 3],
+    cycle: Nanos,
+    covered: Nanos,
+    done: [u64; 3],
+    missed: bool,
+}
+
+/// A job may take so long to come up to its rate, as in fio.
+const START_UP: i64 = 2_000_000_000;
+
+impl Least {
+    fn new(bytes: [f64; 3], cycle: Nanos) -> Self {
+        Self {
+            bytes,
+            cycle,
+            covered: Nanos::ZERO,
+            done: [0; 3],
+            missed: false,
+        }
+    }
+    /// Takes a window; the direction that fell behind, with its bytes per second.
+    fn window(&mut self, w: &ClosedWindow<'_>) -> Option<(usize, f64)> {
+        self.covered += w.width;
+        for (sum, d) in self.done.iter_mut().zip(&w.window.directions) {
+            *sum += d.as_ref().map_or(0, |d| d.bytes);
+        }
+        if self.covered < self.cycle {
+            return None;
+        }
+        let time = std::mem::take(&mut self.covered).as_secs_f64();
+        let done = std::mem::take(&mut self.done);
+        if w.start_ns < START_UP {
+            return None;
+        }
+        (0..3)
+            .map(|d| (d, done[d] as f64 / time))
+            .find(|(d, speed)| *speed < self.bytes[*d])
+    }
+}
+
+/// `exec_prerun` (0) and `exec_postrun` (1): the shell's output goes to JOB.prerun.txt and JOB.postrun.txt, as in fio.
+fn command(task: &Task, which: usize) -> Result<(), String> {
+    let Some(line) = &task.shape.commands[which] else {
+        return Ok(());
+    };
+    let word = ["prerun", "postrun"][which];
+    let name = format!("{}.{word}.txt", task.name);
+    let out =
+        std::fs::File::create(&name).map_err(|e| format!("{name} could not be written: {e}"))?;
+    let status = out
+        .try_clone()
+        .and_then(|both| {
+            std::process::Command::new("sh")
+                .args(["-c", line])
+                .stdout(out)
+                .stderr(both)
+                .status()
+        })
+        .map_err(|e| format!("exec_{word} could not be started: {e}"))?;
+    if !status.success() {
+        return Err(format!(
+            "exec_{word} '{line}' ended with {status}: see {name}"
+        ));
+    }
+    Ok(())
+}
+
+impl Observer for Watcher<'_> {
+    fn window(&mut self, w: &ClosedWindow<'_>) {
+        // Ramp-up is not measured.
+        if w.start_ns < 0 {
+            return;
+        }
+        let mut m = lock(self.measure);
+        m.window(w.width, w.window, self.task.shape.terms.sample);
+        if let Some(s) = &mut m.steady
+            && s.window(w.start_ns, w.width, w.window)
+        {
+            self.own.interrupt();
+        }
+        drop(m);
+        if let Some(logs) = &mut self.logs {
+            logs.window(w.start_ns, w.width, w.window);
+        }
+        if let Some(l) = &mut self.least
+            && !l.missed
+            && let Some((direction, speed)) = l.window(w)
+        {
+            l.missed = true;
+            eprintln!(
+                "fathom: job '{}': rate_min={:.0} bytes/s is not met: {} reach {speed:.0}",
+                self.task.name,
+                l.bytes[direction],
+                ["reads", "writes", "trims"][direction]
+            );
+            self.own.interrupt();
+        }
+    }
+    fn progress(&mut self, _progress: &Progress) {
+        if self.all.interrupted() {
+            self.own.interrupt();
+        }
+    }
+    fn thread_ended(&mut self, _job: usize, u: &ThreadUsage, batches: &Batches) {
+        let mut measure = lock(self.measure);
+        measure.batches.add(batches);
+        let usage = &mut measure.usage;
+        *usage = Rusage {
+            user_us: usage.user_us + u.user.0 / 1000,
+            system_us: usage.system_us + u.system.0 / 1000,
+            switches: usage.switches + u.switches,
+            major_faults: usage.major_faults + u.major_faults,
+            minor_faults: usage.minor_faults + u.minor_faults,
+        };
+    }
+}
+
+/// The whole disks behind the files, each once.
+fn devices(files: &[OpenFile]) -> Vec<CounterSource> {
+    let mut out: Vec<CounterSource> = Vec::new();
+    for path in files::paths(files) {
+        let Ok(found) = CounterSource::locate(&path) else {
+            continue;
+        };
+        let disk = Path::new("/dev").join(found.disk());
+        let source = CounterSource::locate(&disk).unwrap_or(found);
+        if !out.iter().any(|o| o.name() == source.name()) {
+            out.push(source);
+        }
+    }
+    out
+}
+
+fn delta(c: Counters) -> DeviceDelta {
+    DeviceDelta {
+        name: c.name,
+        read_ios: c.read_ios,
+        read_merges: c.read_merges,
+        read_bytes: c.read_bytes,
+        read_ticks_ms: c.read_ticks_ms,
+        write_ios: c.write_ios,
+        write_merges: c.write_merges,
+        write_bytes: c.write_bytes,
+        write_ticks_ms: c.write_ticks_ms,
+        discard_ios: c.discard_ios,
+        discard_bytes: c.discard_bytes,
+        flush_ios: c.flush_ios,
+        busy_ms: c.busy_ms,
+        process_read_bytes: 0,
+    }
+}
+
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64)
+}
+
+/// `Fri Nov 20 21:50:43 2026`, in UTC.
+fn local_time() -> String {
+    // RFC 3339 holds all parts but the weekday.
+    let now = SystemTime::now();
+    let text = fathom_telemetry::utc::rfc3339(now);
+    let days = now
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs() / 86_400);
+    let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(days % 7) as usize];
+    let part = |a: usize, b: usize| text.get(a..b).unwrap_or("");
+    let month = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ][part(5, 7).parse::<usize>().unwrap_or(1).clamp(1, 12) - 1];
+    let day = part(8, 10).trim_start_matches('0');
+    format!("{weekday} {month} {day:>2} {} {}", part(11, 19), part(0, 4))
+}

@@ -1,0 +1,14 @@
+//! `fathom guest-agent`: what labs talk to, in a guest or at the far end of ssh.
+
+use fathom_labs::guest::agent;
+
+use crate::exit::{DONE, Outcome, failed};
+
+/// See the module. As the first process of a guest it prepares the machine, and never returns.
+pub(crate) fn guest_agent() -> Outcome {
+    if std::process::id() == 1 && std::path::Path::new("/modules").is_dir() {
+        agent::init();
+    }
+    agent::serve(std::io::stdin(), std::io::stdout()).map_err(failed)?;
+    Ok(DONE)
+}

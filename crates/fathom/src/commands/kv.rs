@@ -1,0 +1,70 @@
+//! `fathom kv`: the embedded B+tree on a target, beside its ceiling.
+
+use fathom_experiments::cpu::CpuSetting;
+use fathom_labs::kv::{self, Keys, KvOptions, WORKLOADS};
+
+use super::measure::{Measuring, measure};
+use crate::cli::KvArgs;
+use crate::exit::{Failure, Outcome, refused};
+
+/// See the module.
+pub(crate) fn kv(args: &KvArgs) -> Outcome {
+    let options = options(args)?;
+    let what = Measuring {
+        name: "kv",
+        args: &args.measure,
+        modifies: true,
+        cpu: CpuSetting::AsIs,
+        recording: 0,
+    };
+    measure(
+        &what,
+        &|plan, fills| Ok(kv::outlook(plan, &options, fills)),
+        |bench, plan, book, watcher| kv::run(bench, plan, &options, book, watcher),
+    )
+}
+
+fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
+    let known = |name: &String| WORKLOADS.iter().any(|w| w.name == *name);
+    if let Some(name) = args.workload.iter().find(|w| !known(w)) {
+        let names: Vec<&str> = WORKLOADS.iter().map(|w| w.name).collect();
+        return Err(refused(anyhow::anyhow!(
+            "--workload: '{name}' is no workload: expected {}",
+            names.join(", ")
+        )));
+    }
+    let page = args.page.0;
+    if !page.is_power_of_two() || !(4096..=65536).contains(&page) {
+        return Err(refused(anyhow::anyhow!(
+            "--page: {} is no size of a page: expected 4k, 8k, 16k, 32k or 64k",
+            args.page
+        )));
+    }
+    if !(args.cache > 0.0 && args.cache <= 100.0) {
+        return Err(refused(anyhow::anyhow!(
+            "--cache: {} is no share: expected more than 0 and at most 100 percent",
+            args.cache
+        )));
+    }
+    if args.measure.size.is_some_and(|s| s.0 < 64 << 20) {
+        return Err(refused(anyhow::anyhow!(
+            "--size: a tree and the raw device need 64m or more"
+        )));
+    }
+    Ok(KvOptions {
+        workloads: args.workload.clone(),
+        threads: args.threads,
+        keys: args.keys,
+        value: args.value,
+        page: args.page,
+        cache: args.cache,
+        commit: args.commit,
+        keys_drawn: match args.distribution.as_str() {
+            "zipf" => Keys::Zipf,
+            "gaussian" => Keys::Gaussian,
+            _ => Keys::Uniform,
+        },
+        time: args.time,
+        seed: args.measure.seed,
+    })
+}

@@ -1,0 +1,116 @@
+//! `fathom pts`: the tests of the SNIA performance test specification.
+
+use fathom_experiments::pts::{self, MINUTE, PtsOptions, TESTS};
+use fathom_experiments::{Notebook, RunMeta};
+use fathom_telemetry::Bytes;
+
+use super::finish::{self, command_line};
+use super::open::{Ask, Opened, foresee, open, profile};
+use super::wear::{agree, endurance};
+use crate::cli::PtsArgs;
+use crate::exit::{DONE, Outcome, refused};
+use crate::progress::SurveyLine;
+use crate::{screen, signals};
+
+/// See the module.
+pub(crate) fn pts(args: &PtsArgs) -> Outcome {
+    let known: Vec<&str> = TESTS.iter().map(|t| t.id).collect();
+    for t in &args.tests {
+        if !known.contains(&t.as_str()) {
+            return Err(refused(anyhow::anyhow!(
+                "--tests: '{t}' is not a test: expected {}",
+                known.join(", ")
+            )));
+        }
+    }
+    let profile = profile("full")?;
+    let control = signals::control().map_err(refused)?;
+    let ask = Ask {
+        target: &args.target,
+        profile: &profile,
+        size: args.size,
+        destroy: args.destroy.as_deref(),
+        modifies: true,
+    };
+    let options = |range: Bytes| PtsOptions {
+        tests: args.tests.clone(),
+        unit: args.unit,
+        threads: args.threads,
+        qd: args.qd,
+        range,
+        seed: args.seed,
+    };
+    if args.dry_run {
+        let (limits, _) = foresee(&ask)?;
+        screen::print(&announcement(args, &options(Bytes(limits.size))));
+        return Ok(DONE);
+    }
+    let Opened {
+        bench,
+        limits,
+        direct,
+        environment,
+        ..
+    } = open(&ask, control)?;
+    let about = bench.describe();
+    if !matches!(about.kind.as_str(), "block-device" | "simulated" | "null") {
+        let kind = about.kind;
+        return Err(refused(anyhow::anyhow!(
+            "{}: the specification tests devices, not a {kind}: name a block device with --destroy, or sim:MODEL; for files there is fathom survey",
+            args.target
+        )));
+    }
+    let options = options(Bytes(limits.size));
+    let simulated = bench.simulated() || about.kind == "null";
+    let o = pts::outlook(&options);
+    eprint!("{}", announcement(args, &options));
+    agree(
+        Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0)),
+        simulated,
+        &args.wear,
+    )?;
+    let mut bench = bench;
+    let meta = RunMeta {
+        name: "pts".into(),
+        command: "pts".into(),
+        command_line: command_line(),
+        profile: None,
+        seed: args.seed,
+        environment,
+    };
+    let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
+    let mut line = SurveyLine::new(0, Bytes(0));
+    let measured = pts::run(&mut *bench, direct, &options, &mut book, &mut line);
+    line.clear();
+    finish::finish(
+        book,
+        measured,
+        bench,
+        &args.out,
+        fathom_report::terminal::summary,
+    )
+}
+
+fn announcement(args: &PtsArgs, options: &PtsOptions) -> String {
+    let o = pts::outlook(options);
+    let all = Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0));
+    let seconds = o.measuring.as_secs_f64();
+    let time = if seconds < 5400.0 {
+        format!("{seconds:.0} s")
+    } else {
+        format!("{:.1} h", seconds / 3600.0)
+    };
+    let short = if options.unit == MINUTE {
+        String::new()
+    } else {
+        format!(", a minute shortened to {}", options.unit)
+    };
+    format!(
+        "PTS {}: measuring takes at most {time}{short}, conditioning what {} of sequential writes take; \
+         measuring may write {} more at 1 GB/s; {}\n",
+        options.tests.join(", "),
+        o.conditioning,
+        o.measuring_bytes,
+        endurance(all, &args.wear)
+    )
+}

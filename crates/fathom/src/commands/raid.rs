@@ -1,0 +1,470 @@
+//! `fathom raid`: arrays against what arithmetic promises of them.
+
+use std::path::Path;
+
+use fathom_experiments::survey::profile::Profile;
+use fathom_experiments::{Notebook, NotebookError, Plan, RunMeta};
+use fathom_host::{Scratch, space};
+use fathom_io::job::Limits;
+use fathom_io::{Control, TargetError};
+use fathom_labs::LabError;
+use fathom_labs::guest::Supply;
+use fathom_labs::raid::guest::{self as in_guest, Part};
+use fathom_labs::raid::{
+    self, Backend, BtrfsArrays, MdArrays, Members, RaidOptions, SimArrays, btrfs, md,
+};
+use fathom_sim::SimTarget;
+use fathom_sim::raid::Level;
+use fathom_telemetry::schema::{Cell, Run, Table};
+use fathom_telemetry::{Bytes, Nanos};
+
+use super::compare::columns;
+use super::finish::{command_line, finish, present};
+use super::measure::announcement;
+use super::open::{capsule_of, profile};
+use super::vm::supply;
+use crate::cli::RaidArgs;
+use crate::exit::{DONE, Failure, Outcome, failed, refused};
+use crate::progress::SurveyLine;
+use crate::{screen, signals};
+
+/// Bytes of a file that is a member, where nobody said.
+const FILE: Bytes = Bytes::mib(256);
+
+/// See the module.
+pub(crate) fn raid(args: &RaidArgs) -> Outcome {
+    let options = options(args)?;
+    let profile = shortened(profile(&args.profile)?, args.time, args.repeats);
+    if raid::shapes(&options).is_empty() {
+        return Err(refused(anyhow::anyhow!(
+            "--levels and --members: none of these levels can have so many members; RAID 5 needs 3, 6 and 10 need 4 (10 an even number)"
+        )));
+    }
+    let what = What::of(args)?;
+    let plan = plan(&what, args, profile);
+    let outlook = raid::outlook(&plan, &options);
+    let said = announcement(&profile, &outlook, Bytes(0));
+    if args.dry_run {
+        screen::print(&said);
+        return Ok(DONE);
+    }
+    let control = signals::control().map_err(refused)?;
+    let most = raid::shapes(&options)
+        .iter()
+        .map(|s| s.members)
+        .max()
+        .unwrap_or(2);
+    match made(&what, args, most, control)? {
+        Made::Here(backend) => {
+            eprint!("{said}");
+            here(backend, args, &options, &plan, outlook.jobs)
+        }
+        Made::Guest(supply, parts) => {
+            eprint!("{said}");
+            in_a_guest(*supply, &parts, args)
+        }
+    }
+}
+
+/// What arrays are made of.
+enum What {
+    Model(String),
+    Files(String),
+    Devices(Vec<String>),
+}
+
+impl What {
+    fn of(args: &RaidArgs) -> Result<Self, Failure> {
+        let [first, more @ ..] = &args.targets[..] else {
+            return Err(refused(anyhow::anyhow!(
+                "expected sim:MODEL, a directory or block devices"
+            )));
+        };
+        let alone = |what: &str| {
+            if more.is_empty() {
+                return Ok(());
+            }
+            Err(refused(anyhow::anyhow!(
+                "{first} is {what}: expected it alone, or block devices only"
+            )))
+        };
+        if SimTarget::is_simulated(first) {
+            alone("a model")?;
+            if args.member_limit.is_some() || args.backend != "auto" {
+                return Err(refused(anyhow::anyhow!(
+                    "--backend and --member-limit are for real members, {first} is a model"
+                )));
+            }
+            return Ok(Self::Model(first.clone()));
+        }
+        if Path::new(first).is_dir() {
+            alone("a directory")?;
+            return Ok(Self::Files(first.clone()));
+        }
+        Ok(Self::Devices(args.targets.clone()))
+    }
+}
+
+/// Profile with what was said on the command line.
+pub(crate) fn shortened(
+    mut profile: Profile,
+    time: Option<Nanos>,
+    repeats: Option<u32>,
+) -> Profile {
+    if let Some(time) = time {
+        profile.job_time = time;
+        profile.ramp = Nanos(time.0 / 2).min(profile.ramp.max(Nanos::from_millis(300)));
+    }
+    profile.repeats = repeats.unwrap_or(profile.repeats);
+    profile
+}
+
+fn plan(what: &What, args: &RaidArgs, profile: Profile) -> Plan {
+    let size = match (what, args.size) {
+        (_, Some(size)) => size.0,
+        (What::Files(_), None) => FILE.0,
+        (What::Model(name), None) => SimTarget::parse(name).map_or(0, |t| t.size()),
+        (What::Devices(paths), None) => {
+            let of = |p: &String| match fathom_host::probe_target(Path::new(p)) {
+                Ok(fathom_host::TargetKind::BlockDevice { size_bytes, .. }) => size_bytes,
+                _ => 0,
+            };
+            paths.iter().map(of).min().unwrap_or(0)
+        }
+    };
+    Plan {
+        limits: Limits {
+            size,
+            direct_align: 512,
+        },
+        profile,
+        threads: 4,
+        direct: true,
+        wears: true,
+    }
+}
+
+/// Who makes arrays.
+enum Made {
+    Here(Box<dyn Backend>),
+    Guest(Box<Supply>, GuestParts),
+}
+
+/// Disks of a guest, and what keeps them.
+struct GuestParts {
+    parts: Vec<Part>,
+    /// Of the host; removed when this goes.
+    _files: Vec<Scratch>,
+}
+
+fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Made, Failure> {
+    if let What::Model(name) = what {
+        return Ok(Made::Here(Box::new(SimArrays::new(name, control)?)));
+    }
+    let backend = match args.backend.as_str() {
+        "auto" if args.member_limit.is_some() => "guest",
+        "auto" => choose(args)?,
+        named => named,
+    };
+    if backend == "guest" {
+        let supply = supply(&args.guest)?;
+        return Ok(Made::Guest(Box::new(supply), parts(what, args, count)?));
+    }
+    if args.member_limit.is_some() {
+        return Err(refused(anyhow::anyhow!(
+            "--member-limit: only members of guests can be held to a speed; use --backend guest"
+        )));
+    }
+    match backend {
+        "md" => md::available()?,
+        _ => btrfs::available()?,
+    }
+    let members = match what {
+        What::Devices(paths) => Members::devices(paths, &args.destroy, args.size)?,
+        What::Files(dir) => Members::files(Path::new(dir), count, args.size.unwrap_or(FILE))?,
+        What::Model(_) => return Err(refused(anyhow::anyhow!("a model has no members"))),
+    };
+    Ok(Made::Here(match backend {
+        "md" => Box::new(MdArrays::new(members, control)?),
+        _ => Box::new(BtrfsArrays::new(members, control)?),
+    }))
+}
+
+/// The first backend that there is; the error names what every one lacks.
+fn choose(args: &RaidArgs) -> Result<&'static str, Failure> {
+    let mut lacks = Vec::new();
+    match md::available() {
+        Ok(()) => return Ok("md"),
+        Err(e) => lacks.push(format!("md: {e}")),
+    }
+    let guest = Supply::find(
+        args.guest.kernel.as_deref(),
+        args.guest.guest_binary.as_deref(),
+    );
+    match guest {
+        Ok(_) => return Ok("guest"),
+        Err(e) => lacks.push(format!("guest: {e}")),
+    }
+    match btrfs::available() {
+        Ok(()) => return Ok("btrfs"),
+        Err(e) => lacks.push(format!("btrfs: {e}")),
+    }
+    Err(refused(anyhow::anyhow!(
+        "no backend can make arrays here: {}",
+        lacks.join("; ")
+    )))
+}
+
+fn parts(what: &What, args: &RaidArgs, count: u32) -> Result<GuestParts, Failure> {
+    let size = args.size.unwrap_or(FILE);
+    match what {
+        What::Files(dir) => {
+            if size < raid::members::MEMBER_MIN {
+                return Err(refused(anyhow::anyhow!(
+                    "a member of {size} is too small: expected {} or more (--size)",
+                    raid::members::MEMBER_MIN
+                )));
+            }
+            let all = u64::from(count) * size.0;
+            if space(Path::new(dir)).is_ok_and(|s| s.fits_bytes < all) {
+                return Err(refused(anyhow::anyhow!(
+                    "{dir}: {count} members of {size} do not fit: use a smaller --size, fewer --members or another place"
+                )));
+            }
+            let mut files = Vec::new();
+            for _ in 0..count {
+                files.push(Scratch::create(Path::new(dir), size.0).map_err(TargetError::from)?);
+            }
+            Ok(GuestParts {
+                parts: files
+                    .iter()
+                    .map(|f| Part {
+                        path: f.path().to_owned(),
+                        offset: 0,
+                        size,
+                    })
+                    .collect(),
+                _files: files,
+            })
+        }
+        What::Devices(paths) => {
+            let members = Members::devices(paths, &args.destroy, args.size)?;
+            Ok(GuestParts {
+                parts: members
+                    .all()
+                    .iter()
+                    .map(|m| Part {
+                        path: m.path().to_owned(),
+                        offset: 0,
+                        size: Bytes(members.size()),
+                    })
+                    .collect(),
+                _files: Vec::new(),
+            })
+        }
+        What::Model(_) => Err(refused(anyhow::anyhow!("a model has no members"))),
+    }
+}
+
+fn here(
+    mut backend: Box<dyn Backend>,
+    args: &RaidArgs,
+    options: &RaidOptions,
+    plan: &Plan,
+    jobs: u32,
+) -> Outcome {
+    let member = backend.member()?;
+    let mut about = member.describe();
+    let simulated = member.simulated();
+    member.close()?;
+    about.name = args.targets.join(" ");
+    let meta = RunMeta {
+        name: "raid".into(),
+        command: "raid".into(),
+        command_line: command_line(),
+        profile: Some(plan.profile.name.into()),
+        seed: args.seed,
+        environment: capsule_of(&about),
+    };
+    let mut book = Notebook::create(&args.out.out, meta, about, simulated, 0)?;
+    let mut line = SurveyLine::new(jobs, Bytes(0));
+    let result = raid::run(&mut *backend, plan, options, &mut book, &mut line);
+    line.clear();
+    drop(backend);
+    finish(book, result, None, &args.out, |run, screen, places| {
+        let text = fathom_report::terminal::summary(run, screen, places);
+        format!("{text}\n{}", table(run))
+    })
+}
+
+/// The same lab in a guest, whose run becomes this one.
+fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcome {
+    let mut guest = in_guest::boot(&mut supply, &disks.parts, args.member_limit)?;
+    eprintln!(
+        "fathom: a guest with {} disks booted in {}; the lab runs in it",
+        disks.parts.len(),
+        guest.booted_in
+    );
+    let mut arguments = vec!["raid".to_owned()];
+    arguments.extend(in_guest::arguments(disks.parts.len()));
+    arguments.extend(forwarded(args));
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let made_out = !args.out.out.exists();
+    let ran = in_guest::run(&mut guest, &words, &args.out.out);
+    if ran.is_err() && made_out {
+        // Nothing was brought back: it is empty, or not there.
+        let _ = std::fs::remove_dir(&args.out.out);
+    }
+    let (dir, mut run) = ran?;
+    in_guest::adopt(
+        &mut run,
+        &supply,
+        &guest,
+        &args.targets.join(" "),
+        command_line(),
+    );
+    guest.off();
+    dir.save(&run).map_err(failed)?;
+    present(&run, &dir, &args.out, |run, screen, places| {
+        let text = fathom_report::terminal::summary(run, screen, places);
+        format!("{text}\n{}", table(run))
+    })
+}
+
+/// What the guest's fathom is told.
+fn forwarded(args: &RaidArgs) -> Vec<String> {
+    let list = |all: &[u32]| all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let sizes: Vec<String> = args.chunk.iter().map(|c| c.0.to_string()).collect();
+    let mut all: Vec<String> = [
+        ("--backend", "md".to_owned()),
+        ("--levels", list(&args.levels)),
+        ("--members", list(&args.members.0)),
+        ("--chunk", sizes.join(",")),
+        ("--bs", args.bs.0.to_string()),
+        ("--small", args.small.0.to_string()),
+        ("--threads", args.threads.to_string()),
+        ("--rw", args.rw.join(",")),
+        ("--profile", args.profile.clone()),
+        ("--seed", args.seed.to_string()),
+        ("--blocks", args.blocks.to_string()),
+    ]
+    .into_iter()
+    .flat_map(|(name, value)| [name.to_owned(), value])
+    .collect();
+    let mut put = |name: &str, value: Option<String>| {
+        all.extend(value.into_iter().flat_map(|v| [name.to_owned(), v]));
+    };
+    put("--only", args.only.clone());
+    put("--time", args.time.map(|t| format!("{}ns", t.0)));
+    put("--repeats", args.repeats.map(|r| r.to_string()));
+    for s in &args.set {
+        put("--set", Some(s.clone()));
+    }
+    for t in &args.tries {
+        put("--try", Some(t.clone()));
+    }
+    if args.no_degraded {
+        all.push("--no-degraded".into());
+    }
+    if args.no_rebuild {
+        all.push("--no-rebuild".into());
+    }
+    all
+}
+
+fn options(args: &RaidArgs) -> Result<RaidOptions, Failure> {
+    let level = |n: &u32| {
+        Level::from_number(*n).ok_or_else(|| {
+            refused(anyhow::anyhow!(
+                "--levels: RAID {n} is not known: expected 0, 1, 5, 6 or 10"
+            ))
+        })
+    };
+    let chunk =
+        |c: &Bytes| (c.0.is_power_of_two() && (4096..=64 << 20).contains(&c.0)).then_some(*c);
+    let chunks: Option<Vec<Bytes>> = args.chunk.iter().map(chunk).collect();
+    let block = |name: &str, b: Bytes| match b.0 {
+        n if n >= 512 && n.is_multiple_of(512) => Ok(b),
+        _ => Err(refused(anyhow::anyhow!(
+            "--{name}: {b} is not possible: expected a multiple of 512"
+        ))),
+    };
+    let settings = |name: &str, all: &[String]| -> Result<Vec<(String, String)>, Failure> {
+        all.iter()
+            .map(|s| {
+                s.split_once('=')
+                    .map(|(n, v)| (n.to_owned(), v.to_owned()))
+                    .ok_or_else(|| {
+                        refused(anyhow::anyhow!(
+                            "--{name} {s}: expected name=value, such as stripe_cache_size=8192"
+                        ))
+                    })
+            })
+            .collect()
+    };
+    Ok(RaidOptions {
+        levels: args.levels.iter().map(level).collect::<Result<_, _>>()?,
+        members: args.members.0.clone(),
+        chunks: chunks.ok_or_else(|| {
+            refused(anyhow::anyhow!(
+                "--chunk: expected powers of two from 4k to 64m"
+            ))
+        })?,
+        direct: match args.only.as_deref() {
+            Some("direct") => vec![true],
+            Some(_) => vec![false],
+            None => vec![true, false],
+        },
+        patterns: args.rw.iter().filter_map(|rw| rw.parse().ok()).collect(),
+        block: block("bs", args.bs)?,
+        small: if args.small.0 == 0 {
+            None
+        } else {
+            Some(block("small", args.small)?)
+        },
+        threads: args.threads,
+        degraded: !args.no_degraded,
+        rebuild: !args.no_rebuild,
+        sets: settings("set", &args.set)?,
+        tries: settings("try", &args.tries)?,
+        blocks: args.blocks,
+        seed: args.seed,
+    })
+}
+
+impl From<LabError> for Failure {
+    fn from(e: LabError) -> Self {
+        match e {
+            LabError::Notebook(_) => NotebookError::from(e).into(),
+            e if e.is_refusal() => refused(e),
+            e => failed(e),
+        }
+    }
+}
+
+/// Losses by level, as the paper's abstract sums them up.
+fn table(run: &Run) -> String {
+    let find = |t: &&Table| t.id == "raid-losses";
+    let Some(t) = run.results.iter().flat_map(|s| &s.tables).find(find) else {
+        return String::new();
+    };
+    let mut rows = vec![
+        ["", "lost against paper", "of the best", "where"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for r in &t.rows {
+        let word = |i: usize| match r.get(i) {
+            Some(Cell::Text(t)) => t.clone(),
+            Some(Cell::Number(n)) => format!("{n:.0} %"),
+            _ => "-".into(),
+        };
+        rows.push(vec![
+            format!("{} {}", word(0), word(1)),
+            word(2),
+            word(6),
+            word(3),
+        ]);
+    }
+    format!("Largest loss by level\n{}", columns(&rows))
+}

@@ -1,0 +1,216 @@
+//! `fathom replay`: a recorded trace played on a target.
+
+use std::path::Path;
+
+use fathom_experiments::replay::{self, ReplayOptions};
+use fathom_experiments::{Notebook, RunMeta};
+use fathom_host::{TargetKind, probe_target};
+use fathom_io::job::Limits;
+use fathom_io::replay::{Events, Format, Layout, Pacing, Score, TraceFacts, survey};
+use fathom_io::{Control, TargetError, Wanted};
+use fathom_sim::SimTarget;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+
+use super::finish::{self, capsule, command_line, out_on_target};
+use super::open::{mention_leftovers, open_bench};
+use crate::cli::ReplayArgs;
+use crate::exit::{DONE, Failure, Outcome, refused};
+use crate::progress::SurveyLine;
+use crate::{screen, signals};
+
+/// Largest scratch file that is made without being asked for.
+const SCRATCH_MAX: u64 = 4 << 30;
+
+/// See the module.
+pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
+    let score = score(args)?;
+    let control = signals::control().map_err(refused)?;
+    mention_leftovers(&args.target);
+    // Everything in the trace is checked before anything is opened for writing, or made.
+    let facts = check(args, &score, &control)?;
+    let score = Score {
+        format: facts.format,
+        ..score
+    };
+    if score.pacing == Pacing::Dependent && facts.with_latency * 2 < facts.total() {
+        return Err(refused(anyhow::anyhow!(
+            "--mode dependent: the trace does not say when its I/Os completed ({} of {} do): use --mode timed or fast",
+            facts.with_latency,
+            facts.total()
+        )));
+    }
+    let options = ReplayOptions {
+        score,
+        qd: args.qd,
+        time: args.time,
+        record: args.record,
+        keep_going: args.keep_going,
+        facts,
+    };
+    let size = scratch_size(args, &options.facts);
+    if args.dry_run {
+        let limits = Limits {
+            size: existing(&args.target)?.unwrap_or(size).0,
+            direct_align: 512,
+        };
+        let layout =
+            Layout::new(&options.facts, &limits, !args.buffered, args.lba).map_err(refused)?;
+        screen::print(&announcement(&options, &layout));
+        return Ok(DONE);
+    }
+    let wanted = |direct| Wanted {
+        modifies: options.facts.modifies(),
+        direct,
+        buffered: !direct,
+        polled: false,
+        size: Some(size),
+        destroy: args.destroy.clone(),
+    };
+    let opened = open_bench(&args.target, &wanted(!args.buffered), control.clone());
+    let (mut bench, direct) = match opened {
+        Err(fathom_experiments::BenchError::Target(TargetError::Unfit { message, .. }))
+            if !args.buffered && message.contains("direct I/O") =>
+        {
+            eprintln!("fathom: no direct I/O here; playing through the page cache");
+            (open_bench(&args.target, &wanted(false), control)?, false)
+        }
+        other => (other?, !args.buffered),
+    };
+    let mut limits = bench.limits();
+    if let Some(size) = args.size {
+        limits.size = limits.size.min(size.0);
+    }
+    let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
+    eprint!("{}", announcement(&options, &layout));
+    let meta = RunMeta {
+        name: "replay".into(),
+        command: "replay".into(),
+        command_line: command_line(),
+        profile: None,
+        seed: 1,
+        environment: capsule(bench.describe().path.as_deref().map(Path::new)),
+    };
+    let mut book = Notebook::create(
+        &args.out.out,
+        meta,
+        bench.describe(),
+        bench.simulated(),
+        usize::from(args.record),
+    )?;
+    let shared = |place: &Path| bench.shares_disk_with(place);
+    if shared(Path::new(&args.trace)) {
+        eprintln!(
+            "fathom: the trace lies on the device that it is played on; its own reads are part of the load"
+        );
+    }
+    if args.record && out_on_target(&*bench, &args.out.out) {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::LogOnTestedDevice,
+            "the I/O log is written to the device under test",
+            "choose another device with --out",
+        ));
+    }
+    let mut line = SurveyLine::new(1, bench.fills());
+    let measured = replay::run(&mut *bench, direct, &layout, &options, &mut book, &mut line);
+    line.clear();
+    finish::finish(
+        book,
+        measured,
+        bench,
+        &args.out,
+        fathom_report::terminal::summary,
+    )
+}
+
+fn score(args: &ReplayArgs) -> Result<Score, Failure> {
+    if !(args.speed > 0.0 && args.speed.is_finite() && args.speed <= 1e6) {
+        return Err(refused(anyhow::anyhow!(
+            "--speed: {} is not possible: expected a factor above 0, such as 10",
+            args.speed
+        )));
+    }
+    Ok(Score {
+        path: args.trace.clone(),
+        format: args.format.unwrap_or(Format::Spc),
+        events: match args.events.as_str() {
+            "issue" => Events::Issue,
+            "queue" => Events::Queue,
+            _ => Events::Auto,
+        },
+        device: args.device.clone(),
+        reads_only: args.reads_only,
+        pacing: args.mode,
+        speed: args.speed,
+        idle_max: args.max_idle,
+    })
+}
+
+/// The first pass.
+fn check(args: &ReplayArgs, score: &Score, control: &Control) -> Result<TraceFacts, Failure> {
+    survey(
+        &score.path,
+        args.format,
+        score.events,
+        score.device.as_deref(),
+        score.reads_only,
+        || control.interrupted(),
+    )
+    .map_err(refused)
+}
+
+/// Size of what exists already; `None` where a scratch file would be made.
+fn existing(target: &str) -> Result<Option<Bytes>, Failure> {
+    if matches!(target, "null" | "null:") {
+        return Ok(Some(Bytes(1 << 40)));
+    }
+    if SimTarget::is_simulated(target) {
+        let model = SimTarget::parse(target).map_err(refused)?;
+        return Ok(Some(Bytes(model.size())));
+    }
+    Ok(match probe_target(Path::new(target)).map_err(refused)? {
+        TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {
+            Some(Bytes(size_bytes))
+        }
+        _ => None,
+    })
+}
+
+/// As large as the trace reaches, within reason and the free space.
+fn scratch_size(args: &ReplayArgs, facts: &TraceFacts) -> Bytes {
+    if let Some(size) = args.size {
+        return size;
+    }
+    if matches!(args.target.as_str(), "null" | "null:") {
+        return Bytes(1 << 40);
+    }
+    let reach: u64 = facts
+        .devices
+        .iter()
+        .fold(0u64, |n, d| n.saturating_add(d.end))
+        .clamp(16 << 20, SCRATCH_MAX);
+    let free = fathom_host::space(Path::new(&args.target)).map_or(u64::MAX, |s| s.fits_bytes);
+    Bytes(reach.min(free / 2).next_multiple_of(1 << 20))
+}
+
+fn announcement(o: &ReplayOptions, layout: &Layout) -> String {
+    let f = &o.facts;
+    let time = match (replay::expected_time(o), o.score.pacing) {
+        (Some(t), _) => format!("in about {:.0} s", t.as_secs_f64()),
+        (None, Pacing::Fast) => "as fast as possible".into(),
+        (None, _) => "at the pace of its dependencies".into(),
+    };
+    let changed = f.bytes[Op::Write as usize].saturating_add(f.bytes[Op::Trim as usize]);
+    format!(
+        "{} I/Os of {} recorded over {:.1} s, played {time}; {} reach over {}, {}; at most {} will be written\n",
+        f.total(),
+        o.score.path.display(),
+        Nanos(f.duration().0).as_secs_f64(),
+        match f.devices.len() {
+            1 => "they".to_owned(),
+            n => format!("{n} devices"),
+        },
+        layout.span,
+        layout.words(),
+        Bytes(changed)
+    )
+}

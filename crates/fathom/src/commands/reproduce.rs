@@ -1,0 +1,235 @@
+//! `fathom reproduce PAPER`: published figures beside the models', or beside what a target that is there gives.
+
+use fathom_experiments::reproduce::present::{ROLES, errors};
+use fathom_experiments::reproduce::{
+    self, Models, PAPERS, ReproduceError, Reproduction, Role, Row, real,
+};
+use fathom_experiments::{Notebook, RunMeta};
+use fathom_io::Wanted;
+use fathom_telemetry::schema::Target;
+use fathom_telemetry::{Flag, FlagCode};
+
+use super::finish::{capsule, command_line, finish_with};
+use super::open::open_bench;
+use crate::cli::ReproduceArgs;
+use crate::exit::{Failure, Outcome, failed, refused};
+use crate::signals;
+
+/// See the module.
+pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
+    let title = title(args)?;
+    let (book, reproduction, code) = match &args.on {
+        None => on_models(args, title)?,
+        Some(target) => on_target(args, target)?,
+    };
+    let mut extra = serde_json::Map::new();
+    extra.insert("paper".into(), args.paper.as_str().into());
+    let rows = serde_json::to_value(&reproduction.rows).map_err(failed)?;
+    extra.insert("rows".into(), rows);
+    finish_with(book, &args.out, code, extra, |run, screen, places| {
+        let mut text = format!("{title}\n{}", fathom_report::terminal::stamp(run, screen));
+        text += &format!("{}\n", reproduction.basis);
+        text += &format!("\n{}", table(&reproduction.rows));
+        if let Some(report) = places.report {
+            text += &format!("\nreport {}\n", report.display());
+        }
+        text
+    })
+}
+
+fn title(args: &ReproduceArgs) -> Result<&'static str, Failure> {
+    PAPERS
+        .iter()
+        .find(|p| p.0 == args.paper)
+        .map(|p| p.1)
+        .ok_or_else(|| refused(ReproduceError::UnknownPaper(args.paper.clone())))
+}
+
+type Made = (Notebook, Reproduction, Option<u8>);
+
+fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
+    let control = signals::control().map_err(refused)?;
+    let target = Target {
+        name: format!("sim:{}", args.paper),
+        kind: "simulated".into(),
+        path: None,
+        size_bytes: 0,
+        device: None,
+        description: format!("models of the devices of {title}"),
+    };
+    let mut book = Notebook::create(&args.out.out, meta(args, capsule(None)), target, true, 0)?;
+    let made = {
+        let mut models = Models::kept_in(&mut book, &args.paper, control);
+        reproduce::reproduce(&args.paper, &mut models)
+    };
+    let mut r = match made {
+        Ok(r) => r,
+        Err(ReproduceError::Interrupted) => Reproduction {
+            rows: Vec::new(),
+            curves: Vec::new(),
+            basis: "Interrupted: the jobs that ended before are kept.",
+        },
+        Err(e) => {
+            book.discard();
+            return Err(failure(e));
+        }
+    };
+    let interrupted = r.rows.is_empty();
+    if let Some(figure) = args.figure.as_ref().filter(|_| !interrupted) {
+        r.rows
+            .retain(|row| reproduce::is_figure(figure, &row.id, &row.place));
+        r.curves
+            .retain(|c| reproduce::is_figure(figure, "", &c.place));
+        if r.rows.is_empty() {
+            book.discard();
+            return Err(refused(anyhow::anyhow!(
+                "--figure {figure}: no value of {} has this identifier, table or figure; leave it out to see them all",
+                args.paper
+            )));
+        }
+    }
+    let run = book.run_mut();
+    run.results = reproduce::present::sections(&args.paper, &r);
+    run.flags.push(Flag::new(
+        FlagCode::Simulated,
+        "numbers come from models of the paper's devices",
+        "fathom reproduce with --on TARGET measures a real one",
+    ));
+    if interrupted {
+        run.flags.push(Flag::new(
+            FlagCode::Interrupted,
+            ReproduceError::Interrupted.to_string(),
+            "run again for the rest",
+        ));
+    }
+    let code = if interrupted {
+        crate::exit::FAILED
+    } else {
+        crate::exit::DONE
+    };
+    Ok((book, r, Some(code)))
+}
+
+fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
+    let control = signals::control().map_err(refused)?;
+    let Some(method) = real::method(&args.paper) else {
+        return Err(refused(ReproduceError::UnknownPaper(args.paper.clone())));
+    };
+    let mut size = args.size;
+    if size.is_none() && std::path::Path::new(name).is_dir() {
+        size = Some(method.data_set);
+    }
+    let wanted = Wanted {
+        modifies: true,
+        direct: true,
+        buffered: args.paper == "han2021",
+        polled: false,
+        size,
+        destroy: args.destroy.clone(),
+    };
+    let mut bench = open_bench(name, &wanted, control)?;
+    let about = bench.describe();
+    let environment = capsule(about.path.as_deref().map(std::path::Path::new));
+    let mut book = Notebook::create(
+        &args.out.out,
+        meta(args, environment),
+        about,
+        bench.simulated(),
+        0,
+    )?;
+    let wish = real::Wish {
+        figure: args.figure.as_deref(),
+        time: args.time,
+        repeats: args.repeats.unwrap_or(method.repeats),
+        data_set: size.unwrap_or(method.data_set),
+    };
+    let measured = real::measure(&args.paper, wish, &mut *bench, &mut book);
+    bench.close().map_err(failed)?;
+    let r = match measured {
+        Ok(r) => r,
+        Err(e) => {
+            book.discard();
+            return Err(failure(e));
+        }
+    };
+    book.run_mut().results = reproduce::present::sections(&args.paper, &r);
+    Ok((book, r, None))
+}
+
+fn failure(e: ReproduceError) -> Failure {
+    match e {
+        ReproduceError::Bench(_) => failed(e),
+        _ => refused(e),
+    }
+}
+
+fn meta(args: &ReproduceArgs, environment: serde_json::Value) -> RunMeta {
+    RunMeta {
+        name: format!("reproduce-{}", args.paper),
+        command: "reproduce".into(),
+        command_line: command_line(),
+        profile: None,
+        seed: 1,
+        environment,
+    }
+}
+fn number(x: Option<f64>) -> String {
+    match x {
+        None => "-".into(),
+        Some(x) if x.abs() >= 1000.0 => format!("{x:.0}"),
+        Some(x) if x.abs() >= 100.0 => format!("{x:.1}"),
+        Some(x) if x.abs() >= 1.0 => format!("{x:.2}"),
+        Some(x) => format!("{x:.3}"),
+    }
+}
+
+fn table(all: &[Row]) -> String {
+    // Conditions and passing remarks are in the report and in --json.
+    let rows: Vec<&Row> = all
+        .iter()
+        .filter(|r| r.ours.is_some() || r.note.starts_with("needs"))
+        .collect();
+    let wide = |f: &dyn Fn(&Row) -> usize| rows.iter().map(|r| f(r)).max().unwrap_or(0);
+    let (id, what) = (wide(&|r| r.id.len()), wide(&|r| r.what.chars().count()));
+    let mut text = format!(
+        "{:id$}  {:what$}  {:>10} {:>10} {:9} {:>7}  role\n",
+        "id", "what", "published", "ours", "unit", "error"
+    );
+    for r in &rows {
+        let error = r
+            .error_percent
+            .map_or_else(String::new, |e| format!("{e:+.1}%"));
+        let role = match r.role {
+            _ if r.ours.is_none() => "",
+            Role::Fit => "fit",
+            Role::Prediction => "prediction",
+            Role::Measured => "measured",
+        };
+        text += format!(
+            "{:id$}  {:what$}  {:>10} {:>10} {:9} {error:>7}  {role}",
+            r.id,
+            r.what,
+            number(r.published),
+            number(r.ours),
+            r.unit
+        )
+        .trim_end();
+        text.push('\n');
+        if !r.note.is_empty() {
+            text += &format!("{:id$}    {}\n", "", r.note);
+        }
+    }
+    text.push('\n');
+    for (role, name) in ROLES {
+        if let Some((n, mean, max)) = errors(all, role) {
+            text += &format!("{n} {name} values: mean error {mean:.1} %, largest {max:.1} %\n");
+        }
+    }
+    if all.len() > rows.len() {
+        text += &format!(
+            "{} further values are conditions or passing remarks: see the report, or --json\n",
+            all.len() - rows.len()
+        );
+    }
+    text
+}

@@ -1,0 +1,207 @@
+//! `fathom stack`: latency by layer.
+
+use std::path::Path;
+
+use fathom_experiments::stack::{self, Choice, Rung, StackPlan, StackReport};
+use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
+use fathom_host::{TargetKind, probe_target};
+use fathom_io::driver::Progress;
+use fathom_io::job::Engine;
+use fathom_io::{Observer, Target, TargetError, Wanted};
+use fathom_telemetry::{Flag, FlagCode};
+
+use super::finish::{capsule, command_line, finish_with};
+use super::stack_sides;
+use crate::cli::StackArgs;
+use crate::exit::{DONE, FAILED, Outcome, failed, refused};
+use crate::{progress, signals};
+
+/// See the module.
+pub(crate) fn stack(args: &StackArgs) -> Outcome {
+    if let [guest, host] = &args.combine[..] {
+        return stack_sides::combine(guest, host, args.out.json);
+    }
+    if let Some(pid) = args.pid {
+        return stack_sides::of_process(pid, args);
+    }
+    let control = signals::control().map_err(refused)?;
+    if args.target.starts_with("sim:") || args.target == "null:" {
+        return Err(refused(anyhow::anyhow!(
+            "{}: there is no kernel below it to split latency in; name a directory, a file or a block device",
+            args.target
+        )));
+    }
+    let mut choice = choice(args);
+    // Files and devices of others are read only, unless their destruction was asked for.
+    let others = matches!(
+        probe_target(Path::new(&args.target)),
+        Ok(TargetKind::File { .. } | TargetKind::BlockDevice { .. })
+    );
+    let mut skipped = Vec::new();
+    if others && args.destroy.is_none() && args.rw.is_none() {
+        choice.patterns.retain(|p| !p.contains("write"));
+        skipped.push(format!(
+            "writes: {} was not made by fathom; name a directory for a scratch file, or give --destroy",
+            args.target
+        ));
+    }
+    let wanted = |direct: bool, buffered: bool| Wanted {
+        modifies: choice.patterns.iter().any(|p| p.contains("write")),
+        direct,
+        buffered,
+        polled: args.iopoll,
+        size: Some(args.size),
+        destroy: args.destroy.clone(),
+    };
+    let both = wanted(
+        choice.direct.contains(&true),
+        choice.direct.contains(&false),
+    );
+    let target = match Target::open(&args.target, &both) {
+        // One of the two paths is still worth measuring.
+        Err(TargetError::Unfit { message, .. }) if both.direct && both.buffered => {
+            skipped.push(format!("some cases: {message}"));
+            Target::open(&args.target, &wanted(false, false))?
+        }
+        other => other?,
+    };
+    choice.size.0 = choice.size.0.min(target.limits().size);
+    let plan = StackPlan {
+        cases: choice.cases()?,
+        rung: rung(args),
+        rows: args.record,
+    };
+    let environment = capsule(target.path());
+    let mut bench = RealBench::new(target, control);
+    fill(&mut bench)?;
+    let meta = RunMeta {
+        name: "stack".into(),
+        command: "stack".into(),
+        command_line: command_line(),
+        profile: None,
+        seed: args.seed,
+        environment,
+    };
+    let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
+    let mut line = progress::Line::new(0);
+    let mut watch = |name: &str, p: &Progress| {
+        line.name(name);
+        line.show(p);
+    };
+    let mut result = stack::run(&mut bench, &plan, &mut book, &mut watch);
+    if let Ok(report) = &mut result {
+        report.skipped.extend(skipped);
+        if let (true, Some(spec), Some(first)) =
+            (args.what_if, plan.cases.first(), report.cases.first())
+        {
+            let details = first.details.clone();
+            match stack::what_if(&mut bench, spec, details.as_ref(), &mut book, &mut watch) {
+                Ok(tested) => report.what_if = tested,
+                Err(e) => eprintln!("fathom: the variants could not be tested: {e}"),
+            }
+        }
+    }
+    line.clear();
+    let interrupted = bench.interrupted();
+    if interrupted {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            "ended early by a signal: what was measured until then is kept",
+            "run again for the rest",
+        ));
+    }
+    let closed = Box::new(bench).close();
+    let report = result?;
+    closed?;
+    for (case, rows) in &report.rows {
+        let path = book.dir().path().join(format!("stack-{case}.parquet"));
+        if let Err(e) = fathom_stack::rows::write(&path, rows) {
+            eprintln!("fathom: {e}");
+        }
+    }
+    let code = if interrupted {
+        FAILED
+    } else if report.cases.iter().any(|c| c.application_mean_ns.is_some()) {
+        DONE
+    } else {
+        FAILED
+    };
+    end(book, args, code, &report)
+}
+
+/// Keeps the result beside the run, and says it.
+pub(super) fn end(book: Notebook, args: &StackArgs, code: u8, report: &StackReport) -> Outcome {
+    let document = stack::document(report);
+    let path = book.dir().path().join("stack.json");
+    let json = serde_json::to_string_pretty(&document).map_err(failed)?;
+    if let Err(e) = std::fs::write(&path, json) {
+        eprintln!("fathom: {} could not be written: {e}", path.display());
+    }
+    finish_with(book, &args.out, Some(code), document, |run, _, places| {
+        let mut text = format!(
+            "fathom stack · {} ({})\n\n",
+            run.target.name, run.target.description
+        );
+        text.push_str(&stack::text(report));
+        if let Some(r) = places.report {
+            text.push_str(&format!("report {}\n", r.display()));
+        }
+        text
+    })
+}
+
+pub(super) fn rung(args: &StackArgs) -> Rung {
+    match args.rung.as_str() {
+        "unprivileged" => Rung::Unprivileged,
+        "perf" => Rung::Perf,
+        _ => Rung::Best,
+    }
+}
+
+fn choice(args: &StackArgs) -> Choice {
+    let both = !args.direct && !args.buffered && !args.iopoll;
+    Choice {
+        patterns: match args.rw.as_deref() {
+            Some("randwrite") => vec!["randwrite"],
+            Some("randread") => vec!["randread"],
+            Some("read") => vec!["read"],
+            Some("write") => vec!["write"],
+            _ => vec!["randread", "randwrite"],
+        },
+        depths: args.qd.clone(),
+        direct: [
+            (args.direct || args.iopoll || both, true),
+            (args.buffered || both, false),
+        ]
+        .into_iter()
+        .filter_map(|(wanted, direct)| wanted.then_some(direct))
+        .collect(),
+        engines: match args.engine.as_deref() {
+            Some("uring") => vec![Engine::Uring],
+            Some("preadv") => vec![Engine::Preadv],
+            _ if args.iopoll => vec![Engine::Uring],
+            _ => vec![Engine::Uring, Engine::Preadv],
+        },
+        iopoll: args.iopoll,
+        time: args.time,
+        block: args.bs,
+        size: args.size,
+        seed: args.seed,
+    }
+}
+
+fn fill(bench: &mut RealBench) -> Result<(), crate::exit::Failure> {
+    struct Show(progress::Line);
+    impl Observer for Show {
+        fn progress(&mut self, p: &Progress) {
+            self.0.show(p);
+        }
+    }
+    let mut line = progress::Line::new(0);
+    line.name("filling the scratch file");
+    let mut show = Show(line);
+    let done = bench.prepare(&mut show);
+    show.0.clear();
+    done?;
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! `fathom vm`: what a hypervisor costs on a target.
+
+use fathom_experiments::cpu::CpuSetting;
+use fathom_experiments::survey::Watcher;
+use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_io::TargetError;
+use fathom_labs::guest::Supply;
+use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
+use fathom_labs::vm::{self, Hypervisor, Knob, Setup, SimMachines, VmOptions};
+use fathom_sim::SimTarget;
+
+use super::measure::{Measuring, measure};
+use super::raid::shortened;
+use crate::cli::{GuestArgs, VmArgs};
+use crate::exit::{Failure, Outcome, refused};
+use crate::signals;
+
+/// See the module.
+pub(crate) fn vm(args: &VmArgs) -> Outcome {
+    let target = &args.measure.target;
+    let simulated = SimTarget::is_simulated(target);
+    if matches!(target.as_str(), "null" | "null:") {
+        return Err(refused(anyhow::anyhow!(
+            "{target}: a machine needs bytes for its disk: name a directory, a file, a block device or sim:MODEL"
+        )));
+    }
+    if simulated {
+        let mut machines = SimMachines::new(target, signals::control().map_err(refused)?)?;
+        let options = options(args, machines.knobs(), args.qd)?;
+        return run(args, &options, |bench, plan, book, watcher| {
+            vm::run(bench, &mut machines, plan, &options, book, watcher)
+        });
+    }
+    let options = options(args, KNOBS, 4)?;
+    // What guests are made of is asked for before anything is made or opened.
+    let supply = if args.measure.dry_run {
+        None
+    } else {
+        Some(supply(&args.guest)?)
+    };
+    let control = signals::control().map_err(refused)?;
+    run(args, &options, |bench, plan, book, watcher| {
+        let (Some(supply), Some(real)) = (supply, bench.real()) else {
+            return Ok(());
+        };
+        let path = real.target().path().map(std::path::Path::to_owned);
+        let Some(path) = path else {
+            return Err(unfit(bench, "it has no bytes for a machine's disk"));
+        };
+        let mut machines =
+            QemuMachines::new(supply, path, plan.limits.size, options.writes, control);
+        vm::run(bench, &mut machines, plan, &options, book, watcher)
+    })
+}
+
+/// Kernel, static binary and QEMU; the refusal says how to get what is missing.
+pub(crate) fn supply(args: &GuestArgs) -> Result<Supply, Failure> {
+    Ok(Supply::find(
+        args.kernel.as_deref(),
+        args.guest_binary.as_deref(),
+    )?)
+}
+
+fn unfit(bench: &dyn Bench, message: &str) -> NotebookError {
+    BenchError::Target(TargetError::Unfit {
+        target: bench.describe().name,
+        message: message.into(),
+    })
+    .into()
+}
+
+fn run(
+    args: &VmArgs,
+    options: &VmOptions,
+    experiment: impl FnOnce(
+        &mut dyn Bench,
+        &Plan,
+        &mut Notebook,
+        &mut dyn Watcher,
+    ) -> Result<(), NotebookError>,
+) -> Outcome {
+    let what = Measuring {
+        name: "vm",
+        args: &args.measure,
+        modifies: options.writes,
+        cpu: CpuSetting::AsIs,
+        recording: 0,
+    };
+    let shorter = |plan: &Plan| Plan {
+        profile: shortened(plan.profile, args.time, args.repeats),
+        ..plan.clone()
+    };
+    measure(
+        &what,
+        &|plan, fills| Ok(vm::outlook(&shorter(plan), options, fills)),
+        |bench, plan, book, watcher| experiment(bench, &shorter(plan), book, watcher),
+    )
+}
+
+fn options(args: &VmArgs, knobs: &[Knob], threads: u32) -> Result<VmOptions, Failure> {
+    let tries: Result<Vec<Setup>, _> = args.tries.iter().map(|t| Setup::parse(t, knobs)).collect();
+    let defaults = VmOptions::default();
+    Ok(VmOptions {
+        setup: Setup::parse(&args.set, knobs)?,
+        tries: tries?,
+        machines: args.vms.0.clone(),
+        depth: args.qd,
+        threads: args.threads.unwrap_or(threads),
+        curve: if args.no_curve {
+            Vec::new()
+        } else {
+            defaults.curve
+        },
+        writes: !args.no_writes,
+        floor: !args.no_floor,
+        layers: !args.no_layers,
+        blocks: args.blocks,
+        seed: args.measure.seed,
+    })
+}

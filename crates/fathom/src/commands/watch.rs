@@ -1,0 +1,336 @@
+//! `fathom watch`: the I/O profile of a live system, read only.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fathom_experiments::workload::{Collector, Profile, section};
+use fathom_experiments::{Notebook, RunMeta};
+use fathom_io::Control;
+use fathom_io::clock::Clock;
+use fathom_stack::event::{Event, Kind, rwbs};
+use fathom_stack::watch::Watch;
+use fathom_stack::{Disk, TraceError};
+use fathom_telemetry::schema::Target;
+use fathom_telemetry::{Flag, FlagCode, Nanos, Op};
+
+use super::finish::{capsule, command_line};
+use crate::cli::WatchArgs;
+use crate::exit::{DONE, Failure, Outcome, failed, refused};
+use crate::{progress, screen, signals};
+
+/// How often events are taken.
+const EVERY: Duration = Duration::from_millis(20);
+/// How often counters are read where there is no tracing.
+const COUNTERS_EVERY: Duration = Duration::from_millis(5);
+/// The profile in a run directory.
+pub(crate) const PROFILE: &str = "profile.json";
+
+/// What is watched.
+enum Subject {
+    Disks(Vec<Disk>),
+    Process(u32, Vec<Disk>),
+}
+
+/// See the module.
+pub(crate) fn watch(args: &WatchArgs) -> Outcome {
+    let subject = subject(args.subject.as_deref())?;
+    let control = signals::control().map_err(refused)?;
+    let (name, disks, pid) = match &subject {
+        Subject::Disks(d) => (names(d), d, None),
+        Subject::Process(pid, d) => (format!("process {pid}"), d, Some(*pid)),
+    };
+    eprintln!(
+        "Watching {name} for {:.0} s, reading only; Ctrl-C ends it early",
+        args.time.as_secs_f64()
+    );
+    let profile = match Watch::start(disks) {
+        Ok(watch) => events(watch, &name, pid, args.time, &control),
+        Err(
+            e @ (TraceError::Denied { .. } | TraceError::NotMounted | TraceError::NoBlockEvents),
+        ) if pid.is_none() => {
+            eprintln!("fathom: no tracing here ({e}); counters are read instead");
+            counters(disks, &name, args.time, &control, &e.to_string())?
+        }
+        Err(e) => return Err(refused(e)),
+    };
+    save(args, &name, &profile, control.interrupted())
+}
+
+fn names(disks: &[Disk]) -> String {
+    let all: Vec<&str> = disks.iter().map(|d| d.name.as_str()).collect();
+    all.join(", ")
+}
+
+/// A process by its number, a device by its name or path; all disks without either.
+fn subject(text: Option<&str>) -> Result<Subject, Failure> {
+    // Devices that only pass I/Os on would count them twice.
+    let all = || -> Vec<Disk> {
+        let mut names: Vec<String> = std::fs::read_dir("/sys/block")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+            .iter()
+            .filter(|n| !n.starts_with("loop") && !n.starts_with("ram"))
+            .filter_map(|n| Disk::named(n))
+            .filter(|d| d.has_requests)
+            .collect()
+    };
+    let Some(text) = text else {
+        return Ok(Subject::Disks(all()));
+    };
+    if let Ok(pid) = text.parse::<u32>() {
+        if !Path::new("/proc").join(text).exists() {
+            return Err(refused(anyhow::anyhow!(
+                "process {pid}: it does not exist; see its number with ps"
+            )));
+        }
+        return Ok(Subject::Process(pid, all()));
+    }
+    let name = std::fs::canonicalize(text)
+        .ok()
+        .and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| text.to_owned());
+    match Disk::named(&name) {
+        Some(d) => Ok(Subject::Disks(vec![d])),
+        None => Err(refused(anyhow::anyhow!(
+            "{text}: expected a process's number or a whole disk, such as vda or /dev/nvme0n1; see fathom devices"
+        ))),
+    }
+}
+
+/// Follows every I/O from the moment it is queued to its completion.
+fn events(
+    mut watch: Watch,
+    name: &str,
+    pid: Option<u32>,
+    time: Nanos,
+    control: &Control,
+) -> Profile {
+    let clock = Clock::new();
+    let begin = clock.now();
+    let mut collector: Option<Collector> = None;
+    let mut threads = pid.map(tids);
+    let mut last_ts = 0;
+    let mut line = progress::Line::new(time.0 / 1_000_000);
+    line.name("watching");
+    loop {
+        let over = clock.now().since(begin) >= time || control.interrupted();
+        if let (Some(pid), Some(t)) = (pid, &mut threads) {
+            // Threads that came since; those that have gone may still have I/Os to end.
+            t.extend(tids(pid));
+        }
+        watch.poll(over, |e| {
+            last_ts = e.ts;
+            let c = collector.get_or_insert_with(|| Collector::new(name, e.ts));
+            take(c, e, threads.as_ref());
+        });
+        line.position(clock.now().since(begin).0 / 1_000_000);
+        if over {
+            break;
+        }
+        std::thread::sleep(EVERY);
+    }
+    line.clear();
+    let lost = watch.lost();
+    let wall = clock.now().since(begin).0;
+    // Events carry the kernel's clock; what was idle before the first and after the last is part of the time.
+    let mut profile = match collector {
+        Some(c) => c.finish(last_ts),
+        None => Collector::new(name, 0).finish(0),
+    };
+    let rest = wall.saturating_sub(profile.wall_ns);
+    profile.wall_ns = wall;
+    match profile.depth_by_time.iter_mut().find(|d| d.0 == 0) {
+        Some(d) => d.1 += rest,
+        None => profile.depth_by_time.insert(0, (0, rest)),
+    }
+    profile.lost = lost;
+    profile
+}
+
+fn take(c: &mut Collector, e: &Event, threads: Option<&BTreeSet<u32>>) {
+    let (offset, len) = (e.b.saturating_mul(512), u64::from(e.c) * 512);
+    match e.kind {
+        Kind::Queue => {
+            if threads.is_some_and(|t| !t.contains(&e.tid)) {
+                return;
+            }
+            let op = if e.flags & rwbs::DISCARD != 0 {
+                Op::Trim
+            } else if len == 0 {
+                Op::Sync
+            } else if e.flags & rwbs::WRITE != 0 {
+                Op::Write
+            } else {
+                Op::Read
+            };
+            c.start(e.ts, e.a, op, offset, len);
+        }
+        Kind::Complete => c.end(e.ts, e.a, offset, len),
+        _ => {}
+    }
+}
+
+/// Threads of a process.
+fn tids(pid: u32) -> BTreeSet<u32> {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// What counters tell anyone: rates, mean sizes, depth at moments. Sizes, order and bursts stay unknown.
+fn counters(
+    disks: &[Disk],
+    name: &str,
+    time: Nanos,
+    control: &Control,
+    why: &str,
+) -> Result<Profile, Failure> {
+    let read = || -> Result<[u64; 5], Failure> {
+        let mut sum = [0u64; 5];
+        for d in disks {
+            let path = PathBuf::from("/sys/block").join(&d.name).join("stat");
+            let text = std::fs::read_to_string(&path).map_err(failed)?;
+            let n: Vec<u64> = text
+                .split_whitespace()
+                .filter_map(|w| w.parse().ok())
+                .collect();
+            for (s, i) in sum.iter_mut().zip([0, 2, 4, 6, 8]) {
+                *s += n.get(i).copied().unwrap_or(0);
+            }
+        }
+        Ok(sum)
+    };
+    let clock = Clock::new();
+    let begin = clock.now();
+    let first = read()?;
+    let mut depth: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
+    let mut last = begin;
+    while last.since(begin) < time && !control.interrupted() {
+        std::thread::sleep(COUNTERS_EVERY);
+        let now = clock.now();
+        let outstanding = read()?[4].min(1024) as u32;
+        *depth.entry(outstanding).or_default() += now.since(last).0;
+        last = now;
+    }
+    let end = read()?;
+    let d = |i: usize| end[i].saturating_sub(first[i]);
+    Ok(Profile {
+        profile_version: 1,
+        source: name.to_owned(),
+        wall_ns: last.since(begin).0,
+        ios: [d(0), d(2), 0, 0],
+        bytes: [d(1) * 512, d(3) * 512, 0, 0],
+        depth_by_time: depth.into_iter().collect(),
+        missing: vec![format!(
+            "sizes, order, bursts and latency of single I/Os ({why})"
+        )],
+        ..Profile::default()
+    })
+}
+
+fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> Outcome {
+    let meta = RunMeta {
+        name: "watch".into(),
+        command: "watch".into(),
+        command_line: command_line(),
+        profile: None,
+        seed: 0,
+        environment: capsule(None),
+    };
+    let target = Target {
+        name: name.to_owned(),
+        kind: "live".into(),
+        path: None,
+        size_bytes: 0,
+        device: None,
+        description: "a live system, read only".into(),
+    };
+    let mut book = Notebook::create(&args.out.out, meta, target, false, 0)?;
+    let mut shown = section(profile);
+    if profile.lost > 0 {
+        shown.flags.push(Flag::new(
+            FlagCode::LogLostRecords,
+            format!(
+                "{} events were lost: rates are too low, depths uncertain",
+                profile.lost
+            ),
+            "watch one device instead of all",
+        ));
+    }
+    for m in &profile.missing {
+        shown.flags.push(Flag::new(
+            FlagCode::NotChecked,
+            m.clone(),
+            "run as root, with tracefs mounted",
+        ));
+    }
+    if profile.ios.iter().sum::<u64>() == 0 {
+        eprintln!("fathom: no I/O was seen");
+    }
+    let mut text = String::new();
+    for row in shown
+        .tables
+        .first()
+        .map(|t| &t.rows[..])
+        .unwrap_or_default()
+    {
+        if let [
+            fathom_telemetry::schema::Cell::Text(what),
+            fathom_telemetry::schema::Cell::Text(value),
+        ] = &row[..]
+        {
+            text += &format!("{what:<18} {value}\n");
+        }
+    }
+    book.run_mut().results.push(shown);
+    let (run, dir, _) = book.finish()?;
+    let file = dir.path().join(PROFILE);
+    let json = serde_json::to_string_pretty(profile).map_err(failed)? + "\n";
+    std::fs::write(&file, json).map_err(failed)?;
+    if let Err(e) = fathom_report::write_report(dir.path()) {
+        eprintln!("fathom: the report could not be written: {e}");
+    }
+    if args.out.json {
+        screen::print(&(serde_json::to_string_pretty(&run).map_err(failed)? + "\n"));
+    } else {
+        screen::print(&format!(
+            "{text}\nprofile {}\nweight a survey by it: fathom survey TARGET --workload {}\n",
+            file.display(),
+            file.display()
+        ));
+    }
+    if interrupted {
+        eprintln!("fathom: ended early; the profile is of the time until then");
+    }
+    Ok(DONE)
+}
+
+/// A saved profile, from its file or its run directory.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile, Failure> {
+    let file = if path.is_dir() {
+        path.join(PROFILE)
+    } else {
+        path.to_owned()
+    };
+    let bad = |e: &dyn std::fmt::Display| {
+        refused(anyhow::anyhow!(
+            "--workload {}: {e}; expected a profile made by fathom watch",
+            file.display()
+        ))
+    };
+    let text = std::fs::read_to_string(&file).map_err(|e| bad(&e))?;
+    let profile: Profile = serde_json::from_str(&text).map_err(|e| bad(&e))?;
+    if profile.profile_version != 1 {
+        return Err(bad(&format!("it has version {}", profile.profile_version)));
+    }
+    Ok(profile)
+}

@@ -1,0 +1,367 @@
+//! Models as targets: every measuring command takes one, every output says that it is one.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::{Place, alone, beside_others, names};
+use crate::contract::promised;
+
+fn runs(place: &Place) -> Vec<std::path::PathBuf> {
+    names(&place.runs())
+        .iter()
+        .map(|n| place.runs().join(n))
+        .collect()
+}
+
+#[test]
+fn every_command_that_takes_a_target_takes_a_model_and_says_so_in_every_output() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for args in [
+        &["run", "sim:optane-900p", "--qd", "4", "--time", "50ms"][..],
+        &["survey", "sim:samsung-960pro"],
+        &["curve", "sim:optane-900p", "--closed-only"],
+        &["mix", "sim:intel-p3700", "--size", "1g"],
+        &["burst", "sim:optane-900p", "--size", "1g"],
+    ] {
+        let said = place.fathom(args).expect(0);
+        assert!(
+            said.stdout.contains("SIMULATED"),
+            "{args:?}: {}",
+            said.stdout
+        );
+    }
+    assert_eq!(runs(&place).len(), 5);
+    assert!(place.names().is_empty(), "a model leaves no file");
+    for run in runs(&place) {
+        let json: Value =
+            serde_json::from_str(&fs::read_to_string(run.join("run.json")).unwrap()).unwrap();
+        promised(&json);
+        assert_eq!(json["simulated"], true);
+        assert_eq!(json["target"]["kind"], "simulated");
+        for job in json["jobs"].as_array().unwrap() {
+            let flags = job["flags"].as_array().unwrap();
+            assert!(flags.iter().any(|f| f["code"] == "simulated"), "{job}");
+        }
+        let html = fs::read_to_string(run.join("report.html")).unwrap();
+        assert!(html.contains("SIMULATED"), "{}", run.display());
+        place
+            .fathom(&["report", run.to_str().unwrap(), "--format", "csv"])
+            .expect(0);
+        let mut sheets = 0;
+        for name in names(&run).iter().filter(|n| n.ends_with(".csv")) {
+            let text = fs::read_to_string(run.join(name)).unwrap();
+            assert!(
+                text.lines().next().unwrap().ends_with(",simulated"),
+                "{name}: {text}"
+            );
+            sheets += 1;
+        }
+        assert!(sheets >= 3);
+    }
+}
+
+#[test]
+fn a_users_own_model_file_is_a_target() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let shown = place.fathom(&["sim", "show", "optane-900p"]).expect(0);
+    let slower = shown.stdout.replace("media_us = 5.8", "media_us = 50");
+    fs::write(place.dir.join("mine.toml"), slower).unwrap();
+    place.fathom(&["sim", "check", "mine.toml"]).expect(0);
+    let mean = |target: &str| {
+        let run = place
+            .fathom(&["run", target, "--time", "20ms", "--json"])
+            .expect(0)
+            .json();
+        run["jobs"][0]["read"]["service_ns"]["mean"]
+            .as_f64()
+            .unwrap()
+    };
+    let more = mean("sim:mine.toml") - mean("sim:optane-900p");
+    assert!(more > 40_000.0, "{more} ns more");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_one_sentence() {
+    let _turn = beside_others();
+    let place = Place::new();
+    fs::write(place.dir.join("bad.toml"), "description = 3").unwrap();
+    for (target, what) in [
+        ("sim:optan-900p", "did you mean sim:optane-900p?"),
+        ("sim:raid5:2xoptane-900p", "needs at least 3"),
+        ("sim:raid10:5xoptane-900p", "even number"),
+        ("sim:raid7:8xoptane-900p", "expected 0, 1, 5, 6 or 10"),
+        ("sim:vm99:optane-900p", "vm1 to vm64"),
+        ("sim:optane-900p,colour=red", "unknown option 'colour'"),
+        ("sim:bad.toml", "model bad.toml"),
+        ("sim:missing.toml", "cannot be read"),
+        ("sim:", "no such model"),
+    ] {
+        for command in ["run", "survey", "curve", "mix", "burst"] {
+            let said = place.fathom(&[command, target]).expect(2);
+            let message = &said.stderr;
+            assert!(message.contains(what), "{command} {target}: {message}");
+            assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+        }
+        assert!(names(&place.runs()).is_empty());
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_jobs_to_the_bit() {
+    let _turn = alone();
+    let place = Place::new();
+    let jobs = || {
+        place
+            .fathom(&[
+                "run",
+                "sim:vm4:intel-s3510",
+                "--rw",
+                "randrw",
+                "--threads",
+                "4",
+                "--qd",
+                "8",
+                "--time",
+                "200ms",
+                "--seed",
+                "7",
+                "--json",
+            ])
+            .expect(0)
+            .json()["jobs"]
+            .clone()
+    };
+    assert_eq!(jobs(), jobs());
+}
+
+#[test]
+fn a_reproduction_is_a_run_with_rows_charts_and_a_report() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let out = place.runs();
+    let out = out.to_str().unwrap();
+    for paper in ["zhang2018", "han2021", "oneill2018", "shrout2017"] {
+        let run = place
+            .fathom(&["reproduce", paper, "--json", "--out", out])
+            .expect(0)
+            .json();
+        assert_eq!(run["simulated"], true);
+        let rows = run["rows"].as_array().unwrap();
+        for row in rows {
+            for key in ["id", "place", "what", "unit", "role", "note"] {
+                assert!(row[key].is_string(), "{key}: {row}");
+            }
+            let told = row["ours"].is_number() || !row["note"].as_str().unwrap().is_empty();
+            assert!(told, "a value without a counterpart has a reason: {row}");
+        }
+        // Every number comes from a job that is kept like those of any other experiment.
+        let jobs = run["jobs"].as_array().unwrap();
+        let least = if paper == "oneill2018" { 2 } else { 20 };
+        assert!(jobs.len() >= least, "{paper}: {}", jobs.len());
+        let mut called: Vec<&str> = jobs.iter().map(|j| j["name"].as_str().unwrap()).collect();
+        called.sort_unstable();
+        called.dedup();
+        assert_eq!(called.len(), jobs.len(), "names are unique");
+        for job in jobs {
+            assert_eq!(job["experiment"], paper);
+            let flags = job["flags"].as_array().unwrap();
+            assert!(flags.iter().any(|f| f["code"] == "simulated"), "{job}");
+        }
+        let roles = |role: &str| rows.iter().filter(|r| r["role"] == role).count();
+        assert!(roles("fit") > 0 && roles("prediction") > 0, "{paper}");
+        let charts: usize = run["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s["charts"].as_array().unwrap().len())
+            .sum();
+        assert!(charts >= 2, "{paper}: {charts}");
+    }
+    for run in runs(&place) {
+        let html = fs::read_to_string(run.join("report.html")).unwrap();
+        assert!(html.contains("SIMULATED"));
+    }
+    place.fathom(&["reproduce", "nobody1900"]).expect(2);
+    place
+        .fathom(&["reproduce", "zhang2018", "--figure", "fig99"])
+        .expect(2);
+}
+
+#[test]
+fn the_papers_experiments_run_on_a_target_that_is_there() {
+    let _turn = beside_others();
+    for (paper, rows_least, jobs) in [
+        ("zhang2018", 20, 4 + 2 + 2 + 9),
+        ("han2021", 24, 8 * 2),
+        ("oneill2018", 2, 1),
+        ("shrout2017", 2, 4),
+    ] {
+        let place = Place::new();
+        let out = place.runs();
+        let on = ["reproduce", paper, "--on", ".", "--size", "40m"];
+        let how = ["--time", "60ms", "--repeats", "2", "--json"];
+        let repeats = if paper == "han2021" { 2 } else { 1 };
+        let how = if repeats == 2 {
+            &how[..]
+        } else {
+            &["--time", "60ms", "--json"][..]
+        };
+        let to = ["--out", out.to_str().unwrap()];
+        let run = place.fathom(&[&on[..], how, &to].concat()).json();
+        assert_eq!(run["simulated"], false);
+        let rows = run["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|r| r["role"] == "measured"));
+        // A busy machine may leave one of these very short loads without a result.
+        let measured = rows.iter().filter(|r| r["ours"].is_number()).count();
+        assert!(measured * 3 >= rows_least * 2, "{paper}: {measured}");
+        for row in rows.iter().filter(|r| !r["ours"].is_number()) {
+            assert!(!row["note"].as_str().unwrap().is_empty(), "{row}");
+        }
+        let loads = run["jobs"].as_array().unwrap();
+        let loads = loads.iter().filter(|j| j["experiment"] == paper).count();
+        assert_eq!(loads, jobs, "{paper}");
+        assert!(place.names().is_empty(), "{:?}", place.names());
+    }
+    let place = Place::new();
+    let refused = place.fathom(&[
+        "reproduce",
+        "han2021",
+        "--on",
+        ".",
+        "--figure",
+        "Fig. 6",
+        "--size",
+        "8m",
+        "--time",
+        "10ms",
+    ]);
+    refused.expect(2);
+    assert!(place.names().is_empty() && names(&place.runs()).is_empty());
+}
+
+#[test]
+fn one_figure_of_a_paper_runs_on_a_target_that_is_there() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let out = place.runs();
+    let run = place
+        .fathom(&[
+            "reproduce",
+            "zhang2018",
+            "--on",
+            ".",
+            "--size",
+            "16m",
+            "--time",
+            "200ms",
+            "--figure",
+            "Table III",
+            "--json",
+            "--out",
+            out.to_str().unwrap(),
+        ])
+        .json();
+    let rows = run["rows"].as_array().unwrap();
+    let shown = || rows.iter().filter(|r| r["ours"].is_number());
+    // Two loads, each beside the values of two devices; a busy machine may leave one without a result.
+    assert!([2, 4].contains(&shown().count()), "{}", shown().count());
+    for row in shown() {
+        assert_eq!(row["role"], "measured");
+        assert!(row["ours"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn a_model_fitted_to_a_survey_is_a_target_and_its_residuals_are_shown() {
+    let _turn = beside_others();
+    let place = Place::new();
+    place
+        .fathom(&["survey", "sim:optane-900p", "--size", "4g"])
+        .expect(0);
+    let run = place.the_run_dir();
+    let said = place
+        .fathom(&["sim", "fit", run.to_str().unwrap(), "--json"])
+        .expect(0)
+        .json();
+    let residuals = said["residuals"].as_array().unwrap();
+    assert!(residuals.len() >= 15);
+    assert!(residuals.iter().any(|r| r["role"] == "prediction"));
+    for r in residuals.iter().filter(|r| r["role"] == "fit") {
+        assert!(r["error_percent"].as_f64().unwrap().abs() < 10.0, "{r}");
+    }
+    let target = format!("sim:{}", run.join("model.toml").display());
+    place
+        .fathom(&["run", &target, "--time", "10ms", "--out", "elsewhere"])
+        .expect(0);
+    place.fathom(&["sim", "fit", "nowhere"]).expect(2);
+}
+
+#[test]
+fn scheduled_faults_are_seen_by_a_job_as_the_device_shows_them() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let job = |target: &str, code| {
+        place
+            .fathom(&[
+                "run",
+                target,
+                "--size",
+                "1g",
+                "--qd",
+                "4",
+                "--time",
+                "200ms",
+                "--on-error",
+                "continue",
+                "--json",
+            ])
+            .expect(code)
+            .json()["jobs"][0]
+            .clone()
+    };
+    let max = |job: &Value| job["read"]["service_ns"]["max"].as_u64().unwrap();
+    let errors = |job: &Value| job["read"]["errors"].as_u64().unwrap();
+    assert!(max(&job("sim:optane-900p", 0)) < 1_000_000);
+    assert!(max(&job("sim:optane-900p,stall=50ms+20ms", 0)) > 19_000_000);
+    assert!(max(&job("sim:optane-900p,spike=50ms+20msx100", 0)) > 700_000);
+    assert!(errors(&job("sim:optane-900p,error=0+100m", 1)) > 100);
+    assert!(errors(&job("sim:optane-900p,dead=100ms", 1)) > 100);
+    // An array hides what its redundancy covers.
+    let hidden = job("sim:raid5:4xoptane-900p,error=0+100m", 0);
+    assert_eq!(errors(&hidden), 0);
+}
+
+#[test]
+fn formulas_answer_and_refuse_the_impossible() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let answer = |args: &[&str]| place.fathom(args).expect(0).json();
+    let raid = answer(&["sim", "model", "raid", "5", "8", "--json"]);
+    assert_eq!(raid["paper"]["write"], 1.75);
+    let kv = answer(&["sim", "model", "kv", "--iops", "550000", "--json"]);
+    assert_eq!(kv["ceiling"], 275_000.0);
+    let cache = answer(&[
+        "sim", "model", "cache", "--hits", "50", "--io", "10us", "--load", "2us", "--json",
+    ]);
+    assert_eq!(cache["mean_ns"], 6_000.0);
+    let page = answer(&[
+        "sim",
+        "model",
+        "page",
+        "--seek",
+        "5.8us",
+        "--bandwidth",
+        "2.557",
+        "--json",
+    ]);
+    let ideal = page["ideal_bytes"].as_f64().unwrap();
+    assert!((6_000.0..7_000.0).contains(&ideal), "{ideal}");
+    place.fathom(&["sim", "model", "raid", "5", "2"]).expect(2);
+    place.fathom(&["sim", "model", "page"]).expect(2);
+    place
+        .fathom(&["sim", "model", "cache", "--hits", "120", "--io", "1us"])
+        .expect(2);
+}
