@@ -8,8 +8,6 @@
 //! included: threads die with it, and the kernel drops the request when the descriptor closes.
 
 use std::cell::Cell as Switch;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +17,7 @@ use std::time::Duration;
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::Limits;
 use fathom_io::{JobError, JobSpec, Observer};
+use fathom_stack::settings::NoIdle;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell as TableCell, Finding, Headline, Job, Section, Table, Target};
 use fathom_telemetry::{Bytes, FlagCode, Nanos, Op};
@@ -30,6 +29,9 @@ use crate::outlook::Outlook;
 use crate::parts::{column, estimate, headline_of};
 use crate::runner::{Point, Runner};
 use crate::survey::Watcher;
+
+/// What a job's note of the setting begins with.
+pub(crate) const NOTE: &str = "CPU: ";
 
 /// How the processors are kept while a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,7 +56,7 @@ impl CpuSetting {
     }
 
     /// In a sentence.
-    const fn words(self) -> &'static str {
+    pub const fn words(self) -> &'static str {
         match self {
             Self::AsIs => "the system as it is",
             Self::Busy => "every core kept busy at the lowest priority",
@@ -145,7 +147,7 @@ impl Bench for CpuBench<'_> {
         let burnt = keeper.end();
         let mut measured = measured?;
         for (job, planned) in measured.iter_mut().zip(jobs) {
-            job.engine_notes.push(format!("CPU: {}", setting.words()));
+            job.engine_notes.push(format!("{NOTE}{}", setting.words()));
             leave_out(job, planned, burnt, lasted);
         }
         Ok(measured)
@@ -172,7 +174,7 @@ fn leave_out(job: &mut Job, planned: &PlannedJob, burnt: Duration, lasted: Durat
 struct Keeper {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<Duration, String>>>,
-    _latency: Option<File>,
+    _latency: Option<NoIdle>,
 }
 
 impl Keeper {
@@ -185,18 +187,11 @@ impl Keeper {
         match setting {
             CpuSetting::AsIs => {}
             CpuSetting::LowLatency => {
-                let refuse = |e: std::io::Error| {
+                keeper._latency = Some(NoIdle::hold().map_err(|e| {
                     BenchError::Cpu(format!(
-                        "--cpu low-latency: /dev/cpu_dma_latency cannot be held at 0: {e}; run as root, or use --cpu busy"
+                        "--cpu low-latency: idle states cannot be forbidden: {e}; run as root, or use --cpu busy"
                     ))
-                };
-                let mut file = OpenOptions::new()
-                    .write(true)
-                    .open("/dev/cpu_dma_latency")
-                    .map_err(refuse)?;
-                // Microseconds as a native 32-bit number; in force as long as the file stays open.
-                file.write_all(&0i32.to_ne_bytes()).map_err(refuse)?;
-                keeper._latency = Some(file);
+                })?);
             }
             CpuSetting::Busy => {
                 let refuse = |e: String| BenchError::Cpu(format!("--cpu busy: {e}"));
@@ -299,6 +294,10 @@ mod sys {
 
 /// Patterns whose latency is compared, with one outstanding I/O.
 const PATTERNS: [(&str, &str); 2] = [("read", "sequential read"), ("randread", "random read")];
+/// Pairs of a job's short runs.
+const JOB_PAIRS: u32 = 6;
+/// Length of such a run, at most.
+const JOB_TIME: Nanos = Nanos::from_millis(1000);
 
 fn pairs(plan: &Plan) -> u32 {
     2 * plan.profile.repeats
@@ -310,6 +309,22 @@ fn job_of(plan: &Plan, rw: &str, setting: CpuSetting) -> Result<JobSpec, JobErro
         &format!("cpu-{rw}-{}", setting.word()),
         &[("rw", rw), ("bs", "4k"), ("qd", "1")],
     )
+}
+
+/// What is compared: its stable name, its label, what it is in a sentence, whose latency counts, and its
+/// job under each of the two settings.
+struct Load {
+    id: String,
+    label: String,
+    thing: String,
+    op: Op,
+    jobs: [JobSpec; 2],
+}
+
+/// How a comparison is told.
+struct Told {
+    group: &'static str,
+    text: &'static str,
 }
 
 /// Time of a comparison.
@@ -336,20 +351,106 @@ pub fn compare(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
+    let mut loads = Vec::new();
+    for (rw, label) in PATTERNS {
+        let job = |s| job_of(plan, rw, s).map_err(BenchError::from);
+        loads.push(Load {
+            id: rw.into(),
+            label: label.into(),
+            thing: format!("4 KiB {label}"),
+            op: Op::Read,
+            jobs: [job(CpuSetting::AsIs)?, job(setting)?],
+        });
+    }
+    let told = Told {
+        group: "CPU realism, 4 KiB latency, one outstanding",
+        text: "4 KiB reads, one at a time",
+    };
+    in_pairs(
+        bench,
+        &loads,
+        (setting, pairs(plan)),
+        seed,
+        (book, watcher),
+        &told,
+    )
+}
+
+/// Compares jobs of one's own under `setting` with the system as it is: runs of at most a second, in pairs
+/// of alternating order.
+///
+/// # Errors
+/// Where the bench or the run directory fails, or the setting is refused.
+pub fn compare_jobs(
+    bench: &mut dyn Bench,
+    specs: &[JobSpec],
+    setting: CpuSetting,
+    seed: u64,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let loads: Vec<Load> = specs
+        .iter()
+        .enumerate()
+        .filter_map(|(i, spec)| {
+            let op = match (spec.rw.reads(), spec.rw.writes()) {
+                (true, _) => Op::Read,
+                (false, true) => Op::Write,
+                _ => return None,
+            };
+            let job = |s: CpuSetting| JobSpec {
+                name: format!("cpu-{}-{}", spec.name, s.word()),
+                time: Some(spec.time.unwrap_or(JOB_TIME).min(JOB_TIME)),
+                record: false,
+                group: None,
+                ..spec.clone()
+            };
+            Some(Load {
+                id: format!("job-{}", i + 1),
+                label: format!("{}, {}s", spec.name, op.name()),
+                thing: format!("{} of job '{}'", op.name(), spec.name),
+                op,
+                jobs: [job(CpuSetting::AsIs), job(setting)],
+            })
+        })
+        .collect();
+    let told = Told {
+        group: "CPU realism",
+        text: "Each job alone, for at most a second at a time",
+    };
+    in_pairs(
+        bench,
+        &loads,
+        (setting, JOB_PAIRS),
+        seed,
+        (book, watcher),
+        &told,
+    )
+}
+
+fn in_pairs(
+    bench: &mut dyn Bench,
+    loads: &[Load],
+    (setting, pairs): (CpuSetting, u32),
+    seed: u64,
+    (book, watcher): (&mut Notebook, &mut dyn Watcher),
+    told: &Told,
+) -> Result<(), NotebookError> {
+    if loads.is_empty() {
+        return Ok(());
+    }
     let mut bench = CpuBench::new(bench, CpuSetting::AsIs);
     let switch = bench.setting.clone();
-    let jobs = outlook(plan).map_err(BenchError::from)?.jobs;
+    let jobs = 2 * pairs * loads.len() as u32;
     let mut runner = Runner::begin(&mut bench, book, watcher, "cpu", seed, jobs)?;
-    let mut points = Vec::new();
-    for (rw, _) in PATTERNS {
-        for s in [CpuSetting::AsIs, setting] {
-            let spec = job_of(plan, rw, s).map_err(BenchError::from)?;
-            points.push((s, Point::new(spec)));
-        }
-    }
-    'pairs: for pair in 0..pairs(plan) {
+    let mut points: Vec<(CpuSetting, Point)> = loads
+        .iter()
+        .flat_map(|l| [CpuSetting::AsIs, setting].into_iter().zip(&l.jobs))
+        .map(|(s, spec)| (s, Point::new(spec.clone())))
+        .collect();
+    'pairs: for pair in 0..pairs {
         for k in 0..points.len() {
-            // The two settings of a pattern stay neighbours; who comes first alternates.
+            // The two settings of a load stay neighbours; who comes first alternates.
             let (s, point) = &mut points[if pair % 2 == 0 { k } else { k ^ 1 }];
             switch.set(*s);
             if !runner.repeat(point)? {
@@ -359,13 +460,13 @@ pub fn compare(
     }
     let cells: Vec<Cell> = points.iter().map(|p| runner.cell(&p.1)).collect();
     runner.end();
-    report(book, &cells, setting);
+    report(book, loads, &cells, setting, told);
     Ok(())
 }
 
 /// Relative difference of paired repeats with its interval: −0.2 is a fifth less.
-fn difference(as_is: &Cell, set: &Cell) -> Option<Estimate> {
-    let latency = |job: &Job| job.direction(Op::Read).and_then(|d| d.response_ns.mean);
+fn difference(as_is: &Cell, set: &Cell, op: Op) -> Option<Estimate> {
+    let latency = |job: &Job| job.direction(op).and_then(|d| d.response_ns.mean);
     let relative: Vec<f64> = as_is
         .valid()
         .zip(set.valid())
@@ -374,19 +475,19 @@ fn difference(as_is: &Cell, set: &Cell) -> Option<Estimate> {
     Estimate::mean_of(&relative)
 }
 
-fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
+fn report(book: &mut Notebook, loads: &[Load], cells: &[Cell], setting: CpuSetting, told: &Told) {
     let mut rows = Vec::new();
     let mut findings = Vec::new();
     let mut headlines = Vec::new();
-    for ((rw, label), pair) in PATTERNS.iter().zip(cells.chunks(2)) {
+    for (load, pair) in loads.iter().zip(cells.chunks(2)) {
         let [as_is, set] = pair else { continue };
         let (a, b, d) = (
-            as_is.latency(Op::Read),
-            set.latency(Op::Read),
-            difference(as_is, set),
+            as_is.latency(load.op),
+            set.latency(load.op),
+            difference(as_is, set, load.op),
         );
         rows.push(vec![
-            TableCell::Text((*label).into()),
+            TableCell::Text(load.label.clone()),
             estimate(a),
             estimate(b),
             estimate(d.map(|d| d.scale(100.0))),
@@ -395,16 +496,16 @@ fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
         headlines.push(Headline {
             flags: set.flags(),
             ..headline_of(
-                "CPU realism, 4 KiB latency, one outstanding",
-                &format!("{label}, {} against as is", setting.word()),
-                &format!("cpu-{rw}-difference"),
+                told.group,
+                &format!("{}, {} against as is", load.label, setting.word()),
+                &format!("cpu-{}-difference", load.id),
                 "%",
                 d.map(|d| d.scale(100.0)),
                 jobs.clone(),
             )
         });
         if let (Some(a), Some(b), Some(d)) = (a, b, d) {
-            findings.push(finding(rw, label, setting, [a, b, d], jobs));
+            findings.push(finding(load, setting, [a, b, d], jobs));
         }
     }
     let run = book.run_mut();
@@ -413,11 +514,21 @@ fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
     run.results.push(Section {
         id: "cpu".into(),
         title: "CPU realism".into(),
-        text: format!("4 KiB reads, one at a time, with {} and with {}, in alternating order. The setting held for each job only.", CpuSetting::AsIs.words(), setting.words()),
+        text: format!(
+            "{}, with {} and with {}, in alternating order. The setting held for each job only.",
+            told.text,
+            CpuSetting::AsIs.words(),
+            setting.words()
+        ),
         tables: vec![Table {
             id: "cpu-table".into(),
             title: "Mean latency".into(),
-            columns: vec![column("pattern", ""), column("as is", "ns"), column(setting.word(), "ns"), column("difference", "%")],
+            columns: vec![
+                column("load", ""),
+                column("as is", "ns"),
+                column(setting.word(), "ns"),
+                column("difference", "%"),
+            ],
             rows,
         }],
         ..Section::default()
@@ -425,8 +536,7 @@ fn report(book: &mut Notebook, cells: &[Cell], setting: CpuSetting) {
 }
 
 fn finding(
-    rw: &str,
-    label: &str,
+    load: &Load,
     setting: CpuSetting,
     [a, b, d]: [Estimate; 3],
     jobs: Vec<usize>,
@@ -435,9 +545,10 @@ fn finding(
         (Some(low), Some(high)) if low > 0.0 || high < 0.0 => Some((low, high)),
         _ => None,
     };
+    let thing = &load.thing;
     let text = match shown {
         Some((low, high)) => format!(
-            "A 4 KiB {label} takes {} with {}, {} as the system is: {:+.0} % (95 % interval {:+.0} to {:+.0} %).",
+            "A {thing} takes {} with {}, {} as the system is: {:+.0} % (95 % interval {:+.0} to {:+.0} %).",
             Nanos(b.value as u64),
             setting.words(),
             Nanos(a.value as u64),
@@ -446,7 +557,7 @@ fn finding(
             100.0 * high
         ),
         None => format!(
-            "No difference in the latency of a 4 KiB {label} was shown between the system as it is and {}.",
+            "No difference in the latency of a {thing} was shown between the system as it is and {}.",
             setting.words()
         ),
     };
@@ -460,7 +571,7 @@ fn finding(
         None => "",
     };
     Finding {
-        id: format!("cpu-{rw}"),
+        id: format!("cpu-{}", load.id),
         text,
         advice: advice.into(),
         confidence: if shown.is_some() {
@@ -491,6 +602,32 @@ mod tests {
             .filter(|name| name.starts_with("busy-"))
             .count();
         assert_eq!(busy, 0);
+    }
+
+    #[test]
+    fn forbidden_idle_states_are_allowed_again_when_the_keeper_ends() {
+        // The kernel ends the request with the descriptor; others may hold one of their own.
+        let held = || {
+            std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .flatten()
+                .filter_map(|f| std::fs::read_link(f.path()).ok())
+                .filter(|to| to.ends_with("cpu_dma_latency"))
+                .count()
+        };
+        match Keeper::start(CpuSetting::LowLatency) {
+            Ok(keeper) => {
+                assert_eq!(held(), 1);
+                let granted = std::fs::read("/dev/cpu_dma_latency").unwrap_or_default();
+                assert_eq!(granted, 0i32.to_ne_bytes());
+                keeper.end();
+                assert_eq!(held(), 0);
+            }
+            Err(e) => {
+                assert!(e.to_string().contains("--cpu busy"), "{e}");
+                eprintln!("SKIP: {e}");
+            }
+        }
     }
 
     #[test]

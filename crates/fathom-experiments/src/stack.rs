@@ -3,6 +3,7 @@
 //!
 //! Where the kernel may not be traced the lowest rung is used, and said.
 
+mod bars;
 pub mod host;
 mod in_survey;
 mod notes;
@@ -25,11 +26,12 @@ use fathom_telemetry::{Bytes, FlagCode, Nanos};
 use serde::Serialize;
 
 use crate::bench::{Bench, BenchError, RealBench};
+use crate::cpu::{CpuBench, CpuSetting};
 use crate::notebook::{Notebook, NotebookError};
 pub(crate) use in_survey::{in_survey, outlook};
 pub use output::document;
 pub use text::text;
-pub use what_if::{WhatIf, what_if};
+pub use what_if::{WhatIf, what_if, what_if_cpu};
 
 /// I/Os of one pass, at most: their events fit the kernel's buffers.
 const PASS_IOS: u64 = 20_000;
@@ -58,6 +60,8 @@ pub struct StackPlan {
     pub rung: Rung,
     /// Keep every I/O with its boundaries.
     pub rows: bool,
+    /// How the processors are kept during the passes.
+    pub cpu: CpuSetting,
 }
 
 /// The cases of `fathom stack`: 4 KiB random, every combination that was not ruled out.
@@ -133,7 +137,7 @@ pub struct StackCase {
     pub untraced: Option<Estimate>,
     /// The same as a number, ns.
     pub untraced_mean_ns: Option<f64>,
-    /// Traced minus untraced, ns: mean over pairs of passes, with its interval.
+    /// Traced minus untraced, ns: mean over pairs of passes, each without its slowest 5 %, with its interval.
     pub observer_cost: Option<Estimate>,
     /// The same as a number, ns.
     pub observer_cost_ns: Option<f64>,
@@ -179,18 +183,33 @@ pub(crate) struct Pass {
     pub(crate) job: fathom_telemetry::schema::Job,
 }
 
+/// Part of a pass's I/Os that comparisons of passes leave out: a few that waited milliseconds for something
+/// else would decide the difference of two means. Tracing makes every I/O longer, and so do most settings.
+const SLOWEST_LEFT_OUT: f64 = 0.05;
+
 impl Pass {
-    /// Mean service latency without the warm-up, ns.
+    /// Service latencies without the warm-up, ns: the same part as the traced passes leave out.
+    fn services(&self) -> impl Iterator<Item = u64> {
+        self.records
+            .iter()
+            .flat_map(|t| t.records.iter().skip(t.records.len() / 50))
+            .map(|r| r.service().0)
+    }
+
+    /// Their mean, ns.
     pub(crate) fn mean(&self) -> Option<f64> {
-        let (mut n, mut sum) = (0u64, 0u128);
-        for t in &self.records {
-            // The same part as the traced passes leave out.
-            for r in t.records.iter().skip(t.records.len() / 50) {
-                n += 1;
-                sum += u128::from(r.service().0);
-            }
-        }
+        let (n, sum) = self
+            .services()
+            .fold((0u64, 0u128), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
         (n > 0).then(|| sum as f64 / n as f64)
+    }
+
+    /// The same without the slowest.
+    pub(crate) fn usual_mean(&self) -> Option<f64> {
+        let mut all: Vec<u64> = self.services().collect();
+        all.sort_unstable();
+        all.truncate(all.len() - (all.len() as f64 * SLOWEST_LEFT_OUT) as usize);
+        (!all.is_empty()).then(|| all.iter().sum::<u64>() as f64 / all.len() as f64)
     }
 }
 
@@ -212,6 +231,7 @@ impl Observer for Watching<'_, '_> {
 /// Runs one pass with its records kept in memory.
 pub(crate) fn pass(
     bench: &mut RealBench,
+    cpu: CpuSetting,
     spec: &JobSpec,
     ios: u64,
     repeat: u32,
@@ -237,6 +257,7 @@ pub(crate) fn pass(
         watch,
         sched,
     };
+    let mut bench = CpuBench::new(bench, cpu);
     let mut jobs = bench.run(&planned, Some(&make), &mut observer)?;
     let mut job = jobs
         .pop()
@@ -281,9 +302,9 @@ pub fn run(
             continue;
         }
         let case = match &refusal {
-            Some(why) => lowest(bench, spec, why, book, watch)?,
+            Some(why) => lowest(bench, spec, (why, plan.cpu), book, watch)?,
             None => {
-                let (case, rows) = full(bench, spec, &devices, plan.rung, book, watch)?;
+                let (case, rows) = full(bench, spec, &devices, plan, book, watch)?;
                 if plan.rows {
                     report.rows.push((spec.name.clone(), rows));
                 }
@@ -360,7 +381,7 @@ fn full(
     bench: &mut RealBench,
     spec: &JobSpec,
     devices: &Devices,
-    rung: Rung,
+    plan: &StackPlan,
     book: &mut Notebook,
     watch: Watch<'_>,
 ) -> Result<(StackCase, Vec<fathom_stack::Joined>), NotebookError> {
@@ -405,7 +426,7 @@ fn full(
         );
         spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(turn)) >> 1;
         let session = if traced {
-            match Session::start(&config(devices, &spec, PASS_IOS, rung)) {
+            match Session::start(&config(devices, &spec, PASS_IOS, plan.rung)) {
                 Ok(s) => {
                     used = s.rung();
                     why = s.why().map(str::to_owned);
@@ -419,8 +440,8 @@ fn full(
         } else {
             None
         };
-        let done = pass(bench, &spec, PASS_IOS, turn / 2, None, watch)?;
-        means[usize::from(traced)] = done.mean();
+        let done = pass(bench, plan.cpu, &spec, PASS_IOS, turn / 2, None, watch)?;
+        means[usize::from(traced)] = done.usual_mean();
         match session.map(Session::stop) {
             Some(Ok(trace)) => analysis.add(&done.records, &trace),
             Some(Err(e)) => broken = Some(e),
@@ -437,6 +458,9 @@ fn full(
     let plain = Estimate::mean_of(&untraced);
     let observer = Estimate::mean_of(&costs);
     let cost = observer.map(|o| o.value);
+    let mut remarks = notes::of_case(spec, used, &result, devices, guest, single);
+    remarks.extend(processors(plan.cpu));
+    remarks.extend(notes::dear(observer, plain));
     let case = StackCase {
         name: spec.name.clone(),
         rung: used,
@@ -454,17 +478,22 @@ fn full(
         residual_ns: Some(result.residual_ns),
         lost: result.lost,
         cpu_per_io_ns: None,
-        notes: notes::of_case(spec, used, &result, devices, guest, single),
+        notes: remarks,
         details: Some(result),
         jobs,
     };
     Ok((case, analysis.ios().to_vec()))
 }
 
+/// A setting of the processors belongs to the conditions.
+fn processors(cpu: CpuSetting) -> Option<String> {
+    (cpu != CpuSetting::AsIs).then(|| format!("measured with {}", cpu.words()))
+}
+
 fn lowest(
     bench: &mut RealBench,
     spec: &JobSpec,
-    why: &str,
+    (why, cpu): (&str, CpuSetting),
     book: &mut Notebook,
     watch: Watch<'_>,
 ) -> Result<StackCase, NotebookError> {
@@ -472,7 +501,7 @@ fn lowest(
     let mut spec = spec.clone();
     spec.time = spec.time.map(|t| Nanos(t.0 * u64::from(2 * PAIRS)));
     let mut sched = SchedWatch::new(thread_prefix());
-    let done = pass(bench, &spec, REDUCED_IOS, 0, Some(&mut sched), watch)?;
+    let done = pass(bench, cpu, &spec, REDUCED_IOS, 0, Some(&mut sched), watch)?;
     // All I/Os, as the disk counts them: nothing is left out here.
     let mean = [&done.job.read, &done.job.write]
         .into_iter()
@@ -505,6 +534,7 @@ fn lowest(
         case.cpu_per_io_ns = r.cpu_per_io_ns;
         case.notes = r.withheld;
     }
+    case.notes.extend(processors(cpu));
     book.keep(done.job);
     Ok(case)
 }

@@ -261,6 +261,8 @@ pub(crate) struct RunArgs {
     pub(crate) jobs: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
@@ -365,15 +367,17 @@ pub(crate) struct StackArgs {
     /// Test what would help on the first case: placement, engine, scheduler, polling, idle states
     #[arg(long)]
     pub(crate) what_if: bool,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
     /// Watch this process (a VMM) on the target's disk for --time instead of doing I/O: the host's side
     #[arg(long, value_name = "PID", conflicts_with_all = ["what_if", "record", "destroy", "rw", "direct", "buffered", "engine", "iopoll"], help_heading = "Virtual machines")]
     pub(crate) pid: Option<u32>,
     /// Put a guest's result and its host's (--pid) together: two run directories
     #[arg(long, num_args = 2, value_names = ["GUEST", "HOST"], conflicts_with_all = ["pid", "what_if", "record", "destroy"], help_heading = "Virtual machines")]
     pub(crate) combine: Vec<PathBuf>,
-    /// Write one row per I/O with every boundary to stack-CASE.parquet
-    #[arg(long)]
-    pub(crate) record: bool,
+    /// Write one row per I/O with every boundary: stack-CASE.parquet, or stack-CASE.jsonl with --record=json
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "parquet", value_parser = ["parquet", "json"])]
+    pub(crate) record: Option<String>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

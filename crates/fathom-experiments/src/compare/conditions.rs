@@ -1,6 +1,6 @@
 //! Under which conditions two runs were made, and where these differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fathom_telemetry::schema::Run;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,7 @@ pub const CONDITIONS: &[(&str, Weight)] = &[
     ("kernel", Weight::Warns),
     ("kernel-command-line", Weight::Warns),
     ("cpu", Weight::Warns),
+    ("processors", Weight::Warns),
     ("governor", Weight::Warns),
     ("mitigations", Weight::Warns),
     ("virtualization", Weight::Warns),
@@ -147,6 +148,18 @@ fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
         text(e.pointer("/kernel/command_line")),
     );
     put("cpu", text(e.pointer("/cpu/model")));
+    // Kept busy or awake (--cpu); the jobs that compare settings have both.
+    let kept: BTreeSet<&str> = run
+        .jobs
+        .iter()
+        .filter(|j| j.experiment != "cpu")
+        .flat_map(|j| &j.engine_notes)
+        .filter_map(|n| n.strip_prefix(crate::cpu::NOTE))
+        .collect();
+    put(
+        "processors",
+        Some(kept.into_iter().collect::<Vec<_>>().join(", ")),
+    );
     put("governor", text(e.pointer("/cpu/governors")));
     put("mitigations", text(e.pointer("/cpu/mitigations")));
     put(

@@ -8,6 +8,7 @@ use fathom_telemetry::{Bytes, Nanos};
 use super::{Choice, PAIRS, PASS_IOS, Rung, StackPlan, devices_of, refusal, run};
 use crate::bench::Bench;
 use crate::cells::Plan;
+use crate::cpu::CpuSetting;
 use crate::notebook::{Notebook, NotebookError};
 use crate::survey::{Outlook, Watcher};
 
@@ -87,6 +88,7 @@ pub(crate) fn in_survey(
         cases,
         rung: Rung::Best,
         rows: false,
+        cpu: CpuSetting::AsIs,
     };
     let mut passes = 0;
     let total = plan.cases.len() as u32 * 2 * PAIRS;

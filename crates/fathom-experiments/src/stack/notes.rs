@@ -3,6 +3,7 @@
 
 use fathom_io::JobSpec;
 use fathom_stack::{Devices, StackResult};
+use fathom_stats::Estimate;
 
 /// Below this share of joined I/Os the layers of perf events are said to tell of a part only.
 const WHOLE: f64 = 0.99;
@@ -21,6 +22,21 @@ pub(super) fn gaps(rung: &str, r: &StackResult) -> Option<String> {
         r.submitted,
         r.coverage * 100.0
     ))
+}
+
+/// Part of the untraced mean that tracing may cost before the layers are said to be stretched by it.
+const DEAR: f64 = 0.10;
+
+/// Tracing that surely costs more than a tenth: where that time is, and what would make it less.
+pub(super) fn dear(cost: Option<Estimate>, untraced: Option<Estimate>) -> Option<String> {
+    let (cost, untraced) = (cost?, untraced?.value);
+    (cost.low? > DEAR * untraced).then(|| {
+        format!(
+            "tracing costs {:.0} % of the untraced mean: the kernel's rows are too long by about as much together, \
+             so read their shares with care (events cost about 0.3 µs each; with several outstanding on a busy processor they queue up)",
+            cost.value / untraced * 100.0
+        )
+    })
 }
 
 /// What must be known to read a case's layers.
@@ -50,9 +66,8 @@ pub(super) fn of_case(
             names.join(", ")
         ));
     }
-    // Below a loop device lies a file: its row says so.
-    let loop_file = devices.top.iter().any(|d| d.loop_file.is_some());
-    if guest && r.by_device > 0 && !loop_file {
+    // Below a loop device lies a file, and zram is memory: their rows say so.
+    if guest && r.layers.iter().any(|l| l.name.contains("VMM")) {
         notes.push(
             "this is a guest: device, VMM and host are one row, which cannot be split from inside"
                 .into(),
@@ -147,6 +162,23 @@ fn nested(r: &StackResult, devices: &Devices) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tracing_that_surely_costs_more_than_a_tenth_is_said() {
+        let of = |value: f64, low: f64| {
+            Some(Estimate {
+                value,
+                low: Some(low),
+                high: Some(2.0 * value),
+                samples: 10,
+            })
+        };
+        let untraced = Some(Estimate::single(100_000.0));
+        assert_eq!(dear(of(20_000.0, 9_000.0), untraced), None);
+        let said = dear(of(20_000.0, 11_000.0), untraced).unwrap();
+        assert!(said.contains("costs 20 %"), "{said}");
+        assert_eq!(dear(Some(Estimate::single(50_000.0)), untraced), None);
+    }
 
     #[test]
     fn perf_events_with_gaps_say_how_many_why_and_what_would_help() {

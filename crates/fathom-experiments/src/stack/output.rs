@@ -7,7 +7,7 @@ use fathom_telemetry::schema::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{StackCase, StackReport, WhatIf};
+use super::{StackCase, StackReport, WhatIf, bars};
 use crate::parts::axis;
 
 fn column(label: &str, unit: &str) -> Column {
@@ -36,41 +36,7 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
     {
         section.text.push_str(&format!(" Rung: {rung} ({why})."));
     }
-    let mut names: Vec<&str> = Vec::new();
-    for layer in report.cases.iter().flat_map(|c| &c.layers) {
-        if !names.contains(&layer.name.as_str()) {
-            names.push(&layer.name);
-        }
-    }
-    section.charts.push(Chart {
-        id: "stack-layers".into(),
-        title: "Mean latency by layer".into(),
-        kind: ChartKind::StackedBar,
-        x: axis("case", "", false),
-        y: axis("latency", "ns", false),
-        z: None,
-        categories: report.cases.iter().map(|c| c.name.clone()).collect(),
-        series: names
-            .iter()
-            .map(|name| ChartSeries {
-                name: (*name).to_owned(),
-                points: report
-                    .cases
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(x, c)| {
-                        let layer = c.layers.iter().find(|l| l.name == *name)?;
-                        Some(Point {
-                            x: x as f64,
-                            y: Some(layer.mean_ns.max(0.0)),
-                            ..Point::default()
-                        })
-                    })
-                    .collect(),
-            })
-            .collect(),
-        marks: Vec::new(),
-    });
+    section.charts.extend(bars::of(&report.cases));
     section
         .charts
         .extend(report.cases.iter().filter_map(distribution));
@@ -85,7 +51,8 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
     }
     run.results.push(section);
     for case in &report.cases {
-        run.findings.extend(dominating(case));
+        let chart = bars::place(&report.cases, case);
+        run.findings.extend(dominating(case, chart));
     }
 }
 
@@ -405,7 +372,7 @@ fn slow_chart(case: &StackCase) -> Option<Chart> {
     })
 }
 
-fn dominating(case: &StackCase) -> Option<Finding> {
+fn dominating(case: &StackCase, chart: String) -> Option<Finding> {
     if case.rung == "unprivileged" {
         return None;
     }
@@ -430,7 +397,7 @@ fn dominating(case: &StackCase) -> Option<Finding> {
         advice: "To test placement, scheduler, engine, polling and idle states on this machine: --what-if.".into(),
         confidence: if case.coverage? >= 0.999 && case.lost == 0 { "strong" } else { "moderate" }.into(),
         jobs: case.jobs.clone(),
-        evidence: vec![format!("stack-{}", case.name), "stack-layers".into()],
+        evidence: vec![format!("stack-{}", case.name), chart],
     })
 }
 
@@ -438,7 +405,9 @@ fn dominating(case: &StackCase) -> Option<Finding> {
 pub(super) fn what_if_into_run(tested: &[WhatIf], run: &mut Run) {
     let table = Table {
         id: "stack-what-if".into(),
-        title: "What if: gain over the base, measured in turns".into(),
+        title:
+            "What if: gain over the base, measured in turns, the slowest 5 % of each pass left out"
+                .into(),
         columns: vec![
             column("variant", ""),
             column("base mean", "ns"),

@@ -16,7 +16,7 @@ pub fn text(report: &StackReport) -> String {
     if !report.what_if.is_empty() {
         let _ = writeln!(
             out,
-            "What if (gain per I/O over the base, 95 % interval, in turns)"
+            "What if (gain per I/O over the base, 95 % interval, in turns, the slowest 5 % of each pass left out)"
         );
         for w in &report.what_if {
             let gain = match (w.gain_ns, &w.why) {

@@ -3,13 +3,14 @@
 
 use fathom_io::JobSpec;
 use fathom_io::job::Engine;
-use fathom_stack::settings::{self, Changed, NoIdle};
+use fathom_stack::settings::{self, Changed};
 use fathom_stack::{Devices, StackResult};
 use fathom_stats::Estimate;
 use serde::Serialize;
 
 use super::{PASS_IOS, Watch, devices_of, pass};
 use crate::bench::{Bench, RealBench};
+use crate::cpu::CpuSetting;
 use crate::notebook::{Notebook, NotebookError};
 
 /// Pairs of base and variant.
@@ -22,7 +23,7 @@ pub struct WhatIf {
     pub variant: String,
     /// How to make the change last.
     pub advice: String,
-    /// Base mean, ns.
+    /// Base mean without the slowest 5 % of each pass, ns.
     pub base_mean_ns: Option<f64>,
     /// Base minus variant, ns: positive where the variant is faster.
     pub gain_ns: Option<Estimate>,
@@ -35,7 +36,8 @@ pub struct WhatIf {
 enum Change {
     Spec(Box<dyn Fn(&mut JobSpec)>),
     Scheduler(String, String),
-    NoIdle,
+    /// Against the system as it is, whatever the other variants run under.
+    Cpu(CpuSetting),
     Impossible(String),
 }
 
@@ -43,6 +45,30 @@ struct Variant {
     name: String,
     advice: String,
     change: Change,
+}
+
+/// Cores kept awake, in one way or the other.
+fn wakeful(setting: CpuSetting) -> Variant {
+    let (name, advice) = match setting {
+        CpuSetting::Busy => (
+            "every core kept busy at the lowest priority",
+            "a system whose cores have other work has it already: measure with --cpu busy what it sees",
+        ),
+        _ if settings::has_idle_states() => (
+            "no idle states (wake-up latency 0 µs)",
+            "hold /dev/cpu_dma_latency at 0, or tuned-adm profile latency-performance",
+        ),
+        // The request still keeps a guest's own idle loop awake on some hypervisors.
+        _ => (
+            "no idle states (this machine lists none of its own)",
+            "hold /dev/cpu_dma_latency at 0, or tuned-adm profile latency-performance",
+        ),
+    };
+    Variant {
+        name: name.into(),
+        advice: advice.into(),
+        change: Change::Cpu(setting),
+    }
 }
 
 fn variants(spec: &JobSpec, devices: &Devices, result: Option<&StackResult>) -> Vec<Variant> {
@@ -110,30 +136,44 @@ fn variants(spec: &JobSpec, devices: &Devices, result: Option<&StackResult>) -> 
             )
         },
     );
-    add(
-        if settings::has_idle_states() {
-            "no idle states (wake-up latency 0 µs)".into()
-        } else {
-            // The request still keeps a guest's own idle loop awake on some hypervisors.
-            "no idle states (this machine lists none of its own)".into()
-        },
-        "hold /dev/cpu_dma_latency at 0, or tuned-adm profile latency-performance".into(),
-        Change::NoIdle,
-    );
+    out.extend([CpuSetting::LowLatency, CpuSetting::Busy].map(wakeful));
     out
 }
 
-/// Tests every variant that fits this machine against the case.
+/// Tests every variant that fits this machine against the case, processors kept in `cpu`.
 pub fn what_if(
     bench: &mut RealBench,
+    cpu: CpuSetting,
     spec: &JobSpec,
     result: Option<&StackResult>,
     book: &mut Notebook,
     watch: Watch<'_>,
 ) -> Result<Vec<WhatIf>, NotebookError> {
-    let devices = devices_of(bench);
+    let all = variants(spec, &devices_of(bench), result);
+    test(bench, cpu, spec, all, book, watch)
+}
+
+/// Tests the case under `cpu` against the system as it is.
+pub fn what_if_cpu(
+    bench: &mut RealBench,
+    cpu: CpuSetting,
+    spec: &JobSpec,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<Vec<WhatIf>, NotebookError> {
+    test(bench, cpu, spec, vec![wakeful(cpu)], book, watch)
+}
+
+fn test(
+    bench: &mut RealBench,
+    cpu: CpuSetting,
+    spec: &JobSpec,
+    variants: Vec<Variant>,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<Vec<WhatIf>, NotebookError> {
     let mut out = Vec::new();
-    for variant in variants(spec, &devices, result) {
+    for variant in variants {
         if bench.interrupted() {
             break;
         }
@@ -160,7 +200,10 @@ pub fn what_if(
                     variant.name
                 );
                 let mut scheduler = None;
-                let mut idle = None;
+                let mut kept = match variant.change {
+                    Change::Cpu(_) => CpuSetting::AsIs,
+                    _ => cpu,
+                };
                 if side == 1 {
                     let changed = match &variant.change {
                         Change::Spec(f) => {
@@ -170,7 +213,10 @@ pub fn what_if(
                         Change::Scheduler(disk, name) => {
                             Changed::scheduler(disk, name).map(|c| scheduler = Some(c))
                         }
-                        Change::NoIdle => NoIdle::hold().map(|n| idle = Some(n)),
+                        Change::Cpu(setting) => {
+                            kept = *setting;
+                            Ok(())
+                        }
                         Change::Impossible(_) => Ok(()),
                     };
                     if let Err(e) = changed {
@@ -178,9 +224,9 @@ pub fn what_if(
                         break 'pairs;
                     }
                 }
-                match pass(bench, &spec, PASS_IOS, pair, None, watch) {
+                match pass(bench, kept, &spec, PASS_IOS, pair, None, watch) {
                     Ok(p) => {
-                        means[side as usize] = p.mean();
+                        means[side as usize] = p.usual_mean();
                         jobs.push(book.run().jobs.len());
                         book.keep(p.job);
                     }
@@ -189,7 +235,7 @@ pub fn what_if(
                         break 'pairs;
                     }
                 }
-                drop((scheduler, idle));
+                drop(scheduler);
             }
             if let [Some(base), Some(other)] = means {
                 gains.push(base - other);

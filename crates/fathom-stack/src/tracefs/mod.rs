@@ -62,7 +62,8 @@ impl TraceFs {
         })
     }
 
-    /// Finds one whose formats can be read, though it may not be written.
+    /// Finds one whose formats can be read, though it may not be written; where none is mounted, mounts one
+    /// that only this process sees.
     ///
     /// # Errors
     /// [`TraceError::NotMounted`], where none can be read.
@@ -75,7 +76,7 @@ impl TraceFs {
                 root: p.into(),
                 detached: None,
             })
-            .ok_or(TraceError::NotMounted)
+            .map_or_else(Self::find, Ok)
     }
 
     /// The layout of `system/event`; `None` where this kernel lacks it.

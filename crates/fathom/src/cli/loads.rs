@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutArgs;
+use super::{CpuArgs, OutArgs};
 
 /// What commands that write much ask before they start.
 #[derive(Args, Clone)]
@@ -109,6 +109,8 @@ pub(crate) struct PtsArgs {
     /// Outstanding I/Os of each thread
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) qd: u32,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
     /// Tested range [default: the whole target, as the specification wants]
     #[arg(long)]
     pub(crate) size: Option<fathom_telemetry::Bytes>,

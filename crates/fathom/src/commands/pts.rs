@@ -1,11 +1,12 @@
 //! `fathom pts`: the tests of the SNIA performance test specification.
 
+use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::pts::{self, MINUTE, PtsOptions, TESTS};
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_telemetry::Bytes;
 
 use super::finish::{self, command_line};
-use super::open::{Ask, Opened, foresee, open, profile};
+use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, profile};
 use super::wear::{agree, endurance};
 use crate::cli::PtsArgs;
 use crate::exit::{DONE, Outcome, refused};
@@ -23,7 +24,8 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
             )));
         }
     }
-    let profile = profile("full")?;
+    let setting = cpu_setting(&args.cpu)?;
+    let (profile, short) = (profile("full")?, profile("quick")?);
     let control = signals::control().map_err(refused)?;
     let ask = Ask {
         target: &args.target,
@@ -60,6 +62,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
             args.target
         )));
     }
+    check_cpu(setting, &*bench)?;
     let options = options(Bytes(limits.size));
     let simulated = bench.simulated() || about.kind == "null";
     let o = pts::outlook(&options);
@@ -80,7 +83,20 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     };
     let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
     let mut line = SurveyLine::new(0, Bytes(0));
-    let measured = pts::run(&mut *bench, direct, &options, &mut book, &mut line);
+    let mut kept = CpuBench::new(&mut *bench, setting);
+    let mut measured = pts::run(&mut kept, direct, &options, &mut book, &mut line);
+    if measured.is_ok() && setting != CpuSetting::AsIs {
+        // After the tests: only then is something written everywhere.
+        let plan = plan(
+            &Ask {
+                profile: &short,
+                ..ask
+            },
+            limits,
+            direct,
+        );
+        measured = cpu::compare(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
+    }
     line.clear();
     finish::finish(
         book,

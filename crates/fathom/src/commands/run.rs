@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use anyhow::Context;
+use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::{Bench, Notebook, NotebookError, RunMeta};
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{JobFile, OnError, jobs_from_toml};
 use fathom_io::{JobSpec, Observer, Wanted};
-use fathom_telemetry::{Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::finish::{self, capsule, command_line, out_on_target};
-use super::open::{mention_leftovers, open_bench};
+use super::open::{check_cpu, cpu_setting, mention_leftovers, open_bench};
 use crate::cli::RunArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::{progress, signals};
@@ -18,10 +19,12 @@ use crate::{progress, signals};
 /// See the module.
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let (name, jobs) = jobs(args)?;
+    let setting = cpu_setting(&args.cpu)?;
     mention_leftovers(&name);
     let control = signals::control().map_err(refused)?;
     let wanted = Wanted::by(&jobs, args.destroy.as_deref());
     let mut bench = open_bench(&name, &wanted, control)?;
+    check_cpu(setting, &*bench)?;
     let limits = bench.limits();
     let groups = groups(&jobs, &limits)?;
     let recording: u32 = jobs_recording(&groups);
@@ -57,10 +60,20 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
             "choose another device with --out",
         ));
     }
-    let measured = measure(&mut book, &mut *bench, &groups);
+    let mut kept = CpuBench::new(&mut *bench, setting);
+    let mut measured = measure(&mut book, &mut kept, &groups);
+    if measured.is_ok() && setting != CpuSetting::AsIs {
+        let seed = book.run().seed;
+        let mut line = progress::SurveyLine::new(0, Bytes(0));
+        measured = cpu::compare_jobs(&mut *bench, &jobs, setting, seed, &mut book, &mut line);
+        line.clear();
+    }
     finish::finish(book, measured, bench, &args.out, |run, screen, places| {
         let mut text = fathom_report::terminal::stamp(run, screen);
         text += &fathom_report::terminal::jobs(run, screen);
+        for finding in &run.findings {
+            text += &format!("\n{}\n", finding.text);
+        }
         for flag in &run.flags {
             text += &format!("\n{}. Try: {}.\n", flag.detail, flag.remedy);
         }

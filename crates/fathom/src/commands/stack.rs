@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
+use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::stack::{self, Choice, Rung, StackPlan, StackReport};
 use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
 use fathom_io::{Observer, Target, TargetError, Wanted};
+use fathom_stack::rows::{self, Form};
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::finish::{capsule, command_line, finish_with};
+use super::open::cpu_setting;
 use super::stack_sides;
 use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Outcome, failed, refused};
@@ -24,6 +27,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     if let Some(pid) = args.pid {
         return stack_sides::of_process(pid, args);
     }
+    let setting = cpu_setting(&args.cpu)?;
     let control = signals::control().map_err(refused)?;
     if args.target.starts_with("sim:") || args.target == "null:" {
         return Err(refused(anyhow::anyhow!(
@@ -69,7 +73,8 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     let plan = StackPlan {
         cases: choice.cases()?,
         rung: rung(args),
-        rows: args.record,
+        rows: args.record.is_some(),
+        cpu: setting,
     };
     let environment = capsule(target.path());
     let mut bench = RealBench::new(target, control);
@@ -91,11 +96,24 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     let mut result = stack::run(&mut bench, &plan, &mut book, &mut watch);
     if let Ok(report) = &mut result {
         report.skipped.extend(skipped);
-        if let (true, Some(spec), Some(first)) =
-            (args.what_if, plan.cases.first(), report.cases.first())
-        {
+        if let (Some(spec), Some(first)) = (plan.cases.first(), report.cases.first()) {
             let details = first.details.clone();
-            match stack::what_if(&mut bench, spec, details.as_ref(), &mut book, &mut watch) {
+            let bench = &mut bench;
+            let tested = if args.what_if {
+                stack::what_if(
+                    bench,
+                    setting,
+                    spec,
+                    details.as_ref(),
+                    &mut book,
+                    &mut watch,
+                )
+            } else if setting != CpuSetting::AsIs {
+                stack::what_if_cpu(bench, setting, spec, &mut book, &mut watch)
+            } else {
+                Ok(Vec::new())
+            };
+            match tested {
                 Ok(tested) => report.what_if = tested,
                 Err(e) => eprintln!("fathom: the variants could not be tested: {e}"),
             }
@@ -113,9 +131,13 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     let closed = Box::new(bench).close();
     let report = result?;
     closed?;
-    for (case, rows) in &report.rows {
-        let path = book.dir().path().join(format!("stack-{case}.parquet"));
-        if let Err(e) = fathom_stack::rows::write(&path, rows) {
+    let form = match args.record.as_deref() {
+        Some("json") => Form::Json,
+        _ => Form::Parquet,
+    };
+    for (case, ios) in &report.rows {
+        let name = format!("stack-{case}.{}", form.ending());
+        if let Err(e) = rows::write(&book.dir().path().join(name), ios, form) {
             eprintln!("fathom: {e}");
         }
     }

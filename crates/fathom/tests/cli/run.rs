@@ -302,6 +302,47 @@ fn a_log_on_the_device_under_test_is_flagged() {
 }
 
 #[test]
+fn processors_that_are_kept_busy_are_said_and_compared_with_the_system_as_it_is() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let said = place.fathom(&[
+        "run", "null:", "--ios", "100", "--name", "mine", "--cpu", "busy", "--json",
+    ]);
+    if said.stderr.contains("lowest priority is refused") {
+        return crate::common::skip("SCHED_IDLE is not allowed here");
+    }
+    let run = said.expect(0).json();
+    let jobs = run["jobs"].as_array().unwrap();
+    assert_eq!(jobs[0]["name"], "mine", "what was asked for comes first");
+    let busy = |j: &serde_json::Value| {
+        let notes = j["engine_notes"].as_array().unwrap();
+        notes
+            .iter()
+            .any(|n| n.as_str().unwrap().starts_with("CPU: every core"))
+    };
+    assert!(busy(&jobs[0]), "{}", jobs[0]);
+    // Six pairs, half of them as the system is.
+    assert_eq!(jobs.len(), 13);
+    assert_eq!(jobs[1..].iter().filter(|j| busy(j)).count(), 6);
+    let ids = |key: &str| {
+        let all = run[key].as_array().unwrap().clone();
+        all.iter()
+            .map(|x| x["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids("findings"), ["cpu-job-1"]);
+    assert_eq!(ids("headlines"), ["cpu-job-1-difference"]);
+    let refused = place
+        .fathom(&["run", "sim:ramdisk", "--ios", "100", "--cpu", "busy"])
+        .expect(2);
+    assert!(
+        refused.stderr.contains("no processors"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn a_ramp_uses_up_none_of_the_ios_that_were_asked_for() {
     let _turn = beside_others();
     let said = Place::new()

@@ -132,6 +132,34 @@ fn the_json_has_what_scripts_rely_on_and_the_rows_hold_every_io() {
 }
 
 #[test]
+fn processors_that_are_kept_busy_belong_to_the_conditions_and_are_tested() {
+    let _turn = alone();
+    let place = Place::new();
+    let mut more = QUICK.to_vec();
+    more.extend(["--rw", "randread", "--engine", "preadv", "--buffered"]);
+    more.extend(["--cpu", "busy", "--record=json"]);
+    let said = stack(&place, ".", &more);
+    if said.stderr.contains("lowest priority is refused") {
+        return skip("SCHED_IDLE is not allowed here");
+    }
+    let run = said.expect(0).json();
+    let case = &run["cases"][0];
+    let notes = case["notes"].as_array().unwrap();
+    let says = |n: &Value| n.as_str().unwrap().contains("every core kept busy");
+    assert!(notes.iter().any(says), "{case}");
+    let tested = run["what_if"].as_array().unwrap();
+    assert_eq!(tested.len(), 1);
+    assert!(says(&tested[0]["variant"]), "{}", tested[0]);
+    assert!(tested[0]["gain_ns"]["value"].is_f64(), "{}", tested[0]);
+    if run["rung"] == "full" {
+        let name = format!("stack-{}.jsonl", case["name"].as_str().unwrap());
+        let rows = fs::read_to_string(place.the_run_dir().join(name)).unwrap();
+        let first: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+        assert!(first["submitted"].as_u64() < first["completed"].as_u64());
+    }
+}
+
+#[test]
 fn without_privileges_the_reduced_result_is_labelled_and_no_failure() {
     let _turn = alone();
     let place = Place::new();

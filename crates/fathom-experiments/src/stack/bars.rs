@@ -1,0 +1,128 @@
+//! The stacked bars: one chart for each depth, because latencies of several outstanding I/Os would press the
+//! others flat, and bars named by what tells the cases apart.
+
+use fathom_telemetry::schema::{Chart, ChartKind, ChartSeries, Point};
+
+use super::StackCase;
+use crate::parts::axis;
+
+/// The first chart's name.
+const LAYERS: &str = "stack-layers";
+
+/// The chart in which a case stands.
+pub(super) fn place(cases: &[StackCase], case: &StackCase) -> String {
+    let (first, own) = (
+        cases.first().and_then(|c| depth(&c.name)),
+        depth(&case.name),
+    );
+    match own.filter(|_| own != first) {
+        Some(d) => format!("{LAYERS}-{d}"),
+        None => LAYERS.into(),
+    }
+}
+
+/// The charts, in the order of the cases.
+pub(super) fn of(cases: &[StackCase]) -> Vec<Chart> {
+    let mut depths: Vec<Option<&str>> = Vec::new();
+    for case in cases {
+        let depth = depth(&case.name);
+        if !depths.contains(&depth) {
+            depths.push(depth);
+        }
+    }
+    let several = depths.len() > 1;
+    depths
+        .into_iter()
+        .enumerate()
+        .map(|(i, of)| {
+            let cases: Vec<&StackCase> = cases.iter().filter(|c| depth(&c.name) == of).collect();
+            chart(i, of.filter(|_| several), &cases)
+        })
+        .collect()
+}
+
+/// `qd32` of a case's name.
+fn depth(name: &str) -> Option<&str> {
+    name.split('-').find(|w| w.starts_with("qd"))
+}
+
+fn chart(i: usize, depth: Option<&str>, cases: &[&StackCase]) -> Chart {
+    let mut layers: Vec<&str> = Vec::new();
+    for layer in cases.iter().flat_map(|c| &c.layers) {
+        if !layers.contains(&layer.name.as_str()) {
+            layers.push(&layer.name);
+        }
+    }
+    let title = "Mean latency by layer";
+    Chart {
+        id: match depth.filter(|_| i > 0) {
+            Some(d) => format!("{LAYERS}-{d}"),
+            None => LAYERS.into(),
+        },
+        title: match depth.map(|d| &d[2..]) {
+            None => title.into(),
+            Some("1") => format!("{title}, one outstanding"),
+            Some(n) => format!("{title}, {n} outstanding"),
+        },
+        kind: ChartKind::StackedBar,
+        x: axis("case", "", false),
+        y: axis("latency", "ns", false),
+        z: None,
+        categories: labels(&cases.iter().map(|c| c.name.as_str()).collect::<Vec<_>>()),
+        series: layers
+            .iter()
+            .map(|name| ChartSeries {
+                name: (*name).to_owned(),
+                points: cases
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(x, c)| {
+                        let layer = c.layers.iter().find(|l| l.name == *name)?;
+                        Some(Point {
+                            x: x as f64,
+                            y: Some(layer.mean_ns.max(0.0)),
+                            ..Point::default()
+                        })
+                    })
+                    .collect(),
+            })
+            .collect(),
+        marks: Vec::new(),
+    }
+}
+
+/// Names without the words that all of them have; one alone keeps its own.
+fn labels(names: &[&str]) -> Vec<String> {
+    let words: Vec<Vec<&str>> = names.iter().map(|n| n.split('-').collect()).collect();
+    let common = |w: &str| names.len() > 1 && words.iter().all(|all| all.contains(&w));
+    words
+        .iter()
+        .map(|all| {
+            let own: Vec<&str> = all.iter().copied().filter(|w| !common(w)).collect();
+            own.join(" ")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_named_by_what_tells_them_apart() {
+        assert_eq!(
+            labels(&["randread-qd1-direct-uring", "randread-qd1-direct-preadv"]),
+            ["uring", "preadv"]
+        );
+        assert_eq!(
+            labels(&["randread-qd1-direct-uring"]),
+            ["randread qd1 direct uring"]
+        );
+        assert_eq!(
+            labels(&["randread-qd1-direct-uring", "randwrite-qd1-buffered-uring"]),
+            ["randread direct", "randwrite buffered"]
+        );
+        assert_eq!(depth("randread-qd32-direct-uring"), Some("qd32"));
+        assert_eq!(depth("host-pid-7"), None);
+    }
+}
