@@ -47,12 +47,10 @@ fn depth(name: &str) -> Option<&str> {
 }
 
 fn chart(i: usize, depth: Option<&str>, cases: &[&StackCase]) -> Chart {
-    let mut layers: Vec<&str> = Vec::new();
-    for layer in cases.iter().flat_map(|c| &c.layers) {
-        if !layers.contains(&layer.name.as_str()) {
-            layers.push(&layer.name);
-        }
-    }
+    let ways = cases
+        .iter()
+        .map(|c| c.layers.iter().map(|l| l.name.as_str()));
+    let layers = in_order(ways);
     let title = "Mean latency by layer";
     Chart {
         id: match depth.filter(|_| i > 0) {
@@ -91,6 +89,24 @@ fn chart(i: usize, depth: Option<&str>, cases: &[&StackCase]) -> Chart {
     }
 }
 
+/// Every layer once, in the order of an I/O's way: one that other cases lack stands after its neighbour.
+fn in_order<'a>(ways: impl Iterator<Item = impl Iterator<Item = &'a str>>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for way in ways {
+        let mut at = 0;
+        for name in way {
+            match all.iter().position(|n| *n == name) {
+                Some(i) => at = i + 1,
+                None => {
+                    all.insert(at, name);
+                    at += 1;
+                }
+            }
+        }
+    }
+    all
+}
+
 /// Names without the words that all of them have; one alone keeps its own.
 fn labels(names: &[&str]) -> Vec<String> {
     let words: Vec<Vec<&str>> = names.iter().map(|n| n.split('-').collect()).collect();
@@ -122,6 +138,12 @@ mod tests {
             labels(&["randread-qd1-direct-uring", "randwrite-qd1-buffered-uring"]),
             ["randread direct", "randwrite buffered"]
         );
+        let ways = [
+            vec!["ring", "queue", "device"],
+            vec!["call", "queue", "irq", "device", "back"],
+        ];
+        let all = in_order(ways.iter().map(|w| w.iter().copied()));
+        assert_eq!(all, ["call", "ring", "queue", "irq", "device", "back"]);
         assert_eq!(depth("randread-qd32-direct-uring"), Some("qd32"));
         assert_eq!(depth("host-pid-7"), None);
     }

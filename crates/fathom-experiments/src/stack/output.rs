@@ -52,7 +52,12 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
     run.results.push(section);
     for case in &report.cases {
         let chart = bars::place(&report.cases, case);
-        run.findings.extend(dominating(case, chart));
+        let mut found = dominating(case, chart);
+        // Once is enough.
+        if let (Some(first), true) = (&mut found, std::ptr::eq(case, &report.cases[0])) {
+            first.advice = "To test placement, scheduler, engine, polling and idle states on this machine: --what-if.".into();
+        }
+        run.findings.extend(found);
     }
 }
 
@@ -394,8 +399,13 @@ fn dominating(case: &StackCase, chart: String) -> Option<Finding> {
             case.application_mean_ns? / 1e3,
             top.share * 100.0
         ),
-        advice: "To test placement, scheduler, engine, polling and idle states on this machine: --what-if.".into(),
-        confidence: if case.coverage? >= 0.999 && case.lost == 0 { "strong" } else { "moderate" }.into(),
+        advice: String::new(),
+        confidence: if case.coverage? >= 0.999 && case.lost == 0 {
+            "strong"
+        } else {
+            "moderate"
+        }
+        .into(),
         jobs: case.jobs.clone(),
         evidence: vec![format!("stack-{}", case.name), chart],
     })
