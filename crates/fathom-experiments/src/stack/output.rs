@@ -430,8 +430,7 @@ fn dominating(case: &StackCase) -> Option<Finding> {
         advice: "To test placement, scheduler, engine, polling and idle states on this machine: --what-if.".into(),
         confidence: if case.coverage? >= 0.999 && case.lost == 0 { "strong" } else { "moderate" }.into(),
         jobs: case.jobs.clone(),
-        evidence: vec![format!("stack-{}", case.name), "stack-layers".into()],
-    })
+        evidence: vec![format!("stack-{}", case.name), "stack-layers".into()], ..Finding::default() })
 }
 
 /// Adds the tested variants to the run.
@@ -500,6 +499,10 @@ fn proven(w: &WhatIf) -> Option<Finding> {
         confidence: "strong".into(),
         jobs: w.jobs.clone(),
         evidence: vec!["stack-what-if".into()],
+        gain: helps.then(|| gain.scale(1.0 / base)),
+        refuted_by:
+            "The same pairs with another --seed, or under your own load, whose interval holds 0."
+                .into(),
     })
 }
 
@@ -527,6 +530,7 @@ fn unproven(tested: &[WhatIf]) -> Option<Finding> {
         confidence: "moderate".into(),
         jobs: open.iter().flat_map(|o| o.0.jobs.clone()).collect(),
         evidence: vec!["stack-what-if".into()],
+        ..Finding::default()
     })
 }
 
