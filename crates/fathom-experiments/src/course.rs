@@ -90,5 +90,7 @@ pub(crate) fn judge(
         confidence: "moderate".into(),
         jobs: vec![index],
         evidence: Vec::new(),
+        refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
+        ..Finding::default()
     })
 }

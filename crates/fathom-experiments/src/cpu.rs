@@ -582,6 +582,18 @@ fn finding(
         .into(),
         jobs,
         evidence: vec!["cpu-table".into()],
+        gain: shown
+            .filter(|(_, high)| *high < 0.0)
+            .map(|(low, high)| Estimate {
+                value: -d.value,
+                low: Some(-high),
+                high: Some(-low),
+                samples: d.samples,
+            }),
+        refuted_by: format!(
+            "The same pairs whose interval holds 0: run again with --cpu {} and another --seed.",
+            setting.word()
+        ),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress};
 use fathom_telemetry::iolog::{IoLog, IoLogError, IoLogMeta, LogSummary};
 use fathom_telemetry::rundir::{RunDir, RunDirError};
-use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, Target};
+use fathom_telemetry::schema::{Finding, Job, Run, SCHEMA_VERSION, Target};
 use fathom_telemetry::series::{SeriesError, SeriesWriter};
 use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, utc};
 
@@ -96,11 +96,16 @@ impl Notebook {
             findings: Vec::new(),
             flags: Vec::new(),
         };
-        let series = Some(SeriesWriter::create(&dir.series_file(), &tool_version)?);
+        let mut series = SeriesWriter::create(&dir.series_file(), &tool_version)?;
+        if simulated {
+            series.note("fathom.simulated", "true");
+        }
+        let series = Some(series);
         let log = if log_handles > 0 {
             let meta = IoLogMeta {
                 tool_version,
                 run: meta.name,
+                simulated,
             };
             Some(IoLog::create(&dir.io_file(), meta, log_handles)?)
         } else {
@@ -273,6 +278,7 @@ impl Notebook {
             None => self.close_log()?,
         };
         crate::stamp::stamp(&mut self.run);
+        Finding::rank(&mut self.run.findings);
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         self.dir.save(&self.run)?;
         Ok((self.run, self.dir, summary))

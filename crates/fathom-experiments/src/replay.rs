@@ -200,8 +200,7 @@ fn keep(options: &ReplayOptions, layout: &Layout, f: &Fidelity, book: &mut Noteb
             },
             confidence: "strong".into(),
             jobs: vec![index],
-            evidence: vec!["replay-fidelity-table".into()],
-        });
+            evidence: vec!["replay-fidelity-table".into()], ..Finding::default() });
     }
     run.results.push(section(options, layout, f, timed));
 }

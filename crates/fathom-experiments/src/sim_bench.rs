@@ -69,20 +69,21 @@ impl Bench for SimBench {
     fn health(&mut self) -> Option<Health> {
         let device = self.simulation.as_mut()?.device();
         let celsius = device.thermal().map(|t| t.now().0);
-        let wear = device.flash().map(|f| (f.wear(), f.life_used()));
+        let wear = device
+            .flash()
+            .map(|f| (f.wear().0, f.media_bytes(), f.life_used()));
         if celsius.is_none() && wear.is_none() {
             return None;
         }
-        let (host, media) = wear.map_or((None, None), |((host, ratio), _)| {
-            (Some(host as u64), Some((host * ratio) as u64))
-        });
+        let host = wear.map(|w| w.0 as u64);
+        let media = wear.map(|w| w.1 as u64);
         Some(Health {
             disk: self.target.name.clone(),
             sources: vec!["model"],
             celsius,
             host_written_bytes: host,
             media_written_bytes: media,
-            used_percent: wear.map(|w| 100.0 * w.1),
+            used_percent: wear.map(|w| 100.0 * w.2),
             ..Health::default()
         })
     }

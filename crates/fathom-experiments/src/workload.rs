@@ -403,6 +403,7 @@ pub fn add_weighted(run: &mut Run, profile: &Profile) {
         confidence: "moderate".into(),
         jobs: Vec::new(),
         evidence: vec!["depth-table".into()],
+        ..Finding::default()
     });
 }
 

@@ -68,6 +68,12 @@ pub fn markdown(run: &Run) -> String {
             if !f.advice.is_empty() {
                 let _ = write!(out, "\n  → {}", escape(&f.advice));
             }
+            if let Some(gain) = crate::html::verdict::gain(f) {
+                let _ = write!(out, "\n  Gain: {gain}");
+            }
+            if !f.refuted_by.is_empty() {
+                let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));
+            }
             out.push('\n');
         }
         out.push('\n');

@@ -30,6 +30,8 @@ pub struct FlashState {
     amplified: f64,
     host_bytes: f64,
     flash_bytes: f64,
+    /// Of both, what the drive had behind it at the start: how it was written then is not known.
+    earlier: f64,
     /// Reads whose 64 random bits are below this are read twice: cells wear.
     retried: u64,
 }
@@ -50,6 +52,7 @@ impl FlashState {
             amplified: 1.0,
             host_bytes: 0.0,
             flash_bytes: 0.0,
+            earlier: 0.0,
             retried: 0,
         }
     }
@@ -117,7 +120,7 @@ impl FlashState {
     pub fn worn(&mut self, share: f64) {
         self.host_bytes = share * self.flash.endurance_tb * 1e12;
         self.age();
-        self.flash_bytes = self.host_bytes;
+        (self.flash_bytes, self.earlier) = (self.host_bytes, self.host_bytes);
     }
 
     /// Space that is no longer needed.
@@ -165,9 +168,18 @@ impl FlashState {
         self.flash.read_only_at_life > 0.0
     }
 
-    /// Bytes written by the host, and flash bytes per host byte so far.
+    /// Bytes written by the host in the drive's life, and flash bytes per host byte since the simulation began.
     pub fn wear(&self) -> (f64, f64) {
-        (self.host_bytes, self.flash_bytes / self.host_bytes.max(1.0))
+        let (host, flash) = (
+            self.host_bytes - self.earlier,
+            self.flash_bytes - self.earlier,
+        );
+        (self.host_bytes, if host > 0.0 { flash / host } else { 1.0 })
+    }
+
+    /// Bytes written to the flash in the drive's life.
+    pub fn media_bytes(&self) -> f64 {
+        self.flash_bytes
     }
 
     /// Share of the rated endurance that is used, 0 to 1 and beyond.

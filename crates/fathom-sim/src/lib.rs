@@ -21,7 +21,7 @@ pub mod target;
 pub mod thermal;
 
 pub use device::Device;
-pub use model::{CATALOG, Model, SimError};
+pub use model::{CATALOG, Model, SimError, nearest_of};
 pub use simulation::Simulation;
 pub use target::{Shape, SimTarget};
 

@@ -296,11 +296,15 @@ impl Model {
 
 /// The model whose name is at most half its length away.
 fn nearest(name: &str) -> Option<&'static str> {
-    CATALOG
-        .iter()
-        .map(|(n, _)| {
-            let partial = n.contains(name) && name.len() >= 3;
-            (if partial { 0 } else { distance(name, n) }, *n)
+    nearest_of(name, CATALOG.iter().map(|(n, _)| *n))
+}
+
+/// The one of `names` that is at most half its length away from what was typed.
+pub fn nearest_of<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|n| {
+            let partial = n.contains(typed) && typed.len() >= 3;
+            (if partial { 0 } else { distance(typed, n) }, n)
         })
         .min()
         .filter(|(d, n)| d * 2 <= n.len())

@@ -330,10 +330,13 @@ impl SimTarget {
             _ => {
                 let known: Vec<&str> = OPTIONS
                     .iter()
-                    .map(|(o, _)| o.split(['=', ',']).next().unwrap_or(o))
+                    .flat_map(|(o, _)| o.split(", "))
+                    .map(|o| o.split('=').next().unwrap_or(o))
                     .collect();
+                let near = crate::model::nearest_of(key, known.iter().copied());
                 return Err(format!(
-                    "unknown option '{key}': expected {}",
+                    "unknown option '{key}'{}: expected {}",
+                    near.map_or_else(String::new, |n| format!(" (did you mean {n}?)")),
                     known.join(", ")
                 ));
             }

@@ -423,7 +423,7 @@ pub struct IoError {
 }
 
 /// A sentence with a number, its evidence, and what to change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Stable name.
@@ -438,6 +438,36 @@ pub struct Finding {
     pub jobs: Vec<usize>,
     /// Ids of charts and tables.
     pub evidence: Vec<String>,
+    /// What the change gained where it was measured, or is expected to gain, as a share of what there is without it
+    /// (0.25: a quarter more, or a quarter less waiting); findings are ranked by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<tests::EstimateShape>"))]
+    pub gain: Option<Estimate>,
+    /// What would show that it is wrong.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub refuted_by: String,
+}
+
+impl Finding {
+    /// The order in which findings are read: what gains most first (by the lower end of the interval, weak evidence
+    /// after the rest), then those without a measured gain, strongest first.
+    pub fn rank(all: &mut [Self]) {
+        let level = |f: &Self| match f.confidence.as_str() {
+            "strong" => 0,
+            "moderate" => 1,
+            _ => 2,
+        };
+        let key = |f: &Self| {
+            let gain = f
+                .gain
+                .map_or(0.0, |g| g.low.unwrap_or(g.value / 2.0).max(0.0));
+            (level(f) == 2, -gain, level(f))
+        };
+        all.sort_by(|a, b| {
+            let (a, b) = (key(a), key(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+        });
+    }
 }
 
 #[cfg(test)]

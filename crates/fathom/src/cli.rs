@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::job_args::JobArgs;
-pub(crate) use kv::KvArgs;
+pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
 
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Burst(BurstArgs),
     /// Key-value operations on fathom's own B+tree, beside what the raw device allows
     Kv(Box<KvArgs>),
+    /// The page size that a store should use here: predicted from the costs of a page, measured beside
+    Pages(Box<PagesArgs>),
     /// Arrays against what arithmetic promises: RAID 0, 1, 5, 6, 10, degraded, rebuilding
     Raid(Box<RaidArgs>),
     /// What a hypervisor costs: the host beside a machine, and how many machines fill the device
@@ -117,6 +119,12 @@ pub(crate) struct SurveyArgs {
     pub(crate) destroy: Option<String>,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
+    /// Rated endurance of the drive in bytes (such as 300t), for the years that are left
+    #[arg(long, value_name = "BYTES", help_heading = "Endurance")]
+    pub(crate) rated_tbw: Option<fathom_telemetry::Bytes>,
+    /// Bytes that your application writes a day (such as 500g) [default: what the drive counted so far]
+    #[arg(long, value_name = "BYTES", help_heading = "Endurance")]
+    pub(crate) daily_writes: Option<fathom_telemetry::Bytes>,
     /// Weight the depth sweep by a profile of fathom watch: one number for your workload
     #[arg(long, value_name = "PROFILE")]
     pub(crate) workload: Option<PathBuf>,
@@ -449,6 +457,14 @@ pub(crate) struct ReproduceArgs {
     /// With --on: size of the data set [default: as in the paper, 64 x 4 GB for han2021, else 20000 MiB]
     #[arg(long, requires = "on")]
     pub(crate) size: Option<fathom_telemetry::Bytes>,
+    /// With --on: leave out the values that labs measure (fathom raid, vm, kv, compress)
+    #[arg(long, requires = "on")]
+    pub(crate) no_labs: bool,
+    /// Take the values that labs measure from this run of fathom raid, vm, kv or compress; may be given several times
+    #[arg(long, value_name = "RUN")]
+    pub(crate) with: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) guest: GuestArgs,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,

@@ -285,6 +285,13 @@ pub(super) fn report(
             confidence: if clear { "strong" } else { "weak" }.into(),
             jobs: jobs.clone(),
             evidence: vec![chart.into(), "compression-gains".into()],
+            gain: (g.value > 1.0).then_some(Estimate {
+                value: g.value - 1.0,
+                low: g.low.map(|l| l - 1.0),
+                high: g.high.map(|h| h - 1.0),
+                samples: g.samples,
+            }),
+            refuted_by: "Your own data with --sample, or cores that are not free: see the break-even ratio and cores.".into(),
         });
     }
     if let Some((codec, r, hit)) = CODECS
@@ -310,8 +317,7 @@ pub(super) fn report(
             advice: format!("Where memory is short, compress the cache with {codec}."),
             confidence: "strong".into(),
             jobs: jobs.clone(),
-            evidence: vec!["compression-gains".into()],
-        });
+            evidence: vec!["compression-gains".into()], ..Finding::default() });
     }
     let run = book.run_mut();
     run.results.push(section);

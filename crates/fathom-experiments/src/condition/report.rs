@@ -129,6 +129,7 @@ pub(super) fn report(
         confidence: "strong".into(),
         jobs: Vec::new(),
         evidence: vec!["condition-course".into()],
+        ..Finding::default()
     });
     if let Some(r) = found {
         run.findings.push(Finding {
@@ -148,6 +149,7 @@ pub(super) fn report(
             confidence: "strong".into(),
             jobs: Vec::new(),
             evidence: vec!["condition-course".into()],
+            ..Finding::default()
         });
     }
     run.results.push(section);

@@ -442,7 +442,7 @@ fn findings(measured: &Measured, found: &Found) -> Vec<Finding> {
             confidence: if k.relative_half_width().is_some_and(|w| w < 0.1) { "strong" } else { "moderate" }.into(),
             jobs: measured.open.iter().flat_map(Cell::indices).collect(),
             evidence: vec!["curve".into(), "curve-power".into(), "curve-open".into()],
-        });
+            refuted_by: "Open-loop runs at this rate (fathom run --rate) whose response latency is far from the one said.".into(), ..Finding::default() });
     }
     if let Some((Some(rise), open)) = found.rises.last() {
         let beside = open.map_or(String::new(), |o| {
@@ -461,6 +461,7 @@ fn findings(measured: &Measured, found: &Found) -> Vec<Finding> {
             confidence: "moderate".into(),
             jobs: measured.closed.iter().flat_map(Cell::indices).collect(),
             evidence: vec!["curve-shares".into()],
+            ..Finding::default()
         });
     }
     all

@@ -5,6 +5,7 @@
 
 pub mod contradictions;
 mod han;
+pub mod labs;
 mod load;
 mod oneill;
 pub mod present;
@@ -138,13 +139,21 @@ impl Row {
     }
 }
 
+fn unknown(paper: &str) -> String {
+    let near = fathom_sim::nearest_of(paper, PAPERS.iter().map(|p| p.0));
+    let near = near.map_or_else(String::new, |n| format!(" (did you mean {n}?)"));
+    let all: Vec<&str> = PAPERS.iter().map(|p| p.0).collect();
+    format!(
+        "'{paper}' is no paper that can be reproduced{near}: expected {}",
+        all.join(", ")
+    )
+}
+
 /// Why a paper could not be reproduced.
 #[derive(Debug, thiserror::Error)]
 pub enum ReproduceError {
     /// No such paper.
-    #[error(
-        "'{0}' is no paper that can be reproduced: expected zhang2018, han2021, oneill2018 or shrout2017"
-    )]
+    #[error("{}", unknown(.0))]
     UnknownPaper(String),
     /// A model.
     #[error(transparent)]
@@ -204,7 +213,11 @@ pub fn is_figure(figure: &str, id: &str, place: &str) -> bool {
         return true;
     }
     // "Table I" is not the beginning of "Table III".
-    place.split([',', '(', ')', ';']).map(plain).any(|part| {
+    // "4.1 Fig.1a" is "Fig. 1a" of 4.1.
+    let parts = place.split([',', '(', ')', ';']);
+    let figures = place.match_indices("Fig").map(|(at, _)| &place[at..]);
+    let figures = figures.map(|f| f.split([',', '(', ')', ';']).next().unwrap_or(f));
+    parts.chain(figures).map(plain).any(|part| {
         part == wanted
             || (part.starts_with(&wanted)
                 && wanted.ends_with(|c: char| c.is_ascii_digit())

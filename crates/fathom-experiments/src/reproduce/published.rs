@@ -45,7 +45,7 @@ fn why(paper: &str, place: &str, unit: &str, metric: &str) -> String {
             lab("database")
         }
         ("oneill2018", "Optane performance" | "Updates vs inserts") if unit.ends_with("/s") => {
-            lab("key-value")
+            "needs the key-value lab: fathom kv".into()
         }
         ("shrout2017", "Real-world") if unit == "%" || unit == "x" => lab("application"),
         ("shrout2017", "S-PASS") => "needs fathom mix on both real devices".into(),

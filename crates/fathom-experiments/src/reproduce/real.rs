@@ -135,12 +135,13 @@ pub fn measure(
             ReproduceError::Interrupted.to_string(),
             "run again for the rest",
         ));
-    } else if let Some(figure) = wish.figure.filter(|_| rows.is_empty()) {
-        return Err(ReproduceError::Figure(figure.to_owned()));
     } else {
         let wanted = |r: &Row| wish.figure.is_none_or(|f| is_figure(f, &r.id, &r.place));
         let others = published::others(paper, &rows, published::On::Target).into_iter();
         rows.extend(others.filter(wanted).map(|r| Row { role, ..r }));
+        if let Some(figure) = wish.figure.filter(|_| rows.is_empty()) {
+            return Err(ReproduceError::Figure(figure.to_owned()));
+        }
     }
     Ok(Reproduction {
         rows,
@@ -172,7 +173,12 @@ impl Site<'_, '_> {
             direct: shape.direct,
             size: Some(self.wish.data_set.min(Bytes(self.bench.limits().size))),
             time: Some(self.wish.time),
-            ramp: Nanos::from_millis(200),
+            // Where a ramp ends, a sequential pass begins anew, and would find its pages in memory.
+            ramp: if shape.direct || shape.rw.modifies() {
+                Nanos::from_millis(200)
+            } else {
+                Nanos::ZERO
+            },
             ..JobSpec::default()
         }
     }

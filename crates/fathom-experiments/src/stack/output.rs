@@ -408,6 +408,7 @@ fn dominating(case: &StackCase, chart: String) -> Option<Finding> {
         .into(),
         jobs: case.jobs.clone(),
         evidence: vec![format!("stack-{}", case.name), chart],
+        ..Finding::default()
     })
 }
 
@@ -479,6 +480,10 @@ fn proven(w: &WhatIf) -> Option<Finding> {
         confidence: "strong".into(),
         jobs: w.jobs.clone(),
         evidence: vec!["stack-what-if".into()],
+        gain: helps.then(|| gain.scale(1.0 / base)),
+        refuted_by:
+            "The same pairs with another --seed, or under your own load, whose interval holds 0."
+                .into(),
     })
 }
 
@@ -506,6 +511,7 @@ fn unproven(tested: &[WhatIf]) -> Option<Finding> {
         confidence: "moderate".into(),
         jobs: open.iter().flat_map(|o| o.0.jobs.clone()).collect(),
         evidence: vec!["stack-what-if".into()],
+        ..Finding::default()
     })
 }
 

@@ -5,6 +5,7 @@
 //! (Cooper et al. 2010), sweeps of page and cache size (Zhang et al. 2018). The tree lies in the first half of
 //! the range, the raw device is measured in the second.
 
+mod cost;
 mod load;
 mod results;
 
@@ -18,6 +19,7 @@ use fathom_io::{JobError, Observer, TargetError};
 use fathom_kv::{Durability, Engine, FileStore, KvError, Options};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
+pub use cost::app_cost;
 pub use load::{Keys, Mix};
 use load::{Load, Outcome};
 

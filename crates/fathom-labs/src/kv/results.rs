@@ -214,8 +214,7 @@ pub(super) fn report(
         }
         .into(),
         jobs: Vec::new(),
-        evidence: vec!["kv-table".into(), "kv-waits".into()],
-    });
+        evidence: vec!["kv-table".into(), "kv-waits".into()], ..Finding::default() });
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.extend(headlines);

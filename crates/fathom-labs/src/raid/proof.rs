@@ -383,6 +383,8 @@ fn finding(t: &Tried) -> Option<Finding> {
         confidence: "strong".into(),
         jobs: t.jobs.clone(),
         evidence: vec!["raid-settings-tried".into()],
+        gain: better.then_some(change),
+        refuted_by: "The same setting with --try and another --seed, or with your own load, whose interval holds 0.".into(),
     })
 }
 

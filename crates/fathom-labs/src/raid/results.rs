@@ -611,8 +611,7 @@ fn findings(whole: &[Line<'_>], options: &RaidOptions) -> Vec<Finding> {
                     advice: advice.into(),
                     confidence: confidence(l.rate),
                     jobs: l.measured.cell.indices(),
-                    evidence: vec![format!("raid{n}-table"), "raid-losses".into()],
-                },
+                    evidence: vec![format!("raid{n}-table"), "raid-losses".into()], ..Finding::default() },
             ));
         }
     }
@@ -639,8 +638,7 @@ fn findings(whole: &[Line<'_>], options: &RaidOptions) -> Vec<Finding> {
             advice: "plan reads of parity arrays with all members".into(),
             confidence: confidence(l.rate),
             jobs: l.measured.cell.indices(),
-            evidence: vec![format!("raid{}-table", l.shape.level.number())],
-        });
+            evidence: vec![format!("raid{}-table", l.shape.level.number())], ..Finding::default() });
     }
     found
 }
@@ -681,5 +679,6 @@ fn state_findings(all: &[Measurement]) -> Vec<Finding> {
         confidence: "moderate".into(),
         jobs: l.cell.indices(),
         evidence: vec!["raid-states-table".into(), "raid-rebuilds".into()],
+        ..Finding::default()
     }]
 }

@@ -482,8 +482,7 @@ fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
             ),
             confidence: strength(Some(ve)),
             jobs: p.ve.indices(),
-            evidence: vec!["vm-table".into(), "vm-latency".into()],
-        });
+            evidence: vec!["vm-table".into(), "vm-latency".into()], ..Finding::default() });
     }
     all.extend(m.tried.iter().filter_map(|t| of_setting(t, options)));
     all.extend(saturation(m, &strength));
@@ -523,6 +522,8 @@ fn of_setting(t: &Tried, options: &VmOptions) -> Option<Finding> {
         confidence: "strong".into(),
         jobs: t.jobs.clone(),
         evidence: vec!["vm-settings-table".into()],
+        gain: better.then_some(change),
+        refuted_by: "The same setting with --try and another --seed, or with your own load, whose interval holds 0.".into(),
     })
 }
 
@@ -563,5 +564,6 @@ fn saturation(m: &Measured, strength: &dyn Fn(Option<Estimate>) -> String) -> Op
         confidence: strength(f.together()),
         jobs: f.jobs.clone(),
         evidence: vec!["vm-machines-table".into(), "vm-machines-chart".into()],
+        ..Finding::default()
     })
 }

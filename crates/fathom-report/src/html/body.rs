@@ -293,6 +293,16 @@ fn finding(f: &Finding, run: &Run) -> String {
             with_options(&f.advice)
         );
     }
+    if let Some(gain) = super::verdict::gain(f) {
+        let _ = write!(html, "<p class=\"gain\"><b>Gain</b> {}</p>", Esc(&gain));
+    }
+    if !f.refuted_by.is_empty() {
+        let _ = write!(
+            html,
+            "<p class=\"gain\"><b>Wrong if</b> {}</p>",
+            with_options(&f.refuted_by)
+        );
+    }
     let level = match f.confidence.as_str() {
         "strong" => 3,
         "moderate" => 2,

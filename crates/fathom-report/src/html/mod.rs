@@ -11,6 +11,7 @@ mod jobs;
 mod results;
 mod spec;
 mod time;
+pub(crate) mod verdict;
 
 use std::path::{Path, PathBuf};
 
@@ -183,6 +184,7 @@ fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
         stamp: Stamp::of(run),
     };
     body::masthead(&mut page, run);
+    verdict::verdict(&mut page, run);
     body::headlines(&mut page, run);
     body::findings(&mut page, run);
     results::sections(&mut page, run);

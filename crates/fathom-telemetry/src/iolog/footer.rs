@@ -74,11 +74,14 @@ impl RowGroups {
         t.list(4, Element::Struct, self.count);
         t.bytes.extend_from_slice(&self.bytes);
         let origins = serde_json::to_string(origins).unwrap_or_default();
-        let pairs = [
+        let mut pairs = vec![
             ("fathom.tool_version", meta.tool_version.as_str()),
             ("fathom.run", meta.run.as_str()),
             ("fathom.clock_origin_ns", origins.as_str()),
         ];
+        if meta.simulated {
+            pairs.push(("fathom.simulated", "true"));
+        }
         t.list(5, Element::Struct, pairs.len());
         for (k, v) in pairs {
             t.element_begin();

@@ -57,6 +57,8 @@ pub struct IoLogMeta {
     pub tool_version: String,
     /// Name of the run.
     pub run: String,
+    /// Whether a model made the rows.
+    pub simulated: bool,
 }
 
 /// Why the log could not be written or read.

@@ -195,6 +195,7 @@ fn rows_of_several_threads_and_jobs_are_told_apart() {
     let meta = IoLogMeta {
         tool_version: "1.2".to_owned(),
         run: "survey".to_owned(),
+        simulated: true,
     };
     let log = IoLog::create(&path, meta, 4).unwrap();
     let records = closed_loop(3000, 4, 1 << 30, 1000, 100.0);
@@ -215,6 +216,7 @@ fn rows_of_several_threads_and_jobs_are_told_apart() {
     assert_eq!(summary.rows, 36_000);
     let reader = IoLogReader::open(&path).unwrap();
     assert_eq!(reader.metadata("fathom.run"), Some("survey"));
+    assert_eq!(reader.metadata("fathom.simulated"), Some("true"));
     assert_eq!(
         reader.metadata("fathom.clock_origin_ns"),
         Some(r#"{"1":500,"2":500,"9":500}"#)

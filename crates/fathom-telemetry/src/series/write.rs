@@ -106,6 +106,13 @@ fn supported(h: &SparseHistogram, q: f64) -> Option<i64> {
 }
 
 impl SeriesWriter {
+    /// Puts a fact about the whole run into the file's metadata, such as that a model made it.
+    pub fn note(&mut self, key: &str, value: &str) {
+        if let Some(w) = &mut self.writer {
+            w.append_key_value_metadata(KeyValue::new(key.to_owned(), value.to_owned()));
+        }
+    }
+
     /// Begins a series at `path`.
     ///
     /// # Errors

@@ -4,6 +4,25 @@ use clap::Args;
 
 use super::MeasureArgs;
 
+/// Arguments of `pages`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom pages .                             90 point requests to 10 ranges of 64 KiB\n  fathom pages /dev/nvme0n1 --points 50 --range 256k --app 20us\n  fathom pages sim:optane-900p --points 99\nt_app is what the application spends on a page: given, or that of fathom's own B+tree."
+)]
+pub(crate) struct PagesArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// Requests in a hundred that touch one record; the others read a range
+    #[arg(long, default_value_t = 90.0, value_name = "PERCENT")]
+    pub(crate) points: f64,
+    /// Mean bytes of a range
+    #[arg(long, default_value = "64k")]
+    pub(crate) range: fathom_telemetry::Bytes,
+    /// What the application spends on a page [default: measured with fathom's own B+tree]
+    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
+    pub(crate) app: Option<fathom_telemetry::Nanos>,
+}
+
 /// See the module.
 #[derive(Args)]
 #[command(

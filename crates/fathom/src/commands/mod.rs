@@ -16,11 +16,13 @@ mod kv;
 mod measure;
 mod mix;
 mod open;
+mod pages;
 mod pts;
 mod raid;
 mod replay;
 mod report;
 mod reproduce;
+mod reproduce_labs;
 mod run;
 mod sim;
 mod stack;
@@ -39,6 +41,7 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Survey(args) => survey::survey(&args),
         Command::Curve(args) => curve::curve(&args),
         Command::Mix(args) => mix::mix(&args),
+        Command::Pages(args) => pages::pages(&args),
         Command::Burst(args) => burst::burst(&args),
         Command::Kv(args) => kv::kv(&args),
         Command::Raid(args) => raid::raid(&args),

@@ -1,16 +1,18 @@
 //! `fathom reproduce PAPER`: published figures beside the models', or beside what a target that is there gives.
 
+use fathom_experiments::reproduce::labs::Terms;
 use fathom_experiments::reproduce::present::{ROLES, errors};
 use fathom_experiments::reproduce::{
     self, Models, PAPERS, ReproduceError, Reproduction, Role, Row, real,
 };
 use fathom_experiments::{Notebook, RunMeta};
-use fathom_io::Wanted;
+use fathom_io::{Control, Wanted};
 use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::finish::{capsule, command_line, finish_with};
 use super::open::open_bench;
+use super::reproduce_labs;
 use crate::cli::ReproduceArgs;
 use crate::exit::{Failure, Outcome, failed, refused};
 use crate::signals;
@@ -75,6 +77,10 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
         }
     };
     let interrupted = r.rows.is_empty();
+    if let Err(e) = reproduce_labs::with(args, &mut r.rows) {
+        book.discard();
+        return Err(e);
+    }
     if let Some(figure) = args.figure.as_ref().filter(|_| !interrupted) {
         r.rows
             .retain(|row| reproduce::is_figure(figure, &row.id, &row.place));
@@ -127,7 +133,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         size,
         destroy: args.destroy.clone(),
     };
-    let mut bench = open_bench(name, &wanted, control)?;
+    let mut bench = open_bench(name, &wanted, control.clone())?;
     let about = bench.describe();
     let environment = capsule(about.path.as_deref().map(std::path::Path::new));
     let mut book = Notebook::create(
@@ -144,16 +150,48 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         data_set: size.unwrap_or(method.data_set),
     };
     let measured = real::measure(&args.paper, wish, &mut *bench, &mut book);
+    let terms = Terms {
+        time: wish.time,
+        repeats: wish.repeats,
+        size,
+        simulated: bench.simulated(),
+    };
     bench.close().map_err(failed)?;
-    let r = match measured {
+    let mut r = match measured {
         Ok(r) => r,
         Err(e) => {
             book.discard();
             return Err(failure(e));
         }
     };
+    if let Err(e) = with_labs(args, name, &terms, &control, &mut r) {
+        book.discard();
+        return Err(e);
+    }
     book.run_mut().results = reproduce::present::sections(&args.paper, &r);
     Ok((book, r, None))
+}
+
+/// Values of labs; the figure that was asked for needs one at least, from wherever.
+fn with_labs(
+    args: &ReproduceArgs,
+    target: &str,
+    terms: &Terms,
+    control: &Control,
+    r: &mut Reproduction,
+) -> Result<(), Failure> {
+    reproduce_labs::with(args, &mut r.rows)?;
+    reproduce_labs::run(args, target, terms, control, r);
+    match &args.figure {
+        Some(figure) if r.rows.iter().all(|r| r.ours.is_none()) && !control.interrupted() => {
+            let why = r.rows.iter().find(|r| r.note.starts_with("fathom "));
+            Err(refused(match why {
+                Some(row) => anyhow::anyhow!("--figure {figure}: {}", row.note),
+                None => ReproduceError::Figure(figure.clone()).into(),
+            }))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn failure(e: ReproduceError) -> Failure {
@@ -187,7 +225,7 @@ fn table(all: &[Row]) -> String {
     // Conditions and passing remarks are in the report and in --json.
     let rows: Vec<&Row> = all
         .iter()
-        .filter(|r| r.ours.is_some() || r.note.starts_with("needs"))
+        .filter(|r| r.ours.is_some() || ["needs", "fathom "].iter().any(|n| r.note.starts_with(n)))
         .collect();
     let wide = |f: &dyn Fn(&Row) -> usize| rows.iter().map(|r| f(r)).max().unwrap_or(0);
     let (id, what) = (wide(&|r| r.id.len()), wide(&|r| r.what.chars().count()));

@@ -1,6 +1,7 @@
 //! `fathom survey`: the main job.
 
 use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
+use fathom_experiments::endurance::{self, Stated};
 use fathom_experiments::survey::{self, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_telemetry::Bytes;
@@ -58,8 +59,15 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
     let mut line = SurveyLine::new(outlook, fills);
+    let before = bench.health();
     let result = measure(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
     line.clear();
+    let stated = Stated {
+        rated: args.rated_tbw,
+        daily: args.daily_writes,
+    };
+    let after = bench.health();
+    endurance::report(book.run_mut(), before.as_ref(), after.as_ref(), stated);
     if let Some(profile) = &workload {
         fathom_experiments::workload::add_weighted(book.run_mut(), profile);
     }

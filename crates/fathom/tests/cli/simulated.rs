@@ -24,6 +24,58 @@ fn every_command_that_takes_a_target_takes_a_model_and_says_so_in_every_output()
         &["curve", "sim:optane-900p", "--closed-only"],
         &["mix", "sim:intel-p3700", "--size", "1g"],
         &["burst", "sim:optane-900p", "--size", "1g"],
+        &[
+            "ab",
+            "sim:optane-900p",
+            "--a",
+            "qd=1",
+            "--b",
+            "qd=2",
+            "--time",
+            "20ms",
+        ],
+        &["compress", "sim:optane-900p", "--no-writes"],
+        &[
+            "condition",
+            "sim:intel-s3510",
+            "--passes",
+            "0",
+            "--until-steady",
+            "rw=randwrite qd=8",
+            "--round",
+            "1s",
+            "--yes",
+        ],
+        &[
+            "pts",
+            "sim:intel-s3510",
+            "--tests",
+            "lat",
+            "--unit",
+            "1s",
+            "--size",
+            "1g",
+            "--yes",
+        ],
+        &[
+            "raid",
+            "sim:intel-p3700",
+            "--levels",
+            "5",
+            "--members",
+            "3,4",
+            "--time",
+            "20ms",
+        ],
+        &["vm", "sim:optane-900p", "--vms", "1,2", "--time", "20ms"],
+        &[
+            "reproduce",
+            "shrout2017",
+            "--on",
+            "sim:optane-900p",
+            "--time",
+            "50ms",
+        ],
     ] {
         let said = place.fathom(args).expect(0);
         assert!(
@@ -32,7 +84,7 @@ fn every_command_that_takes_a_target_takes_a_model_and_says_so_in_every_output()
             said.stdout
         );
     }
-    assert_eq!(runs(&place).len(), 5);
+    assert_eq!(runs(&place).len(), 12);
     assert!(place.names().is_empty(), "a model leaves no file");
     for run in runs(&place) {
         let json: Value =
@@ -46,6 +98,15 @@ fn every_command_that_takes_a_target_takes_a_model_and_says_so_in_every_output()
         }
         let html = fs::read_to_string(run.join("report.html")).unwrap();
         assert!(html.contains("SIMULATED"), "{}", run.display());
+        for name in names(&run).iter().filter(|n| n.ends_with(".parquet")) {
+            let bytes = fs::read(run.join(name)).unwrap();
+            let said = bytes.windows(16).any(|w| w == b"fathom.simulated");
+            assert!(
+                said || json["command"] == "vm" && name == "io.parquet",
+                "{name} of {}",
+                run.display()
+            );
+        }
         place
             .fathom(&["report", run.to_str().unwrap(), "--format", "csv"])
             .expect(0);
@@ -95,6 +156,7 @@ fn what_cannot_be_simulated_is_refused_with_one_sentence() {
         ("sim:raid7:8xoptane-900p", "expected 0, 1, 5, 6 or 10"),
         ("sim:vm99:optane-900p", "vm1 to vm64"),
         ("sim:optane-900p,colour=red", "unknown option 'colour'"),
+        ("sim:raid5:4xoptane-900p,degrade", "did you mean degraded?"),
         ("sim:bad.toml", "model bad.toml"),
         ("sim:missing.toml", "cannot be read"),
         ("sim:", "no such model"),
@@ -185,6 +247,12 @@ fn a_reproduction_is_a_run_with_rows_charts_and_a_report() {
         assert!(html.contains("SIMULATED"));
     }
     place.fathom(&["reproduce", "nobody1900"]).expect(2);
+    let near = place.fathom(&["reproduce", "zang2018"]).expect(2);
+    assert!(
+        near.stderr.contains("did you mean zhang2018?"),
+        "{}",
+        near.stderr
+    );
     place
         .fathom(&["reproduce", "zhang2018", "--figure", "fig99"])
         .expect(2);
@@ -193,6 +261,7 @@ fn a_reproduction_is_a_run_with_rows_charts_and_a_report() {
 #[test]
 fn the_papers_experiments_run_on_a_target_that_is_there() {
     let _turn = beside_others();
+    // Labs have runs of their own: see below.
     for (paper, rows_least, jobs) in [
         ("zhang2018", 20, 4 + 2 + 2 + 9),
         ("han2021", 24, 8 * 2),
@@ -202,12 +271,12 @@ fn the_papers_experiments_run_on_a_target_that_is_there() {
         let place = Place::new();
         let out = place.runs();
         let on = ["reproduce", paper, "--on", ".", "--size", "40m"];
-        let how = ["--time", "60ms", "--repeats", "2", "--json"];
+        let how = ["--time", "60ms", "--no-labs", "--repeats", "2", "--json"];
         let repeats = if paper == "han2021" { 2 } else { 1 };
         let how = if repeats == 2 {
             &how[..]
         } else {
-            &["--time", "60ms", "--json"][..]
+            &["--time", "60ms", "--no-labs", "--json"][..]
         };
         let to = ["--out", out.to_str().unwrap()];
         let run = place.fathom(&[&on[..], how, &to].concat()).json();
@@ -232,7 +301,7 @@ fn the_papers_experiments_run_on_a_target_that_is_there() {
         "--on",
         ".",
         "--figure",
-        "Fig. 6",
+        "Fig. 9",
         "--size",
         "8m",
         "--time",
@@ -259,6 +328,7 @@ fn one_figure_of_a_paper_runs_on_a_target_that_is_there() {
             "200ms",
             "--figure",
             "Table III",
+            "--no-labs",
             "--json",
             "--out",
             out.to_str().unwrap(),
@@ -272,6 +342,87 @@ fn one_figure_of_a_paper_runs_on_a_target_that_is_there() {
         assert_eq!(row["role"], "measured");
         assert!(row["ours"].as_f64().unwrap() > 0.0, "{row}");
     }
+}
+
+#[test]
+fn values_of_labs_come_from_the_labs_and_lead_to_their_runs() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let out = place.runs();
+    let out = out.to_str().unwrap();
+    let shown = |run: &Value| {
+        let rows = run["rows"].as_array().unwrap();
+        rows.iter()
+            .filter(|r| r["ours"].is_number())
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    // Arrays of a model, each published point of Fig. 4 and 5 among them.
+    let on = [
+        "reproduce",
+        "han2021",
+        "--on",
+        "sim:optane-900p",
+        "--time",
+        "20ms",
+        "--repeats",
+        "1",
+    ];
+    let run = place
+        .fathom(&[&on[..], &["--figure", "fig4", "--json", "--out", out]].concat())
+        .expect(0)
+        .json();
+    let rows = shown(&run);
+    assert_eq!(rows.len(), 12, "{rows:?}");
+    for row in &rows {
+        assert_eq!(row["role"], "prediction");
+        assert!(
+            row["note"].as_str().unwrap().contains("fathom raid, run "),
+            "{row}"
+        );
+        // Loosely: the lab's method is not the paper's to the last detail.
+        assert!(row["error_percent"].as_f64().unwrap().abs() < 60.0, "{row}");
+    }
+    // The lab's run can be given instead of made again.
+    let lab = runs(&place)
+        .into_iter()
+        .find(|r| r.to_str().unwrap().contains("-raid"))
+        .unwrap();
+    let lab = lab.to_str().unwrap();
+    let with = [
+        "--no-labs",
+        "--with",
+        lab,
+        "--figure",
+        "fig5",
+        "--json",
+        "--out",
+        out,
+    ];
+    let again = place.fathom(&[&on[..], &with].concat()).expect(0).json();
+    assert_eq!(shown(&again).len(), 12);
+    place
+        .fathom(&["reproduce", "zhang2018", "--with", lab, "--out", out])
+        .expect(2);
+    // One machine beside the host.
+    let vm = [
+        "reproduce",
+        "zhang2018",
+        "--on",
+        "sim:optane-900p",
+        "--time",
+        "20ms",
+    ];
+    let run = place
+        .fathom(&[&vm[..], &["--figure", "Z066", "--json", "--out", out]].concat())
+        .expect(0)
+        .json();
+    let rows = shown(&run);
+    assert_eq!(rows.len(), 1);
+    assert!(
+        rows[0]["error_percent"].as_f64().unwrap().abs() < 10.0,
+        "{rows:?}"
+    );
 }
 
 #[test]

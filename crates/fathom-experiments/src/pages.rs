@@ -1,0 +1,555 @@
+//! The page that a database should use here (Zhang et al. 2018, eqs. 2-10): the costs of a page are measured, the optimum
+//! for the user's share of point and range requests follows, and real reads of every size stand beside what was predicted.
+
+use fathom_io::JobError;
+use fathom_sim::analytic::{PageCosts, PageLoad};
+use fathom_stats::Estimate;
+use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Mark, Section, Table};
+use fathom_telemetry::{Bytes, Nanos, Op};
+
+use crate::bench::{Bench, BenchError};
+use crate::cells::{Cell, Plan};
+use crate::notebook::{Notebook, NotebookError};
+use crate::outlook::Outlook;
+use crate::parts::{axis, chart, column, estimate, headline_of, number, point, series};
+use crate::runner::{Point, Runner};
+use crate::survey::Watcher;
+
+/// The page of the software stack, d_s.
+const STACK_PAGE: u64 = 4096;
+/// Sizes that are measured.
+pub const SIZES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct PagesOptions {
+    /// t_app: what the application spends on a page.
+    pub app: Nanos,
+    /// Whence it is known, in words.
+    pub app_from: String,
+    /// Requests in a hundred that touch one record.
+    pub points: f64,
+    /// Mean bytes of the others.
+    pub range: Bytes,
+    /// Seed.
+    pub seed: u64,
+}
+
+fn points(plan: &Plan) -> Result<Vec<Point>, JobError> {
+    let mut all = Vec::new();
+    for size in SIZES {
+        let bs = size.to_string();
+        for (stem, rw) in [("point", "randread"), ("scan", "read")] {
+            let name = format!("{stem}-{}k", size / 1024);
+            all.push(plan.job(&name, &[("rw", rw), ("bs", &bs), ("qd", "1")])?);
+        }
+    }
+    // Bandwidth of one reader that always has something outstanding.
+    all.push(plan.job("bandwidth", &[("rw", "read"), ("bs", "128k"), ("qd", "16")])?);
+    Ok(all.into_iter().map(Point::new).collect())
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, fills: Bytes) -> Result<Outlook, JobError> {
+    let mut o = Outlook::filling(fills);
+    for p in points(plan)? {
+        o.add(&p.spec, plan.profile.repeats);
+    }
+    Ok(o)
+}
+
+/// What was measured of one repeat: latencies by size (ns) and bandwidth (bytes/s).
+struct Seen {
+    random: Vec<f64>,
+    sequential: Vec<f64>,
+    bandwidth: f64,
+}
+
+/// Costs of a page, and what of them belongs to each I/O whatever its size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Costs {
+    /// Eqs. 2-6, the fixed part of the stack counted to the application's.
+    page: PageCosts,
+    /// Of each I/O, whatever its size, µs.
+    fixed_us: f64,
+}
+
+/// From the ends of the sizes: the sizes between, and every random read above 4 KiB, are predicted.
+fn costs(seen: &Seen, app: Nanos) -> Costs {
+    let (small, large) = (SIZES[0] as f64, SIZES[SIZES.len() - 1] as f64);
+    let (first, last) = (seen.sequential[0], seen.sequential[SIZES.len() - 1]);
+    let slope = ((last - first) / (large - small)).max(1e-6);
+    // What the transfer alone takes belongs to b; what is left grows with the pages of the stack.
+    let transfer = (1e9 / seen.bandwidth).min(slope);
+    let per_page = (slope - transfer) * STACK_PAGE as f64;
+    let fixed = (first - slope * small).max(0.0);
+    Costs {
+        page: PageCosts {
+            app_us: (app.0 as f64 + fixed) / 1e3,
+            stack_us: per_page / 1e3,
+            seek_us: (seen.random[0] - first).max(0.0) / 1e3,
+            gb_per_s: 1.0 / transfer,
+            stack_page: STACK_PAGE as f64,
+        },
+        fixed_us: fixed / 1e3,
+    }
+}
+
+/// Where the pages of a range lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    /// Anywhere, as after random inserts: each is sought (the paper's case).
+    Scattered,
+    /// One after another, as after a load in order: the first is sought.
+    Adjacent,
+}
+
+impl Leaves {
+    const ALL: [Self; 2] = [Self::Scattered, Self::Adjacent];
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Scattered => "scattered leaves",
+            Self::Adjacent => "adjacent leaves",
+        }
+    }
+}
+
+/// Requests per second from the time of a sought and of a following page, µs.
+fn rate(o: &PagesOptions, leaves: Leaves, bytes: f64, sought: f64, following: f64) -> f64 {
+    let pages = (o.range.0 as f64 / bytes).max(1.0);
+    let range = match leaves {
+        Leaves::Scattered => pages * sought,
+        Leaves::Adjacent => sought + (pages - 1.0) * following,
+    };
+    1e6 / (o.points / 100.0 * sought + (1.0 - o.points / 100.0) * range)
+}
+
+fn predicted(o: &PagesOptions, c: &Costs, leaves: Leaves, bytes: f64) -> f64 {
+    let sought = c.page.page_us(bytes);
+    rate(o, leaves, bytes, sought, sought - c.page.seek_us)
+}
+
+/// The ideal page, bytes, within what databases offer.
+fn ideal(o: &PagesOptions, c: &Costs, leaves: Leaves) -> f64 {
+    let load = PageLoad {
+        points: o.points,
+        ranges: 100.0 - o.points,
+        range_bytes: o.range.0 as f64,
+    };
+    let costs = match leaves {
+        Leaves::Scattered => c.page,
+        Leaves::Adjacent => PageCosts {
+            seek_us: 0.0,
+            ..c.page
+        },
+    };
+    let best = costs.ideal_bytes(&load);
+    let ends = (SIZES[0] as f64, SIZES[SIZES.len() - 1] as f64);
+    // A range never takes less than a page: beyond its bytes larger pages only cost.
+    let most = if o.points >= 100.0 {
+        ends.0
+    } else {
+        (o.range.0 as f64).max(ends.0)
+    };
+    best.unwrap_or(most).min(most).clamp(ends.0, ends.1)
+}
+
+/// The size on offer that gives most by `rate`.
+fn best_of(rate: impl Fn(usize) -> f64) -> usize {
+    (0..SIZES.len())
+        .max_by(|a, b| rate(*a).total_cmp(&rate(*b)))
+        .unwrap_or(0)
+}
+
+/// Measures, and puts sections, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the bench or the run directory fails; an interruption is no error.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &PagesOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let mut points = points(plan).map_err(BenchError::from)?;
+    let total = points.len() as u32 * plan.profile.repeats;
+    let mut runner = Runner::begin(bench, book, watcher, "pages", options.seed, total)?;
+    runner.fill_up(&mut points, plan.profile.repeats)?;
+    runner.end();
+    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(p)).collect();
+    report(book, &cells, options);
+    Ok(())
+}
+
+/// Complete repeats.
+fn seen(cells: &[Cell]) -> Vec<Seen> {
+    let least = cells.iter().map(|c| c.repeats.len()).min().unwrap_or(0);
+    let value = |c: &Cell, i: usize, latency: bool| {
+        let job = &c.repeats.get(i)?.1;
+        let d = job
+            .direction(Op::Read)
+            .filter(|d| d.ios > 0 && !job.is_void())?;
+        if latency {
+            d.service_ns.mean
+        } else {
+            Some(d.bytes_per_second)
+        }
+    };
+    (0..least)
+        .filter_map(|i| {
+            let of = |first: usize| -> Option<Vec<f64>> {
+                (0..SIZES.len())
+                    .map(|s| value(&cells[2 * s + first], i, true))
+                    .collect()
+            };
+            Some(Seen {
+                random: of(0)?,
+                sequential: of(1)?,
+                bandwidth: value(cells.last()?, i, false)?,
+            })
+        })
+        .collect()
+}
+
+fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
+    let seen = seen(cells);
+    let costs: Vec<Costs> = seen.iter().map(|s| self::costs(s, o.app)).collect();
+    let mean =
+        |f: &dyn Fn(&Costs) -> f64| Estimate::mean_of(&costs.iter().map(f).collect::<Vec<_>>());
+    let jobs: Vec<usize> = cells.iter().flat_map(Cell::indices).collect();
+    let measured = |leaves: Leaves, s: usize| {
+        let app = o.app.0 as f64 / 1e3;
+        let of = |r: &Seen| {
+            rate(
+                o,
+                leaves,
+                SIZES[s] as f64,
+                app + r.random[s] / 1e3,
+                app + r.sequential[s] / 1e3,
+            )
+        };
+        Estimate::mean_of(&seen.iter().map(of).collect::<Vec<_>>())
+    };
+    let expected = |leaves: Leaves, bytes: f64| mean(&|c| predicted(o, c, leaves, bytes));
+    let mut section = Section {
+        id: "pages".into(),
+        title: "Page size".into(),
+        text: format!(
+            "{:.0} of 100 requests touch one page, the others {} in pages of the given size. Costs of a page (Zhang et al. 2018, eqs. 2-6): t_app {} ({}), the others measured here: from sequential reads of 4 and 64 KiB, random reads of 4 KiB and the bandwidth. Every other size is predicted from them and measured beside, one I/O at a time.",
+            o.points, o.range, o.app, o.app_from
+        ),
+        ..Section::default()
+    };
+    let us = |f: &dyn Fn(&Costs) -> f64| estimate(mean(&|c| 1e3 * f(c)));
+    section.tables.push(Table {
+        id: "page-costs".into(),
+        title: "Costs of a page".into(),
+        columns: vec![
+            column("t_app", "ns"),
+            column("stack, each I/O", "ns"),
+            column("t_stk, each 4 KiB", "ns"),
+            column("t_seek", "ns"),
+            column("b", "bytes/s"),
+        ],
+        rows: vec![vec![
+            TableCell::Number(o.app.0 as f64),
+            us(&|c| c.fixed_us),
+            us(&|c| c.page.stack_us),
+            us(&|c| c.page.seek_us),
+            estimate(mean(&|c| 1e9 * c.page.gb_per_s)),
+        ]],
+    });
+    let (mut findings, mut headlines) = (Vec::new(), Vec::new());
+    for leaves in Leaves::ALL {
+        let word = leaves.word();
+        let id = word.replace(' ', "-");
+        let value = |e: Option<Estimate>| e.map_or(0.0, |e| e.value);
+        let best = best_of(|s| value(measured(leaves, s)));
+        let optimum = mean(&|c| ideal(o, c, leaves));
+        section.tables.push(Table {
+            id: format!("pages-{id}"),
+            title: format!("Requests per second, {word}"),
+            columns: vec![
+                column("page", "bytes"),
+                column("predicted", "1/s"),
+                column("measured", "1/s"),
+                column("prediction off", "%"),
+                column("of the best", "%"),
+            ],
+            rows: (0..SIZES.len())
+                .map(|s| {
+                    let (e, m) = (expected(leaves, SIZES[s] as f64), measured(leaves, s));
+                    let off = e.zip(m).map(|(e, m)| 100.0 * (e.value / m.value - 1.0));
+                    let top = value(measured(leaves, best));
+                    vec![
+                        TableCell::Number(SIZES[s] as f64),
+                        estimate(e),
+                        estimate(m),
+                        number(off.map(tenths)),
+                        number(m.map(|m| tenths(100.0 * m.value / top))),
+                    ]
+                })
+                .collect(),
+        });
+        // The curve between the sizes on offer, at eighths of a doubling.
+        let line = (0..=8 * (SIZES.len() - 1)).map(|i| {
+            let bytes = SIZES[0] as f64 * 2f64.powf(i as f64 / 8.0);
+            point(bytes, expected(leaves, bytes))
+        });
+        let dots = (0..SIZES.len()).map(|s| point(SIZES[s] as f64, measured(leaves, s)));
+        let mut drawn = chart(
+            &format!("pages-{id}-chart"),
+            &format!("Throughput by page size, {word}"),
+            ChartKind::Line,
+            axis("page", "bytes", true),
+            axis("requests", "1/s", false),
+            vec![
+                series("predicted", line.collect()),
+                series("measured", dots.collect()),
+            ],
+        );
+        drawn.marks.extend(optimum.map(|e| Mark {
+            x: Some(e.value),
+            y: None,
+            label: "ideal page".into(),
+        }));
+        section.charts.push(drawn);
+        headlines.push(headline_of(
+            "Page size",
+            &format!("ideal page, {word}"),
+            &format!("page-{id}"),
+            "bytes",
+            optimum,
+            jobs.clone(),
+        ));
+        findings.extend(finding(
+            o,
+            leaves,
+            optimum,
+            best,
+            &|s| measured(leaves, s),
+            &jobs,
+        ));
+    }
+    section.tables.push(sensitivity(o, &costs));
+    let run = book.run_mut();
+    run.results.push(section);
+    run.headlines.extend(headlines);
+    run.findings.extend(findings);
+}
+
+/// More digits than these are noise.
+fn tenths(percent: f64) -> f64 {
+    (10.0 * percent).round() / 10.0
+}
+
+/// The ideal page where a cost or the load is half or twice as large.
+fn sensitivity(o: &PagesOptions, costs: &[Costs]) -> Table {
+    type Change = fn(&mut PagesOptions, &mut Costs, f64);
+    let rows: [(&str, Change); 5] = [
+        ("t_app and the stack of each I/O", |_, c, f| {
+            c.page.app_us *= f
+        }),
+        ("t_stk", |_, c, f| c.page.stack_us *= f),
+        ("t_seek", |_, c, f| c.page.seek_us *= f),
+        ("b", |_, c, f| c.page.gb_per_s *= f),
+        ("bytes of a range", |o, _, f| {
+            o.range = Bytes((o.range.0 as f64 * f) as u64)
+        }),
+    ];
+    let at = |change: Change, factor: f64, leaves| {
+        let of = |c: &Costs| {
+            let (mut o, mut c) = (o.clone(), *c);
+            change(&mut o, &mut c, factor);
+            ideal(&o, &c, leaves)
+        };
+        estimate(Estimate::mean_of(&costs.iter().map(of).collect::<Vec<_>>()))
+    };
+    Table {
+        id: "page-sensitivity".into(),
+        title: "Ideal page where a value is half or twice as large".into(),
+        columns: vec![
+            column("value", ""),
+            column("half, scattered", "bytes"),
+            column("twice, scattered", "bytes"),
+            column("half, adjacent", "bytes"),
+            column("twice, adjacent", "bytes"),
+        ],
+        rows: rows
+            .iter()
+            .map(|(name, change)| {
+                let mut row = vec![TableCell::Text((*name).into())];
+                for leaves in Leaves::ALL {
+                    row.extend([0.5, 2.0].map(|f| at(*change, f, leaves)));
+                }
+                row
+            })
+            .collect(),
+    }
+}
+
+fn finding(
+    o: &PagesOptions,
+    leaves: Leaves,
+    ideal: Option<Estimate>,
+    best: usize,
+    measured: &dyn Fn(usize) -> Option<Estimate>,
+    jobs: &[usize],
+) -> Option<Finding> {
+    // 16 KiB is what most databases come with.
+    const USUAL: usize = 2;
+    let (ideal, top, usual) = (ideal?, measured(best)?, measured(USUAL)?);
+    let gain = top.value / usual.value - 1.0;
+    let apart = top.low.zip(usual.high).is_some_and(|(t, u)| t > u);
+    let text = format!(
+        "With {:.0} % point requests and ranges of {} on {}, pages of {} give most: {:.0} requests/s{}; the formula says {}.",
+        o.points,
+        o.range,
+        leaves.word(),
+        Bytes(SIZES[best]),
+        top.value,
+        if best == USUAL {
+            String::from(", and most stores come with them")
+        } else {
+            format!(", {:+.0} % against 16 KiB", 100.0 * gain)
+        },
+        Bytes(ideal.value as u64)
+    );
+    Some(Finding {
+        id: format!("page-{}", leaves.word().replace(' ', "-")),
+        text,
+        advice: if best == USUAL {
+            String::new()
+        } else {
+            format!(
+                "Create the store with pages of {} (InnoDB: innodb_page_size={}).",
+                Bytes(SIZES[best]),
+                SIZES[best]
+            )
+        },
+        confidence: if best == USUAL || apart {
+            "moderate"
+        } else {
+            "weak"
+        }
+        .into(),
+        jobs: jobs.to_vec(),
+        evidence: vec![
+            format!("pages-{}-chart", leaves.word().replace(' ', "-")),
+            "page-sensitivity".into(),
+        ],
+        gain: (best != USUAL).then(|| Estimate {
+            value: gain,
+            low: top.low.zip(usual.high).map(|(t, u)| t / u - 1.0),
+            high: top.high.zip(usual.low).map(|(t, u)| t / u - 1.0),
+            samples: top.samples.min(usual.samples),
+        }),
+        refuted_by: "The store itself with both sizes: fathom kv --workload pages.".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(points: f64, range: u64) -> PagesOptions {
+        PagesOptions {
+            app: Nanos::from_micros(5),
+            app_from: "assumed".into(),
+            points,
+            range: Bytes(range),
+            seed: 1,
+        }
+    }
+
+    /// What a model answers, one I/O at a time.
+    fn measured(model: &str) -> Seen {
+        use crate::SimBench;
+        use fathom_io::driver::{Control, PlannedJob};
+        let run = |rw: &str, bs: u64, qd: &str| {
+            let mut spec = fathom_io::JobSpec::default();
+            let bs = bs.to_string();
+            for (name, value) in [
+                ("rw", rw),
+                ("bs", &bs),
+                ("qd", qd),
+                ("time", "50ms"),
+                ("ramp", "5ms"),
+                ("size", "1g"),
+            ] {
+                spec.set(name, value).unwrap();
+            }
+            let mut bench = SimBench::open(model, Control::new()).unwrap();
+            let job = [PlannedJob::new(spec.validate(&bench.limits()).unwrap())];
+            let read = bench
+                .run(&job, None, &mut ())
+                .unwrap()
+                .remove(0)
+                .read
+                .unwrap();
+            (read.service_ns.mean.unwrap(), read.bytes_per_second)
+        };
+        Seen {
+            random: SIZES.map(|s| run("randread", s, "1").0).to_vec(),
+            sequential: SIZES.map(|s| run("read", s, "1").0).to_vec(),
+            bandwidth: run("read", 128 << 10, "16").1,
+        }
+    }
+
+    #[test]
+    fn on_models_the_formula_finds_the_page_that_is_best_and_what_it_gives() {
+        for model in [
+            "sim:optane-900p",
+            "sim:intel-s3510",
+            "sim:intel-p3700",
+            "sim:samsung-960pro",
+            "sim:vm:optane-900p",
+        ] {
+            let seen = measured(model);
+            for o in [
+                options(90.0, 65536),
+                options(50.0, 65536),
+                options(99.0, 262_144),
+                options(20.0, 1 << 20),
+            ] {
+                let c = costs(&seen, o.app);
+                for leaves in Leaves::ALL {
+                    let app = o.app.0 as f64 / 1e3;
+                    let real = |s: usize| {
+                        rate(
+                            &o,
+                            leaves,
+                            SIZES[s] as f64,
+                            app + seen.random[s] / 1e3,
+                            app + seen.sequential[s] / 1e3,
+                        )
+                    };
+                    let best = SIZES[best_of(real)] as f64;
+                    let found = ideal(&o, &c, leaves);
+                    assert!(
+                        found <= 2.0 * best && found >= best / 2.0,
+                        "{model} {o:?} {leaves:?}: {found} instead of {best}"
+                    );
+                    for (s, size) in SIZES.iter().enumerate() {
+                        let off = predicted(&o, &c, leaves, *size as f64) / real(s) - 1.0;
+                        assert!(
+                            off.abs() < 0.15,
+                            "{model} {o:?} {leaves:?} {size}: {off:+.3}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_ranges_small_pages_are_best_and_without_points_large_ones() {
+        let c = costs(&measured("sim:optane-900p"), Nanos::from_micros(5));
+        assert_eq!(ideal(&options(100.0, 65536), &c, Leaves::Scattered), 4096.0);
+        assert_eq!(
+            ideal(&options(0.0, 1 << 20), &c, Leaves::Scattered),
+            65536.0
+        );
+    }
+}
