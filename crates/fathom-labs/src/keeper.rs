@@ -15,6 +15,8 @@ pub(crate) enum Undo {
     Mount(CString),
     /// Stops the md array of a device node.
     Array(CString),
+    /// Stops swapping to a file, and removes it.
+    Swap(CString),
     /// Removes a file.
     #[cfg(test)]
     File(CString),
@@ -32,6 +34,10 @@ impl Undo {
     /// See [`Undo::Array`].
     pub(crate) fn array(path: &Path) -> Self {
         Self::Array(Self::path(path))
+    }
+    /// See [`Undo::Swap`].
+    pub(crate) fn swap(path: &std::ffi::CStr) -> Self {
+        Self::Swap(path.to_owned())
     }
     /// See [`Undo::File`].
     #[cfg(test)]
@@ -54,6 +60,10 @@ impl Undo {
                         libc::ioctl(fd, STOP_ARRAY as _, 0);
                         libc::close(fd);
                     }
+                }
+                Self::Swap(path) => {
+                    libc::swapoff(path.as_ptr());
+                    libc::unlink(path.as_ptr());
                 }
                 #[cfg(test)]
                 Self::File(path) => {
