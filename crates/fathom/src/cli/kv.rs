@@ -42,4 +42,7 @@ pub(crate) struct KvArgs {
     /// Time of one measurement [default: three times the profile's]
     #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
     pub(crate) time: Option<fathom_telemetry::Nanos>,
+    /// Repeats of each measurement [default: the profile's]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeats: Option<u32>,
 }

@@ -1,5 +1,6 @@
 //! `fathom kv`: the embedded B+tree on a target, beside its ceiling.
 
+use fathom_experiments::Plan;
 use fathom_experiments::cpu::CpuSetting;
 use fathom_labs::kv::{self, ENGINES, Keys, KvOptions, WORKLOADS};
 
@@ -17,10 +18,15 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
     };
+    let shaped = |plan: &Plan| {
+        let mut plan = plan.clone();
+        plan.profile.repeats = args.repeats.unwrap_or(plan.profile.repeats);
+        plan
+    };
     measure(
         &what,
-        &|plan, fills| Ok(kv::outlook(plan, &options, fills)),
-        |bench, plan, book, watcher| kv::run(bench, plan, &options, book, watcher),
+        &|plan, fills| Ok(kv::outlook(&shaped(plan), &options, fills)),
+        |bench, plan, book, watcher| kv::run(bench, &shaped(plan), &options, book, watcher),
     )
 }
 
