@@ -38,6 +38,12 @@ impl LabError {
     }
 }
 
+impl From<fathom_kv::KvError> for LabError {
+    fn from(e: fathom_kv::KvError) -> Self {
+        Self::Failed(e.to_string())
+    }
+}
+
 impl From<NotebookError> for LabError {
     fn from(e: NotebookError) -> Self {
         Self::Notebook(Box::new(e))

@@ -17,6 +17,8 @@ pub(crate) enum Undo {
     Array(CString),
     /// Removes a device of the device mapper, by its name.
     Mapping(CString),
+    /// Stops swapping to a file, and removes it.
+    Swap(CString),
     /// Removes a file.
     #[cfg(test)]
     File(CString),
@@ -38,6 +40,10 @@ impl Undo {
     /// See [`Undo::Mapping`].
     pub(crate) fn mapping(name: &str) -> Self {
         Self::Mapping(Self::path(Path::new(name)))
+    }
+    /// See [`Undo::Swap`].
+    pub(crate) fn swap(path: &std::ffi::CStr) -> Self {
+        Self::Swap(path.to_owned())
     }
     /// See [`Undo::File`].
     #[cfg(test)]
@@ -62,6 +68,10 @@ impl Undo {
                     }
                 }
                 Self::Mapping(name) => crate::mapper::remove_after_fork(name),
+                Self::Swap(path) => {
+                    libc::swapoff(path.as_ptr());
+                    libc::unlink(path.as_ptr());
+                }
                 #[cfg(test)]
                 Self::File(path) => {
                     libc::unlink(path.as_ptr());

@@ -1,11 +1,15 @@
 //! Labs: what applications get from a target. Each drives an outside part, a model of it, or the embedded
 //! engine, and puts tables, charts and findings into the notebook. They know neither rings nor HTML.
 
+pub mod app;
+pub mod db;
 mod error;
 pub mod guest;
 mod keeper;
 pub mod kv;
 mod mapper;
+mod outside;
+pub mod place;
 pub mod raid;
 pub mod vm;
 

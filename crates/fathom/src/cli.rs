@@ -1,5 +1,7 @@
 //! The commands and their arguments.
 
+mod app;
+mod db;
 mod kv;
 mod labs;
 mod loads;
@@ -9,6 +11,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::job_args::JobArgs;
+pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
+pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
@@ -43,6 +47,12 @@ pub(crate) enum Command {
     Kv(Box<KvArgs>),
     /// The page size that a store should use here: predicted from the costs of a page, measured beside
     Pages(Box<PagesArgs>),
+    /// Databases: private servers on a directory, beside what fathom's own tree gets there
+    #[command(subcommand)]
+    Db(DbCommand),
+    /// Applications: ingest of many files, swapping
+    #[command(subcommand)]
+    App(AppCommand),
     /// Arrays against what arithmetic promises: RAID 0, 1, 5, 6, 10, degraded, rebuilding
     Raid(Box<RaidArgs>),
     /// What a hypervisor costs: the host beside a machine, and how many machines fill the device
@@ -80,6 +90,9 @@ pub(crate) enum Command {
     /// The far side of a lab: the first process of a guest, or behind ssh
     #[command(hide = true)]
     GuestAgent,
+    /// The process that a lab lets swap
+    #[command(hide = true)]
+    SwapLoad(SwapLoadArgs),
 }
 
 /// Where results go.

@@ -3,10 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fathom_host::CounterSource;
 use fathom_io::clock::{Clock, process_cpu};
 use fathom_kv::{Engine, KvError, Stats};
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Histogram, Nanos};
+
+use super::engines::Tree;
+use crate::LabError;
 
 /// How keys are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub struct Mix {
 
 /// What one cell does.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub(super) struct Load<'a> {
     /// Operations.
     pub mix: Mix,
     /// Distribution.
@@ -53,6 +57,8 @@ pub(super) struct Load {
     pub time: Nanos,
     /// Seed.
     pub seed: u64,
+    /// Counts what the device does, where something does.
+    pub device: Option<&'a CounterSource>,
 }
 
 /// What came of it.
@@ -71,6 +77,8 @@ pub(super) struct Outcome {
     pub cpu: f64,
     /// See `cpu`.
     pub kernel_cpu: f64,
+    /// Reads and writes that the device completed.
+    pub device: Option<[u64; 2]>,
 }
 
 /// Zipf by rejection-free approximation (Gray et al. 1994), as YCSB does it.
@@ -110,7 +118,7 @@ impl Zipf {
     }
 }
 
-fn draw(load: &Load, zipf: Option<&Zipf>, newest: u64, random: &mut SplitMix64) -> u64 {
+fn draw(load: &Load<'_>, zipf: Option<&Zipf>, newest: u64, random: &mut SplitMix64) -> u64 {
     let n = newest.max(1);
     let zipf = |random: &mut SplitMix64| zipf.map_or(0, |z| z.draw(random.unit()));
     match load.keys {
@@ -134,18 +142,18 @@ struct Count(AtomicU64);
 /// # Errors
 /// The first failure of an operation.
 pub(super) fn run(
-    engine: &Engine,
-    load: &Load,
+    tree: &dyn Tree,
+    load: &Load<'_>,
     control: &dyn Fn() -> bool,
     tick: &mut dyn FnMut(f64),
-) -> Result<Outcome, KvError> {
+) -> Result<Outcome, LabError> {
     const TICK: Duration = Duration::from_millis(100);
     let zipf = matches!(load.keys, Keys::Zipf | Keys::Latest).then(|| Zipf::new(load.count.max(2)));
     let newest = AtomicU64::new(load.count);
     let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(false));
     let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
     let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
-    let worker = |thread: usize| -> Result<Histogram, KvError> {
+    let worker = |thread: usize| -> Result<Histogram, LabError> {
         let clock = Clock::new();
         let mut random = SplitMix64::new(load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64());
         let bytes: Vec<u8> = (0..load.value).map(|_| random.next_u64() as u8).collect();
@@ -158,21 +166,21 @@ pub(super) fn run(
             let limit = newest.load(Ordering::Relaxed);
             let key = draw(load, zipf.as_ref(), limit, &mut random);
             if dice < mix.read {
-                engine.get(key, &mut found)?;
+                tree.get(thread, key, &mut found)?;
             } else if dice < mix.read + mix.update {
-                engine.put(key, &bytes)?;
+                tree.put(thread, key, &bytes)?;
             } else if dice < mix.read + mix.update + mix.insert {
                 let key = if mix.insert == 100 {
                     random.next_u64()
                 } else {
                     newest.fetch_add(1, Ordering::Relaxed)
                 };
-                engine.put(key, &bytes)?;
+                tree.put(thread, key, &bytes)?;
             } else if dice < mix.read + mix.update + mix.insert + mix.scan {
-                engine.scan(key, 1 + random.below(100), |_, _| ())?;
+                tree.scan(thread, key, 1 + random.below(100))?;
             } else {
-                engine.get(key, &mut found)?;
-                engine.put(key, &bytes)?;
+                tree.get(thread, key, &mut found)?;
+                tree.put(thread, key, &bytes)?;
             }
             let now = clock.now();
             if measuring.load(Ordering::Relaxed) {
@@ -191,7 +199,7 @@ pub(super) fn run(
         let start = clock.now();
         let mut series = Vec::new();
         let mut last = (start, 0);
-        let (mut base, mut ramped) = (Sample::take(engine, &clock, &total), false);
+        let (mut base, mut ramped) = (Sample::take(tree, load.device, &clock, &total), false);
         loop {
             std::thread::sleep(TICK);
             let (now, ops) = (clock.now(), total());
@@ -201,7 +209,7 @@ pub(super) fn run(
             tick(rate);
             last = (now, ops);
             if !ramped && now.0 - start.0 >= load.ramp.0 {
-                base = Sample::take(engine, &clock, &total);
+                base = Sample::take(tree, load.device, &clock, &total);
                 measuring.store(true, Ordering::Relaxed);
                 ramped = true;
             }
@@ -221,7 +229,7 @@ pub(super) fn run(
             }
         }
         // Nothing moves any more: the last sample and the histogram speak of the same operations.
-        let end = Sample::take(engine, &clock, &total);
+        let end = Sample::take(tree, load.device, &clock, &total);
         Ok(Outcome {
             ops: end.ops - base.ops,
             seconds: (end.at.0 - base.at.0) as f64 / 1e9,
@@ -230,6 +238,10 @@ pub(super) fn run(
             stats: end.stats.since(&base.stats),
             cpu: end.cpu - base.cpu,
             kernel_cpu: (end.kernel_cpu - base.kernel_cpu).max(0.0),
+            device: end
+                .device
+                .zip(base.device)
+                .map(|(e, b)| [e[0] - b[0], e[1] - b[1]]),
         })
     })
 }
@@ -243,17 +255,29 @@ struct Sample {
     cpu: f64,
     /// See [`kernel_cpu`].
     kernel_cpu: f64,
+    device: Option<[u64; 2]>,
+}
+
+/// Reads and writes that a device has completed.
+pub(super) fn device_ios(source: Option<&CounterSource>) -> Option<[u64; 2]> {
+    let now = source?.read().ok()?;
+    Some([now.read_ios, now.write_ios])
 }
 
 impl Sample {
     /// Reads everything at once; again where this thread lost its processor in between, for operations went on.
-    fn take(engine: &Engine, clock: &Clock, total: &dyn Fn() -> u64) -> Self {
+    fn take(
+        tree: &dyn Tree,
+        source: Option<&CounterSource>,
+        clock: &Clock,
+        total: &dyn Fn() -> u64,
+    ) -> Self {
         const ONE_MOMENT: u64 = 200_000;
-        let kernel_cpu = kernel_cpu();
+        let (kernel_cpu, device) = (kernel_cpu(), device_ios(source));
         let mut tries = 0;
         loop {
             let at = clock.now();
-            let (ops, stats, (user, system)) = (total(), engine.stats(), process_cpu());
+            let (ops, stats, (user, system)) = (total(), tree.stats(), process_cpu());
             tries += 1;
             if clock.now().0 - at.0 <= ONE_MOMENT || tries == 20 {
                 let cpu = (user.0 + system.0) as f64 / 1e9;
@@ -263,6 +287,7 @@ impl Sample {
                     stats,
                     cpu,
                     kernel_cpu,
+                    device,
                 };
             }
         }
@@ -271,13 +296,13 @@ impl Sample {
 
 fn worker_guard(
     thread: usize,
-    worker: &(dyn Fn(usize) -> Result<Histogram, KvError> + Sync),
-) -> Result<Histogram, KvError> {
+    worker: &(dyn Fn(usize) -> Result<Histogram, LabError> + Sync),
+) -> Result<Histogram, LabError> {
     worker(thread)
 }
 
 /// CPU time so far of the kernel threads that write back and reclaim, s; 0 where /proc does not say.
-fn kernel_cpu() -> f64 {
+pub(super) fn kernel_cpu() -> f64 {
     /// USER_HZ is 100 on every Linux.
     const HZ: f64 = 100.0;
     let Ok(processes) = std::fs::read_dir("/proc") else {
@@ -342,6 +367,7 @@ mod tests {
             ramp: Nanos::ZERO,
             time: Nanos::ZERO,
             seed: 1,
+            device: None,
         };
         let zipf = Zipf::new(1000);
         let mut random = SplitMix64::new(7);
@@ -393,6 +419,7 @@ mod tests {
             ramp: Nanos::from_millis(100),
             time: Nanos::from_millis(300),
             seed: 1,
+            device: None,
         };
         let outcome = run(&engine, &load, &|| false, &mut |_| ()).unwrap();
         let stats = outcome.stats;

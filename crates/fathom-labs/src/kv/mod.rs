@@ -6,20 +6,29 @@
 //! the range, the raw device is measured in the second.
 
 mod cost;
+mod engines;
 mod load;
 mod results;
+mod versus;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_host::CounterSource;
 use fathom_io::driver::{Destination, PlannedJob, Progress};
 use fathom_io::{JobError, Observer, TargetError};
-use fathom_kv::{Durability, Engine, FileStore, KvError, Options};
+use fathom_kv::{Durability, Engine, FileStore, Options};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
+use crate::LabError;
+use crate::outside::{self, Skipped};
+use crate::place::Workplace;
 pub use cost::app_cost;
+use engines::Setting;
+pub use engines::{ENGINES, EngineKind};
 pub use load::{Keys, Mix};
 use load::{Load, Outcome};
 
@@ -42,6 +51,8 @@ pub struct KvOptions {
     pub commit: bool,
     /// Distribution of keys, where the workload has none of its own.
     pub keys_drawn: Keys,
+    /// Engines of [`ENGINES`] that are measured beside fathom's own, in turns.
+    pub beside: Vec<String>,
     /// Time of one measurement; by the profile where it is not given.
     pub time: Option<Nanos>,
     /// Seed.
@@ -142,6 +153,8 @@ const CACHES: [f64; 5] = [5.0, 10.0, 25.0, 50.0, 100.0];
 
 /// One line of the table.
 struct Cell {
+    /// `None` for fathom's own.
+    engine: Option<&'static EngineKind>,
     workload: &'static Workload,
     page: u64,
     cache: f64,
@@ -155,7 +168,8 @@ struct Repeat {
     /// Mixed IOPS of the raw device just before.
     raw: Option<f64>,
     leaves: u64,
-    frames: u64,
+    /// Bytes of the cache.
+    cached: u64,
 }
 
 fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
@@ -186,13 +200,20 @@ fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
                     let most = plan.limits.size / 2 * 2 / 5 / per_key;
                     options.keys.unwrap_or(most.min(4_000_000)).max(1)
                 };
-                cells.push(Cell {
+                let of = |engine| Cell {
+                    engine,
                     workload,
                     page: *page,
                     cache: *cache,
                     value,
                     keys,
-                });
+                };
+                cells.push(of(None));
+                // Sweeps are about the device: others have pages of their own.
+                if workload.sweep == Sweep::None {
+                    let asked = |e: &&EngineKind| options.beside.iter().any(|n| n == e.name);
+                    cells.extend(ENGINES.iter().filter(asked).map(|e| of(Some(e))));
+                }
             }
         }
     }
@@ -252,29 +273,58 @@ pub fn run(
         }
     }
     let file = file(bench, plan.direct)?;
+    let mut skipped = Vec::new();
+    let mut cells = cells(plan, options);
+    let beside = Beside::prepare(bench, &mut cells, options, &mut skipped)?;
+    // What can be refused has been refused.
     bench.prepare(&mut Filling(watcher))?;
-    let cells = cells(plan, options);
     let total = cells.len() as u32 * plan.profile.repeats;
     let mut all: Vec<Vec<Repeat>> = cells.iter().map(|_| Vec::new()).collect();
+    let mut failed = vec![false; cells.len()];
+    let mut pools: BTreeMap<&str, u64> = BTreeMap::new();
     let mut done = 0;
-    'cells: for (cell, repeats) in cells.iter().zip(&mut all) {
-        for repeat in 0..plan.profile.repeats {
-            if bench.interrupted() {
-                break 'cells;
+    'repeats: for repeat in 0..plan.profile.repeats {
+        // In turns, so that a drift of the device favours no line.
+        let forward = repeat % 2 == 0;
+        for k in 0..cells.len() {
+            let c = if forward { k } else { cells.len() - 1 - k };
+            let cell = &cells[c];
+            if failed[c] {
+                continue;
             }
-            watcher.job(done, total, cell.workload.name);
-            let raw = raw(bench, plan, cell, options, repeat, book, watcher)?;
-            let measured = measure(&file, bench, plan, cell, options, repeat, raw, watcher);
+            if bench.interrupted() {
+                break 'repeats;
+            }
+            watcher.job(done, total, &results::label(cell));
+            let measured = match cell.engine {
+                None => {
+                    let raw = raw(bench, plan, cell, options, repeat, book, watcher)?;
+                    measure(&file, bench, plan, cell, options, repeat, raw, watcher)
+                }
+                Some(engine) => {
+                    let cache = pools.get(cell.workload.name).copied();
+                    beside.measure(engine, bench, plan, cell, options, repeat, cache, watcher)
+                }
+            };
             done += 1;
             match measured {
-                Ok(r) => repeats.push(r),
+                Ok(r) => {
+                    if cell.engine.is_none() {
+                        pools.entry(cell.workload.name).or_insert(r.cached);
+                    }
+                    all[c].push(r);
+                }
+                Err(e) if cell.engine.is_some() => {
+                    failed[c] = true;
+                    skipped.push(Skipped::from_error(&results::label(cell), e));
+                }
                 Err(e) => {
+                    failed[c] = true;
                     book.run_mut().flags.push(Flag::new(
                         FlagCode::IoErrors,
                         format!("{} ended early: {e}", cell.workload.name),
                         "use a larger --size or fewer --keys; look at the kernel log",
                     ));
-                    break;
                 }
             }
         }
@@ -287,7 +337,151 @@ pub fn run(
         ));
     }
     results::report(book, &cells, &all, options);
+    if !options.beside.is_empty() {
+        versus::beside(book, &cells, &all, options, &beside.versions);
+    }
+    let run = book.run_mut();
+    run.results.extend(outside::skipped("kv", &skipped));
     Ok(())
+}
+
+/// What other engines need: a directory, and what they said of themselves.
+struct Beside {
+    place: Option<Workplace>,
+    versions: BTreeMap<&'static str, String>,
+}
+
+impl Beside {
+    /// Asks each engine whether it is there, and leaves out the lines of those that are not.
+    fn prepare(
+        bench: &dyn Bench,
+        cells: &mut Vec<Cell>,
+        options: &KvOptions,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<Self, NotebookError> {
+        let mut beside = Self {
+            place: None,
+            versions: BTreeMap::new(),
+        };
+        let about = bench.describe();
+        let asked = |e: &&EngineKind| options.beside.iter().any(|n| n == e.name);
+        for engine in ENGINES.iter().filter(asked) {
+            if about.kind != "directory" {
+                skipped.push(Skipped::new(
+                    engine.name,
+                    format!("{} has no file system for its files", about.name),
+                    "name a directory as the target",
+                ));
+                continue;
+            }
+            match (engine.probe)() {
+                Ok(version) => {
+                    beside.versions.insert(engine.name, version);
+                }
+                Err(e) => skipped.push(Skipped::from_error(engine.name, e)),
+            }
+        }
+        cells.retain(|c| {
+            c.engine
+                .is_none_or(|e| beside.versions.contains_key(e.name))
+        });
+        if !beside.versions.is_empty()
+            && let Some(dir) = about.path.as_deref().map(std::path::Path::new)
+            && let Some(dir) = dir.parent()
+        {
+            let most = cells.iter().map(Cell::bytes).max().unwrap_or(0);
+            // Copy on write and logs take as much again, and once more while nothing is reused.
+            let place = Workplace::create(dir, most * 3 + (64 << 20));
+            beside.place = Some(place.map_err(NotebookError::from)?);
+        }
+        Ok(beside)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn measure(
+        &self,
+        engine: &EngineKind,
+        bench: &dyn Bench,
+        plan: &Plan,
+        cell: &Cell,
+        options: &KvOptions,
+        repeat: u32,
+        cache: Option<u64>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Repeat, LabError> {
+        let Some(place) = &self.place else {
+            return Err(LabError::Failed("there is no directory for it".into()));
+        };
+        let cache = cache.unwrap_or((cell.bytes() as f64 * cell.cache / 100.0) as u64);
+        let cache = cache.max(Options::FRAMES_MIN * cell.page);
+        let source = CounterSource::locate(place.path()).ok();
+        let load = load_of(plan, cell, options, repeat, source.as_ref());
+        let setting = Setting {
+            dir: place.path(),
+            cache,
+            page: cell.page,
+            commit: options.commit,
+            load: &load,
+            stop: &|| bench.interrupted(),
+        };
+        let outcome = (engine.measure)(&setting, &mut ticker(watcher))?;
+        Ok(Repeat {
+            outcome,
+            raw: None,
+            leaves: 0,
+            cached: cache,
+        })
+    }
+}
+
+impl Cell {
+    /// Of its keys and values.
+    fn bytes(&self) -> u64 {
+        self.keys * (12 + u64::from(self.value))
+    }
+}
+
+/// Shows the rate.
+fn ticker(watcher: &mut dyn Watcher) -> impl FnMut(f64) {
+    let began = fathom_io::clock::monotonic();
+    let mut ops = 0.0;
+    let mut last = began;
+    move |rate| {
+        let now = fathom_io::clock::monotonic();
+        // The line shows differences.
+        ops += rate * now.since(last).as_secs_f64();
+        last = now;
+        watcher.progress(&Progress {
+            elapsed: now.since(began),
+            ios: ops as u64,
+            ..Progress::default()
+        });
+    }
+}
+
+fn load_of<'a>(
+    plan: &Plan,
+    cell: &Cell,
+    options: &KvOptions,
+    repeat: u32,
+    device: Option<&'a CounterSource>,
+) -> Load<'a> {
+    let (ramp, time) = time(plan, options);
+    Load {
+        mix: cell.workload.mix,
+        keys: cell.workload.keys.unwrap_or(options.keys_drawn),
+        count: cell.keys,
+        value: cell.value,
+        threads: options.threads,
+        ramp: if cell.workload.empty {
+            Nanos::ZERO
+        } else {
+            ramp
+        },
+        time,
+        seed: options.seed + u64::from(repeat),
+        device,
+    }
 }
 
 fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::File>, BenchError> {
@@ -348,7 +542,7 @@ fn measure(
     repeat: u32,
     raw: Option<f64>,
     watcher: &mut dyn Watcher,
-) -> Result<Repeat, KvError> {
+) -> Result<Repeat, LabError> {
     let half = plan.limits.size / 2 / 65536 * 65536;
     let store = || Arc::new(FileStore::new(Arc::clone(file), half));
     let stop = || bench.interrupted();
@@ -374,33 +568,15 @@ fn measure(
         kv.durability = Durability::Commit;
     }
     let engine = Engine::open(store(), &kv)?;
-    let (ramp, time) = time(plan, options);
-    let load = Load {
-        mix: cell.workload.mix,
-        keys: cell.workload.keys.unwrap_or(options.keys_drawn),
-        count: cell.keys,
-        value: cell.value,
-        threads: options.threads,
-        ramp: if cell.workload.empty {
-            Nanos::ZERO
-        } else {
-            ramp
-        },
-        time,
-        seed: options.seed + u64::from(repeat),
-    };
-    let began = fathom_io::clock::monotonic();
-    let outcome = load::run(&engine, &load, &stop, &mut |rate| {
-        watcher.progress(&Progress {
-            elapsed: Nanos(fathom_io::clock::monotonic().0 - began.0),
-            ios: rate as u64,
-            ..Progress::default()
-        });
-    })?;
+    let about = bench.describe();
+    let source = about.path.as_deref().map(std::path::Path::new);
+    let source = source.and_then(|p| CounterSource::locate(p).ok());
+    let load = load_of(plan, cell, options, repeat, source.as_ref());
+    let outcome = load::run(&engine, &load, &stop, &mut ticker(watcher))?;
     Ok(Repeat {
         outcome,
         raw,
         leaves: engine.leaves(),
-        frames: engine.frames(),
+        cached: engine.frames() * cell.page,
     })
 }

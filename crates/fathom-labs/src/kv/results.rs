@@ -12,16 +12,16 @@ use fathom_telemetry::{Flag, FlagCode, Histogram};
 
 use super::{Cell, KvOptions, Repeat, Sweep};
 
-fn mean(repeats: &[Repeat], f: impl Fn(&Repeat) -> Option<f64>) -> Option<Estimate> {
+pub(super) fn mean(repeats: &[Repeat], f: impl Fn(&Repeat) -> Option<f64>) -> Option<Estimate> {
     let values: Vec<f64> = repeats.iter().filter_map(f).collect();
     Estimate::mean_of(&values)
 }
 
-fn rate(r: &Repeat) -> Option<f64> {
+pub(super) fn rate(r: &Repeat) -> Option<f64> {
     (r.outcome.ops > 0).then(|| r.outcome.ops as f64 / r.outcome.seconds)
 }
 
-fn per_op(r: &Repeat, n: u64) -> Option<f64> {
+pub(super) fn per_op(r: &Repeat, n: u64) -> Option<f64> {
     (r.outcome.ops > 0).then(|| n as f64 / r.outcome.ops as f64)
 }
 
@@ -60,7 +60,10 @@ fn axis(label: &str, unit: &str) -> Axis {
     }
 }
 
-fn label(cell: &Cell) -> String {
+pub(super) fn label(cell: &Cell) -> String {
+    if let Some(engine) = cell.engine {
+        return format!("{}-{}", cell.workload.name, engine.name);
+    }
     match cell.workload.sweep {
         Sweep::None => cell.workload.name.to_owned(),
         Sweep::Pages => format!("update-{}k", cell.page / 1024),
@@ -93,6 +96,9 @@ pub(super) fn report(
     let mut headlines = Vec::new();
     let mut best: Option<Estimate> = None;
     for (cell, repeats) in cells.iter().zip(all) {
+        if cell.engine.is_some() {
+            continue;
+        }
         let name = label(cell);
         let ops = mean(repeats, rate);
         let of_ceiling = mean(repeats, |r| share(cell, r));
@@ -104,8 +110,13 @@ pub(super) fn report(
         rows.push(vec![
             TableCell::Text(name.clone()),
             TableCell::Number(cell.page as f64),
-            number(repeats.last().map(|r| r.frames as f64 * cell.page as f64)),
-            number(repeats.last().map(|r| r.leaves as f64 * cell.page as f64)),
+            number(repeats.last().map(|r| r.cached as f64)),
+            number(
+                repeats
+                    .last()
+                    .map(|r| r.leaves as f64 * cell.page as f64)
+                    .filter(|b| *b > 0.0),
+            ),
             estimate(ops),
             estimate(mean(repeats, |r| per_op(r, r.outcome.stats.misses))),
             estimate(mean(repeats, |r| r.raw)),

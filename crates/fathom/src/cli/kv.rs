@@ -26,7 +26,7 @@ pub(crate) struct PagesArgs {
 /// See the module.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\nThe tree lies in the first half of the range; the raw device is measured in the second half."
+    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\nThe tree lies in the first half of the range; the raw device is measured in the second half."
 )]
 pub(crate) struct KvArgs {
     #[command(flatten)]
@@ -55,7 +55,13 @@ pub(crate) struct KvArgs {
     /// Keys of update, insert and the sweeps: uniform, zipf or gaussian
     #[arg(long, default_value = "uniform", value_parser = ["uniform", "zipf", "gaussian"])]
     pub(crate) distribution: String,
+    /// Engines to measure beside fathom's own, in turns: redb, sqlite, tupl (Java), or all
+    #[arg(long, value_delimiter = ',', value_name = "ENGINE,…")]
+    pub(crate) beside: Vec<String>,
     /// Time of one measurement [default: three times the profile's]
     #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
     pub(crate) time: Option<fathom_telemetry::Nanos>,
+    /// Repeats of each measurement [default: the profile's]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeats: Option<u32>,
 }

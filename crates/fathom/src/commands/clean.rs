@@ -1,4 +1,4 @@
-//! `fathom clean`: scratch files that killed runs left behind.
+//! `fathom clean`: scratch files, and directories of labs, that killed runs left behind.
 
 use fathom_telemetry::Bytes;
 
@@ -14,7 +14,8 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
             args.dir.display()
         ))
     })?;
-    if found.is_empty() {
+    let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
+    if found.is_empty() && places.is_empty() {
         screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
     }
     for leftover in &found {
@@ -28,6 +29,14 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
         } else {
             fathom_host::remove_leftover(leftover).map_err(refused)?;
             screen::print(&format!("removed {what}\n"));
+        }
+    }
+    for place in &places {
+        if args.dry_run {
+            screen::print(&format!("would remove {}\n", place.display()));
+        } else {
+            fathom_labs::place::remove_abandoned(place).map_err(refused)?;
+            screen::print(&format!("removed {}\n", place.display()));
         }
     }
     Ok(DONE)

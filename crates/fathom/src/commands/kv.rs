@@ -1,7 +1,8 @@
 //! `fathom kv`: the embedded B+tree on a target, beside its ceiling.
 
+use fathom_experiments::Plan;
 use fathom_experiments::cpu::CpuSetting;
-use fathom_labs::kv::{self, Keys, KvOptions, WORKLOADS};
+use fathom_labs::kv::{self, ENGINES, Keys, KvOptions, WORKLOADS};
 
 use super::measure::{Measuring, measure};
 use crate::cli::KvArgs;
@@ -17,10 +18,15 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
     };
+    let shaped = |plan: &Plan| {
+        let mut plan = plan.clone();
+        plan.profile.repeats = args.repeats.unwrap_or(plan.profile.repeats);
+        plan
+    };
     measure(
         &what,
-        &|plan, fills| Ok(kv::outlook(plan, &options, fills)),
-        |bench, plan, book, watcher| kv::run(bench, plan, &options, book, watcher),
+        &|plan, fills| Ok(kv::outlook(&shaped(plan), &options, fills)),
+        |bench, plan, book, watcher| kv::run(bench, &shaped(plan), &options, book, watcher),
     )
 }
 
@@ -33,6 +39,22 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
             names.join(", ")
         )));
     }
+    let engines: Vec<&str> = ENGINES.iter().map(|e| e.name).collect();
+    if let Some(name) = args
+        .beside
+        .iter()
+        .find(|n| *n != "all" && !engines.contains(&n.as_str()))
+    {
+        return Err(refused(anyhow::anyhow!(
+            "--beside: '{name}' is no engine: expected {}, or all",
+            engines.join(", ")
+        )));
+    }
+    let beside = if args.beside.iter().any(|n| n == "all") {
+        engines.iter().map(|e| (*e).to_owned()).collect()
+    } else {
+        args.beside.clone()
+    };
     let page = args.page.0;
     if !page.is_power_of_two() || !(4096..=65536).contains(&page) {
         return Err(refused(anyhow::anyhow!(
@@ -64,6 +86,7 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
             "gaussian" => Keys::Gaussian,
             _ => Keys::Uniform,
         },
+        beside,
         time: args.time,
         seed: args.measure.seed,
     })

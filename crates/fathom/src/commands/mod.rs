@@ -1,12 +1,14 @@
 //! One file per command.
 
 mod ab;
+mod app;
 mod burst;
 mod clean;
 mod compare;
 mod compress;
 mod condition;
 mod curve;
+mod db;
 mod devices;
 mod finish;
 pub(crate) mod fio;
@@ -44,6 +46,9 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Pages(args) => pages::pages(&args),
         Command::Burst(args) => burst::burst(&args),
         Command::Kv(args) => kv::kv(&args),
+        Command::Db(command) => db::db(&command),
+        Command::App(command) => app::app(&command),
+        Command::SwapLoad(args) => app::swap_load(&args),
         Command::Raid(args) => raid::raid(&args),
         Command::Vm(args) => vm::vm(&args),
         Command::Compress(args) => compress::compress(&args),

@@ -201,6 +201,15 @@ fn size(ask: &Ask<'_>) -> Result<Bytes, Failure> {
 /// Scratch files of killed runs are named, with the command that removes them.
 pub(crate) fn mention_leftovers(target: &str) {
     let dir = Path::new(target);
+    let places = fathom_labs::place::abandoned(dir).unwrap_or_default();
+    if !places.is_empty() {
+        eprintln!(
+            "fathom: {} director{} of killed labs here; remove with: fathom clean {}",
+            places.len(),
+            if places.len() == 1 { "y" } else { "ies" },
+            dir.display()
+        );
+    }
     let Ok(found) = fathom_host::leftovers(dir) else {
         return;
     };

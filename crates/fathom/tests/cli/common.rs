@@ -73,7 +73,10 @@ impl Place {
                     | "replay"
                     | "pts"
                     | "condition"
-                    | "watch")
+                    | "watch"
+                    | "kv"
+                    | "db"
+                    | "app")
             )
         ) && !args.contains(&"--out")
         {

@@ -7,6 +7,7 @@ mod compare;
 mod compress;
 mod conditioning;
 mod contract;
+mod db;
 mod device_errors;
 mod devices_and_reports;
 mod interruption;

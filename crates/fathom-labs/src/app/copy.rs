@@ -1,0 +1,543 @@
+//! Ingest as a photographer does it (seed 003: 3,075 photos, 37.4 GB): read them, write them, copy them, handle their
+//! names. The source is the user's, and only read, or a generated set on the target.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fathom_experiments::parts::{axis, chart, column, estimate, headline_of, point, series};
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_host::{CounterSource, Counters};
+use fathom_io::driver::Progress;
+use fathom_stats::Estimate;
+use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+use crate::LabError;
+use crate::db::directory;
+use crate::place::Workplace;
+
+/// Files and bytes of the set in the seed.
+pub const PHOTOS: (u64, u64) = (3075, 37_400_000_000);
+/// Bytes that are read or written at once.
+const CHUNK: usize = 1 << 20;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct CopyOptions {
+    /// Files of the user's own; a generated set where it is not given.
+    pub source: Option<PathBuf>,
+    /// Bytes of the generated set; as many files as its share of the seed's.
+    pub bytes: Bytes,
+    /// Threads that work on files at the same time.
+    pub threads: u32,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// A file of the set.
+#[derive(Debug, Clone)]
+struct Item {
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Time and bytes, at most. How fast files are copied is not known beforehand: 100 MB/s are taken.
+pub fn outlook(plan: &Plan, options: &CopyOptions) -> Outlook {
+    let bytes = match &options.source {
+        Some(source) => list(source).map_or(0, |l| l.iter().map(|i| i.bytes).sum()),
+        None => options.bytes.0,
+    };
+    let repeats = u64::from(plan.profile.repeats);
+    Outlook {
+        jobs: 4 * plan.profile.repeats,
+        time: Nanos::from_secs(bytes / 100_000_000 * 4 * repeats + 1),
+        written_at_most: Bytes(bytes * (2 * repeats + 1)),
+    }
+}
+
+/// All regular files below a directory, in order; links are not followed.
+fn list(dir: &Path) -> io::Result<Vec<Item>> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                todo.push(entry.path());
+            } else if kind.is_file() {
+                found.push(Item {
+                    bytes: entry.metadata()?.len(),
+                    path: entry.path(),
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// Sizes of a generated set: around the seed's mean, a third more or less, as raw photos and their previews are.
+fn sizes(total: u64, seed: u64) -> Vec<u64> {
+    let mean = PHOTOS.1 / PHOTOS.0;
+    let n = (total / mean).max(8);
+    let mut random = SplitMix64::new(seed);
+    let weights: Vec<f64> = (0..n)
+        .map(|_| (1.0 + random.normal() / 3.0).clamp(0.1, 3.0))
+        .collect();
+    let sum: f64 = weights.iter().sum();
+    weights
+        .iter()
+        .map(|w| ((w / sum * total as f64) as u64).max(1))
+        .collect()
+}
+
+const PHASES: [&str; 4] = ["read", "write", "copy", "metadata"];
+
+/// One phase, once.
+#[derive(Debug, Clone, Default)]
+struct Phase {
+    seconds: f64,
+    files: u64,
+    bytes: u64,
+    /// What the devices of source and target counted.
+    from: Option<Counters>,
+    to: Option<Counters>,
+}
+
+/// Measures and puts a section into the notebook.
+///
+/// # Errors
+/// Where source or target cannot be used, or the run directory fails.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &CopyOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let dir = directory(bench)?;
+    let own = match &options.source {
+        Some(source) => list(source).map_err(|e| {
+            NotebookError::from(LabError::Refused(format!(
+                "{}: cannot be read: {e}; name a directory with files",
+                source.display()
+            )))
+        })?,
+        None => Vec::new(),
+    };
+    if options.source.is_some() && own.is_empty() {
+        let source = options.source.as_deref().unwrap_or(Path::new(""));
+        return Err(LabError::Refused(format!(
+            "{}: holds no files: name a directory with files, or leave it out for a generated set",
+            source.display()
+        ))
+        .into());
+    }
+    let total = match &options.source {
+        Some(_) => own.iter().map(|i| i.bytes).sum(),
+        None => options.bytes.0,
+    };
+    let place = Workplace::create(&dir, total * 2 + (16 << 20)).map_err(NotebookError::from)?;
+    let lab = Lab {
+        bench,
+        options,
+        place: place.path(),
+    };
+    let (mut all, mut failed): (Vec<[Phase; 4]>, Option<LabError>) = (Vec::new(), None);
+    match lab.source(own, watcher) {
+        Ok(items) => {
+            for repeat in 0..plan.profile.repeats {
+                match lab.round(&items, repeat, plan.profile.repeats, watcher) {
+                    Ok(Some(round)) => all.push(round),
+                    Ok(None) => break,
+                    Err(e) => {
+                        failed = Some(e);
+                        break;
+                    }
+                }
+            }
+            report(book, options, &items, &all);
+        }
+        Err(e) => failed = Some(e),
+    }
+    drop(place);
+    if bench.interrupted() {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            "the lab was interrupted; whole rounds are kept",
+            "run again for the rest",
+        ));
+        return Ok(());
+    }
+    failed.map_or(Ok(()), |e| Err(e.into()))
+}
+
+struct Lab<'a> {
+    bench: &'a dyn Bench,
+    options: &'a CopyOptions,
+    place: &'a Path,
+}
+
+impl Lab<'_> {
+    /// The set that is copied: the user's, or one that is made now.
+    fn source(&self, own: Vec<Item>, watcher: &mut dyn Watcher) -> Result<Vec<Item>, LabError> {
+        if !own.is_empty() {
+            return Ok(own);
+        }
+        let dir = self.place.join("source");
+        fs::create_dir(&dir).map_err(|e| broken(&dir, &e))?;
+        let items: Vec<Item> = sizes(self.options.bytes.0, self.options.seed)
+            .into_iter()
+            .enumerate()
+            .map(|(i, bytes)| Item {
+                path: dir.join(format!("IMG_{i:05}.raw")),
+                bytes,
+            })
+            .collect();
+        watcher.job(0, 1, "making photos");
+        self.each(&items, &|item, buffer| {
+            let mut random = SplitMix64::new(self.options.seed ^ item.bytes);
+            let mut file = File::create(&item.path)?;
+            write_random(&mut file, item.bytes, &mut random, buffer)?;
+            file.sync_data()
+        })?;
+        Ok(items)
+    }
+
+    /// Does something with each file, in several threads.
+    fn each(
+        &self,
+        items: &[Item],
+        what: &(dyn Fn(&Item, &mut Vec<u8>) -> io::Result<()> + Sync),
+    ) -> Result<(), LabError> {
+        let next = AtomicUsize::new(0);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let work = || -> Result<(), LabError> {
+            let mut buffer = vec![0; CHUNK];
+            while !stop.load(Ordering::Relaxed) {
+                let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    break;
+                };
+                if let Err(e) = what(item, &mut buffer) {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(broken(&item.path, &e));
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.options.threads)
+                .map(|_| scope.spawn(work))
+                .collect();
+            while !workers.iter().all(|w| w.is_finished()) {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                if self.bench.interrupted() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            workers
+                .into_iter()
+                .map(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+                .collect()
+        })
+    }
+
+    /// The four phases; `None` where it was interrupted.
+    fn round(
+        &self,
+        items: &[Item],
+        repeat: u32,
+        of: u32,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<[Phase; 4]>, LabError> {
+        let mut phases: [Phase; 4] = Default::default();
+        let written = self.place.join(format!("written-{repeat}"));
+        let copied = self.place.join(format!("copied-{repeat}"));
+        for dir in [&written, &copied] {
+            fs::create_dir(dir).map_err(|e| broken(dir, &e))?;
+        }
+        let from = items[0].path.parent().unwrap_or(self.place);
+        let sources = [from, self.place].map(|p| CounterSource::locate(p).ok());
+        for (i, (name, phase)) in PHASES.iter().zip(&mut phases).enumerate() {
+            watcher.job(repeat * 4 + i as u32, of * 4, name);
+            // What was read or written before must not be in memory.
+            forget(items);
+            let counters = || {
+                sources
+                    .each_ref()
+                    .map(|s| s.as_ref().and_then(|s| s.read().ok()))
+            };
+            let before = counters();
+            let began = fathom_io::clock::monotonic();
+            match *name {
+                "read" => self.each(items, &|item, buffer| {
+                    let mut file = File::open(&item.path)?;
+                    while file.read(buffer)? > 0 {}
+                    Ok(())
+                })?,
+                "write" => {
+                    self.each(items, &|item, buffer| {
+                        let mut file = File::create(named(&written, item))?;
+                        let mut random = SplitMix64::new(item.bytes ^ 0x5eed);
+                        write_random(&mut file, item.bytes, &mut random, buffer)?;
+                        file.sync_data()
+                    })?;
+                }
+                "copy" => self.each(items, &|item, buffer| {
+                    let mut source = File::open(&item.path)?;
+                    let mut file = File::create(named(&copied, item))?;
+                    loop {
+                        match source.read(buffer)? {
+                            0 => break,
+                            n => file.write_all(&buffer[..n])?,
+                        }
+                    }
+                    file.sync_data()
+                })?,
+                _ => self.metadata(items, &copied, &written)?,
+            }
+            let took = fathom_io::clock::monotonic().since(began);
+            if self.bench.interrupted() {
+                return Ok(None);
+            }
+            let after = counters();
+            let [from, to] = [0, 1].map(|i| {
+                let (a, b) = (after[i].as_ref()?, before[i].as_ref()?);
+                Some(a.since(b))
+            });
+            *phase = Phase {
+                seconds: took.as_secs_f64(),
+                files: items.len() as u64,
+                bytes: if *name == "metadata" {
+                    0
+                } else {
+                    items.iter().map(|i| i.bytes).sum()
+                },
+                from,
+                to,
+            };
+            watcher.progress(&Progress {
+                elapsed: took,
+                ios: phase.files,
+                bytes: phase.bytes,
+                ..Progress::default()
+            });
+        }
+        for dir in [written, copied] {
+            let _ = fs::remove_dir_all(dir);
+        }
+        Ok(Some(phases))
+    }
+
+    /// Looks at each file, makes a small one beside it (a rating), renames it, and removes what was written.
+    fn metadata(&self, items: &[Item], copied: &Path, written: &Path) -> Result<(), LabError> {
+        self.each(items, &|item, _| {
+            let file = named(copied, item);
+            fs::metadata(&file)?;
+            fs::write(file.with_extension("xmp"), b"rating=5\n")?;
+            fs::rename(&file, file.with_extension("renamed"))?;
+            fs::remove_file(named(written, item))
+        })?;
+        File::open(copied)
+            .and_then(|d| d.sync_all())
+            .map_err(|e| broken(copied, &e))
+    }
+}
+
+fn broken(path: &Path, e: &io::Error) -> LabError {
+    LabError::Failed(format!(
+        "{}: {e}; look for room with df, and at the kernel log",
+        path.display()
+    ))
+}
+
+/// Files of a tree get one name: there may be equal ones in several directories.
+fn named(dir: &Path, item: &Item) -> PathBuf {
+    let flat: String = item
+        .path
+        .to_string_lossy()
+        .chars()
+        .map(|c| if c == '/' { '_' } else { c })
+        .collect();
+    // Names have 255 bytes at most; their end tells them apart, and a hash does where it does not.
+    let tail: String = flat.chars().rev().take(40).collect();
+    let hash = flat
+        .bytes()
+        .fold(0u64, |h, b| SplitMix64::new(h ^ u64::from(b)).next_u64());
+    let tail: String = tail.chars().rev().collect();
+    dir.join(format!("{hash:016x}-{tail}"))
+}
+
+fn write_random(
+    file: &mut File,
+    mut bytes: u64,
+    random: &mut SplitMix64,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    while bytes > 0 {
+        let n = (buffer.len() as u64).min(bytes) as usize;
+        for word in buffer[..n].chunks_mut(8) {
+            let r = random.next_u64().to_le_bytes();
+            word.copy_from_slice(&r[..word.len()]);
+        }
+        file.write_all(&buffer[..n])?;
+        bytes -= n as u64;
+    }
+    Ok(())
+}
+
+fn forget(items: &[Item]) {
+    for file in items.iter().filter_map(|i| File::open(&i.path).ok()) {
+        // SAFETY: advice about an open file; no memory is involved.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    }
+}
+
+fn report(book: &mut Notebook, options: &CopyOptions, items: &[Item], all: &[[Phase; 4]]) {
+    if all.is_empty() {
+        return;
+    }
+    let mean = |i: usize, f: &dyn Fn(&Phase) -> Option<f64>| {
+        let values: Vec<f64> = all.iter().filter_map(|r| f(&r[i])).collect();
+        Estimate::mean_of(&values)
+    };
+    let bytes: u64 = items.iter().map(|i| i.bytes).sum();
+    let rows = PHASES
+        .iter()
+        .enumerate()
+        .map(|(i, name)| {
+            let rate = |p: &Phase| (p.bytes > 0).then(|| p.bytes as f64 / p.seconds);
+            let size = |bytes: u64, ios: u64| (ios > 0).then(|| bytes as f64 / ios as f64);
+            vec![
+                TableCell::Text((*name).into()),
+                estimate(mean(i, &|p| Some(p.seconds))),
+                estimate(mean(i, &|p| Some(p.files as f64 / p.seconds))),
+                estimate(mean(i, &rate)),
+                estimate(mean(i, &|p| Some(p.from.as_ref()?.read_ios as f64))),
+                estimate(mean(i, &|p| {
+                    let c = p.from.as_ref()?;
+                    size(c.read_bytes, c.read_ios)
+                })),
+                estimate(mean(i, &|p| Some(p.to.as_ref()?.write_ios as f64))),
+                estimate(mean(i, &|p| {
+                    let c = p.to.as_ref()?;
+                    size(c.write_bytes, c.write_ios)
+                })),
+                estimate(mean(i, &|p| {
+                    let busy = p.to.as_ref()?.busy_ms as f64 / 1000.0;
+                    Some((busy / p.seconds * 100.0).min(100.0))
+                })),
+            ]
+        })
+        .collect();
+    let bars = PHASES
+        .iter()
+        .enumerate()
+        .map(|(i, _)| point(i as f64, mean(i, &|p| Some(p.seconds))))
+        .collect();
+    let source = options
+        .source
+        .as_deref()
+        .map_or("a generated set".to_owned(), |s| s.display().to_string());
+    let section = Section {
+        id: "app-copy".into(),
+        title: "Copying files".into(),
+        text: format!(
+            "{} files with {} from {source}, {} threads, each file synced when it is written, nothing in memory beforehand. Phases: read all; write as much; copy from source to target; metadata (look, add a small file, rename, remove).",
+            items.len(),
+            Bytes(bytes),
+            options.threads
+        ),
+        charts: vec![Chart {
+            categories: PHASES.iter().map(|p| (*p).to_owned()).collect(),
+            ..chart(
+                "app-copy-time",
+                "Time by phase",
+                ChartKind::Bar,
+                axis("phase", "", false),
+                axis("time", "s", false),
+                vec![series("time", bars)],
+            )
+        }],
+        tables: vec![Table {
+            id: "app-copy-table".into(),
+            title: "Phases, and what the devices counted".into(),
+            columns: vec![
+                column("phase", ""),
+                column("time", "s"),
+                column("files", "1/s"),
+                column("bandwidth", "bytes/s"),
+                column("reads of the source's device", ""),
+                column("mean size", "bytes"),
+                column("writes of the target's device", ""),
+                column("mean size", "bytes"),
+                column("target's device busy", "%"),
+            ],
+            rows,
+        }],
+        flags: Vec::new(),
+    };
+    let copy = mean(2, &|p| Some(p.bytes as f64 / p.seconds));
+    let run = book.run_mut();
+    run.results.push(section);
+    for (i, name) in PHASES.iter().enumerate() {
+        run.headlines.push(headline_of(
+            "Copying files",
+            &format!("{name}: time"),
+            &format!("app-copy-{name}"),
+            "s",
+            mean(i, &|p| Some(p.seconds)),
+            Vec::new(),
+        ));
+    }
+    if let Some(e) = copy {
+        let whole = PHOTOS.1 as f64 / e.value;
+        run.findings.push(Finding {
+            id: "app-copy-ingest".into(),
+            text: format!(
+                "At this rate the seed's {} photos (37.4 GB) are copied in {:.0} min {:.0} s",
+                PHOTOS.0,
+                (whole / 60.0).floor(),
+                whole % 60.0
+            ),
+            advice: String::new(),
+            confidence: "moderate".into(),
+            jobs: Vec::new(),
+            evidence: vec!["app-copy-table".into()],
+            ..Finding::default()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_set_has_the_asked_bytes_and_the_seeds_mean() {
+        let s = sizes(1 << 30, 1);
+        let sum: u64 = s.iter().sum();
+        assert!((sum as f64 / (1u64 << 30) as f64 - 1.0).abs() < 0.001);
+        let mean = sum as f64 / s.len() as f64;
+        assert!((11e6..14e6).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn files_of_one_name_in_two_directories_stay_two() {
+        let item = |p: &str| Item {
+            path: p.into(),
+            bytes: 1,
+        };
+        let dir = Path::new("d");
+        assert_ne!(
+            named(dir, &item("/a/IMG_1.raw")),
+            named(dir, &item("/b/IMG_1.raw"))
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! A private PostgreSQL: made, started, stopped and removed by the lab, reached through a unix socket only. It does not
+//! run as root: where fathom does, the server gets the account `postgres`, or else `nobody`.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use super::mariadb::SOCKET_MAX;
+use super::sql::postgres::Postgres;
+use crate::LabError;
+use crate::outside::{self, Kept};
+
+/// Where the programs are.
+#[derive(Debug, Clone)]
+pub(super) struct Programs {
+    server: PathBuf,
+    init: PathBuf,
+    /// User and group of the server, where fathom is root.
+    account: Option<(u32, u32)>,
+    /// As the server says it.
+    pub(super) version: String,
+}
+
+/// Looks for them; Debian has them beside each other, by version.
+pub(super) fn probe() -> Result<Programs, LabError> {
+    let versions = fs::read_dir("/usr/lib/postgresql");
+    let mut places: Vec<PathBuf> = versions
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|v| v.path().join("bin"))
+        .collect();
+    places.sort();
+    places.reverse();
+    let find = |name: &str| {
+        outside::first(places.iter().cloned(), name)
+            .or_else(|| outside::find(name))
+            .ok_or_else(|| LabError::Missing {
+                what: format!("PostgreSQL's {name} is not installed"),
+                remedy: "apt-get install postgresql (it starts a server of its own, which fathom does not touch)"
+                    .into(),
+            })
+    };
+    let (server, init) = (find("postgres")?, find("initdb")?);
+    let account = if outside::is_root() {
+        let found = outside::user("postgres").or_else(|| outside::user("nobody"));
+        Some(found.ok_or_else(|| LabError::Missing {
+            what: "PostgreSQL does not run as root, and there is no other account".into(),
+            remedy: "useradd --system postgres".into(),
+        })?)
+    } else {
+        None
+    };
+    let version = outside::first_line(&server, &["--version"]);
+    Ok(Programs {
+        server,
+        init,
+        account,
+        version,
+    })
+}
+
+/// A data directory and its running server.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    dir: PathBuf,
+    child: Option<Kept>,
+}
+
+impl Cluster {
+    /// Makes it and starts it.
+    pub(super) fn start(
+        programs: &Programs,
+        dir: PathBuf,
+        buffers: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, LabError> {
+        let mut me = Self { dir, child: None };
+        let len = me.socket().as_os_str().len();
+        if len > SOCKET_MAX {
+            return Err(LabError::Refused(format!(
+                "{}: the path of a socket there would have {len} bytes, {SOCKET_MAX} are possible: name a directory with a shorter path, or mount it elsewhere with mount --bind",
+                me.dir.display()
+            )));
+        }
+        let failed = |e: std::io::Error| {
+            LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
+        };
+        fs::create_dir(&me.dir).map_err(failed)?;
+        if let Some((user, group)) = programs.account {
+            chown(&me.dir, Some(user), Some(group)).map_err(failed)?;
+        }
+        let as_account = |program: &PathBuf| {
+            let mut command = Command::new(program);
+            if let Some((user, group)) = programs.account {
+                command.uid(user).gid(group);
+            }
+            // Not all accounts may see the directory that fathom was started in.
+            command.current_dir("/");
+            command
+        };
+        let data = me.dir.join("data");
+        let log = me.dir.join("init.log");
+        let mut init = as_account(&programs.init);
+        init.arg("-D")
+            .arg(&data)
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8"])
+            .args(["--locale=C", "--no-sync"]);
+        Kept::start(init, &log)?.succeed(stop)?;
+        let mut server = as_account(&programs.server);
+        server.arg("-D").arg(&data);
+        for setting in [
+            "listen_addresses=".into(),
+            format!("unix_socket_directories={}", me.dir.display()),
+            format!("shared_buffers={}kB", (buffers >> 10).max(1024)),
+            "max_connections=1050".into(),
+            "max_wal_size=4GB".into(),
+            "logging_collector=off".into(),
+        ] {
+            server.args(["-c", &setting]);
+        }
+        let log = me.dir.join("server.log");
+        let socket = me.socket();
+        let child = me.child.insert(Kept::start(server, &log)?);
+        for _ in 0..3000 {
+            if let Some(status) = child.ended() {
+                return Err(child.failure(&status.to_string()));
+            }
+            if Postgres::connect(&socket, "postgres", "postgres").is_ok() {
+                return Ok(me);
+            }
+            if stop() {
+                return Err(LabError::Failed("interrupted".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(LabError::Failed(format!(
+            "postgres did not answer within a minute: {}",
+            outside::last_words(&log)
+        )))
+    }
+
+    /// Where it listens.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.dir.join(".s.PGSQL.5432")
+    }
+
+    /// An error of a session, with what the server said before it died, where it did.
+    pub(super) fn explain(&mut self, error: LabError) -> LabError {
+        std::thread::sleep(Duration::from_millis(50));
+        match self.child.as_mut().map(|c| (c.ended(), c)) {
+            Some((Some(status), child)) => {
+                child.failure(&format!("{status} while it was measured"))
+            }
+            _ => error,
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Immediate: its data goes with it. Its children end before it does.
+            child.terminate(libc::SIGQUIT, Duration::from_secs(20));
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! A private MariaDB: made, loaded, started, stopped and removed by the lab, reached through a unix socket only.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use super::sql::mysql::Mysql;
+use super::sql::{Answer, Session};
+use crate::LabError;
+use crate::outside::{self, Kept};
+
+/// Bytes of a unix socket's path, the terminating zero left out.
+pub(super) const SOCKET_MAX: usize = 107;
+
+/// Where the programs are.
+#[derive(Debug, Clone)]
+pub(super) struct Programs {
+    server: PathBuf,
+    install: PathBuf,
+    /// As the server says it.
+    pub(super) version: String,
+}
+
+/// Looks for them.
+pub(super) fn probe() -> Result<Programs, LabError> {
+    let missing = |what: &str| LabError::Missing {
+        what: format!("{what} is not installed"),
+        remedy: "apt-get install mariadb-server-core (no server is started by it)".into(),
+    };
+    let server = outside::find("mariadbd").ok_or_else(|| missing("mariadbd"))?;
+    let install =
+        outside::find("mariadb-install-db").ok_or_else(|| missing("mariadb-install-db"))?;
+    let said = outside::first_line(&server, &["--version"]);
+    let version = said.split("Ver ").nth(1).unwrap_or(&said).to_owned();
+    Ok(Programs {
+        server,
+        install,
+        version,
+    })
+}
+
+/// A data directory and, while it runs, its server.
+#[derive(Debug)]
+pub(super) struct Instance {
+    programs: Programs,
+    dir: PathBuf,
+    page: u64,
+    log_bytes: u64,
+    child: Option<Kept>,
+}
+
+/// How a server is started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// Bytes of the buffer pool.
+    pub(super) pool: u64,
+    /// For filling tables: nothing needs to survive, and there is only one copy of each page.
+    pub(super) loading: bool,
+}
+
+impl Instance {
+    /// Makes a data directory.
+    pub(super) fn create(
+        programs: &Programs,
+        dir: PathBuf,
+        page: u64,
+        log_bytes: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, LabError> {
+        let me = Self {
+            programs: programs.clone(),
+            dir,
+            page,
+            log_bytes,
+            child: None,
+        };
+        let len = me.socket().as_os_str().len();
+        if len > SOCKET_MAX {
+            return Err(LabError::Refused(format!(
+                "{}: the path of a socket there would have {len} bytes, {SOCKET_MAX} are possible: name a directory with a shorter path, or mount it elsewhere with mount --bind",
+                me.dir.display()
+            )));
+        }
+        let failed = |e: std::io::Error| {
+            LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
+        };
+        fs::create_dir(&me.dir).map_err(failed)?;
+        fs::create_dir(me.dir.join("tmp")).map_err(failed)?;
+        let mut command = Command::new(&me.programs.install);
+        command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", me.dir.join("data").display()))
+            .arg(format!("--tmpdir={}", me.dir.join("tmp").display()))
+            .arg(format!("--innodb-page-size={page}"))
+            .arg("--innodb-log-file-size=16M")
+            .args([
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+            ])
+            .current_dir(&me.dir);
+        if outside::is_root() {
+            command.arg("--user=root");
+        }
+        let log = me.dir.join("install.log");
+        Kept::start(command, &log)?.succeed(stop)?;
+        Ok(me)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("sock")
+    }
+
+    /// Starts the server and waits until it answers.
+    pub(super) fn start(&mut self, how: Start, stop: &dyn Fn() -> bool) -> Result<(), LabError> {
+        let path = |name: &str| self.dir.join(name).display().to_string();
+        let log = self.dir.join("server.log");
+        let mut command = Command::new(&self.programs.server);
+        command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", path("data")))
+            .arg(format!("--socket={}", path("sock")))
+            .arg(format!("--pid-file={}", path("pid")))
+            .arg(format!("--tmpdir={}", path("tmp")))
+            .args(["--skip-networking", "--skip-log-bin", "--skip-name-resolve"])
+            .args(["--performance-schema=OFF", "--max-connections=1100"])
+            .arg(format!("--innodb-page-size={}", self.page))
+            .arg(format!("--innodb-buffer-pool-size={}", how.pool))
+            .arg(format!("--innodb-log-file-size={}", self.log_bytes))
+            .args([
+                "--innodb-flush-method=O_DIRECT",
+                "--innodb-file-per-table=1",
+                "--innodb-buffer-pool-load-at-startup=0",
+                "--innodb-buffer-pool-dump-at-shutdown=0",
+                "--secure-file-priv=",
+            ])
+            .current_dir(&self.dir);
+        if how.loading {
+            command.args([
+                "--innodb-flush-log-at-trx-commit=0",
+                "--skip-innodb-doublewrite",
+            ]);
+        }
+        if outside::is_root() {
+            command.arg("--user=root");
+        }
+        let child = self.child.insert(Kept::start(command, &log)?);
+        // A log to recover, or a slow disk, takes its time.
+        for _ in 0..6000 {
+            if let Some(status) = child.ended() {
+                let error = child.failure(&status.to_string());
+                self.child = None;
+                return Err(error);
+            }
+            let socket = self.dir.join("sock");
+            if socket.exists() && Mysql::connect(&socket, "root", "").is_ok() {
+                return Ok(());
+            }
+            if stop() {
+                self.child = None;
+                return Err(LabError::Failed("interrupted".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.child = None;
+        Err(LabError::Failed(format!(
+            "mariadbd did not answer within 2 minutes: {}",
+            outside::last_words(&log)
+        )))
+    }
+
+    /// Connects.
+    pub(super) fn session(&self, database: &str) -> super::sql::Result<Mysql> {
+        Mysql::connect(&self.socket(), "root", database)
+    }
+
+    /// Where it listens.
+    pub(super) fn socket_path(&self) -> PathBuf {
+        self.socket()
+    }
+
+    /// An error of a session, with what the server said before it died, where it did.
+    pub(super) fn explain(&mut self, error: impl Into<LabError>) -> LabError {
+        let error = error.into();
+        // A killed process is gone a moment later.
+        std::thread::sleep(Duration::from_millis(50));
+        let Some(child) = &mut self.child else {
+            return error;
+        };
+        match child.ended() {
+            Some(status) => child.failure(&format!("{status} while it was measured")),
+            None => error,
+        }
+    }
+
+    /// Stops the server.
+    pub(super) fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // An orderly end writes all changed pages; the next start has nothing to recover.
+            child.terminate(libc::SIGTERM, Duration::from_secs(120));
+        }
+    }
+
+    /// Process id of the server.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Kept::id)
+    }
+
+    /// How it does asynchronous I/O, as its log says.
+    pub(super) fn aio(&self) -> String {
+        let log = fs::read_to_string(self.dir.join("server.log")).unwrap_or_default();
+        log.lines()
+            .rev()
+            .find_map(|l| {
+                l.split("InnoDB: Using ")
+                    .nth(1)
+                    .filter(|t| t.contains("uring") || t.contains("AIO"))
+            })
+            .unwrap_or("not said")
+            .to_owned()
+    }
+
+    /// Of its table spaces that are open: how many with O_DIRECT, and how many in all.
+    pub(super) fn direct_files(&self) -> (usize, usize) {
+        let Some(pid) = self.id() else { return (0, 0) };
+        direct_files(pid, |name| name.ends_with(".ibd"))
+    }
+
+    /// Bytes of the tables of a database.
+    pub(super) fn table_bytes(&self, database: &str) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let dir = self.dir.join("data").join(database);
+        let Ok(entries) = fs::read_dir(dir) else {
+            return 0;
+        };
+        entries
+            .flatten()
+            .filter_map(|e| e.metadata().ok())
+            .map(|m| m.blocks() * 512)
+            .sum()
+    }
+}
+
+/// Of a process' open files that `which` chooses: how many with O_DIRECT, and how many in all.
+pub(super) fn direct_files(pid: u32, which: impl Fn(&str) -> bool) -> (usize, usize) {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return (0, 0);
+    };
+    let (mut direct, mut all) = (0, 0);
+    for entry in entries.flatten() {
+        let Ok(file) = fs::read_link(entry.path()) else {
+            continue;
+        };
+        if !which(&file.to_string_lossy()) {
+            continue;
+        }
+        let name = entry.file_name();
+        let info = format!("/proc/{pid}/fdinfo/{}", name.to_string_lossy());
+        let info = fs::read_to_string(info).unwrap_or_default();
+        let flags = info
+            .lines()
+            .find_map(|l| l.strip_prefix("flags:"))
+            .and_then(|f| i32::from_str_radix(f.trim(), 8).ok())
+            .unwrap_or(0);
+        all += 1;
+        direct += usize::from(flags & libc::O_DIRECT != 0);
+    }
+    (direct, all)
+}
+
+/// What InnoDB counts: reads and writes of pages, syncs of the log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InnodbCounters {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    pub(super) log_syncs: u64,
+}
+
+impl InnodbCounters {
+    /// Asks the server.
+    pub(super) fn read(session: &mut Mysql) -> super::sql::Result<Self> {
+        let mut answer = Answer::default();
+        session.query(
+            "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_data_reads','Innodb_data_writes','Innodb_os_log_fsyncs')",
+            &mut answer,
+        )?;
+        let of = |name: &str| {
+            (0..answer.rows())
+                .find(|r| answer.text(*r, 0).eq_ignore_ascii_case(name))
+                .map_or(0, |r| answer.int(r, 1) as u64)
+        };
+        Ok(Self {
+            reads: of("Innodb_data_reads"),
+            writes: of("Innodb_data_writes"),
+            log_syncs: of("Innodb_os_log_fsyncs"),
+        })
+    }
+    /// What happened since.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            writes: self.writes.saturating_sub(earlier.writes),
+            log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Database labs: private servers that the lab starts, loads, measures, stops and removes, on a directory of the
+//! target; and what the embedded tree gets there, which needs no server.
+
+mod cluster;
+mod mariadb;
+pub mod oltp;
+pub mod rocksdb;
+mod sql;
+pub mod tpcc;
+
+use std::path::PathBuf;
+
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_host::CounterSource;
+use fathom_io::TargetError;
+use fathom_telemetry::{Bytes, Nanos};
+
+use crate::kv::{self, Keys, KvOptions};
+
+/// What every database lab takes.
+#[derive(Debug, Clone)]
+pub struct DbOptions {
+    /// Time of one measurement; by the profile where it is not given.
+    pub time: Option<Nanos>,
+    /// Seed.
+    pub seed: u64,
+    /// Whether the embedded tree is measured, too.
+    pub embedded: bool,
+}
+
+/// The directory that the lab may use.
+pub(crate) fn directory(bench: &dyn Bench) -> Result<PathBuf, BenchError> {
+    let about = bench.describe();
+    let dir = about
+        .path
+        .as_deref()
+        .filter(|_| about.kind == "directory")
+        .and_then(|p| PathBuf::from(p).parent().map(PathBuf::from));
+    dir.ok_or_else(|| {
+        BenchError::Target(TargetError::Unfit {
+            target: about.name,
+            message:
+                "a database needs a file system: make one on the device, mount it, and name the directory"
+                    .into(),
+        })
+    })
+}
+
+fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
+    KvOptions {
+        workloads: workloads.iter().map(|w| (*w).to_owned()).collect(),
+        threads: 16,
+        keys: None,
+        value: 0,
+        page: Bytes(4096),
+        cache: 5.0,
+        commit: false,
+        keys_drawn: Keys::Uniform,
+        beside: Vec::new(),
+        time: options.time,
+        seed: options.seed,
+    }
+}
+
+/// Time and bytes of the embedded part.
+fn embedded_outlook(plan: &Plan, options: &DbOptions, workloads: &[&str], fills: Bytes) -> Outlook {
+    if !options.embedded {
+        return Outlook {
+            jobs: 0,
+            time: Nanos::ZERO,
+            written_at_most: Bytes(0),
+        };
+    }
+    kv::outlook(plan, &kv_options(options, workloads), fills)
+}
+
+/// What the embedded tree gets from the same place.
+fn embedded(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &DbOptions,
+    workloads: &[&str],
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    if !options.embedded {
+        return Ok(());
+    }
+    kv::run(bench, plan, &kv_options(options, workloads), book, watcher)
+}
+
+/// What the device counts around a measurement.
+struct Around<'a> {
+    source: Option<&'a CounterSource>,
+    before: Option<[u64; 2]>,
+}
+
+impl<'a> Around<'a> {
+    fn begin(source: Option<&'a CounterSource>) -> Self {
+        Self {
+            source,
+            before: now(source),
+        }
+    }
+    /// Reads and writes since.
+    fn end(self) -> Option<[u64; 2]> {
+        let (before, after) = (self.before?, now(self.source)?);
+        Some([
+            after[0].saturating_sub(before[0]),
+            after[1].saturating_sub(before[1]),
+        ])
+    }
+}
+
+fn now(source: Option<&CounterSource>) -> Option<[u64; 2]> {
+    let now = source?.read().ok()?;
+    Some([now.read_ios, now.write_ios])
+}

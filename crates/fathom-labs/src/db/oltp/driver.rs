@@ -1,0 +1,364 @@
+//! sysbench's OLTP transactions by fathom's own driver: the same table, statements and shares.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fathom_io::clock::{Clock, process_cpu};
+use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::{Histogram, Nanos};
+
+use super::super::sql::{Answer, Result, Session, SqlError, Value};
+
+/// What transactions do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mix {
+    /// oltp_read_only: 10 point selects and 4 ranges.
+    Read,
+    /// oltp_read_write: those, 2 updates, a delete and an insert; 14 reads to 4 writes, 7:2.
+    Mixed,
+    /// oltp_write_only: the writes alone.
+    Write,
+}
+
+impl Mix {
+    /// In the order of the tables of Zhang et al. 2018.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Mixed, Self::Write];
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Mixed => "mixed",
+            Self::Write => "write",
+        }
+    }
+    /// sysbench's script.
+    pub(super) fn script(self) -> &'static str {
+        match self {
+            Self::Read => "oltp_read_only",
+            Self::Mixed => "oltp_read_write",
+            Self::Write => "oltp_write_only",
+        }
+    }
+    fn reads(self) -> bool {
+        self != Self::Write
+    }
+    fn writes(self) -> bool {
+        self != Self::Read
+    }
+    /// Statements of a transaction, its begin and end included.
+    pub(super) fn statements(self) -> u64 {
+        2 + if self.reads() { 14 } else { 0 } + if self.writes() { 4 } else { 0 }
+    }
+}
+
+/// How rows are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// All alike.
+    Uniform,
+    /// sysbench's: the mean of twelve uniform numbers.
+    Gaussian,
+}
+
+impl Rows {
+    /// sysbench's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Gaussian => "gaussian",
+        }
+    }
+    fn draw(self, rows: u64, random: &mut SplitMix64) -> i64 {
+        let n = rows as usize;
+        let at = match self {
+            Self::Uniform => random.below(n),
+            Self::Gaussian => {
+                let sum: f64 = (0..12).map(|_| random.unit()).sum();
+                ((sum / 12.0 * n as f64) as usize).min(n - 1)
+            }
+        };
+        at as i64 + 1
+    }
+}
+
+/// What one cell does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) mix: Mix,
+    pub(super) rows: Rows,
+    /// Rows of the table.
+    pub(super) count: u64,
+    pub(super) threads: u32,
+    pub(super) ramp: Nanos,
+    pub(super) time: Nanos,
+    pub(super) seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) transactions: u64,
+    /// Tried again after a deadlock.
+    pub(super) again: u64,
+    pub(super) seconds: f64,
+    pub(super) latency: Histogram,
+    /// (seconds, transactions per second).
+    pub(super) series: Vec<(f64, f64)>,
+    /// CPU time of the driver, s.
+    pub(super) cpu: f64,
+}
+
+impl Outcome {
+    /// Transactions per second.
+    pub(super) fn rate(&self) -> Option<f64> {
+        (self.transactions > 0 && self.seconds > 0.0)
+            .then(|| self.transactions as f64 / self.seconds)
+    }
+}
+
+const RANGE: i64 = 100;
+
+/// Numbers of the prepared statements.
+struct Statements {
+    begin: usize,
+    commit: usize,
+    point: usize,
+    ranges: [usize; 4],
+    index_update: usize,
+    update: usize,
+    delete: usize,
+    insert: usize,
+}
+
+impl Statements {
+    fn prepare(s: &mut dyn Session) -> Result<Self> {
+        let range = "WHERE id BETWEEN ? AND ?";
+        Ok(Self {
+            begin: s.prepare("BEGIN")?,
+            commit: s.prepare("COMMIT")?,
+            point: s.prepare("SELECT c FROM sbtest1 WHERE id=?")?,
+            ranges: [
+                s.prepare(&format!("SELECT c FROM sbtest1 {range}"))?,
+                s.prepare(&format!("SELECT SUM(k) FROM sbtest1 {range}"))?,
+                s.prepare(&format!("SELECT c FROM sbtest1 {range} ORDER BY c"))?,
+                s.prepare(&format!(
+                    "SELECT DISTINCT c FROM sbtest1 {range} ORDER BY c"
+                ))?,
+            ],
+            index_update: s.prepare("UPDATE sbtest1 SET k=k+1 WHERE id=?")?,
+            update: s.prepare("UPDATE sbtest1 SET c=? WHERE id=?")?,
+            delete: s.prepare("DELETE FROM sbtest1 WHERE id=?")?,
+            insert: s.prepare("INSERT INTO sbtest1 (id, k, c, pad) VALUES (?, ?, ?, ?)")?,
+        })
+    }
+}
+
+/// Groups of eleven digits between hyphens, as sysbench fills `c` (10 groups) and `pad` (5).
+pub(super) fn digits(groups: usize, random: &mut SplitMix64, out: &mut String) {
+    out.clear();
+    for g in 0..groups {
+        if g > 0 {
+            out.push('-');
+        }
+        let mut n = random.next_u64();
+        for _ in 0..11 {
+            out.push(char::from(b'0' + (n % 10) as u8));
+            n /= 10;
+        }
+    }
+}
+
+struct Client<'a> {
+    session: &'a mut dyn Session,
+    statements: Statements,
+    answer: Answer,
+    random: SplitMix64,
+    c: String,
+    pad: String,
+}
+
+impl Client<'_> {
+    fn transaction(&mut self, load: &Load) -> Result<()> {
+        let mut run = |statement, values: &[Value<'_>]| {
+            self.session.execute(statement, values, &mut self.answer)
+        };
+        let s = &self.statements;
+        let random = &mut self.random;
+        run(s.begin, &[])?;
+        if load.mix.reads() {
+            for _ in 0..10 {
+                run(s.point, &[Value::Int(load.rows.draw(load.count, random))])?;
+            }
+            for range in s.ranges {
+                let from = load.rows.draw(load.count, random);
+                run(range, &[Value::Int(from), Value::Int(from + RANGE - 1)])?;
+            }
+        }
+        if load.mix.writes() {
+            run(
+                s.index_update,
+                &[Value::Int(load.rows.draw(load.count, random))],
+            )?;
+            digits(10, random, &mut self.c);
+            let id = load.rows.draw(load.count, random);
+            run(s.update, &[Value::Text(&self.c), Value::Int(id)])?;
+            let id = load.rows.draw(load.count, random);
+            let k = load.rows.draw(load.count, random);
+            run(s.delete, &[Value::Int(id)])?;
+            digits(10, random, &mut self.c);
+            digits(5, random, &mut self.pad);
+            run(
+                s.insert,
+                &[
+                    Value::Int(id),
+                    Value::Int(k),
+                    Value::Text(&self.c),
+                    Value::Text(&self.pad),
+                ],
+            )?;
+        }
+        run(s.commit, &[])
+    }
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Count(AtomicU64);
+
+/// Runs the load.
+///
+/// # Errors
+/// The first failure that is no deadlock.
+pub(super) fn run<S: Session>(
+    connect: &(dyn Fn() -> Result<S> + Sync),
+    load: &Load,
+    stop_early: &dyn Fn() -> bool,
+    tick: &mut dyn FnMut(f64),
+) -> Result<Outcome> {
+    const TICK: Duration = Duration::from_millis(100);
+    let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(false));
+    let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
+    let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
+    let again = AtomicU64::new(0);
+    // All are connected and prepared before the clock starts.
+    let mut sessions = (0..load.threads)
+        .map(|_| connect())
+        .collect::<Result<Vec<S>>>()?;
+    let work = |thread: usize, session: &mut S| -> Result<Histogram> {
+        let clock = Clock::new();
+        let seed = load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64();
+        let statements = Statements::prepare(session)?;
+        let mut client = Client {
+            session,
+            statements,
+            answer: Answer::default(),
+            random: SplitMix64::new(seed),
+            c: String::new(),
+            pad: String::new(),
+        };
+        let mut latency = Histogram::new();
+        let mut began = clock.now();
+        while !stop.load(Ordering::Relaxed) {
+            match client.transaction(load) {
+                Ok(()) => {
+                    let now = clock.now();
+                    if measuring.load(Ordering::Relaxed) {
+                        latency.record(now.0.saturating_sub(began.0));
+                    }
+                    began = now;
+                    counts[thread].0.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(e) if e.again || e.code == "1062" => {
+                    // Two clients may put the same row back; sysbench tries again, too.
+                    client.session.batch("ROLLBACK")?;
+                    again.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(latency)
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = sessions
+            .iter_mut()
+            .enumerate()
+            .map(|(t, s)| scope.spawn(move || work(t, s)))
+            .collect();
+        let clock = Clock::new();
+        let start = clock.now();
+        let cpu = || {
+            let (user, system) = process_cpu();
+            (user.0 + system.0) as f64 / 1e9
+        };
+        let mut out = Outcome::default();
+        let mut last = (start, 0);
+        let mut base: Option<(Nanos, u64, f64, u64)> = None;
+        loop {
+            std::thread::sleep(TICK);
+            let (now, done) = (clock.now(), total());
+            let rate = (done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9);
+            out.series.push((now.since(start).as_secs_f64(), rate));
+            tick(rate);
+            last = (now, done);
+            if base.is_none() && now.since(start) >= load.ramp {
+                base = Some((now, done, cpu(), again.load(Ordering::Relaxed)));
+                measuring.store(true, Ordering::Relaxed);
+            }
+            let full = base.is_some_and(|b| now.since(b.0) >= load.time);
+            if full || stop_early() || workers.iter().any(|w| w.is_finished()) {
+                break;
+            }
+        }
+        let (end, done) = (clock.now(), total());
+        stop.store(true, Ordering::Relaxed);
+        if let Some((at, before, cpu_before, again_before)) = base {
+            out.transactions = done - before;
+            out.seconds = end.since(at).as_secs_f64();
+            out.cpu = cpu() - cpu_before;
+            out.again = again.load(Ordering::Relaxed) - again_before;
+        }
+        for w in workers {
+            match w.join() {
+                Ok(h) => out.latency.merge(&h?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok::<_, SqlError>(out)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_look_like_sysbenchs() {
+        let (mut random, mut text) = (SplitMix64::new(1), String::new());
+        digits(10, &mut random, &mut text);
+        assert_eq!(text.len(), 119);
+        assert_eq!(text.matches('-').count(), 9);
+        digits(5, &mut random, &mut text);
+        assert_eq!(text.len(), 59);
+    }
+
+    #[test]
+    fn rows_are_in_the_table_and_gaussian_ones_in_its_middle() {
+        let mut random = SplitMix64::new(1);
+        let mut middle = 0;
+        for _ in 0..10_000 {
+            let u = Rows::Uniform.draw(1000, &mut random);
+            let g = Rows::Gaussian.draw(1000, &mut random);
+            assert!((1..=1000).contains(&u) && (1..=1000).contains(&g));
+            middle += i32::from((417..=583).contains(&g));
+        }
+        // The mean of twelve has a standard deviation of a twelfth of the range.
+        assert!((6500..7100).contains(&middle), "{middle}");
+    }
+
+    #[test]
+    fn mixed_is_seven_to_two() {
+        assert_eq!(Mix::Mixed.statements() - 2, 18);
+        assert_eq!(Mix::Write.statements() - 2, 4);
+    }
+}

@@ -1,0 +1,165 @@
+//! Databases as the labs' drivers see them: prepared statements with values, answers of rows. One file per protocol,
+//! and only as much of it as the drivers use (see `docs/decisions/`).
+
+pub(crate) mod mysql;
+pub(crate) mod postgres;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+use std::io;
+
+use crate::LabError;
+
+/// A value of a statement.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Int(i64),
+    Num(f64),
+    Text(&'a str),
+}
+
+/// Rows of a result, as text, in buffers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    text: Vec<u8>,
+    /// Where each value lies; `None` is NULL.
+    cells: Vec<Option<(u32, u32)>>,
+    columns: usize,
+    /// Rows that a statement changed.
+    pub(crate) affected: u64,
+}
+
+impl Answer {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.cells.clear();
+        self.columns = 0;
+        self.affected = 0;
+    }
+    fn push(&mut self, bytes: &[u8]) {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(bytes);
+        self.cells.push(Some((start, bytes.len() as u32)));
+    }
+    fn print(&mut self, what: std::fmt::Arguments<'_>) {
+        let start = self.text.len() as u32;
+        // A vector takes everything.
+        let _ = io::Write::write_fmt(&mut self.text, what);
+        let len = self.text.len() as u32 - start;
+        self.cells.push(Some((start, len)));
+    }
+    fn null(&mut self) {
+        self.cells.push(None);
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.cells.len().checked_div(self.columns).unwrap_or(0)
+    }
+    /// A value; empty for NULL, and where there is none.
+    pub(crate) fn text(&self, row: usize, column: usize) -> &str {
+        let cell = self.cells.get(row * self.columns + column);
+        let Some(Some((start, len))) = cell else {
+            return "";
+        };
+        let bytes = &self.text[*start as usize..(*start + *len) as usize];
+        std::str::from_utf8(bytes).unwrap_or("")
+    }
+    /// A whole number; 0 where it is none.
+    pub(crate) fn int(&self, row: usize, column: usize) -> i64 {
+        let text = self.text(row, column);
+        text.parse()
+            .unwrap_or_else(|_| text.parse::<f64>().unwrap_or(0.0) as i64)
+    }
+    /// A number; 0 where it is none.
+    pub(crate) fn num(&self, row: usize, column: usize) -> f64 {
+        self.text(row, column).parse().unwrap_or(0.0)
+    }
+}
+
+/// What a server said no with.
+#[derive(Debug, Clone)]
+pub(crate) struct SqlError {
+    /// The server's own number or state.
+    pub(crate) code: String,
+    /// Its words.
+    pub(crate) message: String,
+    /// A deadlock or a lock that was waited for too long: the transaction may be tried again.
+    pub(crate) again: bool,
+}
+
+impl std::fmt::Display for SqlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.code.is_empty() {
+            write!(f, "{}", self.message)
+        } else {
+            write!(f, "{} ({})", self.message, self.code)
+        }
+    }
+}
+
+impl SqlError {
+    fn lost(e: &io::Error) -> Self {
+        Self {
+            code: String::new(),
+            message: format!("the server closed the connection: {e}"),
+            again: false,
+        }
+    }
+    fn protocol(what: &str) -> Self {
+        Self {
+            code: String::new(),
+            message: format!("the server's answer was not understood: {what}"),
+            again: false,
+        }
+    }
+}
+
+impl From<SqlError> for LabError {
+    fn from(e: SqlError) -> Self {
+        Self::Failed(format!("the database said: {e}"))
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, SqlError>;
+
+/// A connection. Statements are written with `?` for values.
+pub(crate) trait Session: Send {
+    /// Statements without values and rows; several with semicolons where the database can.
+    fn batch(&mut self, sql: &str) -> Result<()>;
+    /// Makes a statement; its number is for [`Session::execute`].
+    fn prepare(&mut self, sql: &str) -> Result<usize>;
+    /// Runs it.
+    fn execute(
+        &mut self,
+        statement: usize,
+        values: &[Value<'_>],
+        answer: &mut Answer,
+    ) -> Result<()>;
+    /// One statement with rows, once.
+    fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
+        let statement = self.prepare(sql)?;
+        self.execute(statement, &[], answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_gives_back_what_was_put_in() {
+        let mut a = Answer {
+            columns: 2,
+            ..Answer::default()
+        };
+        a.push(b"one");
+        a.print(format_args!("{}", 42));
+        a.null();
+        a.push(b"2.5");
+        assert_eq!(a.rows(), 2);
+        assert_eq!((a.text(0, 0), a.int(0, 1)), ("one", 42));
+        assert_eq!((a.text(1, 0), a.num(1, 1), a.int(1, 1)), ("", 2.5, 2));
+        assert_eq!(a.text(9, 9), "");
+    }
+}

@@ -1,0 +1,415 @@
+//! The part of the MySQL protocol that a load driver needs: a unix socket, an account without password, prepared
+//! statements with binary rows. Packets: <https://mariadb.com/kb/en/clientserver-protocol/>.
+
+use std::io::{BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Answer, Result, Session, SqlError, Value};
+
+/// LONG_PASSWORD, LONG_FLAG, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PLUGIN_AUTH.
+const CAPABILITIES: u32 = 0x1 | 0x4 | 0x200 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x8_0000;
+const CONNECT_WITH_DB: u32 = 8;
+const MORE_RESULTS: u16 = 8;
+const UTF8MB4: u8 = 45;
+
+/// A connection.
+pub(crate) struct Mysql {
+    stream: BufReader<UnixStream>,
+    packet: Vec<u8>,
+    out: Vec<u8>,
+    sequence: u8,
+    /// Ids of statements and how many values each takes.
+    statements: Vec<(u32, usize)>,
+    types: Vec<(u8, bool)>,
+}
+
+impl Mysql {
+    /// Connects as `user` without a password; an empty `database` is none.
+    pub(crate) fn connect(socket: &Path, user: &str, database: &str) -> Result<Self> {
+        let stream = UnixStream::connect(socket).map_err(|e| SqlError::lost(&e))?;
+        // A server that hangs must not hang the lab.
+        let patience = Some(Duration::from_secs(120));
+        let _ = stream.set_read_timeout(patience);
+        let mut me = Self {
+            stream: BufReader::with_capacity(64 << 10, stream),
+            packet: Vec::new(),
+            out: Vec::new(),
+            sequence: 0,
+            statements: Vec::new(),
+            types: Vec::new(),
+        };
+        me.receive()?;
+        me.refuse()?;
+        if me.packet.first() != Some(&10) {
+            return Err(SqlError::protocol("an unknown greeting"));
+        }
+        me.out.clear();
+        let wants = CAPABILITIES
+            | if database.is_empty() {
+                0
+            } else {
+                CONNECT_WITH_DB
+            };
+        me.out.extend_from_slice(&wants.to_le_bytes());
+        me.out.extend_from_slice(&(16u32 << 20).to_le_bytes());
+        me.out.push(UTF8MB4);
+        me.out.extend_from_slice(&[0; 23]);
+        me.out.extend_from_slice(user.as_bytes());
+        // End of the name, and a password of no bytes.
+        me.out.extend_from_slice(&[0, 0]);
+        if !database.is_empty() {
+            me.out.extend_from_slice(database.as_bytes());
+            me.out.push(0);
+        }
+        me.out.extend_from_slice(b"mysql_native_password\0");
+        me.send()?;
+        me.receive()?;
+        if me.packet.first() == Some(&0xfe) {
+            // Another way to show who one is: without a password all of them begin with nothing.
+            me.out.clear();
+            me.send()?;
+            me.receive()?;
+        }
+        me.refuse()?;
+        Ok(me)
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let len = self.out.len() as u32;
+        let mut head = len.to_le_bytes();
+        head[3] = self.sequence;
+        self.sequence = self.sequence.wrapping_add(1);
+        self.out.splice(0..0, head);
+        let stream = self.stream.get_mut();
+        stream.write_all(&self.out).map_err(|e| SqlError::lost(&e))
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let mut head = [0; 4];
+        let lost = |e: std::io::Error| SqlError::lost(&e);
+        self.stream.read_exact(&mut head).map_err(lost)?;
+        self.sequence = head[3].wrapping_add(1);
+        let len = u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
+        self.packet.resize(len, 0);
+        self.stream.read_exact(&mut self.packet).map_err(lost)
+    }
+
+    /// An error packet becomes an error.
+    fn refuse(&self) -> Result<()> {
+        if self.packet.first() != Some(&0xff) || self.packet.len() < 3 {
+            return Ok(());
+        }
+        let code = u16::from_le_bytes([self.packet[1], self.packet[2]]);
+        let text = &self.packet[3..];
+        let text = if text.first() == Some(&b'#') {
+            text.get(6..).unwrap_or_default()
+        } else {
+            text
+        };
+        Err(SqlError {
+            code: code.to_string(),
+            message: String::from_utf8_lossy(text).into_owned(),
+            // Lock wait timeout, deadlock, changed since last read.
+            again: matches!(code, 1205 | 1213 | 1020),
+        })
+    }
+
+    fn command(&mut self, command: u8, body: &[u8]) -> Result<()> {
+        self.out.clear();
+        self.out.push(command);
+        self.out.extend_from_slice(body);
+        self.sequence = 0;
+        self.send()
+    }
+
+    fn ended(&self) -> bool {
+        self.packet.first() == Some(&0xfe) && self.packet.len() < 9
+    }
+
+    fn skip_definitions(&mut self, n: u16) -> Result<()> {
+        for _ in 0..n {
+            self.receive()?;
+        }
+        if n > 0 {
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    /// Reads one result; says whether another follows.
+    fn result(&mut self, binary: bool, answer: &mut Answer) -> Result<bool> {
+        self.receive()?;
+        self.refuse()?;
+        let mut at = Reader(&self.packet);
+        let first = at.length()?;
+        if self.packet[0] == 0 {
+            // OK: after the header come changed rows, the last id and the status.
+            answer.affected = at.length()?;
+            at.length()?;
+            return Ok(at.u16()? & MORE_RESULTS != 0);
+        }
+        self.types.clear();
+        for _ in 0..first {
+            self.receive()?;
+            self.refuse()?;
+            let mut at = Reader(&self.packet);
+            for _ in 0..6 {
+                at.string()?;
+            }
+            at.bytes(1 + 2 + 4)?;
+            let kind = at.u8()?;
+            self.types.push((kind, at.u16()? & 0x20 != 0));
+        }
+        self.receive()?;
+        answer.columns = first as usize;
+        loop {
+            self.receive()?;
+            self.refuse()?;
+            if self.ended() {
+                let status = u16::from_le_bytes([self.packet[3], self.packet[4]]);
+                return Ok(status & MORE_RESULTS != 0);
+            }
+            if binary {
+                binary_row(&self.packet, &self.types, answer)?;
+            } else {
+                let mut at = Reader(&self.packet);
+                for _ in 0..first {
+                    if at.0.first() == Some(&0xfb) {
+                        at.bytes(1)?;
+                        answer.null();
+                    } else {
+                        answer.push(at.string()?);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Session for Mysql {
+    fn batch(&mut self, sql: &str) -> Result<()> {
+        self.command(0x03, sql.as_bytes())?;
+        let mut answer = Answer::default();
+        while self.result(false, &mut answer)? {
+            answer.clear();
+        }
+        Ok(())
+    }
+
+    fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
+        answer.clear();
+        self.command(0x03, sql.as_bytes())?;
+        self.result(false, answer)?;
+        Ok(())
+    }
+
+    fn prepare(&mut self, sql: &str) -> Result<usize> {
+        self.command(0x16, sql.as_bytes())?;
+        self.receive()?;
+        self.refuse()?;
+        let mut at = Reader(&self.packet);
+        at.bytes(1)?;
+        let id = at.u32()?;
+        let (columns, values) = (at.u16()?, at.u16()?);
+        self.skip_definitions(values)?;
+        self.skip_definitions(columns)?;
+        self.statements.push((id, usize::from(values)));
+        Ok(self.statements.len() - 1)
+    }
+
+    fn execute(
+        &mut self,
+        statement: usize,
+        values: &[Value<'_>],
+        answer: &mut Answer,
+    ) -> Result<()> {
+        answer.clear();
+        let (id, wanted) = self.statements[statement];
+        if wanted != values.len() {
+            return Err(SqlError::protocol("another number of values"));
+        }
+        let out = &mut self.out;
+        out.clear();
+        out.push(0x17);
+        out.extend_from_slice(&id.to_le_bytes());
+        out.push(0);
+        out.extend_from_slice(&1u32.to_le_bytes());
+        if wanted > 0 {
+            // No value is NULL; types are told each time.
+            out.extend(std::iter::repeat_n(0, wanted.div_ceil(8)));
+            out.push(1);
+            for v in values {
+                out.extend_from_slice(match v {
+                    Value::Int(_) => &[8, 0],
+                    Value::Num(_) => &[5, 0],
+                    Value::Text(_) => &[253, 0],
+                });
+            }
+            for v in values {
+                match v {
+                    Value::Int(i) => out.extend_from_slice(&i.to_le_bytes()),
+                    Value::Num(n) => out.extend_from_slice(&n.to_le_bytes()),
+                    Value::Text(t) => {
+                        match t.len() {
+                            n @ ..251 => out.push(n as u8),
+                            n @ ..65536 => {
+                                out.push(0xfc);
+                                out.extend_from_slice(&(n as u16).to_le_bytes());
+                            }
+                            n => {
+                                out.push(0xfd);
+                                out.extend_from_slice(&(n as u32).to_le_bytes()[..3]);
+                            }
+                        }
+                        out.extend_from_slice(t.as_bytes());
+                    }
+                }
+            }
+        }
+        self.sequence = 0;
+        self.send()?;
+        self.result(true, answer)?;
+        Ok(())
+    }
+}
+
+/// Reads a packet from its front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
+        let (head, rest) = self
+            .0
+            .split_at_checked(n)
+            .ok_or_else(|| SqlError::protocol("a packet ended early"))?;
+        self.0 = rest;
+        Ok(head)
+    }
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.bytes(1)?[0])
+    }
+    fn u16(&mut self) -> Result<u16> {
+        Ok(self.number(2)? as u16)
+    }
+    fn u32(&mut self) -> Result<u32> {
+        Ok(self.number(4)? as u32)
+    }
+    fn number(&mut self, n: usize) -> Result<u64> {
+        let mut all = [0; 8];
+        all[..n].copy_from_slice(self.bytes(n)?);
+        Ok(u64::from_le_bytes(all))
+    }
+    /// A number of 1 to 9 bytes.
+    fn length(&mut self) -> Result<u64> {
+        match self.u8()? {
+            0xfc => self.number(2),
+            0xfd => self.number(3),
+            0xfe => self.number(8),
+            n => Ok(u64::from(n)),
+        }
+    }
+    fn string(&mut self) -> Result<&'a [u8]> {
+        let n = self.length()?;
+        self.bytes(n as usize)
+    }
+}
+
+fn binary_row(packet: &[u8], types: &[(u8, bool)], answer: &mut Answer) -> Result<()> {
+    let mut at = Reader(packet);
+    at.bytes(1)?;
+    let nulls = at.bytes((types.len() + 7 + 2) / 8)?;
+    for (i, (kind, unsigned)) in types.iter().enumerate() {
+        let bit = i + 2;
+        if nulls[bit / 8] & (1 << (bit % 8)) != 0 {
+            answer.null();
+            continue;
+        }
+        let mut int = |n: usize| -> Result<i64> {
+            let raw = at.number(n)?;
+            let shift = 64 - 8 * n as u32;
+            Ok(if *unsigned {
+                raw as i64
+            } else {
+                ((raw << shift) as i64) >> shift
+            })
+        };
+        match kind {
+            1 => {
+                let v = int(1)?;
+                answer.print(format_args!("{v}"));
+            }
+            2 | 13 => {
+                let v = int(2)?;
+                answer.print(format_args!("{v}"));
+            }
+            3 | 9 => {
+                let v = int(4)?;
+                answer.print(format_args!("{v}"));
+            }
+            8 => {
+                let v = int(8)?;
+                answer.print(format_args!("{v}"));
+            }
+            4 => {
+                let v = f32::from_bits(at.u32()?);
+                answer.print(format_args!("{v}"));
+            }
+            5 => {
+                let v = f64::from_bits(at.number(8)?);
+                answer.print(format_args!("{v}"));
+            }
+            7 | 10 | 12 => {
+                let len = at.u8()?;
+                let d = at.bytes(usize::from(len))?;
+                let b = |i: usize| d.get(i).copied().unwrap_or(0);
+                let year = u16::from_le_bytes([b(0), b(1)]);
+                answer.print(format_args!(
+                    "{year:04}-{:02}-{:02} {:02}:{:02}:{:02}",
+                    b(2),
+                    b(3),
+                    b(4),
+                    b(5),
+                    b(6)
+                ));
+            }
+            _ => answer.push(at.string()?),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_every_kind_are_read() {
+        // A whole number of -5, NULL, a text, a day.
+        let mut packet = vec![0, 0b0000_1000];
+        packet.extend_from_slice(&(-5i32).to_le_bytes());
+        packet.extend_from_slice(&[3, b'a', b'b', b'c']);
+        packet.extend_from_slice(&[4, 0xea, 0x07, 11, 22]);
+        let mut a = Answer {
+            columns: 4,
+            ..Answer::default()
+        };
+        let types = [(3, false), (8, false), (253, false), (10, false)];
+        binary_row(&packet, &types, &mut a).unwrap();
+        assert_eq!((a.int(0, 0), a.text(0, 1), a.text(0, 2)), (-5, "", "abc"));
+        assert_eq!(a.text(0, 3), "2026-11-22 00:00:00");
+        let cut = binary_row(&packet[..6], &types, &mut a);
+        assert!(cut.unwrap_err().message.contains("ended early"));
+    }
+
+    #[test]
+    fn lengths_have_one_to_nine_bytes() {
+        let of = |b: &[u8]| Reader(b).length().unwrap();
+        assert_eq!(of(&[250]), 250);
+        assert_eq!(of(&[0xfc, 0, 1]), 256);
+        assert_eq!(of(&[0xfd, 0, 0, 1]), 65536);
+        assert_eq!(of(&[0xfe, 1, 0, 0, 0, 0, 0, 0, 0]), 1);
+        assert!(Reader(&[0xfc, 0]).length().is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! TPC-C-like load, not audited: five transactions on nine tables, on MariaDB, PostgreSQL and SQLite, with the
+//! specification's consistency conditions before and after.
+//!
+//! Terminals have no keying and think times by default, which the specification has: rates per warehouse are then far
+//! beyond the 12.86 tpmC that an audited result may have, and say what the database can do, not what may be published.
+
+mod check;
+mod driver;
+mod results;
+mod schema;
+mod transactions;
+
+use std::path::Path;
+
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_host::CounterSource;
+use fathom_io::driver::Progress;
+use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+use driver::{Load, Outcome};
+use schema::Dialect;
+use transactions::Constants;
+
+use super::mariadb::{self, Instance, Start};
+use super::sql::Session;
+use super::{Around, DbOptions, cluster, directory, sql};
+use crate::LabError;
+use crate::outside::Skipped;
+use crate::place::Workplace;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct TpccOptions {
+    /// What every database lab takes.
+    pub db: DbOptions,
+    /// Names of [`DATABASES`].
+    pub databases: Vec<String>,
+    /// Warehouses.
+    pub warehouses: u32,
+    /// Terminals.
+    pub terminals: u32,
+    /// Left out at the start; a quarter of the time where it is not given.
+    pub ramp: Option<Nanos>,
+    /// Bytes of the buffer pool.
+    pub pool: Bytes,
+}
+
+/// Databases by name.
+pub const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
+
+fn times(plan: &Plan, options: &TpccOptions) -> (Nanos, Nanos) {
+    let time = options
+        .db
+        .time
+        .unwrap_or(Nanos(plan.profile.job_time.0 * 3));
+    (options.ramp.unwrap_or(Nanos(time.0 / 4)), time)
+}
+
+fn room(options: &TpccOptions) -> u64 {
+    let one = u64::from(options.warehouses) * schema::WAREHOUSE_BYTES * 2 + (512 << 20);
+    one * options.databases.len() as u64
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, options: &TpccOptions, fills: Bytes) -> Outlook {
+    let mut o = super::embedded_outlook(plan, &options.db, &["update"], fills);
+    let n = options.databases.len() as u32 * plan.profile.repeats;
+    let (ramp, time) = times(plan, options);
+    let load =
+        Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
+    o.jobs += n;
+    o.time += Nanos((ramp + time).0 * u64::from(n)) + load;
+    let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
+    o.written_at_most = Bytes(o.written_at_most.0 + room(options) + pages as u64);
+    o
+}
+
+/// A database of the lab.
+enum Kind {
+    MariaDb(Instance),
+    Postgres(cluster::Cluster),
+    #[cfg(feature = "sqlite")]
+    Sqlite(std::path::PathBuf, u64),
+}
+
+struct Database {
+    name: &'static str,
+    version: String,
+    kind: Kind,
+}
+
+impl Database {
+    /// Makes and starts it.
+    fn open(
+        name: &'static str,
+        place: &Path,
+        options: &TpccOptions,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, LabError> {
+        let dir = place.join(name);
+        let pool = options.pool.0;
+        let (version, kind) = match name {
+            "mariadb" => {
+                let programs = mariadb::probe()?;
+                let log = (u64::from(options.warehouses) * (64 << 20)).clamp(96 << 20, 1 << 30);
+                let mut i = Instance::create(&programs, dir, 16 << 10, log, stop)?;
+                let how = Start {
+                    pool,
+                    loading: false,
+                };
+                i.start(how, stop)?;
+                i.session("")?.batch("CREATE DATABASE tpcc")?;
+                (programs.version, Kind::MariaDb(i))
+            }
+            "postgresql" => {
+                let programs = cluster::probe()?;
+                let c = cluster::Cluster::start(&programs, dir, pool, stop)?;
+                (programs.version, Kind::Postgres(c))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                std::fs::create_dir(&dir).map_err(|e| {
+                    LabError::Failed(format!("{}: cannot be made: {e}", dir.display()))
+                })?;
+                let each = pool / u64::from(options.terminals + 1);
+                let version = format!("SQLite {}", rusqlite::version());
+                (version, Kind::Sqlite(dir.join("tpcc.db"), each))
+            }
+            _ => {
+                return Err(LabError::Missing {
+                    what: format!("this fathom was built without {name}"),
+                    remedy: "cargo build --release -p fathom --features sqlite".into(),
+                });
+            }
+        };
+        Ok(Self {
+            name,
+            version,
+            kind,
+        })
+    }
+
+    fn dialect(&self) -> Dialect {
+        match self.kind {
+            Kind::MariaDb(_) => Dialect::Mysql,
+            Kind::Postgres(_) => Dialect::Postgres,
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => Dialect::Sqlite,
+        }
+    }
+
+    fn connect(&self) -> sql::Result<Box<dyn Session>> {
+        Ok(match &self.kind {
+            Kind::MariaDb(i) => Box::new(i.session("tpcc")?),
+            Kind::Postgres(c) => Box::new(sql::postgres::Postgres::connect(
+                &c.socket(),
+                "postgres",
+                "postgres",
+            )?),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(path, cache) => Box::new(sql::sqlite::Sqlite::open(path, *cache)?),
+        })
+    }
+
+    fn explain(&mut self, error: impl Into<LabError>) -> LabError {
+        let error = error.into();
+        match &mut self.kind {
+            Kind::MariaDb(i) => i.explain(error),
+            Kind::Postgres(c) => c.explain(error),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => error,
+        }
+    }
+
+    /// Makes and fills the tables.
+    fn fill(&self, options: &TpccOptions, c_last: i64, stop: &dyn Fn() -> bool) -> sql::Result<()> {
+        let now = now();
+        let seed = options.db.seed;
+        let mut session = self.connect()?;
+        schema::create(&mut *session, self.dialect())?;
+        if let Kind::MariaDb(_) = self.kind {
+            session.batch("SET GLOBAL innodb_flush_log_at_trx_commit=0")?;
+        }
+        schema::load_items(&mut *session, seed)?;
+        for w in 1..=i64::from(options.warehouses) {
+            if stop() {
+                return Ok(());
+            }
+            schema::load_warehouse(&mut *session, w, seed, c_last, &now, stop)?;
+        }
+        schema::index(&mut *session, self.dialect())?;
+        if let Kind::MariaDb(_) = self.kind {
+            session.batch("SET GLOBAL innodb_flush_log_at_trx_commit=1")?;
+        }
+        Ok(())
+    }
+
+    /// How it does its I/O, as far as it can be seen.
+    fn proof(&self) -> String {
+        match &self.kind {
+            Kind::MariaDb(i) => {
+                let (direct, all) = i.direct_files();
+                format!(
+                    "{direct} of {all} open table spaces with O_DIRECT; asynchronous I/O: {}",
+                    i.aio()
+                )
+            }
+            Kind::Postgres(_) => {
+                "through the page cache: direct I/O came with version 16, as an experiment".into()
+            }
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => {
+                "through the page cache; write-ahead log, synced at each commit".into()
+            }
+        }
+    }
+}
+
+fn now() -> String {
+    let text = fathom_host::mark::utc(std::time::SystemTime::now());
+    text.replace('T', " ").replace('Z', "")
+}
+
+/// What came of one database.
+struct Measured {
+    name: &'static str,
+    version: String,
+    proof: String,
+    /// Contradictions to each condition: before, and after.
+    before: [i64; 12],
+    after: Option<[i64; 12]>,
+    repeats: Vec<(Outcome, Option<[u64; 2]>)>,
+}
+
+/// Measures and puts sections, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the target is no directory, a server dies, or the run directory fails.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &TpccOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let dir = directory(bench)?;
+    let place = Workplace::create(&dir, room(options)).map_err(NotebookError::from)?;
+    super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
+    let mut skipped = Vec::new();
+    let mut measured = Vec::new();
+    let done = rounds(
+        bench,
+        plan,
+        options,
+        place.path(),
+        (&mut measured, &mut skipped),
+        watcher,
+    );
+    drop(place);
+    results::report(book, options, &measured);
+    let run = book.run_mut();
+    if bench.interrupted() {
+        run.flags.push(Flag::new(
+            FlagCode::Interrupted,
+            "the lab was interrupted; what was measured until then is kept",
+            "run again for the rest",
+        ));
+    }
+    run.results
+        .extend(crate::outside::skipped("tpcc", &skipped));
+    if bench.interrupted() {
+        return Ok(());
+    }
+    done.map_err(NotebookError::from)
+}
+
+fn rounds(
+    bench: &dyn Bench,
+    plan: &Plan,
+    options: &TpccOptions,
+    place: &Path,
+    (measured, skipped): (&mut Vec<Measured>, &mut Vec<Skipped>),
+    watcher: &mut dyn Watcher,
+) -> Result<(), LabError> {
+    let stop = || bench.interrupted();
+    let mut random = SplitMix64::new(options.db.seed ^ 0x7bcc);
+    let (c_load, c_run) = schema::last_name_constants(&mut random);
+    let constants = Constants {
+        last: c_run,
+        customer: schema::between(&mut random, 0, 1023),
+        item: schema::between(&mut random, 0, 8191),
+    };
+    let asked = DATABASES
+        .into_iter()
+        .filter(|d| options.databases.iter().any(|n| n == d));
+    let mut databases = Vec::new();
+    let total = options.databases.len() as u32 * (plan.profile.repeats + 1);
+    let mut done = 0;
+    for name in asked {
+        watcher.job(done, total, &format!("load {name}"));
+        done += 1;
+        match Database::open(name, place, options, &stop) {
+            Ok(mut database) => {
+                let filled = database.fill(options, c_load, &stop);
+                filled.map_err(|e| database.explain(e))?;
+                if stop() {
+                    return Ok(());
+                }
+                let checked = database.connect().and_then(|mut s| check::check(&mut *s));
+                let before = checked.map_err(|e| database.explain(e))?;
+                measured.push(Measured {
+                    name,
+                    version: database.version.clone(),
+                    proof: database.proof(),
+                    before,
+                    after: None,
+                    repeats: Vec::new(),
+                });
+                databases.push(database);
+            }
+            // What is not there, or cannot be started here, is no reason to leave out the others.
+            Err(e) if !stop() => skipped.push(Skipped::from_error(name, e)),
+            Err(_) => return Ok(()),
+        }
+    }
+    let device = CounterSource::locate(place).ok();
+    let (ramp, time) = times(plan, options);
+    for repeat in 0..plan.profile.repeats {
+        for (database, into) in databases.iter_mut().zip(&mut *measured) {
+            if stop() {
+                return Ok(());
+            }
+            watcher.job(done, total, &format!("tpcc {}", database.name));
+            done += 1;
+            let load = Load {
+                constants,
+                warehouses: options.warehouses,
+                terminals: options.terminals,
+                ramp,
+                time,
+                seed: options.db.seed * 1000 + u64::from(repeat),
+            };
+            let around = Around::begin(device.as_ref());
+            let began = fathom_io::clock::monotonic();
+            let mut count = 0.0;
+            let outcome = driver::run(database, &load, &stop, &mut |rate| {
+                count += rate / 10.0;
+                watcher.progress(&Progress {
+                    elapsed: fathom_io::clock::monotonic().since(began),
+                    ios: count as u64,
+                    ..Progress::default()
+                });
+            });
+            let outcome = outcome.map_err(|e| database.explain(e))?;
+            into.repeats.push((outcome, around.end()));
+        }
+    }
+    for (database, into) in databases.iter_mut().zip(&mut *measured) {
+        let checked = database.connect().and_then(|mut s| check::check(&mut *s));
+        into.after = Some(checked.map_err(|e| database.explain(e))?);
+    }
+    Ok(())
+}

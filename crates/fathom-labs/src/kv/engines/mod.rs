@@ -1,0 +1,164 @@
+//! Engines that the key-value load runs on: fathom's own, and others beside it. One file each; a new one is a file
+//! and a line in [`ENGINES`].
+//!
+//! Others keep files in a directory of the target's file system and have a cache of as many bytes as the pool of
+//! fathom's own tree. They read through the page cache, which would be a second, larger cache: it is emptied while
+//! they run ([`Evictor`]).
+
+mod own;
+#[cfg(feature = "redb")]
+mod redb;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod tupl;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fathom_kv::Stats;
+
+use super::load::{Load, Outcome};
+use crate::LabError;
+
+/// What is done to a tree; by many threads at the same time.
+pub(super) trait Tree: Sync {
+    /// Copies a value.
+    fn get(&self, thread: usize, key: u64, value: &mut Vec<u8>) -> Result<bool, LabError>;
+    /// Stores a value.
+    fn put(&self, thread: usize, key: u64, value: &[u8]) -> Result<(), LabError>;
+    /// Reads up to `limit` keys from `first` on.
+    fn scan(&self, thread: usize, first: u64, limit: usize) -> Result<usize, LabError>;
+    /// What the engine counts, where it does.
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+}
+
+/// What a measurement of another engine needs.
+pub(super) struct Setting<'a> {
+    /// A directory of the lab's own.
+    pub(super) dir: &'a Path,
+    /// Bytes of its cache.
+    pub(super) cache: u64,
+    /// Bytes of a page, where the engine has a choice.
+    pub(super) page: u64,
+    /// Whether every commit is synced.
+    pub(super) commit: bool,
+    /// What is done.
+    pub(super) load: &'a Load<'a>,
+    /// Whether to end early.
+    pub(super) stop: &'a dyn Fn() -> bool,
+}
+
+/// Loads, measures, removes.
+type Measure = fn(&Setting<'_>, &mut dyn FnMut(f64)) -> Result<Outcome, LabError>;
+
+/// An engine beside fathom's own.
+pub struct EngineKind {
+    /// Its name.
+    pub name: &'static str,
+    /// How it writes.
+    pub about: &'static str,
+    pub(super) measure: Measure,
+    /// Its version, or what is missing.
+    pub(super) probe: fn() -> Result<String, LabError>,
+}
+
+/// All of them. fathom's own is not among them.
+pub const ENGINES: &[EngineKind] = &[
+    EngineKind {
+        name: "redb",
+        about: "copy-on-write B+tree, one writer at a time",
+        #[cfg(feature = "redb")]
+        measure: redb::measure,
+        #[cfg(feature = "redb")]
+        probe: redb::probe,
+        #[cfg(not(feature = "redb"))]
+        measure: left_out::measure,
+        #[cfg(not(feature = "redb"))]
+        probe: || left_out::probe("redb"),
+    },
+    EngineKind {
+        name: "sqlite",
+        about: "B-tree with a write-ahead log, one writer at a time",
+        #[cfg(feature = "sqlite")]
+        measure: sqlite::measure,
+        #[cfg(feature = "sqlite")]
+        probe: sqlite::probe,
+        #[cfg(not(feature = "sqlite"))]
+        measure: left_out::measure,
+        #[cfg(not(feature = "sqlite"))]
+        probe: || left_out::probe("sqlite"),
+    },
+    EngineKind {
+        name: "tupl",
+        about: "B-tree of O'Neill 2018, in Java, direct I/O",
+        measure: tupl::measure,
+        probe: tupl::probe,
+    },
+];
+
+/// For builds without an engine.
+#[cfg(not(all(feature = "redb", feature = "sqlite")))]
+mod left_out {
+    use super::{LabError, Outcome, Setting};
+
+    pub(super) fn probe(name: &str) -> Result<String, LabError> {
+        Err(LabError::Missing {
+            what: format!("this fathom was built without {name}"),
+            remedy: format!("cargo build --release -p fathom --features {name}"),
+        })
+    }
+    pub(super) fn measure(_: &Setting<'_>, _: &mut dyn FnMut(f64)) -> Result<Outcome, LabError> {
+        Err(LabError::Failed("not part of this build".into()))
+    }
+}
+
+/// Any engine's error, in a lab's words.
+fn failed(engine: &str, e: impl std::fmt::Display) -> LabError {
+    LabError::Failed(format!("{engine}: {e}"))
+}
+
+/// Keeps files out of the page cache while it lives, so that only the engine's own cache counts.
+struct Evictor {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Evictor {
+    /// Time between passes. A pass drops what is clean, and starts writing what is not.
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    fn of(files: Vec<PathBuf>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("kv-evictor".into())
+            .spawn(move || {
+                while !told.load(Ordering::Relaxed) {
+                    for file in files.iter().filter_map(|f| File::open(f).ok()) {
+                        // SAFETY: advice about an open file; no memory is involved.
+                        unsafe {
+                            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
+                        };
+                    }
+                    std::thread::sleep(Self::PERIOD);
+                }
+            })
+            .ok();
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Evictor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(t) = self.thread.take() {
+            let _ = t.join();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Tupl, the engine of O'Neill 2018, in a Java machine of its own: the load runs there (`Tupl.java`), this side
+//! starts it and reads what it says.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Command;
+
+use fathom_kv::Stats;
+use fathom_telemetry::Histogram;
+
+use super::{Setting, failed};
+use crate::LabError;
+use crate::kv::load::{Keys, Outcome, device_ios, kernel_cpu};
+use crate::outside::{self, Kept};
+
+const SOURCE: &str = include_str!("Tupl.java");
+const COORDINATES: &str = "org.cojen:tupl:1.3.11";
+/// Below a Maven repository: directory of versions, beginning of the file's name.
+const JARS: [(&str, &str); 3] = [
+    ("org/cojen/tupl", "tupl"),
+    ("net/java/dev/jna/jna", "jna"),
+    ("net/java/dev/jna/jna-platform", "jna-platform"),
+];
+
+fn java() -> Result<PathBuf, LabError> {
+    let missing = |what: &str| LabError::Missing {
+        what: what.into(),
+        remedy: "apt-get install default-jdk-headless".into(),
+    };
+    let java = outside::find("java").ok_or_else(|| missing("java is not installed"))?;
+    // Tupl.java is compiled when it is run.
+    if outside::find("javac").is_none() {
+        return Err(missing("this java cannot compile: there is no javac"));
+    }
+    Ok(java)
+}
+
+/// The newest of each jar in the local Maven repository.
+fn jars() -> Option<Vec<PathBuf>> {
+    let home = std::env::var_os("HOME").map(PathBuf::from)?;
+    let repository = home.join(".m2/repository");
+    JARS.iter()
+        .map(|(dir, name)| {
+            let mut found: Vec<PathBuf> = std::fs::read_dir(repository.join(dir))
+                .ok()?
+                .flatten()
+                .map(|v| {
+                    let version = v.file_name();
+                    v.path()
+                        .join(format!("{name}-{}.jar", version.to_string_lossy()))
+                })
+                .filter(|p| p.is_file())
+                .collect();
+            found.sort();
+            found.pop()
+        })
+        .collect()
+}
+
+/// Its version, or what is missing.
+pub(super) fn probe() -> Result<String, LabError> {
+    let java = java()?;
+    let jars = jars().ok_or_else(|| LabError::Missing {
+        what: "Tupl's jars are not in the local Maven repository".into(),
+        remedy: format!("mvn dependency:get -Dartifact={COORDINATES}"),
+    })?;
+    let tupl = jars[0]
+        .file_stem()
+        .map(|s| s.to_string_lossy().into_owned());
+    let machine = outside::first_line(&java, &["-version"]);
+    Ok(format!("{}, {machine}", tupl.unwrap_or_default()))
+}
+
+/// See [`super::Measure`].
+pub(super) fn measure(
+    setting: &Setting<'_>,
+    tick: &mut dyn FnMut(f64),
+) -> Result<Outcome, LabError> {
+    let load = setting.load;
+    if load.keys != Keys::Uniform || load.mix.scan > 0 {
+        return Err(LabError::Missing {
+            what: "Tupl's adapter draws uniform keys and reads no ranges".into(),
+            remedy: "use --workload update,insert with --distribution uniform".into(),
+        });
+    }
+    let jars = jars().ok_or_else(|| failed("Tupl", "its jars are gone"))?;
+    let source = setting.dir.join("Tupl.java");
+    std::fs::write(&source, SOURCE).map_err(|e| failed("Tupl", e))?;
+    let data = setting.dir.join("tupl");
+    let class_path: Vec<String> = jars.iter().map(|j| j.display().to_string()).collect();
+    let mut command = Command::new(java()?);
+    command
+        .args(["-Xshare:auto", "-XX:+UseSerialGC", "-Xmx1g"])
+        .args(["--add-opens=java.base/java.nio=ALL-UNNAMED"])
+        .args(["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"])
+        .args(["-cp", &class_path.join(":")])
+        .arg(&source)
+        .arg(&data)
+        .args([
+            setting.page.to_string(),
+            setting.cache.to_string(),
+            u32::from(setting.commit).to_string(),
+            load.count.to_string(),
+            load.value.to_string(),
+            load.threads.to_string(),
+            (load.ramp.0 / 1_000_000).to_string(),
+            (load.time.0 / 1_000_000).to_string(),
+            load.mix.read.to_string(),
+            load.mix.update.to_string(),
+            load.mix.insert.to_string(),
+            (load.seed & 0x7fff_ffff).to_string(),
+        ])
+        .current_dir(setting.dir);
+    let errors = setting.dir.join("tupl.log");
+    let (mut kept, out) = Kept::piped(command, &errors)?;
+    let mut outcome = Outcome {
+        ops: 0,
+        seconds: 0.0,
+        latency: Histogram::new(),
+        series: Vec::new(),
+        stats: Stats::default(),
+        cpu: 0.0,
+        kernel_cpu: 0.0,
+        device: None,
+    };
+    let sample = || (device_ios(load.device), kernel_cpu());
+    let (mut before, mut done) = (sample(), false);
+    for line in BufReader::new(out).lines().map_while(Result::ok) {
+        let mut words = line.split(' ');
+        let what = words.next().unwrap_or_default();
+        let numbers: Vec<f64> = words.filter_map(|w| w.parse().ok()).collect();
+        match (what, &numbers[..]) {
+            ("measuring", _) => before = sample(),
+            ("rate", [at, rate]) => {
+                outcome.series.push((*at, *rate));
+                tick(*rate);
+                if (setting.stop)() {
+                    break;
+                }
+            }
+            ("end", [ops, seconds, cpu]) => {
+                let after = sample();
+                outcome.ops = *ops as u64;
+                (outcome.seconds, outcome.cpu) = (*seconds, *cpu);
+                outcome.kernel_cpu = (after.1 - before.1).max(0.0);
+                outcome.device = after
+                    .0
+                    .zip(before.0)
+                    .map(|(e, b)| [e[0] - b[0], e[1] - b[1]]);
+            }
+            ("latency", [value, n]) => outcome.latency.record_n(*value as u64, *n as u64),
+            ("done", _) => done = true,
+            _ => {}
+        }
+    }
+    let ended = if done {
+        Ok(())
+    } else if (setting.stop)() {
+        Err(failed("Tupl", "interrupted"))
+    } else {
+        let status = kept.wait(&|| false)?;
+        Err(kept.failure(&status.to_string()))
+    };
+    drop(kept);
+    for file in [data, setting.dir.join("tupl.info"), source] {
+        let _ = std::fs::remove_file(file);
+    }
+    ended.map(|()| outcome)
+}

@@ -1,0 +1,321 @@
+//! Outside programs: where they are, what to install where they are not, and children that never outlive a lab.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use fathom_experiments::parts::column;
+use fathom_telemetry::schema::{Cell, Section, Table};
+
+use crate::LabError;
+
+/// Where programs lie that are in nobody's PATH.
+const ELSEWHERE: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/libexec"];
+
+/// A program by its name.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(ELSEWHERE.map(PathBuf::from));
+    first(places, program)
+}
+
+/// A program in one of these places.
+pub(crate) fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    places
+        .filter(|p| p.is_absolute())
+        .map(|p| p.join(program))
+        .find(|p| {
+            p.metadata()
+                .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
+}
+
+/// The first line that a program prints, such as its version; empty where it does not.
+pub(crate) fn first_line(program: &Path, arguments: &[&str]) -> String {
+    let out = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output();
+    let Ok(out) = out else { return String::new() };
+    let text = [out.stdout, out.stderr].concat();
+    String::from_utf8_lossy(&text)
+        .lines()
+        .map(str::trim)
+        .find(|l| !l.is_empty())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Something that was left out, and how to have it.
+#[derive(Debug, Clone)]
+pub(crate) struct Skipped {
+    /// What is missing from the results.
+    pub(crate) what: String,
+    /// Why.
+    pub(crate) why: String,
+    /// A command, or what to do.
+    pub(crate) remedy: String,
+}
+
+impl Skipped {
+    pub(crate) fn new(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+        }
+    }
+    /// Of an error of a part that others can do without.
+    pub(crate) fn from_error(what: &str, error: LabError) -> Self {
+        match error {
+            LabError::Missing { what: why, remedy } => Self::new(what, why, remedy),
+            other => Self::new(
+                what,
+                other.to_string(),
+                "see the message; the other results stand",
+            ),
+        }
+    }
+}
+
+/// What was left out, as a section; none where nothing was.
+pub(crate) fn skipped(id: &str, all: &[Skipped]) -> Option<Section> {
+    if all.is_empty() {
+        return None;
+    }
+    let row = |s: &Skipped| {
+        [&s.what, &s.why, &s.remedy]
+            .map(|t| Cell::Text(t.clone()))
+            .to_vec()
+    };
+    Some(Section {
+        id: format!("{id}-skipped"),
+        title: "What was left out".into(),
+        text: "Parts that this machine does not have; everything else was measured.".into(),
+        tables: vec![Table {
+            id: format!("{id}-skipped-table"),
+            title: "Left out, and how to have it".into(),
+            columns: ["part", "reason", "to have it"]
+                .map(|c| column(c, ""))
+                .to_vec(),
+            rows: all.iter().map(row).collect(),
+        }],
+        ..Section::default()
+    })
+}
+
+/// Whether this process is root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// User and group of a name in /etc/passwd.
+pub(crate) fn user(name: &str) -> Option<(u32, u32)> {
+    let text = std::fs::read_to_string("/etc/passwd").ok()?;
+    let line = text
+        .lines()
+        .find(|l| l.split(':').next().is_some_and(|n| n == name))?;
+    let mut fields = line.split(':').skip(2);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// A process that ends with this one, however this one ends.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    child: Child,
+    name: String,
+    log: Option<PathBuf>,
+}
+
+/// Prepares a command so that the process is killed with this thread, and no signal of the terminal reaches it.
+pub(crate) fn bind(command: &mut Command) {
+    command.process_group(0);
+    // SAFETY: one system call between fork and exec; nothing is allocated.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+impl Kept {
+    /// Starts it, with everything that it says in a file.
+    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self, LabError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(failed)?;
+        let again = file.try_clone().map_err(failed)?;
+        bind(command.stdin(Stdio::null()).stdout(file).stderr(again));
+        let child = command.spawn().map_err(failed)?;
+        Ok(Self {
+            child,
+            name,
+            log: Some(log.to_owned()),
+        })
+    }
+
+    /// Starts it with its output on a pipe.
+    pub(crate) fn piped(
+        mut command: Command,
+        errors: &Path,
+    ) -> Result<(Self, std::process::ChildStdout), LabError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
+        let file = File::create(errors).map_err(failed)?;
+        bind(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(file),
+        );
+        let mut child = command.spawn().map_err(failed)?;
+        let Some(out) = child.stdout.take() else {
+            return Err(LabError::Failed(format!("{name} has no output")));
+        };
+        let kept = Self {
+            child,
+            name,
+            log: Some(errors.to_owned()),
+        };
+        Ok((kept, out))
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end; `stop` kills it.
+    pub(crate) fn wait(&mut self, stop: &dyn Fn() -> bool) -> Result<ExitStatus, LabError> {
+        loop {
+            if let Some(status) = self.ended() {
+                return Ok(status);
+            }
+            if stop() {
+                self.kill();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits; an end without success is an error with the last thing that it said.
+    pub(crate) fn succeed(&mut self, stop: &dyn Fn() -> bool) -> Result<(), LabError> {
+        let status = self.wait(stop)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(self.failure(&status.to_string()))
+    }
+
+    /// An error with the last thing that it said.
+    pub(crate) fn failure(&self, what: &str) -> LabError {
+        let said = self.log.as_deref().map(last_words).unwrap_or_default();
+        LabError::Failed(format!("{} ended with {what}: {said}", self.name))
+    }
+
+    /// Asks it to end, and kills it where it does not.
+    pub(crate) fn terminate(&mut self, signal: i32, patience: Duration) {
+        // SAFETY: a signal to a child that has not been waited for.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+        let step = Duration::from_millis(20);
+        let mut waited = Duration::ZERO;
+        while self.ended().is_none() {
+            if waited >= patience {
+                self.kill();
+                return;
+            }
+            std::thread::sleep(step);
+            waited += step;
+        }
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// The last lines of a log, as one.
+pub(crate) fn last_words(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
+    // Servers end with notes; what went wrong stands before them.
+    let errors: Vec<&str> = lines
+        .iter()
+        .copied()
+        .filter(|l| l.contains("ERROR") || l.contains("FATAL") || l.contains("rror:"))
+        .collect();
+    let last = if errors.is_empty() { &lines } else { &errors };
+    let last = &last[last.len().saturating_sub(2)..];
+    let mut said = last.join(" / ");
+    if said.chars().count() > 300 {
+        said = said.chars().take(300).collect();
+    }
+    if said.is_empty() {
+        "it said nothing".into()
+    } else {
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_and_a_missing_one_is_not() {
+        assert!(find("sh").is_some());
+        assert!(find("fathom-no-such-program").is_none());
+    }
+
+    #[test]
+    fn the_last_error_of_a_log_is_told_rather_than_its_last_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        std::fs::write(&log, "a\n[ERROR] disk full\n[Note] bye\n").unwrap();
+        assert_eq!(last_words(&log), "[ERROR] disk full");
+        assert_eq!(last_words(&dir.path().join("none")), "it said nothing");
+    }
+
+    #[test]
+    fn a_kept_process_is_killed_when_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let kept = Kept::start(command, &dir.path().join("log")).unwrap();
+        let stat = format!("/proc/{}/stat", kept.id());
+        assert!(Path::new(&stat).exists());
+        drop(kept);
+        assert!(!Path::new(&stat).exists());
+    }
+}

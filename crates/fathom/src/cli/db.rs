@@ -1,0 +1,119 @@
+//! Arguments of `db`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use fathom_telemetry::{Bytes, Nanos};
+
+use super::MeasureArgs;
+
+/// What databases get from a directory. Servers are private: started, loaded, stopped and removed by fathom.
+#[derive(Subcommand)]
+pub(crate) enum DbCommand {
+    /// InnoDB (MariaDB) under sysbench's OLTP load: page sizes, threads, buffer pools, compression
+    Mysql(Box<MysqlArgs>),
+    /// TPC-C-like load on MariaDB, PostgreSQL and SQLite, with the consistency conditions; not audited
+    Tpcc(Box<TpccArgs>),
+    /// RocksDB by its db_bench, with direct I/O
+    Rocksdb(Box<RocksdbArgs>),
+}
+
+/// What every database lab takes.
+#[derive(Args)]
+pub(crate) struct DbArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// Time of one measurement [default: three times the profile's]
+    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
+    pub(crate) time: Option<Nanos>,
+    /// Repeats of each measurement [default: the profile's]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeats: Option<u32>,
+    /// Leave out fathom's own embedded tree
+    #[arg(long)]
+    pub(crate) no_embedded: bool,
+}
+
+/// Arguments of `db mysql`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment threads --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
+)]
+pub(crate) struct MysqlArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// page-size, threads, cache, compression or all
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_values_t = ["page-size".to_owned()])]
+    pub(crate) experiment: Vec<String>,
+    /// Transactions: read, mixed (7:2), write
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["read", "mixed", "write"], default_values_t = ["read", "mixed", "write"].map(str::to_owned))]
+    pub(crate) workload: Vec<String>,
+    /// Rows of the table, about 245 bytes each (suffixes k, m are 1024 and 1048576)
+    #[arg(long, default_value = "400000", value_name = "N")]
+    pub(crate) rows: Bytes,
+    /// Keys: uniform or gaussian
+    #[arg(long, default_value = "uniform", value_parser = ["uniform", "gaussian"])]
+    pub(crate) distribution: String,
+    /// Clients, where they are not swept
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) threads: u32,
+    /// Buffer pool, where it is not swept; pages of 64 KiB need 21m
+    #[arg(long, default_value = "24m")]
+    pub(crate) pool: Bytes,
+    /// own, or sysbench: both, in turns, as a cross-check
+    #[arg(long, default_value = "own", value_parser = ["own", "sysbench"])]
+    pub(crate) driver: String,
+    /// Socket of a running server of yours: nothing is started, only threads are swept
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Arguments of `db rocksdb`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom db rocksdb /mnt/data --keys 10m\n  fathom db rocksdb /mnt/data --workload fillrandom,readrandom --threads 16\nReads have another seed than the fill before them. Without db_bench the embedded tree is measured alone."
+)]
+pub(crate) struct RocksdbArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// fillseq, fillrandom, overwrite, readseq, readrandom, seekrandom, readwhilewriting, updaterandom
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_values_t = ["fillseq", "fillrandom", "overwrite", "readseq", "readrandom", "seekrandom", "readwhilewriting"].map(str::to_owned))]
+    pub(crate) workload: Vec<String>,
+    /// Keys of 16 bytes
+    #[arg(long, default_value = "500000", value_name = "N")]
+    pub(crate) keys: Bytes,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) value: u32,
+    /// Threads, where a workload has several
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) threads: u32,
+    /// Block cache
+    #[arg(long, default_value = "8m")]
+    pub(crate) cache: Bytes,
+}
+
+/// Arguments of `db tpcc`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc . --database sqlite                          no server needed"
+)]
+pub(crate) struct TpccArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// mariadb, postgresql, sqlite
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["mariadb", "postgresql", "sqlite"], default_values_t = ["mariadb", "postgresql", "sqlite"].map(str::to_owned))]
+    pub(crate) database: Vec<String>,
+    /// Warehouses, about 100 MB each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) warehouses: u32,
+    /// Terminals, without keying and think times
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=900))]
+    pub(crate) terminals: u32,
+    /// Left out at the start of each measurement [default: a quarter of its time]
+    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
+    pub(crate) ramp: Option<Nanos>,
+    /// Buffer pool of each database
+    #[arg(long, default_value = "64m")]
+    pub(crate) pool: Bytes,
+}

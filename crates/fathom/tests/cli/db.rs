@@ -1,0 +1,380 @@
+//! Database and application labs: what they find out, what they say of missing parts, and that nothing is left.
+
+use serde_json::Value;
+
+use crate::common::{Place, Said, beside_others, end, send, skip, until, wait};
+use crate::contract::promised;
+
+fn ids<'a>(json: &'a Value, key: &str) -> Vec<&'a str> {
+    let of = |x: &'a Value| x["id"].as_str().unwrap();
+    json[key].as_array().unwrap().iter().map(of).collect()
+}
+
+fn table<'a>(json: &'a Value, id: &str) -> &'a Value {
+    let sections = json["results"].as_array().unwrap();
+    sections
+        .iter()
+        .flat_map(|s| s["tables"].as_array().unwrap())
+        .find(|t| t["id"] == id)
+        .unwrap_or_else(|| panic!("no table {id}"))
+}
+
+/// A small disk is no failure of the lab: it says so and leaves nothing.
+fn no_room(said: &Said) -> bool {
+    let small =
+        said.code == Some(2) && (said.stderr.contains("of room") || said.stderr.contains("95 %"));
+    if small {
+        skip("the disk is too full for this lab");
+    }
+    small
+}
+
+/// What a lab found; `None`, and said, where the disk is too full or the machine too busy to do anything in the time.
+fn found(said: Said) -> Option<Value> {
+    if no_room(&said) {
+        return None;
+    }
+    if said.code == Some(1) && said.stdout.starts_with('{') {
+        let json = said.json();
+        let headlines = json["headlines"].as_array().unwrap();
+        if headlines.iter().all(|h| h["estimate"].is_null())
+            && json["flags"] == Value::from(Vec::<Value>::new())
+        {
+            skip("nothing was completed in so short a time: this machine is too busy");
+            return None;
+        }
+    }
+    Some(said.expect(0).json())
+}
+
+/// A rate is a hole, or more than nothing.
+fn is_rate(cell: &Value) -> bool {
+    cell.is_null() || cell["value"].as_f64().is_some_and(|v| v > 0.0)
+}
+
+fn has(program: &str) -> bool {
+    let places = ["/usr/sbin", "/usr/bin", "/usr/local/bin"];
+    places
+        .iter()
+        .any(|d| std::path::Path::new(d).join(program).exists())
+}
+
+#[test]
+fn other_engines_stand_beside_the_own_tree_with_the_same_cache() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let said = place.fathom(&[
+        "kv",
+        ".",
+        "--size",
+        "64m",
+        "--keys",
+        "10000",
+        "--threads",
+        "4",
+        "--time",
+        "300ms",
+        "--repeats",
+        "1",
+        "--workload",
+        "update,b",
+        "--beside",
+        "redb,sqlite",
+        "--json",
+    ]);
+    let Some(json) = found(said) else { return };
+    promised(&json);
+    let rows = table(&json, "kv-engines-table")["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "two workloads on three engines");
+    for three in rows.chunks(3) {
+        assert!(
+            three.iter().all(|r| r[3] == three[0][3]),
+            "one cache: {three:?}"
+        );
+        assert!(three.iter().all(|r| is_rate(&r[4])));
+    }
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn what_is_not_installed_is_said_and_the_embedded_tree_is_measured() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let mut command = place.command(&[
+        "db",
+        "rocksdb",
+        ".",
+        "--size",
+        "64m",
+        "--time",
+        "200ms",
+        "--repeats",
+        "1",
+        "--json",
+    ]);
+    command.env("PATH", "");
+    let said = wait(command);
+    let Some(json) = found(said) else { return };
+    assert_eq!(ids(&json, "results"), ["kv", "rocksdb-skipped"]);
+    let row = &table(&json, "rocksdb-skipped-table")["rows"][0];
+    assert_eq!(row[0], "RocksDB");
+    assert_eq!(row[2], "apt-get install rocksdb-tools");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn tpcc_holds_its_consistency_conditions_on_sqlite() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let said = place.fathom(&[
+        "db",
+        "tpcc",
+        ".",
+        "--database",
+        "sqlite",
+        "--terminals",
+        "4",
+        "--time",
+        "1s",
+        "--repeats",
+        "1",
+        "--no-embedded",
+        "--size",
+        "64m",
+        "--json",
+    ]);
+    let Some(json) = found(said) else { return };
+    promised(&json);
+    let rows = table(&json, "tpcc-consistency")["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        assert_eq!(
+            (&row[2], &row[3]),
+            (&"holds".into(), &"holds".into()),
+            "{row}"
+        );
+    }
+    let rate = &table(&json, "tpcc-table")["rows"][0];
+    assert!(is_rate(&rate[1]), "{rate}");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn a_killed_lab_leaves_no_server_and_clean_finds_its_directory() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let database = if has("mariadbd") { "mariadb" } else { "sqlite" };
+    let mut child = place.start(&[
+        "db",
+        "tpcc",
+        ".",
+        "--database",
+        database,
+        "--time",
+        "60s",
+        "--no-embedded",
+        "--size",
+        "64m",
+    ]);
+    let lab = |place: &Place| {
+        let found = place.names();
+        found.into_iter().find(|n| n.starts_with(".fathom-lab-"))
+    };
+    let serving = |place: &Place| {
+        lab(place).is_some_and(|n| {
+            let dir = place.dir.join(n).join(database);
+            dir.join("server.log").exists() || dir.join("tpcc.db").exists()
+        })
+    };
+    // A small busy machine may need long to make a server's first files.
+    let (mut ended, mut begun) = (false, false);
+    for _ in 0..1500 {
+        ended = child.try_wait().unwrap().is_some();
+        begun = serving(&place);
+        if ended || begun {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    if ended {
+        let said = end(child);
+        assert!(no_room(&said), "{}", said.stderr);
+        return;
+    }
+    if !begun {
+        send(child.id(), libc::SIGINT);
+        end(child);
+        skip("no server was made in 150 s: this machine is too busy");
+        return;
+    }
+    let name = lab(&place).unwrap();
+    send(child.id(), libc::SIGKILL);
+    end(child);
+    // No process has the directory in its command line any more.
+    until("the server is gone", || {
+        !std::fs::read_dir("/proc").unwrap().flatten().any(|p| {
+            let line = std::fs::read(p.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&name)
+        })
+    });
+    let said = place.fathom(&["clean", "."]).expect(0);
+    assert!(said.stdout.contains(&name), "{}", said.stdout);
+    assert!(lab(&place).is_none());
+}
+
+#[test]
+fn innodb_is_measured_on_a_server_of_its_own() {
+    let _turn = beside_others();
+    if !has("mariadbd") || !has("mariadb-install-db") {
+        skip("no MariaDB: apt-get install mariadb-server-core");
+        return;
+    }
+    let place = Place::new();
+    let said = place.fathom(&[
+        "db",
+        "mysql",
+        ".",
+        "--experiment",
+        "cache",
+        "--rows",
+        "5000",
+        "--time",
+        "300ms",
+        "--repeats",
+        "1",
+        "--no-embedded",
+        "--size",
+        "64m",
+        "--threads",
+        "4",
+        "--json",
+    ]);
+    let Some(json) = found(said) else { return };
+    promised(&json);
+    assert_eq!(ids(&json, "results"), ["oltp-cache"]);
+    let rows = table(&json, "oltp-cache-table")["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "one pool, three kinds of transactions");
+    assert!(rows.iter().all(|r| is_rate(&r[6])));
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_refused_with_what_to_do() {
+    let _turn = beside_others();
+    if !has("mariadbd") || !has("mariadb-install-db") {
+        skip("no MariaDB: apt-get install mariadb-server-core");
+        return;
+    }
+    let place = Place::new();
+    let long = place.dir.join("a".repeat(100));
+    std::fs::create_dir(&long).unwrap();
+    let said = place.fathom(&[
+        "db",
+        "mysql",
+        long.to_str().unwrap(),
+        "--experiment",
+        "cache",
+        "--rows",
+        "5000",
+        "--no-embedded",
+        "--size",
+        "64m",
+    ]);
+    if no_room(&said) {
+        return;
+    }
+    assert_ne!(said.code, Some(0));
+    assert!(said.stderr.contains("mount --bind"), "{}", said.stderr);
+    assert_eq!(std::fs::read_dir(&long).unwrap().count(), 0);
+}
+
+#[test]
+fn files_are_copied_and_the_source_is_only_read() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let source = place.dir.join("card");
+    std::fs::create_dir_all(source.join("more")).unwrap();
+    for (name, n) in [("a.raw", 100_000), ("more/a.raw", 5), ("more/b.jpg", 0)] {
+        std::fs::write(source.join(name), vec![7u8; n]).unwrap();
+    }
+    let target = place.dir.join("disk");
+    std::fs::create_dir(&target).unwrap();
+    let said = place.fathom(&[
+        "app",
+        "copy",
+        source.to_str().unwrap(),
+        target.to_str().unwrap(),
+        "--repeats",
+        "2",
+        "--json",
+    ]);
+    let Some(json) = found(said) else { return };
+    promised(&json);
+    let rows = table(&json, "app-copy-table")["rows"].as_array().unwrap();
+    let phases: Vec<&str> = rows.iter().map(|r| r[0].as_str().unwrap()).collect();
+    assert_eq!(phases, ["read", "write", "copy", "metadata"]);
+    assert_eq!(std::fs::read(source.join("a.raw")).unwrap().len(), 100_000);
+    assert_eq!(
+        std::fs::read_dir(&target).unwrap().count(),
+        0,
+        "all is gone"
+    );
+}
+
+#[test]
+fn swapping_is_measured_or_said_to_be_impossible() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let said = place.fathom(&[
+        "app",
+        "swap",
+        ".",
+        "--bytes",
+        "32m",
+        "--share",
+        "50",
+        "--time",
+        "300ms",
+        "--repeats",
+        "1",
+        "--threads",
+        "2",
+        "--json",
+    ]);
+    let Some(json) = found(said) else { return };
+    let rows = table(&json, "app-swap-table")["rows"].as_array().unwrap();
+    assert!(is_rate(&rows[0][1]), "in memory");
+    if ids(&json, "results").contains(&"app-swap-skipped") {
+        skip("no control group or swap file here");
+    } else {
+        assert!(is_rate(&rows[1][1]));
+    }
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    assert!(!areas.contains(place.dir.to_str().unwrap()), "{areas}");
+}
+
+#[test]
+fn database_labs_refuse_what_cannot_be() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for (args, said) in [
+        (
+            &["db", "mysql", ".", "--experiment", "speed"][..],
+            "expected page-size",
+        ),
+        (&["db", "mysql", ".", "--pool", "1m"], "21m or more"),
+        (
+            &["db", "rocksdb", ".", "--workload", "fill"],
+            "expected fillseq",
+        ),
+        (&["kv", ".", "--beside", "oracle"], "expected redb"),
+        (&["app", "swap", ".", "--share", "1"], "expected 5 to 100"),
+        (&["app", "copy", "no-such-place"], "is no directory"),
+        (&["db", "tpcc", ".", "--size", "1m"], "64m or more"),
+    ] {
+        let refused = place.fathom(args).refusal();
+        assert!(refused.contains(said), "{args:?}: {refused}");
+    }
+    assert!(place.names().is_empty() && !place.runs().exists());
+}
