@@ -170,7 +170,10 @@ mod tests {
         fs::create_dir(&path).unwrap();
         assert!(abandoned(dir.path()).unwrap().is_empty(), "not marked");
         fs::write(path.join(MARK), "fathom 0\n").unwrap();
-        assert_eq!(abandoned(dir.path()).unwrap(), [path.clone()]);
+        assert_eq!(
+            abandoned(dir.path()).unwrap().as_slice(),
+            std::slice::from_ref(&path)
+        );
         remove_abandoned(&path).unwrap();
         assert!(!path.exists());
     }

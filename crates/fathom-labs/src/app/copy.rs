@@ -243,8 +243,7 @@ impl Lab<'_> {
             }
             workers
                 .into_iter()
-                .map(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
-                .collect()
+                .try_for_each(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
         })
     }
 

@@ -9,6 +9,7 @@ mod results;
 mod sysbench;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -368,12 +369,9 @@ impl<'a> Lab<'a> {
                     instances.values_mut().for_each(Instance::stop);
                     running = None;
                 }
-                if !instances.contains_key(&key) {
-                    let made = self.fill(programs, cell, &rows)?;
-                    instances.insert(key, made);
-                }
-                let Some(instance) = instances.get_mut(&key) else {
-                    continue;
+                let instance = match instances.entry(key) {
+                    Entry::Occupied(there) => there.into_mut(),
+                    Entry::Vacant(none) => none.insert(self.fill(programs, cell, &rows)?),
                 };
                 if running.is_none() {
                     let how = Start {
@@ -482,7 +480,7 @@ impl<'a> Lab<'a> {
         let device = around.end();
         let sysbench = match first {
             Some(rate) => Some(rate),
-            None if repeat % 2 == 0 => beside()?,
+            None if repeat.is_multiple_of(2) => beside()?,
             None => None,
         };
         Ok(Repeat {
