@@ -112,18 +112,18 @@ pub fn report(run: &mut Run, before: Option<&Health>, after: Option<&Health>, st
         return;
     };
     let e = endurance(before, after, capacity(run, &after.disk), stated);
-    let mut text = format!(
-        "{} of its own wear ({}).",
-        after.disk,
-        match &after.sources[..] {
-            [] => "nothing".to_owned(),
-            s => s.join(", "),
-        }
-    );
+    let mut text = match &after.sources[..] {
+        [] => format!("{} does not report its wear.", after.disk),
+        s => format!(
+            "What {} reports of its own wear ({}).",
+            after.disk,
+            s.join(", ")
+        ),
+    };
     for missing in &after.missing {
         text += &format!(" {missing}.");
     }
-    if e.years.is_none() {
+    if e.years.is_none() && e.host.is_some() {
         text += " Years left need the rated endurance and the writes of a day: give --rated-tbw and --daily-writes.";
     }
     for warning in &after.warnings {
@@ -138,33 +138,42 @@ pub fn report(run: &mut Run, before: Option<&Health>, after: Option<&Health>, st
     };
     let percent = |v: Option<f64>| v.map(|v| 100.0 * v);
     let tera = |v: Option<f64>| v.map(|v| v / 1e12);
+    let mut rows = vec![
+        row("written by hosts", "TB", tera(e.host)),
+        row("written to the media", "TB", tera(e.media)),
+        row("write amplification, whole life", "", e.ratio[0]),
+        row("write amplification, this run", "", e.ratio[1]),
+        row("rated endurance", "TB", tera(e.rated)),
+        row("of it used", "%", percent(e.used)),
+        row("spare blocks left", "%", after.spare_percent),
+        row("temperature", "°C", after.celsius),
+        row(daily, "TB", tera(e.daily.map(|d| d.0))),
+        row("drive writes a day at that rate", "", e.drive_writes[0]),
+        row(
+            "drive writes a day, rated over five years",
+            "",
+            e.drive_writes[1],
+        ),
+        row("until the rated endurance is used up", "years", e.years),
+    ];
+    // A disk that reports nothing has no table of holes.
+    rows.retain(|r| !matches!(r[1], Cell::Hole(())));
+    let table = Table {
+        id: "endurance-table".into(),
+        title: "Wear and what is left".into(),
+        columns: vec![column("what", ""), column("value", ""), column("unit", "")],
+        rows,
+    };
+    let tables = if table.rows.is_empty() {
+        Vec::new()
+    } else {
+        vec![table]
+    };
     run.results.push(Section {
         id: "endurance".into(),
         title: "Endurance".into(),
         text,
-        tables: vec![Table {
-            id: "endurance-table".into(),
-            title: "Wear and what is left".into(),
-            columns: vec![column("what", ""), column("value", ""), column("unit", "")],
-            rows: vec![
-                row("written by hosts", "TB", tera(e.host)),
-                row("written to the media", "TB", tera(e.media)),
-                row("write amplification, whole life", "", e.ratio[0]),
-                row("write amplification, this run", "", e.ratio[1]),
-                row("rated endurance", "TB", tera(e.rated)),
-                row("of it used", "%", percent(e.used)),
-                row("spare blocks left", "%", after.spare_percent),
-                row("temperature", "°C", after.celsius),
-                row(daily, "TB", tera(e.daily.map(|d| d.0))),
-                row("drive writes a day at that rate", "", e.drive_writes[0]),
-                row(
-                    "drive writes a day, rated over five years",
-                    "",
-                    e.drive_writes[1],
-                ),
-                row("until the rated endurance is used up", "years", e.years),
-            ],
-        }],
+        tables,
         ..Section::default()
     });
     run.findings.extend(finding(&e, &after.disk));

@@ -180,7 +180,7 @@ impl<'a> Steps<'a> {
         }
         // A purge that the device refuses is no measurement that failed.
         for job in &mut self.book.run_mut().jobs[before..] {
-            job.flags.clear();
+            job.flags.retain(|f| f.code == FlagCode::Simulated);
         }
         self.written = 0;
         Ok(())
