@@ -10,7 +10,7 @@ use crate::format::{self, HOLE};
 use crate::output::{Output, written};
 use crate::registry::Exporter;
 use crate::stamp::Stamp;
-use crate::terminal::{extra_label, extra_names, groups, sentence};
+use crate::terminal::{extra_label, extra_names, gain, groups, sentence};
 use crate::text::{clean, shell_quoted};
 
 /// The Markdown exporter.
@@ -68,8 +68,8 @@ pub fn markdown(run: &Run) -> String {
             if !f.advice.is_empty() {
                 let _ = write!(out, "\n  → {}", escape(&f.advice));
             }
-            if let Some(gain) = crate::html::verdict::gain(f) {
-                let _ = write!(out, "\n  Gain: {gain}");
+            if let Some(gained) = gain(f) {
+                let _ = write!(out, "\n  Gain: {gained}");
             }
             if !f.refuted_by.is_empty() {
                 let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));

@@ -153,7 +153,8 @@ impl Libaio {
     /// Takes events, at least `min` unless time or a signal ends the wait.
     fn events(&mut self, min: u32, timeout: Option<Nanos>) -> Result<(), PortError> {
         let time = timeout.map(|t| libc::timespec {
-            tv_sec: (t.0 / 1_000_000_000) as libc::time_t,
+            // The field's type is about to change its name on musl.
+            tv_sec: (t.0 / 1_000_000_000) as _,
             tv_nsec: (t.0 % 1_000_000_000) as libc::c_long,
         });
         // SAFETY: `events` has room for every request of this port; `time` outlives the call.

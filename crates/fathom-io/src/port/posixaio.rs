@@ -132,7 +132,8 @@ impl PosixAio {
     /// Sleeps until one completes, for at most `time`; a signal ends it too.
     fn rest(&mut self, time: Option<Nanos>) {
         let time = time.map(|t| libc::timespec {
-            tv_sec: (t.0 / 1_000_000_000) as libc::time_t,
+            // The field's type is about to change its name on musl.
+            tv_sec: (t.0 / 1_000_000_000) as _,
             tv_nsec: (t.0 % 1_000_000_000) as libc::c_long,
         });
         self.waited.clear();

@@ -12,7 +12,7 @@ use super::results::{capital, human};
 use crate::data::ReportData;
 use crate::format::{self, HOLE};
 use crate::stamp::Stamp;
-use crate::terminal::{extra_label, extra_names, groups, sentence};
+use crate::terminal::{extra_label, extra_names, gain, groups, sentence};
 use crate::text::shell_quoted;
 
 /// What was run, on what, when.
@@ -293,8 +293,8 @@ fn finding(f: &Finding, run: &Run) -> String {
             with_options(&f.advice)
         );
     }
-    if let Some(gain) = super::verdict::gain(f) {
-        let _ = write!(html, "<p class=\"gain\"><b>Gain</b> {}</p>", Esc(&gain));
+    if let Some(gained) = gain(f) {
+        let _ = write!(html, "<p class=\"gain\"><b>Gain</b> {}</p>", Esc(&gained));
     }
     if !f.refuted_by.is_empty() {
         let _ = write!(

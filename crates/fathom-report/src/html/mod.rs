@@ -11,7 +11,7 @@ mod jobs;
 mod results;
 mod spec;
 mod time;
-pub(crate) mod verdict;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 

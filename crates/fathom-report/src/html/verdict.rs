@@ -6,27 +6,10 @@ use fathom_telemetry::schema::{Finding, Run};
 
 use super::Page;
 use super::escape::{Esc, slug, with_options};
-use crate::terminal::sentence;
+use crate::terminal::{gain, sentence};
 
 /// Findings that fit on the first page.
 const SHOWN: usize = 4;
-
-/// A gain with its interval, in words: `+25 % (21 to 29 %)`; `None` where none was measured.
-pub(crate) fn gain(f: &Finding) -> Option<String> {
-    let g = f.gain?;
-    let percent = |v: f64| {
-        let p = 100.0 * v;
-        if p.abs() < 10.0 {
-            format!("{p:.1}")
-        } else {
-            format!("{p:.0}")
-        }
-    };
-    let interval = g.low.zip(g.high).map_or_else(String::new, |(low, high)| {
-        format!(" ({} to {} %)", percent(low), percent(high))
-    });
-    Some(format!("{} %{interval}", percent(g.value)))
-}
 
 /// The verdict, before everything else.
 pub(super) fn verdict(page: &mut Page, run: &Run) {

@@ -102,6 +102,23 @@ fn flag_lines(flags: &[NumberedFlag<'_>], screen: &Screen) -> String {
     out
 }
 
+/// A gain with its interval, in words: `+25 % (21 to 29 %)`; `None` where none was measured.
+pub(crate) fn gain(f: &fathom_telemetry::schema::Finding) -> Option<String> {
+    let g = f.gain?;
+    let percent = |v: f64| {
+        let p = 100.0 * v;
+        if p.abs() < 10.0 {
+            format!("{p:.1}")
+        } else {
+            format!("{p:.0}")
+        }
+    };
+    let interval = g.low.zip(g.high).map_or_else(String::new, |(low, high)| {
+        format!(" ({} to {} %)", percent(low), percent(high))
+    });
+    Some(format!("{} %{interval}", percent(g.value)))
+}
+
 /// A sentence ends with a full stop, also where its author forgot it.
 pub(crate) fn sentence(text: &str) -> String {
     let t = text.trim();

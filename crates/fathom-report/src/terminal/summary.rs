@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fathom_telemetry::schema::{Finding, Headline, Run};
 
-use super::{Notes, flag_lines, sentence, title};
+use super::{Notes, flag_lines, gain, sentence, title};
 use crate::format::{self, HOLE};
 use crate::text::{Align, Grid, Paint, Screen, clean, width, wrap};
 
@@ -242,8 +242,8 @@ fn findings(findings: &[Finding], screen: &Screen) -> String {
         let room = screen.width.saturating_sub(indent);
         out.push_str(&format!("{number}{}\n", wrap(&text, room, indent)));
         if !f.advice.is_empty() {
-            let gain = crate::html::verdict::gain(f).map(|g| format!(" Gain: {g}."));
-            let advice = clean(&f.advice) + &gain.unwrap_or_default();
+            let gained = gain(f).map(|g| format!(" Gain: {g}."));
+            let advice = clean(&f.advice) + &gained.unwrap_or_default();
             let advice = wrap(&advice, room.saturating_sub(2), indent + 2);
             let advice = screen.paint(Paint::Cyan, &format!("→ {advice}"));
             out.push_str(&format!("{}{advice}\n", " ".repeat(indent)));

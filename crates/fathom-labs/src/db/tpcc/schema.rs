@@ -20,6 +20,8 @@ pub(super) const WAREHOUSE_BYTES: u64 = 150 << 20;
 pub(super) enum Dialect {
     Mysql,
     Postgres,
+    // A build without SQLite still knows how it speaks.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
     Sqlite,
 }
 

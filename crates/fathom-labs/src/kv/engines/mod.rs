@@ -3,8 +3,10 @@
 //!
 //! Others keep files in a directory of the target's file system and have a cache of as many bytes as the pool of
 //! fathom's own tree. They read through the page cache, which would be a second, larger cache: it is emptied while
-//! they run ([`Evictor`]).
+//! they run (`evictor`).
 
+#[cfg(any(feature = "redb", feature = "sqlite"))]
+mod evictor;
 mod own;
 #[cfg(feature = "redb")]
 mod redb;
@@ -12,12 +14,7 @@ mod redb;
 mod sqlite;
 mod tupl;
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::path::Path;
 
 use fathom_kv::Stats;
 
@@ -121,44 +118,4 @@ mod left_out {
 /// Any engine's error, in a lab's words.
 fn failed(engine: &str, e: impl std::fmt::Display) -> LabError {
     LabError::Failed(format!("{engine}: {e}"))
-}
-
-/// Keeps files out of the page cache while it lives, so that only the engine's own cache counts.
-struct Evictor {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Evictor {
-    /// Time between passes. A pass drops what is clean, and starts writing what is not.
-    const PERIOD: Duration = Duration::from_millis(100);
-
-    fn of(files: Vec<PathBuf>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("kv-evictor".into())
-            .spawn(move || {
-                while !told.load(Ordering::Relaxed) {
-                    for file in files.iter().filter_map(|f| File::open(f).ok()) {
-                        // SAFETY: advice about an open file; no memory is involved.
-                        unsafe {
-                            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
-                        };
-                    }
-                    std::thread::sleep(Self::PERIOD);
-                }
-            })
-            .ok();
-        Self { stop, thread }
-    }
-}
-
-impl Drop for Evictor {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(t) = self.thread.take() {
-            let _ = t.join();
-        }
-    }
 }

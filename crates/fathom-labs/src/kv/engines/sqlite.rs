@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 
-use super::{Evictor, Setting, Tree, failed};
+use super::evictor::Evictor;
+use super::{Setting, Tree, failed};
 use crate::LabError;
 use crate::kv::load::{self, Outcome};
 
