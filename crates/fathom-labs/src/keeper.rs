@@ -15,6 +15,8 @@ pub(crate) enum Undo {
     Mount(CString),
     /// Stops the md array of a device node.
     Array(CString),
+    /// Removes a device of the device mapper, by its name.
+    Mapping(CString),
     /// Removes a file.
     #[cfg(test)]
     File(CString),
@@ -32,6 +34,10 @@ impl Undo {
     /// See [`Undo::Array`].
     pub(crate) fn array(path: &Path) -> Self {
         Self::Array(Self::path(path))
+    }
+    /// See [`Undo::Mapping`].
+    pub(crate) fn mapping(name: &str) -> Self {
+        Self::Mapping(Self::path(Path::new(name)))
     }
     /// See [`Undo::File`].
     #[cfg(test)]
@@ -55,6 +61,7 @@ impl Undo {
                         libc::close(fd);
                     }
                 }
+                Self::Mapping(name) => crate::mapper::remove_after_fork(name),
                 #[cfg(test)]
                 Self::File(path) => {
                     libc::unlink(path.as_ptr());

@@ -5,6 +5,7 @@ mod error;
 pub mod guest;
 mod keeper;
 pub mod kv;
+mod mapper;
 pub mod raid;
 pub mod vm;
 

@@ -568,8 +568,12 @@ fn zones_are_written_at_their_pointers() {
             "{line}"
         );
         pointers[zone] = at + 65_536;
+        let open = pointers.iter().filter(|p| **p > 0 && **p < 1 << 20);
+        assert!(open.count() <= 4, "{pointers:?}");
     }
-    assert!(pointers.iter().all(|p| *p > 0));
+    // Zones are drawn: some twice, few not at all.
+    let used = pointers.iter().filter(|p| **p > 0).count();
+    assert!(used >= 8, "{pointers:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Zones with a write pointer each (`zonemode=zbd`) on a target that has none, emulated as fio does it: writes
-//! append to open zones, reads stay below the pointers, a full zone starts again when nothing else is left.
+//! append to open zones, reads stay below the pointers, a full zone starts again when it is drawn (or, where its blocks are
+//! to be verified, when nothing else is left).
 
 use fathom_io::load::rng::Rng;
 
@@ -14,6 +15,8 @@ pub(crate) struct Zoned {
     pub(crate) open_max: u64,
     /// Reads may go where nothing was written.
     pub(crate) beyond: bool,
+    /// What was written is still to be verified: no full zone starts again before all are full.
+    pub(crate) kept: bool,
 }
 
 /// The zones of one file.
@@ -65,7 +68,7 @@ impl Zones {
                 .map(|i| (zone + i) % count)
                 .find(|z| self.room(*z) >= want);
             zone = match next {
-                Some(z) if random => z,
+                Some(z) if random && self.how.kept => z,
                 _ if random => zone,
                 _ => (zone + 1) % count,
             };
@@ -147,6 +150,7 @@ mod tests {
         capacity: 1 << 20,
         open_max: 3,
         beyond: false,
+        kept: true,
     };
 
     #[test]
@@ -177,6 +181,21 @@ mod tests {
         );
         z.write(true, 65_536, &mut rng);
         assert_eq!(z.resets, 1, "then one starts again");
+    }
+
+    #[test]
+    fn full_zones_start_again_so_that_as_many_as_allowed_stay_open() {
+        let mut rng = Rng::new(3, 4);
+        let mut z = Zones::new(Zoned { kept: false, ..HOW }, 0, 16 << 20);
+        let mut zones = Vec::new();
+        for _ in 0..2000 {
+            zones.push(z.write(true, 65_536, &mut rng).0 >> 20);
+        }
+        // One of three open zones is drawn each time: every third write stays in its zone, and a little more while
+        // fewer are open.
+        let stays = zones.windows(2).filter(|w| w[0] == w[1]).count();
+        assert!((550..850).contains(&stays), "{stays} of 2000");
+        assert!(z.resets > 50, "{}", z.resets);
     }
 
     #[test]

@@ -254,6 +254,7 @@ impl Recipe {
                         .or_else(|| s.number("max_open_zones"))
                         .unwrap_or(0),
                     beyond: s.flag("read_beyond_wp", false),
+                    kept: s.get("verify").is_some_and(|v| v != "0" && v != "none"),
                 })
             }
             _ => None,

@@ -6,11 +6,13 @@
 
 pub mod accel;
 pub mod agent;
+mod far;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
 pub mod qemu;
 pub mod remote;
+pub mod vhost;
 pub mod wire;
 
 use std::fs;
@@ -26,6 +28,7 @@ pub use qemu::{Backing, Cache, Disk, DiskModel, Machine};
 pub use remote::RemoteBench;
 
 use crate::LabError;
+use far::Far;
 use modules::Modules;
 use qemu::Qemu;
 use wire::{Answer, Ask, Reader};
@@ -36,6 +39,8 @@ pub const BINARY_VARIABLE: &str = "FATHOM_GUEST_BINARY";
 const BOOT_LIMIT: Nanos = Nanos::from_secs(60);
 /// The same on the processors, where two seconds are usual.
 const BOOT_LIMIT_KVM: Nanos = Nanos::from_secs(15);
+/// A machine that runs already answers within this time: a connection, a key, the start of a program.
+const REACH_LIMIT: Nanos = Nanos::from_secs(30);
 
 /// Everything that guests are made of, found once.
 #[derive(Debug, Clone)]
@@ -120,9 +125,53 @@ pub fn emulated_flag(why: &str) -> Flag {
     )
 }
 
+/// What carries a guest. Dropping it ends the guest, or the connection to it.
+#[derive(Debug)]
+enum Carrier {
+    /// Its hypervisor.
+    Qemu(Qemu),
+    /// A connection to a machine of somebody else's.
+    Far(Far),
+}
+
+impl Carrier {
+    fn pid(&self) -> u32 {
+        match self {
+            Self::Qemu(q) => q.pid(),
+            Self::Far(f) => f.pid(),
+        }
+    }
+    fn ended(&mut self) -> bool {
+        match self {
+            Self::Qemu(q) => q.ended(),
+            Self::Far(f) => f.ended(),
+        }
+    }
+    /// The last lines that it said.
+    fn said(&mut self, lines: usize) -> String {
+        let text = match self {
+            Self::Qemu(q) => q.said(),
+            Self::Far(f) => f.said(),
+        };
+        let all: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .filter(|l| !l.is_empty())
+            .collect();
+        all[all.len().saturating_sub(lines)..].join(" | ")
+    }
+    /// Waits for its end.
+    fn end_within(&mut self, limit: Nanos) {
+        let began = fathom_io::clock::monotonic();
+        while !self.ended() && fathom_io::clock::monotonic().since(began) < limit {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
 /// A guest whose agent answers. Dropping it ends it.
 pub struct Guest {
-    qemu: Qemu,
+    carrier: Carrier,
     out: UnixStream,
     answers: Reader<UnixStream>,
     /// What it said of itself.
@@ -149,42 +198,61 @@ impl Guest {
         let modules = Modules::of(&supply.kernel).closure(&machine.all_modules())?;
         let archive = qemu::in_memory(|out| initramfs::write(out, &supply.binary, &modules))
             .map_err(|e| LabError::Failed(format!("no memory for a guest's initramfs: {e}")))?;
-        let began = fathom_io::clock::monotonic();
-        let (mut qemu, port) =
+        let (qemu, port) =
             Qemu::start(&supply.kernel.image, &archive, machine, &supply.accelerator)?;
+        let name = supply.kernel.image.display().to_string();
+        Self::meet(Carrier::Qemu(qemu), port, supply.boot_limit, &name)
+    }
+
+    /// Reaches a machine that runs already, through a program that carries the input and output of its fathom:
+    /// `ssh HOST fathom guest-agent`. Ending the guest ends the connection only.
+    ///
+    /// # Errors
+    /// Where the program is missing, or nobody answers, with what it said.
+    pub fn reach(program: &[String]) -> Result<Self, LabError> {
+        let (far, port) = Far::start(program)?;
+        Self::meet(Carrier::Far(far), port, REACH_LIMIT, &program.join(" "))
+    }
+
+    /// Waits until its agent answers.
+    fn meet(
+        mut carrier: Carrier,
+        port: UnixStream,
+        limit: Nanos,
+        name: &str,
+    ) -> Result<Self, LabError> {
+        let began = fathom_io::clock::monotonic();
         let pair = port.try_clone().and_then(|out| {
             port.set_read_timeout(Some(std::time::Duration::from_millis(100)))?;
             Ok((out, port))
         });
         let (mut out, mut port) =
             pair.map_err(|e| LabError::Failed(format!("no port to a guest: {e}")))?;
-        // Asked before anybody listens: QEMU keeps it until the guest opens the port.
+        // Asked before anybody listens: it is kept until the guest opens the port.
         let sent = wire::send(&mut out, &Ask::Hello, &[]);
-        let limit = supply.boot_limit;
         let mut first = [0];
         loop {
             match port.read(&mut first) {
                 Ok(1) if sent.is_ok() => break,
-                Err(e) if would_wait(&e) && !qemu.ended() => {}
+                Err(e) if would_wait(&e) && !carrier.ended() => {}
                 _ => {
                     // What ended it may still be on its way to the console.
-                    qemu.end_within(Nanos::from_millis(200));
-                    let said = qemu.said(4);
+                    carrier.end_within(Nanos::from_millis(200));
+                    let said = carrier.said(4);
                     return Err(LabError::Failed(format!(
-                        "the guest ended before it was ready: {said}"
+                        "the guest ended before it was ready ({name}): {said}"
                     )));
                 }
             }
             if fathom_io::clock::monotonic().since(began) > limit {
-                let said = qemu.said(4);
+                let said = carrier.said(4);
                 let said = if said.is_empty() {
                     "it said nothing".into()
                 } else {
                     said
                 };
                 return Err(LabError::Failed(format!(
-                    "the guest did not answer within {limit} ({}): {said}",
-                    supply.kernel.image.display()
+                    "the guest did not answer within {limit} ({name}): {said}"
                 )));
             }
         }
@@ -194,7 +262,7 @@ impl Guest {
             .try_clone()
             .map_err(|e| LabError::Failed(format!("no port to a guest: {e}")))?;
         let mut guest = Self {
-            qemu,
+            carrier,
             out,
             answers: Reader::new(rest),
             hello: Answer::Done,
@@ -230,14 +298,15 @@ impl Guest {
         }
     }
 
-    /// Number of QEMU's process.
+    /// Number of the process that carries it: QEMU, or the connection.
     pub fn pid(&self) -> u32 {
-        self.qemu.pid()
+        self.carrier.pid()
     }
 
     fn gone(&mut self, why: &str) -> LabError {
-        self.qemu.end_within(Nanos::from_millis(200));
-        LabError::Failed(format!("the guest is gone ({why}): {}", self.qemu.said(4)))
+        self.carrier.end_within(Nanos::from_millis(200));
+        let said = self.carrier.said(4);
+        LabError::Failed(format!("the guest is gone ({why}): {said}"))
     }
 
     /// Asks; the answers are for [`Guest::answer`].
@@ -408,11 +477,11 @@ impl Guest {
         Ok(best)
     }
 
-    /// Powers it off.
+    /// Powers it off, or takes leave of it.
     pub fn off(mut self) {
         // One that no longer answers is ended by force.
         if self.ask(&Ask::Off, &[]).is_ok() {
-            self.qemu.end_within(Nanos::from_secs(3));
+            self.carrier.end_within(Nanos::from_secs(3));
         }
     }
 }

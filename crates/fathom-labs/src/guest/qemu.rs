@@ -11,9 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::Bytes;
 
 use super::accel::Accelerator;
+use super::vhost::Server;
 use crate::LabError;
 
 /// The program.
@@ -50,6 +51,8 @@ pub enum DiskModel {
     VirtioScsi,
     /// NVMe.
     Nvme,
+    /// virtio-blk whose queues another process serves.
+    VhostUser,
 }
 
 /// QEMU's cache modes.
@@ -155,7 +158,7 @@ impl Machine {
         let mut all: Vec<&str> = super::modules::BASE.to_vec();
         for d in &self.disks {
             match d.model {
-                DiskModel::VirtioBlk => {}
+                DiskModel::VirtioBlk | DiskModel::VhostUser => {}
                 DiskModel::VirtioScsi => all.extend(["virtio_scsi", "sd_mod"]),
                 DiskModel::Nvme => all.push("nvme"),
             }
@@ -177,8 +180,6 @@ impl Machine {
             "-display",
             "none",
             "-no-reboot",
-            "-machine",
-            "q35",
             "-cpu",
             cpu,
         ]
@@ -186,13 +187,28 @@ impl Machine {
         .into();
         let mut put = |name: &str, value: String| a.extend([name.to_owned(), value]);
         put("-accel", accelerator.option().into());
-        put("-m", format!("{}", self.memory.0 >> 20));
+        let memory = self.memory.0 >> 20;
+        put("-m", memory.to_string());
+        if files.served.is_empty() {
+            put("-machine", "q35".into());
+        } else {
+            // Who serves a disk reads and writes the guest's memory.
+            put(
+                "-object",
+                format!("memory-backend-memfd,id=shared,size={memory}M,share=on"),
+            );
+            put("-machine", "q35,memory-backend=shared".into());
+        }
+        for (i, fd) in &files.served {
+            put("-chardev", format!("socket,id=served{i},fd={fd}"));
+        }
         put("-smp", self.cpus.to_string());
         put("-kernel", files.kernel.display().to_string());
         put("-initrd", format!("/proc/self/fd/{}", files.initramfs));
+        // Where the host is busy the kernel's test of its timer fails, and it would not boot.
         put(
             "-append",
-            "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t,f nokaslr mitigations=off random.trust_cpu=on rdinit=/init -- guest-agent".into(),
+            "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t,f no_timer_check nokaslr mitigations=off random.trust_cpu=on rdinit=/init -- guest-agent".into(),
         );
         put(
             "-chardev",
@@ -216,8 +232,9 @@ impl Machine {
 }
 
 impl Disk {
-    fn arguments(&self, i: usize) -> Vec<String> {
-        let (direct, no_flush, write_cache) = self.cache.parts();
+    /// Its nodes and its thread, for QEMU or for who serves it.
+    pub(super) fn node_arguments(&self, i: usize) -> Vec<String> {
+        let (direct, no_flush, _) = self.cache.parts();
         let on = |b: bool| if b { "on" } else { "off" };
         let caching = format!(
             "cache.direct={},cache.no-flush={}",
@@ -237,14 +254,14 @@ impl Disk {
                 let path = path.display().to_string().replace(',', ",,");
                 // Several machines have parts of one file, and fathom itself has it open.
                 put(
-                    "-blockdev",
+                    "--blockdev",
                     format!(
                         "driver={driver},node-name=file{i},filename={path},aio={},locking=off,{caching}",
                         self.aio
                     ),
                 );
                 put(
-                    "-blockdev",
+                    "--blockdev",
                     format!(
                         "driver=raw,node-name=disk{i},file=file{i},offset={offset},size={},{caching}",
                         size.0
@@ -252,39 +269,66 @@ impl Disk {
                 );
             }
             Backing::Null { size } => put(
-                "-blockdev",
+                "--blockdev",
                 format!(
                     "driver=null-co,node-name=disk{i},size={},read-zeroes=on",
                     size.0
                 ),
             ),
         }
-        let mut node = format!("disk{i}");
-        if self.bytes_per_s.is_some() || self.ios_per_s.is_some() {
+        if self.is_limited() {
             let mut limits = Vec::new();
             limits.extend(self.bytes_per_s.map(|b| format!("\"bps-total\":{b}")));
             limits.extend(self.ios_per_s.map(|b| format!("\"iops-total\":{b}")));
             put(
-                "-object",
+                "--object",
                 format!(
                     "{{\"qom-type\":\"throttle-group\",\"id\":\"limit{i}\",\"limits\":{{{}}}}}",
                     limits.join(",")
                 ),
             );
             put(
-                "-blockdev",
+                "--blockdev",
                 format!("driver=throttle,node-name=slow{i},file=disk{i},throttle-group=limit{i}"),
             );
-            node = format!("slow{i}");
         }
-        let mut device = String::new();
         if self.iothread && self.model != DiskModel::Nvme {
             let poll = self
                 .poll_ns
                 .map_or_else(String::new, |ns| format!(",poll-max-ns={ns}"));
-            put("-object", format!("iothread,id=thread{i}{poll}"));
-            device = format!(",iothread=thread{i}");
+            put("--object", format!("iothread,id=thread{i}{poll}"));
         }
+        a
+    }
+
+    /// Whether it is held to a speed.
+    fn is_limited(&self) -> bool {
+        self.bytes_per_s.is_some() || self.ios_per_s.is_some()
+    }
+
+    /// Its uppermost node.
+    pub(super) fn node(&self, i: usize) -> String {
+        if self.is_limited() {
+            format!("slow{i}")
+        } else {
+            format!("disk{i}")
+        }
+    }
+
+    fn arguments(&self, i: usize) -> Vec<String> {
+        let mut a = Vec::new();
+        if self.model != DiskModel::VhostUser {
+            a = self.node_arguments(i);
+        }
+        let on = |b: bool| if b { "on" } else { "off" };
+        let mut put = |name: &str, value: String| a.extend([name.to_owned(), value]);
+        let (_, _, write_cache) = self.cache.parts();
+        let node = self.node(i);
+        let device = if self.iothread && self.model != DiskModel::Nvme {
+            format!(",iothread=thread{i}")
+        } else {
+            String::new()
+        };
         let serial = Self::serial(i);
         let queues = |name: &str| {
             self.queues
@@ -312,6 +356,13 @@ impl Disk {
                     ),
                 );
             }
+            DiskModel::VhostUser => put(
+                "-device",
+                format!(
+                    "vhost-user-blk-pci,chardev=served{i},num-queues={}",
+                    self.queues.unwrap_or(1)
+                ),
+            ),
             DiskModel::Nvme => put(
                 "-device",
                 format!(
@@ -330,6 +381,8 @@ struct Files {
     initramfs: RawFd,
     console: RawFd,
     port: RawFd,
+    /// Disks that other processes serve, and the connections to them.
+    served: Vec<(usize, RawFd)>,
 }
 
 /// A file that has no name and no place on any disk.
@@ -351,6 +404,8 @@ pub fn memory_file(name: &std::ffi::CStr) -> std::io::Result<File> {
 pub struct Qemu {
     child: Child,
     console: File,
+    /// Dropped after QEMU's end.
+    _servers: Vec<Server>,
 }
 
 impl Qemu {
@@ -368,13 +423,27 @@ impl Qemu {
         let console =
             memory_file(c"fathom-console").map_err(|e| failed("no memory for a console", e))?;
         let (ours, theirs) = UnixStream::pair().map_err(|e| failed("no socket for a guest", e))?;
+        let mut servers = Vec::new();
+        let mut connections = Vec::new();
+        for (i, disk) in machine.disks.iter().enumerate() {
+            if disk.model == DiskModel::VhostUser {
+                let (server, connection) = Server::start(disk, i)?;
+                servers.push(server);
+                connections.push((i, connection));
+            }
+        }
         let files = Files {
             kernel: kernel.to_owned(),
             initramfs: initramfs.as_raw_fd(),
             console: console.as_raw_fd(),
             port: theirs.as_raw_fd(),
+            served: connections
+                .iter()
+                .map(|(i, c)| (*i, c.as_raw_fd()))
+                .collect(),
         };
-        let inherited = [files.initramfs, files.console, files.port];
+        let mut inherited = vec![files.initramfs, files.console, files.port];
+        inherited.extend(files.served.iter().map(|s| s.1));
         let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
         command
@@ -397,7 +466,7 @@ impl Qemu {
                 if libc::getppid() as u32 != parent {
                     return Err(std::io::Error::other("fathom is gone"));
                 }
-                for fd in inherited {
+                for fd in inherited.iter().copied() {
                     if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
                         return Err(std::io::Error::last_os_error());
                     }
@@ -409,7 +478,12 @@ impl Qemu {
             std::io::ErrorKind::NotFound => missing(),
             _ => failed("QEMU cannot be started", e),
         })?;
-        Ok((Self { child, console }, ours))
+        let qemu = Self {
+            child,
+            console,
+            _servers: servers,
+        };
+        Ok((qemu, ours))
     }
 
     /// Number of the process.
@@ -417,37 +491,22 @@ impl Qemu {
         self.child.id()
     }
 
-    /// The last lines that kernel, agent and QEMU said.
-    pub fn said(&mut self, lines: usize) -> String {
+    /// What kernel, agent and QEMU said.
+    pub fn said(&mut self) -> String {
         let mut text = Vec::new();
         let read = self
             .console
             .seek(SeekFrom::Start(0))
             .and_then(|_| self.console.read_to_end(&mut text));
-        if read.is_err() {
-            return String::new();
+        match read {
+            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
+            Err(_) => String::new(),
         }
-        let text = String::from_utf8_lossy(&text);
-        let all: Vec<&str> = text
-            .lines()
-            .map(str::trim)
-            .filter(|l| !l.is_empty())
-            .collect();
-        all[all.len().saturating_sub(lines)..].join(" | ")
     }
 
     /// Whether it has ended.
     pub fn ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Waits until it has ended by itself, then ends it.
-    pub fn end_within(&mut self, limit: Nanos) {
-        let began = fathom_io::clock::monotonic();
-        while !self.ended() && fathom_io::clock::monotonic().since(began) < limit {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        self.kill();
     }
 
     fn kill(&mut self) {

@@ -26,11 +26,16 @@ pub struct Part {
     pub size: Bytes,
 }
 
-/// Boots a guest with a disk for each part, held to `limit` bytes per second.
+/// Boots a guest with a disk for each part, held to `limit` bytes per second, for arrays of `backend`: `md` or `dm`.
 ///
 /// # Errors
-/// Where the kernel has no md, or the guest does not boot.
-pub fn boot(supply: &mut Supply, parts: &[Part], limit: Option<Bytes>) -> Result<Guest, LabError> {
+/// Where the kernel has no such driver, or the guest does not boot.
+pub fn boot(
+    supply: &mut Supply,
+    parts: &[Part],
+    limit: Option<Bytes>,
+    backend: &str,
+) -> Result<Guest, LabError> {
     let disks = parts
         .iter()
         .map(|p| Disk {
@@ -47,6 +52,11 @@ pub fn boot(supply: &mut Supply, parts: &[Part], limit: Option<Bytes>) -> Result
     machine.modules = ["md_mod", "raid0", "raid1", "raid10", "raid456"]
         .map(str::to_owned)
         .into();
+    if backend == "dm" {
+        machine
+            .modules
+            .extend(["dm_mod", "dm_raid"].map(str::to_owned));
+    }
     supply.boot(&machine)
 }
 

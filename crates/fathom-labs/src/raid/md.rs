@@ -166,7 +166,12 @@ impl Backend for MdArrays {
     }
 }
 
-fn open(path: &Path, destroy: Option<&str>, control: &Control) -> Result<RealBench, LabError> {
+/// A whole device, under the safety rules.
+pub(super) fn open(
+    path: &Path,
+    destroy: Option<&str>,
+    control: &Control,
+) -> Result<RealBench, LabError> {
     let wanted = Wanted {
         modifies: true,
         direct: true,
@@ -372,7 +377,7 @@ fn free_name() -> String {
 }
 
 /// Opens a node that appears a moment after its device.
-fn wait_for(node: &Path) -> io::Result<File> {
+pub(super) fn wait_for(node: &Path) -> io::Result<File> {
     let mut last = io::Error::other("it did not appear");
     for _ in 0..200 {
         match OpenOptions::new().read(true).write(true).open(node) {

@@ -6,6 +6,7 @@
 
 mod backend;
 pub mod btrfs;
+pub mod dm;
 pub mod expect;
 pub mod guest;
 mod loops;
@@ -26,6 +27,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 pub use backend::{Array, Backend, Shape, Traffic};
 pub use btrfs::BtrfsArrays;
+pub use dm::DmArrays;
 pub use md::MdArrays;
 pub use members::Members;
 pub use sim::SimArrays;

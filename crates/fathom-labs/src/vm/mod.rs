@@ -9,6 +9,7 @@ mod layers;
 pub mod qemu;
 mod results;
 mod sim;
+mod ssh;
 
 use fathom_experiments::ab::{self, AbRow, BLOCK, BLOCKS_MIN};
 use fathom_experiments::runner::{Point, Runner};
@@ -21,6 +22,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 pub use backend::{Hypervisor, Knob, Setup};
 pub use qemu::QemuMachines;
 pub use sim::SimMachines;
+pub use ssh::{Reach, SshMachines};
 
 use crate::LabError;
 
@@ -210,7 +212,7 @@ fn spec(
 }
 
 /// Bytes of each machine's part.
-fn part(plan: &Plan, options: &VmOptions) -> u64 {
+pub fn part(plan: &Plan, options: &VmOptions) -> u64 {
     let most = u64::from(options.machines.iter().copied().max().unwrap_or(1).max(2));
     (plan.limits.size / most) >> 20 << 20
 }

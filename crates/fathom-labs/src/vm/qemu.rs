@@ -12,14 +12,14 @@ use super::layers;
 use crate::LabError;
 use crate::guest::remote::Opening;
 use crate::guest::{
-    Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, RemoteBench, Supply,
+    Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, RemoteBench, Supply, vhost,
 };
 
 /// What can be set, the defaults first.
 pub const KNOBS: &[Knob] = &[
     Knob {
         name: "disk",
-        values: &["virtio-blk", "virtio-scsi", "nvme"],
+        values: &["virtio-blk", "virtio-scsi", "nvme", "vhost-user"],
         help: "how the guest sees the disk",
     },
     Knob {
@@ -107,7 +107,7 @@ impl QemuMachines {
             target: format!("/dev/{}", device(setup)),
             modifies: self.modifies,
             size: None,
-            destroy: self.modifies.then(|| Disk::serial(0)),
+            destroy: self.modifies.then(|| serial(setup)),
         };
         let stamps = self.supply.stamps();
         let bench = RemoteBench::open(guests, &opening, self.control.clone(), stamps)?;
@@ -134,7 +134,7 @@ impl QemuMachines {
 /// The guest's name of its disk.
 fn device(setup: &Setup) -> &'static str {
     match model(setup) {
-        DiskModel::VirtioBlk => "vda",
+        DiskModel::VirtioBlk | DiskModel::VhostUser => "vda",
         DiskModel::VirtioScsi => "sda",
         DiskModel::Nvme => "nvme0n1",
     }
@@ -144,7 +144,15 @@ fn model(setup: &Setup) -> DiskModel {
     match setup.get("disk") {
         Some("virtio-scsi") => DiskModel::VirtioScsi,
         Some("nvme") => DiskModel::Nvme,
+        Some("vhost-user") => DiskModel::VhostUser,
         _ => DiskModel::VirtioBlk,
+    }
+}
+
+fn serial(setup: &Setup) -> String {
+    match model(setup) {
+        DiskModel::VhostUser => vhost::SERIAL.to_owned(),
+        _ => Disk::serial(0),
     }
 }
 

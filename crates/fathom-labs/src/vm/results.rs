@@ -476,10 +476,14 @@ fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
                 Nanos(pe.value as u64),
                 ve.value / pe.value
             ),
-            advice: format!(
-                "prove with --try NAME=VALUE which setting recovers how much: {}",
-                knobs.iter().map(|k| k.name).collect::<Vec<_>>().join(", ")
-            ),
+            advice: if knobs.is_empty() {
+                "change one setting of that machine at a time, and compare its runs: fathom compare"
+                    .into()
+            } else {
+                let names: Vec<&str> = knobs.iter().map(|k| k.name).collect();
+                let names = names.join(", ");
+                format!("prove with --try NAME=VALUE which setting recovers how much: {names}")
+            },
             confidence: strength(Some(ve)),
             jobs: p.ve.indices(),
             evidence: vec!["vm-table".into(), "vm-latency".into()],

@@ -48,8 +48,9 @@ pub(crate) struct RaidArgs {
     /// sim:MODEL, a directory for files, or block devices as members
     #[arg(default_value = ".", value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
-    /// md (this kernel), guest (md of a guest's kernel), btrfs, or auto: the first of these that there is
-    #[arg(long, default_value = "auto", value_parser = ["auto", "md", "guest", "btrfs"])]
+    /// md (this kernel), guest (md of a guest's kernel), btrfs, or auto: the first of these that there is; dm and
+    /// guest-dm are the device mapper's arrays, which LVM makes its volumes of
+    #[arg(long, default_value = "auto", value_parser = ["auto", "md", "guest", "btrfs", "dm", "guest-dm"])]
     pub(crate) backend: String,
     /// Bytes of each member [default: 256m for files, whole devices]
     #[arg(long)]
@@ -128,7 +129,7 @@ pub(crate) struct RaidArgs {
 /// Arguments of `vm`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
+    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
 )]
 pub(crate) struct VmArgs {
     #[command(flatten)]
@@ -171,6 +172,56 @@ pub(crate) struct VmArgs {
     pub(crate) no_writes: bool,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
+    #[command(flatten)]
+    pub(crate) reach: ReachArgs,
+}
+
+/// Machines that run already.
+#[derive(Args, Clone)]
+pub(crate) struct ReachArgs {
+    /// Hosts, reached by ssh, whose fathom runs the jobs: machines that run already, whatever their hypervisor
+    #[arg(
+        long,
+        value_name = "HOST,…",
+        value_delimiter = ',',
+        help_heading = "Machines of your own"
+    )]
+    pub(crate) ssh: Vec<String>,
+    /// What is tested in each: a directory, a file or a device
+    #[arg(
+        long,
+        value_name = "TARGET",
+        default_value = ".",
+        requires = "ssh",
+        help_heading = "Machines of your own"
+    )]
+    pub(crate) ssh_target: String,
+    /// Serial number (or path, where there is none) of the device there whose data may be destroyed
+    #[arg(
+        long,
+        value_name = "SERIAL",
+        requires = "ssh",
+        help_heading = "Machines of your own"
+    )]
+    pub(crate) ssh_destroy: Option<String>,
+    /// Their fathom
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "fathom",
+        requires = "ssh",
+        help_heading = "Machines of your own"
+    )]
+    pub(crate) ssh_fathom: String,
+    /// What reaches a host, with its arguments
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        default_value = "ssh -o BatchMode=yes",
+        requires = "ssh",
+        help_heading = "Machines of your own"
+    )]
+    pub(crate) ssh_program: String,
 }
 
 /// What guests are made of.

@@ -11,7 +11,7 @@ use fathom_labs::LabError;
 use fathom_labs::guest::Supply;
 use fathom_labs::raid::guest::{self as in_guest, Part};
 use fathom_labs::raid::{
-    self, Backend, BtrfsArrays, MdArrays, Members, RaidOptions, SimArrays, btrfs, md,
+    self, Backend, BtrfsArrays, DmArrays, MdArrays, Members, RaidOptions, SimArrays, btrfs, dm, md,
 };
 use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
@@ -166,7 +166,7 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         "auto" => choose(args)?,
         named => named,
     };
-    if backend == "guest" {
+    if backend.starts_with("guest") {
         let supply = supply(&args.guest)?;
         return Ok(Made::Guest(Box::new(supply), parts(what, args, count)?));
     }
@@ -177,6 +177,7 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
     }
     match backend {
         "md" => md::available()?,
+        "dm" => dm::available()?,
         _ => btrfs::available()?,
     }
     let members = match what {
@@ -186,6 +187,7 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
     };
     Ok(Made::Here(match backend {
         "md" => Box::new(MdArrays::new(members, control)?),
+        "dm" => Box::new(DmArrays::new(members, control)?),
         _ => Box::new(BtrfsArrays::new(members, control)?),
     }))
 }
@@ -299,7 +301,8 @@ fn here(
 
 /// The same lab in a guest, whose run becomes this one.
 fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcome {
-    let mut guest = in_guest::boot(&mut supply, &disks.parts, args.member_limit)?;
+    let inside = inside(args);
+    let mut guest = in_guest::boot(&mut supply, &disks.parts, args.member_limit, inside)?;
     eprintln!(
         "fathom: a guest with {} disks booted in {}; the lab runs in it",
         disks.parts.len(),
@@ -331,12 +334,21 @@ fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcom
     })
 }
 
+/// Who makes the arrays in the guest.
+fn inside(args: &RaidArgs) -> &'static str {
+    if args.backend == "guest-dm" {
+        "dm"
+    } else {
+        "md"
+    }
+}
+
 /// What the guest's fathom is told.
 fn forwarded(args: &RaidArgs) -> Vec<String> {
     let list = |all: &[u32]| all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let sizes: Vec<String> = args.chunk.iter().map(|c| c.0.to_string()).collect();
     let mut all: Vec<String> = [
-        ("--backend", "md".to_owned()),
+        ("--backend", inside(args).to_owned()),
         ("--levels", list(&args.levels)),
         ("--members", list(&args.members.0)),
         ("--chunk", sizes.join(",")),

@@ -6,7 +6,7 @@ use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::TargetError;
 use fathom_labs::guest::Supply;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
-use fathom_labs::vm::{self, Hypervisor, Knob, Setup, SimMachines, VmOptions};
+use fathom_labs::vm::{self, Hypervisor, Knob, Reach, Setup, SimMachines, SshMachines, VmOptions};
 use fathom_sim::SimTarget;
 
 use super::measure::{Measuring, measure};
@@ -31,6 +31,9 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
             vm::run(bench, &mut machines, plan, &options, book, watcher)
         });
     }
+    if !args.reach.ssh.is_empty() {
+        return by_ssh(args);
+    }
     let options = options(args, KNOBS, 4)?;
     // What guests are made of is asked for before anything is made or opened.
     let supply = if args.measure.dry_run {
@@ -49,6 +52,32 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
         };
         let mut machines =
             QemuMachines::new(supply, path, plan.limits.size, options.writes, control);
+        vm::run(bench, &mut machines, plan, &options, book, watcher)
+    })
+}
+
+/// Machines that run already.
+fn by_ssh(args: &VmArgs) -> Outcome {
+    let reach = Reach {
+        program: args
+            .reach
+            .ssh_program
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+        hosts: args.reach.ssh.clone(),
+        fathom: args.reach.ssh_fathom.clone(),
+        target: args.reach.ssh_target.clone(),
+        destroy: args.reach.ssh_destroy.clone(),
+    };
+    let mut options = options(args, &[], 4)?;
+    options
+        .machines
+        .retain(|n| *n as usize <= reach.hosts.len());
+    let control = signals::control().map_err(refused)?;
+    run(args, &options, |bench, plan, book, watcher| {
+        let size = vm::part(plan, &options);
+        let mut machines = SshMachines::new(reach, size, options.writes, control);
         vm::run(bench, &mut machines, plan, &options, book, watcher)
     })
 }

@@ -1,0 +1,97 @@
+//! A machine that runs already: its fathom is reached through a program that carries its input and output, ssh as a rule.
+//!
+//! The program dies with the thread that started it; the far fathom ends, and removes its scratch files, when its input
+//! ends.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use super::qemu::memory_file;
+use crate::LabError;
+
+/// See the module. Dropping it ends the program.
+#[derive(Debug)]
+pub(super) struct Far {
+    child: Child,
+    said: File,
+}
+
+impl Far {
+    /// Starts `program` with its arguments; the stream is its input and output.
+    pub(super) fn start(program: &[String]) -> Result<(Self, UnixStream), LabError> {
+        let [name, arguments @ ..] = program else {
+            return Err(LabError::Refused(
+                "no program was named that reaches a machine".into(),
+            ));
+        };
+        let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
+        let said = memory_file(c"fathom-far").map_err(failed)?;
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let theirs = OwnedFd::from(theirs);
+        let mut command = Command::new(name);
+        command
+            .args(arguments)
+            .stdin(Stdio::from(theirs.try_clone().map_err(failed)?))
+            .stdout(Stdio::from(theirs))
+            .stderr(said.try_clone().map_err(failed)?)
+            .process_group(0);
+        let parent = std::process::id();
+        // SAFETY: between fork and exec only system calls are made, which neither allocate nor lock.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(
+                    libc::PR_SET_PDEATHSIG,
+                    libc::SIGKILL as libc::c_ulong,
+                    0,
+                    0,
+                    0,
+                );
+                if libc::getppid() as u32 != parent {
+                    return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => LabError::Missing {
+                what: format!("{name} is not installed"),
+                remedy: "install it (apt-get install openssh-client), or name another program with --ssh-program"
+                    .into(),
+            },
+            _ => failed(e),
+        })?;
+        Ok((Self { child, said }, ours))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn said(&mut self) -> String {
+        let mut text = Vec::new();
+        let read = self
+            .said
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| self.said.read_to_end(&mut text));
+        match read {
+            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
+            Err(_) => String::new(),
+        }
+    }
+
+    pub(super) fn ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // One that has ended already is only waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

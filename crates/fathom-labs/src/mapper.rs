@@ -1,0 +1,148 @@
+//! Calls of the kernel's device mapper (linux/dm-ioctl.h): make a device, give it a table, remove it.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Where it takes calls.
+pub(crate) const CONTROL: &CStr = c"/dev/mapper/control";
+
+// _IOWR(0xfd, n, struct dm_ioctl).
+const DEV_CREATE: libc::c_ulong = 0xc138_fd03;
+const DEV_REMOVE: libc::c_ulong = 0xc138_fd04;
+const DEV_RESUME: libc::c_ulong = 0xc138_fd06;
+const TABLE_LOAD: libc::c_ulong = 0xc138_fd09;
+
+/// `struct dm_ioctl`.
+#[repr(C)]
+struct Head {
+    version: [u32; 3],
+    data_size: u32,
+    data_start: u32,
+    target_count: u32,
+    open_count: i32,
+    flags: u32,
+    event: u32,
+    padding: u32,
+    device: u64,
+    name: [u8; 128],
+    uuid: [u8; 129],
+    data: [u8; 7],
+}
+
+/// `struct dm_target_spec`.
+#[repr(C)]
+struct Line {
+    start: u64,
+    length: u64,
+    status: i32,
+    next: u32,
+    kind: [u8; 16],
+}
+
+const HEAD: usize = size_of::<Head>();
+const LINE: usize = size_of::<Line>();
+const _: () = assert!(HEAD == 312 && LINE == 40, "as in linux/dm-ioctl.h");
+
+impl Head {
+    /// About the device of this name; longer names are cut, and then name nothing.
+    fn about(name: &[u8]) -> Self {
+        let mut head = Self {
+            version: [4, 0, 0],
+            data_size: HEAD as u32,
+            data_start: HEAD as u32,
+            target_count: 0,
+            open_count: 0,
+            flags: 0,
+            event: 0,
+            padding: 0,
+            device: 0,
+            name: [0; 128],
+            uuid: [0; 129],
+            data: [0; 7],
+        };
+        let n = name.len().min(127);
+        head.name[..n].copy_from_slice(&name[..n]);
+        head
+    }
+}
+
+fn control() -> io::Result<File> {
+    let path = CONTROL.to_str().map_err(io::Error::other)?;
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+fn call(request: libc::c_ulong, head: &mut Head) -> io::Result<()> {
+    let control = control()?;
+    // SAFETY: the structure is what the request reads and writes, of the size that it names, and outlives the call.
+    let r = unsafe { libc::ioctl(control.as_raw_fd(), request as _, &raw mut *head) };
+    if r < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Makes a device that has no table yet; returns the number in its node's name, `/dev/dm-N`.
+pub(crate) fn create(name: &str) -> io::Result<u32> {
+    let mut head = Head::about(name.as_bytes());
+    call(DEV_CREATE, &mut head)?;
+    // `new_encode_dev` of linux/kdev_t.h.
+    let device = head.device as u32;
+    Ok((device & 0xff) | ((device >> 12) & 0xf_ff00))
+}
+
+/// Gives it a table of one line and lets I/O through.
+pub(crate) fn load(name: &str, sectors: u64, kind: &str, arguments: &str) -> io::Result<()> {
+    let mut line = Line {
+        start: 0,
+        length: sectors,
+        status: 0,
+        next: 0,
+        kind: [0; 16],
+    };
+    let n = kind.len().min(15);
+    line.kind[..n].copy_from_slice(&kind.as_bytes()[..n]);
+    // Words of eight bytes: the kernel reads the structures in place.
+    let size = (HEAD + LINE + arguments.len() + 1).next_multiple_of(8);
+    line.next = (size - HEAD) as u32;
+    let mut words = vec![0u64; size / 8];
+    let mut head = Head::about(name.as_bytes());
+    (head.data_size, head.target_count) = (size as u32, 1);
+    let start = words.as_mut_ptr().cast::<u8>();
+    // SAFETY: `words` holds `size` bytes, aligned for both structures, which are plain data; the three pieces lie behind
+    // each other within it, and the byte behind the last is zero.
+    unsafe {
+        start.cast::<Head>().write(head);
+        start.add(HEAD).cast::<Line>().write(line);
+        start
+            .add(HEAD + LINE)
+            .copy_from_nonoverlapping(arguments.as_ptr(), arguments.len());
+    }
+    let control = control()?;
+    // SAFETY: as the head says, `size` bytes follow from its start; they outlive the call.
+    let r = unsafe { libc::ioctl(control.as_raw_fd(), TABLE_LOAD as _, start) };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    call(DEV_RESUME, &mut Head::about(name.as_bytes()))
+}
+
+/// Removes it.
+pub(crate) fn remove(name: &str) -> io::Result<()> {
+    call(DEV_REMOVE, &mut Head::about(name.as_bytes()))
+}
+
+/// The same with nothing but system calls, for a process that was forked from one with threads.
+pub(crate) fn remove_after_fork(name: &CStr) {
+    let mut head = Head::about(name.to_bytes());
+    // SAFETY: system calls with a terminated path and a structure of the right size; what fails was gone already.
+    unsafe {
+        let fd = libc::open(CONTROL.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if fd >= 0 {
+            libc::ioctl(fd, DEV_REMOVE as _, &raw mut head);
+            libc::close(fd);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Machines that the user runs already, whatever their hypervisor: their fathom is reached through ssh.
+
+use fathom_experiments::Bench;
+use fathom_io::Control;
+use fathom_telemetry::{Bytes, Flag, FlagCode};
+
+use super::backend::{Hypervisor, Knob, Setup};
+use crate::LabError;
+use crate::guest::remote::Opening;
+use crate::guest::wire::Answer;
+use crate::guest::{Guest, RemoteBench};
+
+/// How machines are reached, and what is tested in each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// Program and arguments in front of a host's name.
+    pub program: Vec<String>,
+    /// The machines.
+    pub hosts: Vec<String>,
+    /// Their fathom.
+    pub fathom: String,
+    /// The target in each: a directory, a file or a device.
+    pub target: String,
+    /// What may be destroyed there.
+    pub destroy: Option<String>,
+}
+
+impl Reach {
+    fn command(&self, host: &str) -> Vec<String> {
+        let mut all = self.program.clone();
+        all.extend([host, self.fathom.as_str(), "guest-agent"].map(str::to_owned));
+        all
+    }
+}
+
+/// See the module.
+pub struct SshMachines {
+    reach: Reach,
+    size: u64,
+    modifies: bool,
+    control: Control,
+    kernels: Vec<String>,
+}
+
+impl SshMachines {
+    /// Of `size` bytes each scratch file's size is made, where the target is a directory.
+    pub fn new(reach: Reach, size: u64, modifies: bool, control: Control) -> Self {
+        Self {
+            reach,
+            size,
+            modifies,
+            control,
+            kernels: Vec::new(),
+        }
+    }
+}
+
+impl Hypervisor for SshMachines {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+    fn about(&self) -> String {
+        let target = &self.reach.target;
+        format!(
+            "machines that ran already: {} ({}); in each {target} was tested",
+            self.reach.hosts.join(", "),
+            self.kernels.join(", ")
+        )
+    }
+    fn knobs(&self) -> &'static [Knob] {
+        &[]
+    }
+    fn boot(&mut self, _setup: &Setup, machines: u32) -> Result<Box<dyn Bench>, LabError> {
+        let there = self.reach.hosts.len();
+        if machines as usize > there {
+            return Err(LabError::Refused(format!(
+                "{there} machine(s) were named with --ssh, {machines} are asked for: name more, or fewer with --vms"
+            )));
+        }
+        let mut guests = Vec::new();
+        for host in self.reach.hosts.iter().take(machines as usize) {
+            let guest = Guest::reach(&self.reach.command(host))?;
+            if let Answer::Hello { kernel, .. } = &guest.hello
+                && !self.kernels.contains(kernel)
+            {
+                self.kernels.push(kernel.clone());
+            }
+            guests.push(guest);
+        }
+        let opening = Opening {
+            target: self.reach.target.clone(),
+            modifies: self.modifies,
+            size: Some(Bytes(self.size)),
+            destroy: self.reach.destroy.clone(),
+        };
+        let bench = RemoteBench::open(guests, &opening, self.control.clone(), Vec::new())?;
+        Ok(Box::new(bench))
+    }
+    fn floor(&mut self, _setup: &Setup) -> Result<Option<Box<dyn Bench>>, LabError> {
+        Ok(None)
+    }
+    fn stamps(&self) -> Vec<Flag> {
+        vec![Flag::new(
+            FlagCode::NotChecked,
+            "machines of your own: what else they do, and whether their disks lie on the target, is not known",
+            "keep them idle otherwise, and give them disks on the target that is measured beside them",
+        )]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(program: &[&str], hosts: &[&str]) -> Reach {
+        Reach {
+            program: program.iter().map(|p| (*p).to_owned()).collect(),
+            hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
+            fathom: "fathom".into(),
+            target: ".".into(),
+            destroy: None,
+        }
+    }
+
+    fn refused(reach: Reach, machines: u32) -> String {
+        let mut all = SshMachines::new(reach, 1 << 20, false, Control::new());
+        match all.boot(&Setup::default(), machines) {
+            Ok(_) => panic!("it was reached"),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_machine_is_reached_through_a_program_and_its_fathom() {
+        assert_eq!(
+            reach(&["ssh", "-p", "22"], &[]).command("a"),
+            ["ssh", "-p", "22", "a", "fathom", "guest-agent"]
+        );
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_named_with_what_was_said() {
+        let said = refused(
+            reach(&["sh", "-c", "echo no route >&2; exit 255"], &["a"]),
+            1,
+        );
+        assert!(said.contains("no route"), "{said}");
+        let said = refused(reach(&["/nowhere/ssh"], &["a"]), 1);
+        assert!(said.contains("not installed"), "{said}");
+        let said = refused(reach(&["ssh"], &["a"]), 2);
+        assert!(said.contains("2 are asked for"), "{said}");
+    }
+}
