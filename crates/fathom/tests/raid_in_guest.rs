@@ -12,8 +12,10 @@ const DISKS: usize = 4;
 const DISK: Bytes = Bytes::mib(24);
 /// Bytes per second of each disk: so slow that processors are not the limit.
 const LIMIT: f64 = (8 << 20) as f64;
-/// A guest that boots slower than this runs on a machine that is busy with other things.
+/// A guest that boots slower than this runs on a machine that is busy with other things: throughput says nothing there.
 const BUSY_SECONDS: f64 = 8.0;
+/// Slower than this, and the rest would take minutes.
+const TOO_BUSY_SECONDS: f64 = 20.0;
 
 /// What `./test` made ready; `None`, said aloud, where a part is missing.
 fn supply(test: &str) -> Option<Supply> {
@@ -30,7 +32,7 @@ fn supply(test: &str) -> Option<Supply> {
     }
 }
 
-fn booted(test: &str, backend: &str, dir: &Path) -> Option<Guest> {
+fn booted(test: &str, dir: &Path) -> Option<Guest> {
     let mut supply = supply(test)?;
     let parts: Vec<Part> = (0..DISKS)
         .map(|i| {
@@ -44,7 +46,23 @@ fn booted(test: &str, backend: &str, dir: &Path) -> Option<Guest> {
             }
         })
         .collect();
-    Some(in_guest::boot(&mut supply, &parts, Some(Bytes(LIMIT as u64)), backend).unwrap())
+    // Modules of the device mapper beside those of md.
+    match in_guest::boot(&mut supply, &parts, Some(Bytes(LIMIT as u64)), "dm") {
+        Ok(g) if g.booted_in.as_secs_f64() < TOO_BUSY_SECONDS => Some(g),
+        Ok(g) => {
+            println!(
+                "SKIP {test}: a guest needed {} to boot, this machine is too busy",
+                g.booted_in
+            );
+            g.off();
+            None
+        }
+        Err(e) if e.to_string().contains("did not answer within") => {
+            println!("SKIP {test}: this machine is too busy: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
 }
 
 fn lab(guest: &mut Guest, backend: &str, levels: &str, more: &[&str], out: &Path) -> Run {
@@ -103,43 +121,56 @@ fn column(t: &Table, name: &str) -> usize {
     t.columns.iter().position(|c| c.label == name).unwrap()
 }
 
-/// Every cell of a level: load, multiple of one member, what fits, and how busy the disks were.
-fn cells(run: &Run, level: u32) -> Vec<(String, f64, String, f64)> {
+/// What an array gave under one load.
+struct Given {
+    load: String,
+    /// In multiples of one disk's limit.
+    multiple: f64,
+    /// What the three expectations say.
+    expected: Vec<f64>,
+    /// Share of the disks' limits that was used.
+    busy: f64,
+}
+
+fn given(run: &Run, level: u32) -> Vec<Given> {
     let t = table(run, &format!("raid{level}-table"));
     let moved = table(run, "raid-amplification");
+    let title = format!("RAID {level} of {DISKS}");
+    // Bytes that disks moved for each byte that was asked for.
     let of = |load: &str| {
-        let title = format!("RAID {level} of {DISKS}");
+        let long = load
+            .replace("randread 64k", "random read, 64 KiB")
+            .replace("randwrite 64k", "random write, 64 KiB")
+            .replace("write 64k", "sequential write, 64 KiB")
+            .replace(" stream", ", one stream");
         let row = moved.rows.iter().find(|r| {
-            text(&r[0]) == title && text(&r[column(moved, "load")]) == load && {
-                let state = text(&r[column(moved, "state")]);
-                state == "whole" || state.is_empty()
-            }
+            text(&r[0]) == title
+                && text(&r[column(moved, "load")]) == long
+                && text(&r[column(moved, "state")]) == "whole"
         });
         row.map_or(f64::NAN, |r| {
             value(&r[column(moved, "read per byte")]) + value(&r[column(moved, "written per byte")])
         })
     };
-    t.rows
-        .iter()
-        .map(|r| {
-            let load = text(&r[column(t, "load")]).to_owned();
-            let rate = value(&r[column(t, "measured")]);
-            let busy = rate * of(&load) / (LIMIT * DISKS as f64);
-            (
-                load,
-                value(&r[column(t, "× one")]),
-                text(&r[column(t, "fits")]).to_owned(),
-                busy,
-            )
-        })
-        .collect()
+    let line = |r: &Vec<Cell>| {
+        let load = text(&r[column(t, "load")]).to_owned();
+        let rate = value(&r[column(t, "measured")]);
+        let expected = ["paper", "small-write", "full-stripe"].map(|e| value(&r[column(t, e)]));
+        Given {
+            multiple: rate / LIMIT,
+            expected: expected.into(),
+            busy: rate * of(&load) / (LIMIT * DISKS as f64),
+            load,
+        }
+    };
+    t.rows.iter().map(line).collect()
 }
 
 #[test]
-fn md_in_a_guest_keeps_data_and_follows_its_models() {
-    const TEST: &str = "md_in_a_guest_keeps_data_and_follows_its_models";
+fn arrays_in_a_guest_keep_data_and_follow_their_models() {
+    const TEST: &str = "arrays_in_a_guest_keep_data_and_follow_their_models";
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let Some(mut guest) = booted(TEST, "md", dir.path()) else {
+    let Some(mut guest) = booted(TEST, dir.path()) else {
         return;
     };
     let boot = guest.booted_in.as_secs_f64();
@@ -179,41 +210,36 @@ fn md_in_a_guest_keeps_data_and_follows_its_models() {
         "stripe_cache_size=4096",
     ];
     let large = lab(&mut guest, "md", "5,6", &more, dir.path());
+    // The same levels by the device mapper, as LVM has them.
+    let more = ["--rw", "randread", "--time", "200ms"];
+    let mapped = lab(&mut guest, "dm", "0,1,5", &more, dir.path());
     guest.off();
+    for level in [0, 1, 5] {
+        for g in given(&mapped, level) {
+            println!("dm, RAID {level}, {}: {:.2} x", g.load, g.multiple);
+            assert!(g.multiple > 0.0);
+        }
+    }
     for (run, level) in [(&run, 0), (&run, 1), (&run, 5), (&run, 6), (&run, 10)]
         .into_iter()
         .chain([(&large, 5), (&large, 6)])
     {
-        for (load, multiple, fits, busy) in cells(run, level) {
+        for g in given(run, level) {
+            let near = g
+                .expected
+                .iter()
+                .any(|e| (g.multiple / e - 1.0).abs() <= 0.15);
             println!(
-                "RAID {level}, {load}: {multiple:.2} x one, disks {:.0} % busy, fits {fits}",
-                busy * 100.0
+                "RAID {level}, {}: {:.2} x one disk's limit, disks {:.0} % busy, expected {:?}: {near}",
+                g.load,
+                g.multiple,
+                g.busy * 100.0,
+                g.expected
             );
-            // Where the disks were the limit, a model says how much of it is left.
-            if busy > 0.92 && !load.contains("stream") {
-                assert!(
-                    !fits.starts_with("none"),
-                    "RAID {level}, {load}: {multiple}"
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn the_device_mapper_makes_the_same_levels() {
-    const TEST: &str = "the_device_mapper_makes_the_same_levels";
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let Some(mut guest) = booted(TEST, "dm", dir.path()) else {
-        return;
-    };
-    let more = ["--rw", "randread", "--time", "200ms"];
-    let run = lab(&mut guest, "dm", "0,1,5", &more, dir.path());
-    guest.off();
-    for level in [0, 1, 5] {
-        for (load, multiple, _, _) in cells(&run, level) {
-            println!("RAID {level}, {load}: {multiple:.2} x one");
-            assert!(multiple > 0.0);
+            // Where the disks were the limit, a model says how much of it is left. How many whole stripes a sequence
+            // makes is up to its speed.
+            let limited = (0.92..1.1).contains(&g.busy) && g.load.contains("rand");
+            assert!(near || !limited, "RAID {level}, {}: {}", g.load, g.multiple);
         }
     }
 }
