@@ -74,6 +74,7 @@ impl Place {
                     | "pts"
                     | "condition"
                     | "watch"
+                    | "reproduce"
                     | "kv"
                     | "db"
                     | "app")
