@@ -242,7 +242,7 @@ fn findings(findings: &[Finding], screen: &Screen) -> String {
         let room = screen.width.saturating_sub(indent);
         out.push_str(&format!("{number}{}\n", wrap(&text, room, indent)));
         if !f.advice.is_empty() {
-            let gained = gain(f).map(|g| format!(" Gain: {g}."));
+            let gained = gain(f).map(|g| format!(" (gain: {g})"));
             let advice = clean(&f.advice) + &gained.unwrap_or_default();
             let advice = wrap(&advice, room.saturating_sub(2), indent + 2);
             let advice = screen.paint(Paint::Cyan, &format!("→ {advice}"));
