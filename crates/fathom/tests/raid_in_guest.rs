@@ -9,7 +9,7 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Run, Table};
 
 const DISKS: usize = 4;
-const DISK: Bytes = Bytes::mib(24);
+const DISK: Bytes = Bytes::mib(16);
 /// Bytes per second of each disk: so slow that processors are not the limit.
 const LIMIT: f64 = (8 << 20) as f64;
 /// A guest that boots slower than this runs on a machine that is busy with other things: throughput says nothing there.
@@ -181,7 +181,7 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
         );
         ("5", "200ms")
     } else {
-        ("0,1,5,6,10", "1s")
+        ("0,1,5,6,10", "700ms")
     };
     let more = ["--rw", "randread,randwrite", "--time", time];
     let run = lab(&mut guest, "md", levels, &more, dir.path());
@@ -236,10 +236,21 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
                 g.busy * 100.0,
                 g.expected
             );
-            // Where the disks were the limit, a model says how much of it is left. How many whole stripes a sequence
-            // makes is up to its speed.
+            // Where the disks were the limit, a model says how much of it is left. How many whole stripes writes to a
+            // parity array make is up to their speed: they lie between the models.
             let limited = (0.92..1.1).contains(&g.busy) && g.load.contains("rand");
-            assert!(near || !limited, "RAID {level}, {}: {}", g.load, g.multiple);
+            let (low, high) = (
+                g.expected.iter().copied().fold(f64::MAX, f64::min),
+                g.expected.iter().copied().fold(0.0, f64::max),
+            );
+            let between =
+                (5..10).contains(&level) && (0.85 * low..1.15 * high).contains(&g.multiple);
+            assert!(
+                near || between || !limited,
+                "RAID {level}, {}: {}",
+                g.load,
+                g.multiple
+            );
         }
     }
 }
