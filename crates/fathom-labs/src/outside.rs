@@ -21,6 +21,17 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     first(places, program)
 }
 
+/// Asks the kernel for a module, silently: where it is built in or loaded this does nothing, and whoever needs it looks
+/// for what it brings.
+pub(crate) fn load_module(name: &str) {
+    let _ = Command::new("modprobe")
+        .arg(name)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+}
+
 /// A program in one of these places.
 pub(crate) fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;

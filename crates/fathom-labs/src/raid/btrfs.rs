@@ -19,6 +19,7 @@ use super::members::Members;
 use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
+use crate::outside;
 
 /// mkfs.btrfs refuses smaller devices.
 const MEMBER_MIN: Bytes = Bytes::mib(128);
@@ -45,8 +46,7 @@ pub fn available() -> Result<(), LabError> {
     }
     let known = || fs::read_to_string("/proc/filesystems").is_ok_and(|f| f.contains("btrfs"));
     if !known() {
-        // Where it is built in this does nothing.
-        let _ = run(Command::new("modprobe").arg("btrfs"));
+        outside::load_module("btrfs");
     }
     if known() {
         return Ok(());

@@ -18,6 +18,7 @@ use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::mapper;
+use crate::outside;
 
 /// See the module.
 pub struct DmArrays {
@@ -36,13 +37,7 @@ pub fn available() -> Result<(), LabError> {
             .is_ok_and(|c| Path::new(c).exists())
     };
     if !there() {
-        // Where it is built in or loaded this does nothing.
-        let _ = std::process::Command::new("modprobe")
-            .arg("dm-mod")
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .status();
+        outside::load_module("dm-mod");
     }
     if there() {
         return Ok(());

@@ -18,6 +18,7 @@ use super::members::{Member, Members, moved};
 use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
+use crate::outside;
 
 // linux/raid/md_u.h.
 const SET_ARRAY_INFO: libc::c_ulong = 0x4048_0923;
@@ -94,13 +95,7 @@ impl MdArrays {
 pub fn available() -> Result<(), LabError> {
     let there = || Path::new(NEW_ARRAY).exists();
     if !there() {
-        // Where it is built in or loaded this does nothing.
-        let _ = std::process::Command::new("modprobe")
-            .arg("md-mod")
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .status();
+        outside::load_module("md-mod");
     }
     if there() {
         return Ok(());
@@ -140,9 +135,7 @@ impl Backend for MdArrays {
         let loaded = fs::read_to_string("/proc/mdstat").unwrap_or_default();
         if !loaded.contains(&format!("[raid{}]", shape.level.number())) {
             // The kernel asks for the module itself where it can.
-            let _ = std::process::Command::new("modprobe")
-                .arg(personality)
-                .status();
+            outside::load_module(personality);
         }
         None
     }
