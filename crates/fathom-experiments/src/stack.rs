@@ -137,8 +137,11 @@ pub struct StackCase {
     pub untraced: Option<Estimate>,
     /// The same as a number, ns.
     pub untraced_mean_ns: Option<f64>,
-    /// Traced minus untraced, ns: mean over pairs of passes, each without its slowest 5 %, with its interval.
+    /// Traced minus untraced, ns: mean over pairs of passes, each without its slowest 5 %, with its interval. Without
+    /// the first pair, whose traced pass fills fresh buffers.
     pub observer_cost: Option<Estimate>,
+    /// The same as a part of the untraced pass of its pair, which lacks its slowest 5 % too.
+    pub observer_cost_share: Option<Estimate>,
     /// The same as a number, ns.
     pub observer_cost_ns: Option<f64>,
     /// The same per kernel event, ns.
@@ -407,7 +410,8 @@ fn full(
     };
     let mut analysis = StackAnalysis::new(devices.clone(), manner, naming);
     let mut untraced = Vec::new();
-    let mut costs = Vec::new();
+    let (mut costs, mut shares) = (Vec::new(), Vec::new());
+    let mut session = None;
     let mut means = [None; 2];
     let mut jobs = Vec::new();
     let mut broken: Option<TraceError> = None;
@@ -425,30 +429,29 @@ fn full(
             turn / 2 + 1
         );
         spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(turn)) >> 1;
-        let session = if traced {
-            match Session::start(&config(devices, &spec, PASS_IOS, plan.rung)) {
-                Ok(s) => {
-                    used = s.rung();
-                    why = s.why().map(str::to_owned);
-                    Some(s)
-                }
-                Err(e) => {
-                    broken = Some(e);
-                    break;
-                }
+        if traced {
+            if let Err(e) = trace_on(&mut session, &config(devices, &spec, PASS_IOS, plan.rung)) {
+                broken = Some(e);
+                break;
             }
-        } else {
-            None
-        };
+        }
         let done = pass(bench, plan.cpu, &spec, PASS_IOS, turn / 2, None, watch)?;
         means[usize::from(traced)] = done.usual_mean();
-        match session.map(Session::stop) {
-            Some(Ok(trace)) => analysis.add(&done.records, &trace),
-            Some(Err(e)) => broken = Some(e),
-            None => untraced.extend(done.mean()),
+        if !traced {
+            untraced.extend(done.mean());
+        } else if let Some(session) = &mut session {
+            (used, why) = (session.rung(), session.why().map(str::to_owned));
+            match session.stop() {
+                Ok(trace) => analysis.add(&done.records, &trace),
+                Err(e) => broken = Some(e),
+            }
         }
         if let (1, [Some(plain), Some(traced)]) = (turn % 2, means) {
-            costs.push(traced - plain);
+            // The first traced pass fills buffers that nobody has touched: no pass after it pays for that.
+            if turn > 1 {
+                costs.push(traced - plain);
+                shares.push(traced / plain - 1.0);
+            }
             means = [None; 2];
         }
         jobs.push(book.run().jobs.len());
@@ -457,10 +460,11 @@ fn full(
     let result = analysis.result();
     let plain = Estimate::mean_of(&untraced);
     let observer = Estimate::mean_of(&costs);
+    let share = Estimate::mean_of(&shares);
     let cost = observer.map(|o| o.value);
     let mut remarks = notes::of_case(spec, used, &result, devices, guest, single);
     remarks.extend(processors(plan.cpu));
-    remarks.extend(notes::dear(observer, plain));
+    remarks.extend(notes::dear(share));
     let case = StackCase {
         name: spec.name.clone(),
         rung: used,
@@ -470,6 +474,7 @@ fn full(
         untraced_mean_ns: plain.map(|p| p.value),
         untraced: plain,
         observer_cost: observer,
+        observer_cost_share: share,
         observer_cost_ns: cost,
         observer_cost_per_event_ns: cost
             .filter(|_| result.events_per_io > 0.0)
@@ -483,6 +488,19 @@ fn full(
         jobs,
     };
     Ok((case, analysis.ios().to_vec()))
+}
+
+/// Switches the events on for a pass: again, where the pass before left its buffers.
+fn trace_on(session: &mut Option<Session>, config: &TraceConfig) -> Result<(), TraceError> {
+    if let Some(kept) = session {
+        if kept.resume()? {
+            return Ok(());
+        }
+    }
+    // Never two at once.
+    *session = None;
+    *session = Some(Session::start(config)?);
+    Ok(())
 }
 
 /// A setting of the processors belongs to the conditions.
@@ -516,6 +534,7 @@ fn lowest(
         untraced: mean.map(Estimate::single),
         untraced_mean_ns: mean,
         observer_cost: None,
+        observer_cost_share: None,
         observer_cost_ns: Some(0.0),
         observer_cost_per_event_ns: None,
         coverage: None,

@@ -61,7 +61,7 @@ pub fn watch(
     time: Duration,
     mut enough: impl FnMut() -> bool,
 ) -> Result<Watched, TraceError> {
-    let session = Session::start(config)?;
+    let mut session = Session::start(config)?;
     let (rung, why) = (session.rung(), session.why().map(str::to_owned));
     let mut tids = BTreeSet::new();
     let mut left = time;

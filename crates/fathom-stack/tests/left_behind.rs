@@ -82,6 +82,30 @@ fn a_panic_while_tracing_removes_the_instance() {
 }
 
 #[test]
+fn between_passes_no_event_is_on_and_the_next_has_the_same_ones() {
+    let _turn = one_at_a_time();
+    let Some(mut session) = traced(false) else {
+        return;
+    };
+    let instance = Path::new(INSTANCES).join(&instances()[0]);
+    let read = |file: &str| fs::read_to_string(instance.join(file)).unwrap();
+    let on = read("set_event");
+    let filter = read("events/block/block_rq_issue/filter");
+    assert!(on.contains("block:block_rq_issue"), "{on}");
+    assert!(filter.contains("dev == "), "{filter}");
+    session.stop().unwrap();
+    assert_eq!(read("set_event"), "", "an event costs even where nothing is recorded");
+    assert_eq!(read("tracing_on").trim(), "0");
+    assert!(session.resume().unwrap());
+    assert_eq!(read("set_event"), on);
+    assert_eq!(read("events/block/block_rq_issue/filter"), filter);
+    assert_eq!(read("tracing_on").trim(), "1");
+    session.stop().unwrap();
+    drop(session);
+    assert_eq!(instances(), Vec::<String>::new());
+}
+
+#[test]
 fn a_panic_in_a_variant_puts_scheduler_idle_states_and_trace_back() {
     let _turn = one_at_a_time();
     let _loop = turn();

@@ -58,7 +58,7 @@ fn measure_with(place: &Path, options: &[(&str, &str)], backend: Backend) -> Opt
         uring,
         single: depth == 1,
     };
-    let session = match Session::start(&config) {
+    let mut session = match Session::start(&config) {
         Ok(s) => s,
         Err(e @ (TraceError::Denied { .. } | TraceError::NotMounted | TraceError::Perf { .. })) => {
             eprintln!("SKIP: {e}");

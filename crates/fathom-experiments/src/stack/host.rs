@@ -102,6 +102,7 @@ pub fn of_process(
         untraced: None,
         untraced_mean_ns: None,
         observer_cost: None,
+        observer_cost_share: None,
         observer_cost_ns: None,
         observer_cost_per_event_ns: None,
         coverage: (result.submitted > 0).then_some(result.coverage),

@@ -28,13 +28,13 @@ pub(super) fn gaps(rung: &str, r: &StackResult) -> Option<String> {
 const DEAR: f64 = 0.10;
 
 /// Tracing that surely costs more than a tenth: where that time is, and what would make it less.
-pub(super) fn dear(cost: Option<Estimate>, untraced: Option<Estimate>) -> Option<String> {
-    let (cost, untraced) = (cost?, untraced?.value);
-    (cost.low? > DEAR * untraced).then(|| {
+pub(super) fn dear(share: Option<Estimate>) -> Option<String> {
+    let share = share?;
+    (share.low? > DEAR).then(|| {
         format!(
             "tracing costs {:.0} % of the untraced mean: the kernel's rows are too long by about as much together, \
              so read their shares with care (events cost about 0.3 µs each; with several outstanding on a busy processor they queue up)",
-            cost.value / untraced * 100.0
+            share.value * 100.0
         )
     })
 }
@@ -173,11 +173,10 @@ mod tests {
                 samples: 10,
             })
         };
-        let untraced = Some(Estimate::single(100_000.0));
-        assert_eq!(dear(of(20_000.0, 9_000.0), untraced), None);
-        let said = dear(of(20_000.0, 11_000.0), untraced).unwrap();
+        assert_eq!(dear(of(0.2, 0.09)), None);
+        let said = dear(of(0.2, 0.11)).unwrap();
         assert!(said.contains("costs 20 %"), "{said}");
-        assert_eq!(dear(Some(Estimate::single(50_000.0)), untraced), None);
+        assert_eq!(dear(Some(Estimate::single(0.5))), None);
     }
 
     #[test]

@@ -542,6 +542,7 @@ pub fn document(report: &StackReport) -> Map<String, Value> {
             ("application_mean_ns", json!(first.application_mean_ns)),
             ("untraced_mean_ns", json!(first.untraced_mean_ns)),
             ("observer_cost_ns", json!(first.observer_cost_ns)),
+            ("observer_cost_share", json!(first.observer_cost_share)),
             ("coverage", json!(first.coverage)),
             ("residual_ns", json!(first.residual_ns)),
             ("lost", json!(first.lost)),

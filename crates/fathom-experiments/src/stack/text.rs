@@ -86,20 +86,16 @@ fn one(out: &mut String, case: &StackCase) {
                 (1.0 - s) * 100.0
             );
         }
-        let cost = match (case.observer_cost_ns, case.untraced_mean_ns) {
-            (Some(c), Some(u)) if u > 0.0 => format!(
+        let cost = match (case.observer_cost_ns, case.observer_cost_share) {
+            (Some(c), Some(share)) => format!(
                 "{:+.2} µs ({:+.1} % of untraced{}, {:.0} ns per event)",
                 c / 1e3,
-                c / u * 100.0,
-                match case.observer_cost {
-                    Some(Estimate {
-                        low: Some(l),
-                        high: Some(h),
-                        ..
-                    }) => format!(
+                share.value * 100.0,
+                match (share.low, share.high) {
+                    (Some(l), Some(h)) => format!(
                         ", 95 % interval {:+.1} to {:+.1} %",
-                        l / u * 100.0,
-                        h / u * 100.0
+                        l * 100.0,
+                        h * 100.0
                     ),
                     _ => String::new(),
                 },

@@ -154,6 +154,15 @@ impl Source for PerfSource {
     fn is_small(&self) -> bool {
         self.small
     }
+
+    fn rest(&mut self) -> Result<bool, TraceError> {
+        // A disabled perf event keeps its hook in the kernel's path: only closing it takes that out.
+        Ok(false)
+    }
+
+    fn wake(&mut self) -> Result<(), TraceError> {
+        self.record(true)
+    }
 }
 
 #[cfg(test)]

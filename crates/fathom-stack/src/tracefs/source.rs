@@ -21,6 +21,8 @@ pub(crate) struct TraceSource {
     pipes: Vec<(u32, File)>,
     page: Vec<u8>,
     small: bool,
+    /// Names of the events that are on, or will be after a rest.
+    events: Vec<&'static str>,
     instance: Instance,
 }
 
@@ -50,9 +52,10 @@ impl TraceSource {
             }
             have = (have / 2).max(BUFFER_MIN_KIB);
         }
+        let mut on = Vec::with_capacity(events.len());
         for event in events {
             match instance.enable(event.name, event.filter.as_deref()) {
-                Ok(()) => {}
+                Ok(()) => on.push(event.name),
                 Err(e @ TraceError::Denied { .. }) => return Err(e),
                 Err(_) => absent.push(event.boundary),
             }
@@ -65,6 +68,7 @@ impl TraceSource {
             pipes,
             page: vec![0; instance.layout().size],
             small: have < want,
+            events: on,
             instance,
         })
     }
@@ -100,5 +104,19 @@ impl Source for TraceSource {
 
     fn is_small(&self) -> bool {
         self.small
+    }
+
+    fn rest(&mut self) -> Result<bool, TraceError> {
+        self.instance.set("events/enable", "0")?;
+        // Opening it truncated starts the buffers, and the counters of losses, at their first page.
+        self.instance.set("trace", "")?;
+        Ok(true)
+    }
+
+    fn wake(&mut self) -> Result<(), TraceError> {
+        // Their filters stayed.
+        self.events
+            .iter()
+            .try_for_each(|event| self.instance.enable(event, None))
     }
 }
