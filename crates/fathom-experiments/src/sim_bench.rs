@@ -2,7 +2,7 @@
 
 use fathom_host::Health;
 use fathom_io::Control;
-use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress, assemble, run_virtual};
+use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress, assemble};
 use fathom_io::job::Limits;
 use fathom_sim::{SimError, SimTarget, Simulation, fast};
 use fathom_telemetry::Nanos;
@@ -145,7 +145,7 @@ impl Bench for SimBench {
                 &mut watch,
             )],
             None => {
-                let mut all = run_virtual(planned, simulation, origin, "sim", log, &mut watch);
+                let mut all = simulation.run(planned, log, &mut watch);
                 if target.fast {
                     let why = unfit.unwrap_or("the target is more than one device and its host");
                     let note = format!("every event was simulated: {why}");

@@ -30,6 +30,8 @@ struct Times {
     ns_per_byte: f64,
     media_ns: u64,
     fixed_ns: u64,
+    /// Bytes of the last command, and its time in the pipeline, ns.
+    last: (u32, u64),
 }
 
 impl Times {
@@ -39,11 +41,17 @@ impl Times {
             ns_per_byte: 1.0 / p.gb_per_s,
             media_ns: (p.media_us * 1e3).round() as u64,
             fixed_ns: (p.fixed_us * 1e3).round() as u64,
+            last: (0, p.command_ns.round() as u64),
         }
     }
+    /// Time in the pipeline, ns: kept, since most commands are as large as the one before and rounding is dear.
     #[inline]
-    fn pipeline(&self, bytes: u32) -> u64 {
-        (self.command_ns + f64::from(bytes) * self.ns_per_byte).round() as u64
+    fn pipeline(&mut self, bytes: u32) -> u64 {
+        if self.last.0 != bytes {
+            let ns = self.command_ns + f64::from(bytes) * self.ns_per_byte;
+            self.last = (bytes, ns.round() as u64);
+        }
+        self.last.1
     }
 }
 
@@ -158,13 +166,14 @@ impl Device {
             _ => at,
         };
         let times = match op {
-            Op::Read => self.read,
-            _ => self.write,
+            Op::Read => &mut self.read,
+            _ => &mut self.write,
         };
         let mut serial = self.pipeline_spread.apply(
             times.pipeline(if op == Op::Trim { 0 } else { bytes }),
             &mut self.rng,
         );
+        let (media_ns, fixed_ns) = (times.media_ns, times.fixed_ns);
         if let Some(f) = &mut self.flash {
             serial = match op {
                 Op::Write => f.write(begin, offset, bytes, serial, self.times),
@@ -193,14 +202,14 @@ impl Device {
                 self.spoilt -= 1.0;
             }
         }
-        let end = if skips || times.media_ns == 0 {
+        let end = if skips || media_ns == 0 {
             moved
         } else {
             let worn = self.flash.as_ref().map_or(0, FlashState::retried_below);
             let again = op == Op::Read && worn > 0 && self.rng.bits() < worn;
-            let media_ns = times.media_ns << u32::from(again);
+            let media_ns = media_ns << u32::from(again);
             self.media(moved, media_ns, offset, bytes)
-        } + times.fixed_ns;
+        } + fixed_ns;
         if op == Op::Write
             && let Some(f) = &self.flash
         {

@@ -22,6 +22,19 @@ const IDLE_STATES: [(u64, u64); 4] = [
 /// I/O (1 + 10 per waiter in Linux 4.14).
 const IO_WAIT_FACTOR: u64 = 10;
 
+/// Expected sleep from which each of the deeper states is taken, and its exit latency, ns.
+const DEEPER: [(u64, u64); 3] = {
+    let mut out = [(0, 0); 3];
+    let mut i = 0;
+    while i < out.len() {
+        let (exit, target) = IDLE_STATES[i + 1];
+        let waits = exit * IO_WAIT_FACTOR;
+        out[i] = (if target > waits { target } else { waits }, exit);
+        i += 1;
+    }
+    out
+};
+
 /// What idle cores do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Idle {
@@ -116,11 +129,13 @@ fn exit_ns(expected: u64, idle: Idle) -> u64 {
     match idle {
         Idle::Busy => 0,
         Idle::Shallow => IDLE_STATES[0].0,
-        Idle::Menu => IDLE_STATES
-            .iter()
-            .rev()
-            .find(|(exit, target)| *target <= expected && exit * IO_WAIT_FACTOR <= expected)
-            .map_or(IDLE_STATES[0].0, |s| s.0),
+        Idle::Menu => {
+            let mut exit = IDLE_STATES[0].0;
+            for (least, deeper) in DEEPER {
+                exit = if expected >= least { deeper } else { exit };
+            }
+            exit
+        }
     }
 }
 
@@ -142,8 +157,10 @@ impl Host {
 
     #[inline]
     fn core(&mut self, worker: u32) -> &mut Sleeper {
-        let n = self.cores.len();
-        &mut self.cores[worker as usize % n]
+        // A division costs as much as the rest of a submission; most threads have a core of their own.
+        let (n, worker) = (self.cores.len(), worker as usize);
+        let core = if worker < n { worker } else { worker % n };
+        &mut self.cores[core]
     }
 
     /// A submission by `worker` at `at`, of `extra` ns beside the usual; returns its end.

@@ -5,9 +5,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fathom_io::Control;
-use fathom_io::driver::PlannedJob;
+use fathom_io::driver::{Observer, PlannedJob, run_virtual};
 use fathom_io::port::Request;
 use fathom_io::port::virtual_time::{Completion, World};
+use fathom_telemetry::iolog::LogHandle;
+use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Nanos, Op};
 
 use crate::device::Device;
@@ -180,6 +182,18 @@ impl Simulation {
             self.direct
                 .extend((0..seats).map(|_| planned.job.spec.direct && !self.buffered));
         }
+    }
+
+    /// Runs a group that was [assigned](Self::assign), every event simulated, from where its clock stands. The driver's
+    /// loop is compiled here, where every event counts, and not with its callers.
+    pub fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: Option<&dyn Fn(usize, u32) -> LogHandle>,
+        observer: &mut dyn Observer,
+    ) -> Vec<Job> {
+        let origin = self.now();
+        run_virtual(jobs, self, origin, "sim", log, observer)
     }
 
     /// Virtual time of the last event.

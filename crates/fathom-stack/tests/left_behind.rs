@@ -94,7 +94,11 @@ fn between_passes_no_event_is_on_and_the_next_has_the_same_ones() {
     assert!(on.contains("block:block_rq_issue"), "{on}");
     assert!(filter.contains("dev == "), "{filter}");
     session.stop().unwrap();
-    assert_eq!(read("set_event"), "", "an event costs even where nothing is recorded");
+    assert_eq!(
+        read("set_event"),
+        "",
+        "an event costs even where nothing is recorded"
+    );
     assert_eq!(read("tracing_on").trim(), "0");
     assert!(session.resume().unwrap());
     assert_eq!(read("set_event"), on);

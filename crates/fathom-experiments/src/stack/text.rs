@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use fathom_stats::Estimate;
-
 use super::output::cpus;
 use super::{StackCase, StackReport};
 
@@ -92,11 +90,8 @@ fn one(out: &mut String, case: &StackCase) {
                 c / 1e3,
                 share.value * 100.0,
                 match (share.low, share.high) {
-                    (Some(l), Some(h)) => format!(
-                        ", 95 % interval {:+.1} to {:+.1} %",
-                        l * 100.0,
-                        h * 100.0
-                    ),
+                    (Some(l), Some(h)) =>
+                        format!(", 95 % interval {:+.1} to {:+.1} %", l * 100.0, h * 100.0),
                     _ => String::new(),
                 },
                 case.observer_cost_per_event_ns.unwrap_or(0.0)
