@@ -429,11 +429,11 @@ fn full(
             turn / 2 + 1
         );
         spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(turn)) >> 1;
-        if traced {
-            if let Err(e) = trace_on(&mut session, &config(devices, &spec, PASS_IOS, plan.rung)) {
-                broken = Some(e);
-                break;
-            }
+        if traced
+            && let Err(e) = trace_on(&mut session, &config(devices, &spec, PASS_IOS, plan.rung))
+        {
+            broken = Some(e);
+            break;
         }
         let done = pass(bench, plan.cpu, &spec, PASS_IOS, turn / 2, None, watch)?;
         means[usize::from(traced)] = done.usual_mean();
@@ -492,10 +492,10 @@ fn full(
 
 /// Switches the events on for a pass: again, where the pass before left its buffers.
 fn trace_on(session: &mut Option<Session>, config: &TraceConfig) -> Result<(), TraceError> {
-    if let Some(kept) = session {
-        if kept.resume()? {
-            return Ok(());
-        }
+    if let Some(kept) = session
+        && kept.resume()?
+    {
+        return Ok(());
     }
     // Never two at once.
     *session = None;
