@@ -5,6 +5,7 @@
 //! HTML: jobs go through a [`Bench`], results into [`fathom_telemetry::schema`].
 
 pub mod ab;
+pub mod applications;
 pub mod bench;
 pub mod burst;
 pub mod cells;

@@ -14,3 +14,4 @@ pub mod raid;
 pub mod vm;
 
 pub use error::LabError;
+pub use outside::bind;

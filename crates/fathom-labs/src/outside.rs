@@ -146,7 +146,7 @@ pub(crate) struct Kept {
 }
 
 /// Prepares a command so that the process is killed with this thread, and no signal of the terminal reaches it.
-pub(crate) fn bind(command: &mut Command) {
+pub fn bind(command: &mut Command) {
     command.process_group(0);
     // SAFETY: one system call between fork and exec; nothing is allocated.
     unsafe {
@@ -235,6 +235,24 @@ impl Kept {
         Err(self.failure(&status.to_string()))
     }
 
+    /// What ended it, where it ended by itself; waits a moment for one that was killed just now.
+    pub(crate) fn died(&mut self) -> Option<LabError> {
+        use std::os::unix::process::ExitStatusExt;
+        // Its connections close a little before it is gone; tearing down its memory takes time on a busy machine.
+        const TRIES: u32 = 40;
+        let status = (0..TRIES).find_map(|i| {
+            if i > 0 {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            self.ended()
+        })?;
+        let mut error = format!("{status} in the middle");
+        if status.signal() == Some(libc::SIGKILL) {
+            error += " (killed by somebody, or by the kernel for want of memory: see dmesg)";
+        }
+        Some(self.failure(&error))
+    }
+
     /// An error with the last thing that it said.
     pub(crate) fn failure(&self, what: &str) -> LabError {
         let said = self.log.as_deref().map(last_words).unwrap_or_default();
@@ -258,6 +276,9 @@ impl Kept {
     }
 
     fn kill(&mut self) {
+        // It leads a group of its own (see `bind`): what it started, such as a script's server, ends with it.
+        // SAFETY: a signal to the group of a child that has not been waited for.
+        unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -148,6 +148,8 @@ pub fn remove_abandoned(path: &Path) -> Result<(), LabError> {
             path.display()
         )));
     };
+    // A server that was killed with its run may have left more than files.
+    crate::db::cluster::release_memory(&path.join("postgresql"));
     fs::remove_dir_all(path)
         .map_err(|e| LabError::Failed(format!("{}: cannot be removed: {e}", path.display())))
 }

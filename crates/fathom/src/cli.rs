@@ -141,6 +141,9 @@ pub(crate) struct SurveyArgs {
     /// Weight the depth sweep by a profile of fathom watch: one number for your workload
     #[arg(long, value_name = "PROFILE")]
     pub(crate) workload: Option<PathBuf>,
+    /// Put what applications got beside it: a run of fathom kv, db or app on the same device; may be given several times
+    #[arg(long, value_name = "RUN")]
+    pub(crate) with: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }
@@ -470,10 +473,10 @@ pub(crate) struct ReproduceArgs {
     /// With --on: size of the data set [default: as in the paper, 64 x 4 GB for han2021, else 20000 MiB]
     #[arg(long, requires = "on")]
     pub(crate) size: Option<fathom_telemetry::Bytes>,
-    /// With --on: leave out the values that labs measure (fathom raid, vm, kv, compress)
+    /// With --on: leave out the values that labs measure (fathom raid, vm, kv, db, compress)
     #[arg(long, requires = "on")]
     pub(crate) no_labs: bool,
-    /// Take the values that labs measure from this run of fathom raid, vm, kv or compress; may be given several times
+    /// Take the values that labs measure from this run of fathom raid, vm, kv, db or compress; may be given several times
     #[arg(long, value_name = "RUN")]
     pub(crate) with: Vec<PathBuf>,
     #[command(flatten)]

@@ -5,7 +5,7 @@ use fathom_telemetry::schema::{Cell, Run};
 use fathom_telemetry::{Bytes, Nanos, Op};
 
 use super::han::POINTS;
-use super::{Role, Row};
+use super::{Role, Row, databases};
 
 /// How the labs are to measure; `None` leaves a lab its own defaults.
 #[derive(Debug, Clone, Copy)]
@@ -23,17 +23,27 @@ pub struct Terms {
 /// A lab's command and what follows the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lab {
-    /// The command.
+    /// The command as its runs call it: `raid`, `db-mysql`.
     pub command: &'static str,
     /// Its arguments.
     pub arguments: Vec<String>,
+}
+
+impl Lab {
+    /// As it is typed: `db mysql TARGET --experiment …`.
+    pub fn words(&self, target: &str) -> Vec<String> {
+        let mut all: Vec<String> = self.command.split('-').map(str::to_owned).collect();
+        all.push(target.to_owned());
+        all.extend(self.arguments.iter().cloned());
+        all
+    }
 }
 
 /// Labs that measure something a paper states.
 pub fn of(paper: &str) -> &'static [&'static str] {
     match paper {
         "han2021" => &["raid"],
-        "zhang2018" => &["vm", "compress"],
+        "zhang2018" => &["vm", "compress", "db-mysql"],
         "oneill2018" => &["kv"],
         _ => &[],
     }
@@ -65,6 +75,9 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
                     arguments,
                 });
             }
+            if !terms.simulated {
+                labs.extend(databases::on_arrays(&wanted, terms));
+            }
         }
         "zhang2018" => {
             if wanted(&words(MACHINES)) {
@@ -84,6 +97,9 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
                     command: "compress",
                     arguments,
                 });
+            }
+            if !terms.simulated {
+                labs.extend(databases::mysql(&wanted, terms));
             }
         }
         // The embedded engine needs bytes that stay, and threads that wait: a model has neither.
@@ -129,6 +145,7 @@ pub fn take(paper: &str, run: &Run, whence: &str, rows: &mut [Row]) -> usize {
     };
     let mut taken = 0;
     for (id, ours, note) in found(paper, run) {
+        let note = note.as_str();
         let open = rows.iter_mut().filter(|r| r.id == id && r.ours.is_none());
         for row in open {
             // The lab gives bytes per second, I/Os per second, ns, shares.
@@ -151,7 +168,11 @@ pub fn take(paper: &str, run: &Run, whence: &str, rows: &mut [Row]) -> usize {
 /// Says at the values that only this lab could give why it did not.
 pub fn excuse(paper: &str, lab: &str, why: &str, rows: &mut [Row]) {
     let ids: Vec<String> = match (paper, lab) {
-        ("han2021", _) => POINTS.iter().map(|p| format!("H{:03}", p.0)).collect(),
+        ("han2021", _) => {
+            let points = POINTS.iter().map(|p| format!("H{:03}", p.0));
+            points.chain(databases::of_arrays()).collect()
+        }
+        ("zhang2018", "db-mysql") => databases::of_mysql(),
         ("zhang2018", "vm") => MACHINES.iter().map(|m| (*m).to_owned()).collect(),
         ("zhang2018", _) => CODECS.iter().map(|c| c.0.to_owned()).collect(),
         _ => vec!["O017".into(), "O020".into()],
@@ -160,7 +181,7 @@ pub fn excuse(paper: &str, lab: &str, why: &str, rows: &mut [Row]) {
         .iter_mut()
         .filter(|r| r.ours.is_none() && ids.contains(&r.id))
     {
-        row.note = format!("fathom {lab} gave no value: {why}");
+        row.note = format!("fathom {} gave no value: {why}", lab.replace('-', " "));
     }
 }
 
@@ -169,17 +190,22 @@ fn scale(unit: &str) -> f64 {
         "us" => 1e3,
         "MB/s" => 1e6,
         "GB/s" => 1e9,
+        "MOPS" => 1e6,
+        // Han et al. print microseconds so.
+        "ms (sic)" => 1e3,
+        "KB" => 1024.0,
         _ => 1.0,
     }
 }
 
-type Found = (String, f64, &'static str);
+pub(super) type Found = (String, f64, String);
 
 fn found(paper: &str, run: &Run) -> Vec<Found> {
     match (paper, run.command.as_str()) {
-        ("han2021", "raid") => arrays(run),
+        ("han2021", "raid") => [arrays(run), databases::arrays(&run.results)].concat(),
         ("zhang2018", "vm") => machines(run),
         ("zhang2018", "compress") => codecs(run),
+        ("zhang2018", "db-mysql") => databases::innodb(&run.results),
         ("oneill2018", "kv") => store(run),
         _ => Vec::new(),
     }
@@ -217,7 +243,7 @@ fn arrays(run: &Run) -> Vec<Found> {
             let rw = if *read { "randread" } else { "randwrite" };
             let stem = format!("raid{level}x{members}-512k-{way}-{rw}-512k");
             let rate = mean(run, &stem, |d| Some(d.bytes_per_second))?;
-            Some((format!("H{n:03}"), rate, ""))
+            Some((format!("H{n:03}"), rate, String::new()))
         })
         .collect()
 }
@@ -236,11 +262,10 @@ fn machines(run: &Run) -> Vec<Found> {
     };
     let mut all: Vec<Found> = Vec::new();
     let mut put = |ids: &[&str], value: Option<f64>, note: &'static str| {
-        all.extend(
-            value
-                .into_iter()
-                .flat_map(|v| ids.iter().map(move |id| ((*id).to_owned(), v, note))),
-        );
+        all.extend(value.into_iter().flat_map(|v| {
+            ids.iter()
+                .map(move |id| ((*id).to_owned(), v, note.to_owned()))
+        }));
     };
     put(&["D002", "Z012", "Z009"], latency("ve"), "in a machine");
     let over = latency("ve").zip(latency("pe")).map(|(ve, pe)| ve / pe);
@@ -285,6 +310,7 @@ fn increase(run: &Run) -> Option<f64> {
 }
 
 fn codecs(run: &Run) -> Vec<Found> {
+    const NOTE: &str = "one core, generated data";
     let tables = run.results.iter().flat_map(|s| &s.tables);
     let Some(table) = tables.into_iter().find(|t| t.id == "codecs") else {
         return Vec::new();
@@ -297,8 +323,8 @@ fn codecs(run: &Run) -> Vec<Found> {
                 .iter()
                 .find(|r| matches!(r.first(), Some(Cell::Text(t)) if t == codec))?;
             match row.get(*column)? {
-                Cell::Estimate(e) => Some(((*id).to_owned(), e.value, "one core, generated data")),
-                Cell::Number(n) => Some(((*id).to_owned(), *n, "one core, generated data")),
+                Cell::Estimate(e) => Some(((*id).to_owned(), e.value, NOTE.to_owned())),
+                Cell::Number(n) => Some(((*id).to_owned(), *n, NOTE.to_owned())),
                 _ => None,
             }
         })
@@ -313,7 +339,7 @@ fn store(run: &Run) -> Vec<Found> {
             Some((
                 (*id).to_owned(),
                 h.estimate.as_ref()?.value,
-                "fathom's own B+tree instead of Tupl",
+                "fathom's own B+tree instead of Tupl".to_owned(),
             ))
         })
         .collect()

@@ -4,6 +4,7 @@
 //! Identifiers are those of `docs/published-figures.csv`.
 
 pub mod contradictions;
+mod databases;
 mod han;
 pub mod labs;
 mod load;

@@ -36,12 +36,17 @@ fn why(paper: &str, place: &str, unit: &str, metric: &str) -> String {
         {
             "needs the RAID lab: fathom raid".into()
         }
-        ("zhang2018", p) if p.starts_with("Table IV") || p.starts_with('V') => lab("database"),
+        ("zhang2018", p) if p.starts_with("Table IV") || p.starts_with('V') => {
+            "needs the database lab: fathom db mysql".into()
+        }
         ("zhang2018", "Table III") => "measured by fathom compress".into(),
-        ("han2021", p) if p.starts_with("4.2 Fig.6") || p == "4.2" => lab("key-value"),
-        ("han2021", p)
-            if p.starts_with("4.2 Fig.8") || p.starts_with("4.3") || p.starts_with("4.4") =>
-        {
+        ("han2021", p) if p.starts_with("4.2 Fig.6") => {
+            "needs the RAID lab: fathom raid --lab \"db rocksdb\"".into()
+        }
+        ("han2021", p) if p.starts_with("4.2 Fig.8") => {
+            "needs the RAID lab: fathom raid --lab \"db tpcc\"".into()
+        }
+        ("han2021", p) if p == "4.2" || p.starts_with("4.3") || p.starts_with("4.4") => {
             lab("database")
         }
         ("oneill2018", "Optane performance" | "Updates vs inserts") if unit.ends_with("/s") => {

@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::mariadb::SOCKET_MAX;
+use super::mariadb::socket_fits;
+use super::sql::SqlError;
 use super::sql::postgres::Postgres;
 use crate::LabError;
 use crate::outside::{self, Kept};
@@ -79,13 +80,7 @@ impl Cluster {
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, LabError> {
         let mut me = Self { dir, child: None };
-        let len = me.socket().as_os_str().len();
-        if len > SOCKET_MAX {
-            return Err(LabError::Refused(format!(
-                "{}: the path of a socket there would have {len} bytes, {SOCKET_MAX} are possible: name a directory with a shorter path, or mount it elsewhere with mount --bind",
-                me.dir.display()
-            )));
-        }
+        socket_fits(&me.dir)?;
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
@@ -119,6 +114,8 @@ impl Cluster {
             "max_connections=1050".into(),
             "max_wal_size=4GB".into(),
             "logging_collector=off".into(),
+            // Files in the data directory: what a killed server shared goes with it.
+            "dynamic_shared_memory_type=mmap".into(),
         ] {
             server.args(["-c", &setting]);
         }
@@ -149,14 +146,12 @@ impl Cluster {
     }
 
     /// An error of a session, with what the server said before it died, where it did.
-    pub(super) fn explain(&mut self, error: LabError) -> LabError {
-        std::thread::sleep(Duration::from_millis(50));
-        match self.child.as_mut().map(|c| (c.ended(), c)) {
-            Some((Some(status), child)) => {
-                child.failure(&format!("{status} while it was measured"))
-            }
-            _ => error,
-        }
+    pub(super) fn explain(&mut self, error: SqlError) -> LabError {
+        let dead = match &mut self.child {
+            Some(child) if error.is_lost() => child.died(),
+            _ => None,
+        };
+        dead.unwrap_or_else(|| error.into())
     }
 }
 
@@ -165,6 +160,38 @@ impl Drop for Cluster {
         if let Some(mut child) = self.child.take() {
             // Immediate: its data goes with it. Its children end before it does.
             child.terminate(libc::SIGQUIT, Duration::from_secs(20));
+        }
+        release_memory(&self.dir);
+    }
+}
+
+/// The one thing of a killed server that does not go with its directory: a System V segment, by which servers know
+/// that a directory is in use. `postmaster.pid` names it in its seventh line (key and number).
+pub(crate) fn release_memory(dir: &Path) {
+    let file = fs::read_to_string(dir.join("data/postmaster.pid")).unwrap_or_default();
+    let mut words = file.lines().nth(6).unwrap_or_default().split_whitespace();
+    let (Some(key), Some(id)) = (words.next(), words.next()) else {
+        return;
+    };
+    let Ok(number) = id.parse::<i32>() else {
+        return;
+    };
+    // Its processes are on their way out.
+    for _ in 0..20 {
+        // Key, number, mode, bytes, creator, last user, processes that have it.
+        let all = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+        let mut rows = all
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>());
+        // The number may belong to somebody else by now: then its key does not fit.
+        match rows.find(|r| r.get(..2) == Some(&[key, id])) {
+            Some(row) if row.get(6) == Some(&"0") => {
+                // SAFETY: removes a segment that nobody uses, made for the server in this directory.
+                unsafe { libc::shmctl(number, libc::IPC_RMID, std::ptr::null_mut()) };
+                return;
+            }
+            Some(_) => std::thread::sleep(Duration::from_millis(50)),
+            None => return,
         }
     }
 }

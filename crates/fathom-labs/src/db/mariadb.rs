@@ -1,17 +1,17 @@
 //! A private MariaDB: made, loaded, started, stopped and removed by the lab, reached through a unix socket only.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::sql::mysql::Mysql;
-use super::sql::{Answer, Session};
+use super::sql::{Answer, Session, SqlError};
 use crate::LabError;
 use crate::outside::{self, Kept};
 
 /// Bytes of a unix socket's path, the terminating zero left out.
-pub(super) const SOCKET_MAX: usize = 107;
+const SOCKET_MAX: usize = 107;
 
 /// Where the programs are.
 #[derive(Debug, Clone)]
@@ -38,6 +38,19 @@ pub(super) fn probe() -> Result<Programs, LabError> {
         install,
         version,
     })
+}
+
+/// Whether a server in this directory can have its socket there.
+pub(super) fn socket_fits(dir: &Path) -> Result<(), LabError> {
+    // PostgreSQL's name, the longer one.
+    let len = dir.join(".s.PGSQL.5432").as_os_str().len();
+    if len <= SOCKET_MAX {
+        return Ok(());
+    }
+    Err(LabError::Refused(format!(
+        "{}: the path of a socket there would have {len} bytes, {SOCKET_MAX} are possible: name a directory with a shorter path, or mount it elsewhere with mount --bind",
+        dir.display()
+    )))
 }
 
 /// A data directory and, while it runs, its server.
@@ -75,13 +88,7 @@ impl Instance {
             log_bytes,
             child: None,
         };
-        let len = me.socket().as_os_str().len();
-        if len > SOCKET_MAX {
-            return Err(LabError::Refused(format!(
-                "{}: the path of a socket there would have {len} bytes, {SOCKET_MAX} are possible: name a directory with a shorter path, or mount it elsewhere with mount --bind",
-                me.dir.display()
-            )));
-        }
+        socket_fits(&me.dir)?;
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
@@ -181,17 +188,12 @@ impl Instance {
     }
 
     /// An error of a session, with what the server said before it died, where it did.
-    pub(super) fn explain(&mut self, error: impl Into<LabError>) -> LabError {
-        let error = error.into();
-        // A killed process is gone a moment later.
-        std::thread::sleep(Duration::from_millis(50));
-        let Some(child) = &mut self.child else {
-            return error;
+    pub(super) fn explain(&mut self, error: SqlError) -> LabError {
+        let dead = match &mut self.child {
+            Some(child) if error.is_lost() => child.died(),
+            _ => None,
         };
-        match child.ended() {
-            Some(status) => child.failure(&format!("{status} while it was measured")),
-            None => error,
-        }
+        dead.unwrap_or_else(|| error.into())
     }
 
     /// Stops the server.

@@ -1,21 +1,23 @@
 //! Database labs: private servers that the lab starts, loads, measures, stops and removes, on a directory of the
 //! target; and what the embedded tree gets there, which needs no server.
 
-mod cluster;
+pub(crate) mod cluster;
 mod mariadb;
 pub mod oltp;
 pub mod rocksdb;
 mod sql;
 pub mod tpcc;
+mod yours;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::TargetError;
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
+use crate::LabError;
 use crate::kv::{self, Keys, KvOptions};
 
 /// What every database lab takes.
@@ -88,6 +90,30 @@ fn embedded(
         return Ok(());
     }
     kv::run(bench, plan, &kv_options(options, workloads), book, watcher)
+}
+
+/// An error with its likely cause, where that is a full disk: programs say so in many words, or in none.
+fn with_room(dir: &Path, error: LabError) -> LabError {
+    /// Servers give up before the last byte is taken.
+    const LITTLE: u64 = 4 << 20;
+    match error {
+        LabError::Failed(said) if fathom_host::space(dir).is_ok_and(|s| s.free_bytes < LITTLE) => {
+            LabError::Failed(format!(
+                "{said}; the file system of {} is full: make room, measure less (--rows, --warehouses, --keys), or name another directory",
+                dir.display()
+            ))
+        }
+        other => other,
+    }
+}
+
+/// That not everything was measured, because somebody asked to end.
+fn interrupted(book: &mut Notebook) {
+    book.run_mut().flags.push(Flag::new(
+        FlagCode::Interrupted,
+        "the lab was interrupted; what was measured until then is kept",
+        "run again for the rest",
+    ));
 }
 
 /// What the device counts around a measurement.

@@ -202,29 +202,31 @@ pub fn run(
         }
     };
     super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
-    let measured = match &found {
-        Some(((program, version), place)) => {
-            let all = rounds(bench, plan, options, (program, place.path()), watcher);
-            match all {
-                Ok(all) => {
-                    report(book, options, version, &all);
-                    Ok(())
-                }
-                Err(e) => Err(e),
-            }
+    let mut measured = Ok(());
+    if let Some(((program, version), place)) = &found {
+        let mut all = Rounds::new();
+        measured = rounds(
+            bench,
+            plan,
+            options,
+            (program, place.path()),
+            &mut all,
+            watcher,
+        );
+        measured = measured.map_err(|e| super::with_room(place.path(), e));
+        all.retain(|(_, repeats)| !repeats.is_empty());
+        if !all.is_empty() {
+            report(book, options, version, &all);
         }
-        None => Ok(()),
-    };
-    drop(found);
-    let run = book.run_mut();
-    if bench.interrupted() {
-        run.flags.push(Flag::new(
-            FlagCode::Interrupted,
-            "the lab was interrupted; what was measured until then is kept",
-            "run again for the rest",
-        ));
     }
-    run.results.extend(outside::skipped("rocksdb", &skipped));
+    drop(found);
+    book.run_mut()
+        .results
+        .extend(outside::skipped("rocksdb", &skipped));
+    if bench.interrupted() {
+        super::interrupted(book);
+        return Ok(());
+    }
     measured.map_err(NotebookError::from)
 }
 
@@ -235,18 +237,18 @@ fn rounds(
     plan: &Plan,
     options: &RocksOptions,
     (program, place): (&Path, &Path),
+    all: &mut Rounds,
     watcher: &mut dyn Watcher,
-) -> Result<Rounds, LabError> {
-    let workloads = chosen(options);
-    let total = workloads.len() as u32 * plan.profile.repeats;
-    let mut all: Rounds = workloads.iter().map(|w| (*w, Vec::new())).collect();
+) -> Result<(), LabError> {
+    *all = chosen(options).iter().map(|w| (*w, Vec::new())).collect();
+    let total = all.len() as u32 * plan.profile.repeats;
     let device = CounterSource::locate(place).ok();
     let mut done = 0;
     for repeat in 0..plan.profile.repeats {
         let mut filled = false;
-        for (workload, repeats) in &mut all {
+        for (workload, repeats) in &mut *all {
             if bench.interrupted() {
-                return Ok(all);
+                return Ok(());
             }
             watcher.job(done, total, workload.name);
             let db = place.join("db");
@@ -269,7 +271,7 @@ fn rounds(
             done += 1;
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Runs one workload; a fill has no limit of time, so that what is read later is complete.
@@ -393,6 +395,14 @@ fn report(book: &mut Notebook, options: &RocksOptions, version: &str, all: &Roun
             &format!("rocksdb-{}", w.name),
             "1/s",
             ops,
+            Vec::new(),
+        ));
+        headlines.push(headline_of(
+            "RocksDB",
+            &format!("{}: mean time of an operation", w.name),
+            &format!("rocksdb-{}-mean", w.name),
+            "ns",
+            mean(repeats, |r| ns(Some(r.printed.micros))),
             Vec::new(),
         ));
     }

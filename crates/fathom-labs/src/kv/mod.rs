@@ -165,7 +165,7 @@ struct Cell {
 /// One measurement of it.
 struct Repeat {
     outcome: Outcome,
-    /// Mixed IOPS of the raw device just before.
+    /// Mixed IOPS of the raw device: the mean of just before and just after.
     raw: Option<f64>,
     leaves: u64,
     /// Bytes of the cache.
@@ -229,7 +229,7 @@ fn time(plan: &Plan, options: &KvOptions) -> (Nanos, Nanos) {
 pub fn outlook(plan: &Plan, options: &KvOptions, fills: Bytes) -> Outlook {
     let (ramp, time) = time(plan, options);
     let n = cells(plan, options).len() as u32 * plan.profile.repeats;
-    let one = ramp + time + plan.profile.job_time + plan.profile.ramp;
+    let one = ramp + time + plan.profile.job_time + plan.profile.ramp + plan.profile.ramp;
     // Nothing limits updates but the device: 200,000 pages per second are more than most can do.
     let seconds = Nanos(one.0 * u64::from(n));
     let written = seconds.as_secs_f64() * 200_000.0 * options.page.0 as f64;
@@ -251,6 +251,8 @@ fn raw_job(plan: &Plan, cell: &Cell, options: &KvOptions) -> Result<fathom_io::J
     spec.set("qd", &options.threads.to_string())?;
     (spec.offset, spec.size) = (Bytes(half), Some(Bytes(half)));
     spec.bytes = None;
+    // Twice in each repeat.
+    spec.time = spec.time.map(|t| Nanos(t.0 / 2));
     Ok(spec)
 }
 
@@ -298,8 +300,21 @@ pub fn run(
             watcher.job(done, total, &results::label(cell));
             let measured = match cell.engine {
                 None => {
-                    let raw = raw(bench, plan, cell, options, repeat, book, watcher)?;
-                    measure(&file, bench, plan, cell, options, repeat, raw, watcher)
+                    // Half of it before and half after: a drift of the device is in both, and cancels.
+                    let mut raw = |bench: &mut dyn Bench, when: &str, watcher: &mut dyn Watcher| {
+                        raw(bench, plan, cell, options, (repeat, when), book, watcher)
+                    };
+                    let before = raw(bench, "before", watcher)?;
+                    let measured = measure(&file, bench, plan, cell, options, repeat, watcher);
+                    let after = if bench.interrupted() {
+                        None
+                    } else {
+                        raw(bench, "after", watcher)?
+                    };
+                    measured.map(|m| Repeat {
+                        raw: before.zip(after).map(|(b, a)| (b + a) / 2.0),
+                        ..m
+                    })
                 }
                 Some(engine) => {
                     let cache = pools.get(cell.workload.name).copied();
@@ -510,12 +525,12 @@ fn raw(
     plan: &Plan,
     cell: &Cell,
     options: &KvOptions,
-    repeat: u32,
+    (repeat, when): (u32, &str),
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<Option<f64>, NotebookError> {
     let mut spec = raw_job(plan, cell, options).map_err(BenchError::from)?;
-    spec.name = format!("{}-for-{}.{}", spec.name, cell.workload.name, repeat + 1);
+    spec.name = format!("{}-{when}-{}.{}", spec.name, cell.workload.name, repeat + 1);
     spec.seed = options.seed + u64::from(repeat);
     let job = spec.validate(&bench.limits()).map_err(BenchError::from)?;
     let planned = [PlannedJob {
@@ -540,7 +555,6 @@ fn measure(
     cell: &Cell,
     options: &KvOptions,
     repeat: u32,
-    raw: Option<f64>,
     watcher: &mut dyn Watcher,
 ) -> Result<Repeat, LabError> {
     let half = plan.limits.size / 2 / 65536 * 65536;
@@ -575,7 +589,7 @@ fn measure(
     let outcome = load::run(&engine, &load, &stop, &mut ticker(watcher))?;
     Ok(Repeat {
         outcome,
-        raw,
+        raw: None,
         leaves: engine.leaves(),
         cached: engine.frames() * cell.page,
     })

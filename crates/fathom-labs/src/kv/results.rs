@@ -82,7 +82,7 @@ pub(super) fn report(
         id: "kv".into(),
         title: "Key-value operations".into(),
         text: format!(
-            "fathom's own B+tree, {} threads, 8-byte keys, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.",
+            "fathom's own B+tree, {} threads, 8-byte keys, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before and just after) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.",
             options.threads,
             if options.commit {
                 "every commit logged and synced"

@@ -1,6 +1,6 @@
 //! What the RAID lab asks of those who make arrays: one file per backend, behind these two traits.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fathom_experiments::Bench;
 use fathom_sim::raid::Level;
@@ -104,6 +104,13 @@ pub trait Array {
     fn set(&mut self, name: &str, value: &str) -> Result<bool, LabError>;
     /// Its device node, where it has one: then it is filled first, and its data are checked.
     fn device(&self) -> Option<&Path>;
+    /// A directory in it, where it has a file system; its bench cannot be used any more then.
+    ///
+    /// # Errors
+    /// Where the bench could not be closed.
+    fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
+        Ok(None)
+    }
     /// Every block of the tested range has been written once.
     fn filled(&mut self) {}
     /// Whether members can be taken away and put back.

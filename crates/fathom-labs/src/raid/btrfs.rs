@@ -296,6 +296,12 @@ impl Array for Mounted {
     fn device(&self) -> Option<&Path> {
         None
     }
+    fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
+        if let Some(bench) = self.bench.take() {
+            Box::new(bench).close()?;
+        }
+        Ok(Some(self.dir.clone()))
+    }
     fn states(&self) -> bool {
         false
     }

@@ -16,6 +16,7 @@ mod proof;
 mod results;
 mod sim;
 mod threads;
+pub mod within;
 
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{self, Outlook, Watcher};

@@ -37,12 +37,12 @@ pub(crate) struct DbArgs {
 /// Arguments of `db mysql`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment threads --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
+    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
 )]
 pub(crate) struct MysqlArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
-    /// page-size, threads, cache, compression or all
+    /// page-size, threads, cache, compression, all of these, or one: no sweep, the threads and the pool as given
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_values_t = ["page-size".to_owned()])]
     pub(crate) experiment: Vec<String>,
     /// Transactions: read, mixed (7:2), write
@@ -63,7 +63,8 @@ pub(crate) struct MysqlArgs {
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long, default_value = "own", value_parser = ["own", "sysbench"])]
     pub(crate) driver: String,
-    /// Socket of a running server of yours: nothing is started, only threads are swept
+    /// Socket of a running server of yours: nothing is started, and of the experiments only threads and one are made, in
+    /// a database that is removed afterwards
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -96,7 +97,7 @@ pub(crate) struct RocksdbArgs {
 /// Arguments of `db tpcc`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc . --database sqlite                          no server needed"
+    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --socket /run/mysqld/mysqld.sock           your own server"
 )]
 pub(crate) struct TpccArgs {
     #[command(flatten)]
@@ -116,4 +117,7 @@ pub(crate) struct TpccArgs {
     /// Buffer pool of each database
     #[arg(long, default_value = "64m")]
     pub(crate) pool: Bytes,
+    /// Socket of a running server of yours (MariaDB, MySQL) to measure instead, in a database that is removed afterwards
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Numbers(pub(crate) Vec<u32>);
 /// Arguments of `raid`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom raid sim:optane-900p --levels 0,1,5,6,10 --members 2..8    models\n  fathom raid /mnt/data --size 256m      files through loop devices; md of this kernel, else of a guest\n  fathom raid /mnt/data --backend guest --member-limit 20m --levels 5,6 --members 4 --try stripe_cache_size=8192\n  fathom raid /dev/sdx /dev/sdy /dev/sdz --destroy SERIAL --destroy SERIAL --destroy SERIAL --levels 5\nEach cell stands beside three expectations in multiples of one member: paper (Han et al. 2021), small-write\nand full-stripe (what md does); which of them fits is said, and what software takes. Arrays have no superblock;\nmembers must be free and named by their serials, and everything on them is lost."
+    after_help = "Examples:\n  fathom raid sim:optane-900p --levels 0,1,5,6,10 --members 2..8    models\n  fathom raid /mnt/data --size 256m      files through loop devices; md of this kernel, else of a guest\n  fathom raid /mnt/data --backend guest --member-limit 20m --levels 5,6 --members 4 --try stripe_cache_size=8192\n  fathom raid /mnt/data --size 2g --members 4 --lab \"db tpcc --database mariadb --time 30s\"   what TPC-C gets from each level\n  fathom raid /dev/sdx /dev/sdy /dev/sdz --destroy SERIAL --destroy SERIAL --destroy SERIAL --levels 5\nEach cell stands beside three expectations in multiples of one member: paper (Han et al. 2021), small-write\nand full-stripe (what md does); which of them fits is said, and what software takes. Arrays have no superblock;\nmembers must be free and named by their serials, and everything on them is lost."
 )]
 pub(crate) struct RaidArgs {
     /// sim:MODEL, a directory for files, or block devices as members
@@ -124,6 +124,10 @@ pub(crate) struct RaidArgs {
     /// Leave out arrays that fill a new member
     #[arg(long)]
     pub(crate) no_rebuild: bool,
+    /// Instead of raw loads, another lab in the file system of each array (btrfs): db mysql, db tpcc, db rocksdb, kv, app
+    /// copy or app swap with their options, without a target
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) lab: Option<String>,
 }
 
 /// Arguments of `vm`.

@@ -73,7 +73,10 @@ fn oltp_options(args: &MysqlArgs) -> Result<OltpOptions, Failure> {
     let mut experiments = Vec::new();
     for name in &args.experiment {
         match Experiment::ALL.iter().find(|e| e.0 == *name) {
-            _ if name == "all" => experiments = Experiment::ALL.map(|e| e.1).to_vec(),
+            _ if name == "all" => {
+                let sweeps = Experiment::ALL.map(|e| e.1);
+                experiments.extend(sweeps.into_iter().filter(|e| *e != Experiment::One));
+            }
             Some((_, e)) => experiments.push(*e),
             None => {
                 let names = Experiment::ALL.map(|e| e.0);
@@ -82,6 +85,14 @@ fn oltp_options(args: &MysqlArgs) -> Result<OltpOptions, Failure> {
                     names.join(", ")
                 )));
             }
+        }
+    }
+    experiments.dedup();
+    if args.socket.is_some() {
+        // Pages, pools and formats of a server that runs are what they are.
+        experiments.retain(|e| OltpOptions::OF_YOURS.contains(e));
+        if experiments.is_empty() {
+            experiments.push(Experiment::Threads);
         }
     }
     // Pages of 64 KiB do not start with less than 21 MiB.
@@ -168,6 +179,7 @@ fn tpcc(args: &TpccArgs) -> Outcome {
         terminals: args.terminals,
         ramp: args.ramp,
         pool: args.pool,
+        socket: args.socket.clone(),
     };
     let what = measuring("db-tpcc", &args.db);
     measure(

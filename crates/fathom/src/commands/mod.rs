@@ -3,6 +3,7 @@
 mod ab;
 mod app;
 mod burst;
+mod child;
 mod clean;
 mod compare;
 mod compress;
@@ -21,6 +22,7 @@ mod open;
 mod pages;
 mod pts;
 mod raid;
+mod raid_lab;
 mod replay;
 mod report;
 mod reproduce;

@@ -22,6 +22,7 @@ use super::compare::columns;
 use super::finish::{command_line, finish, present};
 use super::measure::announcement;
 use super::open::{capsule_of, profile};
+use super::raid_lab;
 use super::vm::supply;
 use crate::cli::RaidArgs;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
@@ -43,6 +44,13 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     let what = What::of(args)?;
     let plan = plan(&what, args, profile);
     let outlook = raid::outlook(&plan, &options);
+    let lab = args.lab.as_deref().map(raid_lab::Words::of).transpose()?;
+    if lab.is_some() && !(matches!(what, What::Model(_)) || fits_lab(args)) {
+        return Err(refused(anyhow::anyhow!(
+            "--lab works in the file system of an array: expected --backend btrfs, {} has none",
+            args.backend
+        )));
+    }
     let said = announcement(&profile, &outlook, Bytes(0));
     if args.dry_run {
         screen::print(&said);
@@ -54,16 +62,24 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
         .map(|s| s.members)
         .max()
         .unwrap_or(2);
-    match made(&what, args, most, control)? {
-        Made::Here(backend) => {
+    match (made(&what, args, most, control.clone())?, &lab) {
+        (Made::Here(backend), Some(words)) => {
+            raid_lab::run(backend, words, args, &options, &control)
+        }
+        (Made::Here(backend), None) => {
             eprint!("{said}");
             here(backend, args, &options, &plan, outlook.jobs)
         }
-        Made::Guest(supply, parts) => {
+        (Made::Guest(supply, parts), _) => {
             eprint!("{said}");
             in_a_guest(*supply, &parts, args)
         }
     }
+}
+
+/// Whether the backend has a file system.
+fn fits_lab(args: &RaidArgs) -> bool {
+    ["auto", "btrfs"].contains(&args.backend.as_str()) && args.member_limit.is_none()
 }
 
 /// What arrays are made of.
@@ -159,9 +175,15 @@ struct GuestParts {
 
 fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Made, Failure> {
     if let What::Model(name) = what {
+        if args.lab.is_some() {
+            return Err(refused(anyhow::anyhow!(
+                "--lab needs arrays that are there, {name} is a model: name a directory or block devices"
+            )));
+        }
         return Ok(Made::Here(Box::new(SimArrays::new(name, control)?)));
     }
     let backend = match args.backend.as_str() {
+        "auto" if args.lab.is_some() => "btrfs",
         "auto" if args.member_limit.is_some() => "guest",
         "auto" => choose(args)?,
         named => named,

@@ -1,10 +1,13 @@
 //! `fathom survey`: the main job.
 
+use fathom_experiments::applications;
 use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::endurance::{self, Stated};
 use fathom_experiments::survey::{self, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_telemetry::Bytes;
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::schema::Run;
 
 use super::finish::{self, command_line};
 use super::measure::with_cpu;
@@ -48,6 +51,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     } = open(&ask, control)?;
     let plan = plan(&ask, limits, direct);
     check_cpu(setting, &*bench)?;
+    let labs = labs(args, &*bench)?;
     let outlook = announce(&plan, fills, setting, false)?;
     let meta = RunMeta {
         name: "survey".into(),
@@ -71,6 +75,10 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     if let Some(profile) = &workload {
         fathom_experiments::workload::add_weighted(book.run_mut(), profile);
     }
+    for (run, dir) in &labs {
+        let whence = dir.path().display().to_string();
+        applications::add(book.run_mut(), run, &whence);
+    }
     finish::finish(
         book,
         result,
@@ -78,6 +86,19 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
         &args.out,
         fathom_report::terminal::summary,
     )
+}
+
+/// Runs of labs on the same device (`--with`).
+fn labs(args: &SurveyArgs, bench: &dyn Bench) -> Result<Vec<(Run, RunDir)>, Failure> {
+    let about = bench.describe();
+    let mut all = Vec::new();
+    for path in &args.with {
+        let (dir, run) = RunDir::open(path).map_err(refused)?;
+        applications::belongs(&run, &about, bench.simulated())
+            .map_err(|why| refused(anyhow::anyhow!("--with {}: {why}", path.display())))?;
+        all.push((run, dir));
+    }
+    Ok(all)
 }
 
 /// The survey; where a CPU setting was asked for, its comparison first and its latency under it.

@@ -5,12 +5,12 @@ use serde_json::Value;
 use crate::common::{Place, Said, beside_others, end, send, skip, until, wait};
 use crate::contract::promised;
 
-fn ids<'a>(json: &'a Value, key: &str) -> Vec<&'a str> {
+pub(crate) fn ids<'a>(json: &'a Value, key: &str) -> Vec<&'a str> {
     let of = |x: &'a Value| x["id"].as_str().unwrap();
     json[key].as_array().unwrap().iter().map(of).collect()
 }
 
-fn table<'a>(json: &'a Value, id: &str) -> &'a Value {
+pub(crate) fn table<'a>(json: &'a Value, id: &str) -> &'a Value {
     let sections = json["results"].as_array().unwrap();
     sections
         .iter()
@@ -20,7 +20,7 @@ fn table<'a>(json: &'a Value, id: &str) -> &'a Value {
 }
 
 /// A small disk is no failure of the lab: it says so and leaves nothing.
-fn no_room(said: &Said) -> bool {
+pub(crate) fn no_room(said: &Said) -> bool {
     let small =
         said.code == Some(2) && (said.stderr.contains("of room") || said.stderr.contains("95 %"));
     if small {
@@ -30,7 +30,7 @@ fn no_room(said: &Said) -> bool {
 }
 
 /// What a lab found; `None`, and said, where the disk is too full or the machine too busy to do anything in the time.
-fn found(said: Said) -> Option<Value> {
+pub(crate) fn found(said: Said) -> Option<Value> {
     if no_room(&said) {
         return None;
     }
@@ -52,7 +52,7 @@ fn is_rate(cell: &Value) -> bool {
     cell.is_null() || cell["value"].as_f64().is_some_and(|v| v > 0.0)
 }
 
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/bin"];
     places
         .iter()

@@ -8,6 +8,7 @@ mod compress;
 mod conditioning;
 mod contract;
 mod db;
+mod db_failures;
 mod device_errors;
 mod devices_and_reports;
 mod interruption;

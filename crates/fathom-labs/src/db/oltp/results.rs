@@ -17,6 +17,8 @@ use super::{Cell, Experiment, FORMATS, Mix, OltpOptions, Repeat};
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) version: String,
+    /// Settings of a server that the user runs.
+    pub(super) yours: Option<String>,
     aio: String,
     /// Open table spaces with O_DIRECT, and all.
     direct: (usize, usize),
@@ -36,6 +38,24 @@ impl Facts {
         }
         let bytes = instance.table_bytes("sbtest");
         self.bytes.insert((cell.page, cell.format), bytes);
+    }
+
+    /// How the server does its I/O, and what of it was seen.
+    fn in_words(&self) -> String {
+        if let Some(settings) = &self.yours {
+            return format!(
+                "A server that was running, with its own settings: {settings}; what it counts includes what others ask of it."
+            );
+        }
+        let (direct, open) = self.direct;
+        let aio = if self.aio.is_empty() {
+            "not asked"
+        } else {
+            &self.aio
+        };
+        format!(
+            "Every commit is durable. Asynchronous I/O: {aio}; {direct} of {open} open table spaces with O_DIRECT. The server is started anew for each page, format and pool."
+        )
     }
 }
 
@@ -60,6 +80,7 @@ fn sweep(experiment: Experiment) -> (&'static str, &'static str, fn(&Cell) -> f6
         Experiment::Threads => ("threads", "", |c| f64::from(c.threads)),
         Experiment::Cache => ("buffer pool", "bytes", |c| c.pool as f64),
         Experiment::Compression => ("compression", "", |c| c.format as f64),
+        Experiment::One => ("threads", "", |c| f64::from(c.threads)),
     }
 }
 
@@ -92,27 +113,24 @@ fn section(
     options: &OltpOptions,
     facts: &Facts,
 ) {
-    let (direct, open) = facts.direct;
     let mut section = Section {
         id: format!("oltp-{name}"),
         title: format!("InnoDB (MariaDB): {name}"),
         text: format!(
-            "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket; every commit is durable. Asynchronous I/O: {}; {direct} of {open} open table spaces with O_DIRECT. Repeats in turns, the server started anew for each.",
+            "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket. {} Repeats in turns.",
             facts.version,
             options.count,
             options.rows.name(),
-            if facts.aio.is_empty() {
-                "not asked"
-            } else {
-                &facts.aio
-            },
+            facts.in_words()
         ),
         ..Section::default()
     };
-    section.charts.extend(charts(name, experiment, cells));
+    if experiment != Experiment::One {
+        section.charts.extend(charts(name, experiment, cells));
+    }
     section.tables.push(rates_table(name, cells, facts));
     section.tables.push(counters_table(name, cells));
-    if experiment != Experiment::Threads {
+    if ![Experiment::Threads, Experiment::One].contains(&experiment) {
         section.tables.push(best(book, name, experiment, cells));
     }
     if cells
@@ -289,7 +307,7 @@ fn best(
     let (label, _, _) = sweep(experiment);
     let setting = |c: &Cell| match experiment {
         Experiment::PageSize => format!("{} KiB", c.page >> 10),
-        Experiment::Threads => c.threads.to_string(),
+        Experiment::Threads | Experiment::One => c.threads.to_string(),
         Experiment::Cache => format!("{} MiB", c.pool >> 20),
         Experiment::Compression => FORMATS[c.format].0.to_owned(),
     };

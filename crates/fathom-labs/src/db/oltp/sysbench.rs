@@ -17,10 +17,17 @@ pub(super) fn probe() -> Result<(PathBuf, String), LabError> {
     Ok((program, version))
 }
 
+/// Which server, as whom, and the database with the table.
+pub(super) struct Whom<'a> {
+    pub(super) socket: &'a Path,
+    pub(super) user: &'a str,
+    pub(super) database: &'a str,
+}
+
 /// Transactions per second, as it printed them.
 pub(super) fn run(
     program: &Path,
-    socket: &Path,
+    whom: &Whom<'_>,
     dir: &Path,
     load: &Load,
     stop: &dyn Fn() -> bool,
@@ -34,8 +41,10 @@ pub(super) fn run(
     command
         .arg(load.mix.script())
         .arg("--db-driver=mysql")
-        .arg(format!("--mysql-socket={}", socket.display()))
-        .args(["--mysql-user=root", "--mysql-db=sbtest", "--tables=1"])
+        .arg(format!("--mysql-socket={}", whom.socket.display()))
+        .arg(format!("--mysql-user={}", whom.user))
+        .arg(format!("--mysql-db={}", whom.database))
+        .arg("--tables=1")
         .arg(format!("--table-size={}", load.count))
         .arg(format!("--threads={}", load.threads))
         .arg(format!("--time={}", ramp + seconds(load.time)))

@@ -88,6 +88,8 @@ pub(crate) struct SqlError {
     pub(crate) again: bool,
 }
 
+const LOST: &str = "the server closed the connection";
+
 impl std::fmt::Display for SqlError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.code.is_empty() {
@@ -102,9 +104,13 @@ impl SqlError {
     fn lost(e: &io::Error) -> Self {
         Self {
             code: String::new(),
-            message: format!("the server closed the connection: {e}"),
+            message: format!("{LOST}: {e}"),
             again: false,
         }
+    }
+    /// Whether the connection is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.code.is_empty() && self.message.starts_with(LOST)
     }
     fn protocol(what: &str) -> Self {
         Self {

@@ -29,9 +29,8 @@ impl Mysql {
     /// Connects as `user` without a password; an empty `database` is none.
     pub(crate) fn connect(socket: &Path, user: &str, database: &str) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|e| SqlError::lost(&e))?;
-        // A server that hangs must not hang the lab.
-        let patience = Some(Duration::from_secs(120));
-        let _ = stream.set_read_timeout(patience);
+        // Who listens there need not be a server: a greeting comes at once, or never.
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
         let mut me = Self {
             stream: BufReader::with_capacity(64 << 10, stream),
             packet: Vec::new(),
@@ -73,6 +72,9 @@ impl Mysql {
             me.receive()?;
         }
         me.refuse()?;
+        // A server that hangs must not hang the lab.
+        let patience = Some(Duration::from_secs(120));
+        let _ = me.stream.get_ref().set_read_timeout(patience);
         Ok(me)
     }
 

@@ -10,21 +10,22 @@ mod results;
 mod schema;
 mod transactions;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::Progress;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use driver::{Load, Outcome};
 use schema::Dialect;
 use transactions::Constants;
 
 use super::mariadb::{self, Instance, Start};
-use super::sql::Session;
+use super::sql::{Session, SqlError};
+use super::yours::Yours;
 use super::{Around, DbOptions, cluster, directory, sql};
 use crate::LabError;
 use crate::outside::Skipped;
@@ -45,6 +46,8 @@ pub struct TpccOptions {
     pub ramp: Option<Nanos>,
     /// Bytes of the buffer pool.
     pub pool: Bytes,
+    /// A server of the user's own (MariaDB or MySQL): nothing is started then, and no other database is measured.
+    pub socket: Option<PathBuf>,
 }
 
 /// Databases by name.
@@ -59,6 +62,9 @@ fn times(plan: &Plan, options: &TpccOptions) -> (Nanos, Nanos) {
 }
 
 fn room(options: &TpccOptions) -> u64 {
+    if options.socket.is_some() {
+        return 1 << 20;
+    }
     let one = u64::from(options.warehouses) * schema::WAREHOUSE_BYTES * 2 + (512 << 20);
     one * options.databases.len() as u64
 }
@@ -80,6 +86,8 @@ pub fn outlook(plan: &Plan, options: &TpccOptions, fills: Bytes) -> Outlook {
 /// A database of the lab.
 enum Kind {
     MariaDb(Instance),
+    /// The user's.
+    Yours(Box<Yours>),
     Postgres(cluster::Cluster),
     #[cfg(feature = "sqlite")]
     Sqlite(std::path::PathBuf, u64),
@@ -97,8 +105,16 @@ impl Database {
         name: &'static str,
         place: &Path,
         options: &TpccOptions,
+        yours: Option<Yours>,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, LabError> {
+        if let Some(yours) = yours {
+            return Ok(Self {
+                name,
+                version: format!("{} (yours)", yours.version),
+                kind: Kind::Yours(Box::new(yours)),
+            });
+        }
         let dir = place.join(name);
         let pool = options.pool.0;
         let (version, kind) = match name {
@@ -144,7 +160,7 @@ impl Database {
 
     fn dialect(&self) -> Dialect {
         match self.kind {
-            Kind::MariaDb(_) => Dialect::Mysql,
+            Kind::MariaDb(_) | Kind::Yours(_) => Dialect::Mysql,
             Kind::Postgres(_) => Dialect::Postgres,
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(..) => Dialect::Sqlite,
@@ -154,6 +170,7 @@ impl Database {
     fn connect(&self) -> sql::Result<Box<dyn Session>> {
         Ok(match &self.kind {
             Kind::MariaDb(i) => Box::new(i.session("tpcc")?),
+            Kind::Yours(y) => Box::new(y.session()?),
             Kind::Postgres(c) => Box::new(sql::postgres::Postgres::connect(
                 &c.socket(),
                 "postgres",
@@ -164,13 +181,21 @@ impl Database {
         })
     }
 
-    fn explain(&mut self, error: impl Into<LabError>) -> LabError {
-        let error = error.into();
+    fn explain(&mut self, error: SqlError) -> LabError {
         match &mut self.kind {
             Kind::MariaDb(i) => i.explain(error),
+            Kind::Yours(_) => error.into(),
             Kind::Postgres(c) => c.explain(error),
             #[cfg(feature = "sqlite")]
-            Kind::Sqlite(..) => error,
+            Kind::Sqlite(..) => error.into(),
+        }
+    }
+
+    /// Where the device's counters are to be read.
+    fn data(&self, place: &Path) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Yours(y) => y.data.clone(),
+            _ => Some(place.to_owned()),
         }
     }
 
@@ -197,6 +222,11 @@ impl Database {
         Ok(())
     }
 
+    /// Contradictions to each of the consistency conditions.
+    fn check(&self) -> sql::Result<[i64; 12]> {
+        check::check(&mut *self.connect()?)
+    }
+
     /// How it does its I/O, as far as it can be seen.
     fn proof(&self) -> String {
         match &self.kind {
@@ -207,6 +237,7 @@ impl Database {
                     i.aio()
                 )
             }
+            Kind::Yours(y) => format!("with its own settings: {}", y.settings),
             Kind::Postgres(_) => {
                 "through the page cache: direct I/O came with version 16, as an experiment".into()
             }
@@ -234,10 +265,11 @@ struct Measured {
     repeats: Vec<(Outcome, Option<[u64; 2]>)>,
 }
 
-/// Measures and puts sections, headlines and findings into the notebook.
+/// Measures and puts sections, headlines and findings into the notebook. A database that fails does not end the
+/// others; the first failure is the run's.
 ///
 /// # Errors
-/// Where the target is no directory, a server dies, or the run directory fails.
+/// Where the target is no directory, a server dies, or the run directory fails; what was measured before stands.
 pub fn run(
     bench: &mut dyn Bench,
     plan: &Plan,
@@ -247,33 +279,63 @@ pub fn run(
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
     let place = Workplace::create(&dir, room(options)).map_err(NotebookError::from)?;
+    // What can be refused is refused before anything is measured.
+    let has = |name: &str| options.databases.iter().any(|d| d == name);
+    let serves = (has("mariadb") && mariadb::probe().is_ok())
+        || (has("postgresql") && cluster::probe().is_ok());
+    if options.socket.is_none() && serves {
+        let longest = place.path().join(DATABASES[1]);
+        mariadb::socket_fits(&longest).map_err(NotebookError::from)?;
+    }
+    let yours = options.socket.as_deref().map(Yours::open);
+    let yours = yours.transpose().map_err(NotebookError::from)?;
     super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
-    let mut skipped = Vec::new();
-    let mut measured = Vec::new();
-    let done = rounds(
+    let mut found = Found::default();
+    rounds(
         bench,
         plan,
         options,
         place.path(),
-        (&mut measured, &mut skipped),
+        yours,
+        &mut found,
         watcher,
     );
     drop(place);
-    results::report(book, options, &measured);
-    let run = book.run_mut();
+    results::report(book, options, &found.measured);
+    book.run_mut()
+        .results
+        .extend(crate::outside::skipped("tpcc", &found.skipped));
     if bench.interrupted() {
-        run.flags.push(Flag::new(
-            FlagCode::Interrupted,
-            "the lab was interrupted; what was measured until then is kept",
-            "run again for the rest",
-        ));
-    }
-    run.results
-        .extend(crate::outside::skipped("tpcc", &skipped));
-    if bench.interrupted() {
+        super::interrupted(book);
         return Ok(());
     }
-    done.map_err(NotebookError::from)
+    found
+        .failure
+        .map_or(Ok(()), |e| Err(NotebookError::from(e)))
+}
+
+/// What came of all databases.
+#[derive(Default)]
+struct Found {
+    measured: Vec<Measured>,
+    skipped: Vec<Skipped>,
+    /// The first, where something went wrong.
+    failure: Option<LabError>,
+}
+
+impl Found {
+    /// A database is out. One that is not there is no failure.
+    fn out(&mut self, name: &str, place: &Path, error: LabError) {
+        if let LabError::Missing { .. } = error {
+            self.skipped.push(Skipped::from_error(name, error));
+            return;
+        }
+        let error = match super::with_room(place, error) {
+            LabError::Failed(said) => LabError::Failed(format!("{name}: {said}")),
+            other => other,
+        };
+        self.failure.get_or_insert(error);
+    }
 }
 
 fn rounds(
@@ -281,9 +343,10 @@ fn rounds(
     plan: &Plan,
     options: &TpccOptions,
     place: &Path,
-    (measured, skipped): (&mut Vec<Measured>, &mut Vec<Skipped>),
+    mut yours: Option<Yours>,
+    found: &mut Found,
     watcher: &mut dyn Watcher,
-) -> Result<(), LabError> {
+) {
     let stop = || bench.interrupted();
     let mut random = SplitMix64::new(options.db.seed ^ 0x7bcc);
     let (c_load, c_run) = schema::last_name_constants(&mut random);
@@ -292,25 +355,33 @@ fn rounds(
         customer: schema::between(&mut random, 0, 1023),
         item: schema::between(&mut random, 0, 8191),
     };
-    let asked = DATABASES
-        .into_iter()
-        .filter(|d| options.databases.iter().any(|n| n == d));
-    let mut databases = Vec::new();
-    let total = options.databases.len() as u32 * (plan.profile.repeats + 1);
+    let names = match yours {
+        Some(_) => vec![DATABASES[0]],
+        None => DATABASES
+            .into_iter()
+            .filter(|d| options.databases.iter().any(|n| n == d))
+            .collect(),
+    };
+    // Beside each in `found.measured`: the database, as long as it works.
+    let mut databases: Vec<Option<Database>> = Vec::new();
+    let total = names.len() as u32 * (plan.profile.repeats + 1);
     let mut done = 0;
-    for name in asked {
+    for name in names {
         watcher.job(done, total, &format!("load {name}"));
         done += 1;
-        match Database::open(name, place, options, &stop) {
-            Ok(mut database) => {
-                let filled = database.fill(options, c_load, &stop);
-                filled.map_err(|e| database.explain(e))?;
-                if stop() {
-                    return Ok(());
-                }
-                let checked = database.connect().and_then(|mut s| check::check(&mut *s));
-                let before = checked.map_err(|e| database.explain(e))?;
-                measured.push(Measured {
+        let opened = Database::open(name, place, options, yours.take(), &stop);
+        let loaded = opened.and_then(|mut database| {
+            let filled = database.fill(options, c_load, &stop);
+            filled.map_err(|e| database.explain(e))?;
+            if stop() {
+                return Err(LabError::Failed("interrupted".into()));
+            }
+            let before = database.check();
+            Ok((before.map_err(|e| database.explain(e))?, database))
+        });
+        match loaded {
+            Ok((before, database)) => {
+                found.measured.push(Measured {
                     name,
                     version: database.version.clone(),
                     proof: database.proof(),
@@ -318,21 +389,21 @@ fn rounds(
                     after: None,
                     repeats: Vec::new(),
                 });
-                databases.push(database);
+                databases.push(Some(database));
             }
-            // What is not there, or cannot be started here, is no reason to leave out the others.
-            Err(e) if !stop() => skipped.push(Skipped::from_error(name, e)),
-            Err(_) => return Ok(()),
+            Err(_) if stop() => return,
+            Err(e) => found.out(name, place, e),
         }
     }
-    let device = CounterSource::locate(place).ok();
     let (ramp, time) = times(plan, options);
     for repeat in 0..plan.profile.repeats {
-        for (database, into) in databases.iter_mut().zip(&mut *measured) {
+        for (i, slot) in databases.iter_mut().enumerate() {
             if stop() {
-                return Ok(());
+                return;
             }
-            watcher.job(done, total, &format!("tpcc {}", database.name));
+            let Some(database) = slot else { continue };
+            let name = database.name;
+            watcher.job(done, total, &format!("tpcc {name}"));
             done += 1;
             let load = Load {
                 constants,
@@ -342,6 +413,8 @@ fn rounds(
                 time,
                 seed: options.db.seed * 1000 + u64::from(repeat),
             };
+            let device = database.data(place);
+            let device = device.and_then(|d| CounterSource::locate(&d).ok());
             let around = Around::begin(device.as_ref());
             let began = fathom_io::clock::monotonic();
             let mut count = 0.0;
@@ -353,13 +426,22 @@ fn rounds(
                     ..Progress::default()
                 });
             });
-            let outcome = outcome.map_err(|e| database.explain(e))?;
-            into.repeats.push((outcome, around.end()));
+            match outcome {
+                Ok(outcome) => found.measured[i].repeats.push((outcome, around.end())),
+                Err(_) if stop() => return,
+                Err(e) => {
+                    found.out(name, place, database.explain(e));
+                    *slot = None;
+                }
+            }
         }
     }
-    for (database, into) in databases.iter_mut().zip(&mut *measured) {
-        let checked = database.connect().and_then(|mut s| check::check(&mut *s));
-        into.after = Some(checked.map_err(|e| database.explain(e))?);
+    for (i, slot) in databases.iter_mut().enumerate() {
+        let Some(database) = slot else { continue };
+        match database.check() {
+            Ok(after) => found.measured[i].after = Some(after),
+            Err(_) if stop() => return,
+            Err(e) => found.out(database.name, place, database.explain(e)),
+        }
     }
-    Ok(())
 }

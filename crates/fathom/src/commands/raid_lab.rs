@@ -1,0 +1,156 @@
+//! `fathom raid --lab`: another lab in the file system of each array.
+
+use fathom_experiments::{Notebook, RunMeta};
+use fathom_io::Control;
+use fathom_labs::LabError;
+use fathom_labs::raid::within::{self, Within};
+use fathom_labs::raid::{self, Backend, RaidOptions, Shape};
+use fathom_telemetry::{Flag, FlagCode};
+
+use super::child;
+use super::finish::{command_line, finish};
+use super::open::capsule_of;
+use crate::cli::RaidArgs;
+use crate::exit::{Failure, Outcome, refused};
+
+/// A lab's command line, cut where its target belongs.
+pub(super) struct Words {
+    command: Vec<String>,
+    rest: Vec<String>,
+}
+
+impl Words {
+    /// # Errors
+    /// Where it is no lab that works in a directory.
+    pub(super) fn of(text: &str) -> Result<Self, Failure> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let first: Vec<&str> = words.iter().take(2).map(String::as_str).collect();
+        let n = match first[..] {
+            ["db", "mysql" | "tpcc" | "rocksdb"] | ["app", "copy" | "swap"] => 2,
+            ["kv", ..] => 1,
+            _ => {
+                return Err(refused(anyhow::anyhow!(
+                    "--lab \"{text}\": expected db mysql, db tpcc, db rocksdb, kv, app copy or app swap with their options, and no target"
+                )));
+            }
+        };
+        Ok(Self {
+            command: words[..n].to_vec(),
+            rest: words[n..].to_vec(),
+        })
+    }
+
+    /// As its run calls it.
+    fn name(&self) -> String {
+        self.command.join("-")
+    }
+
+    fn on(&self, target: &str) -> Vec<String> {
+        let mut all = self.command.clone();
+        all.push(target.to_owned());
+        all.extend(self.rest.iter().cloned());
+        all
+    }
+}
+
+/// See the module.
+pub(super) fn run(
+    mut backend: Box<dyn Backend>,
+    words: &Words,
+    args: &RaidArgs,
+    options: &RaidOptions,
+    control: &Control,
+) -> Outcome {
+    let member = backend.member()?;
+    let mut about = member.describe();
+    member.close()?;
+    about.name = args.targets.join(" ");
+    let meta = RunMeta {
+        name: "raid".into(),
+        command: "raid".into(),
+        command_line: command_line(),
+        profile: Some(args.profile.clone()),
+        seed: args.seed,
+        environment: capsule_of(&about),
+    };
+    let mut book = Notebook::create(&args.out.out, meta, about, false, 0)?;
+    let mut all = Vec::new();
+    for shape in raid::shapes(options) {
+        if control.interrupted() {
+            break;
+        }
+        let run = one(&mut *backend, shape, words, args, control).map_err(|e| e.to_string());
+        all.push(Within { shape, run });
+    }
+    let lab = [&words.command[..], &words.rest].concat().join(" ");
+    within::report(&mut book, &lab, &backend.about(), &all);
+    if control.interrupted() {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            format!("{} arrays were measured", all.len()),
+            "run again for the rest",
+        ));
+    }
+    drop(backend);
+    finish(
+        book,
+        Ok(()),
+        None,
+        &args.out,
+        fathom_report::terminal::summary,
+    )
+}
+
+fn one(
+    backend: &mut dyn Backend,
+    shape: Shape,
+    words: &Words,
+    args: &RaidArgs,
+    control: &Control,
+) -> Result<(fathom_telemetry::schema::Run, String), LabError> {
+    if let Some(why) = backend.cannot(&shape) {
+        return Err(LabError::Refused(why));
+    }
+    let mut array = backend.make(&shape)?;
+    let made = array.directory();
+    let ran = match made {
+        Ok(Some(dir)) => {
+            let words_on = words.on(&dir.display().to_string());
+            eprintln!("{}: {}", shape.title(), child::typed(&words_on));
+            child::run(&words_on, &words.name(), &args.out.out, control)
+                .map(|(run, kept)| (run, kept.path().display().to_string()))
+                .map_err(LabError::Failed)
+        }
+        Ok(None) => Err(LabError::Refused(
+            "it has no file system: use --backend btrfs".into(),
+        )),
+        Err(e) => Err(e),
+    };
+    let closed = array.close();
+    let ran = ran?;
+    closed.map(|()| ran)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_labs_target_stands_behind_its_command() {
+        let words = Words::of("db tpcc --database sqlite --time 1s")
+            .ok()
+            .unwrap();
+        assert_eq!(words.name(), "db-tpcc");
+        assert_eq!(
+            words.on("/mnt").join(" "),
+            "db tpcc /mnt --database sqlite --time 1s"
+        );
+        assert_eq!(
+            Words::of("kv --size 1g").ok().unwrap().on("x").join(" "),
+            "kv x --size 1g"
+        );
+        for bad in ["", "survey", "db", "raid . --lab kv"] {
+            assert!(Words::of(bad).is_err(), "{bad}");
+        }
+    }
+}
