@@ -8,14 +8,17 @@ mod backend;
 pub mod btrfs;
 pub mod dm;
 pub mod expect;
+mod files;
 pub mod guest;
-mod loops;
+mod journal;
+pub mod lvm;
 pub mod md;
 pub mod members;
 mod proof;
 mod results;
 mod sim;
 mod threads;
+pub mod zfs;
 
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{self, Outlook, Watcher};
@@ -28,9 +31,11 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 pub use backend::{Array, Backend, Shape, Traffic};
 pub use btrfs::BtrfsArrays;
 pub use dm::DmArrays;
+pub use lvm::LvmArrays;
 pub use md::MdArrays;
 pub use members::Members;
 pub use sim::SimArrays;
+pub use zfs::ZfsArrays;
 
 use crate::LabError;
 

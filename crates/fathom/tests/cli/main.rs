@@ -11,6 +11,7 @@ mod db;
 mod device_errors;
 mod devices_and_reports;
 mod interruption;
+mod killed_labs;
 mod labs;
 mod replay;
 mod run;
