@@ -19,7 +19,8 @@ pub(crate) enum Undo {
     Mapping(CString),
     /// Stops swapping to a file, and removes it.
     Swap(CString),
-    /// Erases what a member carries of an array (a label, a superblock), once everything before is undone.
+    /// Erases what a real device carries of an array (a label, a superblock), once everything before is undone and
+    /// nobody has claimed it. Never of a loop device: it is free by then, and may be somebody else's.
     Blank(CString),
     /// Runs a program, until it succeeds once.
     Run(Vec<CString>),
@@ -95,12 +96,7 @@ impl Undo {
                     true
                 }
                 Self::Blank(path) => {
-                    let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-                    if fd >= 0 {
-                        libc::pwrite(fd, ZEROS.as_ptr().cast(), ZEROS.len(), 0);
-                        libc::fsync(fd);
-                        libc::close(fd);
-                    }
+                    blank(path);
                     true
                 }
                 Self::Run(words) => run(words),
@@ -114,12 +110,38 @@ impl Undo {
     }
 }
 
-/// What is erased of a member: labels of LVM and md's superblock 1.2 lie in its first 64 KiB.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+/// What is erased of a member: labels of LVM, md's superblock 1.2 and the first one of btrfs lie there.
+static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
+/// Where btrfs keeps copies of its superblock (fs/btrfs/disk-io.h).
+const COPIES: [i64; 2] = [64 << 20, 256 << 30];
 /// Words of a program to be run, at most.
 const WORDS: usize = 15;
 /// Things to be undone that are done once only, at most.
 const ONCE_MAX: usize = 64;
+
+/// Erases labels and superblocks of a device that nobody has claimed meanwhile.
+fn blank(path: &CString) {
+    // SAFETY: system calls with a terminated path, a live buffer of the length that is named, and a structure that the
+    // kernel fills.
+    unsafe {
+        let flags = libc::O_WRONLY | libc::O_EXCL | libc::O_CLOEXEC;
+        let fd = libc::open(path.as_ptr(), flags);
+        if fd < 0 {
+            return;
+        }
+        libc::pwrite(fd, ZEROS.as_ptr().cast(), ZEROS.len(), 0);
+        let mut about = std::mem::zeroed::<libc::stat>();
+        let known = libc::fstat(fd, &mut about) == 0;
+        // A file would grow; a device has no bytes behind its end.
+        if known && about.st_mode & libc::S_IFMT == libc::S_IFBLK {
+            for at in COPIES {
+                libc::pwrite(fd, ZEROS.as_ptr().cast(), 4096, at);
+            }
+        }
+        libc::fsync(fd);
+        libc::close(fd);
+    }
+}
 
 /// Runs a program and waits for it; whether it succeeded.
 fn run(words: &[CString]) -> bool {
@@ -250,7 +272,7 @@ mod tests {
         let file = dir.path().join("left");
         std::fs::write(&file, "x").unwrap();
         let member = dir.path().join("member");
-        std::fs::write(&member, [7; 70_000]).unwrap();
+        std::fs::write(&member, [7; 140_000]).unwrap();
         let by_program = dir.path().join("by-a-program");
         std::fs::write(&by_program, "x").unwrap();
         let rm = crate::outside::find("rm").unwrap();
@@ -277,10 +299,9 @@ mod tests {
         });
         assert!(gone);
         let left = std::fs::read(&member).unwrap();
-        assert!(
-            left[..64 << 10].iter().all(|b| *b == 0),
-            "labels are erased"
-        );
-        assert!(left[64 << 10..].iter().all(|b| *b == 7));
+        assert_eq!(left.len(), 140_000, "a file does not grow");
+        let (labels, data) = left.split_at(ZEROS.len());
+        assert!(labels.iter().all(|b| *b == 0), "labels are erased");
+        assert!(data.iter().all(|b| *b == 7));
     }
 }

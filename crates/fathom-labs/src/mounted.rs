@@ -28,13 +28,20 @@ pub(crate) fn place() -> PathBuf {
 }
 
 impl Mount {
-    /// Mounts a device.
+    /// Mounts a device. `stay` are devices of it that stay when this run ends: a keeper erases their superblocks.
     ///
     /// # Errors
     /// What the program said; nothing is left then.
-    pub(crate) fn make(kind: &str, options: &str, device: &Path) -> Result<Self, String> {
+    pub(crate) fn make(
+        kind: &str,
+        options: &str,
+        device: &Path,
+        stay: &[&Path],
+    ) -> Result<Self, String> {
         let dir = place();
-        let keeper = Keeper::watch(&[Undo::mount(&dir)]).map_err(|e| e.to_string())?;
+        let mut undo = vec![Undo::mount(&dir)];
+        undo.extend(stay.iter().map(|d| Undo::blank(d)));
+        let keeper = Keeper::watch(&undo).map_err(|e| e.to_string())?;
         let mut mount = Self {
             dir,
             mounted: false,

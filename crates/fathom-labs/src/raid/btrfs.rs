@@ -15,7 +15,7 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
-use super::members::Members;
+use super::members::{Member, Members};
 use super::threads;
 use crate::LabError;
 use crate::mounted::Mount;
@@ -173,7 +173,12 @@ impl Mounted {
                 .args(["device", "scan"])
                 .args(&array.members),
         );
-        let mounted = Mount::make("btrfs", "noatime,nodatacow", &array.members[0]);
+        let stay: Vec<&Path> = used
+            .iter()
+            .filter(|m| m.stays())
+            .map(Member::path)
+            .collect();
+        let mounted = Mount::make("btrfs", "noatime,nodatacow", &array.members[0], &stay);
         array.mount = Some(mounted.map_err(|e| failed("mount", e))?);
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
         FileArray::open(array, size, &backend.control)

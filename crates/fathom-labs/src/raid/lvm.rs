@@ -171,7 +171,8 @@ impl LvmArray {
         let failed = |what: &str, why: String| {
             LabError::Failed(format!("LVM did not {what} for {}: {why}", shape.title()))
         };
-        let keeper = Keeper::watch(&undo(&group, &parts))
+        let stay: Vec<bool> = members.iter().map(Member::stays).collect();
+        let keeper = Keeper::watch(&undo(&group, &parts, &stay))
             .map_err(|e| failed("get a keeper", e.to_string()))?;
         let mut array = Self {
             group,
@@ -268,15 +269,16 @@ fn blank(member: &Path) -> std::io::Result<()> {
     device.sync_all()
 }
 
-/// The volume first, then what it was made of, then the labels.
-fn undo(group: &str, members: &[PathBuf]) -> Vec<Undo> {
+/// The volume first, then what it was made of, then the labels of those members that stay.
+fn undo(group: &str, members: &[PathBuf], stay: &[bool]) -> Vec<Undo> {
     let mut all = vec![Undo::mapping(&format!("{group}-{VOLUME}"))];
     for part in ["rimage", "rmeta"] {
         all.extend(
             (0..members.len()).map(|i| Undo::mapping(&format!("{group}-{VOLUME}_{part}_{i}"))),
         );
     }
-    all.extend(members.iter().map(|m| Undo::blank(m)));
+    let labelled = members.iter().zip(stay).filter(|m| *m.1);
+    all.extend(labelled.map(|m| Undo::blank(m.0)));
     all
 }
 

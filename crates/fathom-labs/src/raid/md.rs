@@ -197,6 +197,8 @@ struct Part {
     path: PathBuf,
     number: (u32, u32),
     bytes: u64,
+    /// Whether it is there when this run has ended.
+    stays: bool,
 }
 
 struct MdArray {
@@ -226,6 +228,7 @@ impl MdArray {
                 path: m.path().to_owned(),
                 number: m.number()?,
                 bytes: m.bytes(),
+                stays: m.stays(),
             })
         };
         let parts: Result<Vec<Part>, LabError> = members.iter().map(part).collect();
@@ -254,7 +257,8 @@ impl MdArray {
         };
         let mut undo = vec![Undo::array(&self.node)];
         if self.journal.is_some() {
-            undo.extend(self.devices().map(|p| Undo::blank(&p.path)));
+            let stay = self.devices().filter(|p| p.stays);
+            undo.extend(stay.map(|p| Undo::blank(&p.path)));
         }
         let keeper = Keeper::watch(&undo);
         self.keeper = Some(keeper.map_err(|e| failed("get a keeper", e))?);
@@ -345,7 +349,7 @@ impl MdArray {
             shape,
             layout: layout as u32,
             used: own / shape.chunk.0 * shape.chunk.0,
-            nonce: u64::from(std::process::id()) << 32 ^ fathom_io::clock::monotonic().0,
+            nonce: (u64::from(std::process::id()) << 32) ^ fathom_io::clock::monotonic().0,
         };
         let info = ArrayInfo {
             major_version: 1,

@@ -30,6 +30,11 @@ impl Member {
         &self.path
     }
 
+    /// Whether it stays when this run ends: a device, not a file behind a loop device.
+    pub fn stays(&self) -> bool {
+        self._file.is_none()
+    }
+
     /// All that it holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -244,11 +249,14 @@ fn permitted(
     destroy: &[String],
 ) -> Result<(fathom_host::Permit, Option<String>), LabError> {
     for word in destroy {
-        if let Ok(permit) = open_for_write(path, Some(word)) {
-            return Ok((permit, Some(word.clone())));
+        match open_for_write(path, Some(word)) {
+            Ok(permit) => return Ok((permit, Some(word.clone()))),
+            // It may be another member's.
+            Err(fathom_host::Refusal::WrongConfirmation { .. }) => {}
+            Err(e) => return Err(refused(e)),
         }
     }
-    // The words that were typed are for other members, or something else is wrong: the rules say which.
+    // The words that were typed are for other members: the rules say which is its own.
     match open_for_write(
         path,
         destroy

@@ -277,7 +277,8 @@ impl Ready {
         } else {
             outside::run(outside::command(&mkfs).args(self.fs.options).arg(&node))
                 .map_err(|e| failed(&mkfs, &e))?;
-            let mount = Mount::make(name, "noatime", &node).map_err(|e| failed("mount", &e))?;
+            let mount =
+                Mount::make(name, "noatime", &node, &[]).map_err(|e| failed("mount", &e))?;
             let path = mount.dir().join("disk.img");
             self.mount = Some(mount);
             fill(&path, image).map_err(|e| failed("its image could not be written", &e))?;
@@ -367,16 +368,17 @@ fn section(all: &[OnFiles]) -> Option<Section> {
         for (load, _) in &one.cells {
             let value = one.value(*load);
             let ratio = value.zip(raw.value(*load)).map(|(v, r)| v.value / r.value);
-            let (measure, scale) = if load.depth == 1 {
-                ("mean latency, us", 1e-3)
+            // Nanoseconds become microseconds, and so I/Os thousands.
+            let measure = if load.depth == 1 {
+                "mean latency, us"
             } else {
-                ("IOPS, thousands", 1e-3)
+                "IOPS, thousands"
             };
             rows.push(vec![
                 TableCell::Text(load.title()),
                 TableCell::Text(one.fs.name.into()),
                 TableCell::Text(measure.into()),
-                value.map_or(TableCell::Hole(()), |v| TableCell::Estimate(v.scale(scale))),
+                value.map_or(TableCell::Hole(()), |v| TableCell::Estimate(v.scale(1e-3))),
                 ratio
                     .filter(|_| raw.fs.name == "raw")
                     .map_or(TableCell::Hole(()), TableCell::Number),
