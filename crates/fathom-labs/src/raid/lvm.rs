@@ -20,8 +20,8 @@ use crate::{mapper, outside, remains};
 
 /// Its only volume.
 const VOLUME: &str = "array";
-/// Extents: a member of 16 MiB has some left after LVM's own megabyte.
-const EXTENT: &str = "1m";
+/// Extents, at least: a member of 16 MiB has some left after LVM's own megabyte. A chunk must not be larger.
+const EXTENT: Bytes = Bytes::mib(1);
 
 /// See the module.
 pub struct LvmArrays {
@@ -190,8 +190,9 @@ impl LvmArray {
             .lvm(pv, &["-ff", "--setphysicalvolumesize", &size], &members)
             .map_err(|e| failed("label its members", e))?;
         let named = [&[array.group.as_str()], &members[..]].concat();
+        let extent = format!("{}b", shape.chunk.max(EXTENT).0);
         array
-            .lvm(vg, &["-s", EXTENT], &named)
+            .lvm(vg, &["-s", &extent], &named)
             .map_err(|e| failed("make a group", e))?;
         let arguments = volume(shape);
         let words: Vec<&str> = ["-Wn", "-Zn", "-n", VOLUME, "-l", "100%FREE"]
