@@ -168,7 +168,9 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         book.discard();
         return Err(e);
     }
-    if !terms.simulated && !control.interrupted() {
+    // They take as long as `fathom reproduce PAPER`: who leaves the labs out wants it short.
+    let short = args.no_labs && args.with.is_empty();
+    if !(short || terms.simulated || control.interrupted()) {
         beside_models(&args.paper, &mut r.rows);
     }
     book.run_mut().results = reproduce::present::sections(&args.paper, &r);
