@@ -224,20 +224,7 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
     let short = ["--time", "200ms", "--no-rebuild"];
     // The same levels by the device mapper, as LVM has them.
     let more = [&["--rw", "randread"], &short[..]].concat();
-    let mapped = lab(
-        &mut guest,
-        command(FAST, false, "dm", "0,1,5,6,10"),
-        &more,
-        out,
-    );
-    // With a journal.
-    let more = [&["--rw", "randwrite"], &short[..]].concat();
-    let journaled = lab(
-        &mut guest,
-        command(WITH_JOURNAL, true, "md", "5"),
-        &more,
-        out,
-    );
+    let mapped = lab(&mut guest, command(FAST, false, "dm", "0,1,5"), &more, out);
     let more = [
         "--rw",
         "randread,randwrite",
@@ -262,18 +249,11 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
     ];
     let large = lab(&mut guest, command(SLOW, false, "md", "5,6"), &more, out);
     guest.off();
-    for level in [0, 1, 5, 6, 10] {
+    for level in [0, 1, 5] {
         for g in given(&mapped, level) {
             println!("dm, RAID {level}, {}: {:.2} x", g.load, g.multiple);
             assert!(g.multiple > 0.0);
         }
-    }
-    for g in given(&journaled, 5) {
-        assert!(g.multiple > 0.0, "{}", g.load);
-    }
-    let settings = format!("{:?}", table(&journaled, "raid-settings").rows);
-    for setting in ["write-through", "journal", "/dev/vdi"] {
-        assert!(settings.contains(setting), "{setting}: {settings}");
     }
     for (run, level) in [(&run, 0), (&run, 1), (&run, 5), (&run, 6), (&run, 10)]
         .into_iter()
