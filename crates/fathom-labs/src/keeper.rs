@@ -19,6 +19,11 @@ pub(crate) enum Undo {
     Mapping(CString),
     /// Stops swapping to a file, and removes it.
     Swap(CString),
+    /// Erases what a real device carries of an array (a label, a superblock), once everything before is undone and
+    /// nobody has claimed it. Never of a loop device: it is free by then, and may be somebody else's.
+    Blank(CString),
+    /// Runs a program, until it succeeds once.
+    Run(Vec<CString>),
     /// Removes a file.
     #[cfg(test)]
     File(CString),
@@ -45,13 +50,27 @@ impl Undo {
     pub(crate) fn swap(path: &std::ffi::CStr) -> Self {
         Self::Swap(path.to_owned())
     }
+    /// See [`Undo::Blank`].
+    pub(crate) fn blank(member: &Path) -> Self {
+        Self::Blank(Self::path(member))
+    }
+    /// See [`Undo::Run`]. Of more than [`WORDS`] words the rest is left out.
+    pub(crate) fn run(words: &[&str]) -> Self {
+        Self::Run(words.iter().map(|w| Self::path(Path::new(w))).collect())
+    }
     /// See [`Undo::File`].
     #[cfg(test)]
     pub(crate) fn file(path: &Path) -> Self {
         Self::File(Self::path(path))
     }
 
-    fn now(&self) {
+    /// Whether it is to be done once only: what was erased or destroyed may belong to somebody else a moment later.
+    fn once(&self) -> bool {
+        matches!(self, Self::Blank(_) | Self::Run(_))
+    }
+
+    /// Returns whether there is nothing left to be undone. Makes system calls only: no allocation, no lock.
+    fn now(&self) -> bool {
         const STOP_ARRAY: libc::c_ulong = 0x932;
         // SAFETY: system calls with terminated strings that live as long as `self`; what fails was gone already.
         unsafe {
@@ -59,23 +78,92 @@ impl Undo {
                 Self::Mount(path) => {
                     libc::umount2(path.as_ptr(), libc::MNT_DETACH);
                     libc::rmdir(path.as_ptr());
+                    true
                 }
                 Self::Array(path) => {
                     let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+                    let mut stopped = 0;
                     if fd >= 0 {
-                        libc::ioctl(fd, STOP_ARRAY as _, 0);
+                        stopped = libc::ioctl(fd, STOP_ARRAY as _, 0);
                         libc::close(fd);
                     }
+                    stopped == 0
                 }
                 Self::Mapping(name) => crate::mapper::remove_after_fork(name),
                 Self::Swap(path) => {
                     libc::swapoff(path.as_ptr());
                     libc::unlink(path.as_ptr());
+                    true
                 }
+                Self::Blank(path) => {
+                    blank(path);
+                    true
+                }
+                Self::Run(words) => run(words),
                 #[cfg(test)]
                 Self::File(path) => {
                     libc::unlink(path.as_ptr());
+                    true
                 }
+            }
+        }
+    }
+}
+
+/// What is erased of a member: labels of LVM, md's superblock 1.2 and the first one of btrfs lie there.
+static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
+/// Where btrfs keeps copies of its superblock (fs/btrfs/disk-io.h).
+const COPIES: [i64; 2] = [64 << 20, 256 << 30];
+/// Words of a program to be run, at most.
+const WORDS: usize = 15;
+/// Things to be undone that are done once only, at most.
+const ONCE_MAX: usize = 64;
+
+/// Erases labels and superblocks of a device that nobody has claimed meanwhile.
+fn blank(path: &CString) {
+    // SAFETY: system calls with a terminated path, a live buffer of the length that is named, and a structure that the
+    // kernel fills.
+    unsafe {
+        let flags = libc::O_WRONLY | libc::O_EXCL | libc::O_CLOEXEC;
+        let fd = libc::open(path.as_ptr(), flags);
+        if fd < 0 {
+            return;
+        }
+        libc::pwrite(fd, ZEROS.as_ptr().cast(), ZEROS.len(), 0);
+        let mut about = std::mem::zeroed::<libc::stat>();
+        let known = libc::fstat(fd, &mut about) == 0;
+        // A file would grow; a device has no bytes behind its end.
+        if known && about.st_mode & libc::S_IFMT == libc::S_IFBLK {
+            for at in COPIES {
+                libc::pwrite(fd, ZEROS.as_ptr().cast(), 4096, at);
+            }
+        }
+        libc::fsync(fd);
+        libc::close(fd);
+    }
+}
+
+/// Runs a program and waits for it; whether it succeeded.
+fn run(words: &[CString]) -> bool {
+    let mut argv = [std::ptr::null(); WORDS + 1];
+    for (place, word) in argv.iter_mut().zip(words.iter().take(WORDS)) {
+        *place = word.as_ptr();
+    }
+    // SAFETY: the child makes system calls only and never returns; the strings outlive it, the list ends with a null.
+    unsafe {
+        match libc::fork() {
+            -1 => false,
+            0 => {
+                // Programs expect to have these three.
+                for _ in 0..3 {
+                    libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+                }
+                libc::execv(argv[0], argv.as_ptr());
+                libc::_exit(127)
+            }
+            child => {
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0) == child && status == 0
             }
         }
     }
@@ -122,6 +210,8 @@ fn wait(pipe: i32, undo: &[Undo]) -> ! {
         for fd in 0..KEPT {
             libc::close(fd);
         }
+        // A program that it runs must not be left as a zombie's exit status by an ignored SIGCHLD.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let mut word = 0u8;
         loop {
             match libc::read(KEPT, (&raw mut word).cast(), 1) {
@@ -132,9 +222,20 @@ fn wait(pipe: i32, undo: &[Undo]) -> ! {
             }
         }
     }
+    let mut done = [false; ONCE_MAX];
     // Writes that are under way when a process is killed hold the array or mount for a moment.
     for _ in 0..50 {
-        undo.iter().for_each(Undo::now);
+        let mut all = true;
+        for (i, u) in undo.iter().enumerate().take(ONCE_MAX) {
+            if u.once() {
+                if all && !done[i] {
+                    done[i] = u.now();
+                }
+                all &= done[i];
+            } else {
+                all &= u.now();
+            }
+        }
         // SAFETY: sleeps.
         unsafe { libc::usleep(100_000) };
     }
@@ -170,7 +271,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("left");
         std::fs::write(&file, "x").unwrap();
-        let undo = [Undo::file(&file)];
+        let member = dir.path().join("member");
+        std::fs::write(&member, [7; 140_000]).unwrap();
+        let by_program = dir.path().join("by-a-program");
+        std::fs::write(&by_program, "x").unwrap();
+        let rm = crate::outside::find("rm").unwrap();
+        let words = [&rm, &by_program].map(|p| p.display().to_string());
+        let undo = [
+            Undo::file(&file),
+            Undo::blank(&member),
+            Undo::run(&[&words[0], &words[1]]),
+        ];
         // SAFETY: the child makes a keeper, which only forks, and is then killed by itself.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -184,8 +295,13 @@ mod tests {
         unsafe { libc::waitpid(child, &mut status, 0) };
         let gone = (0..200).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
-            !file.exists()
+            !file.exists() && !by_program.exists()
         });
         assert!(gone);
+        let left = std::fs::read(&member).unwrap();
+        assert_eq!(left.len(), 140_000, "a file does not grow");
+        let (labels, data) = left.split_at(ZEROS.len());
+        assert!(labels.iter().all(|b| *b == 0), "labels are erased");
+        assert!(data.iter().all(|b| *b == 7));
     }
 }

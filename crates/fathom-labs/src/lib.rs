@@ -7,10 +7,13 @@ mod error;
 pub mod guest;
 mod keeper;
 pub mod kv;
+mod loops;
 mod mapper;
+mod mounted;
 mod outside;
 pub mod place;
 pub mod raid;
+pub mod remains;
 pub mod vm;
 
 pub use error::LabError;

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 /// Where it takes calls.
 pub(crate) const CONTROL: &CStr = c"/dev/mapper/control";
@@ -12,7 +13,9 @@ pub(crate) const CONTROL: &CStr = c"/dev/mapper/control";
 const DEV_CREATE: libc::c_ulong = 0xc138_fd03;
 const DEV_REMOVE: libc::c_ulong = 0xc138_fd04;
 const DEV_RESUME: libc::c_ulong = 0xc138_fd06;
+const DEV_STATUS: libc::c_ulong = 0xc138_fd07;
 const TABLE_LOAD: libc::c_ulong = 0xc138_fd09;
+const TABLE_STATUS: libc::c_ulong = 0xc138_fd0c;
 
 /// `struct dm_ioctl`.
 #[repr(C)]
@@ -88,9 +91,20 @@ fn call(request: libc::c_ulong, head: &mut Head) -> io::Result<()> {
 pub(crate) fn create(name: &str) -> io::Result<u32> {
     let mut head = Head::about(name.as_bytes());
     call(DEV_CREATE, &mut head)?;
-    // `new_encode_dev` of linux/kdev_t.h.
+    Ok(minor(&head))
+}
+
+/// Node of a device that there is.
+pub(crate) fn node(name: &str) -> io::Result<PathBuf> {
+    let mut head = Head::about(name.as_bytes());
+    call(DEV_STATUS, &mut head)?;
+    Ok(PathBuf::from(format!("/dev/dm-{}", minor(&head))))
+}
+
+/// `new_encode_dev` of linux/kdev_t.h.
+fn minor(head: &Head) -> u32 {
     let device = head.device as u32;
-    Ok((device & 0xff) | ((device >> 12) & 0xf_ff00))
+    (device & 0xff) | ((device >> 12) & 0xf_ff00)
 }
 
 /// Gives it a table of one line and lets I/O through.
@@ -134,15 +148,41 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
     call(DEV_REMOVE, &mut Head::about(name.as_bytes()))
 }
 
-/// The same with nothing but system calls, for a process that was forked from one with threads.
-pub(crate) fn remove_after_fork(name: &CStr) {
+/// What its target says of itself: the status of its only line (Documentation/admin-guide/device-mapper/dm-raid.rst).
+pub(crate) fn status(name: &str) -> io::Result<String> {
+    const ROOM: usize = 4096;
+    let mut words = vec![0u64; ROOM / 8];
+    let mut head = Head::about(name.as_bytes());
+    head.data_size = ROOM as u32;
+    let start = words.as_mut_ptr().cast::<u8>();
+    // SAFETY: `words` holds ROOM bytes, aligned for the structure, which is plain data.
+    unsafe { start.cast::<Head>().write(head) };
+    let control = control()?;
+    // SAFETY: as the head says, ROOM bytes follow from its start, which the kernel may fill; they outlive the call.
+    let r = unsafe { libc::ioctl(control.as_raw_fd(), TABLE_STATUS as _, start) };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // A line of the answer, then its text, which ends with a zero.
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    let text = bytes.get(HEAD + LINE..).unwrap_or_default();
+    let text = text.split(|b| *b == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+/// The same as [`remove`] with nothing but system calls, for a process that was forked from one with threads; whether
+/// there is no such device any more.
+pub(crate) fn remove_after_fork(name: &CStr) -> bool {
     let mut head = Head::about(name.to_bytes());
     // SAFETY: system calls with a terminated path and a structure of the right size; what fails was gone already.
     unsafe {
         let fd = libc::open(CONTROL.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        if fd >= 0 {
-            libc::ioctl(fd, DEV_REMOVE as _, &raw mut head);
-            libc::close(fd);
+        if fd < 0 {
+            return true;
         }
+        let removed = libc::ioctl(fd, DEV_REMOVE as _, &raw mut head);
+        let busy = removed < 0 && *libc::__errno_location() == libc::EBUSY;
+        libc::close(fd);
+        !busy
     }
 }

@@ -32,6 +32,31 @@ pub(crate) fn load_module(name: &str) {
         .status();
 }
 
+/// A command of a program by its name, found also where PATH does not lead.
+pub(crate) fn command(program: &str) -> Command {
+    find(program).map_or_else(|| Command::new(program), Command::new)
+}
+
+/// Runs a program to its end, silently; the error is the last thing that it said. It ends where fathom is killed.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    bind(command);
+    let out = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| e.to_string())?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&out.stderr);
+    Err(said
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|l| !l.is_empty())
+        .unwrap_or("it failed without a word")
+        .to_owned())
+}
+
 /// A program in one of these places.
 pub(crate) fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;

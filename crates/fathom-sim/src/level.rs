@@ -59,6 +59,11 @@ impl Level {
         }
     }
 
+    /// Whether it keeps parity, and can have a journal.
+    pub fn has_parity(self) -> bool {
+        matches!(self, Self::Raid5 | Self::Raid6)
+    }
+
     /// Members' worth of data that `n` members hold.
     pub fn data_members(self, n: u32) -> u32 {
         match self {

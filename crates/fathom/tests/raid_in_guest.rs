@@ -1,16 +1,25 @@
 //! `fathom raid` with md of a guest's kernel, over virtual disks that are held to a speed: data come back without a
 //! member and after a rebuild, and throughput follows the models where the disks are the limit.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use fathom_labs::guest::{Guest, Supply};
+use fathom_labs::guest::{Guest, Supply, Tool};
 use fathom_labs::raid::guest::{self as in_guest, Part};
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Run, Table};
 
+/// Members of every array.
 const DISKS: usize = 4;
 const DISK: Bytes = Bytes::mib(16);
-/// Bytes per second of each disk: so slow that processors are not the limit.
+/// Disks that are held to a speed, where throughput is looked at.
+const SLOW: Range<usize> = 0..DISKS;
+/// Disks that are not, where only data count: filling and reading back the others takes seconds each time.
+const FAST: Range<usize> = DISKS..2 * DISKS;
+/// The same with one more, of another size: a journal.
+const WITH_JOURNAL: Range<usize> = DISKS..2 * DISKS + 1;
+/// Bytes per second of each slow disk: so slow that processors are not the limit.
 const LIMIT: f64 = (8 << 20) as f64;
 /// A guest that boots slower than this runs on a machine that is busy with other things: throughput says nothing there.
 const BUSY_SECONDS: f64 = 8.0;
@@ -34,20 +43,26 @@ fn supply(test: &str) -> Option<Supply> {
 
 fn booted(test: &str, dir: &Path) -> Option<Guest> {
     let mut supply = supply(test)?;
-    let parts: Vec<Part> = (0..DISKS)
+    let parts: Vec<Part> = (0..WITH_JOURNAL.end)
         .map(|i| {
             let path = dir.join(format!("disk{i}"));
+            let size = if i < FAST.end {
+                DISK
+            } else {
+                Bytes(DISK.0 * 3 / 2)
+            };
             let file = std::fs::File::create(&path).unwrap();
-            file.set_len(DISK.0).unwrap();
+            file.set_len(size.0).unwrap();
             Part {
                 path,
                 offset: 0,
-                size: DISK,
+                size,
+                limit: SLOW.contains(&i).then_some(Bytes(LIMIT as u64)),
             }
         })
         .collect();
     // Modules of the device mapper beside those of md.
-    match in_guest::boot(&mut supply, &parts, Some(Bytes(LIMIT as u64)), "dm") {
+    match in_guest::boot(&mut supply, &parts, "dm") {
         Ok(g) if g.booted_in.as_secs_f64() < TOO_BUSY_SECONDS => Some(g),
         Ok(g) => {
             println!(
@@ -65,9 +80,24 @@ fn booted(test: &str, dir: &Path) -> Option<Guest> {
     }
 }
 
-fn lab(guest: &mut Guest, backend: &str, levels: &str, more: &[&str], out: &Path) -> Run {
+/// Puts a program of this machine into the guest; `false`, said aloud, where it is not installed.
+fn bring(guest: &mut Guest, test: &str, program: &str) -> bool {
+    let found = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .map(|d| Path::new(d).join(program))
+        .into_iter()
+        .find(|p| p.is_file());
+    let Some(found) = found else {
+        println!("SKIP {test}: needs the program {program}");
+        return false;
+    };
+    Tool::of(&found).unwrap().bring(guest).unwrap();
+    true
+}
+
+/// The command line of the lab over these disks.
+fn command(disks: Range<usize>, journal: bool, backend: &str, levels: &str) -> Vec<String> {
     let mut all = vec!["raid".to_owned()];
-    all.extend(in_guest::arguments(DISKS));
+    all.extend(in_guest::arguments(disks, journal));
     let fixed = [
         "--backend",
         backend,
@@ -89,8 +119,13 @@ fn lab(guest: &mut Guest, backend: &str, levels: &str, more: &[&str], out: &Path
         "1",
         "--no-degraded",
     ];
-    all.extend(fixed.iter().chain(more).map(|w| (*w).to_owned()));
-    let words: Vec<&str> = all.iter().map(String::as_str).collect();
+    all.extend(fixed.map(str::to_owned));
+    all
+}
+
+fn lab(guest: &mut Guest, mut words: Vec<String>, more: &[&str], out: &Path) -> Run {
+    words.extend(more.iter().map(|w| (*w).to_owned()));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (_, run) = in_guest::run(guest, &words, out).unwrap();
     run
 }
@@ -173,46 +208,46 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
     let Some(mut guest) = booted(TEST, dir.path()) else {
         return;
     };
+    let out = dir.path();
     let boot = guest.booted_in.as_secs_f64();
     let busy = boot > BUSY_SECONDS;
-    let (levels, time) = if busy {
+    let levels = if busy { "5" } else { "1,5,6,10" };
+    data_come_back(&mut guest, levels, out);
+    members_in_use_or_unfit_are_refused(&mut guest, TEST);
+    killed_runs_leave_no_array(&mut guest, TEST);
+    if busy {
         println!(
             "SKIP {TEST}: throughput was not looked at: a guest needed {boot:.1} s to boot, this machine is busy"
         );
-        ("5", "200ms")
-    } else {
-        ("0,1,5,6,10", "700ms")
-    };
-    let more = ["--rw", "randread,randwrite", "--time", time];
-    let run = lab(&mut guest, "md", levels, &more, dir.path());
-    // What was read back, without a member and after the rebuild, whatever the machine did meanwhile.
-    let checks = table(&run, "raid-checks");
-    let redundant = levels.split(',').filter(|l| *l != "0").count();
-    assert_eq!(checks.rows.len(), 2 * redundant, "{:?}", checks.rows);
-    for row in &checks.rows {
-        assert_eq!(text(&row[3]), "the same", "{row:?}");
-    }
-    let rebuilds = table(&run, "raid-rebuilds");
-    assert_eq!(rebuilds.rows.len(), redundant);
-    for row in &rebuilds.rows {
-        assert!(value(&row[4]) > 0.0, "it ended: {row:?}");
-    }
-    if busy {
         return guest.off();
     }
+    let short = ["--time", "200ms", "--no-rebuild"];
+    // The same levels by the device mapper, as LVM has them.
+    let more = [&["--rw", "randread"], &short[..]].concat();
+    let mapped = lab(&mut guest, command(FAST, false, "dm", "0,1,5"), &more, out);
+    let more = [
+        "--rw",
+        "randread,randwrite",
+        "--time",
+        "700ms",
+        "--no-rebuild",
+    ];
+    let run = lab(
+        &mut guest,
+        command(SLOW, false, "md", "0,1,5,6,10"),
+        &more,
+        out,
+    );
     let more = [
         "--rw",
         "write",
         "--time",
-        time,
+        "700ms",
         "--no-rebuild",
         "--set",
         "stripe_cache_size=4096",
     ];
-    let large = lab(&mut guest, "md", "5,6", &more, dir.path());
-    // The same levels by the device mapper, as LVM has them.
-    let more = ["--rw", "randread", "--time", "200ms"];
-    let mapped = lab(&mut guest, "dm", "0,1,5", &more, dir.path());
+    let large = lab(&mut guest, command(SLOW, false, "md", "5,6"), &more, out);
     guest.off();
     for level in [0, 1, 5] {
         for g in given(&mapped, level) {
@@ -252,6 +287,96 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
                 g.multiple
             );
         }
+    }
+}
+
+/// Without a member and after the rebuild, whatever the machine did meanwhile.
+fn data_come_back(guest: &mut Guest, levels: &str, out: &Path) {
+    let more = ["--rw", "randread,randwrite", "--time", "200ms"];
+    let run = lab(guest, command(FAST, false, "md", levels), &more, out);
+    let count = levels.split(',').count();
+    let checks = table(&run, "raid-checks");
+    assert_eq!(checks.rows.len(), 2 * count, "{:?}", checks.rows);
+    for row in &checks.rows {
+        assert_eq!(text(&row[3]), "the same", "{row:?}");
+    }
+    let rebuilds = table(&run, "raid-rebuilds");
+    assert_eq!(rebuilds.rows.len(), count);
+    for row in &rebuilds.rows {
+        assert!(value(&row[4]) > 0.0, "it ended: {row:?}");
+    }
+}
+
+/// Runs the lab where it must be refused; what it said.
+fn refused(guest: &mut Guest, words: &[String]) -> String {
+    let mut argv = vec!["fathom"];
+    argv.extend(words.iter().map(String::as_str));
+    let output = guest.exec(&argv, "/tmp/refused").unwrap();
+    assert_eq!(output.status, Some(2), "{output:?}");
+    output.err
+}
+
+fn members_in_use_or_unfit_are_refused(guest: &mut Guest, test: &str) {
+    let all = || command(FAST, false, "md", "1");
+    let mut small = all();
+    small.extend(["--size", "8m"].map(str::to_owned));
+    assert!(refused(guest, &small).contains("too small"));
+    let mixed = refused(guest, &command(WITH_JOURNAL, false, "md", "1"));
+    assert!(mixed.contains("differ in size"), "{mixed}");
+    let twice = [all(), vec!["/dev/vde".to_owned()]].concat();
+    assert!(refused(guest, &twice).contains("named twice"));
+    if !bring(guest, test, "mdadm") {
+        return;
+    }
+    let mdadm = |guest: &mut Guest, words: &[&str]| {
+        let argv = [&["/sbin/mdadm"], words].concat();
+        let done = guest.exec(&argv, "/tmp").unwrap();
+        assert_eq!(done.status, Some(0), "{argv:?}: {done:?}");
+        done.out
+    };
+    let members = ["/dev/vde", "/dev/vdf"];
+    let create = [
+        "--create",
+        "/dev/md0",
+        "--level=1",
+        "--raid-devices=2",
+        "--assume-clean",
+        "--run",
+    ];
+    mdadm(guest, &[&create[..], &members].concat());
+    let used = refused(guest, &all());
+    assert!(used.contains("/dev/vde") && used.contains("md0"), "{used}");
+    let there = mdadm(guest, &["--detail", "/dev/md0"]);
+    assert!(
+        there.contains("clean") || there.contains("active"),
+        "{there}"
+    );
+    mdadm(guest, &["--stop", "/dev/md0"]);
+    let labelled = refused(guest, &all());
+    assert!(labelled.contains("/dev/vde"), "{labelled}");
+    mdadm(guest, &[&["--zero-superblock"], &members[..]].concat());
+}
+
+/// A run that is killed in the middle: its keeper takes apart what it made, and the next run finds its members free.
+fn killed_runs_leave_no_array(guest: &mut Guest, test: &str) {
+    if !bring(guest, test, "timeout") {
+        return;
+    }
+    for backend in ["md", "dm"] {
+        let mut words = command(FAST, false, backend, "5");
+        words.extend(["--rw", "randread", "--time", "60s"].map(str::to_owned));
+        let mut argv = vec!["/sbin/timeout", "-s", "KILL", "3", "/init"];
+        argv.extend(words.iter().map(String::as_str));
+        let killed = guest.exec(&argv, "/tmp/killed").unwrap();
+        assert!(matches!(killed.status, None | Some(137)), "{killed:?}");
+        let mut said = String::new();
+        let gone = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            let clean = ["fathom", "clean", "/tmp", "--dry-run"];
+            said = guest.exec(&clean, "/tmp").unwrap().out;
+            said.contains("nothing left behind")
+        });
+        assert!(gone, "{backend}: {said}");
     }
 }
 

@@ -62,6 +62,9 @@ pub struct Row {
     pub printed: Option<f64>,
     /// Ours.
     pub ours: Option<f64>,
+    /// What the models of the paper's devices say, where ours was measured on a target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<f64>,
     /// Unit of both.
     pub unit: String,
     /// Of ours against the published value.
@@ -89,6 +92,7 @@ impl Row {
             published: Some(published),
             printed: None,
             ours: Some(ours),
+            model: None,
             unit: unit.into(),
             error_percent: Some((ours / published - 1.0) * 100.0),
             role,
@@ -132,6 +136,7 @@ impl Row {
             published: None,
             printed: None,
             ours: None,
+            model: None,
             unit: String::new(),
             error_percent: None,
             role: Role::Prediction,

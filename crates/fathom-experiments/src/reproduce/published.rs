@@ -107,6 +107,7 @@ pub(super) fn others(paper: &str, rows: &[Row], on: On) -> Vec<Row> {
                 published: value,
                 printed: None,
                 ours: None,
+                model: None,
                 unit: f[8].clone(),
                 error_percent: None,
                 role: Role::Prediction,

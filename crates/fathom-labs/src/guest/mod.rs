@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod modules;
 pub mod qemu;
 pub mod remote;
+mod tools;
 pub mod vhost;
 pub mod wire;
 
@@ -26,6 +27,7 @@ pub use accel::Accelerator;
 pub use kernel::Kernel;
 pub use qemu::{Backing, Cache, Disk, DiskModel, Machine};
 pub use remote::RemoteBench;
+pub use tools::Tool;
 
 use crate::LabError;
 use far::Far;

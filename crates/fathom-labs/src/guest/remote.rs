@@ -55,39 +55,27 @@ impl RemoteBench {
         control: Control,
         stamps: Vec<Flag>,
     ) -> Result<Self, LabError> {
-        let mut opened = None;
-        for guest in &mut guests {
-            guest.ask(
-                &Ask::Open {
-                    target: opening.target.clone(),
-                    modifies: opening.modifies,
-                    size: opening.size.map(|s| s.0),
-                    destroy: opening.destroy.clone(),
-                },
-                &[],
-            )?;
-            opened = Some(guest.answer()?.0);
-        }
-        match opened {
-            Some(Answer::Opened {
-                size,
-                align,
-                about,
-                fills,
-            }) => Ok(Self {
-                guests,
-                about: *about,
-                limits: Limits {
-                    size,
-                    direct_align: align,
-                },
-                fills,
-                filled: fills == 0,
-                control,
-                stamps,
-            }),
-            other => Err(LabError::Failed(format!("the guest answered {other:?}"))),
-        }
+        let opened = open_in(&mut guests, opening)?;
+        Ok(Self {
+            guests,
+            about: opened.about,
+            limits: opened.limits,
+            fills: opened.fills,
+            filled: opened.fills == 0,
+            control,
+            stamps,
+        })
+    }
+
+    /// Opens another target in every guest instead of the one that is open.
+    ///
+    /// # Errors
+    /// What a guest says against it.
+    pub fn open_another(&mut self, opening: &Opening) -> Result<(), LabError> {
+        let opened = open_in(&mut self.guests, opening)?;
+        (self.about, self.limits) = (opened.about, opened.limits);
+        (self.fills, self.filled) = (opened.fills, opened.fills == 0);
+        Ok(())
     }
 
     /// Its guests.
@@ -207,6 +195,43 @@ impl RemoteBench {
             out.push(job);
         }
         Ok(out)
+    }
+}
+
+/// What guests said of a target; they are alike, so the last one speaks for all.
+struct Opened {
+    about: schema::Target,
+    limits: Limits,
+    fills: u64,
+}
+
+fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> {
+    let mut opened = None;
+    for guest in guests {
+        let ask = Ask::Open {
+            target: opening.target.clone(),
+            modifies: opening.modifies,
+            size: opening.size.map(|s| s.0),
+            destroy: opening.destroy.clone(),
+        };
+        guest.ask(&ask, &[])?;
+        opened = Some(guest.answer()?.0);
+    }
+    match opened {
+        Some(Answer::Opened {
+            size,
+            align,
+            about,
+            fills,
+        }) => Ok(Opened {
+            about: *about,
+            limits: Limits {
+                size,
+                direct_align: align,
+            },
+            fills,
+        }),
+        other => Err(LabError::Failed(format!("the guest answered {other:?}"))),
     }
 }
 

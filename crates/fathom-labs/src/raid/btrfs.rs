@@ -7,19 +7,20 @@ use std::fs;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use fathom_experiments::{Bench, BenchError, RealBench};
-use fathom_io::{Control, Target, Wanted};
+use fathom_experiments::Bench;
+use fathom_io::Control;
 use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Flag, Nanos};
 
-use super::backend::{Array, Backend, Shape, Traffic};
-use super::members::Members;
+use super::backend::{Array, Backend, Shape};
+use super::files::{Alone, FileArray, Place};
+use super::members::{Member, Members};
 use super::threads;
 use crate::LabError;
-use crate::keeper::{Keeper, Undo};
+use crate::mounted::Mount;
 use crate::outside;
+use crate::remains;
 
 /// mkfs.btrfs refuses smaller devices.
 const MEMBER_MIN: Bytes = Bytes::mib(128);
@@ -30,7 +31,6 @@ const USED: f64 = 0.5;
 pub struct BtrfsArrays {
     members: Members,
     control: Control,
-    made: u32,
 }
 
 /// Whether btrfs can be used here.
@@ -38,7 +38,7 @@ pub struct BtrfsArrays {
 /// # Errors
 /// What is missing, and what to do.
 pub fn available() -> Result<(), LabError> {
-    if run(Command::new("mkfs.btrfs").arg("--version")).is_err() {
+    if outside::find("mkfs.btrfs").is_none() {
         return Err(LabError::Missing {
             what: "mkfs.btrfs is not installed".into(),
             remedy: "install it: apt-get install btrfs-progs".into(),
@@ -70,11 +70,8 @@ impl BtrfsArrays {
                 Bytes(members.size())
             )));
         }
-        Ok(Self {
-            members,
-            control,
-            made: 0,
-        })
+        remains::clear();
+        Ok(Self { members, control })
     }
 }
 
@@ -121,26 +118,8 @@ impl Backend for BtrfsArrays {
     }
 }
 
-/// Runs a program; the error is what it said.
-fn run(command: &mut Command) -> Result<(), String> {
-    let out = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| e.to_string())?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&out.stderr);
-    Err(said
-        .lines()
-        .last()
-        .unwrap_or("it failed without a word")
-        .trim()
-        .to_owned())
-}
-
 /// Erases the three copies of the superblock (fs/btrfs/disk-io.h), so that the member is blank again.
-fn erase(member: &Path) -> std::io::Result<()> {
+pub(crate) fn erase(member: &Path) -> std::io::Result<()> {
     const COPIES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
     let device = fs::OpenOptions::new().write(true).open(member)?;
     let size = size_of(&device)?;
@@ -154,219 +133,94 @@ fn size_of(mut device: &fs::File) -> std::io::Result<u64> {
     device.seek(SeekFrom::End(0))
 }
 
-/// A mounted array with a scratch file in it.
+/// A mounted array.
 struct Mounted {
     profile: String,
-    dir: PathBuf,
     members: Vec<PathBuf>,
-    mounted: bool,
-    /// Dropped before the mount: it holds a file in it.
-    bench: Option<RealBench>,
-    keeper: Option<Keeper>,
+    mount: Option<Mount>,
+    made: bool,
 }
 
 impl Mounted {
     fn make(
-        backend: &mut BtrfsArrays,
+        backend: &BtrfsArrays,
         profile: &str,
         count: u32,
         data: f64,
-    ) -> Result<Self, LabError> {
+    ) -> Result<FileArray<Self>, LabError> {
         let used = &backend.members.all()[..count as usize];
         for m in used {
             backend.members.check(m)?;
         }
-        backend.made += 1;
-        let dir = std::env::temp_dir().join(format!(
-            "fathom-btrfs-{}-{}",
-            std::process::id(),
-            backend.made
-        ));
         let failed =
             |what: &str, why: String| LabError::Failed(format!("btrfs {profile}: {what}: {why}"));
         let mut array = Self {
             profile: profile.to_owned(),
-            dir: dir.clone(),
             members: used.iter().map(|m| m.path().to_owned()).collect(),
-            mounted: false,
-            bench: None,
-            keeper: None,
+            mount: None,
+            made: true,
         };
         let metadata = if count == 1 { "single" } else { "raid1" };
-        run(Command::new("mkfs.btrfs")
-            .args(["-q", "-f", "-d", profile, "-m", metadata])
-            .args(&array.members))
-        .map_err(|e| failed("mkfs", e))?;
+        let made = outside::run(
+            outside::command("mkfs.btrfs")
+                .args(["-q", "-f", "-d", profile, "-m", metadata])
+                .args(&array.members),
+        );
+        made.map_err(|e| failed("mkfs", e))?;
         // The kernel must know all members before the first of them is mounted.
-        let _ = run(Command::new("btrfs")
-            .args(["device", "scan"])
-            .args(&array.members));
-        array.keeper =
-            Some(Keeper::watch(&[Undo::mount(&dir)]).map_err(|e| failed("keeper", e.to_string()))?);
-        fs::create_dir_all(&dir).map_err(|e| failed("mount point", e.to_string()))?;
-        run(Command::new("mount")
-            .args(["-t", "btrfs", "-o", "noatime,nodatacow"])
-            .arg(&array.members[0])
-            .arg(&dir))
-        .map_err(|e| failed("mount", e))?;
-        array.mounted = true;
+        let _ = outside::run(
+            outside::command("btrfs")
+                .args(["device", "scan"])
+                .args(&array.members),
+        );
+        let stay: Vec<&Path> = used
+            .iter()
+            .filter(|m| m.stays())
+            .map(Member::path)
+            .collect();
+        let mounted = Mount::make("btrfs", "noatime,nodatacow", &array.members[0], &stay);
+        array.mount = Some(mounted.map_err(|e| failed("mount", e))?);
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
-        let wanted = Wanted {
-            modifies: true,
-            direct: true,
-            buffered: true,
-            polled: false,
-            size: Some(Bytes(size)),
-            destroy: None,
-        };
-        let target = Target::open(&dir.display().to_string(), &wanted).map_err(BenchError::from)?;
-        array.bench = Some(RealBench::new(target, backend.control.clone()));
-        Ok(array)
+        FileArray::open(array, size, &backend.control)
     }
+}
 
-    fn bench_mut(&mut self) -> &mut RealBench {
-        self.bench
-            .as_mut()
-            .unwrap_or_else(|| unreachable!("the bench lives as long as the mount"))
+impl Place for Mounted {
+    fn dir(&self) -> &Path {
+        self.mount.as_ref().map_or(Path::new("."), Mount::dir)
     }
-
-    fn take_apart(&mut self) -> Result<(), LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
+    fn settings(&self) -> Vec<(String, String)> {
+        vec![("data profile".into(), self.profile.clone())]
+    }
+    fn threads(&self) -> Vec<(String, Nanos)> {
+        threads::kernel_threads(&["btrfs", "loop"])
+    }
+    fn leave(&mut self) -> Result<(), LabError> {
+        if let Some(mount) = &mut self.mount {
+            mount.leave()?;
         }
-        if self.mounted {
-            let mut last = Ok(());
-            for _ in 0..50 {
-                last = rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty());
-                if last.is_ok() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(50));
-            }
-            last.map_err(|e| {
-                LabError::Failed(format!(
-                    "{} could not be unmounted: {e}; umount {}",
-                    self.dir.display(),
-                    self.dir.display()
-                ))
-            })?;
-            self.mounted = false;
+        if !std::mem::replace(&mut self.made, false) {
+            return Ok(());
         }
-        // It was made for this mount; where it is not there the mount never was.
-        let _ = fs::remove_dir(&self.dir);
         // Members are told that they belong to nothing any more, so that the next array may have them.
-        let _ = run(Command::new("btrfs")
-            .args(["device", "scan", "--forget"])
-            .args(&self.members));
+        let _ = outside::run(
+            outside::command("btrfs")
+                .args(["device", "scan", "--forget"])
+                .args(&self.members),
+        );
         for m in &self.members {
             erase(m).map_err(|e| {
                 LabError::Failed(format!("{} keeps its superblock: {e}", m.display()))
             })?;
         }
-        self.keeper = None;
         Ok(())
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(e) = self.take_apart() {
+        if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
         }
-    }
-}
-
-impl Array for Mounted {
-    fn bench(&mut self) -> &mut dyn Bench {
-        self.bench_mut()
-    }
-    fn traffic(&self) -> Option<Traffic> {
-        // What is asked of a file system is not counted by the kernel.
-        None
-    }
-    fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(&["btrfs", "loop"])
-    }
-    fn settings(&self) -> Vec<(String, String)> {
-        vec![("data profile".into(), self.profile.clone())]
-    }
-    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
-        Ok(false)
-    }
-    fn device(&self) -> Option<&Path> {
-        None
-    }
-    fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
-        }
-        Ok(Some(self.dir.clone()))
-    }
-    fn states(&self) -> bool {
-        false
-    }
-    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
-        Err(LabError::Refused("btrfs is measured whole only".into()))
-    }
-    fn rebuild(&mut self) -> Result<(), LabError> {
-        Err(LabError::Refused("btrfs is measured whole only".into()))
-    }
-    fn rebuilt(&mut self) -> Option<f64> {
-        None
-    }
-    fn close(mut self: Box<Self>) -> Result<(), LabError> {
-        self.take_apart()
-    }
-}
-
-/// One member under the same file system.
-struct Alone(Mounted);
-
-impl Bench for Alone {
-    fn limits(&self) -> fathom_io::job::Limits {
-        self.0.bench.as_ref().map_or(
-            fathom_io::job::Limits {
-                size: 0,
-                direct_align: 512,
-            },
-            Bench::limits,
-        )
-    }
-    fn describe(&self) -> fathom_telemetry::schema::Target {
-        self.0.bench.as_ref().map_or_else(
-            || unreachable!("the bench lives as long as the mount"),
-            Bench::describe,
-        )
-    }
-    fn simulated(&self) -> bool {
-        false
-    }
-    fn interrupted(&self) -> bool {
-        self.0.bench.as_ref().is_some_and(Bench::interrupted)
-    }
-    fn real(&mut self) -> Option<&mut RealBench> {
-        self.0.bench.as_mut()
-    }
-    fn fills(&self) -> Bytes {
-        self.0.bench.as_ref().map_or(Bytes(0), Bench::fills)
-    }
-    fn close(mut self: Box<Self>) -> Result<(), BenchError> {
-        self.0
-            .take_apart()
-            .map_err(|e| BenchError::Outside(e.to_string()))
-    }
-    fn prepare(
-        &mut self,
-        observer: &mut dyn fathom_io::Observer,
-    ) -> Result<Option<fathom_telemetry::schema::Job>, BenchError> {
-        self.0.bench_mut().prepare(observer)
-    }
-    fn run(
-        &mut self,
-        jobs: &[fathom_io::driver::PlannedJob],
-        log: fathom_experiments::bench::LogMaker<'_>,
-        observer: &mut dyn fathom_io::Observer,
-    ) -> Result<Vec<fathom_telemetry::schema::Job>, BenchError> {
-        self.0.bench_mut().run(jobs, log, observer)
     }
 }

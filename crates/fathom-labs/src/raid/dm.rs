@@ -1,8 +1,10 @@
-//! Arrays of the kernel's device mapper, the parts that LVM makes its volumes of: `striped`, and md's levels 1 and 5
-//! behind `dm-raid`. Made by its own calls: no LVM tools, no metadata, nothing on the members but data.
+//! Arrays of the kernel's device mapper, the parts that LVM makes its volumes of: `striped`, and md's levels behind
+//! `dm-raid`. Made by its own calls: no LVM tools, no metadata, nothing on the members but data.
 //!
-//! Such an array is measured whole: without metadata the kernel does not fill a member again. A keeper removes it where
-//! fathom is killed.
+//! Without metadata the kernel fills RAID 6 and 10 itself before they are whole (drivers/md/dm-raid.c: RAID 6 refuses
+//! `nosync`; RAID 10 is taken for one that is to be reshaped where `sync` is missing); that is waited for. Such an array
+//! is measured whole: without metadata the kernel does not fill a member again. A keeper removes it where fathom is
+//! killed.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +19,12 @@ use super::members::{Member, Members, moved};
 use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::mapper;
-use crate::outside;
+use crate::{mapper, outside, remains};
+
+/// Kernel threads that serve such arrays; md calls those of an array that it does not show so.
+pub(super) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
+/// RAID 6 or 10 that takes longer until it is whole is not waited for.
+const SYNC_LIMIT: Nanos = Nanos::from_secs(1800);
 
 /// See the module.
 pub struct DmArrays {
@@ -26,11 +32,12 @@ pub struct DmArrays {
     control: Control,
 }
 
-/// Whether this kernel has a device mapper; asks for its module where it may.
+/// Whether this kernel has a device mapper; asks for its module where it may. `instead` is the backend that has it in
+/// guests.
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn available() -> Result<(), LabError> {
+pub fn available(instead: &str) -> Result<(), LabError> {
     let there = || {
         mapper::CONTROL
             .to_str()
@@ -44,8 +51,9 @@ pub fn available() -> Result<(), LabError> {
     }
     Err(LabError::Missing {
         what: "this kernel has no device mapper".into(),
-        remedy: "load it (modprobe dm-mod dm-raid), or let guests have it: --backend guest-dm"
-            .into(),
+        remedy: format!(
+            "load it (modprobe dm-mod dm-raid), or let guests have it: --backend {instead}"
+        ),
     })
 }
 
@@ -55,7 +63,8 @@ impl DmArrays {
     /// # Errors
     /// Where this kernel has no device mapper.
     pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
-        available()?;
+        available("guest-dm")?;
+        remains::clear();
         Ok(Self { members, control })
     }
 }
@@ -75,10 +84,6 @@ impl Backend for DmArrays {
     }
     fn cannot(&self, shape: &Shape) -> Option<String> {
         let there = self.members();
-        if matches!(shape.level, Level::Raid6 | Level::Raid10) {
-            // dm-raid takes no RAID 6 that is not synchronised first, and no RAID 10 without metadata.
-            return Some("the device mapper makes it with LVM's metadata only: use md".into());
-        }
         (shape.members > there)
             .then(|| format!("it needs {} members, {there} are there", shape.members))
     }
@@ -94,7 +99,7 @@ impl Backend for DmArrays {
         for m in used {
             self.members.check(m)?;
         }
-        let array = DmArray::make(shape, used, self.members.size(), &self.control)?;
+        let array = DmArray::make(shape, used, &self.members, &self.control)?;
         Ok(Box::new(array))
     }
     fn stamps(&self) -> Vec<Flag> {
@@ -102,8 +107,13 @@ impl Backend for DmArrays {
     }
 }
 
-/// A line of a table: its target, sectors, and arguments for members with these numbers.
-fn table(shape: &Shape, usable: u64, members: &[(u32, u32)]) -> (&'static str, u64, String) {
+/// A line of a table: its target, sectors, and arguments for members, and a journal, with these numbers.
+fn table(
+    shape: &Shape,
+    usable: u64,
+    members: &[(u32, u32)],
+    journal: Option<(u32, u32)>,
+) -> (&'static str, u64, String) {
     let sectors = usable / 512 * u64::from(shape.level.data_members(shape.members));
     let chunk = shape.chunk.0 / 512;
     let list = |each: &dyn Fn(u32, u32) -> String| {
@@ -115,15 +125,65 @@ fn table(shape: &Shape, usable: u64, members: &[(u32, u32)]) -> (&'static str, u
         let arguments = format!("{} {chunk} {devices}", shape.members);
         return ("striped", sectors, arguments);
     }
-    // Nothing is synchronised: fathom fills the array itself.
-    let (kind, settings) = if shape.level == Level::Raid5 {
-        ("raid5_ls", format!("2 {chunk} nosync"))
-    } else {
-        ("raid1", "2 0 nosync".to_owned())
+    let chunk = chunk.to_string();
+    let copies = ["raid10_copies", "2", "raid10_format", "near", "sync"];
+    // Where the kernel leaves it, nothing is synchronised: fathom fills the array itself.
+    let (kind, mut settings) = match shape.level {
+        Level::Raid5 => ("raid5_ls", vec![chunk.as_str(), "nosync"]),
+        Level::Raid6 => ("raid6_zr", vec![chunk.as_str(), "sync"]),
+        Level::Raid10 => ("raid10", [&[chunk.as_str()], &copies[..]].concat()),
+        Level::Raid0 | Level::Raid1 => ("raid1", vec!["0", "nosync"]),
     };
+    let journal = journal.map(|(major, minor)| format!("{major}:{minor}"));
+    if let Some(journal) = journal.as_deref().filter(|_| shape.level.has_parity()) {
+        settings.extend(["journal_dev", journal]);
+    }
     let devices = list(&|major, minor| format!("- {major}:{minor}"));
-    let arguments = format!("{kind} {settings} {} {devices}", shape.members);
+    let arguments = format!(
+        "{kind} {} {} {} {devices}",
+        settings.len(),
+        settings.join(" "),
+        shape.members
+    );
     ("raid", sectors, arguments)
+}
+
+/// Waits until the kernel has filled an array that it makes whole itself.
+///
+/// # Errors
+/// Where it takes too long, a member is lost meanwhile, or somebody asks to end.
+pub(super) fn synchronised(name: &str, control: &Control) -> Result<(), LabError> {
+    let began = fathom_io::clock::monotonic();
+    loop {
+        let status =
+            mapper::status(name).map_err(|e| LabError::Failed(format!("{name} says {e}")))?;
+        match is_whole(&status) {
+            Some(true) => return Ok(()),
+            Some(false) => {}
+            None => return Err(LabError::Failed(format!("{name} says '{status}'"))),
+        }
+        if control.interrupted() {
+            return Err(LabError::Failed("interrupted".into()));
+        }
+        if fathom_io::clock::monotonic().since(began) > SYNC_LIMIT {
+            return Err(LabError::Failed(format!(
+                "{name} was not whole after {SYNC_LIMIT}: '{status}'; use less of each member with --size"
+            )));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// `raid6_zr 4 AAAA 65536/65536 idle 0 0 -`: level, members, their health, progress, what it does. `None` where a member
+/// is lost, or it says something else.
+fn is_whole(status: &str) -> Option<bool> {
+    let mut words = status.split_whitespace().skip(2);
+    let (health, progress, action) = (words.next()?, words.next()?, words.next()?);
+    let (done, all) = progress.split_once('/')?;
+    if health.chars().any(|c| c == 'D') {
+        return None;
+    }
+    Some(done == all && action == "idle")
 }
 
 struct DmArray {
@@ -141,13 +201,14 @@ impl DmArray {
     fn make(
         shape: &Shape,
         members: &[Member],
-        bytes: u64,
+        all: &Members,
         control: &Control,
     ) -> Result<Self, LabError> {
         let numbers: Result<Vec<(u32, u32)>, LabError> =
             members.iter().map(Member::number).collect();
-        let usable = bytes / shape.chunk.0 * shape.chunk.0;
-        let (target, sectors, arguments) = table(shape, usable, &numbers?);
+        let journal = all.journal().map(Member::number).transpose()?;
+        let usable = all.size() / shape.chunk.0 * shape.chunk.0;
+        let (target, sectors, arguments) = table(shape, usable, &numbers?, journal);
         let name = format!("fathom-{}", std::process::id());
         let failed = |what: &str, e: std::io::Error| {
             LabError::Failed(format!(
@@ -172,6 +233,9 @@ impl DmArray {
             let table = &array.table;
             failed(&format!("take '{table}' (it needs modprobe dm-raid)"), e)
         })?;
+        if target == "raid" {
+            synchronised(&array.name, control)?;
+        }
         md::wait_for(&array.node).map_err(|e| failed("make a node", e))?;
         let path = array.node.display().to_string();
         array.bench = Some(md::open(&array.node, Some(&path), control)?);
@@ -227,13 +291,16 @@ impl Array for DmArray {
         })
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        // md calls the threads of an array that it does not show so.
-        threads::kernel_threads(&["mdX_", "kdmflush", "loop", "raid5wq"])
+        threads::kernel_threads(THREADS)
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![
             ("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string()),
             ("table".to_owned(), self.table.clone()),
+            (
+                "status".to_owned(),
+                mapper::status(&self.name).unwrap_or_default(),
+            ),
         ]
     }
     fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
@@ -269,21 +336,47 @@ mod tests {
 
     #[test]
     fn tables_are_those_that_the_kernel_documents() {
-        let of = |level: u32, members: u32| {
+        let of = |level: u32, members: u32, journal| {
             let shape = Shape {
                 level: Level::from_number(level).unwrap(),
                 members,
                 chunk: Bytes::kib(64),
             };
             let numbers: Vec<(u32, u32)> = (0..members).map(|i| (7, i)).collect();
-            let (kind, sectors, arguments) = table(&shape, 1 << 20, &numbers);
+            let (kind, sectors, arguments) = table(&shape, 1 << 20, &numbers, journal);
             format!("{sectors} {kind} {arguments}")
         };
-        assert_eq!(of(0, 2), "4096 striped 2 128 7:0 0 7:1 0");
-        assert_eq!(of(1, 2), "2048 raid raid1 2 0 nosync 2 - 7:0 - 7:1");
+        assert_eq!(of(0, 2, None), "4096 striped 2 128 7:0 0 7:1 0");
+        assert_eq!(of(1, 2, None), "2048 raid raid1 2 0 nosync 2 - 7:0 - 7:1");
         assert_eq!(
-            of(5, 3),
+            of(5, 3, None),
             "4096 raid raid5_ls 2 128 nosync 3 - 7:0 - 7:1 - 7:2"
         );
+        assert_eq!(
+            of(5, 3, Some((7, 9))),
+            "4096 raid raid5_ls 4 128 nosync journal_dev 7:9 3 - 7:0 - 7:1 - 7:2"
+        );
+        assert_eq!(
+            of(6, 4, None),
+            "4096 raid raid6_zr 2 128 sync 4 - 7:0 - 7:1 - 7:2 - 7:3"
+        );
+        assert_eq!(
+            of(10, 4, Some((7, 9))),
+            "4096 raid raid10 6 128 raid10_copies 2 raid10_format near sync 4 - 7:0 - 7:1 - 7:2 - 7:3"
+        );
+    }
+
+    #[test]
+    fn an_array_is_whole_when_the_kernel_has_nothing_left_to_do() {
+        assert_eq!(
+            is_whole("raid6_zr 4 AAAA 65536/65536 idle 0 0 -"),
+            Some(true)
+        );
+        assert_eq!(
+            is_whole("raid6_zr 4 aaaa 512/65536 resync 0 0 -"),
+            Some(false)
+        );
+        assert_eq!(is_whole("raid6_zr 4 DAAA 512/65536 idle 0 0 -"), None);
+        assert_eq!(is_whole(""), None);
     }
 }

@@ -3,14 +3,16 @@
 //! The same lab runs in the guest, over disks that are parts of the host's members, each with its own limit; its
 //! run directory comes back and is kept as this run's.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Bytes, Nanos};
 
+use super::lvm;
 use crate::LabError;
-use crate::guest::{Accelerator, Backing, Disk, Guest, Machine, Supply, emulated_flag};
+use crate::guest::{Accelerator, Backing, Disk, Guest, Machine, Supply, Tool, emulated_flag};
 
 /// Memory of the guest: buffers of many threads, the page cache, and the stripe cache of md.
 const MEMORY: Bytes = Bytes::gib(1);
@@ -24,22 +26,25 @@ pub struct Part {
     pub offset: u64,
     /// How long it is.
     pub size: Bytes,
+    /// Bytes per second that it is held to.
+    pub limit: Option<Bytes>,
 }
 
-/// Boots a guest with a disk for each part, held to `limit` bytes per second, for arrays of `backend`: `md` or `dm`.
+/// Boots a guest with a disk for each part, for arrays of `backend`: `md`, `dm` or `lvm`.
 ///
 /// # Errors
-/// Where the kernel has no such driver, or the guest does not boot.
-pub fn boot(
-    supply: &mut Supply,
-    parts: &[Part],
-    limit: Option<Bytes>,
-    backend: &str,
-) -> Result<Guest, LabError> {
+/// Where the kernel has no such driver, a program is missing that the backend needs, or the guest does not boot.
+pub fn boot(supply: &mut Supply, parts: &[Part], backend: &str) -> Result<Guest, LabError> {
+    let tools = if backend == "lvm" {
+        let program = lvm::program()?;
+        vec![Tool::of(&program)?]
+    } else {
+        Vec::new()
+    };
     let disks = parts
         .iter()
         .map(|p| Disk {
-            bytes_per_s: limit.map(|l| l.0),
+            bytes_per_s: p.limit.map(|l| l.0),
             ..Disk::new(Backing::Part {
                 path: p.path.clone(),
                 offset: p.offset,
@@ -52,20 +57,27 @@ pub fn boot(
     machine.modules = ["md_mod", "raid0", "raid1", "raid10", "raid456"]
         .map(str::to_owned)
         .into();
-    if backend == "dm" {
+    if matches!(backend, "dm" | "lvm") {
         machine
             .modules
             .extend(["dm_mod", "dm_raid"].map(str::to_owned));
     }
-    supply.boot(&machine)
+    let mut guest = supply.boot(&machine)?;
+    for tool in &tools {
+        tool.bring(&mut guest)?;
+    }
+    Ok(guest)
 }
 
-/// Names and serials of the guest's disks, as arguments of `fathom raid` in it.
-pub fn arguments(count: usize) -> Vec<String> {
-    let mut all: Vec<String> = (0..count)
-        .map(|i| format!("/dev/{}", disk_name(i)))
-        .collect();
-    for i in 0..count {
+/// Names and serials of these disks of the guest, as arguments of `fathom raid` in it. The last may be a journal.
+pub fn arguments(disks: Range<usize>, journal: bool) -> Vec<String> {
+    let name = |i: usize| format!("/dev/{}", disk_name(i));
+    let members = disks.start..disks.end - usize::from(journal);
+    let mut all: Vec<String> = members.map(name).collect();
+    if journal {
+        all.push(format!("--write-journal={}", name(disks.end - 1)));
+    }
+    for i in disks {
         all.extend(["--destroy".to_owned(), Disk::serial(i)]);
     }
     all
@@ -145,7 +157,7 @@ mod tests {
             .map(|i| disk_name(*i))
             .collect();
         assert_eq!(names, ["vda", "vdb", "vdz", "vdaa", "vdab", "vdba"]);
-        let all = arguments(2);
+        let all = arguments(0..2, false);
         assert_eq!(
             all,
             [
@@ -156,6 +168,11 @@ mod tests {
                 "--destroy",
                 "fathom-1"
             ]
+        );
+        let journal = arguments(1..4, true);
+        assert_eq!(
+            journal[..3],
+            ["/dev/vdb", "/dev/vdc", "--write-journal=/dev/vdd"]
         );
     }
 }

@@ -1,7 +1,8 @@
 //! Arrays of the kernel's md driver, made by its own calls: no mdadm, no superblock, nothing on the members but data.
 //!
 //! An array is called `md_f<pid>`, so that another run can see whose it was; a keeper stops it where fathom is
-//! killed. Members lose their first bytes to nothing: what is left on them is data of the array.
+//! killed. Members lose their first bytes to nothing: what is left on them is data of the array. Only an array with a
+//! journal has superblocks while it lives ([`super::journal`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,11 +15,15 @@ use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
+use super::journal::{self, DATA_OFFSET, Description, Role};
 use super::members::{Member, Members, moved};
 use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::outside;
+use crate::{outside, remains};
+
+/// Beginning of every array's name.
+pub(crate) const PREFIX: &str = "md_f";
 
 // linux/raid/md_u.h.
 const SET_ARRAY_INFO: libc::c_ulong = 0x4048_0923;
@@ -63,6 +68,7 @@ struct ArrayInfo {
 
 /// `mdu_disk_info_t`.
 #[repr(C)]
+#[derive(Default)]
 struct DiskInfo {
     number: i32,
     major: i32,
@@ -84,6 +90,7 @@ impl MdArrays {
     /// Where this kernel has no md.
     pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
         available()?;
+        remains::clear();
         Ok(Self { members, control })
     }
 }
@@ -113,7 +120,14 @@ impl Backend for MdArrays {
         "md"
     }
     fn about(&self) -> String {
-        format!("Linux md over {}", self.members.about())
+        let journal = match self.members.journal() {
+            Some(j) => format!(
+                "; RAID 5 and 6 with a journal on {}, and superblocks",
+                j.path().display()
+            ),
+            None => String::new(),
+        };
+        format!("Linux md over {}{journal}", self.members.about())
     }
     fn members(&self) -> u32 {
         self.members.all().len() as u32
@@ -148,10 +162,10 @@ impl Backend for MdArrays {
     }
     fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
         let used = &self.members.all()[..shape.members as usize];
-        for m in used {
+        for m in used.iter().chain(self.members.journal()) {
             self.members.check(m)?;
         }
-        let array = MdArray::make(shape, used, self.members.size(), &self.control)?;
+        let array = MdArray::make(shape, used, &self.members, &self.control)?;
         Ok(Box::new(array))
     }
     fn stamps(&self) -> Vec<Flag> {
@@ -182,6 +196,9 @@ pub(super) fn open(
 struct Part {
     path: PathBuf,
     number: (u32, u32),
+    bytes: u64,
+    /// Whether it is there when this run has ended.
+    stays: bool,
 }
 
 struct MdArray {
@@ -189,6 +206,8 @@ struct MdArray {
     shape: Shape,
     node: PathBuf,
     parts: Vec<Part>,
+    /// Where writes to a parity array go first.
+    journal: Option<Part>,
     lost: Option<usize>,
     /// Dropped first: it holds the array open.
     bench: Option<RealBench>,
@@ -199,31 +218,33 @@ impl MdArray {
     fn make(
         shape: &Shape,
         members: &[Member],
-        bytes: u64,
+        all: &Members,
         control: &Control,
     ) -> Result<Self, LabError> {
         let name = free_name();
         let node = PathBuf::from("/dev").join(&name);
-        let parts: Result<Vec<Part>, LabError> = members
-            .iter()
-            .map(|m| {
-                Ok(Part {
-                    path: m.path().to_owned(),
-                    number: m.number()?,
-                })
+        let part = |m: &Member| {
+            Ok::<_, LabError>(Part {
+                path: m.path().to_owned(),
+                number: m.number()?,
+                bytes: m.bytes(),
+                stays: m.stays(),
             })
-            .collect();
+        };
+        let parts: Result<Vec<Part>, LabError> = members.iter().map(part).collect();
+        let journal = all.journal().filter(|_| shape.level.has_parity());
         let mut array = Self {
             name,
             shape: *shape,
             node,
             parts: parts?,
+            journal: journal.map(part).transpose()?,
             lost: None,
             bench: None,
             keeper: None,
         };
         // From here on dropping it takes apart what there is.
-        array.assemble(bytes)?;
+        array.assemble(all.size())?;
         let path = array.node.display().to_string();
         array.bench = Some(open(&array.node, Some(&path), control)?);
         Ok(array)
@@ -234,18 +255,45 @@ impl MdArray {
         let failed = |what: &str, e: io::Error| {
             LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
         };
-        let keeper = Keeper::watch(&[Undo::array(&self.node)]);
+        let mut undo = vec![Undo::array(&self.node)];
+        if self.journal.is_some() {
+            let stay = self.devices().filter(|p| p.stays);
+            undo.extend(stay.map(|p| Undo::blank(&p.path)));
+        }
+        let keeper = Keeper::watch(&undo);
         self.keeper = Some(keeper.map_err(|e| failed("get a keeper", e))?);
         fs::write(NEW_ARRAY, &self.name).map_err(|e| failed("make a device", e))?;
         let node = wait_for(&self.node).map_err(|e| failed("make a device", e))?;
-        let disks = self.parts.len() as i32;
-        let chunk = shape.chunk.0;
-        let usable = bytes / chunk * chunk;
         let layout = match shape.level {
             Level::Raid5 | Level::Raid6 => LEFT_SYMMETRIC,
             Level::Raid10 => NEAR_TWO,
             _ => 0,
         };
+        if self.journal.is_some() {
+            self.describe_in_superblocks(&node, bytes, layout)?;
+        } else {
+            self.describe(&node, bytes, layout)?;
+        }
+        call(&node, RUN_ARRAY, 0).map_err(|e| failed("start", e))?;
+        // Whole parity from the first write on: members hold whatever they held.
+        self.sysfs_write("rmw_level", "0");
+        Ok(())
+    }
+
+    /// Members, then the journal.
+    fn devices(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().chain(&self.journal)
+    }
+
+    /// Tells the kernel what the array is; nothing of it is written anywhere.
+    fn describe(&self, node: &File, bytes: u64, layout: i32) -> Result<(), LabError> {
+        let shape = self.shape;
+        let failed = |what: &str, e: io::Error| {
+            LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
+        };
+        let disks = self.parts.len() as i32;
+        let chunk = shape.chunk.0;
+        let usable = bytes / chunk * chunk;
         let info = ArrayInfo {
             major_version: 0,
             minor_version: 90,
@@ -269,7 +317,7 @@ impl MdArray {
             },
             ..ArrayInfo::default()
         };
-        call(&node, SET_ARRAY_INFO, &raw const info as usize)
+        call(node, SET_ARRAY_INFO, &raw const info as usize)
             .map_err(|e| failed("take its description", e))?;
         for (i, part) in self.parts.iter().enumerate() {
             let disk = DiskInfo {
@@ -279,12 +327,53 @@ impl MdArray {
                 raid_disk: i as i32,
                 state: IN_SYNC,
             };
-            call(&node, ADD_NEW_DISK, &raw const disk as usize)
+            call(node, ADD_NEW_DISK, &raw const disk as usize)
                 .map_err(|e| failed(&format!("take {}", part.path.display()), e))?;
         }
-        call(&node, RUN_ARRAY, 0).map_err(|e| failed("start", e))?;
-        // Whole parity from the first write on: members hold whatever they held.
-        self.sysfs_write("rmw_level", "0");
+        Ok(())
+    }
+
+    /// Writes superblocks and lets the kernel read them.
+    fn describe_in_superblocks(
+        &self,
+        node: &File,
+        bytes: u64,
+        layout: i32,
+    ) -> Result<(), LabError> {
+        let shape = self.shape;
+        let failed = |what: &str, e: io::Error| {
+            LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
+        };
+        let own = bytes.saturating_sub(DATA_OFFSET);
+        let description = Description {
+            shape,
+            layout: layout as u32,
+            used: own / shape.chunk.0 * shape.chunk.0,
+            nonce: (u64::from(std::process::id()) << 32) ^ fathom_io::clock::monotonic().0,
+        };
+        let info = ArrayInfo {
+            major_version: 1,
+            minor_version: 2,
+            ..ArrayInfo::default()
+        };
+        call(node, SET_ARRAY_INFO, &raw const info as usize)
+            .map_err(|e| failed("take its description", e))?;
+        for (i, part) in self.devices().enumerate() {
+            let (role, own) = if i < self.parts.len() {
+                (Role::Member(i as u32), description.used)
+            } else {
+                (Role::Journal, (part.bytes - DATA_OFFSET) / 4096 * 4096)
+            };
+            let disk = DiskInfo {
+                major: part.number.0 as i32,
+                minor: part.number.1 as i32,
+                ..DiskInfo::default()
+            };
+            description
+                .write(&part.path, role, own)
+                .and_then(|()| call(node, ADD_NEW_DISK, &raw const disk as usize))
+                .map_err(|e| failed(&format!("take {}", part.path.display()), e))?;
+        }
         Ok(())
     }
 
@@ -330,6 +419,7 @@ impl MdArray {
             };
             match stopped {
                 Ok(()) => {
+                    self.forget()?;
                     self.keeper = None;
                     return Ok(());
                 }
@@ -346,6 +436,26 @@ impl MdArray {
     }
 }
 
+impl MdArray {
+    /// Members of an array with a journal are told that they belong to nothing any more.
+    fn forget(&self) -> Result<(), LabError> {
+        if self.journal.is_none() {
+            return Ok(());
+        }
+        for part in self.devices() {
+            journal::erase(&part.path).map_err(|e| {
+                LabError::Failed(format!("{} keeps its superblock: {e}", part.path.display()))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Stops an array by its node.
+pub(crate) fn stop(node: &Path) -> io::Result<()> {
+    call(&File::open(node)?, STOP_ARRAY, 0)
+}
+
 impl Drop for MdArray {
     fn drop(&mut self) {
         if let Err(e) = self.stop() {
@@ -360,13 +470,13 @@ fn free_name() -> String {
     (0..100)
         .map(|i| {
             if i == 0 {
-                format!("md_f{pid}")
+                format!("{PREFIX}{pid}")
             } else {
-                format!("md_f{pid}{}", (b'a' + i % 26) as char)
+                format!("{PREFIX}{pid}{}", (b'a' + i % 26) as char)
             }
         })
         .find(|n| !Path::new("/sys/block").join(n).exists())
-        .unwrap_or_else(|| format!("md_f{pid}"))
+        .unwrap_or_else(|| format!("{PREFIX}{pid}"))
 }
 
 /// Opens a node that appears a moment after its device.
@@ -400,7 +510,7 @@ impl Array for MdArray {
         )
     }
     fn traffic(&self) -> Option<Traffic> {
-        let members = self.parts.iter().map(|p| moved(&p.path));
+        let members = self.devices().map(|p| moved(&p.path));
         Some(Traffic {
             asked: moved(&self.node),
             members: members.fold([0; 2], |a, m| [a[0] + m[0], a[1] + m[1]]),
@@ -412,8 +522,13 @@ impl Array for MdArray {
     fn settings(&self) -> Vec<(String, String)> {
         let mut all = vec![("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string())];
         for name in SETTINGS {
-            all.extend(self.read(name).map(|v| ((*name).to_owned(), v)));
+            all.extend(
+                self.read(name)
+                    .map(|v| ((*name).to_owned(), chosen(&v).to_owned())),
+            );
         }
+        let journal = self.journal.as_ref();
+        all.extend(journal.map(|j| ("journal".to_owned(), j.path.display().to_string())));
         all
     }
     fn set(&mut self, name: &str, value: &str) -> Result<bool, LabError> {
@@ -471,9 +586,21 @@ impl Array for MdArray {
     fn device(&self) -> Option<&Path> {
         Some(&self.node)
     }
+    fn states(&self) -> bool {
+        // Who has a superblock is put back by its superblock only.
+        self.journal.is_none()
+    }
     fn close(mut self: Box<Self>) -> Result<(), LabError> {
         self.stop()
     }
+}
+
+/// `[write-through] write-back`: the one that holds.
+fn chosen(value: &str) -> &str {
+    value
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or(value, |(word, _)| word)
 }
 
 /// What is reported, and may be changed.
@@ -487,3 +614,15 @@ const SETTINGS: &[&str] = &[
     "journal_mode",
     "layout",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_choice_the_one_that_holds_is_reported() {
+        assert_eq!(chosen("[write-through] write-back"), "write-through");
+        assert_eq!(chosen("write-through [write-back]"), "write-back");
+        assert_eq!(chosen("256"), "256");
+    }
+}

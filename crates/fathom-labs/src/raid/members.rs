@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use fathom_host::{Scratch, open_for_write};
 use fathom_telemetry::Bytes;
 
-use super::loops::Loop;
 use crate::LabError;
+use crate::loops::Loop;
 
 /// Smaller members say more of the array's own bookkeeping than of its throughput.
 pub const MEMBER_MIN: Bytes = Bytes::mib(16);
@@ -17,6 +17,7 @@ pub const MEMBER_MIN: Bytes = Bytes::mib(16);
 #[derive(Debug)]
 pub struct Member {
     path: PathBuf,
+    bytes: u64,
     destroy: Option<String>,
     /// Dropped in this order: the device, then its file.
     _loop: Option<Loop>,
@@ -27,6 +28,16 @@ impl Member {
     /// Its device node.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it stays when this run ends: a device, not a file behind a loop device.
+    pub fn stays(&self) -> bool {
+        self._file.is_none()
+    }
+
+    /// All that it holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// What has to be typed for it after `--destroy`.
@@ -70,6 +81,7 @@ pub(super) fn moved(device: &Path) -> [u64; 2] {
 #[derive(Debug)]
 pub struct Members {
     all: Vec<Member>,
+    journal: Option<Member>,
     size: u64,
     about: String,
 }
@@ -91,6 +103,7 @@ impl Members {
             })?;
             all.push(Member {
                 path: device.path().to_owned(),
+                bytes: size.0,
                 destroy: Some(device.path().display().to_string()),
                 _loop: Some(device),
                 _file: Some(file),
@@ -102,6 +115,7 @@ impl Members {
                 dir.display()
             ),
             all,
+            journal: None,
             size: size.0,
         })
     }
@@ -130,6 +144,7 @@ impl Members {
             sizes.push(permit.size_bytes());
             all.push(Member {
                 path: permit.path().to_owned(),
+                bytes: permit.size_bytes(),
                 destroy: named,
                 _loop: None,
                 _file: None,
@@ -160,6 +175,7 @@ impl Members {
         Ok(Self {
             about: format!("{} devices, {} of each", all.len(), Bytes(used)),
             all,
+            journal: None,
             size: used,
         })
     }
@@ -167,6 +183,39 @@ impl Members {
     /// They, in order.
     pub fn all(&self) -> &[Member] {
         &self.all
+    }
+
+    /// The last of these files becomes the journal of parity arrays.
+    pub fn last_as_journal(mut self) -> Self {
+        self.journal = self.all.pop();
+        self
+    }
+
+    /// A device becomes the journal of parity arrays, under the same rules as members.
+    ///
+    /// # Errors
+    /// Where it is a member too, in use, not named for destruction, or too small.
+    pub fn with_journal(mut self, path: &str, destroy: &[String]) -> Result<Self, LabError> {
+        let (permit, named) = permitted(Path::new(path), destroy)?;
+        large_enough(permit.size_bytes())?;
+        if self.all.iter().any(|m| m.path == permit.path()) {
+            return Err(LabError::Refused(format!(
+                "--write-journal={path}: it is a member: expected another device"
+            )));
+        }
+        self.journal = Some(Member {
+            path: permit.path().to_owned(),
+            bytes: permit.size_bytes(),
+            destroy: named,
+            _loop: None,
+            _file: None,
+        });
+        Ok(self)
+    }
+
+    /// Where parity arrays keep their journal.
+    pub fn journal(&self) -> Option<&Member> {
+        self.journal.as_ref()
     }
 
     /// Bytes of each that are used.
@@ -200,11 +249,14 @@ fn permitted(
     destroy: &[String],
 ) -> Result<(fathom_host::Permit, Option<String>), LabError> {
     for word in destroy {
-        if let Ok(permit) = open_for_write(path, Some(word)) {
-            return Ok((permit, Some(word.clone())));
+        match open_for_write(path, Some(word)) {
+            Ok(permit) => return Ok((permit, Some(word.clone()))),
+            // It may be another member's.
+            Err(fathom_host::Refusal::WrongConfirmation { .. }) => {}
+            Err(e) => return Err(refused(e)),
         }
     }
-    // The words that were typed are for other members, or something else is wrong: the rules say which.
+    // The words that were typed are for other members: the rules say which is its own.
     match open_for_write(
         path,
         destroy
@@ -276,6 +328,37 @@ mod tests {
             });
             assert!(free, "{backing}");
         }
+    }
+
+    #[test]
+    fn devices_of_different_sizes_are_used_alike_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut made = Vec::new();
+        for mib in [16, 24] {
+            let file = Scratch::create(dir.path(), mib << 20).unwrap();
+            match Loop::over(file.file()) {
+                Ok(device) => made.push((device, file)),
+                Err(e) => return println!("SKIP devices_of_different_sizes: {e}"),
+            }
+        }
+        let names: Vec<String> = made
+            .iter()
+            .map(|(d, _)| d.path().display().to_string())
+            .collect();
+        let said = |r: Result<Members, LabError>| r.unwrap_err().to_string();
+        let mixed = said(Members::devices(&names, &names, None));
+        assert!(
+            mixed.contains("differ in size") && mixed.contains("--size"),
+            "{mixed}"
+        );
+        let alike = Members::devices(&names, &names, Some(MEMBER_MIN)).unwrap();
+        assert_eq!(alike.size(), MEMBER_MIN.0);
+        let small = said(Members::devices(&names, &names, Some(Bytes::mib(20))));
+        assert!(small.contains("the smallest member has"), "{small}");
+        let unnamed = Members::devices(&names, &names[..1], Some(MEMBER_MIN)).unwrap_err();
+        assert!(unnamed.is_refusal(), "{unnamed}");
+        let again = said(alike.with_journal(&names[1], &names));
+        assert!(again.contains("it is a member"), "{again}");
     }
 
     #[test]

@@ -8,8 +8,10 @@ mod backend;
 pub mod btrfs;
 pub mod dm;
 pub mod expect;
+mod files;
 pub mod guest;
-mod loops;
+mod journal;
+pub mod lvm;
 pub mod md;
 pub mod members;
 mod proof;
@@ -17,6 +19,7 @@ mod results;
 mod sim;
 mod threads;
 pub mod within;
+pub mod zfs;
 
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{self, Outlook, Watcher};
@@ -29,9 +32,11 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 pub use backend::{Array, Backend, Shape, Traffic};
 pub use btrfs::BtrfsArrays;
 pub use dm::DmArrays;
+pub use lvm::LvmArrays;
 pub use md::MdArrays;
 pub use members::Members;
 pub use sim::SimArrays;
+pub use zfs::ZfsArrays;
 
 use crate::LabError;
 

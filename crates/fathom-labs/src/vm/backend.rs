@@ -1,8 +1,10 @@
 //! What the VM lab asks of those who run machines: one file per backend, behind one trait.
 
+use std::path::Path;
+
 use fathom_experiments::{Bench, Notebook};
-use fathom_telemetry::Flag;
 use fathom_telemetry::schema::Section;
+use fathom_telemetry::{Bytes, Flag};
 
 use crate::LabError;
 
@@ -93,6 +95,18 @@ pub trait Hypervisor {
     /// # Errors
     /// As [`Hypervisor::boot`].
     fn floor(&mut self, setup: &Setup) -> Result<Option<Box<dyn Bench>>, LabError>;
+    /// One machine whose disk is this file or device, whole; `None` where there is no such thing.
+    ///
+    /// # Errors
+    /// As [`Hypervisor::boot`].
+    fn over(
+        &mut self,
+        _setup: &Setup,
+        _disk: &Path,
+        _size: Bytes,
+    ) -> Result<Option<Box<dyn Bench>>, LabError> {
+        Ok(None)
+    }
     /// Latency by layer in a machine and on its host at the same time; `None` where there is no such thing.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! settings proved in interleaved runs. Who runs the machines is behind [`Hypervisor`].
 
 mod backend;
+pub mod filesystems;
 mod layers;
 pub mod qemu;
 mod results;
@@ -53,6 +54,8 @@ pub struct VmOptions {
     pub floor: bool,
     /// Whether latency by layer is measured on both sides.
     pub layers: bool,
+    /// File systems that a machine's disk is a file on, by name; none leaves it out.
+    pub files: Vec<String>,
     /// Blocks of A B B A per tried setting.
     pub blocks: u32,
     /// Seed.
@@ -71,6 +74,7 @@ impl Default for VmOptions {
             writes: true,
             floor: true,
             layers: true,
+            files: Vec::new(),
             blocks: BLOCKS_MIN,
             seed: 1,
         }
@@ -223,10 +227,12 @@ pub fn outlook(plan: &Plan, options: &VmOptions, fills: Bytes) -> Outlook {
     let pairs = (loads(options).len() + curve(options).len()) as u32 * 2 * repeats;
     let floor = if options.floor { 2 * repeats } else { 0 };
     let tried = options.tries.len() as u32 * 2 * options.blocks * BLOCK.len() as u32;
-    let jobs = pairs + floor + options.machines.len() as u32 * repeats + tried;
+    let files = filesystems::jobs(options) * repeats;
+    let jobs = pairs + floor + options.machines.len() as u32 * repeats + tried + files;
     let time = plan.profile.job_time + plan.profile.ramp;
     let writing =
-        loads(options).iter().filter(|l| l.rw.modifies()).count() as u64 * 2 * u64::from(repeats);
+        loads(options).iter().filter(|l| l.rw.modifies()).count() as u64 * 2 * u64::from(repeats)
+            + u64::from(files);
     let cap = plan.profile.write_cap(part(plan, options), LARGE.0);
     Outlook {
         jobs,
@@ -284,6 +290,10 @@ pub fn run(
     } else {
         None
     };
+    let place = physical
+        .real()
+        .and_then(|r| r.target().path().map(std::path::Path::to_owned));
+    let on_files = lab.files(place, hypervisor, book, watcher);
     if physical.interrupted() {
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
@@ -294,7 +304,7 @@ pub fn run(
     book.run_mut().flags.extend(hypervisor.stamps());
     results::report(book, hypervisor, &m, options);
     book.run_mut().results.extend(layers);
-    Ok(())
+    on_files
 }
 
 struct Lab<'a> {

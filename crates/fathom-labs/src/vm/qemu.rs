@@ -1,6 +1,6 @@
 //! QEMU machines over a file or block device: each gets a part of it as its disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fathom_experiments::{Bench, Notebook};
 use fathom_io::Control;
@@ -235,6 +235,19 @@ impl Hypervisor for QemuMachines {
     fn floor(&mut self, setup: &Setup) -> Result<Option<Box<dyn Bench>>, LabError> {
         let null = Backing::Null { size: NULL_SIZE };
         self.start(setup, vec![null]).map(Some)
+    }
+    fn over(
+        &mut self,
+        setup: &Setup,
+        disk: &Path,
+        size: Bytes,
+    ) -> Result<Option<Box<dyn Bench>>, LabError> {
+        let backing = Backing::Part {
+            path: disk.to_owned(),
+            offset: 0,
+            size,
+        };
+        self.start(setup, vec![backing]).map(Some)
     }
     fn layers(&mut self, setup: &Setup, book: &mut Notebook) -> Result<Option<Section>, LabError> {
         let whole = Backing::Part {

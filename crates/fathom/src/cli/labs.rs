@@ -42,15 +42,16 @@ pub(crate) struct Numbers(pub(crate) Vec<u32>);
 /// Arguments of `raid`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom raid sim:optane-900p --levels 0,1,5,6,10 --members 2..8    models\n  fathom raid /mnt/data --size 256m      files through loop devices; md of this kernel, else of a guest\n  fathom raid /mnt/data --backend guest --member-limit 20m --levels 5,6 --members 4 --try stripe_cache_size=8192\n  fathom raid /mnt/data --size 2g --members 4 --lab \"db tpcc --database mariadb --time 30s\"   what TPC-C gets from each level\n  fathom raid /dev/sdx /dev/sdy /dev/sdz --destroy SERIAL --destroy SERIAL --destroy SERIAL --levels 5\nEach cell stands beside three expectations in multiples of one member: paper (Han et al. 2021), small-write\nand full-stripe (what md does); which of them fits is said, and what software takes. Arrays have no superblock;\nmembers must be free and named by their serials, and everything on them is lost."
+    after_help = "Examples:\n  fathom raid sim:optane-900p --levels 0,1,5,6,10 --members 2..8    models\n  fathom raid /mnt/data --size 256m      files through loop devices; md of this kernel, else of a guest\n  fathom raid /mnt/data --backend guest --member-limit 20m --levels 5,6 --members 4 --try stripe_cache_size=8192\n  fathom raid /mnt/data --size 2g --members 4 --lab \"db tpcc --database mariadb --time 30s\"   what TPC-C gets from each level\n  fathom raid /mnt/data --levels 5 --write-journal --try journal_mode=write-back\n  fathom raid /dev/sdx /dev/sdy /dev/sdz --destroy SERIAL --destroy SERIAL --destroy SERIAL --levels 5\nEach cell stands beside three expectations in multiples of one member: paper (Han et al. 2021), small-write\nand full-stripe (what md does); which of them fits is said, and what software takes. Arrays have no superblock;\nmembers must be free and named by their serials, and everything on them is lost."
 )]
 pub(crate) struct RaidArgs {
     /// sim:MODEL, a directory for files, or block devices as members
     #[arg(default_value = ".", value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
     /// md (this kernel), guest (md of a guest's kernel), btrfs, or auto: the first of these that there is; dm and
-    /// guest-dm are the device mapper's arrays, which LVM makes its volumes of
-    #[arg(long, default_value = "auto", value_parser = ["auto", "md", "guest", "btrfs", "dm", "guest-dm"])]
+    /// guest-dm are the device mapper's arrays, which LVM makes its volumes of; lvm and guest-lvm are LVM's own, zfs
+    /// those of ZFS
+    #[arg(long, default_value = "auto", value_parser = ["auto", "md", "guest", "btrfs", "dm", "guest-dm", "lvm", "guest-lvm", "zfs"])]
     pub(crate) backend: String,
     /// Bytes of each member [default: 256m for files, whole devices]
     #[arg(long)]
@@ -86,6 +87,9 @@ pub(crate) struct RaidArgs {
     /// Settings to prove against those that it has, in runs that take turns: name=value
     #[arg(long = "try", value_name = "SETTING")]
     pub(crate) tries: Vec<String>,
+    /// Give RAID 5 and 6 of md and the device mapper a journal: a further file, or this device
+    #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) write_journal: Option<String>,
     /// Blocks of A B B A for each setting that is tried
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=100))]
     pub(crate) blocks: u32,
@@ -133,7 +137,7 @@ pub(crate) struct RaidArgs {
 /// Arguments of `vm`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
+    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm /mnt/data --size 2g --vms 1 --fs ext4,xfs,btrfs   images on file systems, beside the bare target\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
 )]
 pub(crate) struct VmArgs {
     #[command(flatten)]
@@ -174,6 +178,9 @@ pub(crate) struct VmArgs {
     /// Leave out writes
     #[arg(long)]
     pub(crate) no_writes: bool,
+    /// File systems to lay a machine's disk on, made on the target beside a part without one; as root
+    #[arg(long, value_name = "FS,…", value_delimiter = ',', value_parser = ["raw", "ext4", "xfs", "btrfs"])]
+    pub(crate) fs: Vec<String>,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `fathom clean`: scratch files, and directories of labs, that killed runs left behind.
+//! `fathom clean`: scratch files, directories of labs, arrays and mounts that killed runs left behind.
 
 use fathom_telemetry::Bytes;
 
@@ -15,8 +15,18 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
         ))
     })?;
     let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
-    if found.is_empty() && places.is_empty() {
+    let remains = fathom_labs::remains::find();
+    if found.is_empty() && places.is_empty() && remains.is_empty() {
         screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
+    }
+    // They hold files below them in use.
+    for remain in &remains {
+        if args.dry_run {
+            screen::print(&format!("would remove {remain}\n"));
+        } else {
+            remain.remove()?;
+            screen::print(&format!("removed {remain}\n"));
+        }
     }
     for leftover in &found {
         let what = format!(

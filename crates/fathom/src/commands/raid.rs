@@ -11,7 +11,8 @@ use fathom_labs::LabError;
 use fathom_labs::guest::Supply;
 use fathom_labs::raid::guest::{self as in_guest, Part};
 use fathom_labs::raid::{
-    self, Backend, BtrfsArrays, DmArrays, MdArrays, Members, RaidOptions, SimArrays, btrfs, dm, md,
+    self, Backend, BtrfsArrays, DmArrays, LvmArrays, MdArrays, Members, RaidOptions, SimArrays,
+    ZfsArrays, btrfs, dm, lvm, md, zfs,
 };
 use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
@@ -106,9 +107,10 @@ impl What {
         };
         if SimTarget::is_simulated(first) {
             alone("a model")?;
-            if args.member_limit.is_some() || args.backend != "auto" {
+            if args.member_limit.is_some() || args.backend != "auto" || args.write_journal.is_some()
+            {
                 return Err(refused(anyhow::anyhow!(
-                    "--backend and --member-limit are for real members, {first} is a model"
+                    "--backend, --member-limit and --write-journal are for real members, {first} is a model"
                 )));
             }
             return Ok(Self::Model(first.clone()));
@@ -188,8 +190,12 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         "auto" => choose(args)?,
         named => named,
     };
+    journal_fits(what, args, backend)?;
     if backend.starts_with("guest") {
         let supply = supply(&args.guest)?;
+        if backend == "guest-lvm" {
+            lvm::program()?;
+        }
         return Ok(Made::Guest(Box::new(supply), parts(what, args, count)?));
     }
     if args.member_limit.is_some() {
@@ -199,19 +205,58 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
     }
     match backend {
         "md" => md::available()?,
-        "dm" => dm::available()?,
+        "dm" => dm::available("guest-dm")?,
+        "lvm" => lvm::available()?,
+        "zfs" => zfs::available()?,
         _ => btrfs::available()?,
     }
+    let journal = args.write_journal.as_deref();
     let members = match what {
-        What::Devices(paths) => Members::devices(paths, &args.destroy, args.size)?,
-        What::Files(dir) => Members::files(Path::new(dir), count, args.size.unwrap_or(FILE))?,
+        What::Devices(paths) => {
+            let members = Members::devices(paths, &args.destroy, args.size)?;
+            match journal {
+                Some(device) => members.with_journal(device, &args.destroy)?,
+                None => members,
+            }
+        }
+        What::Files(dir) => {
+            let count = count + u32::from(journal.is_some());
+            let files = Members::files(Path::new(dir), count, args.size.unwrap_or(FILE))?;
+            match journal {
+                Some(_) => files.last_as_journal(),
+                None => files,
+            }
+        }
         What::Model(_) => return Err(refused(anyhow::anyhow!("a model has no members"))),
     };
     Ok(Made::Here(match backend {
         "md" => Box::new(MdArrays::new(members, control)?),
         "dm" => Box::new(DmArrays::new(members, control)?),
+        "lvm" => Box::new(LvmArrays::new(members, control)?),
+        "zfs" => Box::new(ZfsArrays::new(members, control)?),
         _ => Box::new(BtrfsArrays::new(members, control)?),
     }))
+}
+
+/// A journal is a file beside files, a device beside devices, and nothing that every backend has.
+fn journal_fits(what: &What, args: &RaidArgs, backend: &str) -> Result<(), Failure> {
+    let Some(device) = args.write_journal.as_deref() else {
+        return Ok(());
+    };
+    if !["md", "dm", "guest", "guest-dm"].contains(&backend) {
+        return Err(refused(anyhow::anyhow!(
+            "--write-journal: {backend} has none; expected --backend md, dm, guest or guest-dm"
+        )));
+    }
+    match what {
+        What::Devices(_) if device.is_empty() => Err(refused(anyhow::anyhow!(
+            "--write-journal: expected a device besides the members, --write-journal=/dev/sdz, and its serial after --destroy"
+        ))),
+        What::Files(dir) if !device.is_empty() => Err(refused(anyhow::anyhow!(
+            "--write-journal={device}: members are files in {dir}, and so is their journal: leave the device out"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The first backend that there is; the error names what every one lacks.
@@ -241,6 +286,13 @@ fn choose(args: &RaidArgs) -> Result<&'static str, Failure> {
 
 fn parts(what: &What, args: &RaidArgs, count: u32) -> Result<GuestParts, Failure> {
     let size = args.size.unwrap_or(FILE);
+    let limit = args.member_limit;
+    let part = |path: &Path, size: Bytes| Part {
+        path: path.to_owned(),
+        offset: 0,
+        size,
+        limit,
+    };
     match what {
         What::Files(dir) => {
             if size < raid::members::MEMBER_MIN {
@@ -249,6 +301,8 @@ fn parts(what: &What, args: &RaidArgs, count: u32) -> Result<GuestParts, Failure
                     raid::members::MEMBER_MIN
                 )));
             }
+            // The journal is the last one.
+            let count = count + u32::from(args.write_journal.is_some());
             let all = u64::from(count) * size.0;
             if space(Path::new(dir)).is_ok_and(|s| s.fits_bytes < all) {
                 return Err(refused(anyhow::anyhow!(
@@ -260,28 +314,24 @@ fn parts(what: &What, args: &RaidArgs, count: u32) -> Result<GuestParts, Failure
                 files.push(Scratch::create(Path::new(dir), size.0).map_err(TargetError::from)?);
             }
             Ok(GuestParts {
-                parts: files
-                    .iter()
-                    .map(|f| Part {
-                        path: f.path().to_owned(),
-                        offset: 0,
-                        size,
-                    })
-                    .collect(),
+                parts: files.iter().map(|f| part(f.path(), size)).collect(),
                 _files: files,
             })
         }
         What::Devices(paths) => {
             let members = Members::devices(paths, &args.destroy, args.size)?;
+            let members = match &args.write_journal {
+                Some(device) => members.with_journal(device, &args.destroy)?,
+                None => members,
+            };
+            let used = Bytes(members.size());
+            let journal = members.journal();
             Ok(GuestParts {
                 parts: members
                     .all()
                     .iter()
-                    .map(|m| Part {
-                        path: m.path().to_owned(),
-                        offset: 0,
-                        size: Bytes(members.size()),
-                    })
+                    .map(|m| part(m.path(), used))
+                    .chain(journal.map(|j| part(j.path(), Bytes(j.bytes()))))
                     .collect(),
                 _files: Vec::new(),
             })
@@ -324,14 +374,15 @@ fn here(
 /// The same lab in a guest, whose run becomes this one.
 fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcome {
     let inside = inside(args);
-    let mut guest = in_guest::boot(&mut supply, &disks.parts, args.member_limit, inside)?;
+    let mut guest = in_guest::boot(&mut supply, &disks.parts, inside)?;
     eprintln!(
         "fathom: a guest with {} disks booted in {}; the lab runs in it",
         disks.parts.len(),
         guest.booted_in
     );
     let mut arguments = vec!["raid".to_owned()];
-    arguments.extend(in_guest::arguments(disks.parts.len()));
+    let journal = args.write_journal.is_some();
+    arguments.extend(in_guest::arguments(0..disks.parts.len(), journal));
     arguments.extend(forwarded(args));
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let made_out = !args.out.out.exists();
@@ -358,10 +409,10 @@ fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcom
 
 /// Who makes the arrays in the guest.
 fn inside(args: &RaidArgs) -> &'static str {
-    if args.backend == "guest-dm" {
-        "dm"
-    } else {
-        "md"
+    match args.backend.as_str() {
+        "guest-dm" => "dm",
+        "guest-lvm" => "lvm",
+        _ => "md",
     }
 }
 

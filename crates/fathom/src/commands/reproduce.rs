@@ -168,8 +168,29 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         book.discard();
         return Err(e);
     }
+    // They take as long as `fathom reproduce PAPER`: who leaves the labs out wants it short.
+    let short = args.no_labs && args.with.is_empty();
+    if !(short || terms.simulated || control.interrupted()) {
+        beside_models(&args.paper, &mut r.rows);
+    }
     book.run_mut().results = reproduce::present::sections(&args.paper, &r);
     Ok((book, r, None))
+}
+
+/// What the models of the paper's devices say of the same values, devices, machines and arrays.
+fn beside_models(paper: &str, rows: &mut [Row]) {
+    eprintln!("fathom: the same values on the models of the paper's devices");
+    // What was measured stands without them.
+    let Ok(models) = reproduce::reproduce(paper, &mut Models::unkept()) else {
+        return;
+    };
+    for row in rows.iter_mut().filter(|r| r.ours.is_some()) {
+        let same = models
+            .rows
+            .iter()
+            .find(|m| m.id == row.id && m.unit == row.unit);
+        row.model = same.and_then(|m| m.ours);
+    }
 }
 
 /// Values of labs; the figure that was asked for needs one at least, from wherever.
@@ -229,9 +250,24 @@ fn table(all: &[Row]) -> String {
         .collect();
     let wide = |f: &dyn Fn(&Row) -> usize| rows.iter().map(|r| f(r)).max().unwrap_or(0);
     let (id, what) = (wide(&|r| r.id.len()), wide(&|r| r.what.chars().count()));
+    // Only beside what was measured on a target.
+    let models = rows.iter().any(|r| r.model.is_some());
+    let model = |word: String| {
+        if models {
+            format!(" {word:>10}")
+        } else {
+            String::new()
+        }
+    };
     let mut text = format!(
-        "{:id$}  {:what$}  {:>10} {:>10} {:9} {:>7}  role\n",
-        "id", "what", "published", "ours", "unit", "error"
+        "{:id$}  {:what$}  {:>10} {:>10}{} {:9} {:>7}  role\n",
+        "id",
+        "what",
+        "published",
+        "ours",
+        model("models".into()),
+        "unit",
+        "error"
     );
     for r in &rows {
         let error = r
@@ -244,11 +280,12 @@ fn table(all: &[Row]) -> String {
             Role::Measured => "measured",
         };
         text += format!(
-            "{:id$}  {:what$}  {:>10} {:>10} {:9} {error:>7}  {role}",
+            "{:id$}  {:what$}  {:>10} {:>10}{} {:9} {error:>7}  {role}",
             r.id,
             r.what,
             number(r.published),
             number(r.ours),
+            model(number(r.model)),
             r.unit
         )
         .trim_end();

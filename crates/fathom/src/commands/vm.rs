@@ -143,6 +143,7 @@ fn options(args: &VmArgs, knobs: &[Knob], threads: u32) -> Result<VmOptions, Fai
         writes: !args.no_writes,
         floor: !args.no_floor,
         layers: !args.no_layers,
+        files: args.fs.clone(),
         blocks: args.blocks,
         seed: args.measure.seed,
     })

@@ -12,6 +12,7 @@ mod db_failures;
 mod device_errors;
 mod devices_and_reports;
 mod interruption;
+mod killed_labs;
 mod labs;
 mod replay;
 mod run;

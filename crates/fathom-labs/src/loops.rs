@@ -34,7 +34,7 @@ struct Config {
 
 /// A loop device in use.
 #[derive(Debug)]
-pub(super) struct Loop {
+pub(crate) struct Loop {
     /// Held open: the device lives as long as this.
     _device: File,
     path: PathBuf,
@@ -42,7 +42,12 @@ pub(super) struct Loop {
 
 impl Loop {
     /// Over a whole file, with direct I/O below where the file system can.
-    pub(super) fn over(file: &File) -> io::Result<Self> {
+    pub(crate) fn over(file: &File) -> io::Result<Self> {
+        Self::over_part(file, 0, 0)
+    }
+
+    /// The same over `size` bytes from `offset` on of a file or block device; 0 is all that follows.
+    pub(crate) fn over_part(file: &File, offset: u64, size: u64) -> io::Result<Self> {
         let control = OpenOptions::new()
             .read(true)
             .write(true)
@@ -60,10 +65,11 @@ impl Loop {
                 .write(true)
                 .custom_flags(libc::O_CLOEXEC)
                 .open(&path)?;
-            match configure(&device, file, AUTOCLEAR | DIRECT_IO) {
+            let part = (offset, size);
+            match configure(&device, file, part, AUTOCLEAR | DIRECT_IO) {
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => continue,
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                    configure(&device, file, AUTOCLEAR)?
+                    configure(&device, file, part, AUTOCLEAR)?
                 }
                 other => other?,
             }
@@ -76,20 +82,20 @@ impl Loop {
     }
 
     /// Its node.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-fn configure(device: &File, file: &File, flags: u32) -> io::Result<()> {
+fn configure(device: &File, file: &File, part: (u64, u64), flags: u32) -> io::Result<()> {
     let config = Config {
         fd: file.as_raw_fd() as u32,
         block_size: 512,
         device: 0,
         inode: 0,
         rdevice: 0,
-        offset: 0,
-        size_limit: 0,
+        offset: part.0,
+        size_limit: part.1,
         number: 0,
         encrypt_type: 0,
         encrypt_key_size: 0,

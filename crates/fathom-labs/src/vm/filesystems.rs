@@ -1,0 +1,487 @@
+//! Machines whose disks are files on file systems: XFS, ext4 and btrfs beside the bare target, in turns.
+//!
+//! The target's own bytes are divided: a part without a file system, and a part for each, through loop devices. What
+//! was on the target is gone then, so this comes last. Needs root; what cannot be had is named and left out.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fathom_experiments::parts::column;
+use fathom_experiments::runner::Point;
+use fathom_experiments::survey::{self, Watcher};
+use fathom_experiments::{Bench, Cell, Notebook, NotebookError};
+use fathom_io::job::Rw;
+use fathom_stats::Estimate;
+use fathom_telemetry::Bytes;
+use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
+
+use super::{Hypervisor, Lab, Load, SMALL, VmOptions, spec};
+use crate::LabError;
+use crate::loops::Loop;
+use crate::mounted::Mount;
+use crate::outside::{self, Skipped};
+use crate::raid::btrfs;
+
+/// What an image lies on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// Its name, as mount knows it; `raw` is none.
+    pub name: &'static str,
+    /// Arguments of its mkfs; it is called `mkfs.<name>`.
+    options: &'static [&'static str],
+    /// Debian's package of it.
+    package: &'static str,
+    /// Smaller parts are refused by mkfs, or have no room for an image.
+    least: Bytes,
+}
+
+/// All that there are, the bare target first: others are compared with it.
+pub const FILE_SYSTEMS: [FileSystem; 4] = [
+    FileSystem {
+        name: "raw",
+        options: &[],
+        package: "",
+        least: Bytes::mib(16),
+    },
+    FileSystem {
+        name: "ext4",
+        // Nothing is left for the kernel to do later, while something is measured.
+        options: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        package: "e2fsprogs",
+        least: Bytes::mib(64),
+    },
+    FileSystem {
+        name: "xfs",
+        options: &["-q", "-f"],
+        package: "xfsprogs",
+        // mkfs.xfs(8) since 5.19.
+        least: Bytes::mib(300),
+    },
+    FileSystem {
+        name: "btrfs",
+        options: &["-q", "-f"],
+        package: "btrfs-progs",
+        least: Bytes::mib(192),
+    },
+];
+
+/// By its name.
+pub fn named(name: &str) -> Option<&'static FileSystem> {
+    FILE_SYSTEMS.iter().find(|f| f.name == name)
+}
+
+/// Share of its part that an image takes: file systems need room beside it.
+const IMAGE: f64 = 0.4;
+
+/// One of them, with a machine on it.
+struct Ready {
+    fs: &'static FileSystem,
+    /// Closed first, then unmounted, then freed.
+    bench: Option<Box<dyn Bench>>,
+    mount: Option<Mount>,
+    device: Option<Loop>,
+    points: Vec<(Load, Point)>,
+}
+
+/// What was measured on one.
+struct OnFiles {
+    fs: &'static FileSystem,
+    cells: Vec<(Load, Cell)>,
+}
+
+/// Jobs, at most.
+pub(super) fn jobs(options: &VmOptions) -> u32 {
+    (chosen(options).len() * loads(options).len()) as u32
+}
+
+/// The bare target, where anything is asked for at all, and what is.
+fn chosen(options: &VmOptions) -> Vec<&'static FileSystem> {
+    let asked = |f: &&FileSystem| f.name == "raw" || options.files.iter().any(|a| a == f.name);
+    if options.files.is_empty() {
+        return Vec::new();
+    }
+    FILE_SYSTEMS.iter().filter(asked).collect()
+}
+
+fn loads(options: &VmOptions) -> Vec<Load> {
+    let of = |rw| {
+        [1, options.depth].map(|depth| Load {
+            rw,
+            block: SMALL,
+            depth,
+        })
+    };
+    [Rw::RandRead, Rw::RandWrite]
+        .into_iter()
+        .flat_map(of)
+        .collect()
+}
+
+impl Lab<'_> {
+    /// Measures and puts the section into the notebook. `place` is the target, open for writing.
+    pub(super) fn files(
+        &mut self,
+        place: Option<PathBuf>,
+        hypervisor: &mut dyn Hypervisor,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        let all = chosen(self.options);
+        if all.is_empty() || self.ended {
+            return Ok(());
+        }
+        let mut skips = Vec::new();
+        let mut ready = Vec::new();
+        match self.possible(place, &all) {
+            Ok((place, part, image)) => {
+                for (i, fs) in all.iter().enumerate() {
+                    let offset = i as u64 * part;
+                    let mut one = Ready {
+                        fs,
+                        bench: None,
+                        mount: None,
+                        device: None,
+                        points: Vec::new(),
+                    };
+                    let made = one.make(&place, (offset, part), image, hypervisor, self);
+                    match made {
+                        Ok(()) => ready.push(one),
+                        Err(LabError::Notebook(e)) => return Err(*e),
+                        Err(e) => {
+                            skips.push(Skipped::from_error(&what(fs), e));
+                            one.leave()?;
+                        }
+                    }
+                }
+            }
+            Err(e) => skips.push(Skipped::from_error("files on file systems", e)),
+        }
+        let ran = self.in_turns(&mut ready, book, watcher);
+        let mut measured = Vec::new();
+        for mut one in ready {
+            let cells = one
+                .points
+                .iter()
+                .map(|(load, p)| (*load, survey::cell(book, &p.spec, &p.jobs)))
+                .collect();
+            measured.push(OnFiles { fs: one.fs, cells });
+            one.leave()?;
+        }
+        ran?;
+        let (sections, findings) = (section(&measured), finding(&measured));
+        let run = book.run_mut();
+        run.results.extend(sections);
+        run.results.extend(outside::skipped("vm-files", &skips));
+        run.findings.extend(findings);
+        Ok(())
+    }
+
+    /// The target, bytes of each part, bytes of each image.
+    fn possible(
+        &self,
+        place: Option<PathBuf>,
+        all: &[&FileSystem],
+    ) -> Result<(PathBuf, u64, u64), LabError> {
+        let Some(place) = place else {
+            return Err(LabError::Refused(
+                "these machines have no disks on this host's file systems; name a directory or a device of this host".into(),
+            ));
+        };
+        if !self.options.writes {
+            return Err(LabError::Refused(
+                "file systems are made on the target, and nothing may be written: leave --no-writes out".into(),
+            ));
+        }
+        if !outside::is_root() {
+            return Err(LabError::Missing {
+                what: "loop devices and mounts are root's".into(),
+                remedy: "run it with sudo".into(),
+            });
+        }
+        let part = (self.plan.limits.size / all.len() as u64) >> 20 << 20;
+        let image = (part as f64 * IMAGE) as u64 >> 20 << 20;
+        Ok((place, part, image))
+    }
+
+    /// Every load on every file system, in alternating order.
+    fn in_turns(
+        &mut self,
+        ready: &mut [Ready],
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), NotebookError> {
+        for repeat in 0..self.plan.profile.repeats {
+            for load in 0..loads(self.options).len() {
+                let n = ready.len();
+                for k in 0..n {
+                    let k = if repeat % 2 == 0 { k } else { n - 1 - k };
+                    let one = &mut ready[k];
+                    if let (Some(bench), Some((_, point))) =
+                        (one.bench.as_mut(), one.points.get_mut(load))
+                    {
+                        self.one(&mut **bench, point, book, watcher)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn what(fs: &FileSystem) -> String {
+    format!("a machine on {}", fs.name)
+}
+
+impl Ready {
+    fn make(
+        &mut self,
+        place: &Path,
+        (offset, part): (u64, u64),
+        image: u64,
+        hypervisor: &mut dyn Hypervisor,
+        lab: &Lab<'_>,
+    ) -> Result<(), LabError> {
+        let name = self.fs.name;
+        if part < self.fs.least.0 {
+            return Err(LabError::Refused(format!(
+                "its part of the target is {}, {name} needs {}: use a larger --size, or fewer file systems",
+                Bytes(part),
+                self.fs.least
+            )));
+        }
+        let failed = |what: &str, e: &dyn std::fmt::Display| {
+            LabError::Failed(format!("{name}: {what}: {e}"))
+        };
+        let mkfs = format!("mkfs.{name}");
+        if name != "raw" && outside::find(&mkfs).is_none() {
+            return Err(LabError::Missing {
+                what: format!("{mkfs} is not installed"),
+                remedy: format!("install it: apt-get install {}", self.fs.package),
+            });
+        }
+        let target = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(place)
+            .map_err(|e| failed("the target", &e))?;
+        let device = Loop::over_part(&target, offset, part).map_err(|e| LabError::Missing {
+            what: format!("loop devices cannot be used: {e}"),
+            remedy: "load them: modprobe loop".into(),
+        })?;
+        let node = device.path().to_owned();
+        self.device = Some(device);
+        let disk = if name == "raw" {
+            node
+        } else {
+            outside::run(outside::command(&mkfs).args(self.fs.options).arg(&node))
+                .map_err(|e| failed(&mkfs, &e))?;
+            let mount =
+                Mount::make(name, "noatime", &node, &[]).map_err(|e| failed("mount", &e))?;
+            let path = mount.dir().join("disk.img");
+            self.mount = Some(mount);
+            fill(&path, image).map_err(|e| failed("its image could not be written", &e))?;
+            path
+        };
+        let setup = &lab.options.setup;
+        let Some(bench) = hypervisor.over(setup, &disk, Bytes(image))? else {
+            return Err(LabError::Refused(
+                "these machines take no file as a disk".into(),
+            ));
+        };
+        self.bench = Some(bench);
+        for load in loads(lab.options) {
+            let spec = spec(lab.plan, lab.options, &format!("fs-{name}"), load, image)?;
+            self.points.push((load, Point::new(spec)));
+        }
+        Ok(())
+    }
+
+    /// Ends the machine, unmounts, and erases what says that there was a file system.
+    fn leave(&mut self) -> Result<(), LabError> {
+        if let Some(bench) = self.bench.take() {
+            bench.close()?;
+        }
+        if let Some(mut mount) = self.mount.take() {
+            mount.leave()?;
+        }
+        let Some(device) = self.device.take() else {
+            return Ok(());
+        };
+        if self.fs.name == "raw" {
+            return Ok(());
+        }
+        let erased = OpenOptions::new()
+            .write(true)
+            .open(device.path())
+            .and_then(|d| d.write_all_at(&[0; 64 << 10], 0))
+            .and_then(|()| btrfs::erase(device.path()));
+        erased.map_err(|e| LabError::Failed(format!("{} stays on the target: {e}", self.fs.name)))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        if let Err(e) = self.leave() {
+            eprintln!("fathom: {e}");
+        }
+    }
+}
+
+/// An image with all its blocks written, no two alike, and none in the page cache.
+fn fill(path: &Path, size: u64) -> std::io::Result<()> {
+    let mut file = File::create_new(path)?;
+    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    let mut piece = vec![0u8; 1 << 20];
+    for _ in 0..size >> 20 {
+        for eight in piece.chunks_exact_mut(8) {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            eight.copy_from_slice(&word.to_le_bytes());
+        }
+        file.write_all(&piece)?;
+    }
+    file.sync_all()?;
+    // What stays in the page cache would only be read past it.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(())
+}
+
+impl OnFiles {
+    /// Mean latency at depth 1, else IOPS.
+    fn value(&self, load: Load) -> Option<Estimate> {
+        let cell = &self.cells.iter().find(|c| c.0 == load)?.1;
+        if load.depth == 1 {
+            cell.mean_latency()
+        } else {
+            cell.iops()
+        }
+    }
+}
+
+fn section(all: &[OnFiles]) -> Option<Section> {
+    let raw = all.first()?;
+    let mut rows = Vec::new();
+    for one in all {
+        for (load, _) in &one.cells {
+            let value = one.value(*load);
+            let ratio = value.zip(raw.value(*load)).map(|(v, r)| v.value / r.value);
+            // Nanoseconds become microseconds, and so I/Os thousands.
+            let measure = if load.depth == 1 {
+                "mean latency, us"
+            } else {
+                "IOPS, thousands"
+            };
+            rows.push(vec![
+                TableCell::Text(load.title()),
+                TableCell::Text(one.fs.name.into()),
+                TableCell::Text(measure.into()),
+                value.map_or(TableCell::Hole(()), |v| TableCell::Estimate(v.scale(1e-3))),
+                ratio
+                    .filter(|_| raw.fs.name == "raw")
+                    .map_or(TableCell::Hole(()), TableCell::Number),
+            ]);
+        }
+    }
+    rows.sort_by_key(|r| match &r[0] {
+        TableCell::Text(t) => t.clone(),
+        _ => String::new(),
+    });
+    Some(Section {
+        id: "vm-files".into(),
+        title: "Files on file systems".into(),
+        text: "A machine's disk is an image on a file system of its own, all of them parts of the target behind loop devices, measured in turns. 'raw' is such a part without a file system.".into(),
+        tables: vec![Table {
+            id: "vm-files-table".into(),
+            title: "What the file system below a machine's disk costs".into(),
+            columns: vec![
+                column("load", ""),
+                column("on", ""),
+                column("measure", ""),
+                column("in the machine", ""),
+                column("of raw", ""),
+            ],
+            rows,
+        }],
+        ..Section::default()
+    })
+}
+
+/// The file system that is farthest from the bare part, where the intervals say that it is.
+fn finding(all: &[OnFiles]) -> Option<Finding> {
+    let raw = all.first().filter(|r| r.fs.name == "raw")?;
+    let mut worst: Option<(f64, String, Vec<usize>, &str)> = None;
+    for one in all.iter().skip(1) {
+        for (load, cell) in &one.cells {
+            let Some((v, r)) = one.value(*load).zip(raw.value(*load)) else {
+                continue;
+            };
+            let ends = |e: Estimate| e.low.zip(e.high);
+            let apart = match (ends(v), ends(r)) {
+                (Some(v), Some(r)) => v.0 > r.1 || v.1 < r.0,
+                _ => false,
+            };
+            let slower = if load.depth == 1 {
+                v.value / r.value
+            } else {
+                r.value / v.value
+            };
+            if apart && slower > worst.as_ref().map_or(1.0, |w| w.0) {
+                worst = Some((slower, load.title(), cell.indices(), one.fs.name));
+            }
+        }
+    }
+    let (slower, load, jobs, name) = worst?;
+    Some(Finding {
+        id: format!("vm-files-{name}"),
+        text: format!(
+            "An image on {name} is {slower:.2} times slower than the bare part of the target, for {load}"
+        ),
+        advice: format!(
+            "give machines with such a load a block device, or a file system that costs less than {name}"
+        ),
+        confidence: "moderate".into(),
+        jobs,
+        evidence: vec!["vm-files-table".into()],
+        refuted_by:
+            "The same with --repeats 5 and --fs on the same target, where the intervals overlap."
+                .into(),
+        ..Finding::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bare_target_comes_first_where_anything_is_asked_for() {
+        let of = |files: &[&str]| {
+            let options = VmOptions {
+                files: files.iter().map(|f| (*f).to_owned()).collect(),
+                ..VmOptions::default()
+            };
+            let names: Vec<&str> = chosen(&options).iter().map(|f| f.name).collect();
+            (names, jobs(&options))
+        };
+        assert_eq!(of(&[]), (vec![], 0));
+        assert_eq!(of(&["xfs", "ext4"]), (vec!["raw", "ext4", "xfs"], 12));
+        assert!(named("btrfs").is_some() && named("fat").is_none());
+    }
+
+    #[test]
+    fn an_image_has_no_holes_and_no_two_blocks_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        fill(&path, 2 << 20).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 2 << 20);
+        let mut blocks: Vec<&[u8]> = bytes.chunks(4096).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        assert_eq!(blocks.len(), 512);
+        assert!(fill(&path, 1 << 20).is_err(), "nothing is overwritten");
+    }
+}
