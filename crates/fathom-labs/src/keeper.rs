@@ -19,6 +19,8 @@ pub(crate) enum Undo {
     Mapping(CString),
     /// Stops swapping to a file, and removes it.
     Swap(CString),
+    /// Removes a control group, once it is empty.
+    Group(CString),
     /// Removes a file.
     #[cfg(test)]
     File(CString),
@@ -44,6 +46,10 @@ impl Undo {
     /// See [`Undo::Swap`].
     pub(crate) fn swap(path: &std::ffi::CStr) -> Self {
         Self::Swap(path.to_owned())
+    }
+    /// See [`Undo::Group`].
+    pub(crate) fn group(path: &Path) -> Self {
+        Self::Group(Self::path(path))
     }
     /// See [`Undo::File`].
     #[cfg(test)]
@@ -71,6 +77,9 @@ impl Undo {
                 Self::Swap(path) => {
                     libc::swapoff(path.as_ptr());
                     libc::unlink(path.as_ptr());
+                }
+                Self::Group(path) => {
+                    libc::rmdir(path.as_ptr());
                 }
                 #[cfg(test)]
                 Self::File(path) => {

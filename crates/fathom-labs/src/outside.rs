@@ -32,6 +32,24 @@ pub(crate) fn load_module(name: &str) {
         .status();
 }
 
+/// Runs a program; the error is what it said.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let out = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| e.to_string())?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&out.stderr);
+    Err(said
+        .lines()
+        .last()
+        .unwrap_or("it failed without a word")
+        .trim()
+        .to_owned())
+}
+
 /// A program in one of these places.
 pub(crate) fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;

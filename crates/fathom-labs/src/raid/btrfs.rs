@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use fathom_experiments::{Bench, BenchError, RealBench};
 use fathom_io::{Control, Target, Wanted};
@@ -16,9 +16,9 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::members::Members;
-use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
+use crate::kernel_threads;
 use crate::outside;
 
 /// mkfs.btrfs refuses smaller devices.
@@ -38,7 +38,7 @@ pub struct BtrfsArrays {
 /// # Errors
 /// What is missing, and what to do.
 pub fn available() -> Result<(), LabError> {
-    if run(Command::new("mkfs.btrfs").arg("--version")).is_err() {
+    if outside::run(Command::new("mkfs.btrfs").arg("--version")).is_err() {
         return Err(LabError::Missing {
             what: "mkfs.btrfs is not installed".into(),
             remedy: "install it: apt-get install btrfs-progs".into(),
@@ -121,24 +121,6 @@ impl Backend for BtrfsArrays {
     }
 }
 
-/// Runs a program; the error is what it said.
-fn run(command: &mut Command) -> Result<(), String> {
-    let out = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| e.to_string())?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&out.stderr);
-    Err(said
-        .lines()
-        .last()
-        .unwrap_or("it failed without a word")
-        .trim()
-        .to_owned())
-}
-
 /// Erases the three copies of the superblock (fs/btrfs/disk-io.h), so that the member is blank again.
 fn erase(member: &Path) -> std::io::Result<()> {
     const COPIES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
@@ -193,21 +175,27 @@ impl Mounted {
             keeper: None,
         };
         let metadata = if count == 1 { "single" } else { "raid1" };
-        run(Command::new("mkfs.btrfs")
-            .args(["-q", "-f", "-d", profile, "-m", metadata])
-            .args(&array.members))
+        outside::run(
+            Command::new("mkfs.btrfs")
+                .args(["-q", "-f", "-d", profile, "-m", metadata])
+                .args(&array.members),
+        )
         .map_err(|e| failed("mkfs", e))?;
         // The kernel must know all members before the first of them is mounted.
-        let _ = run(Command::new("btrfs")
-            .args(["device", "scan"])
-            .args(&array.members));
+        let _ = outside::run(
+            Command::new("btrfs")
+                .args(["device", "scan"])
+                .args(&array.members),
+        );
         array.keeper =
             Some(Keeper::watch(&[Undo::mount(&dir)]).map_err(|e| failed("keeper", e.to_string()))?);
         fs::create_dir_all(&dir).map_err(|e| failed("mount point", e.to_string()))?;
-        run(Command::new("mount")
-            .args(["-t", "btrfs", "-o", "noatime,nodatacow"])
-            .arg(&array.members[0])
-            .arg(&dir))
+        outside::run(
+            Command::new("mount")
+                .args(["-t", "btrfs", "-o", "noatime,nodatacow"])
+                .arg(&array.members[0])
+                .arg(&dir),
+        )
         .map_err(|e| failed("mount", e))?;
         array.mounted = true;
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
@@ -255,9 +243,11 @@ impl Mounted {
         // It was made for this mount; where it is not there the mount never was.
         let _ = fs::remove_dir(&self.dir);
         // Members are told that they belong to nothing any more, so that the next array may have them.
-        let _ = run(Command::new("btrfs")
-            .args(["device", "scan", "--forget"])
-            .args(&self.members));
+        let _ = outside::run(
+            Command::new("btrfs")
+                .args(["device", "scan", "--forget"])
+                .args(&self.members),
+        );
         for m in &self.members {
             erase(m).map_err(|e| {
                 LabError::Failed(format!("{} keeps its superblock: {e}", m.display()))
@@ -285,7 +275,7 @@ impl Array for Mounted {
         None
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(&["btrfs", "loop"])
+        kernel_threads::by_name(&["btrfs", "loop"])
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![("data profile".into(), self.profile.clone())]

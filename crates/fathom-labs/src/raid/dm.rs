@@ -14,9 +14,9 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::md;
 use super::members::{Member, Members, moved};
-use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
+use crate::kernel_threads;
 use crate::mapper;
 use crate::outside;
 
@@ -228,7 +228,7 @@ impl Array for DmArray {
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         // md calls the threads of an array that it does not show so.
-        threads::kernel_threads(&["mdX_", "kdmflush", "loop", "raid5wq"])
+        kernel_threads::by_name(&["mdX_", "kdmflush", "loop", "raid5wq"])
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![

@@ -15,9 +15,9 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::members::{Member, Members, moved};
-use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
+use crate::kernel_threads;
 use crate::outside;
 
 // linux/raid/md_u.h.
@@ -407,7 +407,7 @@ impl Array for MdArray {
         })
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(&[&self.name, "loop", "raid5wq"])
+        kernel_threads::by_name(&[&self.name, "loop", "raid5wq"])
     }
     fn settings(&self) -> Vec<(String, String)> {
         let mut all = vec![("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string())];

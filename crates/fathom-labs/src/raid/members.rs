@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use fathom_host::{Scratch, open_for_write};
 use fathom_telemetry::Bytes;
 
-use super::loops::Loop;
 use crate::LabError;
+use crate::loops::Loop;
 
 /// Smaller members say more of the array's own bookkeeping than of its throughput.
 pub const MEMBER_MIN: Bytes = Bytes::mib(16);

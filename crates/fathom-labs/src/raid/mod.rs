@@ -9,13 +9,11 @@ pub mod btrfs;
 pub mod dm;
 pub mod expect;
 pub mod guest;
-mod loops;
 pub mod md;
 pub mod members;
 mod proof;
 mod results;
 mod sim;
-mod threads;
 
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{self, Outlook, Watcher};

@@ -12,6 +12,7 @@ mod device_errors;
 mod devices_and_reports;
 mod interruption;
 mod labs;
+mod models;
 mod replay;
 mod run;
 mod safety;

@@ -34,7 +34,7 @@ struct Config {
 
 /// A loop device in use.
 #[derive(Debug)]
-pub(super) struct Loop {
+pub(crate) struct Loop {
     /// Held open: the device lives as long as this.
     _device: File,
     path: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct Loop {
 
 impl Loop {
     /// Over a whole file, with direct I/O below where the file system can.
-    pub(super) fn over(file: &File) -> io::Result<Self> {
+    pub(crate) fn over(file: &File) -> io::Result<Self> {
         let control = OpenOptions::new()
             .read(true)
             .write(true)
@@ -76,7 +76,7 @@ impl Loop {
     }
 
     /// Its node.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
