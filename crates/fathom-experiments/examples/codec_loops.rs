@@ -133,11 +133,14 @@ fn main() {
             if pair % 2 == 1 {
                 mine = [ours(true), ours(false)];
             }
-            for k in 0..2 {
-                ratios[k].push(mine[k] / theirs[k].0);
-                seen[k][0] += mine[k] / pairs as f64;
-                seen[k][1] += theirs[k].0 / pairs as f64;
-                seen[k][2] = seen[k][2].max(theirs[k].1);
+            let both = mine.into_iter().zip(theirs);
+            for ((ours, (loops, best)), (ratios, seen)) in
+                both.zip(ratios.iter_mut().zip(&mut seen))
+            {
+                ratios.push(ours / loops);
+                seen[0] += ours / pairs as f64;
+                seen[1] += loops / pairs as f64;
+                seen[2] = seen[2].max(best);
             }
         }
         for (k, what) in ["encode", "decode"].iter().enumerate() {
