@@ -7,7 +7,7 @@ use super::MeasureArgs;
 /// Arguments of `cache`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom cache . --size 2g                          uniform, Zipf and Gaussian keys, 3 to 50 % cached\n  fathom cache /mnt/data --keys zipf --page 16k --threads 16\n  fathom cache sim:intel-s3510 --dram-price 3 --device-price 0.08\nPredicted: t_io (1 - H) + t_load H, from the device's latency and the hit share of the cache (Zhang et al. 2018,\neq. 1). Measured: fathom's own B+tree with each cache, in turns."
+    after_help = "Examples:\n  fathom cache . --size 2g                          three kinds of keys, 3 to 50 % cached\n  fathom cache /mnt/data --keys zipf --page 16k --threads 16\n  fathom cache sim:intel-s3510 --dram-price 3 --device-price 0.08\nPredicted: t_io (1 - H) + t_load H, from the device's latency and the hit share of the cache (Zhang et al. 2018, eq. 1). Measured: fathom's own B+tree with each cache, in turns."
 )]
 pub(crate) struct CacheArgs {
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub(crate) struct CacheArgs {
 /// Arguments of `paths`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom paths /mnt/data                  the file system there, and (root) a loop device, ext4, xfs and btrfs beside it\n  fathom paths . --make none              only the file system that is there\n  fathom paths /dev/sdx --destroy SERIAL  the block device itself, past the page cache and through it\n  fathom paths /dev/nvme0n1               reads only: needs no permission\nEach path gets the same jobs: random 4 KiB, sequential reads and writes of 128 KiB. What fathom makes lies in the\ntarget's directory and is removed; after a kill, fathom clean finds it."
+    after_help = "Examples:\n  fathom paths /mnt/data                  the file system there; for root others beside it\n  fathom paths . --make none              only the file system that is there\n  fathom paths /dev/sdx --destroy SERIAL  the block device itself, past the page cache and through it\n  fathom paths /dev/nvme0n1               reads only: needs no permission\nEach path gets the same jobs: random 4 KiB, sequential reads and writes of 128 KiB. What fathom makes lies in the target's directory and is removed; after a kill, fathom clean finds it."
 )]
 pub(crate) struct PathsArgs {
     #[command(flatten)]
