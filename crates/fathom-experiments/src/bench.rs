@@ -121,6 +121,10 @@ impl RealBench {
     pub fn target(&self) -> &Target {
         &self.target
     }
+    /// What ends its jobs early, for benches of the same run.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
 }
 
 impl Bench for RealBench {

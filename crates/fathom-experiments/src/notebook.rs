@@ -60,6 +60,7 @@ pub struct Notebook {
     log: Option<IoLog>,
     summary: Option<LogSummary>,
     merged: Vec<Merged>,
+    courses: Vec<Vec<f64>>,
     began: std::time::Instant,
     made_base: bool,
     saved: std::time::Instant,
@@ -119,6 +120,7 @@ impl Notebook {
             log,
             summary: None,
             merged: Vec::new(),
+            courses: Vec::new(),
             began: std::time::Instant::now(),
             made_base,
             saved: std::time::Instant::now(),
@@ -143,6 +145,11 @@ impl Notebook {
     /// Response latency of a job, merged over its threads.
     pub fn merged(&self, job: usize) -> Option<&Merged> {
         self.merged.get(job)
+    }
+
+    /// Bytes of each window of the jobs of the group that [`Notebook::measure`] ran last.
+    pub fn courses(&self) -> &[Vec<f64>] {
+        &self.courses
     }
 
     /// Runs a group and keeps it; returns the indices of its jobs.
@@ -191,6 +198,7 @@ impl Notebook {
             self.run.findings.extend(found);
         }
         self.merged.extend(merged);
+        self.courses = courses;
         self.run.jobs.extend(measures);
         // A run of thousands of short jobs would spend its time on saving: it loses two seconds at most.
         if self.run.jobs.len() < 200 || self.saved.elapsed().as_secs() >= 2 {

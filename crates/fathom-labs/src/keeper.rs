@@ -24,6 +24,8 @@ pub(crate) enum Undo {
     Blank(CString),
     /// Runs a program, until it succeeds once.
     Run(Vec<CString>),
+    /// Removes a control group, once it is empty.
+    Group(CString),
     /// Removes a file.
     #[cfg(test)]
     File(CString),
@@ -57,6 +59,10 @@ impl Undo {
     /// See [`Undo::Run`]. Of more than [`WORDS`] words the rest is left out.
     pub(crate) fn run(words: &[&str]) -> Self {
         Self::Run(words.iter().map(|w| Self::path(Path::new(w))).collect())
+    }
+    /// See [`Undo::Group`].
+    pub(crate) fn group(path: &Path) -> Self {
+        Self::Group(Self::path(path))
     }
     /// See [`Undo::File`].
     #[cfg(test)]
@@ -100,6 +106,10 @@ impl Undo {
                     true
                 }
                 Self::Run(words) => run(words),
+                Self::Group(path) => {
+                    libc::rmdir(path.as_ptr());
+                    true
+                }
                 #[cfg(test)]
                 Self::File(path) => {
                     libc::unlink(path.as_ptr());

@@ -2,16 +2,21 @@
 //! engine, and puts tables, charts and findings into the notebook. They know neither rings nor HTML.
 
 pub mod app;
+pub mod cache;
 pub mod db;
 mod error;
 pub mod guest;
 mod keeper;
+mod kernel_threads;
 pub mod kv;
 mod loops;
 mod mapper;
+mod memory;
 mod mounted;
 mod outside;
+pub mod paths;
 pub mod place;
+mod prepare;
 pub mod raid;
 pub mod remains;
 pub mod vm;

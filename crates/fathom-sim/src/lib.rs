@@ -9,6 +9,7 @@ pub mod fast;
 pub mod fault;
 pub mod flash;
 pub mod guest;
+pub mod hits;
 pub mod host;
 pub mod level;
 pub mod model;

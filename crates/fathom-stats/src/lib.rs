@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod change_point;
 pub mod compare;
 mod decay;
+pub mod dips;
 mod estimate;
 mod ks;
 pub mod panel;

@@ -5,6 +5,7 @@ mod db;
 mod kv;
 mod labs;
 mod loads;
+mod models;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
+pub(crate) use models::{CacheArgs, PathsArgs};
 
 /// Measures what a storage stack really delivers, shows where each microsecond goes, and says what to configure.
 #[derive(Parser)]
@@ -47,6 +49,10 @@ pub(crate) enum Command {
     Kv(Box<KvArgs>),
     /// The page size that a store should use here: predicted from the costs of a page, measured beside
     Pages(Box<PagesArgs>),
+    /// How much of the data to keep in memory: latency, throughput and price by cached share, predicted and measured
+    Cache(Box<CacheArgs>),
+    /// Block device or file system, past the page cache or through it: the same jobs on each, with kernel threads' CPU
+    Paths(Box<PathsArgs>),
     /// Databases: private servers on a directory, beside what fathom's own tree gets there
     #[command(subcommand)]
     Db(DbCommand),

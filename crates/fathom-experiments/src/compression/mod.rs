@@ -204,6 +204,21 @@ fn measure(
     Ok(())
 }
 
+/// Plain bytes per second of one thread over the sample for `time`, as every rate here is measured; `packed` holds its
+/// chunks encoded. For comparisons with other loops.
+///
+/// # Errors
+/// Where the codec fails.
+pub fn one_core(
+    codec: &Codec,
+    sample: &Sample,
+    packed: &[Vec<u8>],
+    encodes: bool,
+    time: Nanos,
+) -> std::io::Result<f64> {
+    rate(codec, sample, packed, encodes, 1, time)
+}
+
 /// Plain bytes per second of `threads` threads that each go over the chunks for `time`.
 fn rate(
     codec: &Codec,

@@ -5,13 +5,13 @@
 //! not elsewhere. It is switched off on any exit; a small process sees to that where fathom is killed.
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use fathom_experiments::parts::{
@@ -29,6 +29,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos};
 use crate::LabError;
 use crate::db::directory;
 use crate::keeper::{Keeper, Undo};
+use crate::memory::Group;
 use crate::outside::{self, Kept};
 use crate::place::Workplace;
 
@@ -64,68 +65,6 @@ pub fn outlook(plan: &Plan, options: &SwapOptions) -> Outlook {
         jobs: n,
         time: Nanos(each.0 * u64::from(n)),
         written_at_most: Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
-    }
-}
-
-/// A memory control group of the lab's own.
-struct Group {
-    dir: PathBuf,
-    limit: &'static str,
-}
-
-impl Group {
-    fn create() -> Result<Self, LabError> {
-        let missing = |what: String| LabError::Missing {
-            what,
-            remedy: "run as root on the machine itself, with the memory controller on".into(),
-        };
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-        let mount = |kind: &str, option: &str| {
-            mounts.lines().find_map(|l| {
-                let f: Vec<&str> = l.split(' ').collect();
-                let fits = f.len() > 3
-                    && f[2] == kind
-                    && (option.is_empty() || f[3].split(',').any(|o| o == option));
-                fits.then(|| PathBuf::from(f[1]))
-            })
-        };
-        let has_memory = |m: &PathBuf| {
-            fs::read_to_string(m.join("cgroup.subtree_control"))
-                .is_ok_and(|c| c.split_whitespace().any(|w| w == "memory"))
-        };
-        let (base, limit) = if let Some(m) = mount("cgroup2", "").filter(has_memory) {
-            (m, "memory.max")
-        } else if let Some(m) = mount("cgroup", "memory") {
-            (m, "memory.limit_in_bytes")
-        } else {
-            return Err(missing("there is no memory controller".into()));
-        };
-        let dir = base.join(format!("fathom-swap-{}", std::process::id()));
-        fs::create_dir(&dir)
-            .map_err(|e| missing(format!("{}: cannot be made: {e}", dir.display())))?;
-        Ok(Self { dir, limit })
-    }
-
-    fn limit(&self, bytes: u64) -> io::Result<()> {
-        fs::write(self.dir.join(self.limit), bytes.to_string())
-    }
-
-    fn members(&self) -> io::Result<File> {
-        OpenOptions::new()
-            .write(true)
-            .open(self.dir.join("cgroup.procs"))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its last process may be on its way out.
-        for _ in 0..50 {
-            if fs::remove_dir(&self.dir).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
     }
 }
 
@@ -231,7 +170,8 @@ pub fn run(
         .collect();
     let mut all: Vec<Vec<Repeat>> = limits.iter().map(|_| Vec::new()).collect();
     let mut skipped = Vec::new();
-    let set_up = Group::create().and_then(|g| Ok((g, Swap::on(&place.path().join("swap"), room)?)));
+    let set_up =
+        Group::create("swap").and_then(|g| Ok((g, Swap::on(&place.path().join("swap"), room)?)));
     let mut result = Ok(());
     let set_up = match set_up {
         Ok(s) => Some(s),

@@ -10,20 +10,9 @@ use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Histogram, Nanos};
 
 use super::engines::Tree;
+use super::keys::{Drawer, Keys};
 use crate::LabError;
-
-/// How keys are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keys {
-    /// All alike.
-    Uniform,
-    /// Zipf with exponent 0.99, scrambled (YCSB).
-    Zipf,
-    /// Normal around the middle, a sixth of the range wide (Zhang et al. 2018).
-    Gaussian,
-    /// Zipf over the newest (YCSB D).
-    Latest,
-}
+use crate::kernel_threads::{Family, Snapshot};
 
 /// Shares of operations in percent; the rest are read-modify-writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +29,7 @@ pub struct Mix {
 
 /// What one cell does.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load<'a> {
+pub(crate) struct Load<'a> {
     /// Operations.
     pub mix: Mix,
     /// Distribution.
@@ -62,7 +51,7 @@ pub(super) struct Load<'a> {
 }
 
 /// What came of it.
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Operations in the measured time.
     pub ops: u64,
     /// Measured time, s.
@@ -81,57 +70,6 @@ pub(super) struct Outcome {
     pub device: Option<[u64; 2]>,
 }
 
-/// Zipf by rejection-free approximation (Gray et al. 1994), as YCSB does it.
-struct Zipf {
-    n: f64,
-    alpha: f64,
-    zeta: f64,
-    eta: f64,
-}
-
-const THETA: f64 = 0.99;
-
-impl Zipf {
-    fn new(n: u64) -> Self {
-        // Beyond ten million terms the sum is its integral.
-        let exact = n.min(10_000_000);
-        let mut zeta: f64 = (1..=exact).map(|i| (i as f64).powf(-THETA)).sum();
-        let tail = |x: f64| x.powf(1.0 - THETA) / (1.0 - THETA);
-        zeta += tail(n as f64) - tail(exact as f64);
-        let two = 1.0 + 0.5f64.powf(THETA);
-        Self {
-            n: n as f64,
-            alpha: 1.0 / (1.0 - THETA),
-            zeta,
-            eta: (1.0 - (2.0 / n as f64).powf(1.0 - THETA)) / (1.0 - two / zeta),
-        }
-    }
-    fn draw(&self, u: f64) -> u64 {
-        let uz = u * self.zeta;
-        if uz < 1.0 {
-            return 0;
-        }
-        if uz < 1.0 + 0.5f64.powf(THETA) {
-            return 1;
-        }
-        (self.n * (self.eta * u - self.eta + 1.0).powf(self.alpha)) as u64
-    }
-}
-
-fn draw(load: &Load<'_>, zipf: Option<&Zipf>, newest: u64, random: &mut SplitMix64) -> u64 {
-    let n = newest.max(1);
-    let zipf = |random: &mut SplitMix64| zipf.map_or(0, |z| z.draw(random.unit()));
-    match load.keys {
-        Keys::Uniform => random.below(n as usize) as u64,
-        Keys::Zipf => SplitMix64::new(zipf(random)).next_u64() % n,
-        Keys::Latest => n - 1 - zipf(random).min(n - 1),
-        Keys::Gaussian => {
-            let x = (0.5 + random.normal() / 6.0).clamp(0.0, 1.0);
-            ((x * n as f64) as u64).min(n - 1)
-        }
-    }
-}
-
 /// On a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
@@ -141,14 +79,14 @@ struct Count(AtomicU64);
 ///
 /// # Errors
 /// The first failure of an operation.
-pub(super) fn run(
+pub(crate) fn run(
     tree: &dyn Tree,
     load: &Load<'_>,
     control: &dyn Fn() -> bool,
     tick: &mut dyn FnMut(f64),
 ) -> Result<Outcome, LabError> {
     const TICK: Duration = Duration::from_millis(100);
-    let zipf = matches!(load.keys, Keys::Zipf | Keys::Latest).then(|| Zipf::new(load.count.max(2)));
+    let drawer = Drawer::new(load.keys, load.count);
     let newest = AtomicU64::new(load.count);
     let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(false));
     let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
@@ -164,7 +102,7 @@ pub(super) fn run(
             let dice = random.below(100) as u32;
             let mix = &load.mix;
             let limit = newest.load(Ordering::Relaxed);
-            let key = draw(load, zipf.as_ref(), limit, &mut random);
+            let key = drawer.draw(limit, &mut random);
             if dice < mix.read {
                 tree.get(thread, key, &mut found)?;
             } else if dice < mix.read + mix.update {
@@ -303,35 +241,15 @@ fn worker_guard(
 
 /// CPU time so far of the kernel threads that write back and reclaim, s; 0 where /proc does not say.
 pub(super) fn kernel_cpu() -> f64 {
-    /// USER_HZ is 100 on every Linux.
-    const HZ: f64 = 100.0;
-    let Ok(processes) = std::fs::read_dir("/proc") else {
-        return 0.0;
-    };
-    let ticks = |text: &str| -> Option<f64> {
-        let (head, rest) = text.split_once(')')?;
-        let name = head.split_once('(')?.1;
-        if !name.starts_with("kworker") && !name.starts_with("kswapd") {
-            return None;
-        }
-        let mut fields = rest.split_whitespace().skip(11);
-        let user: f64 = fields.next()?.parse().ok()?;
-        let system: f64 = fields.next()?.parse().ok()?;
-        Some(user + system)
-    };
-    let sum: f64 = processes
-        .flatten()
-        .filter_map(|p| std::fs::read_to_string(p.path().join("stat")).ok())
-        .filter_map(|t| ticks(&t))
-        .sum();
-    sum / HZ
+    let now = Snapshot::take();
+    now.seconds(Family::Kworker) + now.seconds(Family::Kswapd)
 }
 
 /// Fills a tree with keys 0..count in order, so that its leaves are full.
 ///
 /// # Errors
 /// The first failure of an operation.
-pub(super) fn fill(
+pub(crate) fn fill(
     engine: &Engine,
     count: u64,
     value: u32,
@@ -351,48 +269,6 @@ pub(super) fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn drawn(keys: Keys) -> Vec<u64> {
-        let load = Load {
-            mix: Mix {
-                read: 100,
-                update: 0,
-                insert: 0,
-                scan: 0,
-            },
-            keys,
-            count: 1000,
-            value: 0,
-            threads: 1,
-            ramp: Nanos::ZERO,
-            time: Nanos::ZERO,
-            seed: 1,
-            device: None,
-        };
-        let zipf = Zipf::new(1000);
-        let mut random = SplitMix64::new(7);
-        let mut hits = vec![0u64; 1000];
-        for _ in 0..100_000 {
-            hits[draw(&load, Some(&zipf), 1000, &mut random) as usize] += 1;
-        }
-        hits
-    }
-
-    #[test]
-    fn keys_are_distributed_as_asked() {
-        let uniform = drawn(Keys::Uniform);
-        assert!(uniform.iter().all(|n| (50..200).contains(n)));
-        // YCSB's Zipf of 1000 keys: the most frequent has 1/zeta(1000, 0.99) = 13 % of all.
-        let latest = drawn(Keys::Latest);
-        assert!((12_000..14_500).contains(&latest[999]), "{}", latest[999]);
-        let mut zipf = drawn(Keys::Zipf);
-        zipf.sort_unstable();
-        assert!(zipf[999] >= 12_000 && zipf[0] < 50);
-        let gaussian = drawn(Keys::Gaussian);
-        let middle: u64 = gaussian[333..667].iter().sum();
-        // Within one standard deviation: 68 %.
-        assert!((66_000..71_000).contains(&middle), "{middle}");
-    }
 
     #[test]
     fn a_load_counts_what_it_does() {

@@ -6,8 +6,9 @@
 //! the range, the raw device is measured in the second.
 
 mod cost;
-mod engines;
-mod load;
+pub(crate) mod engines;
+pub(crate) mod keys;
+pub(crate) mod load;
 mod results;
 mod versus;
 
@@ -19,17 +20,19 @@ use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::{Destination, PlannedJob, Progress};
-use fathom_io::{JobError, Observer, TargetError};
+use fathom_io::{JobError, TargetError};
 use fathom_kv::{Durability, Engine, FileStore, Options};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use crate::LabError;
 use crate::outside::{self, Skipped};
 use crate::place::Workplace;
+use crate::prepare::prepare;
 pub use cost::app_cost;
 use engines::Setting;
 pub use engines::{ENGINES, EngineKind};
-pub use load::{Keys, Mix};
+pub use keys::Keys;
+pub use load::Mix;
 use load::{Load, Outcome};
 
 /// What is measured.
@@ -268,18 +271,12 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    struct Filling<'a>(&'a mut dyn Watcher);
-    impl Observer for Filling<'_> {
-        fn progress(&mut self, p: &Progress) {
-            self.0.filling(p);
-        }
-    }
     let file = file(bench, plan.direct)?;
     let mut skipped = Vec::new();
     let mut cells = cells(plan, options);
     let beside = Beside::prepare(bench, &mut cells, options, &mut skipped)?;
     // What can be refused has been refused.
-    bench.prepare(&mut Filling(watcher))?;
+    prepare(bench, watcher)?;
     let total = cells.len() as u32 * plan.profile.repeats;
     let mut all: Vec<Vec<Repeat>> = cells.iter().map(|_| Vec::new()).collect();
     let mut failed = vec![false; cells.len()];
@@ -457,7 +454,7 @@ impl Cell {
 }
 
 /// Shows the rate.
-fn ticker(watcher: &mut dyn Watcher) -> impl FnMut(f64) {
+pub(crate) fn ticker(watcher: &mut dyn Watcher) -> impl FnMut(f64) {
     let began = fathom_io::clock::monotonic();
     let mut ops = 0.0;
     let mut last = began;
@@ -499,7 +496,11 @@ fn load_of<'a>(
     }
 }
 
-fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::File>, BenchError> {
+/// The open file or device behind a target.
+///
+/// # Errors
+/// Where there are no bytes that stay: a model, null:.
+pub(crate) fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::File>, BenchError> {
     let about = bench.describe();
     let found = bench
         .real()

@@ -16,8 +16,8 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
 use super::members::{Member, Members};
-use super::threads;
 use crate::LabError;
+use crate::kernel_threads;
 use crate::mounted::Mount;
 use crate::outside;
 use crate::remains;
@@ -193,7 +193,7 @@ impl Place for Mounted {
         vec![("data profile".into(), self.profile.clone())]
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(&["btrfs", "loop"])
+        kernel_threads::by_name(&["btrfs", "loop"])
     }
     fn leave(&mut self) -> Result<(), LabError> {
         if let Some(mount) = &mut self.mount {

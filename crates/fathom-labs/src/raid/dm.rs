@@ -16,10 +16,9 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::md;
 use super::members::{Member, Members, moved};
-use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::{mapper, outside, remains};
+use crate::{kernel_threads, mapper, outside, remains};
 
 /// Kernel threads that serve such arrays; md calls those of an array that it does not show so.
 pub(super) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
@@ -291,7 +290,7 @@ impl Array for DmArray {
         })
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(THREADS)
+        kernel_threads::by_name(THREADS)
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![

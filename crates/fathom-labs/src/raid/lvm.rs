@@ -13,10 +13,10 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::members::{Member, Members, moved};
-use super::{dm, md, threads};
+use super::{dm, md};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::{mapper, outside, remains};
+use crate::{kernel_threads, mapper, outside, remains};
 
 /// Its only volume.
 const VOLUME: &str = "array";
@@ -306,7 +306,7 @@ impl Array for LvmArray {
         })
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(dm::THREADS)
+        kernel_threads::by_name(dm::THREADS)
     }
     fn settings(&self) -> Vec<(String, String)> {
         let status = mapper::status(&self.mapping()).unwrap_or_default();

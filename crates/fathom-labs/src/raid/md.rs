@@ -17,10 +17,9 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::journal::{self, DATA_OFFSET, Description, Role};
 use super::members::{Member, Members, moved};
-use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::{outside, remains};
+use crate::{kernel_threads, outside, remains};
 
 /// Beginning of every array's name.
 pub(crate) const PREFIX: &str = "md_f";
@@ -517,7 +516,7 @@ impl Array for MdArray {
         })
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(&[&self.name, "loop", "raid5wq"])
+        kernel_threads::by_name(&[&self.name, "loop", "raid5wq"])
     }
     fn settings(&self) -> Vec<(String, String)> {
         let mut all = vec![("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string())];

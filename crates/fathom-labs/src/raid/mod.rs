@@ -17,7 +17,6 @@ pub mod members;
 mod proof;
 mod results;
 mod sim;
-mod threads;
 pub mod within;
 pub mod zfs;
 

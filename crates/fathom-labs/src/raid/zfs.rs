@@ -13,9 +13,9 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
 use super::members::Members;
-use super::threads;
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
+use crate::kernel_threads;
 use crate::{mounted, outside, remains};
 
 /// zpool refuses smaller devices (SPA_MINDEVSIZE), and leaves little of those that are not much larger.
@@ -187,7 +187,7 @@ impl Place for Pool {
         ]
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        threads::kernel_threads(&["z_", "txg_", "dp_", "loop"])
+        kernel_threads::by_name(&["z_", "txg_", "dp_", "loop"])
     }
     fn leave(&mut self) -> Result<(), LabError> {
         if self.keeper.is_none() {

@@ -4,7 +4,7 @@ use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::survey::profile::Profile;
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
-use fathom_telemetry::{Bytes, Flag, FlagCode};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::finish::{self, command_line, out_on_target};
 use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
@@ -117,6 +117,18 @@ pub(crate) fn measure(
         &args.out,
         fathom_report::terminal::summary,
     )
+}
+
+/// A plan with another time of a job, or other repeats, than its profile's.
+pub(crate) fn profile_of(plan: &Plan, time: Option<Nanos>, repeats: Option<u32>) -> Plan {
+    let mut plan = plan.clone();
+    let p = &mut plan.profile;
+    p.repeats = repeats.unwrap_or(p.repeats);
+    if let Some(time) = time {
+        p.job_time = time;
+        p.ramp = p.ramp.min(Nanos(time.0 / 4));
+    }
+    plan
 }
 
 /// The comparison of CPU settings comes on top.

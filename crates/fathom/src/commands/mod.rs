@@ -3,6 +3,7 @@
 mod ab;
 mod app;
 mod burst;
+mod cache;
 mod child;
 mod clean;
 mod compare;
@@ -20,6 +21,7 @@ mod measure;
 mod mix;
 mod open;
 mod pages;
+mod paths;
 mod pts;
 mod raid;
 mod raid_lab;
@@ -46,6 +48,8 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Curve(args) => curve::curve(&args),
         Command::Mix(args) => mix::mix(&args),
         Command::Pages(args) => pages::pages(&args),
+        Command::Cache(args) => cache::cache(&args),
+        Command::Paths(args) => paths::paths(&args),
         Command::Burst(args) => burst::burst(&args),
         Command::Kv(args) => kv::kv(&args),
         Command::Db(command) => db::db(&command),

@@ -77,7 +77,9 @@ impl Place {
                     | "reproduce"
                     | "kv"
                     | "db"
-                    | "app")
+                    | "app"
+                    | "cache"
+                    | "paths")
             )
         ) && !args.contains(&"--out")
         {

@@ -14,6 +14,7 @@ mod devices_and_reports;
 mod interruption;
 mod killed_labs;
 mod labs;
+mod models;
 mod replay;
 mod run;
 mod safety;

@@ -22,7 +22,7 @@ use super::load::{Load, Outcome};
 use crate::LabError;
 
 /// What is done to a tree; by many threads at the same time.
-pub(super) trait Tree: Sync {
+pub(crate) trait Tree: Sync {
     /// Copies a value.
     fn get(&self, thread: usize, key: u64, value: &mut Vec<u8>) -> Result<bool, LabError>;
     /// Stores a value.

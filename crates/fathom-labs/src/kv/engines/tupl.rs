@@ -10,7 +10,8 @@ use fathom_telemetry::Histogram;
 
 use super::{Setting, failed};
 use crate::LabError;
-use crate::kv::load::{Keys, Outcome, device_ios, kernel_cpu};
+use crate::kv::keys::Keys;
+use crate::kv::load::{Outcome, device_ios, kernel_cpu};
 use crate::outside::{self, Kept};
 
 const SOURCE: &str = include_str!("Tupl.java");

@@ -1,0 +1,539 @@
+//! How much of the data to keep in memory (Zhang et al. 2018, eq. 1, Figs. 12-13, Table I): latency, throughput and
+//! requests per dollar against the cached share, for uniform, Zipf and Gaussian keys.
+//!
+//! Predicted from the device's latency and the hit share of the clock, and measured beside with fathom's own B+tree: on
+//! real targets as it is, on models in virtual time (`pilot`).
+
+mod memory;
+mod pilot;
+mod predict;
+mod real;
+mod report;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_io::driver::PlannedJob;
+use fathom_io::{JobError, JobSpec};
+use fathom_kv::{Durability, Engine, Options, Store};
+use fathom_sim::hits::{Policy, Popularity};
+use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+
+use crate::LabError;
+use crate::kv::keys::{self, Drawer, Keys};
+use crate::kv::load;
+use crate::prepare::prepare;
+use predict::Costs;
+
+/// Dollars per GB of DRAM, of an Optane 900P and of an Intel S3510 (Zhang et al. 2018, Table I).
+pub const PRICES: (f64, f64, f64) = (13.13, 1.16, 0.68);
+
+/// Dollars per GB.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prices {
+    /// Of memory.
+    pub dram: f64,
+    /// Of the target.
+    pub device: f64,
+}
+
+impl Prices {
+    /// What a gigabyte of data costs of which a share (0..=1) is in memory too.
+    fn of_data(self, share: f64) -> f64 {
+        self.device + share * self.dram
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// Distributions of keys.
+    pub keys: Vec<Keys>,
+    /// Cached shares of the data, percent.
+    pub shares: Vec<f64>,
+    /// Bytes of the data; a sixteenth of the range where it is not given.
+    pub data: Option<Bytes>,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Bytes of a page.
+    pub page: Bytes,
+    /// Threads, each with one request at a time.
+    pub threads: u32,
+    /// t_load on a model: a request that the cache answers. On real targets it is measured.
+    pub load: Nanos,
+    /// Dollars per GB.
+    pub prices: Prices,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl CacheOptions {
+    /// Depths at which the device is measured: powers of two up to the threads, and the threads.
+    fn depths(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..)
+            .map(|i| 1 << i)
+            .take_while(|d| *d < self.threads)
+            .collect();
+        all.push(self.threads);
+        all
+    }
+}
+
+/// The data of a run: what fits the range and the smallest cache.
+#[derive(Debug, Clone, Copy)]
+struct Data {
+    keys: u64,
+    bytes: u64,
+    /// Where the region for the device's own measurement begins.
+    apart: u64,
+}
+
+/// A model's tree lies in memory.
+const MODEL_DATA_MAX: u64 = 64 << 20;
+
+fn data(size: u64, simulated: bool, o: &CacheOptions) -> Result<Data, LabError> {
+    let half = size / 2 / 65536 * 65536;
+    // A store writes copy on write and keeps a log beside: two fifths of its half are safe.
+    let most = half / 5 * 2;
+    let usual = if simulated {
+        MODEL_DATA_MAX
+    } else {
+        (size / 16).min(2 << 30)
+    };
+    let bytes = o.data.map_or(usual.min(most), |d| d.0);
+    let least = o.shares.iter().copied().fold(100.0, f64::min);
+    let needed = (Options::FRAMES_MIN as f64 * 100.0 / least).ceil() as u64 * o.page.0;
+    let refused = |message: String| Err(LabError::Refused(message));
+    if bytes > most || (simulated && bytes > 4 * MODEL_DATA_MAX) {
+        let most = if simulated { 4 * MODEL_DATA_MAX } else { most };
+        return refused(format!(
+            "--data: {} is too much: expected at most {}, {}",
+            Bytes(bytes),
+            Bytes(most),
+            if simulated {
+                "for a model's tree lies in memory"
+            } else {
+                "a fifth of the range (--size)"
+            }
+        ));
+    }
+    if bytes < needed {
+        return refused(format!(
+            "a cache of {least} % of {} is less than {} pages of {}: expected data of {} or more (--data, --size), or larger --shares",
+            Bytes(bytes),
+            Options::FRAMES_MIN,
+            o.page,
+            Bytes(needed)
+        ));
+    }
+    // A key of 8 bytes and its entry beside the value.
+    Ok(Data {
+        keys: bytes / (12 + u64::from(o.value)),
+        bytes,
+        apart: if simulated { 0 } else { half },
+    })
+}
+
+/// One line: a distribution and a cached share in percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Line {
+    keys: Keys,
+    share: f64,
+}
+
+/// One measurement of it.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// Requests per second.
+    rate: f64,
+    /// Mean latency, ns.
+    latency: f64,
+    /// Share of requests that the cache answered.
+    hits: f64,
+    /// ns, where enough requests are slower.
+    p99: Option<f64>,
+}
+
+/// One repeat: what predictions rest on, and what was measured beside.
+#[derive(Debug, Clone, Default)]
+struct Repeat {
+    /// Depth and mean latency of a page's read, ns.
+    io: Vec<(u32, f64)>,
+    /// t_load by distribution, ns.
+    load: Vec<(Keys, f64)>,
+    lines: Vec<(usize, Measured)>,
+}
+
+/// Everything that the report is made of.
+struct Findings<'a> {
+    options: &'a CacheOptions,
+    leaves: u64,
+    lines: Vec<Line>,
+    repeats: Vec<Repeat>,
+    popularity: Vec<(Keys, Popularity)>,
+    /// What the engine itself spends on a miss beyond a hit, ns.
+    extra: f64,
+    /// Processors that threads share; none where a model has one for each.
+    cores: Option<f64>,
+    /// Jobs of the device's own latency, and of models' lines.
+    jobs: Vec<usize>,
+}
+
+impl Findings<'_> {
+    fn hits(&self, keys: Keys, share: f64) -> f64 {
+        let frames = frames(self.leaves, share) as f64;
+        let found = self.popularity.iter().find(|p| p.0 == keys);
+        found.map_or(0.0, |p| p.1.hits(Policy::Clock, frames))
+    }
+
+    fn costs(&self, repeat: &Repeat, keys: Keys) -> Option<Costs> {
+        let load = repeat.load.iter().find(|l| l.0 == keys)?.1;
+        (!repeat.io.is_empty()).then(|| Costs {
+            load,
+            extra: self.extra,
+            io: repeat.io.clone(),
+            threads: self.options.threads,
+            cores: self.cores,
+        })
+    }
+}
+
+fn frames(leaves: u64, share: f64) -> u64 {
+    let frames = (leaves as f64 * share / 100.0).round() as u64;
+    frames.max(Options::FRAMES_MIN)
+}
+
+fn lines(o: &CacheOptions) -> Vec<Line> {
+    let of = |keys: &Keys| {
+        let keys = *keys;
+        o.shares.iter().map(move |share| Line {
+            keys,
+            share: *share,
+        })
+    };
+    o.keys.iter().flat_map(of).collect()
+}
+
+/// Time and bytes, at most.
+///
+/// # Errors
+/// Where the data do not fit.
+pub fn outlook(
+    plan: &Plan,
+    o: &CacheOptions,
+    simulated: bool,
+    fills: Bytes,
+) -> Result<Outlook, LabError> {
+    let data = data(plan.limits.size, simulated, o)?;
+    let mut outlook = Outlook::filling(fills);
+    for depth in o.depths() {
+        outlook.add(&io_job(plan, o, data, depth)?, plan.profile.repeats);
+    }
+    let cells = (lines(o).len() + o.keys.len()) as u32 * plan.profile.repeats;
+    outlook.jobs += cells;
+    let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
+    if !simulated {
+        outlook.time += Nanos(one.0 * u64::from(cells));
+        // The tree: its leaves, its log and tables, and what checkpoints write meanwhile.
+        outlook.written_at_most.0 += 2 * data.bytes + (64 << 20);
+    }
+    Ok(outlook)
+}
+
+/// Reads of a page, anywhere in as many bytes as the tree has, by threads that each wait for theirs: as the tree reads.
+fn io_job(plan: &Plan, o: &CacheOptions, data: Data, depth: u32) -> Result<JobSpec, JobError> {
+    let mut spec = plan.job(
+        &format!("page-read-{depth}"),
+        &[("rw", "randread"), ("engine", "preadv"), ("qd", "1")],
+    )?;
+    spec.set("bs", &o.page.0.to_string())?;
+    spec.set("threads", &depth.to_string())?;
+    spec.offset = Bytes(data.apart);
+    spec.size = Some(Bytes(data.bytes / o.page.0 * o.page.0));
+    Ok(spec)
+}
+
+/// Measures, and puts section, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the data do not fit, the target has no bytes of its own, or the bench or the run directory fails.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &CacheOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let data = data(plan.limits.size, bench.simulated(), options).map_err(NotebookError::from)?;
+    let place: Box<dyn Place> = if bench.simulated() {
+        Box::new(pilot::Virtual::fill(data, options).map_err(NotebookError::from)?)
+    } else {
+        let file = crate::kv::file(bench, plan.direct)?;
+        prepare(bench, watcher)?;
+        Box::new(real::Real::fill(file, data, plan, options, bench).map_err(NotebookError::from)?)
+    };
+    let mut found = Findings {
+        options,
+        leaves: place.leaves(),
+        lines: lines(options),
+        repeats: Vec::new(),
+        popularity: Vec::new(),
+        extra: place.extra(),
+        cores: place.cores(),
+        jobs: Vec::new(),
+    };
+    for keys in &options.keys {
+        let chances = keys::chances(*keys, data.keys, found.leaves);
+        found.popularity.push((*keys, Popularity::of(&chances)));
+    }
+    let steps = steps(options, &found.lines);
+    let total = steps.len() as u32 * plan.profile.repeats;
+    let mut done = 0;
+    for number in 0..plan.profile.repeats {
+        let mut repeat = Repeat::default();
+        // In turns, so that a drift of the device favours no line.
+        let forward = number % 2 == 0;
+        for k in 0..steps.len() {
+            let step = steps[if forward { k } else { steps.len() - 1 - k }];
+            if bench.interrupted() {
+                break;
+            }
+            watcher.job(done, total, &step.name(&found.lines));
+            let mut at = At {
+                bench,
+                plan,
+                options,
+                data,
+                number,
+                book,
+                watcher,
+            };
+            step.take(&*place, &mut found, &mut repeat, &mut at)?;
+            done += 1;
+        }
+        if bench.interrupted() {
+            break;
+        }
+        found.repeats.push(repeat);
+    }
+    if bench.interrupted() {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            format!("{done} of {total} measurements were made"),
+            "run again for the rest",
+        ));
+    }
+    report::report(book, &found);
+    Ok(())
+}
+
+/// What a step needs.
+struct At<'a> {
+    bench: &'a mut dyn Bench,
+    plan: &'a Plan,
+    options: &'a CacheOptions,
+    data: Data,
+    number: u32,
+    book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
+}
+
+impl At<'_> {
+    fn seed(&self) -> u64 {
+        self.options.seed + u64::from(self.number)
+    }
+
+    /// Runs one job of the repeat; its index in the run.
+    fn job(
+        &mut self,
+        mut spec: JobSpec,
+        guide: Option<fathom_io::load::Guide>,
+    ) -> Result<Option<usize>, NotebookError> {
+        spec.name = format!("{}.{}", spec.name, self.number + 1);
+        spec.seed = self.seed();
+        let job = spec
+            .validate(&self.bench.limits())
+            .map_err(BenchError::from)?;
+        let planned = [PlannedJob {
+            experiment: "cache".into(),
+            repeat: self.number,
+            guide,
+            ..PlannedJob::new(job)
+        }];
+        let watcher = &mut *self.watcher;
+        let jobs = self
+            .book
+            .measure(self.bench, &planned, &mut |p| watcher.progress(p))?;
+        Ok(jobs.first().copied())
+    }
+}
+
+/// One measurement of a repeat.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// The device's own latency at a depth.
+    Io(u32),
+    /// Everything cached.
+    Cached(Keys),
+    /// A line by its number.
+    Line(usize),
+}
+
+fn steps(o: &CacheOptions, lines: &[Line]) -> Vec<Step> {
+    let io = o.depths().into_iter().map(Step::Io);
+    let cached = o.keys.iter().map(|k| Step::Cached(*k));
+    io.chain(cached)
+        .chain((0..lines.len()).map(Step::Line))
+        .collect()
+}
+
+impl Step {
+    fn name(self, lines: &[Line]) -> String {
+        match self {
+            Self::Io(depth) => format!("page-read-{depth}"),
+            Self::Cached(keys) => format!("{} 100 %", keys.name()),
+            Self::Line(i) => format!("{} {} %", lines[i].keys.name(), lines[i].share),
+        }
+    }
+
+    fn take(
+        self,
+        place: &dyn Place,
+        found: &mut Findings<'_>,
+        repeat: &mut Repeat,
+        at: &mut At<'_>,
+    ) -> Result<(), NotebookError> {
+        match self {
+            Self::Io(depth) => {
+                let spec = io_job(at.plan, at.options, at.data, depth).map_err(BenchError::from)?;
+                let Some(index) = at.job(spec, None)? else {
+                    return Ok(());
+                };
+                found.jobs.push(index);
+                let job = &at.book.run().jobs[index];
+                let mean = job.direction(Op::Read).and_then(|d| d.service_ns.mean);
+                repeat
+                    .io
+                    .extend(mean.filter(|_| !job.is_void()).map(|m| (depth, m)));
+                repeat.io.sort_by_key(|d| d.0);
+            }
+            Self::Cached(keys) => {
+                let load = place.cached(keys, at)?;
+                repeat.load.push((keys, load));
+            }
+            Self::Line(i) => {
+                let line = found.lines[i];
+                let before = found.repeats.last();
+                let costs = found
+                    .costs(repeat, line.keys)
+                    .or_else(|| found.costs(before?, line.keys));
+                let hint = costs.map(|c| c.at(found.hits(line.keys, line.share)).latency);
+                let (measured, job) = place.measure(line, hint, at)?;
+                found.jobs.extend(job);
+                repeat.lines.extend(measured.map(|m| (i, m)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the tree lies.
+trait Place {
+    fn leaves(&self) -> u64;
+    /// See [`Findings::extra`].
+    fn extra(&self) -> f64;
+    /// See [`Findings::cores`].
+    fn cores(&self) -> Option<f64>;
+    /// Latency of a request with everything cached, ns.
+    fn cached(&self, keys: Keys, at: &mut At<'_>) -> Result<f64, NotebookError>;
+    /// A line, and its job where it was one. `hint` is the expected latency, ns.
+    fn measure(
+        &self,
+        line: Line,
+        hint: Option<f64>,
+        at: &mut At<'_>,
+    ) -> Result<(Option<Measured>, Option<usize>), NotebookError>;
+}
+
+fn kv_options(o: &CacheOptions, frames: u64, log: u64) -> Options {
+    Options {
+        page_bytes: o.page.0,
+        pool_bytes: frames * o.page.0,
+        log_bytes: log,
+        durability: Durability::Checkpoint,
+        checkpoint_every: None,
+    }
+}
+
+/// Fills a tree in order, so that its leaves are full and alike; returns how many there are.
+fn fill(
+    store: Arc<dyn Store>,
+    data: Data,
+    o: &CacheOptions,
+    stop: &dyn Fn() -> bool,
+) -> Result<u64, LabError> {
+    let log = log_bytes(store.len());
+    let engine = Engine::create(store, &kv_options(o, (32 << 20) / o.page.0, log))?;
+    load::fill(&engine, data.keys, o.value, stop)?;
+    let leaves = engine.leaves();
+    engine.close()?;
+    Ok(leaves)
+}
+
+fn log_bytes(store: u64) -> u64 {
+    (store / 64).clamp(1 << 20, 16 << 20)
+}
+
+/// Asks for keys until the cache's pages are those that it keeps: when so many were loaded as it holds several times.
+/// Threads beyond those that are measured make it shorter. Returns whether it came that far.
+fn warm(
+    engine: &Engine,
+    line: Line,
+    data: Data,
+    seed: u64,
+    threads: u64,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<bool, LabError> {
+    const ROUNDS: u64 = 4;
+    /// A cache that holds nearly everything that is asked for turns over slowly: enough is enough.
+    const PER_FRAME: u64 = 200;
+    let frames = engine.frames();
+    let everything = line.share >= 100.0;
+    let leaves = engine.leaves().max(1);
+    let (asked, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    let drawer = Drawer::new(line.keys, data.keys);
+    let before = engine.stats().misses;
+    let one = |thread: u64| -> Result<(), LabError> {
+        let mut random = SplitMix64::new(seed ^ SplitMix64::new(0x3a51 + thread).next_u64());
+        let mut value = Vec::new();
+        if everything {
+            for leaf in (thread..leaves).step_by(threads as usize) {
+                engine.get(leaf * data.keys / leaves, &mut value)?;
+            }
+            return Ok(());
+        }
+        while !ended.load(Ordering::Relaxed) {
+            for _ in 0..64 {
+                engine.get(drawer.draw(data.keys, &mut random), &mut value)?;
+            }
+            let n = asked.fetch_add(64, Ordering::Relaxed) + 64;
+            let loaded = engine.stats().misses - before;
+            if loaded >= ROUNDS * frames || n >= PER_FRAME * frames || stop() {
+                ended.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let all: Vec<_> = (0..threads).map(|t| scope.spawn(move || one(t))).collect();
+        all.into_iter().try_for_each(|t| match t.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    Ok(everything || engine.stats().misses - before >= frames)
+}

@@ -1,0 +1,384 @@
+//! What the measurements say: tables and charts by distribution, and the share that gives most for its price.
+
+use fathom_experiments::Notebook;
+use fathom_experiments::parts::{
+    axis, chart, column, estimate, headline_of, number, point, series,
+};
+use fathom_stats::Estimate;
+use fathom_telemetry::Bytes;
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Section, Table,
+};
+
+use super::{Findings, Measured};
+use crate::kv::keys::Keys;
+
+/// Predictions further off than this are said to be.
+const OFF_MAX: f64 = 0.15;
+
+/// What one distribution gave at each share.
+struct Row {
+    share: f64,
+    hits: f64,
+    hits_seen: Option<Estimate>,
+    latency: Option<Estimate>,
+    latency_seen: Option<Estimate>,
+    rate: Option<Estimate>,
+    rate_seen: Option<Estimate>,
+    p99: Option<Estimate>,
+}
+
+impl Findings<'_> {
+    fn seen(&self, line: usize, f: impl Fn(&Measured) -> Option<f64>) -> Option<Estimate> {
+        let values: Vec<f64> = self
+            .repeats
+            .iter()
+            .flat_map(|r| r.lines.iter().filter(|l| l.0 == line))
+            .filter_map(|l| f(&l.1))
+            .collect();
+        Estimate::mean_of(&values)
+    }
+
+    fn predicted(&self, keys: Keys, share: f64) -> [Option<Estimate>; 2] {
+        let hits = self.hits(keys, share);
+        let all: Vec<_> = self
+            .repeats
+            .iter()
+            .filter_map(|r| Some(self.costs(r, keys)?.at(hits)))
+            .collect();
+        let of = |f: fn(&super::predict::Predicted) -> f64| {
+            Estimate::mean_of(&all.iter().map(f).collect::<Vec<_>>())
+        };
+        [of(|p| p.latency), of(|p| p.rate)]
+    }
+
+    fn rows(&self, keys: Keys) -> Vec<Row> {
+        let mine = self.lines.iter().enumerate().filter(|l| l.1.keys == keys);
+        mine.map(|(i, line)| {
+            let [latency, rate] = self.predicted(keys, line.share);
+            Row {
+                share: line.share,
+                hits: self.hits(keys, line.share),
+                hits_seen: self.seen(i, |m| Some(m.hits)),
+                latency,
+                latency_seen: self.seen(i, |m| Some(m.latency)),
+                rate,
+                rate_seen: self.seen(i, |m| Some(m.rate)),
+                p99: self.seen(i, |m| m.p99),
+            }
+        })
+        .collect()
+    }
+
+    /// Requests per second for each dollar that a gigabyte of data costs with this share cached.
+    fn per_dollar(&self, share: f64, rate: Option<Estimate>) -> Option<Estimate> {
+        let price = self.options.prices.of_data(share / 100.0);
+        rate.map(|r| r.scale(1.0 / price))
+    }
+}
+
+/// Predicted over measured, percent.
+fn off(predicted: Option<Estimate>, measured: Option<Estimate>) -> Option<f64> {
+    let (p, m) = predicted.zip(measured)?;
+    (m.value > 0.0).then(|| (1000.0 * (p.value / m.value - 1.0)).round() / 10.0)
+}
+
+fn percent(e: Option<Estimate>) -> Option<Estimate> {
+    e.map(|e| e.scale(100.0))
+}
+
+/// Puts everything into the notebook.
+pub(super) fn report(book: &mut Notebook, found: &Findings<'_>) {
+    let o = found.options;
+    let bytes = found.leaves * o.page.0;
+    let mut section = Section {
+        id: "cache".into(),
+        title: "Cache size".into(),
+        text: format!(
+            "Point reads of a tree of {} in pages of {}, {} thread(s). Predicted from the device's latency (page-read jobs), the hit share of the clock under independent requests, and what a request takes with everything cached (Zhang et al. 2018, eq. 1: t_io (1 - H) + t_load H); measured beside with fathom's own tree{}. Prices: {} $/GB of memory, {} $/GB of the device; requests per dollar are for each GB of data.",
+            Bytes(bytes),
+            o.page,
+            o.threads,
+            if found.cores.is_some() {
+                ""
+            } else {
+                ", on the model in virtual time"
+            },
+            o.prices.dram,
+            o.prices.device,
+        ),
+        ..Section::default()
+    };
+    section.tables.push(costs(found));
+    let (mut headlines, mut findings) = (Vec::new(), Vec::new());
+    for keys in &o.keys {
+        let rows = found.rows(*keys);
+        section.tables.push(table(found, *keys, &rows));
+        headlines.extend(headline(found, *keys, &rows));
+        findings.extend(finding(found, *keys, &rows));
+    }
+    section.charts = charts(found);
+    let run = book.run_mut();
+    run.results.push(section);
+    run.headlines.extend(headlines);
+    run.findings.extend(findings);
+}
+
+fn costs(found: &Findings<'_>) -> Table {
+    let mut rows = Vec::new();
+    for depth in found.options.depths() {
+        let values: Vec<f64> = found
+            .repeats
+            .iter()
+            .filter_map(|r| r.io.iter().find(|d| d.0 == depth).map(|d| d.1))
+            .collect();
+        rows.push(vec![
+            TableCell::Text(format!("t_io, {depth} outstanding")),
+            estimate(Estimate::mean_of(&values)),
+        ]);
+    }
+    for keys in &found.options.keys {
+        let of = |r: &super::Repeat| r.load.iter().find(|l| l.0 == *keys).map(|l| l.1);
+        let values: Vec<f64> = found.repeats.iter().filter_map(of).collect();
+        rows.push(vec![
+            TableCell::Text(format!("t_load, {} keys", keys.name())),
+            estimate(Estimate::mean_of(&values)),
+        ]);
+    }
+    rows.push(vec![
+        TableCell::Text("the tree's own part of a miss".into()),
+        TableCell::Number(found.extra),
+    ]);
+    Table {
+        id: "cache-costs".into(),
+        title: "What predictions rest on".into(),
+        columns: vec![column("time", ""), column("measured", "ns")],
+        rows,
+    }
+}
+
+fn table(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Table {
+    let bytes = (found.leaves * found.options.page.0) as f64;
+    Table {
+        id: format!("cache-{}", keys.name()),
+        title: format!("Cached share, {} keys", keys.name()),
+        columns: vec![
+            column("cached", "%"),
+            column("cache", "bytes"),
+            column("hits, predicted", "%"),
+            column("hits", "%"),
+            column("latency, predicted", "ns"),
+            column("latency", "ns"),
+            column("p99", "ns"),
+            column("requests, predicted", "1/s"),
+            column("requests", "1/s"),
+            column("prediction off", "%"),
+            column("requests/s per dollar, predicted", ""),
+            column("requests/s per dollar", ""),
+        ],
+        rows: rows
+            .iter()
+            .map(|r| {
+                vec![
+                    TableCell::Number(r.share),
+                    TableCell::Number((bytes * r.share / 100.0).round()),
+                    TableCell::Number((1000.0 * r.hits).round() / 10.0),
+                    estimate(percent(r.hits_seen)),
+                    estimate(r.latency),
+                    estimate(r.latency_seen),
+                    estimate(r.p99),
+                    estimate(r.rate),
+                    estimate(r.rate_seen),
+                    number(off(r.rate, r.rate_seen)),
+                    estimate(found.per_dollar(r.share, r.rate)),
+                    estimate(found.per_dollar(r.share, r.rate_seen)),
+                ]
+            })
+            .collect(),
+    }
+}
+
+/// Latency, throughput and requests per dollar: lines as predicted, dots as measured.
+fn charts(found: &Findings<'_>) -> Vec<Chart> {
+    /// Shares of the lines: from the smallest measured to the largest, evenly in their logarithms.
+    const STEPS: u32 = 24;
+    let o = found.options;
+    let low = o.shares.iter().copied().fold(100.0, f64::min);
+    let high = o.shares.iter().copied().fold(0.0, f64::max);
+    let mut of: [Vec<ChartSeries>; 3] = Default::default();
+    let mut best = Vec::new();
+    for keys in &o.keys {
+        let mut lines: [Vec<_>; 3] = Default::default();
+        for i in 0..=STEPS {
+            let share = low * (high / low).powf(f64::from(i) / f64::from(STEPS));
+            let [latency, rate] = found.predicted(*keys, share);
+            let per = found.per_dollar(share, rate);
+            for (line, y) in lines.iter_mut().zip([latency, rate, per]) {
+                // Intervals would hide the dots.
+                line.push(point(share, y.map(|e| Estimate::single(e.value))));
+            }
+        }
+        let rows = found.rows(*keys);
+        for r in &rows {
+            let per = found.per_dollar(r.share, r.rate_seen);
+            let dots = [r.latency_seen, r.rate_seen, per];
+            for (i, y) in dots.into_iter().enumerate() {
+                let name = format!("{}, measured", keys.name());
+                match of[i].iter_mut().find(|s| s.name == name) {
+                    Some(s) => s.points.push(point(r.share, y)),
+                    None => of[i].push(series(&name, vec![point(r.share, y)])),
+                }
+            }
+        }
+        for (all, line) in of.iter_mut().zip(lines) {
+            all.push(series(&format!("{}, predicted", keys.name()), line));
+        }
+        best.extend(top(found, &rows).map(|i| Mark {
+            x: Some(rows[i].share),
+            y: None,
+            label: format!("{}: most per dollar", keys.name()),
+        }));
+    }
+    let [latency, rate, per] = of;
+    let cached = || axis("cached", "%", true);
+    let draw = |id: &str, title: &str, y, all| chart(id, title, ChartKind::Line, cached(), y, all);
+    let mut price = draw(
+        "cache-price-chart",
+        "Requests per second and dollar by cached share",
+        axis("requests/s per dollar", "", true),
+        per,
+    );
+    price.marks = best;
+    vec![
+        draw(
+            "cache-latency-chart",
+            "Latency by cached share",
+            axis("mean latency", "ns", true),
+            latency,
+        ),
+        draw(
+            "cache-rate-chart",
+            "Throughput by cached share",
+            axis("requests", "1/s", true),
+            rate,
+        ),
+        price,
+    ]
+}
+
+/// The row that gives most for its price.
+fn top(found: &Findings<'_>, rows: &[Row]) -> Option<usize> {
+    let value = |i: usize| {
+        found
+            .per_dollar(rows[i].share, rows[i].rate_seen)
+            .map(|e| e.value)
+    };
+    (0..rows.len())
+        .filter(|i| value(*i).is_some())
+        .max_by(|a, b| {
+            value(*a)
+                .unwrap_or(0.0)
+                .total_cmp(&value(*b).unwrap_or(0.0))
+        })
+}
+
+fn worst(rows: &[Row]) -> Option<f64> {
+    let all = rows.iter().filter_map(|r| off(r.rate, r.rate_seen));
+    all.max_by(|a, b| a.abs().total_cmp(&b.abs()))
+}
+
+fn headline(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Vec<Headline> {
+    let name = keys.name();
+    let mut all = Vec::new();
+    let of = |label: &str, id: &str, unit: &str, e| {
+        headline_of("Cache size", label, id, unit, e, found.jobs.clone())
+    };
+    let best = top(found, rows).map(|i| &rows[i]);
+    all.push(of(
+        &format!(
+            "{name} keys, {}",
+            best.map_or("nothing measured".into(), |r| format!(
+                "{} % cached: most per dollar",
+                r.share
+            ))
+        ),
+        &format!("cache-{name}-rate"),
+        "1/s",
+        best.and_then(|r| r.rate_seen),
+    ));
+    all.push(of(
+        &format!("{name} keys, prediction off at worst"),
+        &format!("cache-{name}-off"),
+        "%",
+        worst(rows).map(Estimate::single),
+    ));
+    all
+}
+
+/// The quotient of two independent estimates, less 1.
+fn gain(better: Estimate, than: Estimate) -> Estimate {
+    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b - 1.0);
+    Estimate {
+        value: better.value / than.value - 1.0,
+        low: ratio(better.low, than.high),
+        high: ratio(better.high, than.low),
+        samples: better.samples.min(than.samples),
+    }
+}
+
+fn finding(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
+    let best = top(found, rows)?;
+    let per = |i: usize| found.per_dollar(rows[i].share, rows[i].rate_seen);
+    let (row, name) = (&rows[best], keys.name());
+    let (top, rate, latency) = (per(best)?, row.rate_seen?, row.latency_seen?);
+    // What the choice is held against: the other share that comes nearest, and the smallest.
+    let others = (0..rows.len()).filter(|i| *i != best).filter_map(per);
+    let second = others.max_by(|a, b| a.value.total_cmp(&b.value));
+    let apart = second.is_some_and(|s| top.low.zip(s.high).is_some_and(|(t, s)| t > s));
+    let smallest = (0..rows.len()).min_by(|a, b| rows[*a].share.total_cmp(&rows[*b].share))?;
+    let largest = (0..rows.len()).max_by(|a, b| rows[*a].share.total_cmp(&rows[*b].share))?;
+    let against = (best != smallest)
+        .then(|| per(smallest).map(|s| gain(top, s)))
+        .flatten();
+    let whole = rows[smallest].rate_seen.zip(rows[largest].rate_seen);
+    let well = worst(rows).is_some_and(|w| w.abs() <= 100.0 * OFF_MAX);
+    let text = format!(
+        "With {name} keys, {} % of the data in memory give most for their price: {:.0} requests/s at {} on average, {:.0} requests/s per dollar{}{}.",
+        row.share,
+        rate.value,
+        fathom_telemetry::Nanos(latency.value as u64),
+        top.value,
+        against.map_or(String::new(), |g| format!(
+            ", {:+.0} % against {} %",
+            100.0 * g.value,
+            rows[smallest].share
+        )),
+        whole.map_or(String::new(), |(s, l)| format!(
+            "; {} instead of {} % of it make requests {:.1} times as fast",
+            rows[largest].share,
+            rows[smallest].share,
+            l.value / s.value
+        )),
+    );
+    Some(Finding {
+        id: format!("cache-{name}"),
+        text,
+        advice: format!(
+            "Give the store's cache {} % of its data{} (InnoDB: innodb_buffer_pool_size; fathom kv --cache {}).",
+            row.share,
+            if best == largest && row.share < 100.0 {
+                " or more"
+            } else {
+                ""
+            },
+            row.share
+        ),
+        confidence: if apart && well { "moderate" } else { "weak" }.into(),
+        jobs: found.jobs.clone(),
+        evidence: vec!["cache-price-chart".into(), format!("cache-{name}")],
+        gain: against,
+        refuted_by: format!(
+            "The store itself with both caches: fathom kv --workload caches --distribution {name}; or other prices (--dram-price, --device-price)."
+        ),
+    })
+}

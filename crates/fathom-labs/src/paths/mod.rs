@@ -1,0 +1,491 @@
+//! The same job through every path to the same bytes (O'Neill 2018): block device or file system, past the page cache or
+//! through it, with what the kernel's own threads spend on it, and dips told apart from noise.
+//!
+//! On a directory fathom puts a loop device and file systems of its own beside the target's, all over files there, so
+//! that what a file system takes can be told from what the device does.
+
+mod report;
+mod sites;
+
+use std::os::fd::AsRawFd;
+use std::path::Path as FsPath;
+
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_io::driver::{Destination, PlannedJob};
+use fathom_io::{JobError, JobSpec};
+use fathom_stats::dips::{Dip, dips};
+use fathom_telemetry::schema::Job;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+
+use crate::LabError;
+use crate::kernel_threads::{Family, Snapshot};
+use crate::memory::Group;
+use crate::outside::{self, Skipped};
+use crate::place::Workplace;
+use crate::prepare::{Filling, prepare};
+use sites::Site;
+pub use sites::file_systems;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct PathsOptions {
+    /// Threads of the random job, each with one I/O at a time.
+    pub threads: u32,
+    /// Reads among its I/Os, percent.
+    pub read_share: f64,
+    /// Whether anything is written.
+    pub writes: bool,
+    /// File systems of [`file_systems`] to make on loop devices; none for the target alone.
+    pub make: Vec<String>,
+    /// Page cache that jobs through it have, percent of the range; 0 for all memory.
+    pub memory: f64,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// What each path is given to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    Random,
+    Read,
+    Write,
+}
+
+impl Load {
+    const ALL: [Self; 3] = [Self::Random, Self::Read, Self::Write];
+
+    const fn id(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
+    fn about(self, o: &PathsOptions) -> String {
+        match self {
+            Self::Random if o.writes => format!(
+                "random 4 KiB, {:.0} % reads, {} threads",
+                o.read_share, o.threads
+            ),
+            Self::Random => format!("random 4 KiB reads, {} threads", o.threads),
+            Self::Read => "sequential reads of 128 KiB, one at a time".into(),
+            Self::Write => "sequential writes of 128 KiB, one at a time".into(),
+        }
+    }
+}
+
+fn loads(o: &PathsOptions) -> Vec<Load> {
+    let all = Load::ALL.into_iter();
+    all.filter(|l| o.writes || *l != Load::Write).collect()
+}
+
+/// The job of a load. What is written is made durable on every path alike, or the page cache would have nothing to do.
+fn job(plan: &Plan, o: &PathsOptions, load: Load, direct: bool) -> Result<JobSpec, JobError> {
+    let share = o.read_share.to_string();
+    let threads = o.threads.to_string();
+    let mut how: Vec<(&str, &str)> = vec![("engine", "preadv"), ("qd", "1"), ("window", "20ms")];
+    match load {
+        Load::Random => how.extend([("bs", "4k"), ("threads", threads.as_str())]),
+        _ => how.extend([("bs", "128k"), ("threads", "1")]),
+    }
+    match load {
+        Load::Random if o.writes => how.extend([
+            ("rw", "randrw"),
+            ("read-share", share.as_str()),
+            ("sync", "fdatasync:256"),
+        ]),
+        Load::Random => how.push(("rw", "randread")),
+        Load::Read => how.push(("rw", "read")),
+        Load::Write => how.extend([("rw", "write"), ("sync", "fdatasync:64")]),
+    }
+    let mut spec = plan.job(load.id(), &how)?;
+    spec.direct = direct;
+    Ok(spec)
+}
+
+/// Time and bytes, at most.
+///
+/// # Errors
+/// Where a job does not fit the target.
+pub fn outlook(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<Outlook, JobError> {
+    let sites = if o.make.is_empty() {
+        1
+    } else {
+        o.make.len() as u32 + 2
+    };
+    let own = u64::from(sites - 1) * plan.limits.size;
+    let mut all = Outlook::filling(Bytes(fills.0 + own));
+    for load in loads(o) {
+        for direct in modes(plan) {
+            all.add(&job(plan, o, load, direct)?, sites * plan.profile.repeats);
+        }
+    }
+    all.time += Nanos(IDLE.0 * u64::from(plan.profile.repeats));
+    Ok(all)
+}
+
+/// Past the page cache, and through it.
+fn modes(plan: &Plan) -> impl Iterator<Item = bool> + use<> {
+    let direct = plan.direct;
+    [true, false].into_iter().filter(move |d| direct || !d)
+}
+
+/// How long kernel threads are watched without a job in each repeat.
+const IDLE: Nanos = Nanos::from_millis(300);
+/// Of this process beside the page cache, where memory is limited: threads, buffers, histograms.
+const OWN_MEMORY: u64 = 64 << 20;
+
+/// One path: a site, and whether the page cache is passed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Path {
+    site: usize,
+    direct: bool,
+}
+
+/// One measurement of a load on a path.
+#[derive(Debug, Clone)]
+struct Seen {
+    /// Index of the job in the run.
+    job: usize,
+    /// I/Os and bytes per second.
+    iops: f64,
+    bytes: f64,
+    /// Slowest hundredth, ns.
+    p99: Option<f64>,
+    /// CPU time of this process for each I/O, ns.
+    cpu: f64,
+    /// The same of the kernel's threads, by [`Family::ALL`], beyond what they take without a job.
+    kernel: Option<[f64; 5]>,
+    dips: Vec<Dip>,
+    windows: usize,
+}
+
+/// Everything that the report is made of.
+struct Results<'a> {
+    options: &'a PathsOptions,
+    /// Name and group of each site.
+    sites: Vec<(String, usize)>,
+    paths: Vec<Path>,
+    loads: Vec<Load>,
+    /// By path and load: one for each repeat that was measured.
+    seen: Vec<Vec<Vec<Option<Seen>>>>,
+    /// Why memory was not limited, where it was to be.
+    unlimited: Option<String>,
+    simulated: bool,
+}
+
+/// Measures, and puts section, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the bench or the run directory fails. What cannot be made of loop devices and file systems is left out, and said.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &PathsOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let mut skipped = Vec::new();
+    let (place, mut sites) = sites(bench, plan, options, &mut skipped)?;
+    prepare(bench, watcher)?;
+    for site in &mut sites {
+        if let Some(own) = &mut site.bench {
+            prepare(own, watcher)?;
+        }
+        if std::mem::take(&mut site.blank) {
+            write_once(site, plan, watcher)?;
+        }
+    }
+    let of = |site: usize| modes(plan).map(move |direct| Path { site, direct });
+    let mut results = Results {
+        options,
+        sites: sites.iter().map(|s| (s.name.clone(), s.group)).collect(),
+        paths: (0..sites.len()).flat_map(of).collect(),
+        loads: loads(options),
+        seen: Vec::new(),
+        unlimited: None,
+        simulated: bench.simulated(),
+    };
+    results.seen = vec![vec![Vec::new(); results.loads.len()]; results.paths.len()];
+    let group = limit(bench, plan, options, &mut results);
+    let total = results.paths.len() as u32 * results.loads.len() as u32 * plan.profile.repeats;
+    let mut done = 0;
+    'repeats: for repeat in 0..plan.profile.repeats {
+        let idle = idle(bench);
+        // In turns, so that a drift of the device favours no path.
+        let forward = repeat % 2 == 0;
+        for k in 0..results.paths.len() {
+            let p = if forward {
+                k
+            } else {
+                results.paths.len() - 1 - k
+            };
+            let path = results.paths[p];
+            for l in 0..results.loads.len() {
+                if bench.interrupted() {
+                    break 'repeats;
+                }
+                let load = results.loads[l];
+                let name = format!("{} {}", load.id(), results.name(p));
+                watcher.job(done, total, &name);
+                let own = sites[path.site].bench.as_mut().map(|b| b as &mut dyn Bench);
+                let mut pass = Pass {
+                    bench: own.unwrap_or(&mut *bench),
+                    plan,
+                    options,
+                    repeat,
+                    idle: idle.as_ref(),
+                    group: group.as_ref().filter(|_| !path.direct),
+                };
+                let seen = pass.measure(load, path.direct, &name, book, watcher)?;
+                results.seen[p][l].push(seen);
+                done += 1;
+            }
+        }
+    }
+    if bench.interrupted() {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::Interrupted,
+            format!("{done} of {total} jobs were run"),
+            "run again for the rest",
+        ));
+    }
+    drop(group);
+    for site in sites {
+        if let Err(e) = site.close() {
+            eprintln!("fathom: {e}");
+        }
+    }
+    drop(place);
+    report::report(book, &results);
+    book.run_mut()
+        .results
+        .extend(outside::skipped("paths", &skipped));
+    Ok(())
+}
+
+/// The target, and what can be made beside it.
+fn sites(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    o: &PathsOptions,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(Option<Workplace>, Vec<Site>), NotebookError> {
+    let about = bench.describe();
+    let name = match about.kind.as_str() {
+        "block-device" => "block device",
+        "simulated" => "model",
+        _ => "file",
+    };
+    let mut all = vec![Site::given(name.into())];
+    let size = plan.limits.size >> 20 << 20;
+    if o.make.is_empty() || !o.writes {
+        return Ok((None, all));
+    }
+    let dir = about.path.as_deref().and_then(|p| FsPath::new(p).parent());
+    let (Some(dir), "directory") = (dir, about.kind.as_str()) else {
+        return Ok((None, all));
+    };
+    let Some(control) = bench.real().map(|r| r.control()) else {
+        return Ok((None, all));
+    };
+    if let Some((why, remedy)) = sites::unable() {
+        skipped.push(Skipped::new(
+            "loop device and file systems on it",
+            why,
+            remedy,
+        ));
+        return Ok((None, all));
+    }
+    let place = match Workplace::create(dir, sites::room(&o.make, size)) {
+        Ok(place) => place,
+        Err(e) => {
+            skipped.push(Skipped::from_error("loop device and file systems on it", e));
+            return Ok((None, all));
+        }
+    };
+    let kinds = std::iter::once(None).chain(o.make.iter().map(|k| Some(k.as_str())));
+    for kind in kinds {
+        match sites::make(&place, kind, size, &control) {
+            Ok(site) => all.push(site),
+            Err(e) => skipped.push(Skipped::from_error(
+                &kind.map_or("loop device".into(), |k| format!("{k} on a loop device")),
+                e,
+            )),
+        }
+    }
+    Ok((Some(place), all))
+}
+
+/// Writes a blank device once from end to end.
+fn write_once(
+    site: &mut Site,
+    plan: &Plan,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let Some(bench) = &mut site.bench else {
+        return Ok(());
+    };
+    let limits = bench.limits();
+    let mut spec = JobSpec {
+        name: "fill".into(),
+        direct: plan.direct,
+        size: Some(Bytes(limits.size)),
+        ..JobSpec::default()
+    };
+    for (option, text) in [("rw", "write"), ("bs", "1m"), ("qd", "8")] {
+        spec.set(option, text).map_err(BenchError::from)?;
+    }
+    let planned = [PlannedJob::new(
+        spec.validate(&limits).map_err(BenchError::from)?,
+    )];
+    let jobs = bench.run(&planned, None, &mut Filling(watcher))?;
+    match jobs.first().and_then(|j| j.errors.first()) {
+        Some(e) => Err(LabError::Failed(format!(
+            "the loop device could not be filled: {} at byte {}",
+            e.message, e.first_offset
+        ))
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// A control group for jobs through the page cache, where one is wanted and possible.
+fn limit(
+    bench: &dyn Bench,
+    plan: &Plan,
+    o: &PathsOptions,
+    results: &mut Results<'_>,
+) -> Option<Group> {
+    if o.memory <= 0.0 || bench.simulated() {
+        return None;
+    }
+    let bytes = (plan.limits.size as f64 * o.memory / 100.0) as u64 + OWN_MEMORY;
+    let made = Group::create("paths").and_then(|g| {
+        g.limit(bytes)
+            .and_then(|()| g.enter().map(drop))
+            .map_err(|e| LabError::Failed(e.to_string()))?;
+        Ok(g)
+    });
+    match made {
+        Ok(g) => Some(g),
+        Err(e) => {
+            results.unlimited = Some(e.to_string());
+            None
+        }
+    }
+}
+
+/// What kernel threads take without a job: CPU time over time, by family.
+fn idle(bench: &dyn Bench) -> Option<[f64; 5]> {
+    if bench.simulated() {
+        return None;
+    }
+    let before = Snapshot::take();
+    let began = fathom_io::clock::monotonic();
+    std::thread::sleep(IDLE.into());
+    let after = Snapshot::take();
+    let ns = fathom_io::clock::monotonic().since(began).0.max(1) as f64;
+    Some(Family::ALL.map(|f| after.since(&before, f).0 as f64 / ns))
+}
+
+/// One job on one path.
+struct Pass<'a> {
+    bench: &'a mut dyn Bench,
+    plan: &'a Plan,
+    options: &'a PathsOptions,
+    repeat: u32,
+    idle: Option<&'a [f64; 5]>,
+    group: Option<&'a Group>,
+}
+
+impl Pass<'_> {
+    fn measure(
+        &mut self,
+        load: Load,
+        direct: bool,
+        name: &str,
+        book: &mut Notebook,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Seen>, NotebookError> {
+        let mut spec = job(self.plan, self.options, load, direct).map_err(BenchError::from)?;
+        let limits = self.bench.limits();
+        spec.size = spec.size.map(|s| s.min(Bytes(limits.size)));
+        spec.name = format!("{}.{}", name.replace([',', ' '], "-"), self.repeat + 1);
+        spec.seed = self.options.seed + u64::from(self.repeat);
+        let planned = [PlannedJob {
+            experiment: "paths".into(),
+            repeat: self.repeat,
+            ..PlannedJob::new(spec.validate(&limits).map_err(BenchError::from)?)
+        }];
+        if !direct {
+            self.forget();
+        }
+        let inside = self.group.and_then(|g| g.enter().ok());
+        let before = self.idle.map(|_| Snapshot::take());
+        let began = fathom_io::clock::monotonic();
+        let jobs = book.measure(self.bench, &planned, &mut |p| watcher.progress(p))?;
+        let ns = fathom_io::clock::monotonic().since(began).0.max(1) as f64;
+        let after = before.as_ref().map(|_| Snapshot::take());
+        drop(inside);
+        if !direct {
+            self.forget();
+        }
+        let Some(index) = jobs.first().copied() else {
+            return Ok(None);
+        };
+        let measured = &book.run().jobs[index];
+        let ios: u64 = data(measured).map(|d| d.ios).sum();
+        if measured.is_void() || ios == 0 {
+            return Ok(None);
+        }
+        let iops: f64 = data(measured).map(|d| d.iops).sum();
+        let kernel = before.zip(after).zip(self.idle).map(|((b, a), idle)| {
+            let mut each = [0.0; 5];
+            for (i, family) in Family::ALL.into_iter().enumerate() {
+                let busy = a.since(&b, family).0 as f64 / ns - idle[i];
+                each[i] = busy.max(0.0) * 1e9 / iops.max(1e-9);
+            }
+            each
+        });
+        let course = book.courses().first().map_or(&[][..], |c| c.as_slice());
+        // The last window is rarely whole.
+        let course = &course[..course.len().saturating_sub(1)];
+        let slow = |op| {
+            let d = measured.direction(op)?;
+            d.service_ns.p99
+        };
+        Ok(Some(Seen {
+            job: index,
+            iops,
+            bytes: data(measured).map(|d| d.bytes_per_second).sum(),
+            p99: slow(Op::Read).max(slow(Op::Write)).map(|ns| ns as f64),
+            cpu: measured.cpu_ns as f64 / ios as f64,
+            kernel,
+            dips: dips(course),
+            windows: course.len(),
+        }))
+    }
+
+    /// Writes back and drops what the page cache has of the target.
+    fn forget(&mut self) {
+        let Some(real) = self.bench.real() else {
+            return;
+        };
+        if let Destination::File {
+            buffered: Some(file),
+            ..
+        } = real.target().destination()
+        {
+            let _ = file.sync_data();
+            // SAFETY: advice about an open file; no memory is involved.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
+}
+
+fn data(j: &Job) -> impl Iterator<Item = &fathom_telemetry::schema::Direction> {
+    [&j.read, &j.write].into_iter().flatten()
+}

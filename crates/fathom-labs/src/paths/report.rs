@@ -1,0 +1,424 @@
+//! What the passes say: tables and charts by load, which path is best and by how much, who else works, where it dips.
+
+use fathom_experiments::Notebook;
+use fathom_experiments::parts::{
+    axis, bars, chart, column, estimate, headline_of, number, point, series,
+};
+use fathom_stats::Estimate;
+use fathom_stats::bootstrap::bootstrap_mean;
+use fathom_stats::compare::{Good, Verdict, judge};
+use fathom_stats::dips::DEEP;
+use fathom_telemetry::Nanos;
+use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+
+use super::{Load, Results, Seen};
+use crate::kernel_threads::Family;
+
+impl Results<'_> {
+    /// A path in words.
+    pub(super) fn name(&self, path: usize) -> String {
+        let p = self.paths[path];
+        let how = if p.direct { "direct" } else { "buffered" };
+        format!("{}, {how}", self.sites[p.site].0)
+    }
+
+    fn group(&self, path: usize) -> usize {
+        self.sites[self.paths[path].site].1
+    }
+
+    fn groups(&self) -> usize {
+        self.sites.iter().map(|s| s.1 + 1).max().unwrap_or(0)
+    }
+
+    fn members(&self, group: usize) -> Vec<usize> {
+        (0..self.paths.len())
+            .filter(|p| self.group(*p) == group)
+            .collect()
+    }
+
+    /// What an application gets that asks for nothing: through the page cache, of a file system where there is one.
+    fn usual(&self, group: usize) -> Option<usize> {
+        let all = self.members(group);
+        let on_files = |p: &usize| {
+            let name = &self.sites[self.paths[*p].site].0;
+            !name.starts_with("loop") && !name.starts_with("block")
+        };
+        let buffered = |p: &usize| !self.paths[*p].direct;
+        let first = |f: &dyn Fn(&usize) -> bool| all.iter().copied().find(|p| f(p));
+        first(&|p| buffered(p) && on_files(p))
+            .or_else(|| first(&buffered))
+            .or(all.first().copied())
+    }
+
+    fn mean(&self, path: usize, load: usize, f: impl Fn(&Seen) -> Option<f64>) -> Option<Estimate> {
+        let all = self.seen[path][load].iter().flatten();
+        let values: Vec<f64> = all.filter_map(f).collect();
+        bootstrap_mean(&values, self.options.seed)
+    }
+
+    fn rate(&self, path: usize, load: usize) -> Option<Estimate> {
+        self.mean(path, load, |s| Some(s.iops))
+    }
+
+    /// How much faster `a` is than `b`: the mean of the repeats' ratios, less 1. Repeats are pairs.
+    fn faster(&self, a: usize, b: usize, load: usize) -> Option<Estimate> {
+        let pairs = self.seen[a][load].iter().zip(&self.seen[b][load]);
+        let ratios: Vec<f64> = pairs
+            .filter_map(|(a, b)| Some(a.as_ref()?.iops / b.as_ref()?.iops - 1.0))
+            .collect();
+        bootstrap_mean(&ratios, self.options.seed)
+    }
+
+    fn kernel(&self, path: usize, load: usize, family: usize) -> Option<Estimate> {
+        self.mean(path, load, |s| Some(s.kernel?[family]))
+    }
+
+    /// Share of the windows that lie in dips.
+    fn dipping(&self, path: usize, load: usize) -> Option<f64> {
+        let all: Vec<&Seen> = self.seen[path][load].iter().flatten().collect();
+        let windows: usize = all.iter().map(|s| s.windows).sum();
+        let low: usize = all.iter().flat_map(|s| &s.dips).map(|d| d.windows).sum();
+        (windows > 0).then(|| low as f64 / windows as f64)
+    }
+
+    /// Share of the repeats in which there was a dip.
+    fn dipped(&self, path: usize, load: usize) -> f64 {
+        let all: Vec<&Seen> = self.seen[path][load].iter().flatten().collect();
+        let with = all.iter().filter(|s| !s.dips.is_empty()).count();
+        with as f64 / all.len().max(1) as f64
+    }
+
+    fn jobs(&self, paths: &[usize], load: usize) -> Vec<usize> {
+        let all = paths.iter().flat_map(|p| self.seen[*p][load].iter());
+        all.flatten().map(|s| s.job).collect()
+    }
+}
+
+/// Puts everything into the notebook.
+pub(super) fn report(book: &mut Notebook, r: &Results<'_>) {
+    let o = r.options;
+    let memory = match (&r.unlimited, o.memory > 0.0 && !r.simulated) {
+        (Some(why), _) => format!(
+            " Memory could not be limited ({why}): jobs through the page cache had all of it, and reads that it answers say nothing of the device."
+        ),
+        (None, true) => format!(
+            " Jobs through the page cache had {} % of the range for it (and 64 MiB for this process).",
+            o.memory
+        ),
+        (None, false) => String::new(),
+    };
+    let mut section = Section {
+        id: "paths".into(),
+        title: "Paths to the same bytes".into(),
+        text: format!(
+            "The same jobs through every path, in turns; intervals are by resampling, comparisons by the ratios of each turn. Writes are made durable on every path alike (fdatasync after 256 random and 64 sequential ones of a thread). Kernel threads' CPU time is what they took beyond an idle moment of the same turn.{memory} A dip is a run of 20 ms windows below {:.0} % of the median that a change-point test tells from noise.",
+            100.0 * DEEP
+        ),
+        ..Section::default()
+    };
+    let (mut headlines, mut findings) = (Vec::new(), Vec::new());
+    for (l, load) in r.loads.iter().enumerate() {
+        section.tables.push(table(r, l, *load));
+        section.charts.push(rates(r, l, *load));
+        for group in 0..r.groups() {
+            let Some(best) = best(r, group, l) else {
+                continue;
+            };
+            let id = format!("paths-{}-{group}", load.id());
+            let label = format!("{}: {}", load.id(), r.name(best));
+            let jobs = r.jobs(&[best], l);
+            headlines.push(headline_of(
+                "Best path",
+                &label,
+                &id,
+                "1/s",
+                r.rate(best, l),
+                jobs,
+            ));
+            findings.extend(finding(r, group, l, *load));
+        }
+        findings.extend(dips(r, l, *load));
+    }
+    if !r.simulated {
+        section.charts.push(cpu(r, 0));
+    }
+    let run = book.run_mut();
+    run.results.push(section);
+    run.headlines.extend(headlines);
+    run.findings.extend(findings);
+}
+
+fn best(r: &Results<'_>, group: usize, load: usize) -> Option<usize> {
+    let rate = |p: &usize| r.rate(*p, load).map(|e| e.value);
+    r.members(group)
+        .into_iter()
+        .filter(|p| rate(p).is_some())
+        .max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))
+}
+
+fn table(r: &Results<'_>, l: usize, load: Load) -> Table {
+    let rows = (0..r.paths.len())
+        .map(|p| {
+            let usual = r.usual(r.group(p)).filter(|u| *u != p);
+            let more = usual.and_then(|u| r.faster(p, u, l));
+            let verdict = match more {
+                None if usual.is_none() => "the usual path".into(),
+                None => "–".into(),
+                Some(e) => judge(&e, Good::More).words().to_owned(),
+            };
+            let whole = (0..5)
+                .map(|f| r.kernel(p, l, f))
+                .collect::<Option<Vec<_>>>()
+                .map(|all| all.iter().map(|e| e.value).sum::<f64>());
+            vec![
+                TableCell::Text(r.name(p)),
+                estimate(r.rate(p, l)),
+                estimate(r.mean(p, l, |s| Some(s.bytes))),
+                estimate(r.mean(p, l, |s| s.p99)),
+                estimate(r.mean(p, l, |s| Some(s.cpu))),
+                number(whole),
+                estimate(r.kernel(p, l, 0)),
+                estimate(r.kernel(p, l, 1)),
+                number(r.dipping(p, l).map(|s| (1000.0 * s).round() / 10.0)),
+                estimate(more.map(|e| e.scale(100.0))),
+                TableCell::Text(verdict),
+            ]
+        })
+        .collect();
+    Table {
+        id: format!("paths-{}", load.id()),
+        title: capital(&load.about(r.options)),
+        columns: vec![
+            column("path", ""),
+            column("I/Os", "1/s"),
+            column("bandwidth", "bytes/s"),
+            column("p99", "ns"),
+            column("CPU of the process, each I/O", "ns"),
+            column("CPU of kernel threads, each I/O", "ns"),
+            column("of that kworker", "ns"),
+            column("of that kswapd", "ns"),
+            column("in dips", "%"),
+            column("against the usual path of its device", "%"),
+            column("verdict", ""),
+        ],
+        rows,
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut all = text.chars();
+    all.next()
+        .map_or(String::new(), |c| c.to_uppercase().chain(all).collect())
+}
+
+fn rates(r: &Results<'_>, l: usize, load: Load) -> Chart {
+    let names: Vec<String> = (0..r.paths.len()).map(|p| r.name(p)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    bars(
+        &format!("paths-{}-chart", load.id()),
+        &capital(&load.about(r.options)),
+        axis("I/Os", "1/s", false),
+        &names,
+        (0..r.paths.len()).map(|p| r.rate(p, l)),
+    )
+}
+
+/// Who works for an I/O of the first load: the process, and the kernel's threads.
+fn cpu(r: &Results<'_>, l: usize) -> Chart {
+    let of = |f: &dyn Fn(usize) -> Option<Estimate>| {
+        (0..r.paths.len())
+            .map(|p| point(p as f64, f(p).map(|e| Estimate::single(e.value))))
+            .collect()
+    };
+    let mut all = vec![series("process", of(&|p| r.mean(p, l, |s| Some(s.cpu))))];
+    for (i, family) in Family::ALL.iter().enumerate() {
+        all.push(series(family.name(), of(&|p| r.kernel(p, l, i))));
+    }
+    let mut drawn = chart(
+        "paths-cpu-chart",
+        "CPU time of each random I/O",
+        ChartKind::StackedBar,
+        axis("path", "", false),
+        axis("CPU time", "ns", false),
+        all,
+    );
+    drawn.categories = (0..r.paths.len()).map(|p| r.name(p)).collect();
+    drawn
+}
+
+fn threads(r: &Results<'_>, path: usize, load: usize) -> Option<String> {
+    let of = |f| r.kernel(path, load, f).map(|e| e.value);
+    let whole: f64 = (0..5).filter_map(of).sum();
+    of(0).map(|kworker| {
+        format!(
+            "{} of kernel threads' CPU time ({} kworker, {} kswapd)",
+            Nanos(whole as u64),
+            Nanos(kworker as u64),
+            Nanos(of(1).unwrap_or(0.0) as u64)
+        )
+    })
+}
+
+/// Which path of a device, and how much it gives over the usual one.
+fn finding(r: &Results<'_>, group: usize, l: usize, load: Load) -> Option<Finding> {
+    let (best, usual) = (best(r, group, l)?, r.usual(group)?);
+    let all = r.members(group);
+    if all.len() < 2 {
+        return None;
+    }
+    let about = load.about(r.options);
+    let base = Finding {
+        id: format!("paths-{}-{group}", load.id()),
+        jobs: r.jobs(&all, l),
+        evidence: vec![
+            format!("paths-{}-chart", load.id()),
+            format!("paths-{}", load.id()),
+        ],
+        refuted_by: "More turns that show no difference: --profile standard; or the application's own load on both paths.".into(),
+        ..Finding::default()
+    };
+    let rate = |p| r.rate(p, l).map_or(0.0, |e| e.value);
+    if best == usual {
+        let next = all
+            .iter()
+            .copied()
+            .filter(|p| *p != best)
+            .max_by(|a, b| rate(*a).total_cmp(&rate(*b)))?;
+        let less = r.faster(next, best, l)?;
+        let shown = judge(&less, Good::More) == Verdict::Worse;
+        return Some(Finding {
+            text: format!(
+                "{}: {} is the fastest path with {:.0} I/Os per second; {} {}.",
+                capital(&about),
+                r.name(best),
+                rate(best),
+                if shown {
+                    format!("{} has", r.name(next))
+                } else {
+                    "no difference is shown to".into()
+                },
+                if shown {
+                    format!("{:+.0} %", 100.0 * less.value)
+                } else {
+                    r.name(next)
+                }
+            ),
+            confidence: if shown { "moderate" } else { "weak" }.into(),
+            ..base
+        });
+    }
+    let more = r.faster(best, usual, l)?;
+    let shown = judge(&more, Good::More) == Verdict::Better;
+    let range = more.low.zip(more.high).map_or(String::new(), |(a, b)| {
+        format!(" ({:+.0} to {:+.0} %)", 100.0 * a, 100.0 * b)
+    });
+    let whose = [(usual, "each I/O takes"), (best, "there")]
+        .iter()
+        .filter_map(|(p, word)| Some(format!("{} {word} {}", r.name(*p), threads(r, *p, l)?)))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let whose = if whose.is_empty() {
+        whose
+    } else {
+        format!("; {whose}")
+    };
+    if !shown {
+        return Some(Finding {
+            text: format!(
+                "{}: no difference shown between {} and {}{range}{whose}.",
+                capital(&about),
+                r.name(best),
+                r.name(usual)
+            ),
+            confidence: "weak".into(),
+            ..base
+        });
+    }
+    Some(Finding {
+        text: format!(
+            "{}: {} gives {:.0} I/Os per second, {:+.0} %{range} against {}{whose}.",
+            capital(&about),
+            r.name(best),
+            rate(best),
+            100.0 * more.value,
+            r.name(usual)
+        ),
+        advice: advice(r, best, usual),
+        confidence: "moderate".into(),
+        gain: Some(more),
+        ..base
+    })
+}
+
+fn advice(r: &Results<'_>, best: usize, usual: usize) -> String {
+    let site = |p: usize| r.sites[r.paths[p].site].0.as_str();
+    let mut all = Vec::new();
+    if site(best) != site(usual) {
+        all.push(match site(best) {
+            "loop device" | "block device" => {
+                "give the store the block device itself, without a file system".to_owned()
+            }
+            other => format!(
+                "put its files on {}",
+                other.replace(" on a loop device", "")
+            ),
+        });
+    }
+    match (r.paths[best].direct, r.paths[usual].direct) {
+        (true, false) => all.push(
+            "open with O_DIRECT and give the store a cache of its own (InnoDB: innodb_flush_method=O_DIRECT)".into(),
+        ),
+        (false, true) => all.push("leave the page cache on".into()),
+        _ => {}
+    }
+    capital(&all.join("; ")) + "."
+}
+
+/// Dips that come again in at least half of the turns, and on whose side they are.
+fn dips(r: &Results<'_>, l: usize, load: Load) -> Option<Finding> {
+    let again: Vec<usize> = (0..r.paths.len())
+        .filter(|p| r.dipped(*p, l) >= 0.5 && r.seen[*p][l].iter().flatten().count() >= 3)
+        .collect();
+    let worst = *again.iter().max_by(|a, b| {
+        let share = |p: &usize| r.dipping(*p, l).unwrap_or(0.0);
+        share(a).total_cmp(&share(b))
+    })?;
+    let direct = again.iter().any(|p| r.paths[*p].direct);
+    let buffered = again.iter().any(|p| !r.paths[*p].direct);
+    let (whose, advice) = match (direct, buffered) {
+        (true, true) => (
+            "paths past the page cache and through it have them: the device, or its heat",
+            "watch the temperature (fathom devices), and measure again with more air and after idle time",
+        ),
+        (true, false) => (
+            "only paths past the page cache have them: it hides what the device does",
+            "run longer to see whether the device keeps the rate: fathom condition --until-steady",
+        ),
+        _ => (
+            "only paths through the page cache have them: the kernel's write-back, not the device",
+            "lower vm.dirty_bytes, so that it writes less at a time, or open with O_DIRECT",
+        ),
+    };
+    let deepest = r.seen[worst][l]
+        .iter()
+        .flatten()
+        .flat_map(|s| &s.dips)
+        .map(|d| d.level)
+        .fold(1.0, f64::min);
+    Some(Finding {
+        id: format!("paths-dips-{}", load.id()),
+        text: format!(
+            "{}: {} spends {:.0} % of the time in dips, down to {:.0} % of its usual rate; {whose}.",
+            capital(&load.about(r.options)),
+            r.name(worst),
+            100.0 * r.dipping(worst, l).unwrap_or(0.0),
+            100.0 * deepest
+        ),
+        advice: capital(advice) + ".",
+        confidence: "weak".into(),
+        jobs: r.jobs(&again, l),
+        evidence: vec![format!("paths-{}", load.id())],
+        refuted_by: "Longer runs without them: --profile standard.".into(),
+        ..Finding::default()
+    })
+}
