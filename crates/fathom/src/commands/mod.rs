@@ -19,7 +19,9 @@ mod measure;
 mod mix;
 mod open;
 mod pages;
+mod pictures;
 mod pts;
+mod query;
 mod raid;
 mod replay;
 mod report;
@@ -63,6 +65,7 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Stack(args) => stack::stack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),
+        Command::Query(args) => query::query(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Sim(command) => sim::sim(&command),
         Command::Clean(args) => clean::clean(&args),
