@@ -11,6 +11,8 @@ use crate::html::spec::{Columns, Spec};
 
 /// Points of a line that are drawn one by one, with their intervals.
 const FEW: usize = 40;
+/// Least distance of two labels of points.
+const LABEL_GAP: f64 = 46.0;
 
 /// What the axes must show.
 pub(super) struct Layout {
@@ -362,6 +364,7 @@ fn unbroken(
             d.join("L")
         );
     }
+    let mut labelled: Option<(f64, f64)> = None;
     for (i, px, py) in stretch {
         if few || stretch.len() == 1 {
             let _ = writeln!(
@@ -370,12 +373,22 @@ fn unbroken(
             );
             whisker(p, *px, s, *i, colour);
         }
+        // Labels that would run into the one before, or out of the chart, say nothing.
+        let free = labelled.is_none_or(|(x, y)| (px - x).hypot(py - y) > LABEL_GAP);
         if few
             && p.series.len() <= 3
+            && free
             && let Some(Some(label)) = s.label.get(*i)
         {
             let style = format!("font-size=\"10.5\" fill=\"{SOFT}\"");
-            p.text(px + 6.0, py - 7.0, "start", &style, label);
+            let end = *px > WIDTH - RIGHT - LABEL_GAP;
+            let (x, y, anchor) = if end {
+                (px - 7.0, py - 3.0, "end")
+            } else {
+                (px + 6.0, py - 7.0, "start")
+            };
+            p.text(x, y, anchor, &style, label);
+            labelled = Some((*px, *py));
         }
     }
 }

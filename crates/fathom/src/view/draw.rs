@@ -27,6 +27,8 @@ const HEIGHT_MIN: usize = 12;
 /// Columns left of the heat map, for its axis.
 const AXIS: usize = 9;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Columns whose I/Os the percentiles are of: two seconds, so that slow devices have some, too.
+const RECENT: usize = 10;
 /// Threads and disks that are listed, at most.
 const THREADS_MAX: usize = 8;
 const DISKS_MAX: usize = 3;
@@ -163,20 +165,24 @@ fn rates(m: &Model) -> Line {
 }
 
 fn percentiles(m: &Model) -> Line {
-    let Some(now) = m.now().filter(|s| s.latency.moments.count > 0) else {
+    let mut recent = SparseHistogram::default();
+    for s in m.slices.iter().rev().take(RECENT) {
+        recent.merge(&s.latency);
+    }
+    if recent.moments.count == 0 {
         return vec![(Style::Soft, "no I/O completed".to_owned())];
-    };
+    }
     let kind = if m.open_loop { "response" } else { "service" };
     let mut line = vec![(Style::Soft, format!("{kind:>9}"))];
     for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
         // Ten samples beyond, as everywhere.
-        let beyond = now.latency.moments.count as f64 * (1.0 - q);
-        let value = (beyond >= 10.0).then(|| now.latency.quantile(q)).flatten();
+        let beyond = recent.moments.count as f64 * (1.0 - q);
+        let value = (beyond >= 10.0).then(|| recent.quantile(q)).flatten();
         line.push((Style::Soft, format!("   {name} ")));
         line.push((Style::Strong, latency(value)));
     }
     line.push((Style::Soft, "   max ".to_owned()));
-    line.push((Style::Strong, latency(Some(now.latency.moments.max))));
+    line.push((Style::Strong, latency(Some(recent.moments.max))));
     line
 }
 
