@@ -50,8 +50,18 @@ fn page_of(
         if !s.text.is_empty() {
             page.push(&format!("<p>{}</p>\n", Esc(&s.text)));
         }
-        for t in &s.tables {
+        for (i, t) in s.tables.iter().enumerate() {
+            // The first says it all; the jobs behind it would push the curves out of sight.
+            if i > 0 {
+                page.push(&format!(
+                    "<details class=\"block\"><summary>{}</summary>\n",
+                    Esc(&t.title)
+                ));
+            }
             table(&mut page, t);
+            if i > 0 {
+                page.push("</details>\n");
+            }
         }
         page.close_section();
     }
