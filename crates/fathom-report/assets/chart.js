@@ -66,12 +66,12 @@ class Chart {
 
   /** Colour of a series: eight that colour-blind readers tell apart; a ramp where there are more. */
   colour(index) {
-    const n = this.series.length;
-    const { hue } = this.series[index];
     // Runs beside each other: one colour for each series, one pattern for each run.
-    if (hue !== undefined && hue < PALETTE) return `var(--s${hue + 1})`;
-    if (n <= PALETTE) return `var(--s${index % PALETTE + 1})`;
-    const t = index / (n - 1);
+    const { hue } = this.series[index];
+    const at = hue ?? index;
+    const n = hue === undefined ? this.series.length : 1 + Math.max(...this.series.map(s => s.hue ?? 0));
+    if (n <= PALETTE) return `var(--s${at % PALETTE + 1})`;
+    const t = at / (n - 1);
     return t < 0.5
       ? `color-mix(in oklab, var(--ramp-1), var(--ramp-2) ${round(t * 200)}%)`
       : `color-mix(in oklab, var(--ramp-2), var(--ramp-3) ${round(t * 200 - 100)}%)`;
