@@ -107,8 +107,7 @@ impl Undo {
                 }
                 Self::Run(words) => run(words),
                 Self::Group(path) => {
-                    libc::rmdir(path.as_ptr());
-                    true
+                    libc::rmdir(path.as_ptr()) == 0 || *libc::__errno_location() == libc::ENOENT
                 }
                 #[cfg(test)]
                 Self::File(path) => {

@@ -27,7 +27,7 @@ function html(tag, properties = {}, ...children) {
 
 const round = v => Math.round(v * 100) / 100;
 const PALETTE = 8;
-const DASHES = ["", "7 4", "2 3"];
+const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
 
 class Chart {
   constructor(figure, spec, stamp) {
@@ -66,14 +66,19 @@ class Chart {
 
   /** Colour of a series: eight that colour-blind readers tell apart; a ramp where there are more. */
   colour(index) {
-    const n = this.series.length;
-    if (n <= PALETTE) return `var(--s${index % PALETTE + 1})`;
-    const t = index / (n - 1);
+    // Runs beside each other: one colour for each series, one pattern for each run.
+    const { hue } = this.series[index];
+    const at = hue ?? index;
+    const n = hue === undefined ? this.series.length : 1 + Math.max(...this.series.map(s => s.hue ?? 0));
+    if (n <= PALETTE) return `var(--s${at % PALETTE + 1})`;
+    const t = at / (n - 1);
     return t < 0.5
       ? `color-mix(in oklab, var(--ramp-1), var(--ramp-2) ${round(t * 200)}%)`
       : `color-mix(in oklab, var(--ramp-2), var(--ramp-3) ${round(t * 200 - 100)}%)`;
   }
   dash(index) {
+    const { dash } = this.series[index];
+    if (dash !== undefined) return DASHES[dash % DASHES.length];
     return this.series.length <= PALETTE ? DASHES[Math.floor(index / 4) % DASHES.length] : "";
   }
 
@@ -111,6 +116,13 @@ class Chart {
     this.resetButton.addEventListener("click", () => this.reset());
     bar.append(this.resetButton);
     this.figure.querySelector("figcaption").append(bar);
+    const saves = html("div", { className: "saves" });
+    for (const [name, what] of [["svg", saveSvg], ["png", savePng]]) {
+      const button = html("button", { type: "button", className: "toggle save", textContent: name, title: `Save this chart as ${name.toUpperCase()}` });
+      button.addEventListener("click", () => what(this));
+      saves.append(button);
+    }
+    this.figure.insertBefore(saves, this.figure.querySelector("details.data"));
   }
 
   canToggle(axis) {
@@ -500,6 +512,9 @@ function dataTable(chart) {
   const total = chart.series.reduce((n, s) => n + s.x.length, 0);
   const holder = html("div", { className: "scroll", tabIndex: 0 },
     html("table", {}, html("thead", {}, html("tr", {}, ...columns.map(c => html("th", { textContent: c[0], scope: "col", className: c[0] === "series" || c[0] === "note" ? "" : "number" })))), body));
-  if (total > LIMIT) holder.append(html("p", { textContent: `The first ${LIMIT} of ${total} values; the CSV export has all.` }));
+  const button = html("button", { type: "button", className: "toggle", textContent: "save as CSV" });
+  button.addEventListener("click", () => saveCsv(chart));
+  holder.prepend(button);
+  if (total > LIMIT) holder.append(html("p", { textContent: `The first ${LIMIT} of ${total} values; "save as CSV" has all.` }));
   return holder;
 }

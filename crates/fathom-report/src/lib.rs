@@ -1,4 +1,4 @@
-//! Reports: terminal, self-contained HTML, JSON, CSV and Markdown from a run.
+//! Reports: terminal, self-contained HTML, JSON, CSV, Markdown and pictures from a run.
 //!
 //! This room reads a run directory and nothing else. It knows no engine and no
 //! experiment: tables and charts are generic sections of the run, so that a new
@@ -13,8 +13,10 @@ mod html;
 mod json;
 mod markdown;
 mod output;
+pub mod query;
 mod registry;
 mod stamp;
+mod svg;
 pub mod terminal;
 #[cfg(test)]
 mod testing;
@@ -22,7 +24,7 @@ mod text;
 
 pub use data::{MemorySeries, ReportData, SeriesSource};
 pub use error::ReportError;
-pub use html::write_report;
+pub use html::{RUNS_MAX, compare_page, write_report};
 pub use markdown::markdown;
 pub use output::{Body, DirOutput, MemoryOutput, Output};
 pub use registry::{EXPORTERS, Exporter, exporter};

@@ -24,6 +24,7 @@ pub const EXPORTERS: &[&dyn Exporter] = &[
     &crate::json::Json,
     &crate::csv::Csv,
     &crate::markdown::Markdown,
+    &crate::svg::Svg,
 ];
 
 /// The exporter of this name.

@@ -11,6 +11,7 @@ pub mod rundir;
 pub mod schema;
 pub mod series;
 pub mod summary;
+pub mod table;
 pub mod units;
 pub mod utc;
 pub mod validity;

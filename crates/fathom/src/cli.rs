@@ -6,6 +6,7 @@ mod kv;
 mod labs;
 mod loads;
 mod models;
+mod runs;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
 pub(crate) use models::{CacheArgs, PathsArgs};
+pub(crate) use runs::{QueryArgs, ReportArgs};
 
 /// Measures what a storage stack really delivers, shows where each microsecond goes, and says what to configure.
 #[derive(Parser)]
@@ -28,6 +30,10 @@ pub(crate) use models::{CacheArgs, PathsArgs};
     after_help = "Start with: fathom survey\nNothing is destroyed: reads need no permission, writes go only to files that fathom made, or to a\nblock device whose serial number you typed after --destroy.\nExit codes: 0 done, 1 the measurement failed, is void or was cut short, 2 usage or refused for safety."
 )]
 pub(crate) struct Cli {
+    /// Watch measuring commands on the full screen: rates, percentiles, a heat map of latency over time,
+    /// threads, disks (keys: p pauses the view, q ends early and keeps the results)
+    #[arg(long, global = true, help_heading = "Results")]
+    pub(crate) tui: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -84,8 +90,10 @@ pub(crate) enum Command {
     Replay(Box<ReplayArgs>),
     /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
     Devices(DevicesArgs),
-    /// Remake the report of a run, or export it
+    /// Remake the report of a run, export it, or put several runs on one page
     Report(ReportArgs),
+    /// SQL over a run: its I/Os, windows, jobs and findings; ready-made queries
+    Query(QueryArgs),
     /// The figures of a paper beside those of the device models
     Reproduce(ReproduceArgs),
     /// The device models: targets whose name begins with sim:
@@ -427,22 +435,6 @@ pub(crate) struct DevicesArgs {
     /// Show loop, RAM and zram devices without a medium too
     #[arg(long)]
     pub(crate) all: bool,
-}
-
-/// Arguments of `report`.
-#[derive(Args)]
-pub(crate) struct ReportArgs {
-    /// Run directory or its run.json [default: the newest in fathom-runs]
-    pub(crate) run: Option<PathBuf>,
-    /// Format: html (into the run directory), terminal, json, csv or markdown
-    #[arg(long, default_value = "html")]
-    pub(crate) format: String,
-    /// Directory for exported files [default: the run directory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print run.json on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Arguments of `clean`.

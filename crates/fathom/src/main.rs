@@ -8,6 +8,7 @@ mod progress;
 mod screen;
 mod signals;
 mod usage;
+mod view;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
             });
         }
     };
+    if cli.tui {
+        view::want();
+    }
     end(commands::dispatch(cli.command))
 }
 
@@ -54,6 +58,7 @@ fn fio_arguments() -> Option<Vec<String>> {
 
 /// Says what went wrong; the exit code.
 fn end(outcome: exit::Outcome) -> ExitCode {
+    view::leave();
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(e) => {

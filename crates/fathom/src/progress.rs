@@ -1,4 +1,4 @@
-//! Progress on standard error: a live line on a terminal, nothing otherwise.
+//! Progress on standard error: a live line on a terminal (or the full-screen view), nothing otherwise.
 
 use std::io::IsTerminal;
 
@@ -7,9 +7,12 @@ use fathom_io::driver::Progress;
 use fathom_telemetry::{Bytes, Nanos};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::view;
+
 /// A line that shows where a run stands.
 pub(crate) struct Line {
     bar: ProgressBar,
+    length: u64,
     last: Progress,
     name: String,
 }
@@ -17,7 +20,10 @@ pub(crate) struct Line {
 impl Line {
     /// `length` in steps of the bar (milliseconds or jobs); 0 for a spinner.
     pub(crate) fn new(length: u64) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
+        let bar = if view::shown() {
+            view::position(0, length);
+            ProgressBar::hidden()
+        } else if std::io::stderr().is_terminal() {
             let bar = if length > 0 {
                 ProgressBar::new(length)
             } else {
@@ -37,6 +43,7 @@ impl Line {
         };
         Self {
             bar,
+            length,
             last: Progress::default(),
             name: String::new(),
         }
@@ -45,6 +52,7 @@ impl Line {
     /// Names what is running now.
     pub(crate) fn name(&mut self, name: &str) {
         self.name = name.to_owned();
+        view::name(name);
         self.last = Progress::default();
     }
 
@@ -72,6 +80,7 @@ impl Line {
     /// Moves the bar.
     pub(crate) fn position(&self, at: u64) {
         self.bar.set_position(at);
+        view::position(at, self.length);
     }
 
     /// Removes the line.
@@ -112,6 +121,7 @@ impl Watcher for SurveyLine {
     fn filling(&mut self, p: &Progress) {
         let share = (100 * p.bytes).checked_div(self.fill.0).unwrap_or(0);
         self.line.name = format!("filling {share} %");
+        view::name(&self.line.name);
         self.line.show(p);
     }
     fn job(&mut self, done: u32, of: u32, name: &str) {

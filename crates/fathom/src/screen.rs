@@ -34,5 +34,6 @@ fn width() -> Option<usize> {
 /// Prints text that may be cut short by a closed pipe, which is not an error.
 pub(crate) fn print(text: &str) {
     use std::io::Write;
+    crate::view::leave();
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

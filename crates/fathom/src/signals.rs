@@ -12,6 +12,15 @@ pub(crate) fn control() -> anyhow::Result<Control> {
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGHUP,
     ] {
+        let asked = control.flag();
+        // SAFETY: the handler reads a flag and makes two system calls; it neither allocates nor locks.
+        unsafe {
+            signal_hook::low_level::register(signal, move || {
+                if asked.load(std::sync::atomic::Ordering::Relaxed) {
+                    crate::view::give_back();
+                }
+            })?;
+        }
         // For a device that does not answer any more: the second signal does not wait for it. What is left
         // behind then, the next run finds. Order matters: the flag is still unset at the first signal.
         signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), control.flag())?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fathom_telemetry::schema::{DeviceDelta, Direction, IoError, Job, OpenLoop};
 use fathom_telemetry::{Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window};
 
-use super::{ClosedWindow, Observer, PlannedJob};
+use super::{ClosedWindow, Observer, PlannedJob, live};
 use crate::load::{ErrorCount, Outcome};
 
 /// Windows that wait for slower threads before they are passed on anyway.
@@ -69,6 +69,7 @@ impl Collector {
 
     /// Takes a thread's closed window.
     pub(super) fn take(&mut self, thread: u32, window: Window, observer: &mut dyn Observer) {
+        live::tell(&self.planned, thread, self.closed.len(), &window);
         if window.index >= self.ramp_windows {
             for (total, dir) in self.totals.iter_mut().zip(&window.directions) {
                 if let (Some(t), Some(d)) = (total, dir) {

@@ -5,6 +5,7 @@
 //! same results.
 
 mod collect;
+pub mod live;
 mod threads;
 
 use std::cell::RefCell;

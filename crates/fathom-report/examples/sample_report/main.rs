@@ -43,6 +43,7 @@ fn make(dir: &Path, simulated: bool, large: bool) -> Result<(), fathom_report::R
         exporter(format)?.export(&data, &mut out)?;
     }
     exporter("csv")?.export(&data, &mut DirOutput::new(dir.join("csv")))?;
+    exporter("svg")?.export(&data, &mut DirOutput::new(dir.join("svg")))?;
     let screen = Screen::colour(100);
     let report = dir.join("report.html");
     let places = Whereabouts {

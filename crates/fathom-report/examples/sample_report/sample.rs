@@ -316,6 +316,38 @@ pub(crate) fn large() -> (Run, MemorySeries) {
     (run, MemorySeries(all))
 }
 
+/// One recorded job of 100 million I/Os: 250,000 a second for 400 s, in windows of 100 ms.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
+pub(crate) fn hundred_million() -> (Run, MemorySeries) {
+    const WINDOWS: u64 = 4_000;
+    const IOS: u64 = 25_000;
+    let (mut run, series) = survey(false);
+    let long = run.jobs.iter().enumerate().max_by_key(|(_, j)| j.wall_ns);
+    let (index, mut job) = long
+        .map(|(i, j)| (i, j.clone()))
+        .unwrap_or_else(|| unreachable!("the survey has jobs"));
+    let some = series.0[&index].clone();
+    let windows = (0..WINDOWS).map(|i| {
+        let mut w = some.windows[i as usize % some.windows.len()].clone();
+        w.index = i;
+        for d in w.directions.iter_mut().flatten() {
+            (d.ios, d.bytes) = (IOS, IOS * 4096);
+        }
+        w
+    });
+    let windows = JobSeries {
+        width: some.width,
+        windows: windows.collect(),
+    };
+    job.wall_ns = WINDOWS * some.width.0;
+    for d in [&mut job.read, &mut job.write].into_iter().flatten() {
+        (d.ios, d.bytes) = (WINDOWS * IOS, WINDOWS * IOS * 4096);
+        d.iops = IOS as f64 / some.width.as_secs_f64();
+    }
+    run.jobs = vec![job];
+    (run, MemorySeries([(0, windows)].into()))
+}
+
 fn page_cache() -> Flag {
     Flag::new(
         FlagCode::PageCacheAnswered,

@@ -393,20 +393,51 @@ pub(super) fn all_flags(page: &mut Page, run: &Run) {
 /// How to do it again.
 pub(super) fn command(page: &mut Page, data: &ReportData) {
     let run = &data.run;
-    page.open_section("command", "Command line");
+    page.open_section("command", "Command line and raw data");
     page.push(&format!(
-        "<pre>{}</pre>\n<p class=\"muted\">Seed {}; the same seed gives the same offsets and the same schedule.",
+        "<pre>{}</pre>\n<p class=\"muted\">Seed {}; the same seed gives the same offsets and the same schedule.</p>\n",
         Esc(&shell_quoted(&run.command_line)),
         run.seed
     ));
     if let Some(dir) = &data.dir {
-        page.push(&format!(
-            " Raw data: <code>{}</code>.",
-            Esc(&dir.to_string_lossy())
-        ));
+        page.push(&raw_data(dir));
     }
-    page.push("</p>\n");
     page.close_section();
+}
+
+/// Links to the files beside the page, with what is in them.
+fn raw_data(dir: &std::path::Path) -> String {
+    const FILES: [(&str, &str); 3] = [
+        (
+            "run.json",
+            "every number of this page, each job and the environment",
+        ),
+        (
+            "series.parquet",
+            "counts and whole latency histograms, window by window",
+        ),
+        ("io.parquet", "one row for each I/O"),
+    ];
+    let mut html = String::from("<p>Raw data, beside this page");
+    let _ = write!(
+        html,
+        " in <code>{}</code>:</p>\n<ul>",
+        Esc(&dir.to_string_lossy())
+    );
+    for (name, what) in FILES {
+        let Ok(found) = std::fs::metadata(dir.join(name)) else {
+            continue;
+        };
+        let size = format::value(found.len() as f64, "bytes");
+        let _ = write!(
+            html,
+            "<li><a href=\"{name}\">{name}</a> ({size}): {what}</li>"
+        );
+    }
+    html.push_str(
+        "</ul>\n<p class=\"muted\"><code>fathom query</code> asks them in SQL; <code>fathom report --format csv</code> writes tables.</p>\n",
+    );
+    html
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ mod distribution;
 mod escape;
 mod jobs;
 mod results;
-mod spec;
+mod several;
+pub(crate) mod spec;
 mod time;
 mod verdict;
 
@@ -24,6 +25,7 @@ use crate::registry::Exporter;
 use crate::stamp::Stamp;
 use distribution::{Distribution, Totals, distributions};
 use escape::{Esc, script_json};
+pub use several::{RUNS_MAX, compare_page};
 use spec::Spec;
 use time::OverTime;
 
@@ -31,9 +33,10 @@ const STYLE: &str = include_str!("../../assets/report.css");
 /// The largest page; the promise is 6 MB.
 const BYTES_MAX: usize = 5_500_000;
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("../../assets/units.js"),
     include_str!("../../assets/scale.js"),
+    include_str!("../../assets/export.js"),
     include_str!("../../assets/chart.js"),
     include_str!("../../assets/marks.js"),
     include_str!("../../assets/main.js"),
@@ -89,6 +92,18 @@ struct Page {
 }
 
 impl Page {
+    fn new(stamp: Option<Stamp>) -> Self {
+        Self {
+            body: String::new(),
+            charts: Vec::new(),
+            contents: Vec::new(),
+            anchors: ["fathom-data", "theme", "dark", "light", "job-select"]
+                .map(str::to_owned)
+                .into(),
+            stamp,
+        }
+    }
+
     /// An anchor that nothing else in the page has.
     fn anchor(&mut self, wanted: String) -> String {
         let base = if wanted.is_empty() {
@@ -171,18 +186,32 @@ impl Detail {
     }
 }
 
+/// Every chart of a run's page with its anchor, and the word across charts that are no measurement (or nothing).
+///
+/// # Errors
+/// Where windows cannot be read.
+pub(crate) fn charts(data: &ReportData) -> Result<(Vec<Spec>, &'static str), ReportError> {
+    let page = content(data, Detail { halvings: 0 })?;
+    Ok((page.charts, page.stamp.map_or("", |s| s.word)))
+}
+
 fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
     let run = &data.run;
+    let title = format!("fathom {}: {}", run.command, run.target.place());
+    assemble(
+        &content(data, detail)?,
+        &title,
+        &format!(
+            "Made by fathom {} from run.json and series.parquet; <code>fathom report</code> remakes it.",
+            Esc(&run.tool_version)
+        ),
+    )
+}
+
+fn content(data: &ReportData, detail: Detail) -> Result<Page, ReportError> {
+    let run = &data.run;
     let (distributions, over_time) = series_charts(data, detail)?;
-    let mut page = Page {
-        body: String::new(),
-        charts: Vec::new(),
-        contents: Vec::new(),
-        anchors: ["fathom-data", "theme", "dark", "light", "job-select"]
-            .map(str::to_owned)
-            .into(),
-        stamp: Stamp::of(run),
-    };
+    let mut page = Page::new(Stamp::of(run));
     body::masthead(&mut page, run);
     verdict::verdict(&mut page, run);
     body::headlines(&mut page, run);
@@ -194,7 +223,7 @@ fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
     capsule::environment(&mut page, run);
     body::all_flags(&mut page, run);
     body::command(&mut page, data);
-    assemble(&page, run)
+    Ok(page)
 }
 
 /// Reads each job's windows once, for distributions and charts over time.
@@ -225,7 +254,8 @@ fn series_charts(
     Ok((distributions(data, &totals)?, over_time))
 }
 
-fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, ReportError> {
+/// The whole document. `footer` is markup.
+fn assemble(page: &Page, title: &str, footer: &str) -> Result<String, ReportError> {
     let embedded = serde_json::to_string(&Embedded {
         stamp: page.stamp.map_or("", |s| s.word),
         charts: &page.charts,
@@ -237,7 +267,6 @@ fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, 
             Esc(title)
         ));
     }
-    let title = format!("fathom {}: {}", run.command, run.target.place());
     let scripts = SCRIPTS.join("\n");
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -247,13 +276,12 @@ fn assemble(page: &Page, run: &fathom_telemetry::schema::Run) -> Result<String, 
          <div class=\"page\">\n<nav class=\"contents\" aria-label=\"Contents\"><div class=\"brand\">fathom</div><ol>\n{contents}</ol></nav>\n\
          <main>\n{}\
          <noscript><p>Charts need JavaScript; every number of the tables is here without it.</p></noscript>\n\
-         <footer>Made by fathom {} from run.json and series.parquet; <code>fathom report</code> remakes it.</footer>\n\
+         <footer>{footer}</footer>\n\
          </main>\n</div>\n\
          <script type=\"application/json\" id=\"fathom-data\">{}</script>\n\
          <script>\n(() => {{\n\"use strict\";\n{scripts}\n}})();\n</script>\n</body>\n</html>\n",
-        Esc(&title),
+        Esc(title),
         page.body,
-        Esc(&run.tool_version),
         script_json(&embedded),
     ))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fathom_telemetry::schema::{Cell, Run, Table};
+use fathom_telemetry::schema::{Cell, Run, Section, Table};
 
 use super::Page;
 use super::body::flag_list;
@@ -12,9 +12,52 @@ use super::spec::Spec;
 use super::time::{GROUP, JOBS_MAX, OverTime, not_steady};
 use crate::format::{self, HOLE};
 
-/// Sections of the experiments, in the run's order.
+/// The order in which a reader wants the sections: how the storage behaves over its load, the same at
+/// single points, where the time goes, mixes, bursts and steady states, what models say, what labs found.
+/// By the beginning of a section's id; one that is not here stays behind the section before it.
+const READING_ORDER: [(&str, u8); 22] = [
+    ("curve", 0),
+    ("depth-sweep", 1),
+    ("latency", 2),
+    ("iops", 2),
+    ("bandwidth", 2),
+    ("stack", 3),
+    ("mix", 4),
+    ("burst", 5),
+    ("condition", 5),
+    ("pts-", 5),
+    ("pages", 6),
+    ("compression", 6),
+    ("cache", 6),
+    ("cpu", 7),
+    ("endurance", 7),
+    ("raid", 8),
+    ("vm", 8),
+    ("kv", 8),
+    ("oltp", 8),
+    ("tpcc", 8),
+    ("rocksdb", 8),
+    ("app-", 8),
+];
+
+/// Sections in the reader's order.
+pub(super) fn in_reading_order(sections: &[Section]) -> Vec<&Section> {
+    let mut place = 0;
+    let mut placed: Vec<(u8, &Section)> = sections
+        .iter()
+        .map(|s| {
+            let known = READING_ORDER.iter().find(|(id, _)| s.id.starts_with(id));
+            place = known.map_or(place, |(_, place)| *place);
+            (place, s)
+        })
+        .collect();
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, s)| s).collect()
+}
+
+/// Sections of the experiments, in the reader's order.
 pub(super) fn sections(page: &mut Page, run: &Run) {
-    for s in &run.results {
+    for s in in_reading_order(&run.results) {
         page.open_section(&slug(&s.id), &s.title);
         if !s.text.is_empty() {
             page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&s.text)));
@@ -34,7 +77,7 @@ pub(super) fn sections(page: &mut Page, run: &Run) {
     }
 }
 
-fn table(page: &mut Page, t: &Table) {
+pub(super) fn table(page: &mut Page, t: &Table) {
     let anchor = page.anchor(slug(&t.id));
     let text_column: Vec<bool> = (0..t.columns.len())
         .map(|i| {
@@ -208,4 +251,47 @@ fn picker(page: &mut Page, run: &Run, jobs: &[usize], selected: usize) {
     }
     html.push_str("</div>\n");
     page.push(&html);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_come_in_the_readers_order_and_unknown_ones_stay_where_they_were() {
+        let ids = [
+            "note",
+            "latency",
+            "bandwidth",
+            "own",
+            "mix",
+            "stack",
+            "curve",
+            "raid5",
+        ];
+        let all: Vec<Section> = ids
+            .iter()
+            .map(|id| Section {
+                id: (*id).to_owned(),
+                ..Section::default()
+            })
+            .collect();
+        let order: Vec<&str> = in_reading_order(&all)
+            .iter()
+            .map(|s| s.id.as_str())
+            .collect();
+        assert_eq!(
+            order,
+            [
+                "note",
+                "curve",
+                "latency",
+                "bandwidth",
+                "own",
+                "stack",
+                "mix",
+                "raid5"
+            ]
+        );
+    }
 }

@@ -63,6 +63,12 @@ pub(crate) struct Columns {
     pub(crate) z: Vec<Option<Num>>,
     #[serde(skip_serializing_if = "empty")]
     pub(crate) label: Vec<Option<String>>,
+    /// Number of the colour, where several runs share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hue: Option<usize>,
+    /// Number of the pattern, where it tells runs apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dash: Option<usize>,
 }
 
 /// Where a series' points stand.
@@ -141,6 +147,8 @@ impl From<&ChartSeries> for Columns {
             high: s.points.iter().map(|p| finite(p.high)).collect(),
             z: s.points.iter().map(|p| finite(p.z)).collect(),
             label: s.points.iter().map(|p| p.label.clone()).collect(),
+            hue: None,
+            dash: None,
         }
     }
 }

@@ -39,7 +39,8 @@ pub(crate) fn total_ios(job: &Job) -> u64 {
 /// CPU time per I/O, ns; `None` without I/O.
 pub(crate) fn cpu_per_io(job: &Job) -> Option<f64> {
     let ios = total_ios(job);
-    (ios > 0).then(|| job.cpu_ns as f64 / ios as f64)
+    // A model's run has no CPU time: a hole, not 0.
+    (ios > 0 && job.cpu_ns > 0).then(|| job.cpu_ns as f64 / ios as f64)
 }
 
 fn ns(v: Option<u64>) -> String {

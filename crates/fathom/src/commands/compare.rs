@@ -164,7 +164,7 @@ pub(super) fn clean(text: &str) -> String {
         .collect()
 }
 
-fn words(r: &Row) -> String {
+pub(super) fn words(r: &Row) -> String {
     let doubt = !r.holds && matches!(r.verdict, Verdict::Better | Verdict::Worse);
     format!(
         "{}{}",
@@ -186,7 +186,7 @@ fn cells(r: &Row) -> Vec<String> {
 
 const HEAD: [&str; 6] = ["", "A", "B", "B against A (95 %)", "verdict", ""];
 
-fn conditions(mismatches: &[Mismatch]) -> Vec<String> {
+pub(super) fn conditions(mismatches: &[Mismatch]) -> Vec<String> {
     let mut out: Vec<String> = mismatches.iter().map(|m| clean(&m.sentence())).collect();
     if mismatches.len() > 1 {
         out.push(format!(

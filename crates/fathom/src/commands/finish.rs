@@ -50,6 +50,7 @@ pub(super) fn finish(
     out: &OutArgs,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
+    crate::view::leave();
     let closed = bench.into().map_or(Ok(()), Bench::close);
     if let Err(e) = measured {
         book = broke_off(book, e)?;
@@ -108,6 +109,7 @@ pub(super) fn finish_with(
     extra: serde_json::Map<String, serde_json::Value>,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
+    crate::view::leave();
     let (run, dir, log) = book.finish()?;
     if let Some(e) = log.and_then(|l| l.error) {
         eprintln!("fathom: {e}");

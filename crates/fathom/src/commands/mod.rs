@@ -22,7 +22,9 @@ mod mix;
 mod open;
 mod pages;
 mod paths;
+mod pictures;
 mod pts;
+mod query;
 mod raid;
 mod raid_lab;
 mod replay;
@@ -69,6 +71,7 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Stack(args) => stack::stack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Report(args) => report::report(&args),
+        Command::Query(args) => query::query(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Sim(command) => sim::sim(&command),
         Command::Clean(args) => clean::clean(&args),

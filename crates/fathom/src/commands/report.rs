@@ -1,20 +1,37 @@
-//! `fathom report`: remake a report, or export a run.
+//! `fathom report`: remake a report, export a run, or put several runs on one page.
 
 use std::path::{Path, PathBuf};
 
-use fathom_report::{DirOutput, ReportData};
+use anyhow::anyhow;
+use fathom_experiments::compare::{WindowSource, compare as compare_runs};
+use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData};
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
+use fathom_telemetry::schema::{Cell, Column, Section, Table};
+use fathom_telemetry::series::SeriesReader;
 
+use super::compare::{clean, conditions, relative, shown, words};
+use super::pictures;
 use crate::cli::ReportArgs;
-use crate::exit::{DONE, Outcome, refused};
+use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::screen;
+
+/// The page of several runs.
+const COMPARISON_FILE: &str = "comparison.html";
+/// Jobs in a table of differences; `fathom compare --jobs` has them all.
+const JOBS_MAX: usize = 400;
 
 /// See the module.
 pub(crate) fn report(args: &ReportArgs) -> Outcome {
-    let path: PathBuf = match &args.run {
+    if args.runs.len() > 1 {
+        return several(args);
+    }
+    let path: PathBuf = match args.runs.first() {
         Some(run) => run.clone(),
         None => RunDir::newest(Path::new(RUNS_DIR)).map_err(refused)?,
     };
+    if let Some(dir) = &args.svg {
+        return pictures::write(&path, dir, args.png);
+    }
     if args.json {
         let (_, run) = RunDir::open(&path).map_err(refused)?;
         screen::print(&(serde_json::to_string_pretty(&run).map_err(refused)? + "\n"));
@@ -43,13 +60,139 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         .clone()
         .or_else(|| data.dir.clone())
         .unwrap_or_default();
-    std::fs::create_dir_all(&out).map_err(|e| {
-        refused(anyhow::anyhow!(
-            "{}: cannot be made: {e}; choose another --out",
-            out.display()
-        ))
-    })?;
+    make(&out)?;
     exporter.export(&data, &mut DirOutput::new(&out))?;
     screen::print(&format!("{}: {}\n", exporter.name(), out.display()));
     Ok(DONE)
+}
+
+/// Makes a directory for exports.
+pub(super) fn make(out: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(out).map_err(|e| {
+        refused(anyhow!(
+            "{}: cannot be made: {e}; choose another --out",
+            out.display()
+        ))
+    })
+}
+
+/// One page with all runs over each other, and each beside the first.
+fn several(args: &ReportArgs) -> Outcome {
+    if args.json || args.svg.is_some() || args.format != "html" {
+        return Err(refused(anyhow!(
+            "several runs make one HTML page; expected --format html, or 'fathom compare' with --json or --markdown for numbers"
+        )));
+    }
+    if args.runs.len() > RUNS_MAX {
+        return Err(refused(anyhow!(
+            "{} runs: at most {RUNS_MAX} can be told apart on one page; 'fathom compare' shows the history of more",
+            args.runs.len()
+        )));
+    }
+    let runs = args
+        .runs
+        .iter()
+        .map(|path| ReportData::open(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let windows: Vec<Box<dyn WindowSource>> = runs.iter().map(windows).collect();
+    let differences: Vec<Section> = (1..runs.len())
+        .map(|other| {
+            let c = compare_runs(
+                &runs[0].run,
+                &runs[other].run,
+                [windows[0].as_ref(), windows[other].as_ref()],
+                &args.allow,
+            );
+            differences(&c, char::from(b'A' + other as u8))
+        })
+        .collect();
+    let text = fathom_report::compare_page(&runs, &differences)?;
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("."));
+    make(&out)?;
+    DirOutput::new(&out).file(COMPARISON_FILE, &mut |w| {
+        w.write_all(text.as_bytes())
+            .map_err(|source| fathom_report::ReportError::Write {
+                path: COMPARISON_FILE.into(),
+                source,
+            })
+    })?;
+    screen::print(&format!("html: {}\n", out.join(COMPARISON_FILE).display()));
+    Ok(DONE)
+}
+
+/// Without a series, jobs that were not repeated have no interval, which their row says.
+fn windows(data: &ReportData) -> Box<dyn WindowSource> {
+    let dir = data.dir.clone().unwrap_or_default();
+    match SeriesReader::open(&dir.join(fathom_telemetry::series::FILE_NAME)) {
+        Ok(s) => Box::new(s),
+        Err(_) => Box::new(()),
+    }
+}
+
+/// What a comparison says, as a section of the page.
+fn differences(c: &fathom_experiments::compare::Comparison, other: char) -> Section {
+    let column = |label: String| Column {
+        label,
+        unit: String::new(),
+    };
+    let table = |id: &str, title: &str, rows: &[fathom_experiments::compare::Row]| Table {
+        id: format!("{id}-{}", other.to_ascii_lowercase()),
+        title: title.to_owned(),
+        columns: vec![
+            column(String::new()),
+            column("A".to_owned()),
+            column(other.to_string()),
+            column(format!("{other} against A (95 %)")),
+            column("verdict".to_owned()),
+            column(String::new()),
+        ],
+        rows: rows
+            .iter()
+            .take(JOBS_MAX)
+            .map(|r| {
+                let of = |e: Option<&fathom_stats::Estimate>| match e {
+                    Some(_) => Cell::Text(shown(e, &r.unit)),
+                    None => Cell::Hole(()),
+                };
+                vec![
+                    Cell::Text(clean(&r.label)),
+                    of(r.a.as_ref()),
+                    of(r.b.as_ref()),
+                    match &r.difference {
+                        Some(d) => Cell::Text(relative(Some(&d.relative))),
+                        None => Cell::Hole(()),
+                    },
+                    Cell::Text(words(r)),
+                    Cell::Text(clean(&r.notes.join("; "))),
+                ]
+            })
+            .collect(),
+    };
+    let mut text = match c.mismatches.is_empty() {
+        true => "The conditions of both runs are the same as far as they were recorded.".to_owned(),
+        false => format!(
+            "Conditions that differ: {}.",
+            conditions(&c.mismatches).join("; ")
+        ),
+    };
+    if c.refused {
+        text.push_str(" They refuse a verdict; where you know why they differ, add --allow with the condition's name.");
+    } else {
+        text.push_str(&format!(
+            " Overall: {}. About {:.1} rows would differ by chance alone.",
+            c.overall.words(),
+            c.expected_false_alarms
+        ));
+    }
+    let mut tables = vec![table("differences", "Differences", &c.rows)];
+    if !c.jobs.is_empty() {
+        tables.push(table("job-differences", "Job by job", &c.jobs));
+    }
+    Section {
+        id: format!("differences-{}", other.to_ascii_lowercase()),
+        title: format!("{other} against A"),
+        text,
+        tables,
+        ..Section::default()
+    }
 }

@@ -111,3 +111,46 @@ fn a_run_whose_series_is_missing_or_broken_does_not_panic() {
         );
     }
 }
+
+#[test]
+fn several_runs_make_one_page_with_their_differences() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for seed in ["1", "2"] {
+        place
+            .fathom(&[
+                "run",
+                "sim:optane-900p",
+                "--rw",
+                "randread",
+                "--time",
+                "1s",
+                "--seed",
+                seed,
+            ])
+            .expect(0);
+    }
+    let dirs: Vec<String> = crate::common::names(&place.runs())
+        .iter()
+        .map(|n| place.runs().join(n).display().to_string())
+        .collect();
+    let (a, b) = (dirs[0].as_str(), dirs[1].as_str());
+    place.fathom(&["report", a, b, "--out", "both"]).expect(0);
+    let page = fs::read_to_string(place.dir.join("both/comparison.html")).unwrap();
+    for part in ["B against A", "\"A: job\"", "\"B: job\"", "SIMULATED"] {
+        assert!(page.contains(part), "{part} is not on the page");
+    }
+    let sentence = place.fathom(&["report", a, b, "--format", "csv"]).refusal();
+    assert!(sentence.contains("fathom compare"), "{sentence}");
+
+    place.fathom(&["report", a, "--svg", "charts"]).expect(0);
+    let charts = crate::common::names(&place.dir.join("charts"));
+    assert!(charts.len() >= 5, "{charts:?}");
+    for name in charts {
+        let text = fs::read_to_string(place.dir.join("charts").join(&name)).unwrap();
+        assert!(
+            text.starts_with("<svg ") && text.contains(">SIMULATED<"),
+            "{name}"
+        );
+    }
+}

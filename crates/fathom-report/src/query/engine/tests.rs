@@ -1,0 +1,263 @@
+//! Queries on a run whose rows are known: the same answers whichever way the table is read.
+
+use std::path::Path;
+
+use fathom_telemetry::iolog::{IoLog, IoLogMeta, IoLogReader};
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::series::SeriesWriter;
+use fathom_telemetry::{Histogram, Nanos, Op, Record, Window};
+
+use super::super::{READY, Value as Cell};
+use super::*;
+use crate::testing::{job, run_with};
+
+/// Rows as text.
+#[derive(Default)]
+struct Collected {
+    names: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Rows for Collected {
+    fn begin(&mut self, names: &[String]) -> Result<(), QueryError> {
+        self.names = names.to_vec();
+        Ok(())
+    }
+    fn row(&mut self, values: &[Cell<'_>]) -> Result<(), QueryError> {
+        let text = |v: &Cell<'_>| match v {
+            Cell::Null => "null".to_owned(),
+            Cell::Integer(v) => v.to_string(),
+            Cell::Real(v) => format!("{v:.6}"),
+            Cell::Text(t) => t.to_string(),
+            Cell::Blob(b) => format!("{} bytes", b.len()),
+        };
+        self.rows.push(values.iter().map(text).collect());
+        Ok(())
+    }
+    fn end(&mut self) -> Result<(), QueryError> {
+        Ok(())
+    }
+}
+
+const JOBS: u16 = 3;
+const IOS: u64 = 9000;
+
+fn record(job: u16, i: u64) -> Record {
+    let at = i * 1000 + u64::from(job);
+    Record {
+        op: match (job, i % 5) {
+            (0, _) => Op::Read,
+            (_, 0) => Op::Write,
+            (2, 1) => Op::Sync,
+            _ => Op::Read,
+        },
+        offset: (i * 7919 % 1_000_003) << 12,
+        len: if i.is_multiple_of(2) { 4096 } else { 16384 },
+        intended: Nanos(at),
+        submitted: Nanos(at + 10),
+        completed: Nanos(at + 10 + i * i % 100_003),
+        result: if i % 1000 == 999 { -5 } else { 4096 },
+    }
+}
+
+/// A run with a log in which jobs follow each other, as a driver writes it.
+fn made(base: &Path) -> std::path::PathBuf {
+    let dir = RunDir::create(base, "test").unwrap();
+    let jobs = ["first", "second", "third"].map(job);
+    dir.save(&run_with(jobs.into())).unwrap();
+    let log = IoLog::create(&dir.io_file(), IoLogMeta::default(), 1).unwrap();
+    let mut series = SeriesWriter::create(&dir.series_file(), "0.1.0").unwrap();
+    for job in 0..JOBS {
+        let mut handle = log.handle(job, job % 2, Nanos(0));
+        let mut h = Histogram::new();
+        for i in 0..IOS {
+            let r = record(job, i);
+            handle.push(&r);
+            h.record(r.service().0);
+            if i % 1000 == 999 {
+                let mut w = Window {
+                    index: i / 1000,
+                    ..Window::default()
+                };
+                w.directions[0] = Some(Box::new(fathom_telemetry::DirectionWindow {
+                    ios: h.count(),
+                    bytes: 4096 * h.count(),
+                    service: h.to_sparse(),
+                    response: h.to_sparse(),
+                    ..Default::default()
+                }));
+                series.push(job, Nanos(100_000_000), &w).unwrap();
+                h = Histogram::new();
+            }
+        }
+    }
+    series.finish().unwrap();
+    let summary = log.finish().unwrap();
+    assert_eq!(summary.rows, u64::from(JOBS) * IOS);
+    dir.path().to_owned()
+}
+
+fn ask(q: &Queries, sql: &str) -> Vec<Vec<String>> {
+    let mut rows = Collected::default();
+    q.run(sql, &mut rows)
+        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+    rows.rows
+}
+
+fn refusal(q: &Queries, sql: &str) -> String {
+    match q.run(sql, &mut Collected::default()) {
+        Err(e) => e.to_string(),
+        Ok(()) => panic!("{sql} was not refused"),
+    }
+}
+
+#[test]
+fn rows_that_are_skipped_or_delivered_in_order_are_those_that_sqlite_would_take() {
+    let base = tempfile::tempdir().unwrap();
+    let q = Queries::open(&made(base.path())).unwrap();
+    // A plus in front hides a column from the table: SQLite filters and sorts alone.
+    for (quick, plain) in [
+        (
+            "SELECT job, op, count(*), sum(service_ns) FROM io GROUP BY job, op",
+            "SELECT job, op, count(*), sum(service_ns) FROM io GROUP BY +job, +op ORDER BY 1, 2",
+        ),
+        (
+            "SELECT op, count(*), max(\"offset\") FROM io GROUP BY op",
+            "SELECT op, count(*), max(\"offset\") FROM io GROUP BY +op ORDER BY 1",
+        ),
+        (
+            "SELECT job, sum(len) FROM io WHERE op = 'read' GROUP BY job",
+            "SELECT job, sum(len) FROM io WHERE +op = 'read' GROUP BY +job ORDER BY 1",
+        ),
+        (
+            "SELECT count(*) FROM io WHERE job = 1 AND op = 'write'",
+            "SELECT count(*) FROM io WHERE +job = 1 AND +op = 'write'",
+        ),
+        (
+            "SELECT count(*) FROM io WHERE op = 'WRITE' COLLATE NOCASE AND job = '2'",
+            "SELECT count(*) FROM io WHERE +op = 'write' AND +job = 2",
+        ),
+        (
+            "SELECT count(*) FROM io WHERE op = 'erase' OR job = 9 OR job = NULL",
+            "SELECT 0",
+        ),
+        (
+            "SELECT DISTINCT op, job FROM io ORDER BY job DESC, op DESC",
+            "SELECT op, job FROM io GROUP BY +op, +job ORDER BY 2 DESC, 1 DESC",
+        ),
+        (
+            "SELECT job, op, completed_ns FROM io ORDER BY job, op LIMIT 20000",
+            "SELECT job, op, completed_ns FROM io ORDER BY +job, +op LIMIT 20000",
+        ),
+        (
+            "SELECT name, count(*) FROM jobs JOIN io USING (job) WHERE op = 'write' GROUP BY name ORDER BY name",
+            "SELECT name, n FROM jobs JOIN (SELECT +job AS job, count(*) AS n FROM io WHERE +op = 'write' GROUP BY 1) USING (job) ORDER BY name",
+        ),
+    ] {
+        let (a, b) = (ask(&q, quick), ask(&q, plain));
+        assert_eq!(a.len(), b.len(), "{quick}");
+        if quick.contains("LIMIT") {
+            // Within an operation the order is free.
+            let keys = |rows: &[Vec<String>]| -> Vec<_> {
+                rows.iter().map(|r| (r[0].clone(), r[1].clone())).collect()
+            };
+            assert_eq!(keys(&a), keys(&b), "{quick}");
+        } else {
+            assert_eq!(a, b, "{quick}");
+        }
+    }
+    let plan = ask(
+        &q,
+        "EXPLAIN QUERY PLAN SELECT job, op, count(*) FROM io GROUP BY job, op",
+    );
+    assert!(!format!("{plan:?}").contains("TEMP B-TREE"), "{plan:?}");
+}
+
+#[test]
+fn quantiles_are_those_of_all_ios_and_within_the_histograms_error() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = made(base.path());
+    let q = Queries::open(&dir).unwrap();
+    let mut exact: Vec<u64> = IoLogReader::open(&dir.join("io.parquet"))
+        .unwrap()
+        .only_job(0)
+        .map(|r| r.unwrap().service_ns())
+        .collect();
+    exact.sort_unstable();
+    for (share, sql) in [(0.5, "0.5"), (0.99, "0.99"), (0.999, "0.999"), (1.0, "1")] {
+        let of_ios = ask(
+            &q,
+            &format!("SELECT quantile(service_ns, {sql}) FROM io WHERE job = 0"),
+        );
+        let merged = ask(
+            &q,
+            &format!("SELECT quantile(service_histogram, {sql}) FROM series WHERE job = 0"),
+        );
+        assert_eq!(of_ios, merged, "{share}");
+        let got: u64 = of_ios[0][0].parse().unwrap();
+        let rank = ((share * exact.len() as f64).ceil() as usize).clamp(1, exact.len());
+        let expected = exact[rank - 1];
+        assert!(
+            got >= expected && got - expected <= expected / 128,
+            "{got} {expected}"
+        );
+    }
+    assert_eq!(
+        ask(
+            &q,
+            "SELECT quantile(service_ns, 0.5) FROM io WHERE job = 77"
+        ),
+        [["null"]]
+    );
+}
+
+#[test]
+fn every_ready_made_query_is_answered() {
+    let base = tempfile::tempdir().unwrap();
+    let q = Queries::open(&made(base.path())).unwrap();
+    for r in READY {
+        let rows = ask(&q, r.sql);
+        assert!(!rows.is_empty() || r.name == "findings", "{}", r.name);
+    }
+    let json = ask(&q, "SELECT json_extract(json, '$.target.device') FROM run");
+    assert_eq!(json, [["nvme0n1"]]);
+}
+
+#[test]
+fn what_is_no_query_of_this_run_is_refused_with_the_reason() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = made(base.path());
+    let q = Queries::open(&dir).unwrap();
+    for (sql, part) in [
+        ("SELEC 1", "near \"SELEC\""),
+        ("SELECT nonsense FROM io", "no such column: nonsense"),
+        (
+            "SELECT 1 FROM nowhere",
+            "there are io, series, jobs, findings, run",
+        ),
+        ("SELECT 1; SELECT 2", "one is run at a time"),
+        ("DELETE FROM jobs", "runs cannot be changed"),
+        ("ATTACH 'x.db' AS x", "runs cannot be changed"),
+        ("VACUUM INTO 'x.db'", "runs cannot be changed"),
+        ("", "runs cannot be changed"),
+        (
+            "SELECT quantile(service_ns, 99) FROM io",
+            "a share from 0 to 1",
+        ),
+        (
+            "SELECT quantile(op, 0.5) FROM io",
+            "a number or a histogram",
+        ),
+        ("SELECT quantile(x'ff', 0.5)", "the file is damaged"),
+    ] {
+        let said = refusal(&q, sql);
+        assert!(said.contains(part), "{sql}: {said}");
+    }
+    std::fs::remove_file(dir.join("io.parquet")).unwrap();
+    let q = Queries::open(&dir).unwrap();
+    let said = refusal(&q, "SELECT count(*) FROM io");
+    assert!(said.contains("--record"), "{said}");
+    std::fs::write(dir.join("io.parquet"), b"PAR1").unwrap();
+    let said = Queries::open(&dir).err().unwrap().to_string();
+    assert!(said.contains("io.parquet"), "{said}");
+}

@@ -1,0 +1,156 @@
+//! `fathom query`: SQL over a run, a ready-made query, or what there is to ask.
+
+use std::fmt::Write as _;
+use std::io::Read;
+#[cfg(feature = "query")]
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use fathom_report::query::{self, READY, ready};
+use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
+
+use crate::cli::QueryArgs;
+use crate::exit::{DONE, Failure, Outcome, refused};
+use crate::screen;
+
+/// See the module.
+pub(crate) fn query(args: &QueryArgs) -> Outcome {
+    if args.list {
+        return list(args.json);
+    }
+    let (run, asked) = what(args)?;
+    let Some(asked) = asked else {
+        return tables(&run);
+    };
+    let sql = if asked == "-" {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|e| refused(anyhow!("cannot read the query from standard input: {e}")))?;
+        text
+    } else {
+        asked
+    };
+    if args.duckdb {
+        let (dir, _) = RunDir::open(&run).map_err(refused)?;
+        screen::print(&query::duckdb(dir.path(), dir.io_file().exists(), &sql));
+        return Ok(DONE);
+    }
+    let sql = ready(&sql).map_or(sql.as_str(), |r| r.sql);
+    answer(&run, sql, args)
+}
+
+/// The run and the query: with one word, it is whichever of both it can be.
+fn what(args: &QueryArgs) -> Result<(PathBuf, Option<String>), Failure> {
+    let newest = || RunDir::newest(Path::new(RUNS_DIR)).map_err(refused);
+    match (&args.run, &args.query) {
+        (None, _) => Ok((newest()?, None)),
+        (Some(run), Some(query)) => {
+            if !query.contains(char::is_whitespace) && query != "-" && ready(query).is_none() {
+                return Err(unknown(query));
+            }
+            Ok((PathBuf::from(run), Some(query.clone())))
+        }
+        (Some(one), None) if Path::new(one).exists() => Ok((PathBuf::from(one), None)),
+        (Some(one), None)
+            if one == "-" || one.contains(char::is_whitespace) || ready(one).is_some() =>
+        {
+            Ok((newest()?, Some(one.clone())))
+        }
+        (Some(one), None) => Err(refused(anyhow!(
+            "{one}: neither a run directory, nor a ready-made query, nor a SELECT; 'fathom query --list' names the ready-made ones"
+        ))),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let names: Vec<&str> = READY.iter().map(|r| r.name).collect();
+    refused(anyhow!(
+        "{name}: no ready-made query has this name; expected a SELECT or one of {}",
+        names.join(", ")
+    ))
+}
+
+fn list(json: bool) -> Outcome {
+    if json {
+        let all: Vec<serde_json::Value> = READY
+            .iter()
+            .map(|r| {
+                serde_json::json!({"name": r.name, "about": r.about, "sql": r.sql,
+                                   "duckdb": r.duckdb.unwrap_or(r.sql)})
+            })
+            .collect();
+        let text = serde_json::to_string_pretty(&all).map_err(refused)?;
+        screen::print(&(text + "\n"));
+        return Ok(DONE);
+    }
+    let mut text = String::new();
+    for r in READY {
+        let _ = writeln!(text, "{:<16}{}", r.name, r.about);
+    }
+    text.push_str("\nfathom query RUN NAME runs one; fathom query RUN shows the tables.\n");
+    screen::print(&text);
+    Ok(DONE)
+}
+
+#[cfg(feature = "query")]
+fn tables(run: &Path) -> Outcome {
+    let queries = query::Queries::open(run).map_err(refused)?;
+    let mut text = String::new();
+    for (name, columns) in queries.tables() {
+        let _ = writeln!(text, "{name}");
+        for c in columns {
+            let _ = writeln!(text, "  {:<22}{}", c.name, c.kind.to_lowercase());
+        }
+    }
+    text.push_str("\nfathom query --list names ready-made queries.\n");
+    screen::print(&text);
+    Ok(DONE)
+}
+
+#[cfg(feature = "query")]
+fn answer(run: &Path, sql: &str, args: &QueryArgs) -> Outcome {
+    let queries = query::Queries::open(run).map_err(refused)?;
+    let out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let result = print(&queries, sql, args, out);
+    match result {
+        // Who reads has seen enough.
+        Err(query::QueryError::Write(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(DONE),
+        Err(e) => Err(refused(e)),
+        Ok(()) => Ok(DONE),
+    }
+}
+
+#[cfg(feature = "query")]
+fn print(
+    queries: &query::Queries,
+    sql: &str,
+    args: &QueryArgs,
+    out: impl Write,
+) -> Result<(), query::QueryError> {
+    if args.json {
+        queries.run(sql, &mut query::JsonRows::new(out))
+    } else if args.csv {
+        queries.run(sql, &mut query::CsvRows::new(out))
+    } else {
+        queries.run(sql, &mut query::TableRows::new(out))
+    }
+}
+
+#[cfg(not(feature = "query"))]
+fn tables(_run: &Path) -> Outcome {
+    Err(without_sql())
+}
+
+#[cfg(not(feature = "query"))]
+fn answer(_run: &Path, _sql: &str, _args: &QueryArgs) -> Outcome {
+    Err(without_sql())
+}
+
+#[cfg(not(feature = "query"))]
+fn without_sql() -> Failure {
+    refused(anyhow!(
+        "this fathom was built without SQL; build it with '--features query', or add --duckdb and pipe the script into duckdb"
+    ))
+}

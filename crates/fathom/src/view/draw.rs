@@ -1,0 +1,358 @@
+//! One screen from the model: text with styles, for any size; knows no terminal.
+
+use fathom_report::format;
+use fathom_telemetry::{Nanos, SparseHistogram, histogram};
+
+use super::model::{Model, Slice};
+
+/// How a piece of text looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Strong,
+    Soft,
+    Warning,
+    /// A heat map's cell, 0 (pale) to 7.
+    Heat(u8),
+    /// Marks on a heat map's axis and the curve above.
+    Accent,
+}
+
+/// Pieces of a line.
+pub(crate) type Line = Vec<(Style, String)>;
+
+/// Smallest screen that is drawn on.
+const WIDTH_MIN: usize = 50;
+const HEIGHT_MIN: usize = 12;
+/// Columns left of the heat map, for its axis.
+const AXIS: usize = 9;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Columns whose I/Os the percentiles are of: two seconds, so that slow devices have some, too.
+const RECENT: usize = 10;
+/// Threads and disks that are listed, at most.
+const THREADS_MAX: usize = 8;
+const DISKS_MAX: usize = 3;
+
+/// The screen, at most `height` lines of at most `width` letters.
+pub(crate) fn screen(m: &Model, width: usize, height: usize) -> Vec<Line> {
+    if width < WIDTH_MIN || height < HEIGHT_MIN {
+        let text = format!("fathom needs {WIDTH_MIN} × {HEIGHT_MIN} letters here");
+        return vec![vec![(Style::Plain, cut(&text, width))]];
+    }
+    let mut lines = vec![head(m, width), rule(width)];
+    lines.push(rates(m));
+    lines.push(percentiles(m));
+    lines.push(Vec::new());
+    let threads = threads(m, width);
+    let disks = disks(m);
+    // The map takes what the lists leave; lists give way on a small screen.
+    let fixed = lines.len() + 6;
+    let lists = threads.len() + disks.len();
+    let room = height.saturating_sub(fixed + lists);
+    let (map_rows, keep_lists) = if room >= 6 {
+        (room, true)
+    } else {
+        (height.saturating_sub(fixed).max(4), false)
+    };
+    lines.push(curve(m, width));
+    lines.extend(map(m, width, map_rows.min(28)));
+    if keep_lists {
+        lines.push(Vec::new());
+        lines.extend(threads);
+        lines.extend(disks);
+    }
+    lines.truncate(height - 1);
+    while lines.len() < height - 1 {
+        lines.push(Vec::new());
+    }
+    lines.push(keys(m));
+    for line in &mut lines {
+        fit(line, width);
+    }
+    lines
+}
+
+fn cut(text: &str, width: usize) -> String {
+    text.chars().take(width).collect()
+}
+
+/// Cuts a line to the width.
+fn fit(line: &mut Line, width: usize) {
+    let mut left = width;
+    for (_, text) in line.iter_mut() {
+        *text = cut(text, left);
+        left -= text.chars().count();
+    }
+}
+
+fn rule(width: usize) -> Line {
+    vec![(Style::Soft, "─".repeat(width))]
+}
+
+fn head(m: &Model, width: usize) -> Line {
+    let name = if m.name.is_empty() { &m.job } else { &m.name };
+    let clean: String = name
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    let elapsed = format!("{:.1} s", m.elapsed.as_secs_f64());
+    let (at, of) = m.position;
+    let bar = if of > 0 {
+        const CELLS: usize = 20;
+        let full = (at.min(of) as usize * CELLS).checked_div(of as usize);
+        let full = full.unwrap_or(0);
+        format!("{}{}", "━".repeat(full), "─".repeat(CELLS - full))
+    } else {
+        String::new()
+    };
+    let right = format!("{elapsed}  {bar}");
+    let used = 8 + clean.chars().count() + right.chars().count();
+    let gap = " ".repeat(width.saturating_sub(used).max(2));
+    vec![
+        (Style::Strong, "fathom  ".to_owned()),
+        (Style::Plain, clean),
+        (Style::Plain, gap),
+        (Style::Soft, right),
+    ]
+}
+
+fn keys(m: &Model) -> Line {
+    let mut line = vec![(
+        Style::Soft,
+        " p pause the view   q end early and keep the results".to_owned(),
+    )];
+    if m.paused {
+        line.insert(
+            0,
+            (Style::Warning, " PAUSED, measuring goes on ".to_owned()),
+        );
+    }
+    if m.ending {
+        line.insert(0, (Style::Warning, " ENDING … ".to_owned()));
+    }
+    line
+}
+
+fn seconds(m: &Model) -> f64 {
+    m.slice.max(Nanos(1)).as_secs_f64()
+}
+
+fn rates(m: &Model) -> Line {
+    let Some(now) = m.now() else {
+        return vec![(Style::Soft, "waiting for the first window".to_owned())];
+    };
+    let s = seconds(m);
+    let rate = |n: u64| format::value(n as f64 / s, "1/s").replace("/s", "");
+    let mut line = vec![
+        (
+            Style::Strong,
+            format!("{:>9} IOPS", rate(now.ios).trim_end()),
+        ),
+        (
+            Style::Strong,
+            format!("   {:>10}", format::value(now.bytes as f64 / s, "bytes/s")),
+        ),
+    ];
+    if now.reads > 0 && now.reads < now.ios {
+        let share = 100.0 * now.reads as f64 / now.ios as f64;
+        line.push((Style::Soft, format!("   {share:.0} % reads")));
+    }
+    let errors: u64 = m.slices.iter().map(|s| s.errors).sum();
+    if errors > 0 {
+        line.push((Style::Warning, format!("   {errors} failed")));
+    }
+    line
+}
+
+fn percentiles(m: &Model) -> Line {
+    let mut recent = SparseHistogram::default();
+    for s in m.slices.iter().rev().take(RECENT) {
+        recent.merge(&s.latency);
+    }
+    if recent.moments.count == 0 {
+        return vec![(Style::Soft, "no I/O completed".to_owned())];
+    }
+    let kind = if m.open_loop { "response" } else { "service" };
+    let mut line = vec![(Style::Soft, format!("{kind:>9}"))];
+    for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+        // Ten samples beyond, as everywhere.
+        let beyond = recent.moments.count as f64 * (1.0 - q);
+        let value = (beyond >= 10.0).then(|| recent.quantile(q)).flatten();
+        line.push((Style::Soft, format!("   {name} ")));
+        line.push((Style::Strong, latency(value)));
+    }
+    line.push((Style::Soft, "   max ".to_owned()));
+    line.push((Style::Strong, latency(Some(recent.moments.max))));
+    line
+}
+
+fn latency(ns: Option<u64>) -> String {
+    format::optional(ns.map(|v| v as f64), "ns")
+}
+
+/// The columns that fit, the newest at the right; holes where nothing completed.
+fn columns(m: &Model, width: usize) -> Vec<Option<&Slice>> {
+    let n = width.saturating_sub(AXIS).max(1) as u64;
+    let Some(last) = m.slices.back() else {
+        return Vec::new();
+    };
+    let first = (last.index + 1).saturating_sub(n);
+    let mut slices = m.slices.iter().skip_while(|s| s.index < first).peekable();
+    (first..=last.index)
+        .map(|i| slices.next_if(|s| s.index == i))
+        .collect()
+}
+
+fn curve(m: &Model, width: usize) -> Line {
+    let columns = columns(m, width);
+    let most = columns.iter().flatten().map(|s| s.ios).max().unwrap_or(0);
+    let text: String = columns
+        .iter()
+        .map(|c| match c {
+            Some(s) if most > 0 => BARS[(s.ios * 7).div_ceil(most).min(7) as usize],
+            _ => ' ',
+        })
+        .collect();
+    vec![
+        (Style::Soft, format!("{:>w$} ", "IOPS", w = AXIS - 1)),
+        (Style::Accent, text),
+    ]
+}
+
+/// Time × latency: how many I/Os of a moment took how long.
+fn map(m: &Model, width: usize, rows: usize) -> Vec<Line> {
+    let columns = columns(m, width);
+    let with: Vec<&SparseHistogram> = columns
+        .iter()
+        .flatten()
+        .map(|s| &s.latency)
+        .filter(|h| h.moments.count > 0)
+        .collect();
+    let low = with.iter().map(|h| h.moments.min).min().unwrap_or(1).max(1);
+    let high = with.iter().map(|h| h.moments.max).max().unwrap_or(2);
+    let (low, high) = ((low as f64).ln(), (high as f64).ln());
+    // At least an octave, so that a constant latency is a line and not a wall.
+    let step = ((high - low) / rows as f64).max(std::f64::consts::LN_2 / rows as f64) * 1.000_001;
+    let mut counts = vec![vec![0u64; columns.len()]; rows];
+    for (x, column) in columns.iter().enumerate() {
+        let Some(s) = column else { continue };
+        for &(bucket, n) in &s.latency.buckets {
+            let bucket = bucket as usize;
+            let middle =
+                histogram::lower_bound(bucket) as f64 + (histogram::width(bucket) - 1) as f64 / 2.0;
+            let row = ((middle.max(1.0).ln() - low) / step).max(0.0) as usize;
+            counts[row.min(rows - 1)][x] += n;
+        }
+    }
+    let most = counts.iter().flatten().copied().max().unwrap_or(0).max(1) as f64;
+    let labelled = (rows / 4).max(1);
+    (0..rows)
+        .rev()
+        .map(|row| {
+            let label = if row % labelled == 0 {
+                latency(Some((low + step * row as f64).exp() as u64))
+            } else {
+                String::new()
+            };
+            let mut line = vec![(Style::Soft, format!("{label:>w$} ", w = AXIS - 1))];
+            for n in &counts[row] {
+                let style = match n {
+                    0 => Style::Plain,
+                    // Logarithmic: the one slow I/O among a million is what one looks for.
+                    n => Style::Heat((1.0 + 6.0 * (*n as f64).ln() / most.ln().max(1e-9)) as u8),
+                };
+                let style = match style {
+                    Style::Heat(h) => Style::Heat(h.min(7)),
+                    other => other,
+                };
+                match line.last_mut() {
+                    Some((last, text)) if *last == style => text.push(cell(style)),
+                    _ => line.push((style, cell(style).to_string())),
+                }
+            }
+            line
+        })
+        .collect()
+}
+
+/// A cell's letter: density without colour.
+fn cell(style: Style) -> char {
+    match style {
+        Style::Heat(0..=1) => '·',
+        Style::Heat(2..=3) => '░',
+        Style::Heat(4..=5) => '▒',
+        Style::Heat(6) => '▓',
+        Style::Heat(_) => '█',
+        _ => ' ',
+    }
+}
+
+fn threads(m: &Model, width: usize) -> Vec<Line> {
+    if m.threads.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![vec![(
+        Style::Soft,
+        format!(
+            "{:>9}{:>12}{:>13}{:>12}{:>12}",
+            "thread", "IOPS", "bandwidth", "p50", "p99"
+        ),
+    )]];
+    let most = m.threads.values().map(|t| t.iops).fold(1.0, f64::max);
+    let mut all: Vec<_> = m.threads.iter().collect();
+    let total = (m.thread_count as usize).max(all.len());
+    if total > THREADS_MAX {
+        // The slowest tell most.
+        all.sort_by(|a, b| a.1.iops.total_cmp(&b.1.iops));
+        all.truncate(THREADS_MAX);
+    }
+    for (number, t) in all {
+        let room = width.saturating_sub(62).min(30);
+        let bar = "▪".repeat((room as f64 * t.iops / most) as usize);
+        lines.push(vec![
+            (
+                Style::Plain,
+                format!(
+                    "{number:>9}{:>12}{:>13}{:>12}{:>12}  ",
+                    format::value(t.iops, "1/s").replace("/s", "").trim_end(),
+                    format::value(t.bytes_per_second, "bytes/s"),
+                    latency(t.p50),
+                    latency(t.p99),
+                ),
+            ),
+            (Style::Accent, bar),
+        ]);
+    }
+    if total > THREADS_MAX {
+        lines.push(vec![(
+            Style::Soft,
+            format!("{:>9} more threads, all faster", total - THREADS_MAX),
+        )]);
+    }
+    lines
+}
+
+fn disks(m: &Model) -> Vec<Line> {
+    m.disks
+        .iter()
+        .take(DISKS_MAX)
+        .map(|d| {
+            vec![(
+                Style::Soft,
+                format!(
+                    "{:>9}  {} reads/s  {} writes/s  {}  {} in flight  {:.0} % busy",
+                    d.name,
+                    format::grouped(d.reads_per_second as u64),
+                    format::grouped(d.writes_per_second as u64),
+                    format::value(d.bytes_per_second, "bytes/s"),
+                    d.in_flight,
+                    100.0 * d.busy
+                ),
+            )]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "draw_tests.rs"]
+mod tests;

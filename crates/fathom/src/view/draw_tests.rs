@@ -1,0 +1,162 @@
+//! The screen as text: what stands on it, and that nothing leaves its edges.
+
+use fathom_io::driver::live::LiveWindow;
+use fathom_telemetry::{DirectionWindow, Histogram, Nanos, Window};
+
+use super::super::model::{DiskNow, Model, disk_counters, disks_between};
+use super::*;
+
+/// 4 threads, of which the last is slow, for `n` windows of 100 ms; in the 20th nothing completes.
+fn model(n: u64) -> Model {
+    let mut m = Model {
+        name: "3/20 randread-4k".to_owned(),
+        position: (3, 20),
+        ..Model::default()
+    };
+    for i in 0..n {
+        for thread in 0..4u32 {
+            let mut h = Histogram::new();
+            let ios = if i / 2 == 10 {
+                0
+            } else {
+                2000 - 400 * u64::from(thread)
+            };
+            for k in 0..ios {
+                h.record(80_000 + 100 * k + if k % 500 == 499 { 3_000_000 } else { 0 });
+            }
+            let d = DirectionWindow {
+                ios,
+                bytes: ios * 4096,
+                service: h.to_sparse(),
+                ..DirectionWindow::default()
+            };
+            let mut window = Window {
+                index: i,
+                ..Window::default()
+            };
+            if ios > 0 {
+                window.directions[0] = Some(Box::new(d));
+            }
+            m.take(&LiveWindow {
+                job: "randread".to_owned(),
+                thread,
+                threads: 4,
+                open_loop: false,
+                start: Nanos(i * 100_000_000),
+                width: Nanos(100_000_000),
+                window,
+            });
+        }
+    }
+    m
+}
+
+fn text(lines: &[Line]) -> String {
+    lines
+        .iter()
+        .map(|l| l.iter().map(|(_, t)| t.as_str()).collect::<String>() + "\n")
+        .collect()
+}
+
+#[test]
+fn the_screen_shows_rates_percentiles_threads_and_the_map() {
+    let mut m = model(60);
+    m.disks = vec![DiskNow {
+        name: "nvme0n1".to_owned(),
+        reads_per_second: 56_000.0,
+        in_flight: 32,
+        busy: 0.97,
+        ..DiskNow::default()
+    }];
+    let lines = screen(&m, 100, 32);
+    let shown = text(&lines);
+    assert_eq!(lines.len(), 32);
+    for part in [
+        "3/20 randread-4k",
+        "6.0 s",
+        "━━━─",
+        "56.0 k IOPS",
+        "229 MB/s",
+        "p99.9 ",
+        "max ",
+        "thread",
+        "20.0 k",
+        "nvme0n1  56,000 reads/s",
+        "97 % busy",
+        "q end early and keep the results",
+    ] {
+        assert!(shown.contains(part), "{part} not in\n{shown}");
+    }
+    let heat = lines
+        .iter()
+        .flatten()
+        .filter(|(s, _)| matches!(s, Style::Heat(_)))
+        .map(|(_, t)| t.chars().count());
+    assert!(heat.sum::<usize>() > 100, "{shown}");
+    m.paused = true;
+    assert!(text(&screen(&m, 100, 32)).contains("PAUSED"));
+}
+
+#[test]
+fn a_stall_is_a_gap_in_curve_and_map() {
+    let m = model(40);
+    let shown = text(&screen(&m, 100, 32));
+    let curve = shown
+        .lines()
+        .find(|l| l.contains(" IOPS ") && l.contains('█'))
+        .unwrap();
+    let bars: Vec<char> = curve.chars().skip(AXIS).collect();
+    assert_eq!(bars.len(), 20);
+    assert_eq!((bars[9], bars[10], bars[11]), ('█', '▁', '█'), "{shown}");
+}
+
+#[test]
+fn every_size_of_screen_is_filled_and_not_exceeded() {
+    for m in [Model::default(), model(1), model(300)] {
+        for (width, height) in [(1, 1), (50, 12), (80, 24), (80, 13), (200, 60), (49, 90)] {
+            let lines = screen(&m, width, height);
+            assert!(lines.len() <= height, "{width}×{height}");
+            for line in &lines {
+                let letters: usize = line.iter().map(|(_, t)| t.chars().count()).sum();
+                assert!(letters <= width, "{width}×{height}: {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_job_begins_with_an_empty_map_and_old_columns_are_forgotten() {
+    let mut m = model(3000);
+    assert!(m.slices.len() <= 400, "{}", m.slices.len());
+    let before = m.slices.len();
+    let next = model(3);
+    m.take(&LiveWindow {
+        job: "other".to_owned(),
+        thread: 0,
+        threads: 1,
+        open_loop: true,
+        start: Nanos::ZERO,
+        width: Nanos(100_000_000),
+        window: Window::default(),
+    });
+    assert!(before > 300 && m.slices.len() == 1 && m.threads.len() == 1);
+    assert_eq!(next.slices.len(), 2);
+}
+
+#[test]
+fn disks_are_those_that_did_something_meanwhile() {
+    let at = |reads: u64, ms: u64| {
+        disk_counters(&format!(
+            "   8  0 sda 100 0 800 5 0 0 0 0 0 9 9 0 0 0 0\n 259 0 nvme0n1 {reads} 0 {} 5 10 0 80 0 7 {ms} 9 0 0 0 0\n   7 0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nshort line\n",
+            reads * 8
+        ))
+    };
+    let disks = disks_between(&at(1000, 100), &at(3000, 600), 0.5);
+    assert_eq!(disks.len(), 1);
+    let d = &disks[0];
+    assert_eq!(
+        (d.name.as_str(), d.reads_per_second, d.in_flight, d.busy),
+        ("nvme0n1", 4000.0, 7, 1.0)
+    );
+    assert_eq!(d.bytes_per_second, 4000.0 * 4096.0);
+}

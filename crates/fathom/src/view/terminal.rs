@@ -1,0 +1,116 @@
+//! The terminal behind standard error and standard input: whole screen, single keys, and back.
+//!
+//! A few escape sequences that every terminal of the last thirty years knows, so no library is needed
+//! (twenty crates for ratatui and crossterm). Signals keep working: Ctrl-C ends a run as ever.
+
+use std::io::{IsTerminal, Read, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::stdio::{stderr, stdin};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
+
+use super::draw::{Line, Style};
+
+/// Alternate screen, no cursor, no wrapping.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
+/// All of it back.
+const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// The terminal's modes as they were before it was taken over.
+static BEFORE: OnceLock<Termios> = OnceLock::new();
+/// Whether it is taken over now.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// A terminal that is taken over until it is dropped.
+pub(super) struct Terminal(());
+
+impl Terminal {
+    /// Whether both ends are a terminal that can be taken over.
+    pub(super) fn possible() -> bool {
+        std::io::stderr().is_terminal()
+            && std::io::stdin().is_terminal()
+            && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+    }
+
+    /// Takes it over; `None` where it cannot be.
+    pub(super) fn enter() -> Option<Self> {
+        let before = tcgetattr(std::io::stdin()).ok()?;
+        let mut single = before.clone();
+        single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        // Reading waits a tenth of a second for a key: that is the beat of the view.
+        single.special_codes[SpecialCodeIndex::VMIN] = 0;
+        single.special_codes[SpecialCodeIndex::VTIME] = 1;
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &single).ok()?;
+        let _ = BEFORE.set(before);
+        TAKEN.store(true, Ordering::Relaxed);
+        let _ = std::io::stderr().write_all(ENTER.as_bytes());
+        Some(Self(()))
+    }
+
+    /// Columns and lines.
+    pub(super) fn size() -> (usize, usize) {
+        tcgetwinsize(std::io::stderr())
+            .ok()
+            .filter(|s| s.ws_col > 0 && s.ws_row > 0)
+            .map_or((80, 24), |s| (s.ws_col.into(), s.ws_row.into()))
+    }
+
+    /// Keys that were pressed; waits a tenth of a second for one.
+    pub(super) fn keys() -> Vec<u8> {
+        let mut buffer = [0; 64];
+        let n = std::io::stdin().lock().read(&mut buffer).unwrap_or(0);
+        buffer[..n].to_vec()
+    }
+
+    /// Shows a screen, in one write, so that it does not flicker.
+    pub(super) fn show(lines: &[Line], colour: bool) {
+        let mut text = String::from("\x1b[H");
+        for (i, line) in lines.iter().enumerate() {
+            if i > 0 {
+                text.push_str("\r\n");
+            }
+            for (style, piece) in line {
+                if colour {
+                    text.push_str(&sequence(*style));
+                }
+                text.push_str(piece);
+            }
+            text.push_str("\x1b[0m\x1b[K");
+        }
+        text.push_str("\x1b[J");
+        let mut err = std::io::stderr().lock();
+        let _ = err.write_all(text.as_bytes());
+        let _ = err.flush();
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Gives the terminal back with system calls alone, as a signal handler may.
+pub(super) fn give_back() {
+    if let (Some(before), true) = (BEFORE.get(), TAKEN.swap(false, Ordering::Relaxed)) {
+        let _ = rustix::io::write(stderr(), LEAVE.as_bytes());
+        let _ = tcsetattr(stdin(), OptionalActions::Now, before);
+    }
+}
+
+/// The escape sequence of a style. Heat is one hue of the 256 colours from dark to bright, which reads on
+/// dark and light backgrounds and to colour-blind eyes; the letters carry the same by their density.
+fn sequence(style: Style) -> String {
+    const HEAT: [u8; 8] = [24, 25, 31, 32, 38, 74, 80, 123];
+    match style {
+        Style::Plain => "\x1b[0m".to_owned(),
+        Style::Strong => "\x1b[0;1m".to_owned(),
+        Style::Soft => "\x1b[0;2m".to_owned(),
+        Style::Warning => "\x1b[0;1;33m".to_owned(),
+        Style::Accent => "\x1b[0;38;5;38m".to_owned(),
+        Style::Heat(h) => format!("\x1b[0;38;5;{}m", HEAT[usize::from(h.min(7))]),
+    }
+}
