@@ -1,4 +1,4 @@
-//! `fathom clean`: scratch files, and directories of labs, that killed runs left behind.
+//! `fathom clean`: scratch files, directories of labs, and settings that killed runs left behind.
 
 use fathom_telemetry::Bytes;
 
@@ -15,7 +15,17 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
         ))
     })?;
     let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
-    if found.is_empty() && places.is_empty() {
+    let settings = fathom_stack::settings::leftovers();
+    if args.dry_run {
+        for setting in &settings {
+            screen::print(&format!("would put back {setting}\n"));
+        }
+    } else {
+        for said in fathom_stack::settings::restore_leftovers() {
+            screen::print(&format!("{said}\n"));
+        }
+    }
+    if found.is_empty() && places.is_empty() && settings.is_empty() {
         screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
     }
     for leftover in &found {

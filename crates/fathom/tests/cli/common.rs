@@ -77,7 +77,8 @@ impl Place {
                     | "reproduce"
                     | "kv"
                     | "db"
-                    | "app")
+                    | "app"
+                    | "tune")
             )
         ) && !args.contains(&"--out")
         {

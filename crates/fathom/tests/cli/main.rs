@@ -19,6 +19,7 @@ mod schema;
 mod simulated;
 mod stack;
 mod survey;
+mod tune;
 mod usage;
 mod watch;
 mod without_io_uring;
