@@ -134,7 +134,7 @@ fn plant(what: Plant, r: &mut Rng) -> (SimTarget, &'static [&'static str]) {
         }
         Plant::SmallCache => {
             let mut t = device(r, &ANY);
-            t.cache_bytes = (WORKING_SET.0 as f64 * between(r, 0.1, 0.4)) as u64;
+            t.cache_bytes = (WORKING_SET.0 as f64 * between(r, 0.15, 0.4)) as u64;
             (t, &["cache-size"])
         }
         Plant::Throttling => {

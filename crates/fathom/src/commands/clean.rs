@@ -24,6 +24,11 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
         for said in fathom_stack::settings::restore_leftovers() {
             screen::print(&format!("{said}\n"));
         }
+        if let Some(left) = fathom_stack::settings::leftovers().first() {
+            return Err(refused(anyhow::anyhow!(
+                "{left}: this user may not put it back; run fathom clean as root"
+            )));
+        }
     }
     if found.is_empty() && places.is_empty() && settings.is_empty() {
         screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
