@@ -31,6 +31,7 @@ pub mod sim_fit;
 pub mod stack;
 mod stamp;
 pub mod survey;
+pub mod tune;
 pub mod workload;
 
 pub use bench::{Bench, BenchError, RealBench};

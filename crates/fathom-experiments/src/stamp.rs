@@ -13,8 +13,8 @@ use fathom_telemetry::{Flag, FlagCode};
 
 /// Levels may move by this share over an experiment, as over a PTS window.
 const TOLERANCE: f64 = 0.10;
-/// Commands with rounds and a verdict of their own.
-const JUDGED: [&str; 2] = ["pts", "condition"];
+/// Commands with rounds or pairs and a verdict of their own.
+const JUDGED: [&str; 3] = ["pts", "condition", "tune"];
 
 /// Marks the charts and tables of a section.
 pub(crate) fn mark(section: &mut Section) {

@@ -27,6 +27,7 @@ const HOST_CORES: u64 = 16;
 /// The host's side of all machines.
 #[derive(Debug, Clone)]
 pub struct Guests {
+    /// Of one machine after the other.
     iothreads: Vec<Sleeper>,
     /// The host core that takes the device's interrupt, per machine.
     kernel: Vec<Sleeper>,
@@ -37,10 +38,10 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// `machines` of them, all idle.
-    pub fn new(machines: u32, idle: Idle, seed: u64) -> Self {
+    /// `machines` of them with so many iothreads each, all idle.
+    pub fn new(machines: u32, iothreads: u32, idle: Idle, seed: u64) -> Self {
         Self {
-            iothreads: vec![Sleeper::default(); machines as usize],
+            iothreads: vec![Sleeper::default(); (machines * iothreads.max(1)) as usize],
             kernel: vec![Sleeper::default(); machines as usize],
             idle,
             cpu_free: 0,
@@ -51,7 +52,12 @@ impl Guests {
 
     /// How many.
     pub fn machines(&self) -> u32 {
-        self.iothreads.len() as u32
+        self.kernel.len() as u32
+    }
+
+    /// Iothreads of each.
+    fn per_machine(&self) -> u32 {
+        self.iothreads.len() as u32 / self.machines()
     }
 
     /// When a request that a guest hands over at `at` reaches the iothread.
@@ -59,16 +65,18 @@ impl Guests {
         at + DELAYS_NS / 2
     }
 
-    /// The iothread of `machine` takes a request at `at`; returns when it reaches the device.
-    pub fn to_device(&mut self, machine: u32, at: u64) -> u64 {
+    /// The iothread of `worker`'s queue takes a request at `at`; returns when it reaches the device. Threads are dealt
+    /// to machines in turn, and within a machine to its iothreads.
+    pub fn to_device(&mut self, worker: u32, at: u64) -> u64 {
         // All machines share the processors.
         let at = at.max(self.cpu_free);
         self.cpu_free = at + CPU_NS / HOST_CORES;
-        self.iothread(machine, at, 0) + KERNEL_NS / 2
+        self.iothread(worker, at, 0) + KERNEL_NS / 2
     }
 
     /// The device is done at `at`; returns when the iothread hears of it.
-    pub fn from_device(&mut self, machine: u32, at: u64) -> u64 {
+    pub fn from_device(&mut self, worker: u32, at: u64) -> u64 {
+        let machine = worker % self.machines();
         let core = &mut self.kernel[machine as usize];
         let exit = core.wake(at, self.idle);
         core.free = core.free.max(at + exit);
@@ -76,13 +84,15 @@ impl Guests {
     }
 
     /// The iothread takes a completion at `at`; returns when the guest's processor is told.
-    pub fn to_guest(&mut self, machine: u32, at: u64) -> u64 {
-        self.iothread(machine, at, 1) + DELAYS_NS / 2
+    pub fn to_guest(&mut self, worker: u32, at: u64) -> u64 {
+        self.iothread(worker, at, 1) + DELAYS_NS / 2
     }
 
-    fn iothread(&mut self, machine: u32, at: u64, way: usize) -> u64 {
+    fn iothread(&mut self, worker: u32, at: u64, way: usize) -> u64 {
         let time = self.spread.apply(IOTHREAD_NS[way], &mut self.rng);
-        let thread = &mut self.iothreads[machine as usize];
+        let (n, per) = (self.machines(), self.per_machine());
+        let machine = worker % n;
+        let thread = &mut self.iothreads[(machine * per + worker / n % per) as usize];
         // The governor's choice follows the rhythm of the device's interrupts, as all wake-ups of a request do.
         let exit = thread.wake_like(at, self.idle, &self.kernel[machine as usize]);
         thread.free = thread.free.max(at) + exit + time;

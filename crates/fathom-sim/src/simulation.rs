@@ -25,6 +25,7 @@ use crate::target::{Shape, SimTarget};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     ToIothread,
+    Layer,
     Storage,
     Stored,
     FromDevice,
@@ -64,6 +65,8 @@ pub struct Simulation {
     faults: Option<Box<Faults>>,
     pace: Pace,
     size: u64,
+    /// A stacked layer: its time for a request, and when it is free again.
+    layer: (u64, u64),
     now: u64,
     control: Control,
     started: Vec<(u32, Served)>,
@@ -112,7 +115,15 @@ impl Simulation {
                     ..target.host
                 };
                 let hosts = (0..machines).map(|_| Host::new(costs)).collect();
-                (Some(Guests::new(machines, target.host.idle, seed)), hosts)
+                (
+                    Some(Guests::new(
+                        machines,
+                        target.iothreads,
+                        target.host.idle,
+                        seed,
+                    )),
+                    hosts,
+                )
             }
             _ => (None, vec![Host::new(target.host)]),
         };
@@ -140,6 +151,7 @@ impl Simulation {
             faults,
             pace: Pace::default(),
             size: target.size(),
+            layer: (target.layer_ns, 0),
             now: 0,
             control: Control::new(),
             started: Vec::new(),
@@ -161,7 +173,11 @@ impl Simulation {
         let direct = self.direct.iter().all(|d| *d);
         match (&mut self.storage, self.hosts.as_mut_slice()) {
             (Storage::One(d), [host])
-                if direct && self.guests.is_none() && self.faults.is_none() && !d.may_refuse() =>
+                if direct
+                    && self.guests.is_none()
+                    && self.layer.0 == 0
+                    && self.faults.is_none()
+                    && !d.may_refuse() =>
             {
                 Some((host, d, self.synchronous))
             }
@@ -285,6 +301,16 @@ impl Simulation {
             .push(Reverse((at, self.sequence << ID_BITS | u64::from(io))));
     }
 
+    /// Where a request goes that leaves the host's processor.
+    #[inline]
+    fn below(&self) -> Stage {
+        if self.layer.0 > 0 {
+            Stage::Layer
+        } else {
+            Stage::Storage
+        }
+    }
+
     fn is_direct(&self, worker: u32) -> bool {
         self.direct.get(worker as usize).copied().unwrap_or(true)
     }
@@ -324,13 +350,18 @@ impl Simulation {
     /// Moves a request on from its stage.
     fn advance(&mut self, id: u32, at: u64) {
         let io = self.ios[id as usize];
-        let machine = io.worker % self.hosts.len() as u32;
         match io.stage {
             Stage::ToIothread => {
                 if let Some(g) = &mut self.guests {
-                    let at = g.to_device(machine, at);
-                    self.schedule(id, at, Stage::Storage);
+                    let at = g.to_device(io.worker, at);
+                    self.schedule(id, at, self.below());
                 }
+            }
+            Stage::Layer => {
+                let (each, free) = &mut self.layer;
+                *free = at.max(*free) + *each;
+                let at = *free;
+                self.schedule(id, at, Stage::Storage);
             }
             Stage::Storage => {
                 let r = io.request;
@@ -372,7 +403,7 @@ impl Simulation {
             }
             Stage::FromDevice => {
                 if let Some(g) = &mut self.guests {
-                    let at = g.to_guest(machine, at);
+                    let at = g.to_guest(io.worker, at);
                     self.schedule(id, at, Stage::Done);
                 }
             }
@@ -382,11 +413,11 @@ impl Simulation {
 
     fn stored(&mut self, id: u32, (end, done): Served) {
         self.ios[id as usize].failed = !done;
-        let machine = self.ios[id as usize].worker % self.hosts.len() as u32;
+        let worker = self.ios[id as usize].worker;
         if matches!(self.storage, Storage::Array(_)) {
             self.schedule(id, end, Stage::Stored);
         } else if let Some(g) = &mut self.guests {
-            let at = g.from_device(machine, end);
+            let at = g.from_device(worker, end);
             self.schedule(id, at, Stage::FromDevice);
         } else {
             self.schedule(id, end, Stage::Done);
@@ -446,7 +477,7 @@ impl World for Simulation {
                 let at = g.kick(free);
                 self.schedule(id, at, Stage::ToIothread);
             }
-            None => self.schedule(id, free, Stage::Storage),
+            None => self.schedule(id, free, self.below()),
         }
         Nanos(free)
     }

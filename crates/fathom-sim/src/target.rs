@@ -29,7 +29,15 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "scheduler=NS",
         "what an I/O scheduler adds to each submission",
     ),
+    (
+        "layer=NS",
+        "what a stacked layer (device mapper, encryption) adds to each request, one at a time",
+    ),
     ("cores=N", "cores of the host (default 16)"),
+    (
+        "iothreads=N",
+        "iothreads of each virtual machine (default 1)",
+    ),
     (
         "write=GB_PER_S",
         "the device takes writes at this rate instead of its model's",
@@ -119,6 +127,10 @@ pub struct SimTarget {
     pub shape: Shape,
     /// The host.
     pub host: HostCosts,
+    /// Iothreads of each virtual machine.
+    pub iothreads: u32,
+    /// What a stacked layer adds to each request, one at a time, ns.
+    pub layer_ns: u64,
     /// What the host of an array contributes.
     pub array: ArrayHost,
     /// Share of the device that holds data, 0 to 1, and whether random writes have brought it to a steady state.
@@ -190,6 +202,8 @@ impl SimTarget {
             model,
             shape: Shape::Device,
             host: HostCosts::default(),
+            iothreads: 1,
+            layer_ns: 0,
             array: ArrayHost::default(),
             condition: None,
             wear: 0.0,
@@ -206,6 +220,9 @@ impl SimTarget {
 
     /// What options ask of each other and of the shape.
     fn check(&self) -> Result<(), String> {
+        if self.iothreads != 1 && !matches!(self.shape, Shape::Guests { .. }) {
+            return Err("iothreads needs a virtual machine, such as vm:optane-900p".into());
+        }
         let Shape::Raid { level, members } = self.shape else {
             return if self.lost > 0 || self.rebuild_mb_per_s.is_some() {
                 Err("degraded and rebuild need an array, such as raid5:4xoptane-900p".into())
@@ -255,6 +272,8 @@ impl SimTarget {
                 }
             }
             "scheduler" => self.host.scheduler_ns = number(0.0, 1e6)? as u64,
+            "layer" => self.layer_ns = number(0.0, 1e9)? as u64,
+            "iothreads" => self.iothreads = number(1.0, 64.0)? as u32,
             "cores" => self.host.cores = number(1.0, 1024.0)? as u32,
             "fill" => {
                 let share = number(0.0, 100.0)? / 100.0;
@@ -472,6 +491,7 @@ mod tests {
         assert!(refusal("sim:raid0:4xoptane-900p,degraded").contains("it can lose 0"));
         assert!(refusal("sim:raid5:4xoptane-900p,degraded=2").contains("it can lose 1"));
         assert!(refusal("sim:optane-900p,rebuild").contains("need an array"));
+        assert!(refusal("sim:optane-900p,iothreads=2").contains("needs a virtual machine"));
         assert!(refusal("sim:optane-900p,chunk=64k").contains("needs an array"));
         assert!(refusal("sim:raid5:4xoptane-900p,chunk=100k").contains("power of two"));
         assert!(refusal("sim:intel-s3510,ambient=40").contains("no [thermal] part"));

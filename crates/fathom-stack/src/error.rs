@@ -43,6 +43,14 @@ pub enum TraceError {
         /// The reason.
         source: io::Error,
     },
+    /// A setting of the machine that could not be changed.
+    #[error("{name}: {what}")]
+    Setting {
+        /// Which.
+        name: String,
+        /// Why not.
+        what: String,
+    },
     /// Text or pages that are not understood.
     #[error("{path} is not understood: {what}; please report it with the kernel's version")]
     Format {

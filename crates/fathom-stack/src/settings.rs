@@ -2,26 +2,92 @@
 //! dropped: at the end, on an error, on a panic, and on the signals that end a run early. A killed
 //! process cannot put anything back: it leaves a note of the old value, which the next run follows.
 
+pub mod mount;
+
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::TraceError;
-use crate::tracefs::instance::start_time;
+use crate::tracefs::instance::{has_ended, start_time};
 
-/// Where notes are kept: like the settings, it is new after a boot, and only root may write it.
+/// Where notes are kept: only root may write it.
 const NOTES: &str = "/run";
 const NOTE_PREFIX: &str = "fathom-setting-";
-/// Only settings below it are put back from a note.
-const SETTINGS: &str = "/sys/";
+/// Only settings below these are changed, or put back from a note.
+const SETTINGS: [&str; 2] = ["/sys/", "/proc/sys/vm/"];
+/// What a note begins with that is about a mount.
+const MOUNT: &str = "mount ";
 
-/// A file of sysfs with another value for a while.
+/// Which boot a note is of: settings do not outlive it.
+const BOOT: &str = "boot";
+
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// What a setting is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// A file of sysfs or of the kernel's parameters.
+    File(PathBuf),
+    /// The options of what is mounted at a directory.
+    Mount(PathBuf),
+}
+
+impl What {
+    fn read(&self) -> Result<String, TraceError> {
+        match self {
+            Self::File(path) => Ok(chosen(&crate::tracefs::read(path)?).to_owned()),
+            Self::Mount(at) => mount::options(at),
+        }
+    }
+
+    fn write(&self, value: &str) -> Result<(), TraceError> {
+        match self {
+            Self::File(path) => crate::tracefs::write(path, value),
+            Self::Mount(at) => mount::remount(at, value),
+        }
+    }
+
+    /// As a note names it.
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Mount(at) => format!("{MOUNT}{}", at.display()),
+        }
+    }
+
+    fn named(text: &str) -> Self {
+        match text.strip_prefix(MOUNT) {
+            Some(at) => Self::Mount(at.into()),
+            None => Self::File(text.into()),
+        }
+    }
+
+    /// Whether it may be changed at all.
+    fn is_allowed(&self, settings: &[&Path]) -> bool {
+        match self {
+            Self::File(path) => {
+                settings.iter().any(|s| path.starts_with(s))
+                    && !path.components().any(|c| c == Component::ParentDir)
+            }
+            Self::Mount(at) => mount::is_fathoms(at),
+        }
+    }
+}
+
+/// A setting with another value for a while.
 #[derive(Debug)]
 pub struct Changed {
-    path: PathBuf,
+    what: What,
     old: String,
+    /// Settings that the change disturbs, with their values before it.
+    beside: Vec<(PathBuf, String)>,
     note: PathBuf,
+    keeps: bool,
 }
 
 impl Changed {
@@ -30,38 +96,152 @@ impl Changed {
     /// # Errors
     /// The disk has no schedulers, or the user may not change them.
     pub fn scheduler(disk: &str, name: &str) -> Result<Self, TraceError> {
-        let path = Path::new("/sys/block").join(disk).join("queue/scheduler");
-        Self::set(path, name, Path::new(NOTES))
+        Self::file(
+            &Path::new("/sys/block").join(disk).join("queue/scheduler"),
+            name,
+        )
     }
 
-    fn set(path: PathBuf, new: &str, notes: &Path) -> Result<Self, TraceError> {
+    /// Writes a file of sysfs or of `/proc/sys/vm`; the old value comes back when the guard is dropped.
+    ///
+    /// # Errors
+    /// The user may not, or the kernel did not take the value.
+    pub fn file(path: &Path, value: &str) -> Result<Self, TraceError> {
+        let what = What::File(path.to_owned());
+        if !what.is_allowed(&SETTINGS.map(Path::new)) {
+            return Err(refused(path, "only settings of the kernel are changed"));
+        }
+        let beside = disturbed_by(path);
+        Self::set(what, value, beside, Path::new(NOTES))
+    }
+
+    /// Mounts a loop file system of fathom's own with other options, as [`mount::options`] names them.
+    ///
+    /// # Errors
+    /// It is somebody else's, or the kernel refuses.
+    pub fn mount(at: &Path, options: &str) -> Result<Self, TraceError> {
+        let what = What::Mount(at.to_owned());
+        if !what.is_allowed(&[]) {
+            return Err(refused(
+                at,
+                "only file systems on loop devices over a file that fathom made are mounted anew",
+            ));
+        }
+        Self::set(what, options, Vec::new(), Path::new(NOTES))
+    }
+
+    fn set(
+        what: What,
+        new: &str,
+        beside: Vec<(PathBuf, String)>,
+        notes: &Path,
+    ) -> Result<Self, TraceError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let text = crate::tracefs::read(&path)?;
-        let old = chosen(&text).to_owned();
+        let old = what.read()?;
         let pid = std::process::id();
         let note = notes.join(format!(
             "{NOTE_PREFIX}{pid}-{}-{}",
             start_time(pid).unwrap_or(0),
             NEXT.fetch_add(1, Ordering::Relaxed)
         ));
+        let boot = boot_id();
+        let mut text = format!("{}\n{old}\n{new}\n{BOOT}\t{boot}\n", what.name());
+        for (path, value) in &beside {
+            text.push_str(&format!("{}\t{value}\n", path.display()));
+        }
         // First the note, then the change: a process killed between them has changed nothing.
-        std::fs::write(&note, format!("{}\n{old}\n{new}\n", path.display()))
-            .map_err(|e| TraceError::file(&note, e))?;
-        let changed = Self { path, old, note };
-        crate::tracefs::write(&changed.path, new)?;
+        write_durably(&note, &text).map_err(|e| TraceError::file(&note, e))?;
+        let changed = Self {
+            what,
+            old,
+            beside,
+            note,
+            keeps: false,
+        };
+        changed.what.write(new)?;
+        let now = changed.what.read()?;
+        if now != new {
+            return Err(TraceError::Setting {
+                name: changed.what.name(),
+                what: format!("the kernel made '{now}' of '{new}'"),
+            });
+        }
         Ok(changed)
+    }
+
+    /// Leaves the new value in force.
+    pub fn keep(mut self) {
+        self.keeps = true;
+        drop(std::fs::remove_file(&self.note));
     }
 }
 
 impl Drop for Changed {
     fn drop(&mut self) {
-        match crate::tracefs::write(&self.path, &self.old) {
-            Ok(()) => drop(std::fs::remove_file(&self.note)),
+        if self.keeps {
+            return;
+        }
+        match self.what.write(&self.old) {
+            Ok(()) => {
+                put_beside(&self.beside);
+                drop(std::fs::remove_file(&self.note));
+            }
             Err(e) => eprintln!(
                 "fathom: {} could not be set back to {}: {e}",
-                self.path.display(),
+                self.what.name(),
                 self.old
             ),
+        }
+    }
+}
+
+fn refused(path: &Path, why: &str) -> TraceError {
+    TraceError::Setting {
+        name: path.display().to_string(),
+        what: why.into(),
+    }
+}
+
+fn write_durably(note: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = File::create(note)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    // The name has to last as well.
+    note.parent()
+        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+/// Settings that a change of this one brings to their defaults: another scheduler has another number of requests, and
+/// parameters of its own.
+fn disturbed_by(path: &Path) -> Vec<(PathBuf, String)> {
+    let Some(queue) = path.parent().filter(|_| path.ends_with("queue/scheduler")) else {
+        return Vec::new();
+    };
+    let own = std::fs::read_dir(queue.join("iosched"));
+    let mut own: Vec<PathBuf> = own
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .collect();
+    own.sort();
+    ["nr_requests", "wbt_lat_usec", "read_ahead_kb"]
+        .map(|n| queue.join(n))
+        .into_iter()
+        .chain(own)
+        .filter_map(|p| {
+            let value = std::fs::read_to_string(&p).ok()?.trim().to_owned();
+            Some((p, value))
+        })
+        .collect()
+}
+
+fn put_beside(beside: &[(PathBuf, String)]) {
+    for (path, value) in beside {
+        let now = std::fs::read_to_string(path).unwrap_or_default();
+        if now.trim() != value {
+            // What cannot be written (some parameters are read-only) was not changed by us either.
+            let _ = crate::tracefs::write(path, value);
         }
     }
 }
@@ -71,13 +251,51 @@ fn chosen(text: &str) -> &str {
     text.split(['[', ']']).nth(1).unwrap_or(text.trim())
 }
 
-/// Puts back what killed runs left changed; says what was done.
-pub fn restore_leftovers() -> Vec<String> {
-    restore(Path::new(NOTES), Path::new(SETTINGS))
+/// The value of a setting now; `None` where there is none, or it cannot be read.
+pub fn value(path: &Path) -> Option<String> {
+    What::File(path.to_owned()).read().ok()
 }
 
-fn restore(notes: &Path, settings: &Path) -> Vec<String> {
-    std::fs::read_dir(notes)
+/// What killed runs left changed, in words; nothing is put back.
+pub fn leftovers() -> Vec<String> {
+    let found = notes_of_the_dead(Path::new(NOTES), &SETTINGS.map(Path::new));
+    found
+        .into_iter()
+        .filter(|n| n.ours)
+        .map(|n| format!("{} from {} to {}", n.what.name(), n.new, n.old))
+        .collect()
+}
+
+/// Puts back what killed runs left changed; says what was done.
+pub fn restore_leftovers() -> Vec<String> {
+    restore(Path::new(NOTES), &SETTINGS.map(Path::new))
+}
+
+/// Whether a process still has changes to put back.
+pub fn has_notes(pid: u32) -> bool {
+    let prefix = format!("{NOTE_PREFIX}{pid}-");
+    std::fs::read_dir(NOTES)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+}
+
+/// A note whose process has ended.
+struct Note {
+    file: PathBuf,
+    what: What,
+    old: String,
+    new: String,
+    beside: Vec<(PathBuf, String)>,
+    /// Whether it is of this boot.
+    this_boot: bool,
+    /// Whether the value is still the one that the process chose: otherwise somebody has chosen since, and it is theirs.
+    ours: bool,
+}
+
+fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
+    let mut found: Vec<(u32, Note)> = std::fs::read_dir(notes)
         .into_iter()
         .flatten()
         .flatten()
@@ -86,31 +304,65 @@ fn restore(notes: &Path, settings: &Path) -> Vec<String> {
             let mut parts = name.strip_prefix(NOTE_PREFIX)?.split('-');
             let pid: u32 = parts.next()?.parse().ok()?;
             let started: u64 = parts.next()?.parse().ok()?;
-            if start_time(pid) == Some(started) {
+            let number: u32 = parts.next()?.parse().ok()?;
+            if start_time(pid) == Some(started) && !has_ended(pid) {
                 return None;
             }
             let text = std::fs::read_to_string(entry.path()).ok()?;
             let mut lines = text.lines();
-            let (path, old, new) = (Path::new(lines.next()?), lines.next()?, lines.next()?);
-            let inside = path.starts_with(settings)
-                && !path
-                    .components()
-                    .any(|c| c == std::path::Component::ParentDir);
-            // Where somebody has chosen something else since, it is theirs.
-            let ours = inside
-                && crate::tracefs::read(path).is_ok_and(|now| chosen(&now) == new && new != old);
-            let back = ours && crate::tracefs::write(path, old).is_ok();
-            if back || !ours {
-                std::fs::remove_file(entry.path()).ok()?;
-            }
-            back.then(|| {
-                format!(
-                    "{} is {old} again: a run that was killed had left it at {new}",
-                    path.display()
-                )
-            })
+            let what = What::named(lines.next()?);
+            let (old, new) = (lines.next()?.to_owned(), lines.next()?.to_owned());
+            let further: Vec<(&str, &str)> = lines.filter_map(|l| l.split_once('\t')).collect();
+            let boot = boot_id();
+            let this_boot = further.iter().all(|(k, v)| *k != BOOT || *v == boot);
+            let beside = further
+                .into_iter()
+                .map(|(p, v)| (PathBuf::from(p), v.to_owned()))
+                .filter(|(p, _)| What::File(p.clone()).is_allowed(settings))
+                .collect();
+            let ours =
+                what.is_allowed(settings) && new != old && what.read().is_ok_and(|now| now == new);
+            let file = entry.path();
+            Some((
+                number,
+                Note {
+                    file,
+                    what,
+                    old,
+                    new,
+                    beside,
+                    this_boot,
+                    ours,
+                },
+            ))
         })
-        .collect()
+        .collect();
+    // The last change is undone first.
+    found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    found.into_iter().map(|f| f.1).collect()
+}
+
+fn restore(notes: &Path, settings: &[&Path]) -> Vec<String> {
+    let mut said = Vec::new();
+    for note in notes_of_the_dead(notes, settings) {
+        // An earlier change of the same setting is in force again once a later one was undone.
+        let ours = note.ours || note.what.read().is_ok_and(|now| now == note.new);
+        let ours = ours && note.this_boot && note.what.is_allowed(settings) && note.new != note.old;
+        let back = ours && note.what.write(&note.old).is_ok();
+        if back {
+            put_beside(&note.beside);
+            said.push(format!(
+                "{} is {} again: a run that was killed had left it at {}",
+                note.what.name(),
+                note.old,
+                note.new
+            ));
+        }
+        if back || !ours {
+            drop(std::fs::remove_file(&note.file));
+        }
+    }
+    said
 }
 
 /// Keeps every processor out of idle states as long as it is held; the kernel ends it with the file.
@@ -185,12 +437,14 @@ mod tests {
     fn a_setting_comes_back_at_the_end_and_on_a_panic() {
         let p = place();
         let now = || std::fs::read_to_string(&p.file).unwrap();
-        let held = Changed::set(p.file.clone(), "new", p.dir.path()).unwrap();
+        let held =
+            Changed::set(What::File(p.file.clone()), "new", Vec::new(), p.dir.path()).unwrap();
         assert_eq!((now().as_str(), notes(&p)), ("new", 1));
         drop(held);
         assert_eq!((now().as_str(), notes(&p)), ("old", 0));
         let panicked = std::panic::catch_unwind(|| {
-            let _held = Changed::set(p.file.clone(), "new", p.dir.path()).unwrap();
+            let _held =
+                Changed::set(What::File(p.file.clone()), "new", Vec::new(), p.dir.path()).unwrap();
             panic!("on purpose");
         });
         assert!(panicked.is_err());
@@ -211,21 +465,22 @@ mod tests {
         };
         let now = || std::fs::read_to_string(&p.file).unwrap();
         leave("new");
-        assert_eq!(restore(p.dir.path(), p.dir.path()).len(), 1);
+        assert_eq!(restore(p.dir.path(), &[p.dir.path()]).len(), 1);
         assert_eq!((now().as_str(), notes(&p)), ("old", 0));
         leave("third");
         assert_eq!(
-            restore(p.dir.path(), p.dir.path()),
+            restore(p.dir.path(), &[p.dir.path()]),
             Vec::<String>::default()
         );
         assert_eq!((now().as_str(), notes(&p)), ("third", 0));
         // Never a file outside of where settings are.
         leave("new");
-        restore(p.dir.path(), Path::new("/sys"));
+        restore(p.dir.path(), &[Path::new("/sys")]);
         assert_eq!(now(), "new");
         // One's own is kept as long as the process lives.
-        let held = Changed::set(p.file.clone(), "new2", p.dir.path()).unwrap();
-        restore(p.dir.path(), p.dir.path());
+        let held =
+            Changed::set(What::File(p.file.clone()), "new2", Vec::new(), p.dir.path()).unwrap();
+        restore(p.dir.path(), &[p.dir.path()]);
         assert_eq!(now(), "new2");
         drop(held);
     }

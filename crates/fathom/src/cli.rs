@@ -7,6 +7,7 @@ mod labs;
 mod loads;
 mod models;
 mod runs;
+mod tune;
 
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
 pub(crate) use models::{CacheArgs, PathsArgs};
 pub(crate) use runs::{QueryArgs, ReportArgs};
+pub(crate) use tune::{KeepSettingsArgs, TuneArgs};
 
 /// Measures what a storage stack really delivers, shows where each microsecond goes, and says what to configure.
 #[derive(Parser)]
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// One job with two settings, run in turns (A B B A), with a verdict
     Ab(Box<AbArgs>),
+    /// What limits a target, and what to set: each setting tried, proved on another job, and put back
+    Tune(TuneArgs),
     /// fio's command line and job files, fio's output: a drop-in for scripts
     #[command(disable_help_flag = true)]
     Fio(FioArgs),
@@ -99,11 +103,14 @@ pub(crate) enum Command {
     /// The device models: targets whose name begins with sim:
     #[command(subcommand)]
     Sim(SimCommand),
-    /// Find scratch files that killed runs left behind, and remove them
+    /// Find scratch files and settings that killed runs left behind: remove them, put them back
     Clean(CleanArgs),
     /// The far side of a lab: the first process of a guest, or behind ssh
     #[command(hide = true)]
     GuestAgent,
+    /// Puts settings back where fathom tune was killed
+    #[command(hide = true)]
+    KeepSettings(KeepSettingsArgs),
     /// The process that a lab lets swap
     #[command(hide = true)]
     SwapLoad(SwapLoadArgs),

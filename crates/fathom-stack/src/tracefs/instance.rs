@@ -157,6 +157,15 @@ pub fn remove_leftovers(tracefs: &TraceFs) -> Vec<String> {
         .collect()
 }
 
+/// Whether a process has ended and only waits to be asked for its exit code.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, None | Some("Z" | "X"))
+}
+
 /// When a process started, in clock ticks since boot: with its number it names a process for good.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -1,4 +1,4 @@
-//! `fathom clean`: scratch files, directories of labs, arrays and mounts that killed runs left behind.
+//! `fathom clean`: scratch files, directories of labs, arrays, mounts and settings that killed runs left behind.
 
 use fathom_telemetry::Bytes;
 
@@ -16,7 +16,24 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
     })?;
     let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
     let remains = fathom_labs::remains::find();
-    if found.is_empty() && places.is_empty() && remains.is_empty() {
+    let settings = fathom_stack::settings::leftovers();
+    if args.dry_run {
+        for setting in &settings {
+            screen::print(&format!("would put back {setting}\n"));
+        }
+    } else {
+        for said in fathom_stack::settings::restore_leftovers() {
+            screen::print(&format!("{said}\n"));
+        }
+        if let Some(left) = fathom_stack::settings::leftovers().first() {
+            return Err(refused(anyhow::anyhow!(
+                "{left}: this user may not put it back; run fathom clean as root"
+            )));
+        }
+    }
+    let nothing =
+        found.is_empty() && places.is_empty() && remains.is_empty() && settings.is_empty();
+    if nothing {
         screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
     }
     // They hold files below them in use.

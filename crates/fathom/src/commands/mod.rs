@@ -36,6 +36,7 @@ mod sim;
 mod stack;
 mod stack_sides;
 mod survey;
+mod tune;
 mod vm;
 mod watch;
 mod wear;
@@ -67,6 +68,8 @@ pub(crate) fn dispatch(command: Command) -> Outcome {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Ab(args) => ab::ab(&args),
+        Command::Tune(args) => tune::tune(&args),
+        Command::KeepSettings(args) => tune::keep_settings(&args),
         Command::Fio(args) => fio::fio(&args.args),
         Command::Stack(args) => stack::stack(&args),
         Command::Devices(args) => devices::devices(&args),

@@ -79,7 +79,8 @@ impl Place {
                     | "db"
                     | "app"
                     | "cache"
-                    | "paths")
+                    | "paths"
+                    | "tune")
             )
         ) && !args.contains(&"--out")
         {

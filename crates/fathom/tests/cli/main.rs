@@ -23,6 +23,7 @@ mod schema;
 mod simulated;
 mod stack;
 mod survey;
+mod tune;
 mod usage;
 mod view;
 mod watch;

@@ -58,6 +58,7 @@ fn every_command_that_takes_a_target_takes_a_model_and_says_so_in_every_output()
             "20ms",
         ],
         &["vm", "sim:optane-900p", "--vms", "1,2", "--time", "20ms"],
+        &["tune", "sim:optane-900p", "--only", "scheduler"],
         &[
             "reproduce",
             "shrout2017",
@@ -74,7 +75,7 @@ fn every_command_that_takes_a_target_takes_a_model_and_says_so_in_every_output()
             said.stdout
         );
     }
-    assert_eq!(runs(&place).len(), 10);
+    assert_eq!(runs(&place).len(), 11);
     assert!(place.names().is_empty(), "a model leaves no file");
     for run in runs(&place) {
         let json: Value =

@@ -1,0 +1,71 @@
+//! What may limit a target, and the change that would show it.
+//!
+//! A suspect knows nothing of the truth: it names a change and the loads on which it would tell, and is convicted or
+//! cleared by measuring with the change and without it.
+
+use std::path::PathBuf;
+
+use fathom_sim::SimTarget;
+
+use super::load::LoadId;
+
+/// A change that is in force while a pass runs.
+pub enum Change {
+    /// Another option of a model.
+    Model(fn(&mut SimTarget)),
+    /// A file of the kernel's settings.
+    File {
+        /// Below `/sys` or `/proc/sys/vm`.
+        path: PathBuf,
+        /// What is written.
+        value: String,
+    },
+    /// Idle states forbidden: `/dev/cpu_dma_latency` held at 0.
+    Awake,
+    /// Other mount options of a loop file system of fathom's own.
+    Mount {
+        /// Where it is mounted.
+        at: PathBuf,
+        /// All options, as `fathom_stack::settings::mount` names them.
+        options: String,
+    },
+    /// Completions are polled for.
+    Polled,
+}
+
+impl Change {
+    /// Whether it can stay in force when the run is over (the others last as long as a process holds them).
+    pub fn can_stay(&self) -> bool {
+        matches!(self, Self::File { .. } | Self::Mount { .. })
+    }
+}
+
+/// A value to try.
+pub struct Value {
+    /// In a sentence: `scheduler none`.
+    pub label: String,
+    /// The command or setting that makes the change last.
+    pub command: String,
+    /// The change.
+    pub change: Change,
+}
+
+/// Something that may be the bottleneck.
+pub struct Suspect {
+    /// Stable name; the finding's too, and what `--only` takes.
+    pub id: &'static str,
+    /// What it is in a sentence: `the idle states of the processors`.
+    pub cause: String,
+    /// What is in force now: `scheduler mq-deadline`.
+    pub now: String,
+    /// What is tried instead.
+    pub values: Vec<Value>,
+    /// In force on both sides: another cause that the change would hide as well.
+    pub under: Vec<Change>,
+    /// Where it would tell.
+    pub loads: Vec<LoadId>,
+    /// Whether it is a reversible setting: what was proved of it stays in force for what is tried after it.
+    pub is_setting: bool,
+    /// What would show that the finding is wrong.
+    pub refuted_by: String,
+}

@@ -1,0 +1,377 @@
+//! Tells what came of it: findings, the table of what was tried, and every setting before and after.
+
+use fathom_stack::settings::Changed;
+use fathom_stats::Estimate;
+use fathom_stats::compare::Verdict;
+use fathom_telemetry::schema::{
+    Cell as TableCell, ChartKind, Finding, Headline, Point, Section, Table,
+};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+
+use super::suspect::{Change, Value};
+use super::{Diagnosis, LIMITS, LoadId, Proof, Trial, WORTH, load, sustained};
+use crate::parts::{axis, chart, column, headline_of, series};
+
+fn percent(v: f64) -> String {
+    format!("{:+.0} %", 100.0 * v)
+}
+
+/// `+40 % (95 %: +35 % to +45 %)`.
+fn gained(e: &Estimate) -> String {
+    match (e.low, e.high) {
+        (Some(l), Some(h)) => format!(
+            "{} (95 %: {} to {})",
+            percent(e.value),
+            percent(l),
+            percent(h)
+        ),
+        _ => format!("{} (one observation)", percent(e.value)),
+    }
+}
+
+/// How sure it is that this limits the target.
+fn confidence(gain: &Estimate) -> &'static str {
+    let low = gain.low.unwrap_or(f64::NEG_INFINITY);
+    if low >= LIMITS {
+        "strong"
+    } else if gain.value >= LIMITS && low >= WORTH {
+        "moderate"
+    } else {
+        "weak"
+    }
+}
+
+fn words(d: &Diagnosis, id: LoadId) -> &'static str {
+    d.held_out
+        .iter()
+        .find(|h| h.0 == id)
+        .map_or("the held-out job", |h| h.1)
+}
+
+fn capital(text: &str) -> String {
+    let mut c = text.chars();
+    c.next().map_or(String::new(), |first| {
+        first.to_uppercase().collect::<String>() + c.as_str()
+    })
+}
+
+pub(super) fn findings(d: &Diagnosis) -> Vec<Finding> {
+    let mut all: Vec<Finding> = d.proofs.iter().filter_map(|p| of_proof(d, p)).collect();
+    all.extend(of_sustained(d));
+    Finding::rank(&mut all);
+    all
+}
+
+/// What was proved; a promise of the search that the proof did not keep is in the table only.
+fn of_proof(d: &Diagnosis, p: &Proof) -> Option<Finding> {
+    let gain = p
+        .gain
+        .filter(|g| p.verdict == Verdict::Better && g.low.is_some_and(|l| l >= WORTH))?;
+    let s = d.suspects.get(p.suspect)?;
+    let value = s.values.get(p.value)?;
+    let sides = match p.sides {
+        [Some(a), Some(b)] => format!("{:.0} instead of {:.0} I/Os per second, ", b.value, a.value),
+        _ => String::new(),
+    };
+    let harms = p.harms.map_or(String::new(), |(id, by)| {
+        format!(
+            " It was not kept: it changed the load '{}' by {}.",
+            load::word(id),
+            percent(by)
+        )
+    });
+    let searched = d
+        .trials
+        .iter()
+        .filter(|t| (t.suspect, t.value) == (p.suspect, p.value))
+        .flat_map(|t| t.jobs.iter());
+    Some(Finding {
+        id: s.id.into(),
+        text: format!(
+            "{} limits {}: {} instead of {} gives {sides}{} more, on a job that the search had not seen.{harms}",
+            capital(&s.cause),
+            words(d, p.load),
+            value.label,
+            s.now,
+            gained(&gain).trim_start_matches('+'),
+        ),
+        advice: value.command.clone(),
+        confidence: confidence(&gain).into(),
+        jobs: p.jobs.iter().chain(searched).copied().collect(),
+        evidence: vec!["tune-gains".into(), "tune-table".into()],
+        gain: Some(gain),
+        refuted_by: s.refuted_by.clone(),
+    })
+}
+
+fn of_sustained(d: &Diagnosis) -> Option<Finding> {
+    let s = d.sustained.as_ref()?;
+    let gain = s.gain.filter(|g| g.low.is_some_and(|l| l >= WORTH))?;
+    let warmed = match s.celsius {
+        [Some(a), Some(b)] => Some((a, b)),
+        _ => None,
+    };
+    let lasted = Nanos(s.slice_ns * s.rates.len() as u64);
+    let (heat, cause, advice) = match warmed {
+        Some((a, b)) if b > a + 2.0 => (
+            format!(", while the device warmed from {a:.0} to {b:.0} °C"),
+            "Throttling",
+            "cool it better (air over the device, a heat sink), or spread the load; plan with the rate in the end",
+        ),
+        _ => (
+            String::new(),
+            "A rate that does not last",
+            "plan with the rate in the end: a burst allowance, a cache or heat gives the first seconds more",
+        ),
+    };
+    Some(Finding {
+        id: sustained::ID.into(),
+        text: format!(
+            "{cause} limits long loads: reads in order begin with {}/s and come to {}/s within {lasted}{heat}; without the fall there would be {} more.",
+            Bytes(s.burst.value as u64),
+            Bytes(s.base.value as u64),
+            gained(&gain).trim_start_matches('+'),
+        ),
+        advice: advice.into(),
+        confidence: confidence(&gain).into(),
+        jobs: s.jobs.clone(),
+        evidence: vec!["tune-sustained".into()],
+        gain: Some(gain),
+        refuted_by: "The same fall right after an hour of rest, or in an open file that memory holds: then it is not heat.".into(),
+    })
+}
+
+pub(super) fn headlines(d: &Diagnosis) -> Vec<Headline> {
+    let base = d.base.iter().map(|(id, rates, jobs)| {
+        let word = load::word(*id);
+        headline_of(
+            "As it is",
+            &format!("load '{word}'"),
+            &format!("tune-{word}"),
+            "1/s",
+            Estimate::mean_of(rates),
+            jobs.clone(),
+        )
+    });
+    let together = d.together.iter().map(|p| {
+        let word = load::word(p.load);
+        headline_of(
+            "All kept settings together",
+            &format!("gain on held-out '{word}'"),
+            &format!("tune-{word}-gain"),
+            "ratio",
+            p.gain,
+            p.jobs.clone(),
+        )
+    });
+    base.chain(together).collect()
+}
+
+/// Leaves a proved setting in force; says what came of it.
+pub(super) fn stay(value: &Value) -> String {
+    let made = match &value.change {
+        Change::File { path, value } => Changed::file(path, value).map(Changed::keep),
+        Change::Mount { at, options } => Changed::mount(at, options).map(Changed::keep),
+        _ => {
+            return format!(
+                "{}: lasts only as long as a process holds it; to keep it: {}",
+                value.label, value.command
+            );
+        }
+    };
+    match made {
+        Ok(()) => format!("{}: kept, until the next boot or mount", value.label),
+        Err(e) => format!("{}: could not be kept: {e}", value.label),
+    }
+}
+
+fn verdict(d: &Diagnosis, t: &Trial) -> (TableCell, String) {
+    let proof = d
+        .proofs
+        .iter()
+        .find(|p| (p.suspect, p.value, p.load) == (t.suspect, t.value, t.load));
+    let Some(p) = proof else {
+        let why = t.why.clone().unwrap_or_else(|| "not promising".into());
+        return (TableCell::Hole(()), why);
+    };
+    let shown = p
+        .gain
+        .map_or(TableCell::Hole(()), |g| TableCell::Estimate(g.scale(100.0)));
+    let words = match (p.verdict, p.kept) {
+        (_, true) => "better: kept for what follows".to_owned(),
+        (Verdict::Better, false) if p.harms.is_some() => "better, but harms another load".into(),
+        (v, false) => v.words().to_owned(),
+    };
+    (shown, words)
+}
+
+/// The section of the report.
+pub(super) fn section(
+    d: &Diagnosis,
+    before: &[(String, String)],
+    after: &[(String, String)],
+    stayed: &[String],
+    keep: bool,
+) -> Section {
+    let mut section = Section {
+        id: super::stand::EXPERIMENT.into(),
+        title: "What limits, and what to set".into(),
+        text: text(d, stayed),
+        ..Section::default()
+    };
+    let mut rows = Vec::new();
+    let (mut names, mut searched, mut proved) = (Vec::new(), Vec::new(), Vec::new());
+    for t in &d.trials {
+        let Some(s) = d.suspects.get(t.suspect) else {
+            continue;
+        };
+        let Some(value) = s.values.get(t.value) else {
+            continue;
+        };
+        let (held_out, words) = verdict(d, t);
+        let bar = |e: Option<Estimate>| Point {
+            x: names.len() as f64,
+            y: e.map(|e| 100.0 * e.value),
+            low: e.and_then(|e| e.low).map(|v| 100.0 * v),
+            high: e.and_then(|e| e.high).map(|v| 100.0 * v),
+            ..Point::default()
+        };
+        let proof = match &held_out {
+            TableCell::Estimate(e) => Some(e.scale(0.01)),
+            _ => None,
+        };
+        searched.push(bar(t.gain));
+        proved.push(bar(proof));
+        names.push(format!("{} ({})", value.label, load::word(t.load)));
+        rows.push(vec![
+            TableCell::Text(s.id.into()),
+            TableCell::Text(s.now.clone()),
+            TableCell::Text(value.label.clone()),
+            TableCell::Text(load::word(t.load).into()),
+            t.gain
+                .map_or(TableCell::Hole(()), |g| TableCell::Estimate(g.scale(100.0))),
+            held_out,
+            TableCell::Text(words),
+        ]);
+    }
+    let mut gains = chart(
+        "tune-gains",
+        "Gain of each change",
+        ChartKind::Bar,
+        axis("change (load)", "", false),
+        axis("gain", "%", false),
+        vec![
+            series("search", searched),
+            series("proof on the held-out job", proved),
+        ],
+    );
+    gains.categories = names;
+    if !rows.is_empty() {
+        section.charts.push(gains);
+    }
+    section.tables.push(Table {
+        id: "tune-table".into(),
+        title: "What was tried".into(),
+        columns: vec![
+            column("suspect", ""),
+            column("now", ""),
+            column("tried", ""),
+            column("load", ""),
+            column("gain in the search", "%"),
+            column("gain on the held-out job", "%"),
+            column("verdict", ""),
+        ],
+        rows,
+    });
+    if let Some(s) = &d.sustained {
+        let seconds = s.slice_ns as f64 / 1e9;
+        let points = s
+            .rates
+            .iter()
+            .enumerate()
+            .map(|(i, r)| Point {
+                x: (i as f64 + 0.5) * seconds,
+                y: Some(*r),
+                ..Point::default()
+            })
+            .collect();
+        section.charts.push(chart(
+            "tune-sustained",
+            "Reads in order without a pause",
+            ChartKind::Line,
+            axis("time", "s", false),
+            axis("bandwidth", "bytes/s", false),
+            vec![series("reads of 1 MiB", points)],
+        ));
+    }
+    if !before.is_empty() {
+        restored(&mut section, before, after, keep);
+    }
+    section
+}
+
+/// Every setting before and after; a difference that nobody asked for is a flag.
+fn restored(
+    section: &mut Section,
+    before: &[(String, String)],
+    after: &[(String, String)],
+    keep: bool,
+) {
+    let mut differ = Vec::new();
+    let rows = before
+        .iter()
+        .map(|(name, old)| {
+            let now = after.iter().find(|a| a.0 == *name).map(|a| &a.1);
+            let same = now == Some(old);
+            if !same {
+                differ.push(name.clone());
+            }
+            vec![
+                TableCell::Text(name.clone()),
+                TableCell::Text(old.clone()),
+                TableCell::Text(now.cloned().unwrap_or_else(|| "gone".into())),
+                TableCell::Text(if same { "as it was" } else { "different" }.into()),
+            ]
+        })
+        .collect();
+    section.tables.push(Table {
+        id: "tune-settings".into(),
+        title: "Settings before and after".into(),
+        columns: ["setting", "before", "after", ""]
+            .iter()
+            .map(|c| column(c, ""))
+            .collect(),
+        rows,
+    });
+    if !differ.is_empty() && !keep {
+        section.flags.push(Flag::new(
+            FlagCode::NotChecked,
+            format!("not as before: {}", differ.join(", ")),
+            "somebody else changed them meanwhile, or the kernel did; set them by hand",
+        ));
+    }
+}
+
+fn text(d: &Diagnosis, stayed: &[String]) -> String {
+    let mut text = String::from(
+        "One thing was changed at a time and measured in turns with what is there. What promised 5 % or more was proved on \
+         another job with other seeds (blocks of A B B A, interval over blocks), with the settings that had been kept in \
+         force on both sides.",
+    );
+    for p in &d.together {
+        if let Some(g) = &p.gain {
+            text.push_str(&format!(
+                " All kept settings together: {} on {}.",
+                gained(g),
+                words(d, p.load)
+            ));
+        }
+    }
+    for l in &d.left_out {
+        text.push_str(&format!(" Left out: {l}."));
+    }
+    for s in stayed {
+        text.push_str(&format!(" {}.", capital(s)));
+    }
+    text
+}

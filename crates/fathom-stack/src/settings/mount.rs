@@ -1,0 +1,91 @@
+//! Mount options of file systems that are fathom's own: on a loop device over a file that fathom made.
+//!
+//! Everybody else's are never mounted anew, whatever is asked.
+
+use std::path::{Path, PathBuf};
+
+use rustix::mount::MountFlags;
+
+use crate::error::TraceError;
+
+/// Options that a remount may change, each with its bit.
+const OPTIONS: [(&str, MountFlags); 10] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("sync", MountFlags::SYNCHRONOUS),
+    ("dirsync", MountFlags::DIRSYNC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("relatime", MountFlags::RELATIME),
+    ("lazytime", MountFlags::LAZYTIME),
+];
+
+fn failed(at: &Path, what: impl Into<String>) -> TraceError {
+    TraceError::Setting {
+        name: at.display().to_string(),
+        what: what.into(),
+    }
+}
+
+fn mount_at(at: &Path) -> Option<fathom_host::mounts::Mount> {
+    let table = fathom_host::mounts::MountTable::read(&fathom_host::HostRoot::real()).ok()?;
+    // A later mount hides an earlier one at the same place.
+    table.mounts.into_iter().rev().find(|m| m.at == at)
+}
+
+/// The options in force at a mount point that can be changed here, in a fixed order: `rw,sync,relatime`.
+///
+/// # Errors
+/// Nothing is mounted there.
+pub fn options(at: &Path) -> Result<String, TraceError> {
+    let mount = mount_at(at).ok_or_else(|| failed(at, "nothing is mounted there"))?;
+    let set = |name: &str| {
+        let has = |all: &[String]| all.iter().any(|o| o == name);
+        has(&mount.options) || has(&mount.super_options)
+    };
+    let mut words: Vec<&str> = OPTIONS.iter().map(|o| o.0).filter(|o| set(o)).collect();
+    if !words.contains(&"ro") {
+        words.insert(0, "rw");
+    }
+    Ok(words.join(","))
+}
+
+/// Mounts anew with exactly these options; the file system's own stay.
+pub(super) fn remount(at: &Path, options: &str) -> Result<(), TraceError> {
+    let words: Vec<&str> = options.split(',').filter(|w| *w != "rw").collect();
+    let mut flags = MountFlags::empty();
+    for word in &words {
+        let (_, bit) = OPTIONS
+            .iter()
+            .find(|o| o.0 == *word)
+            .ok_or_else(|| failed(at, format!("{word} is no option that a remount changes")))?;
+        flags |= *bit;
+    }
+    // Neither of the two means every access is noted; the kernel would take relatime otherwise.
+    if !words.contains(&"noatime") && !words.contains(&"relatime") {
+        flags |= MountFlags::STRICTATIME;
+    }
+    rustix::mount::mount_remount(at, flags, c"")
+        .map_err(|e| failed(at, format!("cannot be mounted with {options}: {e}")))
+}
+
+/// Whether what is mounted at `at` lies on a loop device over a file that fathom made.
+pub fn is_fathoms(at: &Path) -> bool {
+    backing_file(at).is_some_and(|file| fathom_host::may_overwrite(&file))
+}
+
+/// The file behind the loop device that is mounted at `at`.
+pub fn backing_file(at: &Path) -> Option<PathBuf> {
+    let mount = mount_at(at)?;
+    let node = mount.source.file_name()?.to_str()?.to_owned();
+    let text = std::fs::read_to_string(format!("/sys/block/{node}/loop/backing_file")).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// The mount point that a path lies below.
+pub fn point_of(path: &Path) -> Option<PathBuf> {
+    let table = fathom_host::mounts::MountTable::read(&fathom_host::HostRoot::real()).ok()?;
+    table.containing(path).map(|m| m.at.clone())
+}
