@@ -347,11 +347,12 @@ impl SimTarget {
             }
             key if fault::KEYS.contains(&key) => self.faults.push(Fault::parse(key, value)?),
             _ => {
-                let known: Vec<&str> = OPTIONS
+                let mut known: Vec<&str> = OPTIONS
                     .iter()
                     .flat_map(|(o, _)| o.split(", "))
                     .map(|o| o.split('=').next().unwrap_or(o))
                     .collect();
+                known.dedup();
                 let near = crate::model::nearest_of(key, known.iter().copied());
                 return Err(format!(
                     "unknown option '{key}'{}: expected {}",
