@@ -8,18 +8,8 @@ use crate::screen;
 
 /// See the module.
 pub(crate) fn clean(args: &CleanArgs) -> Outcome {
-    let found = fathom_host::leftovers(&args.dir).map_err(|e| {
-        refused(anyhow::anyhow!(
-            "{}: cannot be searched: {e}; name a directory",
-            args.dir.display()
-        ))
-    })?;
-    let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
+    // Their loop devices hold files below them in use.
     let remains = fathom_labs::remains::find();
-    if found.is_empty() && places.is_empty() && remains.is_empty() {
-        screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
-    }
-    // They hold files below them in use.
     for remain in &remains {
         if args.dry_run {
             screen::print(&format!("would remove {remain}\n"));
@@ -27,6 +17,16 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
             remain.remove()?;
             screen::print(&format!("removed {remain}\n"));
         }
+    }
+    let found = fathom_host::leftovers(&args.dir).map_err(|e| {
+        refused(anyhow::anyhow!(
+            "{}: cannot be searched: {e}; name a directory",
+            args.dir.display()
+        ))
+    })?;
+    let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
+    if found.is_empty() && places.is_empty() && remains.is_empty() {
+        screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
     }
     for leftover in &found {
         let what = format!(
