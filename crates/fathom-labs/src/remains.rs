@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::LabError;
 use crate::mapper;
@@ -84,26 +86,38 @@ pub fn find() -> Vec<Remain> {
 }
 
 impl Remain {
-    /// Stops it, removes it or unmounts it.
+    /// Stops it, removes it or unmounts it; what is busy is tried again for a second: the kernel ends the I/O of a process
+    /// that was killed a moment later.
     ///
     /// # Errors
     /// Where somebody uses it.
     pub fn remove(&self) -> Result<(), LabError> {
-        let busy = |e: &dyn fmt::Display| {
+        let mut last = Ok(());
+        for _ in 0..20 {
+            last = self.try_to_remove();
+            if last.is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        last.map_err(|e| {
             LabError::Refused(format!(
                 "{self} of a run that was killed is in use ({e}): end who uses it and run fathom clean again"
             ))
-        };
+        })
+    }
+
+    fn try_to_remove(&self) -> io::Result<()> {
         match self {
-            Self::Array(node) => md::stop(node).map_err(|e| busy(&e)),
-            Self::Mapping(name) => mapper::remove(name).map_err(|e| busy(&e)),
+            Self::Array(node) => md::stop(node),
+            Self::Mapping(name) => mapper::remove(name),
             Self::Mount(dir) => {
                 match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::empty()) {
                     // Only the directory is left.
                     Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-                    Err(e) => return Err(busy(&e)),
+                    Err(e) => return Err(e.into()),
                 }
-                fs::remove_dir(dir).map_err(|e| busy(&e))
+                fs::remove_dir(dir)
             }
         }
     }

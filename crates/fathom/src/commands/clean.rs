@@ -8,14 +8,6 @@ use crate::screen;
 
 /// See the module.
 pub(crate) fn clean(args: &CleanArgs) -> Outcome {
-    let found = fathom_host::leftovers(&args.dir).map_err(|e| {
-        refused(anyhow::anyhow!(
-            "{}: cannot be searched: {e}; name a directory",
-            args.dir.display()
-        ))
-    })?;
-    let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
-    let remains = fathom_labs::remains::find();
     let settings = fathom_stack::settings::leftovers();
     if args.dry_run {
         for setting in &settings {
@@ -31,12 +23,8 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
             )));
         }
     }
-    let nothing =
-        found.is_empty() && places.is_empty() && remains.is_empty() && settings.is_empty();
-    if nothing {
-        screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
-    }
-    // They hold files below them in use.
+    // Their loop devices hold files below them in use.
+    let remains = fathom_labs::remains::find();
     for remain in &remains {
         if args.dry_run {
             screen::print(&format!("would remove {remain}\n"));
@@ -44,6 +32,18 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
             remain.remove()?;
             screen::print(&format!("removed {remain}\n"));
         }
+    }
+    let found = fathom_host::leftovers(&args.dir).map_err(|e| {
+        refused(anyhow::anyhow!(
+            "{}: cannot be searched: {e}; name a directory",
+            args.dir.display()
+        ))
+    })?;
+    let places = fathom_labs::place::abandoned(&args.dir).unwrap_or_default();
+    let nothing =
+        found.is_empty() && places.is_empty() && remains.is_empty() && settings.is_empty();
+    if nothing {
+        screen::print(&format!("nothing left behind in {}\n", args.dir.display()));
     }
     for leftover in &found {
         let what = format!(
