@@ -1,9 +1,8 @@
 //! Arrays of the kernel's device mapper, the parts that LVM makes its volumes of: `striped`, and md's levels behind
 //! `dm-raid`. Made by its own calls: no LVM tools, no metadata, nothing on the members but data.
 //!
-//! Without metadata the kernel fills RAID 6 and 10 itself before they are whole (drivers/md/dm-raid.c: RAID 6 refuses
-//! `nosync`; RAID 10 is taken for one that is to be reshaped where `sync` is missing); that is waited for. Such an array
-//! is measured whole: without metadata the kernel does not fill a member again. A keeper removes it where fathom is
+//! Without metadata the kernel fills RAID 6 itself before it is whole (drivers/md/dm-raid.c: it refuses `nosync`); that is
+//! waited for. RAID 10 is refused without metadata. Such an array is measured whole: without metadata the kernel does not fill a member again. A keeper removes it where fathom is
 //! killed.
 
 use std::path::{Path, PathBuf};
@@ -83,6 +82,10 @@ impl Backend for DmArrays {
     }
     fn cannot(&self, shape: &Shape) -> Option<String> {
         let there = self.members();
+        if shape.level == Level::Raid10 {
+            // Linux 6.1 refuses it (EINVAL) with `sync` and without.
+            return Some("the device mapper makes it with LVM's metadata only: use md".into());
+        }
         (shape.members > there)
             .then(|| format!("it needs {} members, {there} are there", shape.members))
     }

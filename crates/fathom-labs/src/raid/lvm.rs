@@ -80,6 +80,10 @@ impl Backend for LvmArrays {
     }
     fn cannot(&self, shape: &Shape) -> Option<String> {
         let there = self.members();
+        if shape.level == Level::Raid6 && shape.members < 5 {
+            // lvmraid(7): three stripes and two parities.
+            return Some("LVM makes RAID 6 of 5 members or more: use md".into());
+        }
         (shape.members > there)
             .then(|| format!("it needs {} members, {there} are there", shape.members))
     }
