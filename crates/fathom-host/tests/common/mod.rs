@@ -219,8 +219,17 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
+    /// A ring that has ended gives its file back a moment later: until then the mount is busy.
     fn drop(&mut self) {
-        let _ = try_run("umount", &[self.at.to_str().unwrap()]);
+        let mut left = Ok(String::new());
+        for _ in 0..100 {
+            left = try_run("umount", &[self.at.to_str().unwrap()]);
+            if left.is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        eprintln!("{} is left mounted: {left:?}", self.at.display());
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::common::machine::{Disk, Loop, Mounted, mkfs_ext4, possible, try_run, turn};
+use crate::common::machine::{Disk, Loop, Mounted, mkfs_ext4, possible, turn};
 use crate::common::{Place, Said, alone, beside_others, end, send, skip, until};
 
 /// A file system on a loop device.
@@ -16,19 +16,6 @@ struct Ground {
     device: Loop,
     _disk: Option<Disk>,
     place: Place,
-}
-
-impl Drop for Ground {
-    /// A ring that has ended gives its file back a moment later: until then the mount is busy.
-    fn drop(&mut self) {
-        let at = self.mounted.at.display().to_string();
-        for _ in 0..100 {
-            if try_run("umount", &[&at]).is_ok() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-    }
 }
 
 impl Ground {
