@@ -33,6 +33,12 @@ impl Sizes {
         Self { first, more }
     }
 
+    /// The size, where there is but one.
+    #[inline]
+    pub(super) fn only(&self) -> Option<u32> {
+        self.more.is_empty().then_some(self.first)
+    }
+
     #[inline]
     pub(super) fn pick(&self, rng: &mut Rng) -> u32 {
         if self.more.is_empty() {
@@ -113,6 +119,21 @@ impl Spots {
             Some(p) if r < p.len() => p.at(r).min(blocks - 1),
             _ => r,
         }
+    }
+}
+
+/// What [`Offsets::next`] draws from where every place is equally likely.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Uniform {
+    start: u64,
+    align: u64,
+    places: u64,
+}
+
+impl Uniform {
+    #[inline]
+    pub(super) fn draw(self, rng: &mut Rng) -> u64 {
+        self.start + rng.below(self.places) * self.align
     }
 }
 
@@ -214,6 +235,24 @@ impl Offsets {
             }
             Kind::Drawn { .. } => {}
         }
+    }
+
+    /// The places of blocks of `len` bytes, where each is drawn alike and independently.
+    #[inline]
+    pub(super) fn uniform(&self, len: u32) -> Option<Uniform> {
+        let Kind::Drawn { spots, .. } = &self.kind else {
+            return None;
+        };
+        spots.rank.is_none().then(|| Uniform {
+            start: self.start,
+            align: self.align,
+            places: self.places(u64::from(len)),
+        })
+    }
+
+    #[inline]
+    fn places(&self, len: u64) -> u64 {
+        (self.end - self.start - len) / self.align + 1
     }
 
     /// Offset and length of the next I/O of about `len` bytes (a sequential pass may end short).

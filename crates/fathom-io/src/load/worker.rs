@@ -4,6 +4,7 @@
 mod books;
 mod guided;
 mod outcome;
+mod plain;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ pub use outcome::{Batches, ErrorCount, Live, Outcome, Wait};
 
 use super::arrivals::Arrivals;
 use super::guide::{Pilot, PilotIo, PilotSeat};
-use super::offsets::{Offsets, Sizes};
+use super::offsets::{Offsets, Sizes, Uniform};
 use super::rng::Rng;
 use crate::job::{OnError, SyncPolicy, ValidJob};
 use crate::port::{Port, Request};
@@ -82,6 +83,9 @@ pub struct Worker<P, S> {
     pace: Pace,
     syncing: Option<Syncing>,
     pilot: Option<Box<PilotSeat>>,
+    /// Every slot that is free starts an I/O of the pattern at once; see [`plain`].
+    plain: bool,
+    uniform: Option<(Uniform, u32)>,
     batch: u32,
     on_error: OnError,
     ios_left: u64,
@@ -211,6 +215,8 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             pace,
             syncing,
             pilot: None,
+            plain: false,
+            uniform: None,
             batch: spec.batch.min(depth),
             on_error: spec.on_error,
             ios_left: spec.ios.map_or(u64::MAX, share),
@@ -261,6 +267,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let Some(p) = &mut self.pilot {
             p.pilot.start(self.outcome.measured_from);
         }
+        (self.plain, self.uniform) = (self.is_plain(), self.uniform());
         match &mut self.pace {
             Pace::Open(a) => a.start(origin),
             Pace::Think { ready, .. } => ready.extend((0..self.depth).map(|_| origin)),
@@ -330,6 +337,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     fn stage_ready(&mut self) {
         if !self.measuring && self.now >= self.outcome.measured_from {
             self.begin_measuring();
+        }
+        if self.plain && self.measuring {
+            return self.stage_plain();
         }
         if let Some(s) = &mut self.syncing
             && s.due

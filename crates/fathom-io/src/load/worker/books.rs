@@ -20,6 +20,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             free: &mut self.free,
             pace: &mut self.pace,
             syncing: &mut self.syncing,
+            plain: self.plain,
             total_bytes: &mut self.total_bytes,
             errors: &mut self.outcome.errors,
             done: 0,
@@ -55,6 +56,7 @@ pub(super) struct Books<'a, S> {
     free: &'a mut Vec<u32>,
     pace: &'a mut Pace,
     syncing: &'a mut Option<Syncing>,
+    plain: bool,
     total_bytes: &'a mut u64,
     errors: &'a mut Vec<ErrorCount>,
     /// Completed without error.
@@ -105,6 +107,9 @@ impl<S: WindowSink> Books<'_, S> {
             count_error(self.errors, r);
         }
         self.free.push(slot);
+        if self.plain {
+            return;
+        }
         match self.pace {
             Pace::Trace(feed) => feed.completed(slot, self.now),
             Pace::Think { time, ready } if r.op != Op::Sync => ready.push_back(self.now + *time),
