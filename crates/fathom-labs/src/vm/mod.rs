@@ -5,7 +5,7 @@
 //! settings proved in interleaved runs. Who runs the machines is behind [`Hypervisor`].
 
 mod backend;
-pub mod filesystems;
+mod filesystems;
 mod layers;
 pub mod qemu;
 mod results;

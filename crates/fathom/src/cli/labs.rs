@@ -179,12 +179,19 @@ pub(crate) struct VmArgs {
     #[arg(long)]
     pub(crate) no_writes: bool,
     /// File systems to lay a machine's disk on, made on the target beside a part without one; as root
-    #[arg(long, value_name = "FS,…", value_delimiter = ',', value_parser = ["raw", "ext4", "xfs", "btrfs"])]
+    #[arg(long, value_name = "FS,…", value_delimiter = ',', value_parser = below_a_machine())]
     pub(crate) fs: Vec<String>,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
     #[command(flatten)]
     pub(crate) reach: ReachArgs,
+}
+
+/// What a machine's disk may lie on: nothing, or a file system that labs make.
+fn below_a_machine() -> clap::builder::PossibleValuesParser {
+    std::iter::once("raw")
+        .chain(fathom_labs::file_systems())
+        .into()
 }
 
 /// Machines that run already.
