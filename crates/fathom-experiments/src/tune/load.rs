@@ -44,7 +44,7 @@ pub struct Load {
 }
 
 /// Written by one pass through the page cache, at most.
-const WRITE_BACK_BYTES: u64 = 32 << 20;
+pub(super) const WRITE_BACK_BYTES: u64 = 32 << 20;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct Effort {
     pub ios: Option<u64>,
     /// Pairs of the search.
     pub pairs: u32,
-    /// Blocks of A B B A of the proof.
+    /// Blocks of four passes ([`crate::ab::block`]) of the proof.
     pub blocks: u32,
     /// Length of one part of the sustained load.
     pub slice: Nanos,
