@@ -312,6 +312,59 @@ fn the_first_finding_names_the_planted_bottleneck_and_healthy_targets_have_none(
     assert!(wrong.is_empty(), "below {RIGHT} %: {wrong:?}");
 }
 
+/// Asks to end once so many passes were measured.
+struct Impatient {
+    inner: Counted,
+    left: u32,
+    control: Control,
+}
+
+impl Keeping for Impatient {
+    fn measure(
+        &mut self,
+        bench: &mut dyn Bench,
+        job: PlannedJob,
+    ) -> Result<Measured, NotebookError> {
+        self.left -= 1;
+        if self.left == 0 {
+            self.control.interrupt();
+        }
+        self.inner.measure(bench, job)
+    }
+}
+
+#[test]
+fn a_sustained_load_ends_when_asked_and_says_what_it_lacks() {
+    let target = SimTarget::of(Model::named("optane-900p").unwrap());
+    let control = Control::new();
+    let mut keeping = Impatient {
+        inner: Counted::default(),
+        left: 3,
+        control: control.clone(),
+    };
+    let ground = Ground::Model(Box::new(target.clone()));
+    let mut stand = ModelStand {
+        target,
+        keeping: &mut keeping,
+        control,
+    };
+    let options = TuneOptions {
+        only: vec!["throttling".into()],
+        ..TuneOptions::default()
+    };
+    let mut plan: Plan = common::plan(100, 1);
+    plan.limits.size = 1 << 30;
+    let effort = Effort::model(WORKING_SET);
+    let d = tune::diagnose(&mut stand, &ground, &plan, &effort, &options).unwrap();
+    assert_eq!(keeping.left, 0, "no part was begun after the third");
+    assert!(d.sustained.is_none() && d.findings().is_empty());
+    assert!(
+        d.left_out.iter().any(|l| l.starts_with("throttling: only")),
+        "{:?}",
+        d.left_out
+    );
+}
+
 #[test]
 fn a_finding_has_all_that_a_reader_needs_to_act_and_to_doubt() {
     let mut t = SimTarget::of(Model::named("optane-900p").unwrap());

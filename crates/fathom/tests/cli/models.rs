@@ -118,6 +118,16 @@ fn cache_says_what_it_needs_before_anything_is_begun() {
 }
 
 #[test]
+fn paths_without_writes_announce_the_scratch_file_alone() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let args = ["paths", ".", "--no-writes", "--size", "48m", "--dry-run"];
+    let said = place.fathom(&args).expect(0).stdout;
+    assert!(said.contains("at most 48 MiB will be written"), "{said}");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
 fn cache_on_a_file_measures_the_tree_and_says_how_far_it_was_off() {
     let _turn = beside_others();
     let place = Place::new();

@@ -182,6 +182,29 @@ fn mount_options_are_tried_on_fathoms_own_loop_file_systems_only() {
     assert!(advice.contains("remount"), "{f:#}");
     assert!(advice.contains(own.device.str()), "names the source: {f:#}");
     assert_eq!(own.settings(), before);
+    // Somebody else's under the name of fathom's own device: what was typed as its source says nothing.
+    let disk = Disk::new(96);
+    let device = Loop::of(&disk.image);
+    mkfs_ext4(device.str());
+    let link = own.place.dir.join(own.device.name());
+    std::os::unix::fs::symlink(&device.path, &link).unwrap();
+    let at = own.place.dir.join("theirs");
+    fs::create_dir(&at).unwrap();
+    // mount(8) would name the device itself.
+    rustix::mount::mount(
+        &link,
+        &at,
+        "ext4",
+        rustix::mount::MountFlags::SYNCHRONOUS,
+        None::<&std::ffi::CStr>,
+    )
+    .unwrap();
+    let theirs = Mounted { at };
+    let mut named = vec!["tune", "theirs"];
+    named.extend(args);
+    let said = own.place.fathom(&named).refusal();
+    assert!(said.contains("'mount-options' is nothing"), "{said}");
+    drop((theirs, device));
     drop(own);
     // Somebody else's is left alone.
     let disk = Disk::new(96);
