@@ -34,6 +34,9 @@ pub fn block(seed: u64, number: u32) -> [Setting; BLOCK_JOBS as usize] {
     [first, second, second, first]
 }
 
+/// Blocks where nobody says how many: a neighbour that disturbs one or two of them leaves a verdict.
+pub const BLOCKS: u32 = 8;
+
 /// Fewest blocks for a bootstrap interval.
 pub const BLOCKS_MIN: u32 = 5;
 

@@ -189,7 +189,7 @@ fn plant(what: Plant, r: &mut Rng) -> (SimTarget, &'static [&'static str]) {
 /// Spread of a pass' rate around the model's.
 const NOISE: f64 = 0.03;
 /// Passes that somebody else disturbs, and what they lose.
-const DISTURBED: (f64, f64) = (0.03, 0.2);
+const DISTURBED: (f64, f64) = (0.02, 0.2);
 
 /// What a model measures, as a machine would: both sides of a pair have the same seed, and a model without noise would
 /// answer both alike to the last digit wherever a change has no effect.
@@ -226,14 +226,9 @@ fn findings(target: SimTarget, seed: u64) -> Vec<Finding> {
     let mut plan: Plan = common::plan(100, 1);
     plan.limits.size = target.size();
     let effort = Effort {
-        time: None,
-        ramp: Nanos::ZERO,
         ios: Some(800),
-        pairs: 3,
-        blocks: 5,
         slice: Nanos::from_millis(125),
-        working_set: WORKING_SET,
-        threads: 8,
+        ..Effort::model(WORKING_SET)
     };
     let options = TuneOptions {
         seed,

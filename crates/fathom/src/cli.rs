@@ -356,7 +356,7 @@ pub(crate) struct AbArgs {
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub(crate) b: String,
     /// Blocks of A B B A or B A A B
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = fathom_experiments::ab::BLOCKS)]
     pub(crate) blocks: u32,
     /// Smallest worsening that fails, percent
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
