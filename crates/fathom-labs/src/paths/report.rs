@@ -464,3 +464,72 @@ fn dips(r: &Results<'_>, l: usize, load: Load) -> Option<Finding> {
         ..Finding::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use fathom_stats::rng::SplitMix64;
+
+    use super::super::{Path, PathsOptions};
+    use super::*;
+
+    /// Five turns of eight paths of one device, all alike but the last, which is faster by `change`; passes scatter by 3 %.
+    fn finding_of(change: f64, seed: u64) -> Finding {
+        let options = PathsOptions {
+            threads: 1,
+            read_share: 50.0,
+            writes: true,
+            make: Vec::new(),
+            memory: 0.0,
+            seed,
+        };
+        let mut random = SplitMix64::new(seed);
+        let turns: Vec<f64> = (0..5).map(|_| 1.0 + 0.1 * random.normal()).collect();
+        let paths: Vec<Path> = (0..4)
+            .flat_map(|site| [true, false].map(|direct| Path { site, direct }))
+            .collect();
+        let seen = |path: usize| {
+            let more = if path == 7 { 1.0 + change } else { 1.0 };
+            let one = |turn: &f64| {
+                Some(Seen {
+                    job: 0,
+                    iops: 1e4 * turn * more * (1.0 + 0.03 * random.normal()),
+                    bytes: 0.0,
+                    p99: None,
+                    cpu: 0.0,
+                    kernel: None,
+                    dips: Vec::new(),
+                    windows: 0,
+                })
+            };
+            vec![turns.iter().map(one).collect()]
+        };
+        let seen = (0..paths.len()).map(seen).collect();
+        let name = |i: usize| (format!("file system {i}"), 0);
+        let results = Results {
+            options: &options,
+            sites: (0..4).map(name).collect(),
+            paths,
+            loads: vec![Load::Random],
+            seen,
+            unlimited: None,
+            simulated: false,
+        };
+        finding(&results, 0, 0, Load::Random).unwrap()
+    }
+
+    #[test]
+    fn the_best_of_eight_equal_paths_is_no_finding_above_weak_and_a_better_one_is() {
+        let above_weak = |change: f64| {
+            let all = (0..300).map(|seed| finding_of(change, seed));
+            all.filter(|f| f.confidence != "weak").count()
+        };
+        // Without the correction it would be one in five.
+        let alarms = above_weak(0.0);
+        assert!(alarms <= 18, "{alarms} of 300");
+        let found = above_weak(0.3);
+        assert!(found >= 285, "{found} of 300");
+        let f = finding_of(0.3, 1);
+        assert!(f.gain.unwrap().low.unwrap() > 0.1 && !f.refuted_by.is_empty());
+        assert!(f.text.contains("file system 3, buffered"), "{}", f.text);
+    }
+}

@@ -301,6 +301,11 @@ fn a_run_that_is_stopped_or_killed_leaves_every_setting_as_it_was() {
         changed() && notes(pid) > 0,
         "nobody was left to put it back"
     );
+    let said = ground.place.fathom(&["tune", "mnt", "--dry-run"]).expect(0);
+    assert!(said.stderr.contains("would be put back"), "{}", said.stderr);
+    let model = ["tune", "sim:optane-900p", "--only", "completion"];
+    ground.place.fathom(&model).expect(0);
+    assert!(changed() && notes(pid) > 0, "neither has to do with it");
     let said = ground.place.fathom(&["clean", ".", "--dry-run"]).expect(0);
     assert!(said.stdout.contains("would put back"), "{}", said.stdout);
     assert!(changed());
