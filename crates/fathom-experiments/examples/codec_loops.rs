@@ -95,11 +95,17 @@ fn library(name: &str, plain: &[Vec<u8>], packed: &[Vec<u8>], time: Duration) ->
 }
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .map(|a| a.parse::<u64>().expect("a number"));
-    let pairs = arguments.next().unwrap_or(10);
-    let time = Duration::from_millis(arguments.next().unwrap_or(200));
+    let arguments: Result<Vec<u64>, _> = std::env::args().skip(1).map(|a| a.parse()).collect();
+    let (pairs, time) = match arguments.as_deref() {
+        Ok([]) => (10, 200),
+        Ok([pairs @ (1..)]) => (*pairs, 200),
+        Ok([pairs @ (1..), time @ (1..)]) => (*pairs, *time),
+        _ => {
+            eprintln!("usage: codec_loops [PAIRS [MILLISECONDS]], both 1 or more");
+            std::process::exit(2);
+        }
+    };
+    let time = Duration::from_millis(time);
     let sample = generated(0.3, CHUNKS, 1);
     println!(
         "{}; chunks of {} KiB, one core, {pairs} pairs of {time:?}, MB/s",

@@ -1,11 +1,13 @@
-//! Two settings of one job, run in turns (A B B A), so that a drift of the device favours neither.
+//! Two settings of one job, run in turns (A B B A or B A A B), so that a drift of the device favours neither.
 //!
 //! Each block of four gives one ratio of B to A; the interval comes from resampling
-//! whole blocks. What the settings are is up to the caller.
+//! whole blocks. Which of the two begins is drawn for each block, so that what every other job meets (a timer, a
+//! neighbour's job) favours neither as well. What the settings are is up to the caller.
 
+use fathom_io::load::rng::mix;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
-use fathom_stats::compare::{Good, Verdict, judge};
+use fathom_stats::compare::{Good, Verdict, judge, relative_of_log};
 use fathom_telemetry::schema::Job;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +22,20 @@ pub enum Setting {
     B,
 }
 
-/// The order of one block.
-pub const BLOCK: [Setting; 4] = [Setting::A, Setting::B, Setting::B, Setting::A];
+/// Jobs of a block.
+pub const BLOCK_JOBS: u32 = 4;
+
+/// The order of one block: A B B A, or B A A B.
+pub fn block(seed: u64, number: u32) -> [Setting; BLOCK_JOBS as usize] {
+    let (mut first, mut second) = (Setting::A, Setting::B);
+    if mix(seed ^ mix(u64::from(number))) & 1 == 1 {
+        std::mem::swap(&mut first, &mut second);
+    }
+    [first, second, second, first]
+}
+
+/// Blocks where nobody says how many: a neighbour that disturbs one or two of them leaves a verdict.
+pub const BLOCKS: u32 = 8;
 
 /// Fewest blocks for a bootstrap interval.
 pub const BLOCKS_MIN: u32 = 5;
@@ -45,7 +59,7 @@ pub struct AbRow {
     pub verdict: Verdict,
 }
 
-/// Analyses jobs in the order in which [`BLOCK`] ran them; a block with a void or missing job is left out.
+/// Analyses jobs in the order in which [`block`] has them; a block with a void or missing job is left out.
 ///
 /// The first row, IOPS where the load is closed-loop, is the one to decide by: the others repeat it in other words.
 pub fn analyse(jobs: &[(Setting, &Job)], seed: u64) -> Vec<AbRow> {
@@ -74,7 +88,7 @@ pub fn analyse(jobs: &[(Setting, &Job)], seed: u64) -> Vec<AbRow> {
                 Estimate::mean_of(&x)
             };
             let ratios: Vec<f64> = jobs
-                .chunks_exact(BLOCK.len())
+                .chunks_exact(BLOCK_JOBS as usize)
                 .filter_map(|block| {
                     block.iter().try_fold(0.0, |sum, (s, j)| {
                         let log = value(j)?.ln() / 2.0;
@@ -82,12 +96,7 @@ pub fn analyse(jobs: &[(Setting, &Job)], seed: u64) -> Vec<AbRow> {
                     })
                 })
                 .collect();
-            let relative = bootstrap_mean(&ratios, seed).map(|e| Estimate {
-                value: e.value.exp_m1(),
-                low: e.low.map(f64::exp_m1),
-                high: e.high.map(f64::exp_m1),
-                samples: e.samples,
-            });
+            let relative = bootstrap_mean(&ratios, seed).map(relative_of_log);
             AbRow {
                 id: id.into(),
                 label: label.into(),
@@ -111,9 +120,10 @@ mod tests {
     /// Blocks on a device that loses half a percent from job to job, under noise of 2 %.
     fn verdict(change: f64, seed: u64) -> Verdict {
         let mut r = SplitMix64::new(seed);
-        let jobs: Vec<(Setting, Job)> = (0..8 * BLOCK.len())
-            .map(|i| {
-                let s = BLOCK[i % BLOCK.len()];
+        let order = (0..8).flat_map(|n| block(seed, n));
+        let jobs: Vec<(Setting, Job)> = order
+            .enumerate()
+            .map(|(i, s)| {
                 let drift = 1.0 - 0.005 * i as f64;
                 let effect = if s == Setting::B { 1.0 + change } else { 1.0 };
                 let level = 1e5 * drift * effect * (1.0 + 0.02 * r.normal());
@@ -122,6 +132,18 @@ mod tests {
             .collect();
         let by_reference: Vec<(Setting, &Job)> = jobs.iter().map(|(s, j)| (*s, j)).collect();
         analyse(&by_reference, seed)[0].verdict
+    }
+
+    #[test]
+    fn either_setting_may_begin_a_block_and_the_seed_says_which() {
+        for seed in 0..20 {
+            let begins: Vec<Setting> = (0..100).map(|n| block(seed, n)[0]).collect();
+            let first = begins.iter().filter(|s| **s == Setting::A).count();
+            assert!((30..=70).contains(&first), "{first} of 100");
+            assert_eq!(block(seed, 3), block(seed, 3));
+            let [a, b, c, d] = block(seed, 3);
+            assert!(a == d && b == c && a != b);
+        }
     }
 
     #[test]

@@ -15,6 +15,12 @@ pub fn belongs(lab: &Run, about: &Target, simulated: bool) -> Result<(), String>
             "one of the two is of a model: expected a run of the survey's own target".into(),
         );
     }
+    if simulated && lab.target.name != about.name {
+        return Err(format!(
+            "it is of {}, the survey of {}: expected a run of the same model",
+            lab.target.name, about.name
+        ));
+    }
     match (&lab.target.device, &about.device) {
         (Some(theirs), Some(ours)) if theirs != ours => Err(format!(
             "it is of {theirs}, the survey of {ours}: expected a run of the same device"
@@ -128,5 +134,12 @@ mod tests {
         let other = run("survey", "nvme0n1").target;
         assert!(belongs(&lab, &other, false).unwrap_err().contains("vda"));
         assert!(belongs(&lab, &lab.target, true).is_err());
+        let mut model = run("cache", "");
+        (model.simulated, model.target.device) = (true, None);
+        model.target.name = "sim:a".into();
+        let mut about = model.target.clone();
+        assert_eq!(belongs(&model, &about, true), Ok(()));
+        about.name = "sim:b".into();
+        assert!(belongs(&model, &about, true).unwrap_err().contains("sim:a"));
     }
 }

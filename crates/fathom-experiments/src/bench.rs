@@ -64,6 +64,10 @@ pub trait Bench {
     fn simulated(&self) -> bool;
     /// Whether someone asked to end.
     fn interrupted(&self) -> bool;
+    /// What ends its jobs early, for benches of the same run; one that nobody uses where it has none to share.
+    fn control(&self) -> Control {
+        Control::new()
+    }
     /// Bytes that [`Bench::prepare`] will write; 0 where there is nothing to fill.
     fn fills(&self) -> Bytes {
         Bytes(0)
@@ -121,10 +125,6 @@ impl RealBench {
     pub fn target(&self) -> &Target {
         &self.target
     }
-    /// What ends its jobs early, for benches of the same run.
-    pub fn control(&self) -> Control {
-        self.control.clone()
-    }
 }
 
 impl Bench for RealBench {
@@ -139,6 +139,9 @@ impl Bench for RealBench {
     }
     fn interrupted(&self) -> bool {
         self.control.interrupted()
+    }
+    fn control(&self) -> Control {
+        self.control.clone()
     }
     fn real(&mut self) -> Option<&mut RealBench> {
         Some(self)

@@ -113,6 +113,9 @@ impl Bench for CpuBench<'_> {
     fn interrupted(&self) -> bool {
         self.inner.interrupted()
     }
+    fn control(&self) -> fathom_io::Control {
+        self.inner.control()
+    }
     fn fills(&self) -> Bytes {
         self.inner.fills()
     }

@@ -20,6 +20,9 @@ const STACK_PAGE: u64 = 4096;
 /// Sizes that are measured.
 pub const SIZES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 
+/// A prediction that is further off, percent, says that the formula does not fit the target.
+const OFF_MAX: f64 = 15.0;
+
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct PagesOptions {
@@ -302,6 +305,13 @@ fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
         let id = word.replace(' ', "-");
         let value = |e: Option<Estimate>| e.map_or(0.0, |e| e.value);
         let best = best_of(|s| value(measured(leaves, s)));
+        let off = |s: usize| {
+            let both = expected(leaves, SIZES[s] as f64).zip(measured(leaves, s));
+            both.map(|(e, m)| 100.0 * (e.value / m.value - 1.0))
+        };
+        let worst = (0..SIZES.len())
+            .filter_map(off)
+            .max_by(|a, b| a.abs().total_cmp(&b.abs()));
         let optimum = mean(&|c| ideal(o, c, leaves));
         section.tables.push(Table {
             id: format!("pages-{id}"),
@@ -316,13 +326,12 @@ fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
             rows: (0..SIZES.len())
                 .map(|s| {
                     let (e, m) = (expected(leaves, SIZES[s] as f64), measured(leaves, s));
-                    let off = e.zip(m).map(|(e, m)| 100.0 * (e.value / m.value - 1.0));
                     let top = value(measured(leaves, best));
                     vec![
                         TableCell::Number(SIZES[s] as f64),
                         estimate(e),
                         estimate(m),
-                        number(off.map(tenths)),
+                        number(off(s).map(tenths)),
                         number(m.map(|m| tenths(100.0 * m.value / top))),
                     ]
                 })
@@ -359,11 +368,19 @@ fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
             optimum,
             jobs.clone(),
         ));
+        headlines.push(headline_of(
+            "Page size",
+            &format!("prediction off at worst, {word}"),
+            &format!("page-{id}-off"),
+            "%",
+            worst.map(tenths).map(Estimate::single),
+            jobs.clone(),
+        ));
         findings.extend(finding(
             o,
             leaves,
             optimum,
-            best,
+            (best, worst),
             &|s| measured(leaves, s),
             &jobs,
         ));
@@ -429,7 +446,7 @@ fn finding(
     o: &PagesOptions,
     leaves: Leaves,
     ideal: Option<Estimate>,
-    best: usize,
+    (best, worst): (usize, Option<f64>),
     measured: &dyn Fn(usize) -> Option<Estimate>,
     jobs: &[usize],
 ) -> Option<Finding> {
@@ -438,6 +455,7 @@ fn finding(
     let (ideal, top, usual) = (ideal?, measured(best)?, measured(USUAL)?);
     let gain = top.value / usual.value - 1.0;
     let apart = top.low.zip(usual.high).is_some_and(|(t, u)| t > u);
+    let well = worst.is_some_and(|w| w.abs() <= OFF_MAX);
     let text = format!(
         "With {:.0} % point requests and ranges of {} on {}, pages of {} give most: {:.0} requests/s{}; the formula says {}.",
         o.points,
@@ -464,7 +482,7 @@ fn finding(
                 SIZES[best]
             )
         },
-        confidence: if best == USUAL || apart {
+        confidence: if well && (best == USUAL || apart) {
             "moderate"
         } else {
             "weak"

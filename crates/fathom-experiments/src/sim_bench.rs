@@ -64,6 +64,9 @@ impl Bench for SimBench {
     fn interrupted(&self) -> bool {
         self.control.interrupted()
     }
+    fn control(&self) -> Control {
+        self.control.clone()
+    }
 
     /// The first device's, where the model has flash or heat.
     fn health(&mut self) -> Option<Health> {

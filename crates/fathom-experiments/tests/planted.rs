@@ -1,7 +1,8 @@
 //! Simulated targets with one planted bottleneck: the first finding must name it. Healthy ones: nothing above weak.
 //!
 //! Each case has a device, a host and a size of the bottleneck drawn from its seed. The diagnosis sees the target as a
-//! user does: it may measure it, and measure it with one thing changed.
+//! user does: it may measure it, and measure it with one thing changed; and what it measures differs from pass to pass,
+//! as on a machine that does other things too.
 
 mod common;
 
@@ -9,10 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fathom_experiments::Plan;
-use fathom_experiments::tune::stand::{Counted, ModelStand};
+use fathom_experiments::tune::stand::{Counted, Keeping, Measured, ModelStand};
 use fathom_experiments::tune::{self, Effort, Ground, TuneOptions};
+use fathom_experiments::{Bench, NotebookError, Plan};
 use fathom_io::Control;
+use fathom_io::driver::PlannedJob;
 use fathom_io::load::rng::Rng;
 use fathom_sim::host::Idle;
 use fathom_sim::model::Thermal;
@@ -184,25 +186,59 @@ fn plant(what: Plant, r: &mut Rng) -> (SimTarget, &'static [&'static str]) {
     }
 }
 
+/// Spread of a pass' rate around the model's.
+const NOISE: f64 = 0.03;
+/// Passes that somebody else disturbs, and what they lose.
+const DISTURBED: (f64, f64) = (0.02, 0.2);
+
+/// What a model measures, as a machine would: both sides of a pair have the same seed, and a model without noise would
+/// answer both alike to the last digit wherever a change has no effect.
+struct Noisy {
+    inner: Counted,
+    random: Rng,
+}
+
+impl Keeping for Noisy {
+    fn measure(
+        &mut self,
+        bench: &mut dyn Bench,
+        job: PlannedJob,
+    ) -> Result<Measured, NotebookError> {
+        let mut measured = self.inner.measure(bench, job)?;
+        let r = &mut self.random;
+        // Box and Muller.
+        let normal = (2.0 * r.exponential()).sqrt() * (std::f64::consts::TAU * r.unit()).cos();
+        let disturbed = if r.unit() < DISTURBED.0 {
+            1.0 - DISTURBED.1
+        } else {
+            1.0
+        };
+        let factor = (NOISE * normal).exp() * disturbed;
+        let job = &mut measured.job;
+        for d in [&mut job.read, &mut job.write].into_iter().flatten() {
+            (d.iops, d.bytes_per_second) = (d.iops * factor, d.bytes_per_second * factor);
+        }
+        Ok(measured)
+    }
+}
+
 fn findings(target: SimTarget, seed: u64) -> Vec<Finding> {
     let mut plan: Plan = common::plan(100, 1);
     plan.limits.size = target.size();
     let effort = Effort {
-        time: None,
-        ramp: Nanos::ZERO,
         ios: Some(800),
-        pairs: 3,
-        blocks: 5,
         slice: Nanos::from_millis(125),
-        working_set: WORKING_SET,
-        threads: 8,
+        ..Effort::model(WORKING_SET)
     };
     let options = TuneOptions {
         seed,
         ..TuneOptions::default()
     };
     let ground = Ground::Model(Box::new(target.clone()));
-    let mut keeping = Counted::default();
+    let mut keeping = Noisy {
+        inner: Counted::default(),
+        random: Rng::new(seed, 0x4e4f_4953),
+    };
     let mut stand = ModelStand {
         target,
         keeping: &mut keeping,
@@ -256,7 +292,11 @@ fn the_first_finding_names_the_planted_bottleneck_and_healthy_targets_have_none(
         let mine: Vec<_> = results.iter().filter(|r| r.0.0 == what).collect();
         let right = mine.iter().filter(|r| r.1.0).count();
         let share = 100.0 * right as f64 / mine.len() as f64;
-        println!("{what:?}: {right} of {} right", mine.len());
+        let weak = mine.iter().filter(|r| r.1.1.contains("weak")).count();
+        println!(
+            "{what:?}: {right} of {} right, {weak} with weak ones",
+            mine.len()
+        );
         for ((_, seed), (_, said)) in mine.iter().filter(|r| !r.1.0) {
             println!("  seed {seed}: said {said}");
         }
@@ -265,6 +305,59 @@ fn the_first_finding_names_the_planted_bottleneck_and_healthy_targets_have_none(
         }
     }
     assert!(wrong.is_empty(), "below {RIGHT} %: {wrong:?}");
+}
+
+/// Asks to end once so many passes were measured.
+struct Impatient {
+    inner: Counted,
+    left: u32,
+    control: Control,
+}
+
+impl Keeping for Impatient {
+    fn measure(
+        &mut self,
+        bench: &mut dyn Bench,
+        job: PlannedJob,
+    ) -> Result<Measured, NotebookError> {
+        self.left -= 1;
+        if self.left == 0 {
+            self.control.interrupt();
+        }
+        self.inner.measure(bench, job)
+    }
+}
+
+#[test]
+fn a_sustained_load_ends_when_asked_and_says_what_it_lacks() {
+    let target = SimTarget::of(Model::named("optane-900p").unwrap());
+    let control = Control::new();
+    let mut keeping = Impatient {
+        inner: Counted::default(),
+        left: 3,
+        control: control.clone(),
+    };
+    let ground = Ground::Model(Box::new(target.clone()));
+    let mut stand = ModelStand {
+        target,
+        keeping: &mut keeping,
+        control,
+    };
+    let options = TuneOptions {
+        only: vec!["throttling".into()],
+        ..TuneOptions::default()
+    };
+    let mut plan: Plan = common::plan(100, 1);
+    plan.limits.size = 1 << 30;
+    let effort = Effort::model(WORKING_SET);
+    let d = tune::diagnose(&mut stand, &ground, &plan, &effort, &options).unwrap();
+    assert_eq!(keeping.left, 0, "no part was begun after the third");
+    assert!(d.sustained.is_none() && d.findings().is_empty());
+    assert!(
+        d.left_out.iter().any(|l| l.starts_with("throttling: only")),
+        "{:?}",
+        d.left_out
+    );
 }
 
 #[test]

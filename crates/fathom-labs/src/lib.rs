@@ -22,4 +22,5 @@ pub mod remains;
 pub mod vm;
 
 pub use error::LabError;
+pub use mounted::file_systems;
 pub use outside::bind;

@@ -12,6 +12,8 @@ pub(crate) struct Group {
     dir: PathBuf,
     limit: &'static str,
     mount: PathBuf,
+    /// Beside the group, so that it can remove it where this process is killed.
+    _keeper: Keeper,
 }
 
 impl Group {
@@ -43,12 +45,14 @@ impl Group {
             return Err(missing("there is no memory controller".into()));
         };
         let dir = base.join(format!("fathom-{name}-{}", std::process::id()));
-        fs::create_dir(&dir)
-            .map_err(|e| missing(format!("{}: cannot be made: {e}", dir.display())))?;
+        let failed = |e: io::Error| missing(format!("{}: cannot be made: {e}", dir.display()));
+        let keeper = Keeper::watch(&[Undo::group(&dir)]).map_err(failed)?;
+        fs::create_dir(&dir).map_err(failed)?;
         Ok(Self {
-            dir,
             limit,
             mount: base,
+            _keeper: keeper,
+            dir,
         })
     }
 
@@ -101,21 +105,15 @@ impl Group {
             .ok_or_else(|| io::Error::other("/proc/self/cgroup does not say where it is"))?;
         let home = self.mount.join(path).join("cgroup.procs");
         let home = OpenOptions::new().write(true).open(home)?;
-        // Beside the group, so that it can remove it.
-        let keeper = Keeper::watch(&[Undo::group(&self.dir)])?;
         self.members()?
             .write_all(std::process::id().to_string().as_bytes())?;
-        Ok(Inside {
-            home,
-            _keeper: keeper,
-        })
+        Ok(Inside { home })
     }
 }
 
 /// This process is in a [`Group`].
 pub(crate) struct Inside {
     home: File,
-    _keeper: Keeper,
 }
 
 impl Drop for Inside {

@@ -1,13 +1,104 @@
-//! A file system in a directory of its own, mounted by a lab and unmounted on every exit, also where fathom is killed.
+//! File systems that labs make, each mounted in a directory of its own and unmounted on every exit, also where fathom is
+//! killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use fathom_telemetry::Bytes;
+
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::outside;
+
+/// A file system that labs make on devices of their own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FileSystem {
+    /// Its name, as mount and the kernel know it.
+    pub(crate) name: &'static str,
+    /// Devices of fewer bytes are refused by its mkfs, or have no room for a file.
+    pub(crate) least: Bytes,
+    /// Arguments of its mkfs, which is called `mkfs.<name>`.
+    options: &'static [&'static str],
+    /// Debian's package of it.
+    package: &'static str,
+}
+
+/// All that there are.
+pub(crate) const FILE_SYSTEMS: [FileSystem; 3] = [
+    FileSystem {
+        name: "ext4",
+        least: Bytes::mib(64),
+        // Nothing is left for the kernel to do later, while something is measured.
+        options: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        package: "e2fsprogs",
+    },
+    FileSystem {
+        name: "xfs",
+        // mkfs.xfs(8) since 5.19.
+        least: Bytes::mib(300),
+        options: &["-q", "-f"],
+        package: "xfsprogs",
+    },
+    FileSystem {
+        name: "btrfs",
+        least: Bytes::mib(192),
+        options: &["-q", "-f"],
+        package: "btrfs-progs",
+    },
+];
+
+/// Names of the file systems that labs make.
+pub fn file_systems() -> Vec<&'static str> {
+    FILE_SYSTEMS.iter().map(|f| f.name).collect()
+}
+
+impl FileSystem {
+    /// By its name.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        FILE_SYSTEMS.iter().find(|f| f.name == name)
+    }
+
+    /// Whether it can be made and mounted here; asks for the kernel's module where it may.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub(crate) fn available(&self) -> Result<(), LabError> {
+        let Self { name, package, .. } = self;
+        if outside::find(&format!("mkfs.{name}")).is_none() {
+            return Err(LabError::Missing {
+                what: format!("mkfs.{name} is not installed"),
+                remedy: format!("install it: apt-get install {package}"),
+            });
+        }
+        let known = || {
+            let all = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+            all.lines()
+                .any(|l| l.split_whitespace().last() == Some(*name))
+        };
+        if !known() {
+            outside::load_module(name);
+        }
+        if known() {
+            return Ok(());
+        }
+        Err(LabError::Missing {
+            what: format!("this kernel has no {name}"),
+            remedy: format!("load it: modprobe {name}"),
+        })
+    }
+
+    /// Makes it on a device that holds nothing any more.
+    ///
+    /// # Errors
+    /// Where its mkfs refuses, with what that said.
+    pub(crate) fn make(&self, device: &Path) -> Result<(), LabError> {
+        let mkfs = format!("mkfs.{}", self.name);
+        outside::run(outside::command(&mkfs).args(self.options).arg(device))
+            .map_err(|e| LabError::Failed(format!("{mkfs} {}: {e}", device.display())))
+    }
+}
 
 /// Beginning of such a directory's name; the process id and a number follow.
 pub(crate) const PREFIX: &str = "fathom-mount-";
@@ -97,5 +188,30 @@ impl Drop for Mount {
         if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package() {
+        let none = FileSystem {
+            name: "fathom-no-such",
+            least: Bytes(0),
+            options: &[],
+            package: "no-such-progs",
+        };
+        let said = none.available().unwrap_err();
+        assert!(said.is_refusal(), "{said}");
+        assert!(
+            said.to_string().contains("apt-get install no-such-progs"),
+            "{said}"
+        );
+        assert!(none.make(Path::new("/dev/null")).is_err());
+        let all = file_systems();
+        assert!(all.iter().all(|n| FileSystem::named(n).is_some()));
+        assert_eq!(FileSystem::named("fat"), None);
     }
 }

@@ -84,10 +84,22 @@ impl What {
 pub struct Changed {
     what: What,
     old: String,
-    /// Settings that the change disturbs, with their values before it.
-    beside: Vec<(PathBuf, String)>,
+    /// As the kernel shows what was set: any other value is somebody else's choice.
+    new: String,
+    /// Settings that the change disturbs.
+    beside: Vec<Beside>,
     note: PathBuf,
     keeps: bool,
+}
+
+/// A setting that the change of another one disturbs.
+#[derive(Debug)]
+struct Beside {
+    path: PathBuf,
+    /// Before the change.
+    old: String,
+    /// Right after it; `None` where it was gone.
+    new: Option<String>,
 }
 
 impl Changed {
@@ -120,13 +132,8 @@ impl Changed {
     /// # Errors
     /// It is somebody else's, or the kernel refuses.
     pub fn mount(at: &Path, options: &str) -> Result<Self, TraceError> {
+        mount::check(at)?;
         let what = What::Mount(at.to_owned());
-        if !what.is_allowed(&[]) {
-            return Err(refused(
-                at,
-                "only file systems on loop devices over a file that fathom made are mounted anew",
-            ));
-        }
         Self::set(what, options, Vec::new(), Path::new(NOTES))
     }
 
@@ -151,19 +158,29 @@ impl Changed {
         }
         // First the note, then the change: a process killed between them has changed nothing.
         write_durably(&note, &text).map_err(|e| TraceError::file(&note, e))?;
-        let changed = Self {
+        let beside = beside.into_iter().map(|(path, old)| Beside {
+            path,
+            old,
+            new: None,
+        });
+        let mut changed = Self {
             what,
             old,
-            beside,
+            new: new.to_owned(),
+            beside: beside.collect(),
             note,
             keeps: false,
         };
         changed.what.write(new)?;
-        let now = changed.what.read()?;
-        if now != new {
+        // Whatever the kernel made of it is undone with it.
+        changed.new = changed.what.read()?;
+        for b in &mut changed.beside {
+            b.new = whole(&b.path);
+        }
+        if changed.new != new {
             return Err(TraceError::Setting {
                 name: changed.what.name(),
-                what: format!("the kernel made '{now}' of '{new}'"),
+                what: format!("the kernel made '{}' of '{new}'", changed.new),
             });
         }
         Ok(changed)
@@ -181,17 +198,29 @@ impl Drop for Changed {
         if self.keeps {
             return;
         }
-        match self.what.write(&self.old) {
-            Ok(()) => {
-                put_beside(&self.beside);
-                drop(std::fs::remove_file(&self.note));
+        // Somebody else has chosen meanwhile, or it is gone: there is nothing of ours to undo.
+        if self.what.read().is_ok_and(|now| now == self.new) {
+            let beside: Vec<(PathBuf, String)> = self.beside.iter().map(Beside::wanted).collect();
+            if let Err(e) = self.what.write(&self.old) {
+                eprintln!(
+                    "fathom: {} could not be set back to {}: {e}",
+                    self.what.name(),
+                    self.old
+                );
+                return;
             }
-            Err(e) => eprintln!(
-                "fathom: {} could not be set back to {}: {e}",
-                self.what.name(),
-                self.old
-            ),
+            put_beside(&beside);
         }
+        drop(std::fs::remove_file(&self.note));
+    }
+}
+
+impl Beside {
+    /// What it is to be once the change is undone: as before it, unless somebody has chosen since.
+    fn wanted(&self) -> (PathBuf, String) {
+        let now = whole(&self.path);
+        let value = now.filter(|n| self.new.as_ref().is_some_and(|new| new != n));
+        (self.path.clone(), value.unwrap_or_else(|| self.old.clone()))
     }
 }
 
@@ -211,12 +240,30 @@ fn write_durably(note: &Path, text: &str) -> std::io::Result<()> {
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Settings that a change of this one brings to their defaults: another scheduler has another number of requests, and
-/// parameters of its own.
+/// Whether a change of this setting brings others of its disk to their defaults.
+pub fn disturbs(path: &Path) -> bool {
+    path.ends_with("queue/scheduler")
+}
+
+/// Settings that a change of this one brings to their defaults, with their values: another scheduler has another number
+/// of requests, and parameters of its own.
 fn disturbed_by(path: &Path) -> Vec<(PathBuf, String)> {
-    let Some(queue) = path.parent().filter(|_| path.ends_with("queue/scheduler")) else {
+    let Some(queue) = path.parent().filter(|_| disturbs(path)) else {
         return Vec::new();
     };
+    ["nr_requests", "wbt_lat_usec", "read_ahead_kb"]
+        .map(|n| queue.join(n))
+        .into_iter()
+        .chain(scheduler_parameters(queue))
+        .filter_map(|p| {
+            let value = whole(&p)?;
+            Some((p, value))
+        })
+        .collect()
+}
+
+/// Files of the parameters that the scheduler in use has of its own; `queue` is the disk's directory of that name.
+pub fn scheduler_parameters(queue: &Path) -> Vec<PathBuf> {
     let own = std::fs::read_dir(queue.join("iosched"));
     let mut own: Vec<PathBuf> = own
         .into_iter()
@@ -225,21 +272,18 @@ fn disturbed_by(path: &Path) -> Vec<(PathBuf, String)> {
         .map(|e| e.path())
         .collect();
     own.sort();
-    ["nr_requests", "wbt_lat_usec", "read_ahead_kb"]
-        .map(|n| queue.join(n))
-        .into_iter()
-        .chain(own)
-        .filter_map(|p| {
-            let value = std::fs::read_to_string(&p).ok()?.trim().to_owned();
-            Some((p, value))
-        })
-        .collect()
+    own
+}
+
+/// The whole text of a file; `None` where it cannot be read.
+fn whole(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
 }
 
 fn put_beside(beside: &[(PathBuf, String)]) {
     for (path, value) in beside {
-        let now = std::fs::read_to_string(path).unwrap_or_default();
-        if now.trim() != value {
+        if whole(path).is_none_or(|now| now != *value) {
             // What cannot be written (some parameters are read-only) was not changed by us either.
             let _ = crate::tracefs::write(path, value);
         }
@@ -261,7 +305,7 @@ pub fn leftovers() -> Vec<String> {
     let found = notes_of_the_dead(Path::new(NOTES), &SETTINGS.map(Path::new));
     found
         .into_iter()
-        .filter(|n| n.ours)
+        .filter(Note::is_ours)
         .map(|n| format!("{} from {} to {}", n.what.name(), n.new, n.old))
         .collect()
 }
@@ -288,10 +332,15 @@ struct Note {
     old: String,
     new: String,
     beside: Vec<(PathBuf, String)>,
-    /// Whether it is of this boot.
-    this_boot: bool,
+    /// Whether it is of this boot, and about a setting that may be changed.
+    counts: bool,
+}
+
+impl Note {
     /// Whether the value is still the one that the process chose: otherwise somebody has chosen since, and it is theirs.
-    ours: bool,
+    fn is_ours(&self) -> bool {
+        self.counts && self.new != self.old && self.what.read().is_ok_and(|now| now == self.new)
+    }
 }
 
 fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
@@ -315,13 +364,12 @@ fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
             let further: Vec<(&str, &str)> = lines.filter_map(|l| l.split_once('\t')).collect();
             let boot = boot_id();
             let this_boot = further.iter().all(|(k, v)| *k != BOOT || *v == boot);
+            let counts = this_boot && what.is_allowed(settings);
             let beside = further
                 .into_iter()
                 .map(|(p, v)| (PathBuf::from(p), v.to_owned()))
                 .filter(|(p, _)| What::File(p.clone()).is_allowed(settings))
                 .collect();
-            let ours =
-                what.is_allowed(settings) && new != old && what.read().is_ok_and(|now| now == new);
             let file = entry.path();
             Some((
                 number,
@@ -331,8 +379,7 @@ fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
                     old,
                     new,
                     beside,
-                    this_boot,
-                    ours,
+                    counts,
                 },
             ))
         })
@@ -345,9 +392,8 @@ fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
 fn restore(notes: &Path, settings: &[&Path]) -> Vec<String> {
     let mut said = Vec::new();
     for note in notes_of_the_dead(notes, settings) {
-        // An earlier change of the same setting is in force again once a later one was undone.
-        let ours = note.ours || note.what.read().is_ok_and(|now| now == note.new);
-        let ours = ours && note.this_boot && note.what.is_allowed(settings) && note.new != note.old;
+        // Asked anew for each: an earlier change of the same setting is in force again once a later one was undone.
+        let ours = note.is_ours();
         let back = ours && note.what.write(&note.old).is_ok();
         if back {
             put_beside(&note.beside);
@@ -449,6 +495,38 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!((now().as_str(), notes(&p)), ("old", 0));
+    }
+
+    #[test]
+    fn what_somebody_else_has_chosen_meanwhile_is_left_alone() {
+        let p = place();
+        let other = p.dir.path().join("beside");
+        std::fs::write(&other, "1\n").unwrap();
+        let now = |file: &Path| std::fs::read_to_string(file).unwrap().trim().to_owned();
+        let set = || {
+            let beside = vec![(other.clone(), now(&other))];
+            Changed::set(What::File(p.file.clone()), "new", beside, p.dir.path()).unwrap()
+        };
+        let held = set();
+        std::fs::write(&p.file, "third").unwrap();
+        drop(held);
+        assert_eq!((now(&p.file).as_str(), notes(&p)), ("third", 0));
+        // A setting beside it: what the change did to it is undone, what somebody did is not.
+        std::fs::write(&p.file, "old").unwrap();
+        let mut held = set();
+        std::fs::write(&other, "2").unwrap();
+        held.beside[0].new = Some("2".into());
+        drop(held);
+        assert_eq!((now(&p.file), now(&other)), ("old".into(), "1".into()));
+        let held = set();
+        std::fs::write(&other, "3").unwrap();
+        drop(held);
+        assert_eq!((now(&p.file), now(&other)), ("old".into(), "3".into()));
+        // Gone: nothing to put back, and no note of it.
+        let held = set();
+        std::fs::remove_file(&p.file).unwrap();
+        drop(held);
+        assert_eq!((p.file.exists(), notes(&p)), (false, 0));
     }
 
     #[test]

@@ -114,6 +114,38 @@ fn from_log(log: f64, error: f64, freedom: f64, samples: u32, good: Good) -> Dif
     }
 }
 
+/// B against A from the ratios B / A of pairs that ran side by side, by Student's test on their logarithms.
+///
+/// `None` without ratios, or where one of them is not positive. One ratio gives a difference without interval.
+pub fn paired(ratios: &[f64], good: Good) -> Option<Difference> {
+    if !ratios.iter().all(|r| *r > 0.0 && r.is_finite()) {
+        return None;
+    }
+    let logs: Vec<f64> = ratios.iter().map(|r| r.ln()).collect();
+    let mean = Estimate::mean_of(&logs)?;
+    let (n, freedom) = (mean.samples, f64::from(mean.samples) - 1.0);
+    if n < 2 {
+        return Some(Difference {
+            relative: relative_of_log(mean),
+            p: None,
+            verdict: Verdict::NotComparable,
+        });
+    }
+    let variance = logs.iter().map(|l| (l - mean.value).powi(2)).sum::<f64>() / freedom;
+    let error = (variance / f64::from(n)).sqrt();
+    Some(from_log(mean.value, error, freedom, n, good))
+}
+
+/// A relative difference from an estimate of the logarithm of a ratio.
+pub fn relative_of_log(log: Estimate) -> Estimate {
+    Estimate {
+        value: log.value.exp_m1(),
+        low: log.low.map(f64::exp_m1),
+        high: log.high.map(f64::exp_m1),
+        samples: log.samples,
+    }
+}
+
 /// The verdict that an interval of a relative difference allows.
 pub fn judge(relative: &Estimate, good: Good) -> Verdict {
     let (Some(low), Some(high)) = (relative.low, relative.high) else {
@@ -206,6 +238,37 @@ mod tests {
         assert!(difference(&e(&[0.0, 0.0]), &fast, Good::More).is_none());
         let same = e(&[5.0, 5.0]);
         assert_eq!(v(&same, &same, Good::More), Verdict::NoDifferenceShown);
+    }
+
+    #[test]
+    fn pairs_forgive_what_both_sides_share_and_keep_their_promise() {
+        let pairs = |change: f64, seed: u64| {
+            let mut r = SplitMix64::new(70_000 + seed);
+            let one = || 1.0 + change + 0.02 * r.normal();
+            let ratios: Vec<f64> = std::iter::repeat_with(one).take(5).collect();
+            paired(&ratios, Good::More).unwrap()
+        };
+        let differs = |change: f64, v| {
+            let all = (0..2_000)
+                .filter(|s| pairs(change, *s).verdict == v)
+                .count();
+            all as f64 / 2_000.0
+        };
+        let alarms = 1.0 - differs(0.0, Verdict::NoDifferenceShown);
+        assert!((0.03..=0.07).contains(&alarms), "{alarms}");
+        assert!(differs(0.05, Verdict::Better) > 0.9);
+        // The interval and the p-value say the same.
+        for seed in 0..200 {
+            let d = pairs(0.03, seed);
+            let holds = d.p.unwrap() < 0.05;
+            assert_eq!(holds, d.verdict != Verdict::NoDifferenceShown, "{d:?}");
+        }
+        assert_eq!(
+            paired(&[2.0], Good::More).unwrap().verdict,
+            Verdict::NotComparable
+        );
+        assert_eq!(paired(&[], Good::More), None);
+        assert_eq!(paired(&[1.0, 0.0], Good::More), None);
     }
 
     #[test]

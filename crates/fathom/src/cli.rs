@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Compress(CompressArgs),
     /// Two runs: differences with intervals and a verdict; several runs: their history
     Compare(CompareArgs),
-    /// One job with two settings, run in turns (A B B A), with a verdict
+    /// One job with two settings, run in turns (A B B A or B A A B), with a verdict
     Ab(Box<AbArgs>),
     /// What limits a target, and what to set: each setting tried, proved on another job, and put back
     Tune(TuneArgs),
@@ -355,8 +355,8 @@ pub(crate) struct AbArgs {
     /// Job options of B
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub(crate) b: String,
-    /// Blocks of A B B A
-    #[arg(long, default_value_t = 8)]
+    /// Blocks of A B B A or B A A B
+    #[arg(long, default_value_t = fathom_experiments::ab::BLOCKS)]
     pub(crate) blocks: u32,
     /// Smallest worsening that fails, percent
     #[arg(long, value_name = "PERCENT", default_value = "0%")]

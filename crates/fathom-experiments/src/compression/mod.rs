@@ -16,7 +16,7 @@ use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::runner::{Point, Runner};
-use crate::survey::Watcher;
+use crate::survey::{self, Watcher};
 
 pub mod advice;
 pub mod codecs;
@@ -125,13 +125,17 @@ pub fn run(
     let mut points = points(plan, options).map_err(BenchError::from)?;
     let loops = CODECS.len() as u32 * plan.profile.repeats;
     let total = points.len() as u32 * plan.profile.repeats + loops;
-    let mut runner = Runner::begin(bench, book, watcher, "compression", options.seed, total)?;
-    runner.fill_up(&mut points, plan.profile.repeats)?;
-    runner.end();
-    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(p)).collect();
     let mut all: Vec<Rates> = vec![Rates::default(); CODECS.len()];
-    let mut done = total - loops;
+    let mut done = 0;
     'repeats: for repeat in 0..plan.profile.repeats {
+        // The device in every repeat too: what drifts meanwhile meets both.
+        let mut runner =
+            Runner::begin(bench, book, watcher, "compression", options.seed, total)?.after(done);
+        let going = runner.fill_up(&mut points, repeat + 1)?;
+        done = runner.done();
+        if !going {
+            break;
+        }
         for k in 0..CODECS.len() {
             // Alternating order, so that a drift of the processor favours no codec.
             let k = if repeat % 2 == 0 {
@@ -148,6 +152,13 @@ pub fn run(
                 .map_err(|e| NotebookError::Beside(e.to_string()))?;
         }
     }
+    Runner::begin(bench, book, watcher, "compression", options.seed, total)?
+        .after(done)
+        .end();
+    let cells: Vec<Cell> = points
+        .iter()
+        .map(|p| survey::cell(book, &p.spec, &p.jobs))
+        .collect();
     report::report(book, &cells, &all, sample, cores);
     Ok(())
 }

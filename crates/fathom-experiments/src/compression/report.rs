@@ -317,7 +317,10 @@ pub(super) fn report(
             advice: format!("Where memory is short, compress the cache with {codec}."),
             confidence: "strong".into(),
             jobs: jobs.clone(),
-            evidence: vec!["compression-gains".into()], ..Finding::default() });
+            evidence: vec!["compression-gains".into()],
+            refuted_by: "Your own data with --sample, or cores that have no time to decode.".into(),
+            ..Finding::default()
+        });
     }
     let run = book.run_mut();
     run.results.push(section);

@@ -44,7 +44,7 @@ pub struct Load {
 }
 
 /// Written by one pass through the page cache, at most.
-const WRITE_BACK_BYTES: u64 = 32 << 20;
+pub(super) const WRITE_BACK_BYTES: u64 = 32 << 20;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct Effort {
     pub ios: Option<u64>,
     /// Pairs of the search.
     pub pairs: u32,
-    /// Blocks of A B B A of the proof.
+    /// Blocks of four passes ([`crate::ab::block`]) of the proof.
     pub blocks: u32,
     /// Length of one part of the sustained load.
     pub slice: Nanos,
@@ -76,7 +76,7 @@ impl Effort {
             ramp: Nanos(time.0 / 10),
             ios: None,
             pairs: 4,
-            blocks: crate::ab::BLOCKS_MIN.max(plan.profile.repeats),
+            blocks: crate::ab::BLOCKS.max(plan.profile.repeats),
             slice: Nanos(plan.profile.job_time.0 / 4),
             working_set: Bytes(plan.limits.size),
             threads: plan.threads,
@@ -90,7 +90,7 @@ impl Effort {
             ramp: Nanos::ZERO,
             ios: Some(5_000),
             pairs: 4,
-            blocks: crate::ab::BLOCKS_MIN,
+            blocks: crate::ab::BLOCKS,
             slice: Nanos::from_millis(12_500),
             working_set,
             threads: 8,

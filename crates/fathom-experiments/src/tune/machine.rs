@@ -4,26 +4,24 @@
 use std::path::{Path, PathBuf};
 
 use fathom_stack::{Devices, settings};
+use fathom_telemetry::Bytes;
 
-use super::load::LoadId;
+use super::load::{LoadId, WRITE_BACK_BYTES as WRITE_BACK_PASS};
 use super::suspect::{Change, Suspect, Value};
 
 /// Read-ahead worth trying, KiB: the kernel's default, and what striped and remote storage wants.
 const READ_AHEAD_KIB: [u64; 2] = [128, 1024];
 /// Requests of a queue worth trying.
 const REQUESTS: [u64; 2] = [128, 1024];
-/// The kernel's write-back settings and the values worth trying beside its defaults.
-const WRITE_BACK: [(&str, &[&str]); 4] = [
-    ("dirty_background_ratio", &["10", "5"]),
-    ("dirty_ratio", &["20", "40"]),
-    ("dirty_expire_centisecs", &["3000"]),
-    ("dirty_writeback_centisecs", &["500"]),
+/// How much the kernel lets lie before it writes, and the values worth trying beside its defaults: shares of memory in
+/// percent, and bytes where somebody set them so. (How long it lets it lie, `dirty_expire_centisecs` and
+/// `dirty_writeback_centisecs`, shows in seconds: a pass is over by then.)
+const WRITE_BACK: [(&str, &str, &[u64]); 2] = [
+    ("dirty_background_ratio", "dirty_background_bytes", &[10, 5]),
+    ("dirty_ratio", "dirty_bytes", &[20, 40]),
 ];
-/// The same as bytes, where somebody set them so: most systems take shares.
-const WRITE_BACK_BYTES: [(&str, u64); 2] = [
-    ("dirty_background_bytes", 256 << 20),
-    ("dirty_bytes", 1 << 30),
-];
+/// Their counterparts in bytes, in the same order.
+const WRITE_BACK_BYTES: [u64; 2] = [256 << 20, 1 << 30];
 /// What a remount leaves out, each for itself.
 const COSTLY_OPTIONS: [&str; 2] = ["sync", "dirsync"];
 
@@ -69,19 +67,9 @@ impl Surroundings {
             ] {
                 files.push(queue.join(name));
             }
-            let own = std::fs::read_dir(queue.join("iosched"));
-            let mut own: Vec<PathBuf> = own
-                .into_iter()
-                .flatten()
-                .flatten()
-                .map(|e| e.path())
-                .collect();
-            own.sort();
-            files.extend(own);
+            files.extend(settings::scheduler_parameters(&queue));
         }
-        let names = WRITE_BACK.iter().map(|w| w.0);
-        let names = names.chain(WRITE_BACK_BYTES.iter().map(|w| w.0));
-        files.extend(names.map(vm));
+        files.extend(WRITE_BACK.iter().flat_map(|w| [vm(w.0), vm(w.1)]));
         let mut all: Vec<(String, String)> = files
             .iter()
             .filter_map(|p| Some((p.display().to_string(), settings::value(p)?)))
@@ -134,10 +122,13 @@ fn file(
     })
 }
 
+fn texts(numbers: &[u64]) -> Vec<String> {
+    numbers.iter().map(u64::to_string).collect()
+}
+
 /// What may limit a target here and can be changed for a moment.
 pub fn suspects(around: &Surroundings) -> Vec<Suspect> {
     let mut all = Vec::new();
-    let texts = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>();
     for disk in around.devices.top.iter().filter(|d| d.has_requests) {
         let queue = Path::new("/sys/block").join(&disk.name).join("queue");
         let offered = settings::schedulers(&disk.name);
@@ -172,14 +163,19 @@ pub fn suspects(around: &Surroundings) -> Vec<Suspect> {
         ));
         // Newer kernels take neither; then it is said that they did not.
         if disk.polls {
-            all.extend(file(
+            let tried = file(
                 "poll-delay",
                 format!("how {} is polled", disk.name),
                 queue.join("io_poll_delay"),
                 &["-1".to_owned(), "0".to_owned()],
                 &[LoadId::One],
                 "The same latency with the other delay.",
-            ));
+            );
+            all.extend(tried.map(|s| Suspect {
+                // Nobody waits for interrupts meanwhile.
+                under: vec![Change::Polled, Change::Awake],
+                ..s
+            }));
         }
         if around.modifies {
             all.extend(file(
@@ -226,38 +222,64 @@ pub fn suspects(around: &Surroundings) -> Vec<Suspect> {
         refuted_by: "The same latency where other work keeps the cores awake anyway.".into(),
     });
     if around.modifies {
-        for (name, tried) in WRITE_BACK {
-            // 0: the limit is set in bytes instead.
-            if settings::value(&vm(name)).as_deref() == Some("0") && name.ends_with("ratio") {
-                continue;
-            }
-            let tried: Vec<String> = tried.iter().map(|t| (*t).to_owned()).collect();
-            all.extend(write_back(name, &tried));
-        }
-        for (name, bytes) in WRITE_BACK_BYTES {
-            if settings::value(&vm(name)).is_some_and(|v| v != "0") {
-                all.extend(write_back(name, &texts(&[bytes])));
-            }
-        }
+        all.extend(write_back().into_iter().filter_map(Result::ok));
         all.extend(around.mount.as_deref().and_then(mount_options));
     }
     all
 }
 
-fn write_back(name: &str, tried: &[String]) -> Option<Suspect> {
-    file(
-        "write-back",
-        format!("the kernel's {name}"),
-        vm(name),
-        tried,
-        &[LoadId::WriteBack],
-        "A longer load, whose writes reach the device either way.",
-    )
+/// What is not tried here, and why.
+pub fn left_out(around: &Surroundings) -> Vec<String> {
+    let write_back = around.modifies.then(write_back).unwrap_or_default();
+    write_back.into_iter().filter_map(Result::err).collect()
+}
+
+/// The limits of write-back, or why a limit is not tried.
+fn write_back() -> Vec<Result<Suspect, String>> {
+    let number = |name: &str| settings::value(&vm(name))?.parse::<u64>().ok();
+    let mut all = Vec::new();
+    for ((share, bytes, shares), tried_bytes) in WRITE_BACK.into_iter().zip(WRITE_BACK_BYTES) {
+        // One of the two is 0: the other one holds.
+        let (name, now, tried, unit) = match (number(share), number(bytes)) {
+            (_, Some(now)) if now > 0 => (bytes, now, vec![tried_bytes], Some(1.0)),
+            (Some(now), _) => (share, now, shares.to_vec(), dirtyable().map(|d| d / 100.0)),
+            _ => continue,
+        };
+        let least = tried.iter().fold(now, |l, t| l.min(*t));
+        let reached = unit.is_none_or(|u| least as f64 * u <= WRITE_BACK_PASS as f64);
+        if !reached {
+            all.push(Err(format!(
+                "write-back: a pass writes at most {}, and {name} ({now}, tried would be {}) lets more lie",
+                Bytes(WRITE_BACK_PASS),
+                texts(&tried).join(" and ")
+            )));
+            continue;
+        }
+        let suspect = file(
+            "write-back",
+            format!("the kernel's {name}"),
+            vm(name),
+            &texts(&tried),
+            &[LoadId::WriteBack],
+            "A longer load, whose writes reach the device either way.",
+        );
+        all.extend(suspect.map(Ok));
+    }
+    all
+}
+
+/// What shares of memory are of, bytes: about what is free or page cache.
+fn dirtyable() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024.0)
 }
 
 /// Options that make each write wait are left out one by one; access times are not written.
 fn mount_options(at: &Path) -> Option<Suspect> {
     let now = settings::mount::options(at).ok()?;
+    let source = settings::mount::node(at)?;
     let words: Vec<&str> = now.split(',').collect();
     let mut tried: Vec<(String, String)> = COSTLY_OPTIONS
         .iter()
@@ -274,7 +296,12 @@ fn mount_options(at: &Path) -> Option<Suspect> {
         .into_iter()
         .map(|(label, options)| Value {
             label,
-            command: format!("mount -o remount,{options} {}", at.display()),
+            // With the source named, mount(8) takes these options alone and none of fstab's.
+            command: format!(
+                "mount -o remount,{options} {} {}",
+                source.display(),
+                at.display()
+            ),
             change: Change::Mount {
                 at: at.to_owned(),
                 options,

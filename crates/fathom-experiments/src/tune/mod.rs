@@ -18,11 +18,11 @@ use fathom_io::load::rng::mix;
 use fathom_sim::SimTarget;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
-use fathom_stats::compare::Verdict;
+use fathom_stats::compare::{Verdict, relative_of_log};
 use fathom_telemetry::schema::{Finding, Job};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
-use crate::ab::{self, BLOCK, Setting};
+use crate::ab::{self, BLOCK_JOBS, Setting};
 use crate::bench::{Bench, BenchError};
 use crate::cells::Plan;
 use crate::compare::metrics;
@@ -32,6 +32,7 @@ use crate::survey::{self, Watcher};
 pub use load::{Effort, Load, LoadId};
 pub use machine::Surroundings;
 use stand::{InBook, ModelStand, Passed, RealStand, Stand};
+use suspect::in_order;
 pub use suspect::{Change, Suspect, Value};
 pub use sustained::Sustained;
 
@@ -76,6 +77,8 @@ pub struct Proof {
     pub gain: Option<Estimate>,
     /// What follows.
     pub verdict: Verdict,
+    /// Why it could not be made.
+    pub why: Option<String>,
     /// A load that lost by it in the search, and how much.
     pub harms: Option<(LoadId, f64)>,
     /// Whether it stayed in force for what was proved after it.
@@ -137,15 +140,26 @@ impl Ground {
         all.retain(|s| only.is_empty() || only.iter().any(|o| o == s.id));
         all
     }
+    /// What is not tried here, each with its name and why.
+    pub fn left_out(&self) -> Vec<String> {
+        match self {
+            Self::Model(_) => Vec::new(),
+            Self::Machine(around) => machine::left_out(around),
+        }
+    }
     /// Whether the sustained load is asked for.
     fn sustains(only: &[String]) -> bool {
         only.is_empty() || only.iter().any(|o| o == sustained::ID)
     }
     /// Every id that `only` may name here.
     pub fn ids(&self) -> Vec<&'static str> {
-        let mut ids: Vec<&str> = self.suspects(&[]).iter().map(|s| s.id).collect();
-        ids.push(sustained::ID);
-        ids.dedup();
+        let mut ids: Vec<&str> = Vec::new();
+        let suspects = self.suspects(&[]);
+        for id in suspects.iter().map(|s| s.id).chain([sustained::ID]) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
         ids
     }
 }
@@ -196,7 +210,7 @@ pub fn outlook(
         }
         if let Some(l) = mine().next() {
             // The proof, and its share of the proof of all together.
-            out.add(&l.held_out, 2 * effort.blocks * BLOCK.len() as u32);
+            out.add(&l.held_out, 2 * effort.blocks * BLOCK_JOBS);
         }
     }
     if Ground::sustains(&options.only) {
@@ -242,15 +256,9 @@ pub fn run(
             let mut stand = ModelStand {
                 target: (**target).clone(),
                 keeping: &mut keeping,
-                control: fathom_io::Control::new(),
+                control: bench.control(),
             };
-            diagnose(
-                &mut Ended(&mut stand, &*bench),
-                ground,
-                plan,
-                &effort,
-                options,
-            )?
+            diagnose(&mut stand, ground, plan, &effort, options)?
         }
         Ground::Machine(_) => {
             let mut stand = RealStand {
@@ -269,9 +277,8 @@ pub fn run(
     }
     let mut stayed = Vec::new();
     if options.keep && !bench.interrupted() {
-        for (_, value) in diagnosis.kept() {
-            stayed.push(told::stay(value));
-        }
+        let kept = diagnosis.kept().map(|k| k.1).collect();
+        stayed.extend(in_order(kept, |v| &v.change).into_iter().map(told::stay));
     }
     let after = settings_of(ground);
     let run = keeping.book.run_mut();
@@ -291,30 +298,6 @@ fn settings_of(ground: &Ground) -> Vec<(String, String)> {
     match ground {
         Ground::Model(_) => Vec::new(),
         Ground::Machine(around) => around.settings(),
-    }
-}
-
-/// A model's stand that ends when the run does.
-struct Ended<'a, 'b>(&'a mut ModelStand<'b>, &'a dyn Bench);
-
-impl Stand for Ended<'_, '_> {
-    fn pass(
-        &mut self,
-        changes: &[&Change],
-        load: &Load,
-        spec: &JobSpec,
-    ) -> Result<Passed, NotebookError> {
-        self.0.pass(changes, load, spec)
-    }
-    fn row(
-        &mut self,
-        spec: &JobSpec,
-        n: u32,
-    ) -> Result<(Vec<stand::Measured>, [Option<f64>; 2]), NotebookError> {
-        self.0.row(spec, n)
-    }
-    fn interrupted(&self) -> bool {
-        self.1.interrupted()
     }
 }
 
@@ -342,6 +325,12 @@ pub fn diagnose(
         suspects,
         ..Diagnosis::default()
     };
+    let asked = |l: &String| {
+        let name = l.split(':').next().unwrap_or_default();
+        options.only.is_empty() || options.only.iter().any(|o| o == name)
+    };
+    d.left_out
+        .extend(ground.left_out().into_iter().filter(asked));
     let mut tuning = Tuning {
         stand,
         effort,
@@ -349,7 +338,13 @@ pub fn diagnose(
     };
     if Ground::sustains(&options.only) && plan.direct {
         let spec = load::sustained(plan, effort).map_err(BenchError::from)?;
-        d.sustained = sustained::measure(&mut *tuning.stand, &spec)?;
+        match sustained::measure(&mut *tuning.stand, &spec)? {
+            Ok(s) => d.sustained = Some(s),
+            Err(why) => d.left_out.push(format!("{}: {why}", sustained::ID)),
+        }
+    } else if Ground::sustains(&options.only) {
+        d.left_out
+            .push(format!("{}: no direct I/O here", sustained::ID));
     }
     for (i, s) in d.suspects.iter().enumerate() {
         for v in 0..s.values.len() {
@@ -469,7 +464,7 @@ impl Tuning<'_> {
         self.stand.pass(changes, load, &spec)
     }
 
-    /// Pairs of without and with, whose order alternates.
+    /// Pairs of without and with, whose order alternates; which begins is drawn.
     fn search(
         &mut self,
         s: &Suspect,
@@ -489,9 +484,12 @@ impl Tuning<'_> {
         let mut with = without.clone();
         with.push(&s.values[value].change);
         let mut ratios = Vec::new();
+        let salt = mix((suspect as u64) << 16 ^ (value as u64) << 8 ^ load.id as u64);
+        let begins = (mix(self.seed ^ salt) & 1) as u32;
         'pairs: for pair in 0..self.effort.pairs {
             let mut rates = [None, None];
-            for side in [pair % 2, 1 - pair % 2] {
+            let first = (pair + begins) % 2;
+            for side in [first, 1 - first] {
                 if self.stand.interrupted() {
                     break 'pairs;
                 }
@@ -514,18 +512,23 @@ impl Tuning<'_> {
                 ratios.push((b / a).ln());
             }
         }
+        if ratios.is_empty() {
+            trial
+                .why
+                .get_or_insert_with(|| "no pair of passes gave valid numbers".into());
+        }
         if trial.why.is_none() {
-            trial.gain = relative(bootstrap_mean(&ratios, self.seed));
+            trial.gain = bootstrap_mean(&ratios, self.seed).map(relative_of_log);
         }
         Ok(trial)
     }
 
-    /// Blocks of A B B A on the held-out job.
+    /// Blocks of both sides on the held-out job.
     fn prove(&mut self, sides: [&[&Change]; 2], load: &Load) -> Result<Proof, NotebookError> {
         let mut ran: Vec<(Setting, Job)> = Vec::new();
-        let mut jobs = Vec::new();
+        let (mut jobs, mut why) = (Vec::new(), None);
         'blocks: for block in 0..self.effort.blocks {
-            for setting in BLOCK {
+            for setting in ab::block(self.seed ^ load.id as u64, block) {
                 if self.stand.interrupted() {
                     break 'blocks;
                 }
@@ -537,7 +540,10 @@ impl Tuning<'_> {
                         jobs.push(m.index);
                         ran.push((setting, m.job));
                     }
-                    Passed::Impossible(_) => break 'blocks,
+                    Passed::Impossible(said) => {
+                        why = Some(said);
+                        break 'blocks;
+                    }
                 }
             }
         }
@@ -554,6 +560,7 @@ impl Tuning<'_> {
             sides,
             gain,
             verdict,
+            why,
             harms: None,
             kept: false,
             jobs,
@@ -575,14 +582,4 @@ fn note_base(
         }
         None => base.push((load, vec![rate], vec![job])),
     }
-}
-
-/// From the logarithm of a ratio.
-fn relative(log: Option<Estimate>) -> Option<Estimate> {
-    log.map(|e| Estimate {
-        value: e.value.exp_m1(),
-        low: e.low.map(f64::exp_m1),
-        high: e.high.map(f64::exp_m1),
-        samples: e.samples,
-    })
 }

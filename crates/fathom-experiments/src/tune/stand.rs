@@ -10,7 +10,7 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::Job;
 
 use super::load::Load;
-use super::suspect::Change;
+use super::suspect::{Change, in_order};
 use crate::bench::{Bench, BenchError};
 use crate::notebook::{Notebook, NotebookError};
 use crate::sim_bench::SimBench;
@@ -219,21 +219,18 @@ struct Held {
 impl Held {
     fn take(&mut self, change: &Change, spec: &mut JobSpec) -> Result<(), String> {
         let said = |e: fathom_stack::TraceError| e.to_string();
+        if let Some(made) = change.make() {
+            self.changed.push(made.map_err(said)?);
+            return Ok(());
+        }
         match change {
-            Change::File { path, value } => {
-                self.changed.push(Changed::file(path, value).map_err(said)?)
+            Change::Awake if self.awake.is_none() => {
+                self.awake = Some(NoIdle::hold().map_err(said)?);
             }
-            Change::Mount { at, options } => {
-                self.changed
-                    .push(Changed::mount(at, options).map_err(said)?);
-            }
-            Change::Awake => {
-                if self.awake.is_none() {
-                    self.awake = Some(NoIdle::hold().map_err(said)?);
-                }
-            }
-            Change::Polled => spec.iopoll = true,
+            // Through the page cache there is no completion to poll for.
+            Change::Polled => spec.iopoll = spec.direct,
             Change::Model(_) => return Err("it is an option of models".into()),
+            _ => {}
         }
         Ok(())
     }
@@ -261,7 +258,7 @@ impl Stand for RealStand<'_> {
         }
         let mut spec = spec.clone();
         let mut held = Held::default();
-        for change in changes {
+        for change in in_order(changes.to_vec(), |c| c) {
             if let Err(why) = held.take(change, &mut spec) {
                 return Ok(Passed::Impossible(why));
             }

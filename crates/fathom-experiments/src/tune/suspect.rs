@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 
 use fathom_sim::SimTarget;
+use fathom_stack::TraceError;
+use fathom_stack::settings::{self, Changed};
 
 use super::load::LoadId;
 
@@ -34,10 +36,29 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it can stay in force when the run is over (the others last as long as a process holds them).
-    pub fn can_stay(&self) -> bool {
-        matches!(self, Self::File { .. } | Self::Mount { .. })
+    /// Whether it brings other settings to their defaults, so that it has to come before them.
+    pub fn disturbs(&self) -> bool {
+        matches!(self, Self::File { path, .. } if settings::disturbs(path))
     }
+
+    /// Makes it, where it can stay in force when the run is over; `None` for the others, which last as long as a process
+    /// holds them. Dropping it puts everything back.
+    ///
+    /// # Errors
+    /// The user may not, or the kernel does not take the value.
+    pub(super) fn make(&self) -> Option<Result<Changed, TraceError>> {
+        match self {
+            Self::File { path, value } => Some(Changed::file(path, value)),
+            Self::Mount { at, options } => Some(Changed::mount(at, options)),
+            Self::Awake | Self::Polled | Self::Model(_) => None,
+        }
+    }
+}
+
+/// In the order in which they can be made without one undoing another.
+pub(super) fn in_order<T>(mut all: Vec<T>, change: impl Fn(&T) -> &Change) -> Vec<T> {
+    all.sort_by_key(|t| !change(t).disturbs());
+    all
 }
 
 /// A value to try.
@@ -68,4 +89,26 @@ pub struct Suspect {
     pub is_setting: bool,
     /// What would show that the finding is wrong.
     pub refuted_by: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduler_is_changed_before_what_it_would_bring_to_its_default() {
+        let file = |path: &str| Change::File {
+            path: path.into(),
+            value: "1".into(),
+        };
+        let all = [
+            file("/sys/block/vda/queue/nr_requests"),
+            Change::Awake,
+            file("/sys/block/vda/queue/scheduler"),
+            file("/sys/block/vda/queue/wbt_lat_usec"),
+        ];
+        let order = in_order(all.iter().enumerate().collect(), |c| c.1);
+        let order: Vec<usize> = order.iter().map(|c| c.0).collect();
+        assert_eq!(order, [2, 0, 1, 3]);
+    }
 }

@@ -34,11 +34,11 @@ pub struct Sustained {
     pub jobs: Vec<usize>,
 }
 
-/// Runs it; `None` where it was cut short.
+/// Runs it; why there is no result where parts of it have no number.
 pub(super) fn measure(
     stand: &mut dyn Stand,
     spec: &JobSpec,
-) -> Result<Option<Sustained>, NotebookError> {
+) -> Result<Result<Sustained, String>, NotebookError> {
     let (parts, celsius) = stand.row(spec, SLICES)?;
     let block = spec.bs.max().0 as f64;
     let rates: Vec<f64> = parts
@@ -46,17 +46,17 @@ pub(super) fn measure(
         .filter_map(|m| Some(rate(&m.job)? * block))
         .collect();
     let half = SLICES as usize / 2;
-    if rates.len() < SLICES as usize {
-        return Ok(None);
-    }
-    let (Some(burst), Some(base)) = (
-        Estimate::mean_of(&rates[..BURST]),
-        Estimate::mean_of(&rates[half..]),
-    ) else {
-        return Ok(None);
+    let means = (rates.len() >= SLICES as usize)
+        .then(|| Estimate::mean_of(&rates[..BURST]).zip(Estimate::mean_of(&rates[half..])))
+        .flatten();
+    let Some((burst, base)) = means else {
+        return Ok(Err(format!(
+            "only {} of {SLICES} parts of the load gave a valid number",
+            rates.len()
+        )));
     };
     let gain = difference(&base, &burst, Good::More).map(|d| d.relative);
-    Ok(Some(Sustained {
+    Ok(Ok(Sustained {
         burst,
         base,
         gain,

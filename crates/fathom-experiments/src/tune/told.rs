@@ -1,6 +1,5 @@
 //! Tells what came of it: findings, the table of what was tried, and every setting before and after.
 
-use fathom_stack::settings::Changed;
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::schema::{
@@ -8,7 +7,7 @@ use fathom_telemetry::schema::{
 };
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
-use super::suspect::{Change, Value};
+use super::suspect::Value;
 use super::{Diagnosis, LIMITS, LoadId, Proof, Trial, WORTH, load, sustained};
 use crate::parts::{axis, chart, column, headline_of, series};
 
@@ -169,19 +168,16 @@ pub(super) fn headlines(d: &Diagnosis) -> Vec<Headline> {
 
 /// Leaves a proved setting in force; says what came of it.
 pub(super) fn stay(value: &Value) -> String {
-    let made = match &value.change {
-        Change::File { path, value } => Changed::file(path, value).map(Changed::keep),
-        Change::Mount { at, options } => Changed::mount(at, options).map(Changed::keep),
-        _ => {
-            return format!(
-                "{}: lasts only as long as a process holds it; to keep it: {}",
-                value.label, value.command
-            );
+    match value.change.make() {
+        None => format!(
+            "{}: lasts only as long as a process holds it; to keep it: {}",
+            value.label, value.command
+        ),
+        Some(Ok(made)) => {
+            made.keep();
+            format!("{}: kept, until the next boot or mount", value.label)
         }
-    };
-    match made {
-        Ok(()) => format!("{}: kept, until the next boot or mount", value.label),
-        Err(e) => format!("{}: could not be kept: {e}", value.label),
+        Some(Err(e)) => format!("{}: could not be kept: {e}", value.label),
     }
 }
 
@@ -200,7 +196,10 @@ fn verdict(d: &Diagnosis, t: &Trial) -> (TableCell, String) {
     let words = match (p.verdict, p.kept) {
         (_, true) => "better: kept for what follows".to_owned(),
         (Verdict::Better, false) if p.harms.is_some() => "better, but harms another load".into(),
-        (v, false) => v.words().to_owned(),
+        (v, false) => match &p.why {
+            Some(why) => format!("{}: {why}", v.words()),
+            None => v.words().to_owned(),
+        },
     };
     (shown, words)
 }
@@ -355,7 +354,7 @@ fn restored(
 fn text(d: &Diagnosis, stayed: &[String]) -> String {
     let mut text = String::from(
         "One thing was changed at a time and measured in turns with what is there. What promised 5 % or more was proved on \
-         another job with other seeds (blocks of A B B A, interval over blocks), with the settings that had been kept in \
+         another job with other seeds (blocks of A B B A or B A A B, interval over blocks), with the settings that had been kept in \
          force on both sides.",
     );
     for p in &d.together {
@@ -366,6 +365,14 @@ fn text(d: &Diagnosis, stayed: &[String]) -> String {
                 words(d, p.load)
             ));
         }
+    }
+    if let Some(s) = &d.sustained {
+        text.push_str(&format!(
+            " Without a pause, reads in order begin with {}/s and come to {}/s within {}.",
+            Bytes(s.burst.value as u64),
+            Bytes(s.base.value as u64),
+            Nanos(s.slice_ns * s.rates.len() as u64)
+        ));
     }
     for l in &d.left_out {
         text.push_str(&format!(" Left out: {l}."));

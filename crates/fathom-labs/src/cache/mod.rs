@@ -18,7 +18,7 @@ use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
 use fathom_kv::{Durability, Engine, Options, Store};
-use fathom_sim::hits::{Policy, Popularity};
+use fathom_sim::hits::Popularity;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
@@ -155,6 +155,8 @@ struct Measured {
     hits: f64,
     /// ns, where enough requests are slower.
     p99: Option<f64>,
+    /// Whether the cache had been filled before.
+    warm: bool,
 }
 
 /// One repeat: what predictions rest on, and what was measured beside.
@@ -186,7 +188,7 @@ impl Findings<'_> {
     fn hits(&self, keys: Keys, share: f64) -> f64 {
         let frames = frames(self.leaves, share) as f64;
         let found = self.popularity.iter().find(|p| p.0 == keys);
-        found.map_or(0.0, |p| p.1.hits(Policy::Clock, frames))
+        found.map_or(0.0, |p| p.1.hits(frames))
     }
 
     fn costs(&self, repeat: &Repeat, keys: Keys) -> Option<Costs> {

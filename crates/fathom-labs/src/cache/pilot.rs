@@ -53,7 +53,7 @@ impl Place for Virtual {
         /// Requests of each thread: enough for a hit share within a percent.
         const REQUESTS: f64 = 20_000.0;
         let o = at.options;
-        let open = || -> Result<Engine, LabError> {
+        let open = || -> Result<(Engine, bool), LabError> {
             let options = kv_options(
                 o,
                 frames(self.leaves, line.share),
@@ -61,11 +61,14 @@ impl Place for Virtual {
             );
             let engine = Engine::open(self.store.clone(), &options)?;
             let seed = o.seed + u64::from(at.number);
-            warm(&engine, line, at.data, seed, 1, &|| false)?;
-            Ok(engine)
+            let control = at.bench.control();
+            let stop = || control.interrupted();
+            let warm = warm(&engine, line, at.data, seed, 1, &stop)?;
+            Ok((engine, warm))
         };
+        let (engine, warm) = open().map_err(NotebookError::from)?;
         let shared = Arc::new(Shared {
-            engine: open().map_err(NotebookError::from)?,
+            engine,
             drawer: Drawer::new(line.keys, at.data.keys),
             keys: at.data.keys,
             load: o.load,
@@ -106,6 +109,7 @@ impl Place for Virtual {
                 latency: tally.sum / n,
                 hits: 1.0 - tally.misses as f64 / n,
                 p99: tally.latency.quantile_supported(0.99, 10).map(|v| v as f64),
+                warm,
             }
         });
         Ok((measured, Some(index)))

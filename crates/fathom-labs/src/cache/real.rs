@@ -1,11 +1,10 @@
 //! The tree on the target itself, and what it spends on a miss of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use fathom_experiments::{Bench, NotebookError, Plan};
 use fathom_kv::{Engine, FileStore, Options, Store};
-use fathom_telemetry::{Flag, FlagCode, Nanos};
+use fathom_telemetry::Nanos;
 
 use super::memory::MemoryStore;
 use super::{
@@ -53,50 +52,16 @@ impl Real {
             frames(self.leaves, line.share)
         };
         let engine = Engine::open(store, &kv_options(o, frames, log_bytes(self.len)))?;
-        let bench = &*at.bench;
-        let stop = || bench.interrupted();
+        let control = at.bench.control();
+        let stop = || control.interrupted();
         let seed = at.options.seed + u64::from(at.number);
-        // A bench is asked by one thread: here.
-        let ended = AtomicBool::new(false);
-        let warmed = std::thread::scope(|scope| {
-            let ended = &ended;
-            let engine = &engine;
-            let data = at.data;
-            let filling = scope.spawn(move || {
-                let stop = || ended.load(Ordering::Relaxed);
-                warm(engine, line, data, seed, FILLING, &stop)
-            });
-            while !filling.is_finished() {
-                if stop() {
-                    ended.store(true, Ordering::Relaxed);
-                }
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            match filling.join() {
-                Ok(done) => done,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })?;
+        let warmed = warm(&engine, line, at.data, seed, FILLING, &stop)?;
         let load = Load {
             ramp: at.plan.profile.ramp,
             time: at.plan.profile.job_time,
             ..reads(line.keys, at.data.keys, o.threads, seed)
         };
         let outcome = load::run(&engine, &load, &stop, &mut crate::kv::ticker(at.watcher))?;
-        if !warmed {
-            let flags = &mut at.book.run_mut().flags;
-            if flags.iter().all(|f| f.code != FlagCode::NotSteady) {
-                flags.push(Flag::new(
-                    FlagCode::NotSteady,
-                    format!(
-                        "the cache of {} {} % was not full when it was measured",
-                        line.keys.name(),
-                        line.share
-                    ),
-                    "use less --data",
-                ));
-            }
-        }
         let asked = (outcome.stats.hits + outcome.stats.misses).max(1) as f64;
         Ok(Measured {
             rate: outcome.ops as f64 / outcome.seconds,
@@ -106,6 +71,7 @@ impl Real {
                 .latency
                 .quantile_supported(0.99, 10)
                 .map(|v| v as f64),
+            warm: warmed,
         })
     }
 }

@@ -5,10 +5,10 @@ use fathom_experiments::parts::{
     axis, chart, column, estimate, headline_of, number, point, series,
 };
 use fathom_stats::Estimate;
-use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Section, Table,
 };
+use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::{Findings, Measured};
 use crate::kv::keys::Keys;
@@ -70,6 +70,28 @@ impl Findings<'_> {
         .collect()
     }
 
+    /// Lines whose cache was not full when it was measured: they are slower than they would be later.
+    fn cold(&self) -> Option<Flag> {
+        let cold = |i: &usize| {
+            let mut all = self.repeats.iter().flat_map(|r| &r.lines);
+            all.any(|(line, m)| line == i && !m.warm)
+        };
+        let names: Vec<String> = (0..self.lines.len())
+            .filter(cold)
+            .map(|i| format!("{} {} %", self.lines[i].keys.name(), self.lines[i].share))
+            .collect();
+        (!names.is_empty()).then(|| {
+            Flag::new(
+                FlagCode::NotSteady,
+                format!(
+                    "the cache was not full when it was measured: {}",
+                    names.join(", ")
+                ),
+                "use less --data, or smaller --shares",
+            )
+        })
+    }
+
     /// Requests per second for each dollar that a gigabyte of data costs with this share cached.
     fn per_dollar(&self, share: f64, rate: Option<Estimate>) -> Option<Estimate> {
         let price = self.options.prices.of_data(share / 100.0);
@@ -118,6 +140,7 @@ pub(super) fn report(book: &mut Notebook, found: &Findings<'_>) {
         findings.extend(finding(found, *keys, &rows));
     }
     section.charts = charts(found);
+    section.flags.extend(found.cold());
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.extend(headlines);

@@ -175,7 +175,7 @@ pub(crate) fn run(
             series,
             stats: end.stats.since(&base.stats),
             cpu: end.cpu - base.cpu,
-            kernel_cpu: (end.kernel_cpu - base.kernel_cpu).max(0.0),
+            kernel_cpu: kernel_cpu(&end.kernel, &base.kernel),
             device: end
                 .device
                 .zip(base.device)
@@ -191,8 +191,7 @@ struct Sample {
     stats: Stats,
     /// CPU time of this process so far, s.
     cpu: f64,
-    /// See [`kernel_cpu`].
-    kernel_cpu: f64,
+    kernel: Snapshot,
     device: Option<[u64; 2]>,
 }
 
@@ -211,7 +210,7 @@ impl Sample {
         total: &dyn Fn() -> u64,
     ) -> Self {
         const ONE_MOMENT: u64 = 200_000;
-        let (kernel_cpu, device) = (kernel_cpu(), device_ios(source));
+        let (kernel, device) = (Snapshot::take(), device_ios(source));
         let mut tries = 0;
         loop {
             let at = clock.now();
@@ -224,7 +223,7 @@ impl Sample {
                     ops,
                     stats,
                     cpu,
-                    kernel_cpu,
+                    kernel,
                     device,
                 };
             }
@@ -239,10 +238,10 @@ fn worker_guard(
     worker(thread)
 }
 
-/// CPU time so far of the kernel threads that write back and reclaim, s; 0 where /proc does not say.
-pub(super) fn kernel_cpu() -> f64 {
-    let now = Snapshot::take();
-    now.seconds(Family::Kworker) + now.seconds(Family::Kswapd)
+/// CPU time of the kernel threads that write back and reclaim between two moments, s; 0 where /proc does not say.
+pub(super) fn kernel_cpu(now: &Snapshot, before: &Snapshot) -> f64 {
+    let of = |family| now.since(before, family).as_secs_f64();
+    of(Family::Kworker) + of(Family::Kswapd)
 }
 
 /// Fills a tree with keys 0..count in order, so that its leaves are full.

@@ -21,11 +21,11 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 use crate::LabError;
 use crate::kernel_threads::{Family, Snapshot};
 use crate::memory::Group;
+use crate::mounted::FileSystem;
 use crate::outside::{self, Skipped};
 use crate::place::Workplace;
 use crate::prepare::{Filling, prepare};
 use sites::Site;
-pub use sites::file_systems;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -36,7 +36,8 @@ pub struct PathsOptions {
     pub read_share: f64,
     /// Whether anything is written.
     pub writes: bool,
-    /// File systems of [`file_systems`] to make on loop devices; none for the target alone.
+    /// Names of file systems ([`crate::file_systems`]) to make on loop devices where the target is a directory and writes
+    /// are allowed; none for the target alone.
     pub make: Vec<String>,
     /// Page cache that jobs through it have, percent of the range; 0 for all memory.
     pub memory: f64,
@@ -110,12 +111,10 @@ fn job(plan: &Plan, o: &PathsOptions, load: Load, direct: bool) -> Result<JobSpe
 /// # Errors
 /// Where a job does not fit the target.
 pub fn outlook(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<Outlook, JobError> {
-    let sites = if o.make.is_empty() {
-        1
-    } else {
-        o.make.len() as u32 + 2
-    };
-    let own = u64::from(sites - 1) * plan.limits.size;
+    let made = made(o);
+    let own = if made.is_empty() { 0 } else { made.len() + 1 } as u32;
+    let sites = 1 + own;
+    let own = u64::from(own) * plan.limits.size;
     let mut all = Outlook::filling(Bytes(fills.0 + own));
     for load in loads(o) {
         for direct in modes(plan) {
@@ -124,6 +123,12 @@ pub fn outlook(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<Outlook, J
     }
     all.time += Nanos(IDLE.0 * u64::from(plan.profile.repeats));
     Ok(all)
+}
+
+/// File systems to be made.
+fn made(o: &PathsOptions) -> Vec<&'static FileSystem> {
+    let names = o.make.iter().filter(|_| o.writes);
+    names.filter_map(|n| FileSystem::named(n)).collect()
 }
 
 /// Past the page cache, and through it.
@@ -190,14 +195,7 @@ pub fn run(
     let mut skipped = Vec::new();
     let (place, mut sites) = sites(bench, plan, options, &mut skipped)?;
     prepare(bench, watcher)?;
-    for site in &mut sites {
-        if let Some(own) = &mut site.bench {
-            prepare(own, watcher)?;
-        }
-        if std::mem::take(&mut site.blank) {
-            write_once(site, plan, watcher)?;
-        }
-    }
+    sites = fill(sites, plan, watcher, &mut skipped);
     let of = |site: usize| modes(plan).map(move |direct| Path { site, direct });
     let mut results = Results {
         options,
@@ -253,11 +251,7 @@ pub fn run(
         ));
     }
     drop(group);
-    for site in sites {
-        if let Err(e) = site.close() {
-            eprintln!("fathom: {e}");
-        }
-    }
+    sites.into_iter().for_each(close);
     drop(place);
     report::report(book, &results);
     book.run_mut()
@@ -281,14 +275,12 @@ fn sites(
     };
     let mut all = vec![Site::given(name.into())];
     let size = plan.limits.size >> 20 << 20;
-    if o.make.is_empty() || !o.writes {
+    let made = made(o);
+    if made.is_empty() {
         return Ok((None, all));
     }
     let dir = about.path.as_deref().and_then(|p| FsPath::new(p).parent());
     let (Some(dir), "directory") = (dir, about.kind.as_str()) else {
-        return Ok((None, all));
-    };
-    let Some(control) = bench.real().map(|r| r.control()) else {
         return Ok((None, all));
     };
     if let Some((why, remedy)) = sites::unable() {
@@ -299,35 +291,61 @@ fn sites(
         ));
         return Ok((None, all));
     }
-    let place = match Workplace::create(dir, sites::room(&o.make, size)) {
+    let place = match Workplace::create(dir, sites::room(&made, size)) {
         Ok(place) => place,
         Err(e) => {
             skipped.push(Skipped::from_error("loop device and file systems on it", e));
             return Ok((None, all));
         }
     };
-    let kinds = std::iter::once(None).chain(o.make.iter().map(|k| Some(k.as_str())));
-    for kind in kinds {
+    let control = bench.control();
+    for kind in std::iter::once(None).chain(made.into_iter().map(Some)) {
         match sites::make(&place, kind, size, &control) {
             Ok(site) => all.push(site),
-            Err(e) => skipped.push(Skipped::from_error(
-                &kind.map_or("loop device".into(), |k| format!("{k} on a loop device")),
-                e,
-            )),
+            Err(e) => skipped.push(Skipped::from_error(&sites::name(kind), e)),
         }
     }
     Ok((Some(place), all))
 }
 
-/// Writes a blank device once from end to end.
-fn write_once(
-    site: &mut Site,
+/// Fills every site of fathom's own; one that cannot be filled is left out, and said.
+fn fill(
+    sites: Vec<Site>,
     plan: &Plan,
     watcher: &mut dyn Watcher,
-) -> Result<(), NotebookError> {
-    let Some(bench) = &mut site.bench else {
-        return Ok(());
-    };
+    skipped: &mut Vec<Skipped>,
+) -> Vec<Site> {
+    let mut all = Vec::new();
+    for mut site in sites {
+        let filled = match &mut site.bench {
+            Some(own) if site.blank => write_once(own, plan, watcher),
+            Some(own) => prepare(own, watcher).map_err(LabError::from),
+            None => Ok(()),
+        };
+        match filled {
+            Ok(()) => all.push(site),
+            Err(e) => {
+                skipped.push(Skipped::from_error(&site.name, e));
+                close(site);
+            }
+        }
+    }
+    all
+}
+
+/// What cannot be closed stays, and is said: the results stand.
+fn close(site: Site) {
+    if let Err(e) = site.close() {
+        eprintln!("fathom: {e}");
+    }
+}
+
+/// Writes a blank device once from end to end.
+fn write_once(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    watcher: &mut dyn Watcher,
+) -> Result<(), LabError> {
     let limits = bench.limits();
     let mut spec = JobSpec {
         name: "fill".into(),
@@ -336,18 +354,15 @@ fn write_once(
         ..JobSpec::default()
     };
     for (option, text) in [("rw", "write"), ("bs", "1m"), ("qd", "8")] {
-        spec.set(option, text).map_err(BenchError::from)?;
+        spec.set(option, text)?;
     }
-    let planned = [PlannedJob::new(
-        spec.validate(&limits).map_err(BenchError::from)?,
-    )];
+    let planned = [PlannedJob::new(spec.validate(&limits)?)];
     let jobs = bench.run(&planned, None, &mut Filling(watcher))?;
     match jobs.first().and_then(|j| j.errors.first()) {
         Some(e) => Err(LabError::Failed(format!(
             "the loop device could not be filled: {} at byte {}",
             e.message, e.first_offset
-        ))
-        .into()),
+        ))),
         None => Ok(()),
     }
 }
@@ -423,7 +438,21 @@ impl Pass<'_> {
         if !direct {
             self.forget();
         }
-        let inside = self.group.and_then(|g| g.enter().ok());
+        let inside = match self.group.map(Group::enter).transpose() {
+            Ok(inside) => inside,
+            // With all memory it would be another measurement.
+            Err(e) => {
+                book.run_mut().flags.push(Flag::new(
+                    FlagCode::NotChecked,
+                    format!(
+                        "{}: not measured: this process could not enter its memory group ({e})",
+                        spec.name
+                    ),
+                    "run as root on the machine itself, or with --memory 0",
+                ));
+                return Ok(None);
+            }
+        };
         let before = self.idle.map(|_| Snapshot::take());
         let began = fathom_io::clock::monotonic();
         let jobs = book.measure(self.bench, &planned, &mut |p| watcher.progress(p))?;

@@ -1,33 +1,20 @@
 //! Where the job is sent: the target itself, and on a directory fathom's own loop device and file systems beside it.
 //!
-//! All of its own lies in one directory that goes with the run and is found by `fathom clean` after a kill; a keeper
-//! unmounts where fathom is killed, loop devices go with their last user.
+//! The images lie in one directory that goes with the run and is found by `fathom clean` after a kill; mounts undo
+//! themselves where fathom is killed, loop devices go with their last user.
 
-use std::fs::{self, OpenOptions};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::fs::OpenOptions;
+use std::path::Path;
 
 use fathom_experiments::{Bench, BenchError, RealBench};
 use fathom_io::{Control, Target, Wanted};
 use fathom_telemetry::Bytes;
 
 use crate::LabError;
-use crate::keeper::{Keeper, Undo};
 use crate::loops::Loop;
+use crate::mounted::{FileSystem, Mount};
 use crate::outside;
 use crate::place::Workplace;
-
-/// A file system that fathom makes: its name, the arguments of its mkfs for silence.
-const FILE_SYSTEMS: [(&str, &[&str]); 3] = [
-    ("ext4", &["-q", "-F"]),
-    ("xfs", &["-q", "-f"]),
-    ("btrfs", &["-q", "-f"]),
-];
-
-/// Names of [`FILE_SYSTEMS`].
-pub fn file_systems() -> Vec<&'static str> {
-    FILE_SYSTEMS.iter().map(|f| f.0).collect()
-}
 
 /// A place that can be measured.
 pub(super) struct Site {
@@ -39,7 +26,7 @@ pub(super) struct Site {
     pub(super) bench: Option<RealBench>,
     /// Its bytes have to be written before reads of them say anything.
     pub(super) blank: bool,
-    mounted: Option<Mounted>,
+    mounted: Option<Mount>,
     _device: Option<Loop>,
 }
 
@@ -63,7 +50,7 @@ impl Site {
             None => Ok(()),
         };
         if let Some(mut m) = self.mounted.take() {
-            m.unmount()?;
+            m.leave()?;
         }
         Ok(closed?)
     }
@@ -77,82 +64,19 @@ impl Drop for Site {
     }
 }
 
-/// A mount, undone by a keeper where fathom is killed.
-struct Mounted {
-    dir: PathBuf,
-    mounted: bool,
-    _keeper: Keeper,
+/// What a file system needs beside `bytes` of a file: its own tables, and free room.
+fn image_bytes(kind: Option<&FileSystem>, bytes: u64) -> u64 {
+    kind.map_or(bytes, |fs| {
+        (bytes + bytes / 4 + (128 << 20)).max(fs.least.0)
+    })
 }
 
-impl Mounted {
-    fn mount(kind: &str, device: &Path, dir: PathBuf) -> Result<Self, LabError> {
-        let failed = |what: &str, why: String| LabError::Failed(format!("{kind}: {what}: {why}"));
-        fs::create_dir(&dir).map_err(|e| failed("mount point", e.to_string()))?;
-        let keeper =
-            Keeper::watch(&[Undo::mount(&dir)]).map_err(|e| failed("keeper", e.to_string()))?;
-        let mut made = Self {
-            dir,
-            mounted: false,
-            _keeper: keeper,
-        };
-        outside::run(
-            Command::new("mount")
-                .args(["-t", kind, "-o", "noatime"])
-                .arg(device)
-                .arg(&made.dir),
-        )
-        .map_err(|e| failed("mount", e))?;
-        made.mounted = true;
-        Ok(made)
-    }
-
-    fn unmount(&mut self) -> Result<(), LabError> {
-        if !self.mounted {
-            return Ok(());
-        }
-        let mut last = Ok(());
-        for _ in 0..50 {
-            last = rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty());
-            if last.is_ok() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        last.map_err(|e| {
-            LabError::Failed(format!(
-                "{} could not be unmounted: {e}; umount {}",
-                self.dir.display(),
-                self.dir.display()
-            ))
-        })?;
-        self.mounted = false;
-        let _ = fs::remove_dir(&self.dir);
-        Ok(())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(e) = self.unmount() {
-            eprintln!("fathom: {e}");
-        }
-    }
-}
-
-/// What a file system needs beside `bytes` of a file: its own tables, and free room. xfs is not made below 300 MB.
-fn image_bytes(kind: Option<&str>, bytes: u64) -> u64 {
-    match kind {
-        None => bytes,
-        Some(_) => (bytes + bytes / 4 + (128 << 20)).max(400 << 20),
-    }
-}
-
-/// Bytes of all images.
-pub(super) fn room(own: &[String], bytes: u64) -> u64 {
+/// Bytes of all images, the bare loop device's too; 0 where no file system is to be made.
+pub(super) fn room(own: &[&FileSystem], bytes: u64) -> u64 {
     if own.is_empty() {
         return 0;
     }
-    let of = |k: &String| image_bytes(Some(k), bytes);
+    let of = |k: &&FileSystem| image_bytes(Some(k), bytes);
     own.iter().map(of).sum::<u64>() + image_bytes(None, bytes)
 }
 
@@ -176,22 +100,30 @@ pub(super) fn unable() -> Option<(&'static str, &'static str)> {
     None
 }
 
+/// What such a site is called.
+pub(super) fn name(kind: Option<&FileSystem>) -> String {
+    kind.map_or("loop device".into(), |fs| {
+        format!("{} on a loop device", fs.name)
+    })
+}
+
 /// Makes a site in `place`: a loop device (`kind` none) or a file system on one, with `bytes` to be used.
 ///
 /// # Errors
 /// Where a program or the kernel lacks something, or there is no room.
 pub(super) fn make(
     place: &Workplace,
-    kind: Option<&str>,
+    kind: Option<&FileSystem>,
     bytes: u64,
     control: &Control,
 ) -> Result<Site, LabError> {
-    let name = kind.unwrap_or("raw");
-    let failed = |what: &str, why: String| LabError::Failed(format!("{name}: {what}: {why}"));
-    if let Some(kind) = kind {
-        can_have(kind)?;
+    let failed =
+        |what: &str, why: String| LabError::Failed(format!("{}: {what}: {why}", name(kind)));
+    if let Some(fs) = kind {
+        fs.available()?;
     }
-    let image = place.path().join(format!("{name}.img"));
+    let image = kind.map_or("raw", |fs| fs.name);
+    let image = place.path().join(format!("{image}.img"));
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -206,81 +138,34 @@ pub(super) fn make(
     )
     .map_err(|e| failed("image", e.to_string()))?;
     let device = Loop::over(&file).map_err(|e| failed("loop device", e.to_string()))?;
-    let node = device.path().to_owned();
-    let Some(kind) = kind else {
-        let wanted = Wanted {
-            modifies: true,
-            direct: true,
-            buffered: true,
-            destroy: Some(node.display().to_string()),
-            ..Wanted::default()
-        };
-        let target =
-            Target::open(&node.display().to_string(), &wanted).map_err(BenchError::from)?;
-        return Ok(Site {
-            name: "loop device".into(),
-            group: 1,
-            bench: Some(RealBench::new(target, control.clone())),
-            blank: true,
-            mounted: None,
-            _device: Some(device),
-        });
-    };
-    let quiet = FILE_SYSTEMS
-        .iter()
-        .find(|f| f.0 == kind)
-        .map_or(&[][..], |f| f.1);
-    outside::run(Command::new(program(kind)?).args(quiet).arg(&node))
-        .map_err(|e| failed("mkfs", e))?;
-    let mounted = Mounted::mount(kind, &node, place.path().join(format!("mnt-{kind}")))?;
+    let node = device.path().display().to_string();
     let wanted = Wanted {
         modifies: true,
         direct: true,
         buffered: true,
-        size: Some(Bytes(bytes)),
         ..Wanted::default()
     };
-    let target =
-        Target::open(&mounted.dir.display().to_string(), &wanted).map_err(BenchError::from)?;
+    let (at, wanted, mounted) = match kind {
+        None => {
+            let destroy = Some(node.clone());
+            (node, Wanted { destroy, ..wanted }, None)
+        }
+        Some(fs) => {
+            fs.make(device.path())?;
+            let mount = Mount::make(fs.name, "noatime", device.path(), &[])
+                .map_err(|e| failed("mount", e))?;
+            let size = Some(Bytes(bytes));
+            let at = mount.dir().display().to_string();
+            (at, Wanted { size, ..wanted }, Some(mount))
+        }
+    };
+    let target = Target::open(&at, &wanted).map_err(BenchError::from)?;
     Ok(Site {
-        name: format!("{kind} on a loop device"),
+        name: name(kind),
         group: 1,
         bench: Some(RealBench::new(target, control.clone())),
-        blank: false,
-        mounted: Some(mounted),
+        blank: kind.is_none(),
+        mounted,
         _device: Some(device),
-    })
-}
-
-fn program(kind: &str) -> Result<PathBuf, LabError> {
-    let name = format!("mkfs.{kind}");
-    outside::find(&name).ok_or_else(|| {
-        let package = match kind {
-            "ext4" => "e2fsprogs",
-            "xfs" => "xfsprogs",
-            _ => "btrfs-progs",
-        };
-        LabError::Missing {
-            what: format!("{name} is not installed"),
-            remedy: format!("install it: apt-get install {package}"),
-        }
-    })
-}
-
-fn can_have(kind: &str) -> Result<(), LabError> {
-    program(kind)?;
-    let known = || {
-        fs::read_to_string("/proc/filesystems")
-            .is_ok_and(|f| f.lines().any(|l| l.split_whitespace().last() == Some(kind)))
-    };
-    if !known() {
-        outside::load_module(kind);
-    }
-    if known() {
-        return Ok(());
-    }
-    Err(LabError::Missing {
-        what: format!("this kernel has no {kind}"),
-        remedy: format!("load it: modprobe {kind}"),
     })
 }

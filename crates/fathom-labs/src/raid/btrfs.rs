@@ -18,10 +18,12 @@ use super::files::{Alone, FileArray, Place};
 use super::members::{Member, Members};
 use crate::LabError;
 use crate::kernel_threads;
-use crate::mounted::Mount;
+use crate::mounted::{FileSystem, Mount};
 use crate::outside;
 use crate::remains;
 
+/// Its name, as mount and the kernel know it.
+const KIND: &str = "btrfs";
 /// mkfs.btrfs refuses smaller devices.
 const MEMBER_MIN: Bytes = Bytes::mib(128);
 /// Of what the file system could hold, so much is used: it needs room to write elsewhere.
@@ -38,23 +40,7 @@ pub struct BtrfsArrays {
 /// # Errors
 /// What is missing, and what to do.
 pub fn available() -> Result<(), LabError> {
-    if outside::find("mkfs.btrfs").is_none() {
-        return Err(LabError::Missing {
-            what: "mkfs.btrfs is not installed".into(),
-            remedy: "install it: apt-get install btrfs-progs".into(),
-        });
-    }
-    let known = || fs::read_to_string("/proc/filesystems").is_ok_and(|f| f.contains("btrfs"));
-    if !known() {
-        outside::load_module("btrfs");
-    }
-    if known() {
-        return Ok(());
-    }
-    Err(LabError::Missing {
-        what: "this kernel has no btrfs".into(),
-        remedy: "load it: modprobe btrfs".into(),
-    })
+    FileSystem::named(KIND).map_or(Ok(()), FileSystem::available)
 }
 
 impl BtrfsArrays {
@@ -178,7 +164,7 @@ impl Mounted {
             .filter(|m| m.stays())
             .map(Member::path)
             .collect();
-        let mounted = Mount::make("btrfs", "noatime,nodatacow", &array.members[0], &stay);
+        let mounted = Mount::make(KIND, "noatime,nodatacow", &array.members[0], &stay);
         array.mount = Some(mounted.map_err(|e| failed("mount", e))?);
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
         FileArray::open(array, size, &backend.control)

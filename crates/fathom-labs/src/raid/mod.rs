@@ -72,7 +72,7 @@ pub struct RaidOptions {
     pub sets: Vec<(String, String)>,
     /// Settings of the array to be tried against those it has, in turns: name and value.
     pub tries: Vec<(String, String)>,
-    /// Blocks of A B B A for each.
+    /// Blocks of A B B A or B A A B for each.
     pub blocks: u32,
     /// Seed.
     pub seed: u64,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use fathom_experiments::ab::{self, AbRow, BLOCK};
+use fathom_experiments::ab::{self, AbRow};
 use fathom_experiments::parts::column;
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::Watcher;
@@ -186,8 +186,8 @@ impl Lab<'_> {
                     spec(self.plan, self.options, &prefix, load, size, true).map(Point::new)
                 });
                 let mut order = Vec::new();
-                for _ in 0..self.options.blocks {
-                    for side in BLOCK {
+                for number in 0..self.options.blocks {
+                    for side in ab::block(self.options.seed, number) {
                         let (i, set) = match side {
                             ab::Setting::A => (0, &had),
                             ab::Setting::B => (1, value),
@@ -322,7 +322,10 @@ pub(super) fn report(
         }
         tables.push(Table {
             id: "raid-settings-tried".into(),
-            title: format!("Settings, proved in {} blocks of A B B A", options.blocks),
+            title: format!(
+                "Settings, proved in {} blocks of A B B A or B A A B",
+                options.blocks
+            ),
             columns: vec![
                 column("array", ""),
                 column("setting", ""),

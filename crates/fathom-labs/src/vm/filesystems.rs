@@ -20,56 +20,21 @@ use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
 use super::{Hypervisor, Lab, Load, SMALL, VmOptions, spec};
 use crate::LabError;
 use crate::loops::Loop;
-use crate::mounted::Mount;
+use crate::mounted::{FILE_SYSTEMS, FileSystem, Mount};
 use crate::outside::{self, Skipped};
 use crate::raid::btrfs;
 
-/// What an image lies on.
-#[derive(Debug, PartialEq, Eq)]
-pub struct FileSystem {
-    /// Its name, as mount knows it; `raw` is none.
-    pub name: &'static str,
-    /// Arguments of its mkfs; it is called `mkfs.<name>`.
-    options: &'static [&'static str],
-    /// Debian's package of it.
-    package: &'static str,
-    /// Smaller parts are refused by mkfs, or have no room for an image.
-    least: Bytes,
+/// What an image lies on; `None` is the bare target.
+type Below = Option<&'static FileSystem>;
+
+/// What its tables and jobs are called.
+fn name(below: Below) -> &'static str {
+    below.map_or("raw", |fs| fs.name)
 }
 
-/// All that there are, the bare target first: others are compared with it.
-pub const FILE_SYSTEMS: [FileSystem; 4] = [
-    FileSystem {
-        name: "raw",
-        options: &[],
-        package: "",
-        least: Bytes::mib(16),
-    },
-    FileSystem {
-        name: "ext4",
-        // Nothing is left for the kernel to do later, while something is measured.
-        options: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-        package: "e2fsprogs",
-        least: Bytes::mib(64),
-    },
-    FileSystem {
-        name: "xfs",
-        options: &["-q", "-f"],
-        package: "xfsprogs",
-        // mkfs.xfs(8) since 5.19.
-        least: Bytes::mib(300),
-    },
-    FileSystem {
-        name: "btrfs",
-        options: &["-q", "-f"],
-        package: "btrfs-progs",
-        least: Bytes::mib(192),
-    },
-];
-
-/// By its name.
-pub fn named(name: &str) -> Option<&'static FileSystem> {
-    FILE_SYSTEMS.iter().find(|f| f.name == name)
+/// Smaller parts of the target have no room for an image.
+fn least(below: Below) -> Bytes {
+    below.map_or(Bytes::mib(16), |fs| fs.least)
 }
 
 /// Share of its part that an image takes: file systems need room beside it.
@@ -77,7 +42,7 @@ const IMAGE: f64 = 0.4;
 
 /// One of them, with a machine on it.
 struct Ready {
-    fs: &'static FileSystem,
+    below: Below,
     /// Closed first, then unmounted, then freed.
     bench: Option<Box<dyn Bench>>,
     mount: Option<Mount>,
@@ -87,7 +52,7 @@ struct Ready {
 
 /// What was measured on one.
 struct OnFiles {
-    fs: &'static FileSystem,
+    below: Below,
     cells: Vec<(Load, Cell)>,
 }
 
@@ -96,13 +61,14 @@ pub(super) fn jobs(options: &VmOptions) -> u32 {
     (chosen(options).len() * loads(options).len()) as u32
 }
 
-/// The bare target, where anything is asked for at all, and what is.
-fn chosen(options: &VmOptions) -> Vec<&'static FileSystem> {
-    let asked = |f: &&FileSystem| f.name == "raw" || options.files.iter().any(|a| a == f.name);
+/// The bare target, with which others are compared, where anything is asked for at all, and what is.
+fn chosen(options: &VmOptions) -> Vec<Below> {
     if options.files.is_empty() {
         return Vec::new();
     }
-    FILE_SYSTEMS.iter().filter(asked).collect()
+    let asked = |f: &&FileSystem| options.files.iter().any(|a| a == f.name);
+    let file_systems = FILE_SYSTEMS.iter().filter(asked).map(Some);
+    std::iter::once(None).chain(file_systems).collect()
 }
 
 fn loads(options: &VmOptions) -> Vec<Load> {
@@ -136,10 +102,10 @@ impl Lab<'_> {
         let mut ready = Vec::new();
         match self.possible(place, &all) {
             Ok((place, part, image)) => {
-                for (i, fs) in all.iter().enumerate() {
+                for (i, below) in all.iter().enumerate() {
                     let offset = i as u64 * part;
                     let mut one = Ready {
-                        fs,
+                        below: *below,
                         bench: None,
                         mount: None,
                         device: None,
@@ -150,7 +116,7 @@ impl Lab<'_> {
                         Ok(()) => ready.push(one),
                         Err(LabError::Notebook(e)) => return Err(*e),
                         Err(e) => {
-                            skips.push(Skipped::from_error(&what(fs), e));
+                            skips.push(Skipped::from_error(&what(*below), e));
                             one.leave()?;
                         }
                     }
@@ -166,7 +132,10 @@ impl Lab<'_> {
                 .iter()
                 .map(|(load, p)| (*load, survey::cell(book, &p.spec, &p.jobs)))
                 .collect();
-            measured.push(OnFiles { fs: one.fs, cells });
+            measured.push(OnFiles {
+                below: one.below,
+                cells,
+            });
             one.leave()?;
         }
         ran?;
@@ -182,7 +151,7 @@ impl Lab<'_> {
     fn possible(
         &self,
         place: Option<PathBuf>,
-        all: &[&FileSystem],
+        all: &[Below],
     ) -> Result<(PathBuf, u64, u64), LabError> {
         let Some(place) = place else {
             return Err(LabError::Refused(
@@ -230,8 +199,8 @@ impl Lab<'_> {
     }
 }
 
-fn what(fs: &FileSystem) -> String {
-    format!("a machine on {}", fs.name)
+fn what(below: Below) -> String {
+    format!("a machine on {}", name(below))
 }
 
 impl Ready {
@@ -243,24 +212,18 @@ impl Ready {
         hypervisor: &mut dyn Hypervisor,
         lab: &Lab<'_>,
     ) -> Result<(), LabError> {
-        let name = self.fs.name;
-        if part < self.fs.least.0 {
+        let name = name(self.below);
+        let least = least(self.below);
+        if part < least.0 {
             return Err(LabError::Refused(format!(
-                "its part of the target is {}, {name} needs {}: use a larger --size, or fewer file systems",
-                Bytes(part),
-                self.fs.least
+                "its part of the target is {}, {name} needs {least}: use a larger --size, or fewer file systems",
+                Bytes(part)
             )));
         }
         let failed = |what: &str, e: &dyn std::fmt::Display| {
             LabError::Failed(format!("{name}: {what}: {e}"))
         };
-        let mkfs = format!("mkfs.{name}");
-        if name != "raw" && outside::find(&mkfs).is_none() {
-            return Err(LabError::Missing {
-                what: format!("{mkfs} is not installed"),
-                remedy: format!("install it: apt-get install {}", self.fs.package),
-            });
-        }
+        self.below.map_or(Ok(()), FileSystem::available)?;
         let target = OpenOptions::new()
             .read(true)
             .write(true)
@@ -272,17 +235,16 @@ impl Ready {
         })?;
         let node = device.path().to_owned();
         self.device = Some(device);
-        let disk = if name == "raw" {
-            node
-        } else {
-            outside::run(outside::command(&mkfs).args(self.fs.options).arg(&node))
-                .map_err(|e| failed(&mkfs, &e))?;
+        let disk = if let Some(fs) = self.below {
+            fs.make(&node)?;
             let mount =
                 Mount::make(name, "noatime", &node, &[]).map_err(|e| failed("mount", &e))?;
             let path = mount.dir().join("disk.img");
             self.mount = Some(mount);
             fill(&path, image).map_err(|e| failed("its image could not be written", &e))?;
             path
+        } else {
+            node
         };
         let setup = &lab.options.setup;
         let Some(bench) = hypervisor.over(setup, &disk, Bytes(image))? else {
@@ -309,15 +271,15 @@ impl Ready {
         let Some(device) = self.device.take() else {
             return Ok(());
         };
-        if self.fs.name == "raw" {
+        let Some(fs) = self.below else {
             return Ok(());
-        }
+        };
         let erased = OpenOptions::new()
             .write(true)
             .open(device.path())
             .and_then(|d| d.write_all_at(&[0; 64 << 10], 0))
             .and_then(|()| btrfs::erase(device.path()));
-        erased.map_err(|e| LabError::Failed(format!("{} stays on the target: {e}", self.fs.name)))
+        erased.map_err(|e| LabError::Failed(format!("{} stays on the target: {e}", fs.name)))
     }
 }
 
@@ -376,11 +338,11 @@ fn section(all: &[OnFiles]) -> Option<Section> {
             };
             rows.push(vec![
                 TableCell::Text(load.title()),
-                TableCell::Text(one.fs.name.into()),
+                TableCell::Text(name(one.below).into()),
                 TableCell::Text(measure.into()),
                 value.map_or(TableCell::Hole(()), |v| TableCell::Estimate(v.scale(1e-3))),
                 ratio
-                    .filter(|_| raw.fs.name == "raw")
+                    .filter(|_| raw.below.is_none())
                     .map_or(TableCell::Hole(()), TableCell::Number),
             ]);
         }
@@ -411,7 +373,7 @@ fn section(all: &[OnFiles]) -> Option<Section> {
 
 /// The file system that is farthest from the bare part, where the intervals say that it is.
 fn finding(all: &[OnFiles]) -> Option<Finding> {
-    let raw = all.first().filter(|r| r.fs.name == "raw")?;
+    let raw = all.first().filter(|r| r.below.is_none())?;
     let mut worst: Option<(f64, String, Vec<usize>, &str)> = None;
     for one in all.iter().skip(1) {
         for (load, cell) in &one.cells {
@@ -429,7 +391,7 @@ fn finding(all: &[OnFiles]) -> Option<Finding> {
                 r.value / v.value
             };
             if apart && slower > worst.as_ref().map_or(1.0, |w| w.0) {
-                worst = Some((slower, load.title(), cell.indices(), one.fs.name));
+                worst = Some((slower, load.title(), cell.indices(), name(one.below)));
             }
         }
     }
@@ -463,12 +425,11 @@ mod tests {
                 files: files.iter().map(|f| (*f).to_owned()).collect(),
                 ..VmOptions::default()
             };
-            let names: Vec<&str> = chosen(&options).iter().map(|f| f.name).collect();
+            let names: Vec<&str> = chosen(&options).into_iter().map(name).collect();
             (names, jobs(&options))
         };
         assert_eq!(of(&[]), (vec![], 0));
         assert_eq!(of(&["xfs", "ext4"]), (vec!["raw", "ext4", "xfs"], 12));
-        assert!(named("btrfs").is_some() && named("fat").is_none());
     }
 
     #[test]

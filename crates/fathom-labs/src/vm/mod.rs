@@ -5,14 +5,14 @@
 //! settings proved in interleaved runs. Who runs the machines is behind [`Hypervisor`].
 
 mod backend;
-pub mod filesystems;
+mod filesystems;
 mod layers;
 pub mod qemu;
 mod results;
 mod sim;
 mod ssh;
 
-use fathom_experiments::ab::{self, AbRow, BLOCK, BLOCKS_MIN};
+use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{self, Outlook, Watcher};
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
@@ -56,7 +56,7 @@ pub struct VmOptions {
     pub layers: bool,
     /// File systems that a machine's disk is a file on, by name; none leaves it out.
     pub files: Vec<String>,
-    /// Blocks of A B B A per tried setting.
+    /// Blocks of A B B A or B A A B per tried setting.
     pub blocks: u32,
     /// Seed.
     pub seed: u64,
@@ -226,7 +226,7 @@ pub fn outlook(plan: &Plan, options: &VmOptions, fills: Bytes) -> Outlook {
     let repeats = plan.profile.repeats;
     let pairs = (loads(options).len() + curve(options).len()) as u32 * 2 * repeats;
     let floor = if options.floor { 2 * repeats } else { 0 };
-    let tried = options.tries.len() as u32 * 2 * options.blocks * BLOCK.len() as u32;
+    let tried = options.tries.len() as u32 * 2 * options.blocks * BLOCK_JOBS;
     let files = filesystems::jobs(options) * repeats;
     let jobs = pairs + floor + options.machines.len() as u32 * repeats + tried + files;
     let time = plan.profile.job_time + plan.profile.ramp;
@@ -539,8 +539,8 @@ impl Lab<'_> {
                 let tried = of(&setup.words()).map_err(LabError::from)?;
                 let (mut base, mut tried) = (Point::new(base), Point::new(tried));
                 let mut order = Vec::new();
-                for _ in 0..self.options.blocks {
-                    for side in BLOCK {
+                for number in 0..self.options.blocks {
+                    for side in ab::block(self.options.seed, number) {
                         let (bench, point) = match side {
                             ab::Setting::A => (&mut *a, &mut base),
                             ab::Setting::B => (&mut *b, &mut tried),

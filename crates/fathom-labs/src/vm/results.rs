@@ -388,7 +388,7 @@ fn tried(m: &Measured, options: &VmOptions) -> Option<Section> {
         id: "vm-settings".into(),
         title: "Settings, proved in turns".into(),
         text: format!(
-            "Each setting against {}, in two machines that work in turns (A B B A, {} blocks); the interval is of 95 %.",
+            "Each setting against {}, in two machines that work in turns (A B B A or B A A B, {} blocks); the interval is of 95 %.",
             options.setup.words(),
             options.blocks
         ),

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fathom_host::root::DeviceNumber;
 use rustix::mount::MountFlags;
 
 use crate::error::TraceError;
@@ -52,8 +53,9 @@ pub fn options(at: &Path) -> Result<String, TraceError> {
     Ok(words.join(","))
 }
 
-/// Mounts anew with exactly these options; the file system's own stay.
+/// Mounts anew with exactly these options, where it is fathom's; the file system's own options stay.
 pub(super) fn remount(at: &Path, options: &str) -> Result<(), TraceError> {
+    check(at)?;
     let words: Vec<&str> = options.split(',').filter(|w| *w != "rw").collect();
     let mut flags = MountFlags::empty();
     for word in &words {
@@ -71,17 +73,42 @@ pub(super) fn remount(at: &Path, options: &str) -> Result<(), TraceError> {
         .map_err(|e| failed(at, format!("cannot be mounted with {options}: {e}")))
 }
 
+/// Refuses what is somebody else's.
+pub(super) fn check(at: &Path) -> Result<(), TraceError> {
+    is_fathoms(at).then_some(()).ok_or_else(|| {
+        failed(
+            at,
+            "only file systems on loop devices over a file that fathom made are mounted anew",
+        )
+    })
+}
+
 /// Whether what is mounted at `at` lies on a loop device over a file that fathom made.
 pub fn is_fathoms(at: &Path) -> bool {
     backing_file(at).is_some_and(|file| fathom_host::may_overwrite(&file))
 }
 
-/// The file behind the loop device that is mounted at `at`.
+/// The file behind the loop device that is mounted at `at`; `None` for everything that is no whole loop device.
 pub fn backing_file(at: &Path) -> Option<PathBuf> {
-    let mount = mount_at(at)?;
-    let node = mount.source.file_name()?.to_str()?.to_owned();
-    let text = std::fs::read_to_string(format!("/sys/block/{node}/loop/backing_file")).ok()?;
+    let text = std::fs::read_to_string(device_dir(at)?.join("loop/backing_file")).ok()?;
     Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// Node of the block device that is mounted at `at`; `None` where the file system has none of its own.
+pub fn node(at: &Path) -> Option<PathBuf> {
+    let dir = std::fs::canonicalize(device_dir(at)?).ok()?;
+    Some(Path::new("/dev").join(dir.file_name()?))
+}
+
+/// In sysfs, by the number that the file system's files show (`st_dev`). What was typed as its source says nothing: a
+/// link of any name mounts whatever it leads to.
+fn device_dir(at: &Path) -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let number = mount_at(at)?.device;
+    // What is mounted there now, not what a table said a moment ago.
+    let shown = std::fs::metadata(at).ok()?.dev();
+    (DeviceNumber::from_raw(shown) == number)
+        .then(|| PathBuf::from(format!("/sys/dev/block/{number}")))
 }
 
 /// The mount point that a path lies below.

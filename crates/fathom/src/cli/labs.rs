@@ -90,7 +90,7 @@ pub(crate) struct RaidArgs {
     /// Give RAID 5 and 6 of md and the device mapper a journal: a further file, or this device
     #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) write_journal: Option<String>,
-    /// Blocks of A B B A for each setting that is tried
+    /// Blocks of A B B A or B A A B for each setting that is tried
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=100))]
     pub(crate) blocks: u32,
     /// 0, 1, 5, 6, 10
@@ -163,7 +163,7 @@ pub(crate) struct VmArgs {
     /// Threads that share them out [default: as many on models, else 4 at most]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Blocks of A B B A for each setting that is tried
+    /// Blocks of A B B A or B A A B for each setting that is tried
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=100))]
     pub(crate) blocks: u32,
     /// Leave out the load curves
@@ -179,12 +179,19 @@ pub(crate) struct VmArgs {
     #[arg(long)]
     pub(crate) no_writes: bool,
     /// File systems to lay a machine's disk on, made on the target beside a part without one; as root
-    #[arg(long, value_name = "FS,…", value_delimiter = ',', value_parser = ["raw", "ext4", "xfs", "btrfs"])]
+    #[arg(long, value_name = "FS,…", value_delimiter = ',', value_parser = below_a_machine())]
     pub(crate) fs: Vec<String>,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
     #[command(flatten)]
     pub(crate) reach: ReachArgs,
+}
+
+/// What a machine's disk may lie on: nothing, or a file system that labs make.
+fn below_a_machine() -> clap::builder::PossibleValuesParser {
+    std::iter::once("raw")
+        .chain(fathom_labs::file_systems())
+        .into()
 }
 
 /// Machines that run already.

@@ -66,7 +66,7 @@ pub(crate) struct PathsArgs {
     /// Reads among its I/Os, percent
     #[arg(long, default_value_t = 50.0, value_name = "PERCENT")]
     pub(crate) read_share: f64,
-    /// Leave out everything that writes
+    /// Leave out every job that writes, and what would be made beside the target
     #[arg(long)]
     pub(crate) no_writes: bool,
     /// File systems to make on loop devices in a directory (root): ext4, xfs, btrfs, or none

@@ -1,6 +1,6 @@
 //! `fathom ab`: one job with two settings, run in turns.
 
-use fathom_experiments::ab::{AbRow, BLOCK, BLOCKS_MIN, Setting, analyse};
+use fathom_experiments::ab::{AbRow, BLOCK_JOBS, BLOCKS_MIN, Setting, analyse, block};
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::{JobSpec, Wanted};
@@ -65,19 +65,19 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
     };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
     let mut ran: Vec<(Setting, usize)> = Vec::new();
-    let total = args.blocks as usize * BLOCK.len();
-    let mut line = progress::Line::new(total as u64);
+    let total = u64::from(args.blocks) * u64::from(BLOCK_JOBS);
+    let mut line = progress::Line::new(total);
     let mut measured = Ok(());
-    'blocks: for block in 0..args.blocks {
-        for setting in BLOCK {
+    'blocks: for number in 0..args.blocks {
+        for setting in block(specs[0].seed, number) {
             let mut spec = specs[setting as usize].clone();
             // The same offsets for both settings of a block: one source of noise less.
-            spec.seed = specs[0].seed.wrapping_add(u64::from(block)) >> 1;
+            spec.seed = specs[0].seed.wrapping_add(u64::from(number)) >> 1;
             spec.name = format!("{}.{}", spec.name, ran.len() + 1);
             line.name(&spec.name);
             let planned = [PlannedJob {
                 experiment: "ab".into(),
-                repeat: block,
+                repeat: number,
                 ..PlannedJob::new(spec.validate(&limits)?)
             }];
             let run = book.measure(&mut *bench, &planned, &mut |p: &Progress| line.show(p));
@@ -180,7 +180,7 @@ fn section(args: &AbArgs, rows: &[AbRow]) -> Section {
         id: "ab".into(),
         title: "Two settings in turns".into(),
         text: format!(
-            "A: {}. B: {}. Blocks of A B B A, so that a drift favours neither; the interval comes from resampling blocks.",
+            "A: {}. B: {}. Blocks of A B B A or B A A B, as the seed drew them, so that a drift favours neither; the interval comes from resampling blocks.",
             args.a, args.b
         ),
         tables: vec![Table {

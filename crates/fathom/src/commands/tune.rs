@@ -16,17 +16,36 @@ use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 /// See the module.
 pub(crate) fn tune(args: &TuneArgs) -> Outcome {
     let name = &args.measure.target;
-    for said in settings::restore_leftovers() {
-        eprintln!("fathom: {said}");
-    }
     let modifies = may_write(args);
     let ground = ground(name, modifies)?;
+    // What a killed run left is not what this machine's owner chose: it is put back before anything is looked at.
+    match &ground {
+        Ground::Machine(_) if args.measure.dry_run => {
+            for left in settings::leftovers() {
+                eprintln!("fathom: a killed run left {left}: it would be put back");
+            }
+        }
+        Ground::Machine(_) => {
+            for said in settings::restore_leftovers() {
+                eprintln!("fathom: {said}");
+            }
+        }
+        Ground::Model(_) => {}
+    }
     let ids = ground.ids();
     if let Some(unknown) = args.only.iter().find(|o| !ids.contains(&o.as_str())) {
-        return Err(refused(anyhow::anyhow!(
-            "--only: '{unknown}' is nothing that is tried on {name}: expected {}",
-            ids.join(", ")
-        )));
+        let left_out = ground.left_out().into_iter();
+        let why =
+            left_out.filter_map(|l| Some(l.strip_prefix(&format!("{unknown}: "))?.to_owned()));
+        let why: Vec<String> = why.collect();
+        return Err(refused(if why.is_empty() {
+            anyhow::anyhow!(
+                "--only: '{unknown}' is nothing that is tried on {name}: expected {}",
+                ids.join(", ")
+            )
+        } else {
+            anyhow::anyhow!("--only {unknown}: not tried on {name}: {}", why.join("; "))
+        }));
     }
     let options = TuneOptions {
         only: args.only.clone(),

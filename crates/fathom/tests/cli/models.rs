@@ -1,10 +1,11 @@
 //! `cache` and `paths`: predictions held to what is measured on models, and file systems that leave nothing behind.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{Place, beside_others, end, send, skip, until};
+use crate::common::{Place, beside_others, end, names, send, skip, until};
 use crate::contract::promised;
 
 fn table<'a>(run: &'a Value, id: &str) -> &'a Value {
@@ -117,6 +118,16 @@ fn cache_says_what_it_needs_before_anything_is_begun() {
 }
 
 #[test]
+fn paths_without_writes_announce_the_scratch_file_alone() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let args = ["paths", ".", "--no-writes", "--size", "48m", "--dry-run"];
+    let said = place.fathom(&args).expect(0).stdout;
+    assert!(said.contains("at most 48 MiB will be written"), "{said}");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
 fn cache_on_a_file_measures_the_tree_and_says_how_far_it_was_off() {
     let _turn = beside_others();
     let place = Place::new();
@@ -165,11 +176,16 @@ fn paths_on_a_model_stand_beside_each_other() {
     }
 }
 
-/// Mounts below a place.
+/// Mounts of loop devices over files in a place.
 fn mounts(place: &Place) -> usize {
-    let dir = place.dir.display().to_string();
     let all = fs::read_to_string("/proc/mounts").unwrap();
-    all.lines().filter(|l| l.contains(&dir)).count()
+    let below = |line: &&str| {
+        let device = line.split(' ').next().and_then(|d| d.strip_prefix("/dev/"));
+        let file = device.map(|d| format!("/sys/block/{d}/loop/backing_file"));
+        file.and_then(|f| fs::read_to_string(f).ok())
+            .is_some_and(|f| Path::new(&f).starts_with(&place.dir))
+    };
+    all.lines().filter(below).count()
 }
 
 fn can_mount() -> bool {
@@ -243,4 +259,46 @@ fn paths_that_are_killed_leave_no_mount_and_clean_finds_the_rest() {
         place.fathom(&["clean", "."]).expect(0);
         place.names().is_empty()
     });
+}
+
+#[test]
+fn a_survey_takes_in_what_cache_and_paths_found_on_the_same_target() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let model = "sim:optane-900p";
+    let runs = |command: &str| {
+        let mut all = names(&place.runs()).into_iter();
+        let name = all.find(|n| n.ends_with(command)).expect(command);
+        place.runs().join(name).display().to_string()
+    };
+    let cache = [
+        "cache",
+        model,
+        "--data",
+        "16m",
+        "--value",
+        "1000",
+        "--shares",
+        "12.5,50",
+        "--keys",
+        "zipf",
+        "--repeats",
+        "2",
+    ];
+    place.fathom(&cache).expect(0);
+    place
+        .fathom(&["paths", model, "--time", "50ms", "--repeats", "3"])
+        .expect(0);
+    let (cache, paths) = (runs("cache"), runs("paths"));
+    let with = [
+        "survey", model, "--with", &cache, "--with", &paths, "--json",
+    ];
+    let run = place.fathom(&with).expect(0).json();
+    promised(&run);
+    for id in ["cache-1-cache-zipf", "paths-2-paths-random-0"] {
+        assert!(ids(&run).contains(&id), "{:?}", ids(&run));
+    }
+    let other = ["survey", "sim:intel-s3510", "--with", &cache];
+    let said = place.fathom(&other).refusal();
+    assert!(said.contains("the same model"), "{said}");
 }

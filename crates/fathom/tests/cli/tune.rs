@@ -11,6 +11,8 @@ use crate::common::{Place, Said, alone, beside_others, end, send, skip, until};
 
 /// A file system on a loop device.
 struct Ground {
+    /// The queue's settings before the test: the device outlives it, and keeps what it was given.
+    queue: Vec<(PathBuf, String)>,
     // Dropped in this order.
     mounted: Mounted,
     device: Loop,
@@ -24,8 +26,19 @@ impl Ground {
         let device = Loop::of(image);
         mkfs_ext4(device.str());
         let place = Place::new();
+        let dir = queue_of(&device);
+        // Another scheduler changes the rest: it comes first.
+        let queue = ["scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec"];
+        let queue = queue.iter().filter_map(|name| {
+            let path = dir.join(name);
+            let text = fs::read_to_string(&path).ok()?;
+            let chosen = text.split(['[', ']']).nth(1).unwrap_or(text.trim());
+            Some((path, chosen.to_owned()))
+        });
+        let queue = queue.collect();
         match Mounted::new(device.str(), place.dir.join("mnt"), options) {
             Ok(mounted) => Some(Self {
+                queue,
                 place,
                 mounted,
                 device,
@@ -39,10 +52,7 @@ impl Ground {
     }
 
     fn queue(&self, name: &str) -> PathBuf {
-        Path::new("/sys/block")
-            .join(self.device.name())
-            .join("queue")
-            .join(name)
+        queue_of(&self.device).join(name)
     }
 
     /// Every setting that there is: of the queue and of its scheduler, of write-back, of the mount.
@@ -75,6 +85,19 @@ impl Ground {
         let mut all = vec!["tune", "mnt", "--json"];
         all.extend(args);
         self.place.fathom(&all)
+    }
+}
+
+fn queue_of(device: &Loop) -> PathBuf {
+    Path::new("/sys/block").join(device.name()).join("queue")
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for (path, value) in &self.queue {
+            // What is as it was may be read-only.
+            let _ = fs::write(path, value);
+        }
     }
 }
 
@@ -155,8 +178,33 @@ fn mount_options_are_tried_on_fathoms_own_loop_file_systems_only() {
     let run = own.tune(&args).expect(0).json();
     let f = finding(&run, "mount-options");
     is_proved(f);
-    assert!(f["advice"].as_str().unwrap().contains("remount"), "{f:#}");
+    let advice = f["advice"].as_str().unwrap();
+    assert!(advice.contains("remount"), "{f:#}");
+    assert!(advice.contains(own.device.str()), "names the source: {f:#}");
     assert_eq!(own.settings(), before);
+    // Somebody else's under the name of fathom's own device: what was typed as its source says nothing.
+    let disk = Disk::new(96);
+    let device = Loop::of(&disk.image);
+    mkfs_ext4(device.str());
+    let link = own.place.dir.join(own.device.name());
+    std::os::unix::fs::symlink(&device.path, &link).unwrap();
+    let at = own.place.dir.join("theirs");
+    fs::create_dir(&at).unwrap();
+    // mount(8) would name the device itself.
+    rustix::mount::mount(
+        &link,
+        &at,
+        "ext4",
+        rustix::mount::MountFlags::SYNCHRONOUS,
+        None::<&std::ffi::CStr>,
+    )
+    .unwrap();
+    let theirs = Mounted { at };
+    let mut named = vec!["tune", "theirs"];
+    named.extend(args);
+    let said = own.place.fathom(&named).refusal();
+    assert!(said.contains("'mount-options' is nothing"), "{said}");
+    drop((theirs, device));
     drop(own);
     // Somebody else's is left alone.
     let disk = Disk::new(96);
@@ -253,6 +301,11 @@ fn a_run_that_is_stopped_or_killed_leaves_every_setting_as_it_was() {
         changed() && notes(pid) > 0,
         "nobody was left to put it back"
     );
+    let said = ground.place.fathom(&["tune", "mnt", "--dry-run"]).expect(0);
+    assert!(said.stderr.contains("would be put back"), "{}", said.stderr);
+    let model = ["tune", "sim:optane-900p", "--only", "completion"];
+    ground.place.fathom(&model).expect(0);
+    assert!(changed() && notes(pid) > 0, "neither has to do with it");
     let said = ground.place.fathom(&["clean", ".", "--dry-run"]).expect(0);
     assert!(said.stdout.contains("would put back"), "{}", said.stdout);
     assert!(changed());

@@ -10,6 +10,7 @@ use fathom_telemetry::Histogram;
 
 use super::{Setting, failed};
 use crate::LabError;
+use crate::kernel_threads::Snapshot;
 use crate::kv::keys::Keys;
 use crate::kv::load::{Outcome, device_ios, kernel_cpu};
 use crate::outside::{self, Kept};
@@ -124,7 +125,7 @@ pub(super) fn measure(
         kernel_cpu: 0.0,
         device: None,
     };
-    let sample = || (device_ios(load.device), kernel_cpu());
+    let sample = || (device_ios(load.device), Snapshot::take());
     let (mut before, mut done) = (sample(), false);
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         let mut words = line.split(' ');
@@ -143,7 +144,7 @@ pub(super) fn measure(
                 let after = sample();
                 outcome.ops = *ops as u64;
                 (outcome.seconds, outcome.cpu) = (*seconds, *cpu);
-                outcome.kernel_cpu = (after.1 - before.1).max(0.0);
+                outcome.kernel_cpu = kernel_cpu(&after.1, &before.1);
                 outcome.device = after
                     .0
                     .zip(before.0)
