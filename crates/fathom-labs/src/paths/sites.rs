@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_host::Loop;
 use fathom_io::{Control, Target, Wanted};
 use fathom_telemetry::Bytes;
 
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::loops::Loop;
 use crate::outside;
 use crate::place::Workplace;
 
