@@ -17,7 +17,7 @@ pub(crate) struct LoopBacking {
     pub(crate) block: Option<DeviceNumber>,
 }
 
-/// `struct loop_info64` of linux/loop.h.
+/// `struct loop_info64` of linux/loop.h: plain numbers and bytes, for which every bit pattern is valid.
 #[repr(C)]
 struct LoopInfo64 {
     device: u64,
@@ -35,25 +35,39 @@ struct LoopInfo64 {
     init: [u64; 2],
 }
 
+impl LoopInfo64 {
+    const fn empty() -> Self {
+        // SAFETY: as above, zeros are valid.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+/// `struct loop_config` of linux/loop.h.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_size: u32,
+    info: LoopInfo64,
+    reserved: [u64; 8],
+}
+
 const LOOP_GET_STATUS64: u32 = 0x4C05;
+const LOOP_CTL_GET_FREE: u32 = 0x4C82;
+const LOOP_CONFIGURE: u32 = 0x4C0A;
+/// The device goes with its last user.
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+/// It reads and writes its file past the page cache.
+const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// Asks a loop device for its backing file; `ENXIO` where it has none.
 pub(crate) fn loop_backing(device: &File) -> io::Result<LoopBacking> {
-    let mut info = std::mem::MaybeUninit::<LoopInfo64>::zeroed();
+    let mut info = LoopInfo64::empty();
     // SAFETY: `info` is a live, writable buffer of the size and layout that this request
     // writes (struct loop_info64, 232 bytes, checked below), and the descriptor is open.
-    let rc = unsafe {
-        libc::ioctl(
-            device.as_raw_fd(),
-            LOOP_GET_STATUS64 as _,
-            info.as_mut_ptr(),
-        )
-    };
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: every bit pattern, also the initial zeros, is a valid LoopInfo64.
-    let info = unsafe { info.assume_init() };
     Ok(LoopBacking {
         device: DeviceNumber::from_raw(info.device),
         inode: info.inode,
@@ -61,7 +75,46 @@ pub(crate) fn loop_backing(device: &File) -> io::Result<LoopBacking> {
     })
 }
 
-const _: () = assert!(size_of::<LoopInfo64>() == 232);
+/// Number of a loop device that nobody uses now; `control` is `/dev/loop-control`.
+pub(crate) fn loop_free(control: &File) -> io::Result<i32> {
+    // SAFETY: asks for a number; no pointer is passed, and the descriptor is open.
+    let n = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _, 0) };
+    if n < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(n)
+}
+
+/// Lays a loop device over a part of a file: where it begins and its bytes, 0 for all that follows. The device goes with
+/// its last user; `direct` goes past the page cache below.
+pub(crate) fn loop_configure(
+    device: &File,
+    file: &File,
+    part: (u64, u64),
+    direct: bool,
+) -> io::Result<()> {
+    let direct = if direct { LO_FLAGS_DIRECT_IO } else { 0 };
+    let config = LoopConfig {
+        file: file.as_raw_fd() as u32,
+        block_size: 512,
+        info: LoopInfo64 {
+            offset: part.0,
+            size_limit: part.1,
+            flags: LO_FLAGS_AUTOCLEAR | direct,
+            ..LoopInfo64::empty()
+        },
+        reserved: [0; 8],
+    };
+    // SAFETY: the structure is what this request reads (304 bytes, checked below) and outlives the call; both
+    // descriptors are open.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
 
 /// `struct fiemap_extent` of linux/fiemap.h.
 #[repr(C)]

@@ -3,10 +3,13 @@
 //! Files find themselves again (`fathom clean`), loop devices go with their last user; mounts and arrays do neither.
 
 use std::ffi::CString;
-use std::io::PipeWriter;
+use std::io::{self, PipeWriter};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use crate::raid::journal;
+use crate::raid::members::{ZEROS, pieces};
 
 /// What is to be undone, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +22,8 @@ pub(crate) enum Undo {
     Mapping(CString),
     /// Stops swapping to a file, and removes it.
     Swap(CString),
-    /// Erases what a real device carries of an array (a label, a superblock), once everything before is undone and
-    /// nobody has claimed it. Never of a loop device: it is free by then, and may be somebody else's.
+    /// Erases what a real device carries of an array (see [`SIGNS`]), once everything before is undone and nobody has
+    /// claimed it. Never of a loop device: it is free by then, and may be somebody else's.
     Blank(CString),
     /// Runs a program, until it succeeds once.
     Run(Vec<CString>),
@@ -56,7 +59,7 @@ impl Undo {
     pub(crate) fn blank(member: &Path) -> Self {
         Self::Blank(Self::path(member))
     }
-    /// See [`Undo::Run`]. Of more than [`WORDS`] words the rest is left out.
+    /// See [`Undo::Run`]; [`WORDS`] at most.
     pub(crate) fn run(words: &[&str]) -> Self {
         Self::Run(words.iter().map(|w| Self::path(Path::new(w))).collect())
     }
@@ -82,7 +85,7 @@ impl Undo {
         unsafe {
             match self {
                 Self::Mount(path) => {
-                    libc::umount2(path.as_ptr(), libc::MNT_DETACH);
+                    libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW);
                     libc::rmdir(path.as_ptr());
                     true
                 }
@@ -101,10 +104,7 @@ impl Undo {
                     libc::unlink(path.as_ptr());
                     true
                 }
-                Self::Blank(path) => {
-                    blank(path);
-                    true
-                }
+                Self::Blank(path) => blank(path),
                 Self::Run(words) => run(words),
                 Self::Group(path) => {
                     libc::rmdir(path.as_ptr()) == 0 || *libc::__errno_location() == libc::ENOENT
@@ -119,37 +119,47 @@ impl Undo {
     }
 }
 
-/// What is erased of a member: labels of LVM, md's superblock 1.2 and the first one of btrfs lie there.
-static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
-/// Where btrfs keeps copies of its superblock (fs/btrfs/disk-io.h).
-const COPIES: [i64; 2] = [64 << 20, 256 << 30];
 /// Words of a program to be run, at most.
 const WORDS: usize = 15;
-/// Things to be undone that are done once only, at most.
-const ONCE_MAX: usize = 64;
+/// Things to be undone, at most: an array of LVM over 64 members has 193.
+const UNDO_MAX: usize = 512;
 
-/// Erases labels and superblocks of a device that nobody has claimed meanwhile.
-fn blank(path: &CString) {
-    // SAFETY: system calls with a terminated path, a live buffer of the length that is named, and a structure that the
-    // kernel fills.
+/// What arrays of fathom's leave on a device, and where: without one of these it belongs to somebody else by now.
+const SIGNS: [(i64, &[u8]); 5] = [
+    // LVM's label (lib/label/label.h).
+    (512, b"LABELONE"),
+    (journal::AT as i64, &journal::MAGIC.to_le_bytes()),
+    // btrfs (fs/btrfs/ctree.h).
+    ((64 << 10) + 64, b"_BHRfS_M"),
+    // dm-raid's superblock, and the journal of md's parity arrays (linux/raid/md_p.h).
+    (0, b"DmRd"),
+    (0, &0x6433_c509_u32.to_le_bytes()),
+];
+
+/// Erases labels and superblocks of a device that nobody has claimed meanwhile; `false` where somebody still has it.
+fn blank(path: &CString) -> bool {
+    // SAFETY: system calls with a terminated path, and with live buffers that are at least as long as is named.
     unsafe {
-        let flags = libc::O_WRONLY | libc::O_EXCL | libc::O_CLOEXEC;
+        let flags = libc::O_RDWR | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let fd = libc::open(path.as_ptr(), flags);
         if fd < 0 {
-            return;
+            return *libc::__errno_location() != libc::EBUSY;
         }
-        libc::pwrite(fd, ZEROS.as_ptr().cast(), ZEROS.len(), 0);
-        let mut about = std::mem::zeroed::<libc::stat>();
-        let known = libc::fstat(fd, &mut about) == 0;
-        // A file would grow; a device has no bytes behind its end.
-        if known && about.st_mode & libc::S_IFMT == libc::S_IFBLK {
-            for at in COPIES {
-                libc::pwrite(fd, ZEROS.as_ptr().cast(), 4096, at);
+        let ours = SIGNS.iter().any(|(at, sign)| {
+            let mut there = [0u8; 8];
+            let read = libc::pread(fd, there.as_mut_ptr().cast(), sign.len(), *at);
+            read == sign.len() as isize && there[..sign.len()] == **sign
+        });
+        let size = libc::lseek(fd, 0, libc::SEEK_END);
+        if ours && size > 0 {
+            for (at, bytes) in pieces(size as u64) {
+                libc::pwrite(fd, ZEROS.as_ptr().cast(), bytes, at as i64);
             }
+            libc::fsync(fd);
         }
-        libc::fsync(fd);
         libc::close(fd);
     }
+    true
 }
 
 /// Runs a program and waits for it; whether it succeeded.
@@ -189,16 +199,32 @@ impl Keeper {
     /// Watches over this process: where it ends without a word, `undo` is done.
     ///
     /// # Errors
-    /// Where no process can be made.
-    pub(crate) fn watch(undo: &[Undo]) -> std::io::Result<Self> {
+    /// Where no process can be made, or it would forget something: nothing may be made then.
+    pub(crate) fn watch(undo: &[Undo]) -> io::Result<Self> {
+        let words = |u: &Undo| match u {
+            Undo::Run(words) => words.len(),
+            _ => 0,
+        };
+        if undo.len() > UNDO_MAX || undo.iter().any(|u| words(u) > WORDS) {
+            return Err(io::Error::other(format!(
+                "{} things would have to be undone after a kill, expected {UNDO_MAX} at most, and {WORDS} words of a program; use fewer members",
+                undo.len()
+            )));
+        }
         let (reader, pipe) = std::io::pipe()?;
         // SAFETY: the child only makes system calls: no allocation, no lock, no destructor; it never returns.
         let pid = unsafe { libc::fork() };
         match pid {
-            -1 => Err(std::io::Error::last_os_error()),
+            -1 => Err(io::Error::last_os_error()),
             0 => wait(reader.as_raw_fd(), undo),
             pid => Ok(Self { pipe, pid }),
         }
+    }
+
+    /// Leaves to it what this process could not undo itself: it tries when this process has ended, and with it whatever
+    /// kept the thing busy.
+    pub(crate) fn try_again(keeper: Option<Self>) {
+        std::mem::forget(keeper);
     }
 }
 
@@ -231,11 +257,11 @@ fn wait(pipe: i32, undo: &[Undo]) -> ! {
             }
         }
     }
-    let mut done = [false; ONCE_MAX];
+    let mut done = [false; UNDO_MAX];
     // Writes that are under way when a process is killed hold the array or mount for a moment.
     for _ in 0..50 {
         let mut all = true;
-        for (i, u) in undo.iter().enumerate().take(ONCE_MAX) {
+        for (i, u) in undo.iter().enumerate() {
             if u.once() {
                 if all && !done[i] {
                     done[i] = u.now();
@@ -280,15 +306,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("left");
         std::fs::write(&file, "x").unwrap();
-        let member = dir.path().join("member");
-        std::fs::write(&member, [7; 140_000]).unwrap();
+        let labelled = dir.path().join("labelled");
+        let mut bytes = vec![7; 1 << 20];
+        bytes[512..520].copy_from_slice(b"LABELONE");
+        std::fs::write(&labelled, &bytes).unwrap();
+        let foreign = dir.path().join("foreign");
+        std::fs::write(&foreign, [7; 4096]).unwrap();
         let by_program = dir.path().join("by-a-program");
         std::fs::write(&by_program, "x").unwrap();
         let rm = crate::outside::find("rm").unwrap();
         let words = [&rm, &by_program].map(|p| p.display().to_string());
         let undo = [
             Undo::file(&file),
-            Undo::blank(&member),
+            Undo::blank(&labelled),
+            Undo::blank(&foreign),
             Undo::run(&[&words[0], &words[1]]),
         ];
         // SAFETY: the child makes a keeper, which only forks, and is then killed by itself.
@@ -307,10 +338,24 @@ mod tests {
             !file.exists() && !by_program.exists()
         });
         assert!(gone);
-        let left = std::fs::read(&member).unwrap();
-        assert_eq!(left.len(), 140_000, "a file does not grow");
-        let (labels, data) = left.split_at(ZEROS.len());
-        assert!(labels.iter().all(|b| *b == 0), "labels are erased");
+        let left = std::fs::read(&labelled).unwrap();
+        assert_eq!(left.len(), bytes.len(), "a file does not grow");
+        let (head, rest) = left.split_at(ZEROS.len());
+        let (data, tail) = rest.split_at(rest.len() - ZEROS.len());
+        assert!(head.iter().chain(tail).all(|b| *b == 0), "labels are gone");
         assert!(data.iter().all(|b| *b == 7));
+        let left = std::fs::read(&foreign).unwrap();
+        assert!(left.iter().all(|b| *b == 7), "it has no sign of fathom's");
+    }
+
+    #[test]
+    fn more_than_it_can_remember_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        let many = vec![Undo::file(&file); UNDO_MAX + 1];
+        let said = Keeper::watch(&many).unwrap_err().to_string();
+        assert!(said.contains("use fewer members"), "{said}");
+        let long = Undo::run(&["x"; WORDS + 1]);
+        assert!(Keeper::watch(&[long]).is_err());
     }
 }

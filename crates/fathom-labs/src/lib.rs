@@ -9,7 +9,6 @@ pub mod guest;
 mod keeper;
 mod kernel_threads;
 pub mod kv;
-mod loops;
 mod mapper;
 mod memory;
 mod mounted;

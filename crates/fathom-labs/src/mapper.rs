@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
+use crate::LabError;
+
 /// Where it takes calls.
 pub(crate) const CONTROL: &CStr = c"/dev/mapper/control";
 
@@ -87,24 +89,40 @@ fn call(request: libc::c_ulong, head: &mut Head) -> io::Result<()> {
     }
 }
 
-/// Makes a device that has no table yet; returns the number in its node's name, `/dev/dm-N`.
-pub(crate) fn create(name: &str) -> io::Result<u32> {
+/// Makes a device that has no table yet; returns its major and minor number.
+pub(crate) fn create(name: &str) -> io::Result<(u32, u32)> {
     let mut head = Head::about(name.as_bytes());
     call(DEV_CREATE, &mut head)?;
-    Ok(minor(&head))
+    Ok(number(&head))
 }
 
 /// Node of a device that there is.
 pub(crate) fn node(name: &str) -> io::Result<PathBuf> {
     let mut head = Head::about(name.as_bytes());
     call(DEV_STATUS, &mut head)?;
-    Ok(PathBuf::from(format!("/dev/dm-{}", minor(&head))))
+    Ok(PathBuf::from(format!("/dev/dm-{}", number(&head).1)))
+}
+
+/// Refuses names that devices have already: what fathom makes it also removes, and those are not its own.
+///
+/// # Errors
+/// The first such name, and what to do.
+pub(crate) fn free<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), LabError> {
+    let taken = names.into_iter().find(|n| node(n).is_ok());
+    taken.map_or(Ok(()), |name| {
+        Err(LabError::Refused(format!(
+            "a device called {name} is there already, which fathom did not make: remove it (dmsetup remove {name}), or run again"
+        )))
+    })
 }
 
 /// `new_encode_dev` of linux/kdev_t.h.
-fn minor(head: &Head) -> u32 {
+fn number(head: &Head) -> (u32, u32) {
     let device = head.device as u32;
-    (device & 0xff) | ((device >> 12) & 0xf_ff00)
+    (
+        (device >> 8) & 0xfff,
+        (device & 0xff) | ((device >> 12) & 0xf_ff00),
+    )
 }
 
 /// Gives it a table of one line and lets I/O through.

@@ -2,11 +2,14 @@
 //! killed.
 
 use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fathom_telemetry::Bytes;
+use rustix::mount::UnmountFlags;
 
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
@@ -103,6 +106,23 @@ impl FileSystem {
 /// Beginning of such a directory's name; the process id and a number follow.
 pub(crate) const PREFIX: &str = "fathom-mount-";
 
+/// A directory for a mount, made by this process just now, and no link.
+///
+/// # Errors
+/// Where none can be made among temporary files.
+pub(crate) fn directory() -> io::Result<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("{PREFIX}{}-{n}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&dir) {
+            // Of a killed run whose number this process has now, or somebody's trap: theirs to keep.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| dir),
+        }
+    }
+}
+
 /// A mount. Dropping it unmounts it and removes its directory.
 #[derive(Debug)]
 pub(crate) struct Mount {
@@ -111,39 +131,35 @@ pub(crate) struct Mount {
     keeper: Option<Keeper>,
 }
 
-/// A directory for a mount that nobody has.
-pub(crate) fn place() -> PathBuf {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let n = NUMBER.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("{PREFIX}{}-{n}", std::process::id()))
-}
-
 impl Mount {
-    /// Mounts a device. `stay` are devices of it that stay when this run ends: a keeper erases their superblocks.
+    /// Makes the directory, and watches over it from now on. `stay` are devices that stay when this run ends: where
+    /// fathom is killed, what says that they belong to a file system is erased.
     ///
     /// # Errors
-    /// What the program said; nothing is left then.
-    pub(crate) fn make(
-        kind: &str,
-        options: &str,
-        device: &Path,
-        stay: &[&Path],
-    ) -> Result<Self, String> {
-        let dir = place();
+    /// Where there can be no directory, or no keeper; nothing is left then.
+    pub(crate) fn prepare(stay: &[&Path]) -> io::Result<Self> {
+        let dir = directory()?;
         let mut undo = vec![Undo::mount(&dir)];
         undo.extend(stay.iter().map(|d| Undo::blank(d)));
-        let keeper = Keeper::watch(&undo).map_err(|e| e.to_string())?;
         let mut mount = Self {
             dir,
             mounted: false,
-            keeper: Some(keeper),
+            keeper: None,
         };
-        fs::create_dir_all(&mount.dir).map_err(|e| e.to_string())?;
+        mount.keeper = Some(Keeper::watch(&undo)?);
+        Ok(mount)
+    }
+
+    /// Mounts a device there.
+    ///
+    /// # Errors
+    /// What the program said.
+    pub(crate) fn on(&mut self, device: &Path, kind: &str, options: &str) -> Result<(), String> {
         let mut command = outside::command("mount");
         command.args(["-t", kind, "-o", options]);
-        outside::run(command.arg(device).arg(&mount.dir))?;
-        mount.mounted = true;
-        Ok(mount)
+        outside::run(command.arg(device).arg(&self.dir))?;
+        self.mounted = true;
+        Ok(())
     }
 
     /// Where it is.
@@ -151,24 +167,48 @@ impl Mount {
         &self.dir
     }
 
-    /// Unmounts it; one that is still busy is tried again for a while.
-    pub(crate) fn leave(&mut self) -> Result<(), LabError> {
+    /// Unmounts it; one that is still busy is tried again for a while. The directory stays, and is watched over.
+    ///
+    /// # Errors
+    /// Where somebody keeps it busy.
+    pub(crate) fn unmount(&mut self) -> Result<(), LabError> {
         if self.mounted {
             unmount(&self.dir)?;
             self.mounted = false;
         }
-        // It was made for this mount; where it is not there the mount never was.
-        let _ = fs::remove_dir(&self.dir);
+        Ok(())
+    }
+
+    /// Unmounts it and removes its directory; doing it twice does nothing.
+    ///
+    /// # Errors
+    /// Where somebody keeps it busy: it is there as before then.
+    pub(crate) fn leave(&mut self) -> Result<(), LabError> {
+        self.unmount()?;
+        match fs::remove_dir(&self.dir) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(LabError::Failed(format!(
+                    "{0} could not be removed: {e}; umount {0} && rmdir {0}",
+                    self.dir.display()
+                )));
+            }
+            _ => {}
+        }
         self.keeper = None;
         Ok(())
+    }
+
+    /// What could not be undone is left to the keeper, which tries again when this process has ended.
+    pub(crate) fn give_up(&mut self) {
+        Keeper::try_again(self.keeper.take());
     }
 }
 
 /// Unmounts a directory, for which it waits while somebody has files open there.
-pub(crate) fn unmount(dir: &Path) -> Result<(), LabError> {
+fn unmount(dir: &Path) -> Result<(), LabError> {
     let mut last = Ok(());
     for _ in 0..50 {
-        last = rustix::mount::unmount(dir, rustix::mount::UnmountFlags::empty());
+        last = rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
         if last.is_ok() {
             break;
         }
@@ -187,6 +227,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
+            self.give_up();
         }
     }
 }
@@ -213,5 +254,18 @@ mod tests {
         let all = file_systems();
         assert!(all.iter().all(|n| FileSystem::named(n).is_some()));
         assert_eq!(FileSystem::named("fat"), None);
+    }
+
+    #[test]
+    fn a_mount_has_a_directory_of_its_own_that_goes_with_it() {
+        let (one, mut other) = (directory().unwrap(), Mount::prepare(&[]).unwrap());
+        assert_ne!(one, other.dir());
+        fs::remove_dir(&one).unwrap();
+        let dir = other.dir().to_owned();
+        assert!(dir.is_dir());
+        assert!(other.on(Path::new("/dev/null"), "ext4", "ro").is_err());
+        other.leave().unwrap();
+        assert!(!dir.exists());
+        other.leave().unwrap();
     }
 }

@@ -1,7 +1,8 @@
 //! Arrays, mappings and mounts of runs that were killed together with what watches over them.
 //!
 //! A keeper undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
-//! process that made it: nothing is touched that has another name, whose process lives, or that somebody uses.
+//! process that made it: nothing is touched that has another name, whose process lives, that is somebody else's, or that
+//! somebody uses. In a container nothing is found: processes elsewhere seem dead there.
 
 use std::fmt;
 use std::fs;
@@ -9,11 +10,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::mount::UnmountFlags;
+
 use crate::LabError;
 use crate::mapper;
 use crate::mounted;
 use crate::outside;
-use crate::raid::md;
+use crate::raid::{dm, lvm, md};
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,24 +39,77 @@ impl fmt::Display for Remain {
     }
 }
 
-/// Whether `name` is `prefix`, the number of a process that is no fathom, and something that begins with no digit.
-fn abandoned(name: &str, prefix: &str) -> bool {
+/// Inode of the initial namespace of process numbers (`PROC_PID_INIT_INO`, linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether there is no process of this number, on the whole machine: any that lives keeps what has its name, since in a
+/// guest fathom is `init`, and tests have names of their own.
+fn is_dead(pid: i32) -> bool {
+    // SAFETY: signal 0 asks only.
+    let there = unsafe { libc::kill(pid, 0) } == 0;
+    pid > 0 && !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
+/// Whether numbers of processes mean the same here as for the whole machine: in a container, another container's seem dead.
+fn sees_all_processes() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == FIRST_NAMESPACE)
+}
+
+/// Whether `name` is `prefix`, the number of a process that is gone, and a tail that fathom gives.
+fn abandoned(name: &str, prefix: &str, tail: fn(&str) -> bool) -> bool {
     let Some(rest) = name.strip_prefix(prefix) else {
         return false;
     };
     let end = rest
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(rest.len());
-    let Ok(pid) = rest[..end].parse::<u32>() else {
-        return false;
-    };
-    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    // In a guest fathom is `init`, and tests have names of their own: whoever lives under this number keeps it.
-    program.is_empty()
+    tail(&rest[end..]) && rest[..end].parse().is_ok_and(is_dead)
 }
 
-/// Finds them.
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.len() < 10 && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Tail of a directory's name: `-3`.
+fn of_mount(tail: &str) -> bool {
+    tail.strip_prefix('-').is_some_and(is_number)
+}
+
+/// Tail of an md array's name: none, or a letter.
+fn of_array(tail: &str) -> bool {
+    tail.is_empty() || (tail.len() == 1 && tail.as_bytes()[0].is_ascii_lowercase())
+}
+
+/// Tail of a device-mapper array's name, or of a piece of its members'.
+fn of_mapping(tail: &str) -> bool {
+    let piece = |p: &&str| tail.strip_prefix(*p).is_some_and(is_number);
+    tail.is_empty() || dm::PIECES.iter().any(piece)
+}
+
+/// Tail of the name of a group's volume, or of what that is made of: a group alone is no device.
+fn of_group(tail: &str) -> bool {
+    let Some(rest) = tail
+        .strip_prefix('-')
+        .and_then(|t| t.strip_prefix(lvm::VOLUME))
+    else {
+        return false;
+    };
+    let piece = |p: &&str| rest.strip_prefix(*p).is_some_and(is_number);
+    rest.is_empty() || lvm::PIECES.iter().any(piece)
+}
+
+/// A directory of this user's, and no link to one.
+fn is_own_directory(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == own)
+}
+
+/// Finds them; nothing in a container, where it cannot be known whose process is gone.
 pub fn find() -> Vec<Remain> {
+    if !sees_all_processes() {
+        return Vec::new();
+    }
     let names = |dir: &Path| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let mut all: Vec<String> = entries
@@ -65,19 +121,22 @@ pub fn find() -> Vec<Remain> {
     let mut found = Vec::new();
     let temporary = std::env::temp_dir();
     for name in names(&temporary) {
-        if abandoned(&name, mounted::PREFIX) {
-            found.push(Remain::Mount(temporary.join(name)));
+        let path = temporary.join(&name);
+        if abandoned(&name, mounted::PREFIX, of_mount) && is_own_directory(&path) {
+            found.push(Remain::Mount(path));
         }
     }
     let block = names(Path::new("/sys/block"));
-    for name in block.iter().filter(|n| abandoned(n, md::PREFIX)) {
+    for name in block.iter().filter(|n| abandoned(n, md::PREFIX, of_array)) {
         found.push(Remain::Array(Path::new("/dev").join(name)));
     }
+    let ours =
+        |n: &String| abandoned(n, dm::PREFIX, of_mapping) || abandoned(n, lvm::PREFIX, of_group);
     let mut mappings: Vec<String> = block
         .iter()
         .filter_map(|n| fs::read_to_string(format!("/sys/block/{n}/dm/name")).ok())
         .map(|n| n.trim().to_owned())
-        .filter(|n| abandoned(n, "fathom-") || abandoned(n, "fathom_"))
+        .filter(ours)
         .collect();
     // What lies on others has a shorter name, and goes first.
     mappings.sort();
@@ -90,19 +149,24 @@ impl Remain {
     /// that was killed a moment later.
     ///
     /// # Errors
-    /// Where somebody uses it.
+    /// Where somebody uses it, or this user may not.
     pub fn remove(&self) -> Result<(), LabError> {
         let mut last = Ok(());
         for _ in 0..20 {
             last = self.try_to_remove();
-            if last.is_ok() {
-                return Ok(());
+            match &last {
+                Err(e) if is_busy(e) => std::thread::sleep(Duration::from_millis(50)),
+                _ => break,
             }
-            std::thread::sleep(Duration::from_millis(50));
         }
         last.map_err(|e| {
+            let remedy = if is_busy(&e) {
+                "end who uses it and run fathom clean again"
+            } else {
+                "run fathom clean as root"
+            };
             LabError::Refused(format!(
-                "{self} of a run that was killed is in use ({e}): end who uses it and run fathom clean again"
+                "{self} of a run that was killed stays ({e}): {remedy}"
             ))
         })
     }
@@ -112,7 +176,7 @@ impl Remain {
             Self::Array(node) => md::stop(node),
             Self::Mapping(name) => mapper::remove(name),
             Self::Mount(dir) => {
-                match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::empty()) {
+                match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW) {
                     // Only the directory is left.
                     Ok(()) | Err(rustix::io::Errno::INVAL) => {}
                     Err(e) => return Err(e.into()),
@@ -121,6 +185,11 @@ impl Remain {
             }
         }
     }
+}
+
+fn is_busy(e: &io::Error) -> bool {
+    // A directory in which something is mounted is not empty.
+    matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENOTEMPTY))
 }
 
 /// Removes what it can, and says so: a run that makes arrays begins with this.
@@ -140,31 +209,69 @@ pub(crate) fn clear() {
 mod tests {
     use super::*;
 
+    // Numbers of processes end at 4194304 (proc(5)).
+    const DEAD: &str = "4194999";
+
     #[test]
-    fn only_names_with_the_number_of_a_dead_process_are_ours() {
-        // Numbers of processes end at 4194304 (proc(5)).
-        assert!(abandoned("md_f4194999", "md_f"));
-        assert!(abandoned("md_f4194999b", "md_f"));
-        assert!(abandoned("fathom-mount-4194999-3", mounted::PREFIX));
+    fn only_names_that_fathom_gives_with_the_number_of_a_dead_process_are_ours() {
+        let of = |prefix, tail, tails: &[&str]| -> Vec<bool> {
+            let name = |t: &&str| format!("{prefix}{DEAD}{t}");
+            let all = tails.iter().map(name);
+            all.map(|n| abandoned(&n, prefix, tail)).collect()
+        };
+        let [yes, no] = [vec![true; 4], vec![false; 4]];
+        assert_eq!(of("md_f", of_array, &["", "b", "z", "a"]), yes);
+        assert_eq!(of("md_f", of_array, &["B", "bb", "-0", "_"]), no);
+        let mounts = ["-3", "-0", "-10", "-999"];
+        assert_eq!(of(mounted::PREFIX, of_mount, &mounts), yes);
+        assert_eq!(of(mounted::PREFIX, of_mount, &["", "-", "-3x", "3-"]), no);
+        let mappings = ["", "-meta-0", "-data-12", "-data-0"];
+        assert_eq!(of(dm::PREFIX, of_mapping, &mappings), yes);
+        let others = ["-root", "-meta-", "-data-0x", "p1"];
+        assert_eq!(of(dm::PREFIX, of_mapping, &others), no);
+        let volumes = [
+            "-array",
+            "-array_rimage_0",
+            "-array_rmeta_7",
+            "-array_rmeta_12",
+        ];
+        assert_eq!(of(lvm::PREFIX, of_group, &volumes), yes);
+        let others = ["", "-root", "-array2", "-array_rimage_"];
+        assert_eq!(of(lvm::PREFIX, of_group, &others), no);
+    }
+
+    #[test]
+    fn who_lives_keeps_what_has_its_name() {
         let own = format!("md_f{}", std::process::id());
-        assert!(!abandoned(&own, "md_f"), "its process lives");
-        for other in ["md0", "md_f", "md_fx", "fathom-root", "vg0-root"] {
-            assert!(
-                !abandoned(other, "md_f") && !abandoned(other, "fathom-"),
-                "{other}"
-            );
+        assert!(!abandoned(&own, md::PREFIX, of_array));
+        assert!(!abandoned("md_f1", md::PREFIX, of_array), "init lives");
+        for other in ["md0", "md_f", "md_fx", "md_f0", "md_f99999999999999999999"] {
+            assert!(!abandoned(other, md::PREFIX, of_array), "{other}");
         }
     }
 
     #[test]
-    fn the_directory_of_a_mount_that_never_was_goes() {
-        let dir = std::env::temp_dir().join(format!("{}4194998-0", mounted::PREFIX));
+    fn the_directory_of_a_mount_that_never_was_goes_and_a_link_stays() {
+        let at = |n: u32| std::env::temp_dir().join(format!("{}{DEAD}-{n}", mounted::PREFIX));
+        let (dir, link) = (at(900_001), at(900_002));
         fs::create_dir_all(&dir).unwrap();
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
         let mine = Remain::Mount(dir.clone());
-        assert!(find().contains(&mine));
+        let found = find();
+        fs::remove_file(&link).unwrap();
+        if !sees_all_processes() {
+            fs::remove_dir(&dir).unwrap();
+            assert_eq!(found, []);
+            return println!("SKIP the_directory_of_a_mount_that_never_was: this is a container");
+        }
+        assert!(found.contains(&mine) && !found.contains(&Remain::Mount(link)));
+        let removed = mine.remove();
         if outside::is_root() {
-            mine.remove().unwrap();
+            removed.unwrap();
         } else {
+            let said = removed.unwrap_err().to_string();
+            assert!(said.contains("run fathom clean as root"), "{said}");
             fs::remove_dir(&dir).unwrap();
         }
         assert!(!dir.exists());

@@ -413,7 +413,10 @@ fn restore(notes: &Path, settings: &[&Path]) -> Vec<String> {
 
 /// Keeps every processor out of idle states as long as it is held; the kernel ends it with the file.
 #[derive(Debug)]
-pub struct NoIdle(File);
+pub struct NoIdle {
+    /// Held open: what was asked for ends with it.
+    _file: File,
+}
 
 impl NoIdle {
     /// Asks for a wake-up latency of 0 µs through `/dev/cpu_dma_latency`.
@@ -428,12 +431,7 @@ impl NoIdle {
             .map_err(|e| TraceError::file(path, e))?;
         file.write_all(&0i32.to_ne_bytes())
             .map_err(|e| TraceError::file(path, e))?;
-        Ok(Self(file))
-    }
-
-    /// Whether the request is still held (it is, until dropped).
-    pub fn is_held(&self) -> bool {
-        self.0.metadata().is_ok()
+        Ok(Self { _file: file })
     }
 }
 

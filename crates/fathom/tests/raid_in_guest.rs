@@ -224,7 +224,14 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
     let short = ["--time", "200ms", "--no-rebuild"];
     // The same levels by the device mapper, as LVM has them.
     let more = [&["--rw", "randread"], &short[..]].concat();
-    let mapped = lab(&mut guest, command(FAST, false, "dm", "0,1,5"), &more, out);
+    let levels = "0,1,5,10";
+    let mapped = lab(&mut guest, command(FAST, false, "dm", levels), &more, out);
+    // Writes to a parity array go to a journal first.
+    let more = [&["--rw", "randwrite"], &short[..]].concat();
+    let journaled = ["md", "dm"].map(|backend| {
+        let words = command(WITH_JOURNAL, true, backend, "5");
+        (backend, lab(&mut guest, words, &more, out))
+    });
     let more = [
         "--rw",
         "randread,randwrite",
@@ -249,7 +256,10 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
     ];
     let large = lab(&mut guest, command(SLOW, false, "md", "5,6"), &more, out);
     guest.off();
-    for level in [0, 1, 5] {
+    for (backend, run) in &journaled {
+        has_a_journal(backend, run);
+    }
+    for level in [0, 1, 5, 10] {
         for g in given(&mapped, level) {
             println!("dm, RAID {level}, {}: {:.2} x", g.load, g.multiple);
             assert!(g.multiple > 0.0);
@@ -287,6 +297,31 @@ fn arrays_in_a_guest_keep_data_and_follow_their_models() {
                 g.multiple
             );
         }
+    }
+}
+
+/// The kernel says so, and what is written to data and parity is written to the journal, too.
+fn has_a_journal(backend: &str, run: &Run) {
+    let settings = table(run, "raid-settings");
+    let said: Vec<String> = settings
+        .rows
+        .iter()
+        .map(|r| format!("{} {}", text(&r[2]), text(&r[3])))
+        .collect();
+    let sign = match backend {
+        "md" => said.contains(&"consistency_policy journal".to_owned()),
+        // The last word of its status is the journal's health (dm-raid.rst): alive, write-through.
+        _ => said
+            .iter()
+            .any(|s| s.starts_with("status ") && s.ends_with(" A")),
+    };
+    assert!(sign, "{backend}: {said:?}");
+    let moved = table(run, "raid-amplification");
+    let written = column(moved, "written per byte");
+    for row in &moved.rows {
+        let times = value(&row[written]);
+        println!("{backend} with a journal, {}: {times:.2}", text(&row[1]));
+        assert!(times > 3.0, "{backend}: {row:?}");
     }
 }
 
@@ -362,8 +397,9 @@ fn killed_runs_leave_no_array(guest: &mut Guest, test: &str) {
     if !bring(guest, test, "timeout") {
         return;
     }
-    for backend in ["md", "dm"] {
-        let mut words = command(FAST, false, backend, "5");
+    // The device mapper's members are in pieces there.
+    for (backend, level) in [("md", "5"), ("dm", "10")] {
+        let mut words = command(FAST, false, backend, level);
         words.extend(["--rw", "randread", "--time", "60s"].map(str::to_owned));
         let mut argv = vec!["/sbin/timeout", "-s", "KILL", "3", "/init"];
         argv.extend(words.iter().map(String::as_str));

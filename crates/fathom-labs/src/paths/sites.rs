@@ -7,11 +7,11 @@ use std::fs::OpenOptions;
 use std::path::Path;
 
 use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_host::Loop;
 use fathom_io::{Control, Target, Wanted};
 use fathom_telemetry::Bytes;
 
 use crate::LabError;
-use crate::loops::Loop;
 use crate::mounted::{FileSystem, Mount};
 use crate::outside;
 use crate::place::Workplace;

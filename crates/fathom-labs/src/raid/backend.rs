@@ -65,12 +65,8 @@ impl Traffic {
 
 /// Makes arrays over the same members, one after another.
 pub trait Backend {
-    /// Its name: `sim`, `md`, `btrfs`, …
-    fn name(&self) -> &'static str;
     /// In words, for the report.
     fn about(&self) -> String;
-    /// Members that there are.
-    fn members(&self) -> u32;
     /// Why it cannot make such an array; `None` where it can.
     fn cannot(&self, shape: &Shape) -> Option<String>;
     /// One member alone, in whose multiples arrays are counted.
@@ -84,15 +80,20 @@ pub trait Backend {
     /// Where it could not be made; nothing is left of it then.
     fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError>;
     /// What stands against every number.
-    fn stamps(&self) -> Vec<Flag>;
+    fn stamps(&self) -> Vec<Flag> {
+        Vec::new()
+    }
 }
 
-/// An array at work. Dropping it takes it apart.
+/// An array at work. Dropping it takes it apart. What is not said otherwise holds for one that is measured whole and has
+/// no settings.
 pub trait Array {
     /// Runs jobs on it.
     fn bench(&mut self) -> &mut dyn Bench;
     /// What its members have moved so far; `None` where nobody counts.
-    fn traffic(&self) -> Option<Traffic>;
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
     /// CPU time so far of the kernel threads that serve it, by name.
     fn threads(&self) -> Vec<(String, Nanos)>;
     /// Settings that it has now, for the report.
@@ -101,9 +102,13 @@ pub trait Array {
     ///
     /// # Errors
     /// Where the value is refused.
-    fn set(&mut self, name: &str, value: &str) -> Result<bool, LabError>;
+    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
+        Ok(false)
+    }
     /// Its device node, where it has one: then it is filled first, and its data are checked.
-    fn device(&self) -> Option<&Path>;
+    fn device(&self) -> Option<&Path> {
+        None
+    }
     /// A directory in it, where it has a file system; its bench cannot be used any more then.
     ///
     /// # Errors
@@ -115,23 +120,33 @@ pub trait Array {
     fn filled(&mut self) {}
     /// Whether members can be taken away and put back.
     fn states(&self) -> bool {
-        true
+        false
     }
     /// Takes a member away.
     ///
     /// # Errors
-    /// Where the level cannot lose one.
-    fn lose(&mut self, member: u32) -> Result<(), LabError>;
+    /// Where the level or the backend cannot lose one.
+    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
+        Err(whole_only())
+    }
     /// Puts an empty member into the place of the lost one and begins to fill it.
     ///
     /// # Errors
     /// Where nothing was lost, or the array refuses it.
-    fn rebuild(&mut self) -> Result<(), LabError>;
+    fn rebuild(&mut self) -> Result<(), LabError> {
+        Err(whole_only())
+    }
     /// Share of the rebuild that is done; `None` where there is none.
-    fn rebuilt(&mut self) -> Option<f64>;
+    fn rebuilt(&mut self) -> Option<f64> {
+        None
+    }
     /// Takes it apart.
     ///
     /// # Errors
     /// Where something that was made for it could not be removed.
     fn close(self: Box<Self>) -> Result<(), LabError>;
+}
+
+fn whole_only() -> LabError {
+    LabError::Refused("arrays of this backend are measured whole only".into())
 }

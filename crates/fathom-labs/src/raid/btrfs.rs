@@ -3,19 +3,17 @@
 //! Its RAID 1 keeps two copies whatever the number of members. Data are written in place (nodatacow), as for images
 //! and databases. A keeper unmounts it where fathom is killed.
 
-use std::fs;
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 
 use fathom_experiments::Bench;
 use fathom_io::Control;
 use fathom_sim::raid::Level;
-use fathom_telemetry::{Bytes, Flag, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
-use super::members::{Member, Members};
+use super::members::{self, Members, Part};
 use crate::LabError;
 use crate::kernel_threads;
 use crate::mounted::{FileSystem, Mount};
@@ -50,34 +48,21 @@ impl BtrfsArrays {
     /// Where btrfs is not to be had, or the members are too small for it.
     pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
         available()?;
-        if members.size() < MEMBER_MIN.0 {
-            return Err(LabError::Refused(format!(
-                "a member of {} is too small for btrfs: expected {MEMBER_MIN} or more (--size)",
-                Bytes(members.size())
-            )));
-        }
+        members.at_least(MEMBER_MIN, KIND)?;
         remains::clear();
         Ok(Self { members, control })
     }
 }
 
 impl Backend for BtrfsArrays {
-    fn name(&self) -> &'static str {
-        "btrfs"
-    }
     fn about(&self) -> String {
         format!(
             "btrfs over {}; its RAID 1 keeps two copies whatever the number of members; data are written in place (nodatacow)",
             self.members.about()
         )
     }
-    fn members(&self) -> u32 {
-        self.members.all().len() as u32
-    }
     fn cannot(&self, shape: &Shape) -> Option<String> {
-        let there = self.members();
-        (shape.members > there)
-            .then(|| format!("it needs {} members, {there} are there", shape.members))
+        self.members.lack(shape)
     }
     /// A file system on one member: the same code, without an array.
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
@@ -99,31 +84,15 @@ impl Backend for BtrfsArrays {
         };
         Ok(Box::new(Mounted::make(self, profile, shape.members, data)?))
     }
-    fn stamps(&self) -> Vec<Flag> {
-        Vec::new()
-    }
-}
-
-/// Erases the three copies of the superblock (fs/btrfs/disk-io.h), so that the member is blank again.
-pub(crate) fn erase(member: &Path) -> std::io::Result<()> {
-    const COPIES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
-    let device = fs::OpenOptions::new().write(true).open(member)?;
-    let size = size_of(&device)?;
-    for at in COPIES.into_iter().filter(|at| at + 4096 <= size) {
-        device.write_all_at(&[0; 4096], at)?;
-    }
-    device.sync_all()
-}
-
-fn size_of(mut device: &fs::File) -> std::io::Result<u64> {
-    device.seek(SeekFrom::End(0))
 }
 
 /// A mounted array.
 struct Mounted {
     profile: String,
-    members: Vec<PathBuf>,
+    members: Vec<Part>,
+    /// Its directory is there from the start, and with it who watches over the members.
     mount: Option<Mount>,
+    /// Whether members may carry superblocks of it.
     made: bool,
 }
 
@@ -134,38 +103,43 @@ impl Mounted {
         count: u32,
         data: f64,
     ) -> Result<FileArray<Self>, LabError> {
-        let used = &backend.members.all()[..count as usize];
-        for m in used {
-            backend.members.check(m)?;
-        }
         let failed =
             |what: &str, why: String| LabError::Failed(format!("btrfs {profile}: {what}: {why}"));
         let mut array = Self {
             profile: profile.to_owned(),
-            members: used.iter().map(|m| m.path().to_owned()).collect(),
+            members: backend.members.given(count)?,
             mount: None,
-            made: true,
+            made: false,
         };
+        // All are free at the same time: mkfs would notice at the last one after it has written the first.
+        let claim = |m: &Part| {
+            members::claim(&m.path)
+                .map_err(|e| failed(&m.path.display().to_string(), e.to_string()))
+        };
+        let claims: Result<Vec<File>, LabError> = array.members.iter().map(claim).collect();
+        drop(claims?);
+        let stay = array.members.iter().filter(|m| m.stays);
+        let stay: Vec<&Path> = stay.map(|m| m.path.as_path()).collect();
+        let mount = Mount::prepare(&stay).map_err(|e| failed("mount", e.to_string()))?;
+        let mount = array.mount.insert(mount);
+        array.made = true;
+        let nodes: Vec<&Path> = array.members.iter().map(|m| m.path.as_path()).collect();
         let metadata = if count == 1 { "single" } else { "raid1" };
-        let made = outside::run(
+        outside::run(
             outside::command("mkfs.btrfs")
                 .args(["-q", "-f", "-d", profile, "-m", metadata])
-                .args(&array.members),
-        );
-        made.map_err(|e| failed("mkfs", e))?;
+                .args(&nodes),
+        )
+        .map_err(|e| failed("mkfs", e))?;
         // The kernel must know all members before the first of them is mounted.
         let _ = outside::run(
             outside::command("btrfs")
                 .args(["device", "scan"])
-                .args(&array.members),
+                .args(&nodes),
         );
-        let stay: Vec<&Path> = used
-            .iter()
-            .filter(|m| m.stays())
-            .map(Member::path)
-            .collect();
-        let mounted = Mount::make(KIND, "noatime,nodatacow", &array.members[0], &stay);
-        array.mount = Some(mounted.map_err(|e| failed("mount", e))?);
+        mount
+            .on(nodes[0], KIND, "noatime,nodatacow")
+            .map_err(|e| failed("mount", e))?;
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
         FileArray::open(array, size, &backend.control)
     }
@@ -183,23 +157,20 @@ impl Place for Mounted {
     }
     fn leave(&mut self) -> Result<(), LabError> {
         if let Some(mount) = &mut self.mount {
-            mount.leave()?;
+            mount.unmount()?;
         }
-        if !std::mem::replace(&mut self.made, false) {
-            return Ok(());
+        if self.made {
+            // Members are told that they belong to nothing any more, so that the next array may have them.
+            let _ = outside::run(
+                outside::command("btrfs")
+                    .args(["device", "scan", "--forget"])
+                    .args(self.members.iter().map(|m| &m.path)),
+            );
+            members::erase_all(&self.members)?;
+            self.made = false;
         }
-        // Members are told that they belong to nothing any more, so that the next array may have them.
-        let _ = outside::run(
-            outside::command("btrfs")
-                .args(["device", "scan", "--forget"])
-                .args(&self.members),
-        );
-        for m in &self.members {
-            erase(m).map_err(|e| {
-                LabError::Failed(format!("{} keeps its superblock: {e}", m.display()))
-            })?;
-        }
-        Ok(())
+        // Only now: until then somebody watched over them.
+        self.mount.as_mut().map_or(Ok(()), Mount::leave)
     }
 }
 
@@ -207,6 +178,9 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
+            if let Some(mount) = &mut self.mount {
+                mount.give_up();
+            }
         }
     }
 }

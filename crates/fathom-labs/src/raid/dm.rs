@@ -1,27 +1,37 @@
 //! Arrays of the kernel's device mapper, the parts that LVM makes its volumes of: `striped`, and md's levels behind
-//! `dm-raid`. Made by its own calls: no LVM tools, no metadata, nothing on the members but data.
+//! `dm-raid`. Made by its own calls, without LVM's tools or metadata.
 //!
 //! Without metadata the kernel fills RAID 6 itself before it is whole (drivers/md/dm-raid.c: it refuses `nosync`); that is
-//! waited for. RAID 10 is refused without metadata. Such an array is measured whole: without metadata the kernel does not fill a member again. A keeper removes it where fathom is
-//! killed.
+//! waited for. Two it makes with metadata only, so their members are divided into a piece for them and one for data, as LVM
+//! does. RAID 10: without, the kernel takes the number of copies for a layout that was asked for later, and keeps the one
+//! that it has from nowhere (`rs_reshape_requested`, then `rs_set_cur`: EINVAL). A journal: without, a superblock that is
+//! to be written never is (`md_update_sb` of an array that is neither persistent nor its own), and writes wait for it.
+//!
+//! All are measured whole. A keeper removes what was made where fathom is killed.
 
 use std::path::{Path, PathBuf};
 
 use fathom_experiments::{Bench, RealBench};
 use fathom_io::Control;
 use fathom_sim::raid::Level;
-use fathom_telemetry::{Bytes, Flag, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::md;
-use super::members::{Member, Members, moved};
+use super::members::{self, Members, Part};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::{kernel_threads, mapper, outside, remains};
 
+/// Beginning of every array's name; the number of the process follows.
+pub(crate) const PREFIX: &str = "fathom-";
+/// What follows in the names of members' pieces, and then the member's number.
+pub(crate) const PIECES: [&str; 2] = ["-meta-", "-data-"];
+/// Bytes of a piece for metadata: a superblock, and a bit for each region, of which the kernel makes 2^21 at most.
+const METADATA: Bytes = Bytes::mib(1);
 /// Kernel threads that serve such arrays; md calls those of an array that it does not show so.
 pub(super) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
-/// RAID 6 or 10 that takes longer until it is whole is not waited for.
+/// RAID 6 that takes longer until it is whole is not waited for.
 const SYNC_LIMIT: Nanos = Nanos::from_secs(1800);
 
 /// See the module.
@@ -68,79 +78,81 @@ impl DmArrays {
 }
 
 impl Backend for DmArrays {
-    fn name(&self) -> &'static str {
-        "dm"
-    }
     fn about(&self) -> String {
         format!(
             "Linux device mapper (striped, dm-raid) over {}",
             self.members.about()
         )
     }
-    fn members(&self) -> u32 {
-        self.members.all().len() as u32
-    }
     fn cannot(&self, shape: &Shape) -> Option<String> {
-        let there = self.members();
-        if shape.level == Level::Raid10 {
-            // Linux 6.1 refuses it (EINVAL) with `sync` and without.
-            return Some("the device mapper makes it with LVM's metadata only: use md".into());
-        }
-        (shape.members > there)
-            .then(|| format!("it needs {} members, {there} are there", shape.members))
+        self.members.lack(shape)
     }
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
-        let Some(first) = self.members.all().first() else {
-            return Err(LabError::Refused("no member was named".into()));
-        };
-        let bench = md::open(first.path(), first.destroy(), &self.control)?;
-        Ok(Box::new(bench))
+        self.members.first(&self.control)
     }
     fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
-        let used = &self.members.all()[..shape.members as usize];
-        for m in used {
-            self.members.check(m)?;
-        }
-        let array = DmArray::make(shape, used, &self.members, &self.control)?;
+        let parts = self.members.given(shape.members)?;
+        let journal = self.members.given_journal(shape.level)?;
+        let size = self.members.size();
+        let array = DmArray::make(shape, parts, journal, size, &self.control)?;
         Ok(Box::new(array))
-    }
-    fn stamps(&self) -> Vec<Flag> {
-        Vec::new()
     }
 }
 
-/// A line of a table: its target, sectors, and arguments for members, and a journal, with these numbers.
+/// What the kernel gets of a member: numbers of devices.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    metadata: Option<(u32, u32)>,
+    data: (u32, u32),
+}
+
+fn word((major, minor): (u32, u32)) -> String {
+    format!("{major}:{minor}")
+}
+
+/// A line of a table: its target, sectors, and arguments for members, `usable` bytes of each, and a journal.
 fn table(
     shape: &Shape,
     usable: u64,
-    members: &[(u32, u32)],
+    members: &[Given],
     journal: Option<(u32, u32)>,
 ) -> (&'static str, u64, String) {
     let sectors = usable / 512 * u64::from(shape.level.data_members(shape.members));
-    let chunk = shape.chunk.0 / 512;
-    let list = |each: &dyn Fn(u32, u32) -> String| {
-        let all: Vec<String> = members.iter().map(|(a, i)| each(*a, *i)).collect();
+    let chunk = (shape.chunk.0 / 512).to_string();
+    let list = |each: &dyn Fn(&Given) -> String| {
+        let all: Vec<String> = members.iter().map(each).collect();
         all.join(" ")
     };
     if shape.level == Level::Raid0 {
-        let devices = list(&|major, minor| format!("{major}:{minor} 0"));
+        let devices = list(&|m| format!("{} 0", word(m.data)));
         let arguments = format!("{} {chunk} {devices}", shape.members);
         return ("striped", sectors, arguments);
     }
-    let chunk = chunk.to_string();
-    let copies = ["raid10_copies", "2", "raid10_format", "near", "sync"];
     // Where the kernel leaves it, nothing is synchronised: fathom fills the array itself.
-    let (kind, mut settings) = match shape.level {
-        Level::Raid5 => ("raid5_ls", vec![chunk.as_str(), "nosync"]),
-        Level::Raid6 => ("raid6_zr", vec![chunk.as_str(), "sync"]),
-        Level::Raid10 => ("raid10", [&[chunk.as_str()], &copies[..]].concat()),
-        Level::Raid0 | Level::Raid1 => ("raid1", vec!["0", "nosync"]),
+    let (kind, settings) = match shape.level {
+        Level::Raid5 => ("raid5_ls", &["nosync"][..]),
+        Level::Raid6 => ("raid6_zr", &["sync"][..]),
+        Level::Raid10 => (
+            "raid10",
+            &["nosync", "raid10_copies", "2", "raid10_format", "near"][..],
+        ),
+        // It has no chunk.
+        Level::Raid0 | Level::Raid1 => ("raid1", &["nosync"][..]),
     };
-    let journal = journal.map(|(major, minor)| format!("{major}:{minor}"));
-    if let Some(journal) = journal.as_deref().filter(|_| shape.level.has_parity()) {
-        settings.extend(["journal_dev", journal]);
+    let chunk = if shape.level == Level::Raid1 {
+        "0"
+    } else {
+        chunk.as_str()
+    };
+    let mut settings = [&[chunk], settings].concat();
+    let journal = journal.map(word);
+    if let Some(journal) = &journal {
+        settings.extend(["journal_dev", journal.as_str()]);
     }
-    let devices = list(&|major, minor| format!("- {major}:{minor}"));
+    let devices = list(&|m| {
+        let metadata = m.metadata.map_or("-".to_owned(), word);
+        format!("{metadata} {}", word(m.data))
+    });
     let arguments = format!(
         "{kind} {} {} {} {devices}",
         settings.len(),
@@ -189,59 +201,132 @@ fn is_whole(status: &str) -> Option<bool> {
 }
 
 struct DmArray {
-    name: String,
+    /// The array's, then those of its members' pieces, in the order in which they can be removed.
+    names: Vec<String>,
     table: String,
     shape: Shape,
     node: PathBuf,
-    parts: Vec<PathBuf>,
+    /// Members, then the journal.
+    parts: Vec<Part>,
+    /// Parts that carry something of the array.
+    marked: Vec<Part>,
     /// Dropped first: it holds the array open.
     bench: Option<RealBench>,
     keeper: Option<Keeper>,
 }
 
 impl DmArray {
+    /// `bytes` of each member are used.
     fn make(
         shape: &Shape,
-        members: &[Member],
-        all: &Members,
+        members: Vec<Part>,
+        journal: Option<Part>,
+        bytes: u64,
         control: &Control,
     ) -> Result<Self, LabError> {
-        let numbers: Result<Vec<(u32, u32)>, LabError> =
-            members.iter().map(Member::number).collect();
-        let journal = all.journal().map(Member::number).transpose()?;
-        let usable = all.size() / shape.chunk.0 * shape.chunk.0;
-        let (target, sectors, arguments) = table(shape, usable, &numbers?, journal);
-        let name = format!("fathom-{}", std::process::id());
-        let failed = |what: &str, e: std::io::Error| {
-            LabError::Failed(format!(
-                "device mapper did not {what} for {}: {e}",
-                shape.title()
-            ))
-        };
-        let keeper = Keeper::watch(&[Undo::mapping(&name)]).map_err(|e| failed("get a keeper", e));
+        let name = format!("{PREFIX}{}", std::process::id());
+        let divided = shape.level == Level::Raid10 || journal.is_some();
+        let mut names = vec![name.clone()];
+        if divided {
+            for piece in PIECES {
+                names.extend((0..members.len()).map(|i| format!("{name}{piece}{i}")));
+            }
+        }
+        mapper::free(&names)?;
+        let marked: Vec<Part> = members
+            .iter()
+            .filter(|_| divided)
+            .chain(&journal)
+            .cloned()
+            .collect();
+        let mut undo: Vec<Undo> = names.iter().map(|n| Undo::mapping(n)).collect();
+        let stay = marked.iter().filter(|p| p.stays);
+        undo.extend(stay.map(|p| Undo::blank(&p.path)));
+        let keeper = Keeper::watch(&undo).map_err(|e| failed(shape, "get a keeper", &e))?;
         let mut array = Self {
-            table: format!("0 {sectors} {target} {arguments}"),
+            names,
+            table: String::new(),
             shape: *shape,
             node: PathBuf::new(),
-            parts: members.iter().map(|m| m.path().to_owned()).collect(),
+            parts: members.into_iter().chain(journal.clone()).collect(),
+            marked,
             bench: None,
-            keeper: Some(keeper?),
-            name,
+            keeper: Some(keeper),
         };
         // From here on dropping it takes apart what there is.
-        let number = mapper::create(&array.name).map_err(|e| failed("make a device", e))?;
-        array.node = PathBuf::from(format!("/dev/dm-{number}"));
-        mapper::load(&array.name, sectors, target, &arguments).map_err(|e| {
-            let table = &array.table;
-            failed(&format!("take '{table}' (it needs modprobe dm-raid)"), e)
+        array.assemble(bytes, journal.map(|j| j.number), control)?;
+        Ok(array)
+    }
+
+    fn assemble(
+        &mut self,
+        bytes: u64,
+        journal: Option<(u32, u32)>,
+        control: &Control,
+    ) -> Result<(), LabError> {
+        let shape = self.shape;
+        // What an earlier array left there the kernel would go on with.
+        members::erase_all(&self.marked)?;
+        let divided = self.names.len() > 1;
+        let room = bytes - if divided { METADATA.0 } else { 0 };
+        let usable = room / shape.chunk.0 * shape.chunk.0;
+        if usable == 0 {
+            return Err(LabError::Refused(format!(
+                "members of {} have no room for a chunk of {}: use a smaller --chunk or a larger --size",
+                Bytes(bytes),
+                shape.chunk
+            )));
+        }
+        let given: Result<Vec<Given>, LabError> = (0..shape.members as usize)
+            .map(|i| {
+                let member = self.parts[i].number;
+                if !divided {
+                    return Ok(Given {
+                        metadata: None,
+                        data: member,
+                    });
+                }
+                Ok(Given {
+                    metadata: Some(self.piece(PIECES[0], i, (0, METADATA.0))?),
+                    data: self.piece(PIECES[1], i, (METADATA.0, usable))?,
+                })
+            })
+            .collect();
+        let (target, sectors, arguments) = table(&shape, usable, &given?, journal);
+        self.table = format!("0 {sectors} {target} {arguments}");
+        let (_, minor) =
+            mapper::create(&self.names[0]).map_err(|e| failed(&shape, "make a device", &e))?;
+        self.node = PathBuf::from(format!("/dev/dm-{minor}"));
+        mapper::load(&self.names[0], sectors, target, &arguments).map_err(|e| {
+            let table = &self.table;
+            failed(
+                &shape,
+                &format!("take '{table}' (it needs modprobe dm-raid)"),
+                &e,
+            )
         })?;
         if target == "raid" {
-            synchronised(&array.name, control)?;
+            synchronised(&self.names[0], control)?;
         }
-        md::wait_for(&array.node).map_err(|e| failed("make a node", e))?;
-        let path = array.node.display().to_string();
-        array.bench = Some(md::open(&array.node, Some(&path), control)?);
-        Ok(array)
+        md::wait_for(&self.node).map_err(|e| failed(&shape, "make a node", &e))?;
+        self.bench = Some(members::open_array(&self.node, control)?);
+        Ok(())
+    }
+
+    /// A device over a part of a member, from one byte on and so long; its number.
+    fn piece(
+        &self,
+        piece: &str,
+        member: usize,
+        (begin, bytes): (u64, u64),
+    ) -> Result<(u32, u32), LabError> {
+        let name = format!("{}{piece}{member}", self.names[0]);
+        let arguments = format!("{} {}", word(self.parts[member].number), begin / 512);
+        mapper::create(&name)
+            .and_then(|number| {
+                mapper::load(&name, bytes / 512, "linear", &arguments).map(|()| number)
+            })
+            .map_err(|e| failed(&self.shape, &format!("make {name}"), &e))
     }
 
     /// Takes it apart; a device that is still busy is tried again for a while.
@@ -250,47 +335,53 @@ impl DmArray {
         if self.keeper.is_none() {
             return Ok(());
         }
-        let mut last = String::new();
-        for _ in 0..100 {
-            match mapper::remove(&self.name) {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => last = e.to_string(),
-                // Gone now, or never made.
-                _ => {
-                    self.keeper = None;
-                    return Ok(());
-                }
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+        for name in &self.names {
+            removed(name)?;
         }
-        Err(LabError::Failed(format!(
-            "{} could not be removed ({last}): dmsetup remove {}",
-            self.node.display(),
-            self.name
-        )))
+        members::erase_all(&self.marked)?;
+        self.keeper = None;
+        Ok(())
     }
+}
+
+fn failed(shape: &Shape, what: &str, e: &std::io::Error) -> LabError {
+    LabError::Failed(format!(
+        "device mapper did not {what} for {}: {e}",
+        shape.title()
+    ))
+}
+
+/// Removes a device, for which it waits while somebody has it open.
+fn removed(name: &str) -> Result<(), LabError> {
+    let mut last = String::new();
+    for _ in 0..100 {
+        match mapper::remove(name) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => last = e.to_string(),
+            // Gone now, or never made.
+            _ => return Ok(()),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Err(LabError::Failed(format!(
+        "{name} could not be removed ({last}): dmsetup remove {name}"
+    )))
 }
 
 impl Drop for DmArray {
     fn drop(&mut self) {
         if let Err(e) = self.remove() {
             eprintln!("fathom: {e}");
+            Keeper::try_again(self.keeper.take());
         }
     }
 }
 
 impl Array for DmArray {
     fn bench(&mut self) -> &mut dyn Bench {
-        self.bench.as_mut().map_or_else(
-            || unreachable!("the bench lives as long as the array"),
-            |b| b as &mut dyn Bench,
-        )
+        members::bench_of(&mut self.bench)
     }
     fn traffic(&self) -> Option<Traffic> {
-        let members = self.parts.iter().map(|p| moved(p));
-        Some(Traffic {
-            asked: moved(&self.node),
-            members: members.fold([0; 2], |a, m| [a[0] + m[0], a[1] + m[1]]),
-        })
+        Some(members::traffic(&self.node, &self.parts))
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(THREADS)
@@ -301,31 +392,12 @@ impl Array for DmArray {
             ("table".to_owned(), self.table.clone()),
             (
                 "status".to_owned(),
-                mapper::status(&self.name).unwrap_or_default(),
+                mapper::status(&self.names[0]).unwrap_or_default(),
             ),
         ]
     }
-    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
-        Ok(false)
-    }
     fn device(&self) -> Option<&Path> {
         Some(&self.node)
-    }
-    fn states(&self) -> bool {
-        false
-    }
-    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
-        Err(LabError::Refused(
-            "device-mapper arrays are measured whole only".into(),
-        ))
-    }
-    fn rebuild(&mut self) -> Result<(), LabError> {
-        Err(LabError::Refused(
-            "device-mapper arrays are measured whole only".into(),
-        ))
-    }
-    fn rebuilt(&mut self) -> Option<f64> {
-        None
     }
     fn close(mut self: Box<Self>) -> Result<(), LabError> {
         self.remove()
@@ -338,14 +410,19 @@ mod tests {
 
     #[test]
     fn tables_are_those_that_the_kernel_documents() {
-        let of = |level: u32, members: u32, journal| {
+        let of = |level: u32, members: u32, journal: Option<(u32, u32)>| {
             let shape = Shape {
                 level: Level::from_number(level).unwrap(),
                 members,
                 chunk: Bytes::kib(64),
             };
-            let numbers: Vec<(u32, u32)> = (0..members).map(|i| (7, i)).collect();
-            let (kind, sectors, arguments) = table(&shape, 1 << 20, &numbers, journal);
+            let given: Vec<Given> = (0..members)
+                .map(|i| Given {
+                    metadata: (level == 10 || journal.is_some()).then_some((253, i)),
+                    data: (7, i),
+                })
+                .collect();
+            let (kind, sectors, arguments) = table(&shape, 1 << 20, &given, journal);
             format!("{sectors} {kind} {arguments}")
         };
         assert_eq!(of(0, 2, None), "4096 striped 2 128 7:0 0 7:1 0");
@@ -356,15 +433,15 @@ mod tests {
         );
         assert_eq!(
             of(5, 3, Some((7, 9))),
-            "4096 raid raid5_ls 4 128 nosync journal_dev 7:9 3 - 7:0 - 7:1 - 7:2"
+            "4096 raid raid5_ls 4 128 nosync journal_dev 7:9 3 253:0 7:0 253:1 7:1 253:2 7:2"
         );
         assert_eq!(
             of(6, 4, None),
             "4096 raid raid6_zr 2 128 sync 4 - 7:0 - 7:1 - 7:2 - 7:3"
         );
         assert_eq!(
-            of(10, 4, Some((7, 9))),
-            "4096 raid raid10 6 128 raid10_copies 2 raid10_format near sync 4 - 7:0 - 7:1 - 7:2 - 7:3"
+            of(10, 4, None),
+            "4096 raid raid10 6 128 nosync raid10_copies 2 raid10_format near 4 253:0 7:0 253:1 7:1 253:2 7:2 253:3 7:3"
         );
     }
 

@@ -10,7 +10,7 @@ use fathom_io::{Control, Observer, Target, Wanted};
 use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Array, Traffic};
+use super::backend::Array;
 use crate::LabError;
 
 /// A file system over members, mounted.
@@ -79,21 +79,11 @@ impl<P: Place> Array for FileArray<P> {
     fn bench(&mut self) -> &mut dyn Bench {
         self.bench_mut()
     }
-    fn traffic(&self) -> Option<Traffic> {
-        // What is asked of a file system is not counted by the kernel.
-        None
-    }
     fn threads(&self) -> Vec<(String, Nanos)> {
         self.place.threads()
     }
     fn settings(&self) -> Vec<(String, String)> {
         self.place.settings()
-    }
-    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
-        Ok(false)
-    }
-    fn device(&self) -> Option<&Path> {
-        None
     }
     fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
         if let Some(bench) = self.bench.take() {
@@ -101,25 +91,9 @@ impl<P: Place> Array for FileArray<P> {
         }
         Ok(Some(self.place.dir().to_owned()))
     }
-    fn states(&self) -> bool {
-        false
-    }
-    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
-        Err(whole_only())
-    }
-    fn rebuild(&mut self) -> Result<(), LabError> {
-        Err(whole_only())
-    }
-    fn rebuilt(&mut self) -> Option<f64> {
-        None
-    }
     fn close(mut self: Box<Self>) -> Result<(), LabError> {
         self.take_apart()
     }
-}
-
-fn whole_only() -> LabError {
-    LabError::Refused("arrays of file systems are measured whole only".into())
 }
 
 /// One member under the same file system.

@@ -1,19 +1,19 @@
 //! md's superblock 1.2 (`struct mdp_superblock_1`, linux/raid/md_p.h), which an array with a journal cannot do without:
 //! the kernel knows a journal by its role in there only.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::backend::Shape;
+use super::members;
 
 /// Where data begin on a member.
 pub(super) const DATA_OFFSET: u64 = 1 << 20;
 /// Where version 1.2 lies.
-const AT: u64 = 4096;
+pub(crate) const AT: u64 = 4096;
 const SECTOR: u64 = 512;
-const MAGIC: u32 = 0xa92b_4efc;
+pub(crate) const MAGIC: u32 = 0xa92b_4efc;
 /// `MD_FEATURE_JOURNAL`.
 const FEATURE: u32 = 512;
 /// `MD_DISK_ROLE_JOURNAL`.
@@ -105,17 +105,10 @@ impl Description {
         // Whole blocks of 4 KiB, so that any device takes it.
         let mut block = vec![0; b.len().next_multiple_of(4096)];
         block[..b.len()].copy_from_slice(&b);
-        let device = OpenOptions::new().write(true).open(device)?;
+        let device = members::claim(device)?;
         device.write_all_at(&block, AT)?;
         device.sync_all()
     }
-}
-
-/// Erases a superblock and what lies before the data.
-pub(super) fn erase(device: &Path) -> io::Result<()> {
-    let device = OpenOptions::new().write(true).open(device)?;
-    device.write_all_at(&[0; 64 << 10], 0)?;
-    device.sync_all()
 }
 
 #[cfg(test)]

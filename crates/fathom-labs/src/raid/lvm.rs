@@ -9,17 +9,21 @@ use std::process::Command;
 use fathom_experiments::{Bench, RealBench};
 use fathom_io::Control;
 use fathom_sim::raid::Level;
-use fathom_telemetry::{Bytes, Flag, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
-use super::members::{Member, Members, moved};
+use super::members::{self, Members, Part};
 use super::{dm, md};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::{kernel_threads, mapper, outside, remains};
 
+/// Beginning of every group's name; the number of the process follows.
+pub(crate) const PREFIX: &str = "fathom_";
 /// Its only volume.
-const VOLUME: &str = "array";
+pub(crate) const VOLUME: &str = "array";
+/// What follows in the names of what the volume is made of, and then the member's number.
+pub(crate) const PIECES: [&str; 2] = ["_rimage_", "_rmeta_"];
 /// Extents, at least: a member of 16 MiB has some left after LVM's own megabyte. A chunk must not be larger.
 const EXTENT: Bytes = Bytes::mib(1);
 
@@ -62,9 +66,6 @@ impl LvmArrays {
 }
 
 impl Backend for LvmArrays {
-    fn name(&self) -> &'static str {
-        "lvm"
-    }
     fn about(&self) -> String {
         let version = program()
             .map(|p| outside::first_line(&p, &["version"]))
@@ -75,42 +76,26 @@ impl Backend for LvmArrays {
             self.members.about()
         )
     }
-    fn members(&self) -> u32 {
-        self.members.all().len() as u32
-    }
     fn cannot(&self, shape: &Shape) -> Option<String> {
-        let there = self.members();
         if shape.level == Level::Raid6 && shape.members < 5 {
             // lvmraid(7): three stripes and two parities.
             return Some("LVM makes RAID 6 of 5 members or more: use md".into());
         }
-        (shape.members > there)
-            .then(|| format!("it needs {} members, {there} are there", shape.members))
+        self.members.lack(shape)
     }
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
-        let Some(first) = self.members.all().first() else {
-            return Err(LabError::Refused("no member was named".into()));
-        };
-        let bench = md::open(first.path(), first.destroy(), &self.control)?;
-        Ok(Box::new(bench))
+        self.members.first(&self.control)
     }
     fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
-        let used = &self.members.all()[..shape.members as usize];
-        for m in used {
-            self.members.check(m)?;
-        }
-        let array = LvmArray::make(shape, used, self.members.size(), &self.control)?;
+        let parts = self.members.given(shape.members)?;
+        let array = LvmArray::make(shape, parts, self.members.size(), &self.control)?;
         Ok(Box::new(array))
-    }
-    fn stamps(&self) -> Vec<Flag> {
-        Vec::new()
     }
 }
 
 /// What LVM is told of itself: these devices and no others, no daemons, no files of its own.
-fn configuration(members: &[PathBuf]) -> String {
+fn configuration<'a>(members: impl Iterator<Item = &'a Path>) -> String {
     let accepted: Vec<String> = members
-        .iter()
         .map(|m| format!("\"a|^{}$|\"", m.display()))
         .collect();
     format!(
@@ -157,27 +142,30 @@ struct LvmArray {
     group: String,
     shape: Shape,
     node: PathBuf,
-    parts: Vec<PathBuf>,
+    parts: Vec<Part>,
     /// Dropped first: it holds the volume open.
     bench: Option<RealBench>,
     keeper: Option<Keeper>,
 }
 
 impl LvmArray {
+    /// `bytes` of each member are used.
     fn make(
         shape: &Shape,
-        members: &[Member],
+        parts: Vec<Part>,
         bytes: u64,
         control: &Control,
     ) -> Result<Self, LabError> {
-        let parts: Vec<PathBuf> = members.iter().map(|m| m.path().to_owned()).collect();
-        let group = format!("fathom_{}", std::process::id());
+        let group = format!("{PREFIX}{}", std::process::id());
         let failed = |what: &str, why: String| {
             LabError::Failed(format!("LVM did not {what} for {}: {why}", shape.title()))
         };
-        let stay: Vec<bool> = members.iter().map(Member::stays).collect();
-        let keeper = Keeper::watch(&undo(&group, &parts, &stay))
-            .map_err(|e| failed("get a keeper", e.to_string()))?;
+        let names = mappings(&group, parts.len());
+        mapper::free(&names)?;
+        let mut undo: Vec<Undo> = names.iter().map(|n| Undo::mapping(n)).collect();
+        let stay = parts.iter().filter(|p| p.stays);
+        undo.extend(stay.map(|p| Undo::blank(&p.path)));
+        let keeper = Keeper::watch(&undo).map_err(|e| failed("get a keeper", e.to_string()))?;
         let mut array = Self {
             group,
             shape: *shape,
@@ -188,7 +176,7 @@ impl LvmArray {
         };
         // From here on dropping it takes apart what there is.
         let size = format!("{}b", bytes / (1 << 20) * (1 << 20));
-        let members: Vec<&str> = array.parts.iter().filter_map(|p| p.to_str()).collect();
+        let members: Vec<&str> = array.parts.iter().filter_map(|p| p.path.to_str()).collect();
         let [pv, vg, lv] = ["pvcreate", "vgcreate", "lvcreate"];
         array
             .lvm(pv, &["-ff", "--setphysicalvolumesize", &size], &members)
@@ -212,8 +200,7 @@ impl LvmArray {
         }
         array.node = mapper::node(&mapping).map_err(|e| failed("make a node", e.to_string()))?;
         md::wait_for(&array.node).map_err(|e| failed("make a node", e.to_string()))?;
-        let path = array.node.display().to_string();
-        array.bench = Some(md::open(&array.node, Some(&path), control)?);
+        array.bench = Some(members::open_array(&array.node, control)?);
         Ok(array)
     }
 
@@ -229,7 +216,7 @@ impl LvmArray {
             .env("LVM_SYSTEM_DIR", "")
             .env("LVM_SUPPRESS_FD_WARNINGS", "1")
             .args([what, "-y", "--config"])
-            .arg(configuration(&self.parts))
+            .arg(configuration(self.parts.iter().map(|p| p.path.as_path())))
             .args(options)
             .args(names);
         outside::run(&mut command)
@@ -256,34 +243,19 @@ impl LvmArray {
                 self.group, self.group
             ))
         })?;
-        for part in &self.parts {
-            blank(part).map_err(|e| {
-                LabError::Failed(format!("{} keeps LVM's label: {e}", part.display()))
-            })?;
-        }
+        members::erase_all(&self.parts)?;
         self.keeper = None;
         Ok(())
     }
 }
 
-/// Erases the label, which lies in the first sectors.
-fn blank(member: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let device = std::fs::OpenOptions::new().write(true).open(member)?;
-    device.write_all_at(&[0; 64 << 10], 0)?;
-    device.sync_all()
-}
-
-/// The volume first, then what it was made of, then the labels of those members that stay.
-fn undo(group: &str, members: &[PathBuf], stay: &[bool]) -> Vec<Undo> {
-    let mut all = vec![Undo::mapping(&format!("{group}-{VOLUME}"))];
-    for part in ["rimage", "rmeta"] {
-        all.extend(
-            (0..members.len()).map(|i| Undo::mapping(&format!("{group}-{VOLUME}_{part}_{i}"))),
-        );
+/// The device mapper's names of the volume, and then of what it is made of.
+fn mappings(group: &str, members: usize) -> Vec<String> {
+    let volume = format!("{group}-{VOLUME}");
+    let mut all = vec![volume.clone()];
+    for piece in PIECES {
+        all.extend((0..members).map(|i| format!("{volume}{piece}{i}")));
     }
-    let labelled = members.iter().zip(stay).filter(|m| *m.1);
-    all.extend(labelled.map(|m| Undo::blank(m.0)));
     all
 }
 
@@ -291,23 +263,17 @@ impl Drop for LvmArray {
     fn drop(&mut self) {
         if let Err(e) = self.remove() {
             eprintln!("fathom: {e}");
+            Keeper::try_again(self.keeper.take());
         }
     }
 }
 
 impl Array for LvmArray {
     fn bench(&mut self) -> &mut dyn Bench {
-        self.bench.as_mut().map_or_else(
-            || unreachable!("the bench lives as long as the array"),
-            |b| b as &mut dyn Bench,
-        )
+        members::bench_of(&mut self.bench)
     }
     fn traffic(&self) -> Option<Traffic> {
-        let members = self.parts.iter().map(|p| moved(p));
-        Some(Traffic {
-            asked: moved(&self.node),
-            members: members.fold([0; 2], |a, m| [a[0] + m[0], a[1] + m[1]]),
-        })
+        Some(members::traffic(&self.node, &self.parts))
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(dm::THREADS)
@@ -320,27 +286,8 @@ impl Array for LvmArray {
             ("status".to_owned(), status),
         ]
     }
-    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
-        Ok(false)
-    }
     fn device(&self) -> Option<&Path> {
         Some(&self.node)
-    }
-    fn states(&self) -> bool {
-        false
-    }
-    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
-        Err(LabError::Refused(
-            "LVM's arrays are measured whole only".into(),
-        ))
-    }
-    fn rebuild(&mut self) -> Result<(), LabError> {
-        Err(LabError::Refused(
-            "LVM's arrays are measured whole only".into(),
-        ))
-    }
-    fn rebuilt(&mut self) -> Option<f64> {
-        None
     }
     fn close(mut self: Box<Self>) -> Result<(), LabError> {
         self.remove()
@@ -371,7 +318,8 @@ mod tests {
 
     #[test]
     fn no_other_device_is_looked_at() {
-        let text = configuration(&["/dev/loop1".into(), "/dev/loop2".into()]);
+        let members = ["/dev/loop1", "/dev/loop2"].map(Path::new);
+        let text = configuration(members.into_iter());
         assert!(
             text.contains("filter=[\"a|^/dev/loop1$|\", \"a|^/dev/loop2$|\", \"r|.*|\"]"),
             "{text}"

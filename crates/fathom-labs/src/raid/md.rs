@@ -9,14 +9,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::{Bench, BenchError, RealBench};
-use fathom_io::{Control, Target, Wanted};
+use fathom_experiments::{Bench, RealBench};
+use fathom_io::Control;
 use fathom_sim::raid::Level;
-use fathom_telemetry::{Bytes, Flag, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
-use super::journal::{self, DATA_OFFSET, Description, Role};
-use super::members::{Member, Members, moved};
+use super::journal::{DATA_OFFSET, Description, Role};
+use super::members::{self, Members, Part};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::{kernel_threads, outside, remains};
@@ -115,9 +115,6 @@ pub fn available() -> Result<(), LabError> {
 const NEW_ARRAY: &str = "/sys/module/md_mod/parameters/new_array";
 
 impl Backend for MdArrays {
-    fn name(&self) -> &'static str {
-        "md"
-    }
     fn about(&self) -> String {
         let journal = match self.members.journal() {
             Some(j) => format!(
@@ -128,17 +125,7 @@ impl Backend for MdArrays {
         };
         format!("Linux md over {}{journal}", self.members.about())
     }
-    fn members(&self) -> u32 {
-        self.members.all().len() as u32
-    }
     fn cannot(&self, shape: &Shape) -> Option<String> {
-        let there = self.members();
-        if shape.members > there {
-            return Some(format!(
-                "it needs {} members, {there} are there",
-                shape.members
-            ));
-        }
         let personality = match shape.level {
             Level::Raid0 => "raid0",
             Level::Raid1 => "raid1",
@@ -150,54 +137,18 @@ impl Backend for MdArrays {
             // The kernel asks for the module itself where it can.
             outside::load_module(personality);
         }
-        None
+        self.members.lack(shape)
     }
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
-        let Some(first) = self.members.all().first() else {
-            return Err(LabError::Refused("no member was named".into()));
-        };
-        let bench = open(first.path(), first.destroy(), &self.control)?;
-        Ok(Box::new(bench))
+        self.members.first(&self.control)
     }
     fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
-        let used = &self.members.all()[..shape.members as usize];
-        for m in used.iter().chain(self.members.journal()) {
-            self.members.check(m)?;
-        }
-        let array = MdArray::make(shape, used, &self.members, &self.control)?;
+        let parts = self.members.given(shape.members)?;
+        let journal = self.members.given_journal(shape.level)?;
+        let size = self.members.size();
+        let array = MdArray::make(shape, parts, journal, size, &self.control)?;
         Ok(Box::new(array))
     }
-    fn stamps(&self) -> Vec<Flag> {
-        Vec::new()
-    }
-}
-
-/// A whole device, under the safety rules.
-pub(super) fn open(
-    path: &Path,
-    destroy: Option<&str>,
-    control: &Control,
-) -> Result<RealBench, LabError> {
-    let wanted = Wanted {
-        modifies: true,
-        direct: true,
-        buffered: true,
-        polled: false,
-        size: None,
-        destroy: destroy.map(str::to_owned),
-    };
-    let name = path.display().to_string();
-    let target = Target::open(&name, &wanted).map_err(BenchError::from)?;
-    Ok(RealBench::new(target, control.clone()))
-}
-
-/// What a member is to the kernel.
-struct Part {
-    path: PathBuf,
-    number: (u32, u32),
-    bytes: u64,
-    /// Whether it is there when this run has ended.
-    stays: bool,
 }
 
 struct MdArray {
@@ -214,38 +165,28 @@ struct MdArray {
 }
 
 impl MdArray {
+    /// `bytes` of each member are used.
     fn make(
         shape: &Shape,
-        members: &[Member],
-        all: &Members,
+        parts: Vec<Part>,
+        journal: Option<Part>,
+        bytes: u64,
         control: &Control,
     ) -> Result<Self, LabError> {
-        let name = free_name();
-        let node = PathBuf::from("/dev").join(&name);
-        let part = |m: &Member| {
-            Ok::<_, LabError>(Part {
-                path: m.path().to_owned(),
-                number: m.number()?,
-                bytes: m.bytes(),
-                stays: m.stays(),
-            })
-        };
-        let parts: Result<Vec<Part>, LabError> = members.iter().map(part).collect();
-        let journal = all.journal().filter(|_| shape.level.has_parity());
+        let name = free_name()?;
         let mut array = Self {
+            node: Path::new("/dev").join(&name),
             name,
             shape: *shape,
-            node,
-            parts: parts?,
-            journal: journal.map(part).transpose()?,
+            parts,
+            journal,
             lost: None,
             bench: None,
             keeper: None,
         };
         // From here on dropping it takes apart what there is.
-        array.assemble(all.size())?;
-        let path = array.node.display().to_string();
-        array.bench = Some(open(&array.node, Some(&path), control)?);
+        array.assemble(bytes)?;
+        array.bench = Some(members::open_array(&array.node, control)?);
         Ok(array)
     }
 
@@ -418,7 +359,10 @@ impl MdArray {
             };
             match stopped {
                 Ok(()) => {
-                    self.forget()?;
+                    if self.journal.is_some() {
+                        // They are told that they belong to nothing any more.
+                        members::erase_all(self.devices())?;
+                    }
                     self.keeper = None;
                     return Ok(());
                 }
@@ -435,21 +379,6 @@ impl MdArray {
     }
 }
 
-impl MdArray {
-    /// Members of an array with a journal are told that they belong to nothing any more.
-    fn forget(&self) -> Result<(), LabError> {
-        if self.journal.is_none() {
-            return Ok(());
-        }
-        for part in self.devices() {
-            journal::erase(&part.path).map_err(|e| {
-                LabError::Failed(format!("{} keeps its superblock: {e}", part.path.display()))
-            })?;
-        }
-        Ok(())
-    }
-}
-
 /// Stops an array by its node.
 pub(crate) fn stop(node: &Path) -> io::Result<()> {
     call(&File::open(node)?, STOP_ARRAY, 0)
@@ -459,23 +388,23 @@ impl Drop for MdArray {
     fn drop(&mut self) {
         if let Err(e) = self.stop() {
             eprintln!("fathom: {e}");
+            Keeper::try_again(self.keeper.take());
         }
     }
 }
 
-/// A name that no array has; the number of the process says whose it is.
-fn free_name() -> String {
-    let pid = std::process::id();
-    (0..100)
-        .map(|i| {
-            if i == 0 {
-                format!("{PREFIX}{pid}")
-            } else {
-                format!("{PREFIX}{pid}{}", (b'a' + i % 26) as char)
-            }
-        })
+/// A name that no array has: the number of this process, which says whose it is, and a letter where that is not enough.
+fn free_name() -> Result<String, LabError> {
+    let name = format!("{PREFIX}{}", std::process::id());
+    let letters = std::iter::once(String::new()).chain(('a'..='z').map(String::from));
+    letters
+        .map(|letter| format!("{name}{letter}"))
         .find(|n| !Path::new("/sys/block").join(n).exists())
-        .unwrap_or_else(|| format!("{PREFIX}{pid}"))
+        .ok_or_else(|| {
+            LabError::Refused(format!(
+                "arrays {name} to {name}z are there already: look at /proc/mdstat, and stop those that nobody needs (mdadm --stop)"
+            ))
+        })
 }
 
 /// Opens a node that appears a moment after its device.
@@ -503,17 +432,10 @@ fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> 
 
 impl Array for MdArray {
     fn bench(&mut self) -> &mut dyn Bench {
-        self.bench.as_mut().map_or_else(
-            || unreachable!("the bench lives as long as the array"),
-            |b| b as &mut dyn Bench,
-        )
+        members::bench_of(&mut self.bench)
     }
     fn traffic(&self) -> Option<Traffic> {
-        let members = self.devices().map(|p| moved(&p.path));
-        Some(Traffic {
-            asked: moved(&self.node),
-            members: members.fold([0; 2], |a, m| [a[0] + m[0], a[1] + m[1]]),
-        })
+        Some(members::traffic(&self.node, self.devices()))
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(&[&self.name, "loop", "raid5wq"])

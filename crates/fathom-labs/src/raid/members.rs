@@ -1,14 +1,19 @@
 //! What arrays are made of: real devices whose serials were named, or files through loop devices.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use fathom_host::{Scratch, open_for_write};
+use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_host::{Loop, Scratch, open_for_write};
+use fathom_io::{Control, Target, Wanted};
+use fathom_sim::raid::Level;
 use fathom_telemetry::Bytes;
 
+use super::backend::{Shape, Traffic};
 use crate::LabError;
-use crate::loops::Loop;
 
 /// Smaller members say more of the array's own bookkeeping than of its throughput.
 pub const MEMBER_MIN: Bytes = Bytes::mib(16);
@@ -30,42 +35,53 @@ impl Member {
         &self.path
     }
 
-    /// Whether it stays when this run ends: a device, not a file behind a loop device.
-    pub fn stays(&self) -> bool {
-        self._file.is_none()
-    }
-
     /// All that it holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What has to be typed for it after `--destroy`.
-    pub fn destroy(&self) -> Option<&str> {
-        self.destroy.as_deref()
-    }
-
-    /// Major and minor number.
+    /// What an array keeps of it.
     ///
     /// # Errors
     /// Where the node is gone.
-    pub fn number(&self) -> Result<(u32, u32), LabError> {
+    pub(super) fn part(&self) -> Result<Part, LabError> {
         let meta = fs::metadata(&self.path)
             .map_err(|e| LabError::Failed(format!("{}: {e}", self.path.display())))?;
-        Ok((
-            rustix::fs::major(meta.rdev()) as u32,
-            rustix::fs::minor(meta.rdev()) as u32,
-        ))
+        Ok(Part {
+            path: self.path.clone(),
+            number: (
+                rustix::fs::major(meta.rdev()) as u32,
+                rustix::fs::minor(meta.rdev()) as u32,
+            ),
+            bytes: self.bytes,
+            stays: self._file.is_none(),
+        })
     }
+}
 
-    /// Bytes read and written so far, from its counters.
-    pub fn moved(&self) -> [u64; 2] {
-        moved(&self.path)
+/// What an array keeps of a member.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) path: PathBuf,
+    /// Major and minor number of the device.
+    pub(super) number: (u32, u32),
+    /// All that it holds.
+    pub(super) bytes: u64,
+    /// Whether it is there when this run has ended: a device, not a file behind a loop device.
+    pub(super) stays: bool,
+}
+
+/// Bytes that an array and its members have moved so far.
+pub(super) fn traffic<'a>(array: &Path, parts: impl IntoIterator<Item = &'a Part>) -> Traffic {
+    let members = parts.into_iter().map(|p| moved(&p.path));
+    Traffic {
+        asked: moved(array),
+        members: members.fold([0; 2], |a, m| [a[0] + m[0], a[1] + m[1]]),
     }
 }
 
 /// Bytes that a block device has read and written so far; 0 where it has no counters.
-pub(super) fn moved(device: &Path) -> [u64; 2] {
+fn moved(device: &Path) -> [u64; 2] {
     let name = device.file_name().unwrap_or_default();
     let path = Path::new("/sys/class/block").join(name).join("stat");
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -75,6 +91,111 @@ pub(super) fn moved(device: &Path) -> [u64; 2] {
     let read = fields.nth(2).unwrap_or(0);
     let written = fields.nth(3).unwrap_or(0);
     [read * 512, written * 512]
+}
+
+/// A whole device, under the safety rules.
+///
+/// # Errors
+/// Where they refuse it, or it cannot be opened.
+pub(super) fn open(
+    path: &Path,
+    destroy: Option<&str>,
+    control: &Control,
+) -> Result<RealBench, LabError> {
+    let wanted = Wanted {
+        modifies: true,
+        direct: true,
+        buffered: true,
+        polled: false,
+        size: None,
+        destroy: destroy.map(str::to_owned),
+    };
+    let name = path.display().to_string();
+    let target = Target::open(&name, &wanted).map_err(BenchError::from)?;
+    Ok(RealBench::new(target, control.clone()))
+}
+
+/// The device of an array, which fathom has made just now: it has no serial, so its own path permits it.
+pub(super) fn open_array(node: &Path, control: &Control) -> Result<RealBench, LabError> {
+    open(node, Some(&node.display().to_string()), control)
+}
+
+/// An array's bench, which is there until the array is taken apart.
+pub(super) fn bench_of(bench: &mut Option<RealBench>) -> &mut dyn Bench {
+    match bench {
+        Some(b) => b,
+        None => unreachable!("the bench lives as long as the array"),
+    }
+}
+
+/// Bytes at either end of a device in which lies what says to whom it belongs: labels of LVM, superblocks of md, ext4, XFS
+/// and the first one of btrfs, journals of md, tables of partitions.
+const EDGE: usize = 128 << 10;
+/// Bytes of a further copy of btrfs' superblock.
+const COPY: usize = 4096;
+/// What they are overwritten with.
+pub(crate) static ZEROS: [u8; EDGE] = [0; EDGE];
+/// Who looks at every device that changes (udev, the kernel) has it for a moment.
+const CLAIM_TRIES: u32 = 40;
+
+/// Pieces of a device of `size` bytes that say to whom it belongs: where each begins, and how long it is (0 where it would
+/// lie behind the end). None is longer than [`ZEROS`]. btrfs' copies are where fs/btrfs/disk-io.h has them.
+pub(crate) fn pieces(size: u64) -> [(u64, usize); 4] {
+    let edge = (EDGE as u64).min(size);
+    let copy = |at: u64| (at, if at + COPY as u64 <= size { COPY } else { 0 });
+    [
+        (0, edge as usize),
+        (size - edge, edge as usize),
+        copy(64 << 20),
+        copy(256 << 30),
+    ]
+}
+
+/// Opens a device for writing that nobody has claimed, and claims it; one that is busy is tried again for a while.
+///
+/// # Errors
+/// Where somebody keeps it, or it is a link.
+pub(crate) fn claim(device: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    for _ in 1..CLAIM_TRIES {
+        match options.open(device) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            claimed => return claimed,
+        }
+    }
+    options.open(device)
+}
+
+/// Erases what says to whom a device belongs, so that it is blank again.
+///
+/// # Errors
+/// Where somebody has claimed it, or it cannot be written.
+pub(crate) fn erase(device: &Path) -> io::Result<()> {
+    let mut device = claim(device)?;
+    let size = device.seek(SeekFrom::End(0))?;
+    for (at, bytes) in pieces(size) {
+        device.write_all_at(&ZEROS[..bytes], at)?;
+    }
+    device.sync_all()
+}
+
+/// The same of every part; the error says what is left on which.
+pub(super) fn erase_all<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Result<(), LabError> {
+    for part in parts {
+        erase(&part.path).map_err(|e| {
+            LabError::Failed(format!(
+                "{0} keeps what says that it belongs to an array ({e}): wipefs --all {0}",
+                part.path.display()
+            ))
+        })?;
+    }
+    Ok(())
 }
 
 /// All of them.
@@ -92,7 +213,7 @@ impl Members {
     /// # Errors
     /// Where they do not fit, or loop devices are not to be had; nothing is left then.
     pub fn files(dir: &Path, count: u32, size: Bytes) -> Result<Self, LabError> {
-        large_enough(size.0)?;
+        large_enough(size.0, MEMBER_MIN, "")?;
         let mut all = Vec::new();
         for _ in 0..count {
             let file = Scratch::create(dir, size.0)
@@ -171,7 +292,7 @@ impl Members {
             }
             None => least,
         };
-        large_enough(used)?;
+        large_enough(used, MEMBER_MIN, "")?;
         Ok(Self {
             about: format!("{} devices, {} of each", all.len(), Bytes(used)),
             all,
@@ -183,6 +304,54 @@ impl Members {
     /// They, in order.
     pub fn all(&self) -> &[Member] {
         &self.all
+    }
+
+    /// Why they are not enough for an array; `None` where they are.
+    pub fn lack(&self, shape: &Shape) -> Option<String> {
+        let there = self.all.len();
+        (shape.members as usize > there)
+            .then(|| format!("it needs {} members, {there} are there", shape.members))
+    }
+
+    /// Refuses members that are too small for what arrays are made with.
+    ///
+    /// # Errors
+    /// Where they are, with what to do.
+    pub fn at_least(&self, least: Bytes, who: &str) -> Result<(), LabError> {
+        large_enough(self.size, least, &format!(" for {who}"))
+    }
+
+    /// The first of them alone.
+    ///
+    /// # Errors
+    /// Where the safety rules refuse it.
+    pub fn first(&self, control: &Control) -> Result<Box<dyn Bench>, LabError> {
+        let [first, ..] = &self.all[..] else {
+            return Err(LabError::Refused("no member was named".into()));
+        };
+        let bench = open(first.path(), first.destroy.as_deref(), control)?;
+        Ok(Box::new(bench))
+    }
+
+    /// The first `count` of them, after the safety rules were asked once more: they are given to an array now.
+    ///
+    /// # Errors
+    /// Where there are not so many, or somebody has begun to use one.
+    pub(super) fn given(&self, count: u32) -> Result<Vec<Part>, LabError> {
+        let there = self.all.len();
+        let used = self.all.get(..count as usize).ok_or_else(|| {
+            LabError::Refused(format!("it needs {count} members, {there} are there"))
+        })?;
+        used.iter().map(given).collect()
+    }
+
+    /// The same of the journal, for levels that have parity.
+    ///
+    /// # Errors
+    /// Where somebody has begun to use it.
+    pub(super) fn given_journal(&self, level: Level) -> Result<Option<Part>, LabError> {
+        let journal = self.journal.as_ref().filter(|_| level.has_parity());
+        journal.map(given).transpose()
     }
 
     /// The last of these files becomes the journal of parity arrays.
@@ -197,7 +366,7 @@ impl Members {
     /// Where it is a member too, in use, not named for destruction, or too small.
     pub fn with_journal(mut self, path: &str, destroy: &[String]) -> Result<Self, LabError> {
         let (permit, named) = permitted(Path::new(path), destroy)?;
-        large_enough(permit.size_bytes())?;
+        large_enough(permit.size_bytes(), MEMBER_MIN, "")?;
         if self.all.iter().any(|m| m.path == permit.path()) {
             return Err(LabError::Refused(format!(
                 "--write-journal={path}: it is a member: expected another device"
@@ -227,16 +396,11 @@ impl Members {
     pub fn about(&self) -> &str {
         &self.about
     }
+}
 
-    /// Asks the safety rules again, just before a member is given to an array.
-    ///
-    /// # Errors
-    /// Where somebody has begun to use it.
-    pub fn check(&self, member: &Member) -> Result<(), LabError> {
-        open_for_write(&member.path, member.destroy())
-            .map(|_| ())
-            .map_err(refused)
-    }
+fn given(member: &Member) -> Result<Part, LabError> {
+    open_for_write(&member.path, member.destroy.as_deref()).map_err(refused)?;
+    member.part()
 }
 
 fn refused(e: fathom_host::Refusal) -> LabError {
@@ -269,12 +433,12 @@ fn permitted(
     }
 }
 
-fn large_enough(size: u64) -> Result<(), LabError> {
-    if size >= MEMBER_MIN.0 {
+fn large_enough(size: u64, least: Bytes, who: &str) -> Result<(), LabError> {
+    if size >= least.0 {
         return Ok(());
     }
     Err(LabError::Refused(format!(
-        "a member of {} is too small: expected {MEMBER_MIN} or more (--size)",
+        "a member of {} is too small{who}: expected {least} or more (--size)",
         Bytes(size)
     )))
 }
@@ -308,10 +472,12 @@ mod tests {
         };
         let paths: Vec<PathBuf> = members.all().iter().map(|m| m.path().to_owned()).collect();
         assert_ne!(paths[0], paths[1]);
-        for m in members.all() {
-            assert_eq!(m.number().unwrap().0, 7, "loop devices have major number 7");
-            members.check(m).unwrap();
+        for part in members.given(2).unwrap() {
+            assert_eq!(part.number.0, 7, "loop devices have major number 7");
+            assert!(!part.stays);
         }
+        let three = members.given(3).unwrap_err().to_string();
+        assert!(three.contains("it needs 3 members, 2 are there"), "{three}");
         drop(members);
         assert_eq!(
             fs::read_dir(dir.path()).unwrap().count(),
@@ -359,6 +525,44 @@ mod tests {
         assert!(unnamed.is_refusal(), "{unnamed}");
         let again = said(alike.with_journal(&names[1], &names));
         assert!(again.contains("it is a member"), "{again}");
+    }
+
+    #[test]
+    fn erasing_leaves_data_and_takes_every_copy_of_a_superblock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let size = (64 << 20) + (1 << 20);
+        let file = File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        let copies = [4096, 64 << 10, 64 << 20, size - 4096];
+        let data = [1 << 20, (64 << 20) + 4096];
+        for at in copies.into_iter().chain(data) {
+            file.write_all_at(&[7; 4096], at).unwrap();
+        }
+        erase(&path).unwrap();
+        let file = File::open(&path).unwrap();
+        let left = |at: u64| {
+            let mut block = [1; 4096];
+            file.read_exact_at(&mut block, at).unwrap();
+            block
+        };
+        assert!(copies.into_iter().all(|at| left(at) == [0; 4096]));
+        assert!(data.into_iter().all(|at| left(at) == [7; 4096]));
+        assert_eq!(file.metadata().unwrap().len(), size, "nothing grows");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(claim(&link).is_err(), "what a link means may change");
+    }
+
+    #[test]
+    fn pieces_lie_within_the_device() {
+        for size in [0, 512, 100 << 10, 200 << 10, 1 << 30, 1 << 40] {
+            for (at, bytes) in pieces(size) {
+                let within = at + bytes as u64 <= size;
+                assert!(bytes == 0 || within, "{size}: {bytes} at {at}");
+            }
+        }
+        assert_eq!(pieces(1 << 40)[3], (256 << 30, 4096));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod dm;
 pub mod expect;
 mod files;
 pub mod guest;
-mod journal;
+pub(crate) mod journal;
 pub mod lvm;
 pub mod md;
 pub mod members;
@@ -358,6 +358,10 @@ pub fn run(
             }
         }
     }
+    let arrays = lab.all.iter().filter(|m| m.shape.is_some()).count();
+    if arrays == 0 && !lab.interrupted {
+        none_measured(book);
+    }
     if lab.interrupted {
         let detail = format!("{} of {} jobs were run", lab.done, lab.total);
         let flag = Flag::new(FlagCode::Interrupted, detail, "run again for the rest");
@@ -375,6 +379,16 @@ fn hole(book: &mut Notebook, shape: &Shape, why: &str) {
         format!("{} was not measured: {why}", shape.title()),
         "the other arrays are not concerned",
     ));
+}
+
+/// Said of a run that has no array's number in it: what it has says nothing of arrays.
+fn none_measured(book: &mut Notebook) {
+    let flag = Flag::new(
+        FlagCode::NotChecked,
+        "no array could be measured",
+        "see beside this why, or ask for other levels, members or another backend",
+    );
+    book.run_mut().flags.push(Flag { void: true, ..flag });
 }
 
 struct Lab<'a> {

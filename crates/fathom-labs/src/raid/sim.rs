@@ -9,9 +9,6 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use super::backend::{Array, Backend, Shape, Traffic};
 use crate::LabError;
 
-/// Members that a model can be taken for.
-const MEMBERS_MAX: u32 = 64;
-
 /// See the module.
 pub struct SimArrays {
     /// After `sim:`, with its options.
@@ -39,14 +36,8 @@ impl SimArrays {
 }
 
 impl Backend for SimArrays {
-    fn name(&self) -> &'static str {
-        "sim"
-    }
     fn about(&self) -> String {
         format!("md over models of {}", self.model)
-    }
-    fn members(&self) -> u32 {
-        MEMBERS_MAX
     }
     fn cannot(&self, shape: &Shape) -> Option<String> {
         SimTarget::parse(&name(&self.model, shape, ""))
@@ -133,11 +124,8 @@ impl Array for SimArray {
     fn settings(&self) -> Vec<(String, String)> {
         vec![("chunk".into(), Bytes(self.shape.chunk.0).to_string())]
     }
-    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
-        Ok(false)
-    }
-    fn device(&self) -> Option<&std::path::Path> {
-        None
+    fn states(&self) -> bool {
+        true
     }
     fn lose(&mut self, _member: u32) -> Result<(), LabError> {
         self.become_(State::Degraded)

@@ -132,3 +132,43 @@ fn arrays_and_unknown_models_are_no_members() {
     assert!(refused("sim:raid5:4xoptane-900p").contains("expected one device"));
     assert!(refused("sim:optan-900p").contains("did you mean"));
 }
+
+/// A backend whose arrays all fail.
+struct Unable(SimArrays);
+
+impl Backend for Unable {
+    fn about(&self) -> String {
+        self.0.about()
+    }
+    fn cannot(&self, _shape: &Shape) -> Option<String> {
+        Some("its members are on strike".into())
+    }
+    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
+        self.0.member()
+    }
+    fn make(&mut self, _shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+        unreachable!("it said that it cannot")
+    }
+}
+
+#[test]
+fn a_run_without_any_array_is_void_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut backend = Unable(SimArrays::new("sim:optane-900p", Control::new()).unwrap());
+    let about = backend.member().unwrap().describe();
+    let book = || Notebook::create(dir.path(), RunMeta::default(), about.clone(), true, 0).unwrap();
+    let mut measured = book();
+    let options = options(&[0, 1], &[2]);
+    run(&mut backend, &plan(), &options, &mut measured, &mut Quiet).unwrap();
+    let mut other = book();
+    let all = [within::Within {
+        shape: shapes(&options)[0],
+        run: Err("its members are on strike".into()),
+    }];
+    within::report(&mut other, "kv", "", &all);
+    for run in [measured.finish().unwrap().0, other.finish().unwrap().0] {
+        let said = |f: &Flag, what: &str| f.detail.contains(what);
+        assert!(run.flags.iter().any(|f| f.void && said(f, "no array")));
+        assert!(run.flags.iter().any(|f| said(f, "on strike")));
+    }
+}

@@ -19,7 +19,8 @@ pub struct Within {
 /// Tables of values by array have this in front of the headline's id. Columns: array, level, members, value, run.
 pub const TABLE: &str = "raid-lab-";
 
-/// Puts everything into the notebook: a table and a chart for each of the lab's headlines.
+/// Puts everything into the notebook: a table and a chart for each of the lab's headlines. Without any array the run is
+/// void.
 pub fn report(book: &mut Notebook, lab: &str, about: &str, all: &[Within]) {
     let mut known: Vec<(String, String, String)> = Vec::new();
     let runs = || {
@@ -91,6 +92,10 @@ pub fn report(book: &mut Notebook, lab: &str, about: &str, all: &[Within]) {
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.extend(headlines);
+    if all.iter().all(|w| w.run.is_err()) {
+        super::none_measured(book);
+    }
+    let run = book.run_mut();
     for w in all {
         match &w.run {
             // What the lab says against its numbers holds here, too.

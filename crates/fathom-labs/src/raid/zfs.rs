@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use fathom_experiments::Bench;
 use fathom_io::Control;
 use fathom_sim::raid::Level;
-use fathom_telemetry::{Bytes, Flag, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
@@ -63,21 +63,13 @@ impl ZfsArrays {
     /// Where ZFS is not to be had, or the members are too small for it.
     pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
         available()?;
-        if members.size() < MEMBER_MIN.0 {
-            return Err(LabError::Refused(format!(
-                "a member of {} is too small for ZFS: expected {MEMBER_MIN} or more (--size)",
-                Bytes(members.size())
-            )));
-        }
+        members.at_least(MEMBER_MIN, "ZFS")?;
         remains::clear();
         Ok(Self { members, control })
     }
 }
 
 impl Backend for ZfsArrays {
-    fn name(&self) -> &'static str {
-        "zfs"
-    }
     fn about(&self) -> String {
         let version = outside::find("zpool").map(|p| outside::first_line(&p, &["version"]));
         format!(
@@ -86,13 +78,8 @@ impl Backend for ZfsArrays {
             self.members.about()
         )
     }
-    fn members(&self) -> u32 {
-        self.members.all().len() as u32
-    }
     fn cannot(&self, shape: &Shape) -> Option<String> {
-        let there = self.members();
-        (shape.members > there)
-            .then(|| format!("it needs {} members, {there} are there", shape.members))
+        self.members.lack(shape)
     }
     /// A pool on one member: the same code, without an array.
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
@@ -105,9 +92,6 @@ impl Backend for ZfsArrays {
     }
     fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
         Ok(Box::new(Pool::make(self, shape)?))
-    }
-    fn stamps(&self) -> Vec<Flag> {
-        Vec::new()
     }
 }
 
@@ -141,26 +125,34 @@ struct Pool {
 
 impl Pool {
     fn make(backend: &ZfsArrays, shape: &Shape) -> Result<FileArray<Self>, LabError> {
-        let used = &backend.members.all()[..shape.members as usize];
-        for m in used {
-            backend.members.check(m)?;
-        }
+        let parts = backend.members.given(shape.members)?;
         let failed = |what: &str, why: String| {
             LabError::Failed(format!("ZFS did not {what} for {}: {why}", shape.title()))
         };
-        let members: Vec<&str> = used.iter().filter_map(|m| m.path().to_str()).collect();
+        let members: Vec<&str> = parts.iter().filter_map(|p| p.path.to_str()).collect();
         let name = format!("fathom_{}", std::process::id());
         let zpool = outside::find("zpool").unwrap_or_else(|| PathBuf::from("/sbin/zpool"));
         let program = zpool.display().to_string();
-        let undo = [Undo::run(&[&program, "destroy", "-f", &name])];
-        let keeper = Keeper::watch(&undo).map_err(|e| failed("get a keeper", e.to_string()))?;
-        let pool = Self {
-            dir: mounted::place(),
+        if outside::run(outside::command("zpool").args(["list", &name])).is_ok() {
+            return Err(LabError::Refused(format!(
+                "a pool called {name} is there already, which fathom did not make: zpool export {name}, or run again"
+            )));
+        }
+        let dir = mounted::directory().map_err(|e| failed("get a directory", e.to_string()))?;
+        let undo = [
+            Undo::run(&[&program, "destroy", "-f", &name]),
+            Undo::mount(&dir),
+        ];
+        let keeper = Keeper::watch(&undo);
+        let mut pool = Self {
+            dir,
             layout: layout(shape.level, &members),
             record: shape.chunk.0.clamp(*RECORD.start(), *RECORD.end()),
-            keeper: Some(keeper),
+            keeper: None,
             name,
         };
+        // From here on dropping it takes apart what there is.
+        pool.keeper = Some(keeper.map_err(|e| failed("get a keeper", e.to_string()))?);
         let mut command = outside::command("zpool");
         command.args(["create", "-f", "-o", "cachefile=none", "-m"]);
         command.arg(&pool.dir);
@@ -191,6 +183,8 @@ impl Place for Pool {
     }
     fn leave(&mut self) -> Result<(), LabError> {
         if self.keeper.is_none() {
+            // There never was a pool, or it is gone, and perhaps its directory with it.
+            let _ = std::fs::remove_dir(&self.dir);
             return Ok(());
         }
         let mut last = Ok(());
@@ -216,10 +210,8 @@ impl Place for Pool {
         for member in self.layout.iter().filter(|w| w.starts_with('/')) {
             let _ = outside::run(outside::command("zpool").args(["labelclear", "-f", member]));
         }
-        // It was made for this pool; ZFS has removed it where it could.
-        let _ = std::fs::remove_dir(&self.dir);
         self.keeper = None;
-        Ok(())
+        self.leave()
     }
 }
 
@@ -227,6 +219,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
+            Keeper::try_again(self.keeper.take());
         }
     }
 }

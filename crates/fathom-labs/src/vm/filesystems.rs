@@ -5,13 +5,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use fathom_experiments::parts::column;
 use fathom_experiments::runner::Point;
 use fathom_experiments::survey::{self, Watcher};
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError};
+use fathom_host::Loop;
 use fathom_io::job::Rw;
 use fathom_stats::Estimate;
 use fathom_telemetry::Bytes;
@@ -19,10 +19,9 @@ use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
 
 use super::{Hypervisor, Lab, Load, SMALL, VmOptions, spec};
 use crate::LabError;
-use crate::loops::Loop;
 use crate::mounted::{FILE_SYSTEMS, FileSystem, Mount};
 use crate::outside::{self, Skipped};
-use crate::raid::btrfs;
+use crate::raid::members;
 
 /// What an image lies on; `None` is the bare target.
 type Below = Option<&'static FileSystem>;
@@ -102,24 +101,17 @@ impl Lab<'_> {
         let mut ready = Vec::new();
         match self.possible(place, &all) {
             Ok((place, part, image)) => {
+                // All are made before the first is mounted: mkfs.btrfs takes any mounted loop device over the same file
+                // for its own.
+                let mut made = Vec::new();
                 for (i, below) in all.iter().enumerate() {
-                    let offset = i as u64 * part;
-                    let mut one = Ready {
-                        below: *below,
-                        bench: None,
-                        mount: None,
-                        device: None,
-                        points: Vec::new(),
-                    };
-                    let made = one.make(&place, (offset, part), image, hypervisor, self);
-                    match made {
-                        Ok(()) => ready.push(one),
-                        Err(LabError::Notebook(e)) => return Err(*e),
-                        Err(e) => {
-                            skips.push(Skipped::from_error(&what(*below), e));
-                            one.leave()?;
-                        }
-                    }
+                    let mut one = Ready::new(*below);
+                    let laid = one.lay(&place, i as u64 * part, part);
+                    one.keep(laid, &mut made, &mut skips)?;
+                }
+                for mut one in made {
+                    let begun = one.begin(image, hypervisor, self);
+                    one.keep(begun, &mut ready, &mut skips)?;
                 }
             }
             Err(e) => skips.push(Skipped::from_error("files on file systems", e)),
@@ -199,53 +191,84 @@ impl Lab<'_> {
     }
 }
 
-fn what(below: Below) -> String {
-    format!("a machine on {}", name(below))
-}
-
 impl Ready {
-    fn make(
-        &mut self,
-        place: &Path,
-        (offset, part): (u64, u64),
-        image: u64,
-        hypervisor: &mut dyn Hypervisor,
-        lab: &Lab<'_>,
-    ) -> Result<(), LabError> {
-        let name = name(self.below);
+    fn new(below: Below) -> Self {
+        Self {
+            below,
+            bench: None,
+            mount: None,
+            device: None,
+            points: Vec::new(),
+        }
+    }
+
+    /// Where a step of it succeeded, it goes on; else it is left out, with the reason, and nothing is left of it.
+    fn keep(
+        mut self,
+        step: Result<(), LabError>,
+        all: &mut Vec<Self>,
+        skips: &mut Vec<Skipped>,
+    ) -> Result<(), NotebookError> {
+        match step {
+            Ok(()) => all.push(self),
+            Err(LabError::Notebook(e)) => return Err(*e),
+            Err(e) => {
+                let what = format!("a machine on {}", name(self.below));
+                skips.push(Skipped::from_error(&what, e));
+                self.leave()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, e: &dyn std::fmt::Display) -> LabError {
+        LabError::Failed(format!("{}: {what}: {e}", name(self.below)))
+    }
+
+    /// A loop device over a part of the target, and a file system on it.
+    fn lay(&mut self, place: &Path, offset: u64, part: u64) -> Result<(), LabError> {
         let least = least(self.below);
         if part < least.0 {
             return Err(LabError::Refused(format!(
-                "its part of the target is {}, {name} needs {least}: use a larger --size, or fewer file systems",
-                Bytes(part)
+                "its part of the target is {}, {} needs {least}: use a larger --size, or fewer file systems",
+                Bytes(part),
+                name(self.below)
             )));
         }
-        let failed = |what: &str, e: &dyn std::fmt::Display| {
-            LabError::Failed(format!("{name}: {what}: {e}"))
-        };
         self.below.map_or(Ok(()), FileSystem::available)?;
         let target = OpenOptions::new()
             .read(true)
             .write(true)
             .open(place)
-            .map_err(|e| failed("the target", &e))?;
+            .map_err(|e| self.failed("the target", &e))?;
         let device = Loop::over_part(&target, offset, part).map_err(|e| LabError::Missing {
             what: format!("loop devices cannot be used: {e}"),
             remedy: "load them: modprobe loop".into(),
         })?;
-        let node = device.path().to_owned();
-        self.device = Some(device);
-        let disk = if let Some(fs) = self.below {
-            fs.make(&node)?;
-            let mount =
-                Mount::make(name, "noatime", &node, &[]).map_err(|e| failed("mount", &e))?;
-            let path = mount.dir().join("disk.img");
-            self.mount = Some(mount);
-            fill(&path, image).map_err(|e| failed("its image could not be written", &e))?;
-            path
-        } else {
-            node
+        let device = self.device.insert(device);
+        self.below.map_or(Ok(()), |fs| fs.make(device.path()))
+    }
+
+    /// A machine whose disk is an image there, or the device itself.
+    fn begin(
+        &mut self,
+        image: u64,
+        hypervisor: &mut dyn Hypervisor,
+        lab: &Lab<'_>,
+    ) -> Result<(), LabError> {
+        let Some(device) = &self.device else {
+            return Err(LabError::Failed("it has no device".into()));
         };
+        let mut disk = device.path().to_owned();
+        if let Some(fs) = self.below {
+            // After a kill its superblock lies in the middle of the target, where nobody takes it for one.
+            let mut mount = Mount::prepare(&[]).map_err(|e| self.failed("mount", &e))?;
+            mount
+                .on(&disk, fs.name, "noatime")
+                .map_err(|e| self.failed("mount", &e))?;
+            disk = self.mount.insert(mount).dir().join("disk.img");
+            fill(&disk, image).map_err(|e| self.failed("its image could not be written", &e))?;
+        }
         let setup = &lab.options.setup;
         let Some(bench) = hypervisor.over(setup, &disk, Bytes(image))? else {
             return Err(LabError::Refused(
@@ -254,7 +277,8 @@ impl Ready {
         };
         self.bench = Some(bench);
         for load in loads(lab.options) {
-            let spec = spec(lab.plan, lab.options, &format!("fs-{name}"), load, image)?;
+            let prefix = format!("fs-{}", name(self.below));
+            let spec = spec(lab.plan, lab.options, &prefix, load, image)?;
             self.points.push((load, Point::new(spec)));
         }
         Ok(())
@@ -265,20 +289,18 @@ impl Ready {
         if let Some(bench) = self.bench.take() {
             bench.close()?;
         }
-        if let Some(mut mount) = self.mount.take() {
+        // A mount that stays, stays known: nothing is erased below it.
+        if let Some(mount) = &mut self.mount {
             mount.leave()?;
         }
+        self.mount = None;
         let Some(device) = self.device.take() else {
             return Ok(());
         };
         let Some(fs) = self.below else {
             return Ok(());
         };
-        let erased = OpenOptions::new()
-            .write(true)
-            .open(device.path())
-            .and_then(|d| d.write_all_at(&[0; 64 << 10], 0))
-            .and_then(|()| btrfs::erase(device.path()));
+        let erased = members::erase(device.path());
         erased.map_err(|e| LabError::Failed(format!("{} stays on the target: {e}", fs.name)))
     }
 }
