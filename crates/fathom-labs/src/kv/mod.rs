@@ -567,6 +567,7 @@ fn measure(
         log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
         durability: Durability::Checkpoint,
         checkpoint_every: Some(Duration::from_secs(1)),
+        write_ahead: true,
     };
     // Filled without a log, and with a pool of its own; then opened as it is measured.
     let engine = Engine::create(store(), &kv)?;
