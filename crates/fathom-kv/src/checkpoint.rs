@@ -8,11 +8,10 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::leaf::TABLE;
 use crate::meta::{BLOCK, ENTRIES, Header, io};
-use crate::pool::NO_PAGE;
 use crate::stats::add;
 
 /// Threads that write pages at the same time.
-const WRITERS: usize = 8;
+const WRITERS: usize = 4;
 /// Blocks of the table in one write.
 const BATCH: usize = 64;
 
@@ -51,21 +50,11 @@ impl Core {
     /// Writes what was changed in `epoch` or before.
     fn write_dirty(&self, epoch: u64) -> Result<()> {
         let next = AtomicUsize::new(0);
-        let work = || -> Result<()> {
-            loop {
+        let work = || {
+            self.clean_frames(epoch, || {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                let Some(frame) = self.pool.frames.get(i) else {
-                    return Ok(());
-                };
-                let wanted = || (1..=epoch).contains(&frame.dirty.load(Ordering::Acquire));
-                if !wanted() {
-                    continue;
-                }
-                let mut w = self.latch(i);
-                if wanted() && w.content.page != NO_PAGE && self.clean(&mut w)? {
-                    add(&self.counters.flushed, 1);
-                }
-            }
+                (i < self.pool.frames.len()).then_some(i)
+            })
         };
         if self.pool.dirty.load(Ordering::Relaxed) < 2 * WRITERS as u64 {
             return work();

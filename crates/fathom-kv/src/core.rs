@@ -1,7 +1,7 @@
 //! Leaves through the pool: found, loaded, evicted, changed, split.
 //!
 //! Order of locks: latch of a leaf, then gate, then latch of an inner node, then the lock of a table entry.
-//! A second frame is only ever tried for, so nobody waits in a circle.
+//! A second frame is only ever tried for, so nobody waits in a circle; batches of pages to be written, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLockReadGuard, RwLockWriteGuard};
@@ -22,6 +22,8 @@ use crate::table::{NO_FRAME, NOWHERE, Table};
 
 /// Rounds of the hand after which a frame is given up.
 const ROUNDS: usize = 10_000;
+/// Pages that one thread writes at the same time.
+const BATCH: usize = 16;
 
 /// Everything that operations share.
 pub(crate) struct Core {
@@ -104,8 +106,8 @@ impl Core {
             let content = read(&frame.latch, &self.counters.latch);
             // It may have been evicted between the two.
             if content.page == page {
-                frame.used.store(true, Ordering::Relaxed);
                 if !missed {
+                    frame.used.store(true, Ordering::Relaxed);
                     add(&self.counters.hits, 1);
                 }
                 return Ok(content);
@@ -153,7 +155,7 @@ impl Core {
             lock(&entry.at).frame = NO_FRAME;
             return Err(e);
         }
-        w.frame.used.store(true, Ordering::Relaxed);
+        // Not marked as used: the hand comes to it last, and whoever asks for it again before marks it.
         Ok(Some(w))
     }
     fn fill(&self, content: &mut Content, page: u32, place: u64) -> Result<()> {
@@ -226,30 +228,110 @@ impl Core {
     }
     /// Writes a changed page to where its epoch wants it; `false` where it had not changed.
     pub(crate) fn clean(&self, w: &mut Writing<'_>) -> Result<bool> {
-        let epoch = w.frame.dirty.load(Ordering::Acquire);
-        if epoch == 0 {
+        let Some(offset) = self.sealed(w)? else {
             return Ok(false);
-        }
-        let place = self
-            .table
-            .get(w.content.page)?
-            .relocate(epoch, &self.space)?;
-        seal(&mut w.content.buf, place);
-        let offset = self.layout.page(place);
+        };
         self.store
             .write(offset, &w.content.buf)
             .map_err(|e| io("writing a leaf", offset, e))?;
         self.pool.mark(w.frame, 0);
         Ok(true)
     }
-    /// Latches a frame by number, for the checkpoint.
-    pub(crate) fn latch(&self, index: usize) -> Writing<'_> {
-        let frame = &self.pool.frames[index];
-        Writing {
-            frame,
-            index: index as u32,
-            content: write(&frame.latch, &self.counters.latch),
+    /// The same for several at the same time, whose latches are released; returns how many were written.
+    fn clean_all(&self, batch: &mut Vec<Writing<'_>>) -> Result<u64> {
+        let mut offsets = Vec::with_capacity(batch.len());
+        for w in &mut *batch {
+            offsets.push(self.sealed(w)?);
         }
+        let pages: Vec<(u64, &[u8])> = offsets
+            .iter()
+            .zip(&*batch)
+            .filter_map(|(offset, w)| Some(((*offset)?, &w.content.buf[..])))
+            .collect();
+        let n = pages.len() as u64;
+        if let Some((first, _)) = pages.first() {
+            self.store
+                .write_many(&pages)
+                .map_err(|e| io("writing leaves", *first, e))?;
+        }
+        batch.drain(..).for_each(|w| self.pool.mark(w.frame, 0));
+        Ok(n)
+    }
+    /// Makes a page ready to be written; where, or `None` where it had not changed.
+    fn sealed(&self, w: &mut Writing<'_>) -> Result<Option<u64>> {
+        let epoch = w.frame.dirty.load(Ordering::Acquire);
+        if epoch == 0 {
+            return Ok(None);
+        }
+        let entry = self.table.get(w.content.page)?;
+        let place = entry.relocate(epoch, &self.space)?;
+        seal(&mut w.content.buf, place);
+        Ok(Some(self.layout.page(place)))
+    }
+    /// Writes what was changed in `epoch` or before and is in a frame whose number `next` gives, until it gives none.
+    pub(crate) fn clean_frames(
+        &self,
+        epoch: u64,
+        mut next: impl FnMut() -> Option<usize>,
+    ) -> Result<()> {
+        let mut batch = Vec::with_capacity(BATCH);
+        while let Some(index) = next() {
+            let frame = &self.pool.frames[index];
+            let wanted = || (1..=epoch).contains(&frame.dirty.load(Ordering::Acquire));
+            if !wanted() {
+                continue;
+            }
+            let content = match try_write(&frame.latch) {
+                Some(content) => content,
+                None => {
+                    // Nobody shall wait for a page of the batch while this waits for another.
+                    add(&self.counters.flushed, self.clean_all(&mut batch)?);
+                    write(&frame.latch, &self.counters.latch)
+                }
+            };
+            if wanted() && content.page != NO_PAGE {
+                let index = index as u32;
+                batch.push(Writing {
+                    frame,
+                    index,
+                    content,
+                });
+            }
+            if batch.len() == BATCH {
+                add(&self.counters.flushed, self.clean_all(&mut batch)?);
+            }
+        }
+        add(&self.counters.flushed, self.clean_all(&mut batch)?);
+        Ok(())
+    }
+    /// Writes changed pages that the hand comes to next, so that whoever needs a frame finds it clean; `false` where
+    /// there was nothing to do.
+    pub(crate) fn clean_ahead(&self) -> Result<bool> {
+        let mut batch = Vec::with_capacity(BATCH);
+        for index in self.pool.ahead() {
+            let frame = &self.pool.frames[index];
+            let wanted = || frame.dirty.load(Ordering::Acquire) != 0;
+            if frame.used.load(Ordering::Relaxed) || !wanted() {
+                continue;
+            }
+            let Some(content) = try_write(&frame.latch) else {
+                continue;
+            };
+            if wanted() && content.page != NO_PAGE {
+                let index = index as u32;
+                batch.push(Writing {
+                    frame,
+                    index,
+                    content,
+                });
+            }
+            if batch.len() == BATCH {
+                break;
+            }
+        }
+        let n = self.clean_all(&mut batch)?;
+        add(&self.counters.evicted, n);
+        Ok(n > 0)
     }
     /// Before a page changes in `epoch`: a version that the checkpoint under way still wants is written.
     fn touch(&self, w: &mut Writing<'_>, epoch: u64) -> Result<()> {

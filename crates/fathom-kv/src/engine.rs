@@ -36,6 +36,8 @@ pub struct Options {
     pub durability: Durability,
     /// Time between checkpoints; without, they are made when store or log need room, and when asked for.
     pub checkpoint_every: Option<Duration>,
+    /// Whether a thread writes changed pages before their frames are needed; without, who needs a frame does.
+    pub write_ahead: bool,
 }
 
 impl Default for Options {
@@ -46,6 +48,7 @@ impl Default for Options {
             log_bytes: 64 << 20,
             durability: Durability::Commit,
             checkpoint_every: Some(Duration::from_secs(1)),
+            write_ahead: true,
         }
     }
 }
@@ -93,6 +96,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     durability: Durability,
     keeper: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -123,17 +127,21 @@ impl Engine {
         });
         let mine = Arc::clone(&shared);
         let every = options.checkpoint_every;
-        let keeper = std::thread::Builder::new()
-            .name("kv-checkpoint".into())
-            .spawn(move || keep(&mine, every))
-            .map_err(|e| {
-                KvError::Options(format!("no thread for checkpoints could be started: {e}"))
-            })?;
-        Ok(Self {
+        let keeper = thread("kv-checkpoint", move || keep(&mine, every))?;
+        // Complete before more can fail: dropping it ends the thread that there is.
+        let mut me = Self {
             shared,
             durability: options.durability,
             keeper: Some(keeper),
-        })
+            writer: None,
+        };
+        if options.write_ahead {
+            let mine = Arc::clone(&me.shared);
+            let writer = thread("kv-writer", move || write_ahead(&mine))?;
+            let _ = me.core().pool.writer.set(writer.thread().clone());
+            me.writer = Some(writer);
+        }
+        Ok(me)
     }
 
     fn core(&self) -> &Core {
@@ -365,6 +373,27 @@ impl Drop for Engine {
         self.shared.ring.notify_one();
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
+        }
+        if let Some(writer) = self.writer.take() {
+            writer.thread().unpark();
+            let _ = writer.join();
+        }
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .map_err(|e| KvError::Options(format!("the thread {name} could not be started: {e}")))
+}
+
+/// Writes changed pages ahead of the hand, whenever it has gone on.
+fn write_ahead(shared: &Shared) {
+    while !lock(&shared.bell).stop {
+        // Who comes to the page meets a failure again, and reports it.
+        if !shared.core.clean_ahead().unwrap_or(false) {
+            std::thread::park();
         }
     }
 }

@@ -20,6 +20,7 @@ mod meta;
 mod overflow;
 mod pool;
 mod recover;
+mod ring;
 pub mod sim;
 mod space;
 mod stats;

@@ -1,7 +1,8 @@
 //! The frames: memory of cached pages with a latch each, replaced by the clock.
 
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{OnceLock, RwLock};
+use std::thread::Thread;
 
 use crate::buf::PageBuf;
 
@@ -27,6 +28,8 @@ pub(crate) struct Frame {
 pub(crate) struct Pool {
     pub(crate) frames: Box<[Frame]>,
     hand: AtomicUsize,
+    /// Who writes changed pages before the hand comes to them.
+    pub(crate) writer: OnceLock<Thread>,
     pub(crate) dirty: AtomicU64,
 }
 
@@ -43,12 +46,31 @@ impl Pool {
         Self {
             frames: (0..frames).map(frame).collect(),
             hand: AtomicUsize::new(0),
+            writer: OnceLock::new(),
             dirty: AtomicU64::new(0),
         }
     }
     /// The next frame under the hand.
     pub(crate) fn next(&self) -> usize {
-        self.hand.fetch_add(1, Ordering::Relaxed) % self.frames.len()
+        let at = self.hand.fetch_add(1, Ordering::Relaxed);
+        if at.is_multiple_of(self.window() / 2)
+            && let Some(writer) = self.writer.get()
+        {
+            writer.unpark();
+        }
+        at % self.frames.len()
+    }
+    /// Frames that the hand will come to next, the nearest first.
+    pub(crate) fn ahead(&self) -> impl Iterator<Item = usize> {
+        // Those under the hand itself are contended.
+        let first = self.hand.load(Ordering::Relaxed) + self.window() / 8;
+        (first..first + self.window()).map(|at| at % self.frames.len())
+    }
+    /// How far ahead changed pages are written: long enough for a write, and so short that few pages change again before
+    /// the hand comes.
+    fn window(&self) -> usize {
+        const MOST: usize = 1024;
+        (self.frames.len() / 4).clamp(2, MOST)
     }
     /// Notes that a frame changed in `epoch` (0: it is on the store).
     pub(crate) fn mark(&self, frame: &Frame, epoch: u64) {

@@ -16,6 +16,7 @@ fn options(page_bytes: u64, durability: Durability) -> Options {
         log_bytes: 512 << 10,
         durability,
         checkpoint_every: Some(Duration::from_millis(20)),
+        write_ahead: true,
     }
 }
 

@@ -467,6 +467,7 @@ fn kv_options(o: &CacheOptions, frames: u64, log: u64) -> Options {
         log_bytes: log,
         durability: Durability::Checkpoint,
         checkpoint_every: None,
+        write_ahead: true,
     }
 }
 

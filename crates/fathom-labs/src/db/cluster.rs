@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::mariadb::socket_fits;
+use super::private_directory;
 use super::sql::SqlError;
 use super::sql::postgres::Postgres;
 use crate::LabError;
@@ -84,7 +85,7 @@ impl Cluster {
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
-        fs::create_dir(&me.dir).map_err(failed)?;
+        private_directory(&me.dir)?;
         if let Some((user, group)) = programs.account {
             chown(&me.dir, Some(user), Some(group)).map_err(failed)?;
         }

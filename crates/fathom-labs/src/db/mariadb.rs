@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::private_directory;
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
 use crate::LabError;
@@ -32,7 +33,14 @@ pub(super) fn probe() -> Result<Programs, LabError> {
     let install =
         outside::find("mariadb-install-db").ok_or_else(|| missing("mariadb-install-db"))?;
     let said = outside::first_line(&server, &["--version"]);
-    let version = said.split("Ver ").nth(1).unwrap_or(&said).to_owned();
+    let version = said.split("Ver ").nth(1).unwrap_or(&said);
+    // A build with assertions says so in its version.
+    let build = if version.contains("-debug") {
+        "with assertions"
+    } else {
+        "without assertions"
+    };
+    let version = format!("{version}, built {build}");
     Ok(Programs {
         server,
         install,
@@ -92,7 +100,7 @@ impl Instance {
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
-        fs::create_dir(&me.dir).map_err(failed)?;
+        private_directory(&me.dir)?;
         fs::create_dir(me.dir.join("tmp")).map_err(failed)?;
         let mut command = Command::new(&me.programs.install);
         command

@@ -9,6 +9,7 @@ mod sql;
 pub mod tpcc;
 mod yours;
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use fathom_experiments::survey::{Outlook, Watcher};
@@ -58,6 +59,7 @@ fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
         page: Bytes(4096),
         cache: 5.0,
         commit: false,
+        buffered: false,
         keys_drawn: Keys::Uniform,
         beside: Vec::new(),
         time: options.time,
@@ -90,6 +92,20 @@ fn embedded(
         return Ok(());
     }
     kv::run(bench, plan, &kv_options(options, workloads), book, watcher)
+}
+
+/// A directory of a server, which nobody else may enter: its sockets ask for no password, and who reaches one can do all
+/// that the server's account can.
+fn private_directory(dir: &Path) -> Result<(), LabError> {
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(dir)
+        .map_err(|e| {
+            LabError::Failed(format!(
+                "{}: cannot be made: {e}; name a directory that can be written",
+                dir.display()
+            ))
+        })
 }
 
 /// An error with its likely cause, where that is a full disk: programs say so in many words, or in none.
@@ -142,4 +158,21 @@ impl<'a> Around<'a> {
 fn now(source: Option<&CounterSource>) -> Option<[u64; 2]> {
     let now = source?.read().ok()?;
     Some([now.read_ios, now.write_ios])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn nobody_else_reaches_a_servers_socket() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("server");
+        private_directory(&dir).unwrap();
+        let mode = std::fs::metadata(&dir).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+        let said = private_directory(&dir).unwrap_err().to_string();
+        assert!(said.contains("server: cannot be made"), "{said}");
+    }
 }

@@ -24,6 +24,7 @@ pub fn app_cost() -> Result<Nanos, KvError> {
         log_bytes: 1 << 20,
         durability: Durability::Checkpoint,
         checkpoint_every: None,
+        write_ahead: false,
     };
     let engine = Engine::create(Arc::new(SimStore::zeroed(STORE)), &options)?;
     super::load::fill(&engine, KEYS, 8, &|| false)?;

@@ -6,6 +6,7 @@
 //! the range, the raw device is measured in the second.
 
 mod cost;
+mod dips;
 pub(crate) mod engines;
 pub(crate) mod keys;
 pub(crate) mod load;
@@ -52,6 +53,8 @@ pub struct KvOptions {
     pub cache: f64,
     /// Whether every commit is logged.
     pub commit: bool,
+    /// Whether the tree goes through the page cache; the raw device never does.
+    pub buffered: bool,
     /// Distribution of keys, where the workload has none of its own.
     pub keys_drawn: Keys,
     /// Engines of [`ENGINES`] that are measured beside fathom's own, in turns.
@@ -271,7 +274,7 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    let file = file(bench, plan.direct)?;
+    let file = file(bench, plan.direct && !options.buffered)?;
     let mut skipped = Vec::new();
     let mut cells = cells(plan, options);
     let beside = Beside::prepare(bench, &mut cells, options, &mut skipped)?;
@@ -567,6 +570,7 @@ fn measure(
         log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
         durability: Durability::Checkpoint,
         checkpoint_every: Some(Duration::from_secs(1)),
+        write_ahead: true,
     };
     // Filled without a log, and with a pool of its own; then opened as it is measured.
     let engine = Engine::create(store(), &kv)?;

@@ -82,12 +82,22 @@ pub(super) fn report(
         id: "kv".into(),
         title: "Key-value operations".into(),
         text: format!(
-            "fathom's own B+tree, {} threads, 8-byte keys, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before and just after) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.",
+            "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before and just after) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}",
             options.threads,
+            if options.buffered {
+                "through the page cache"
+            } else {
+                "past the page cache"
+            },
             if options.commit {
                 "every commit logged and synced"
             } else {
                 "durable with checkpoints every second, nothing logged"
+            },
+            if cfg!(debug_assertions) {
+                " This fathom was built with assertions: an optimised one does more."
+            } else {
+                ""
             }
         ),
         ..Section::default()
@@ -148,7 +158,7 @@ pub(super) fn report(
                 per_op(r, 1).map(|x| x * r.outcome.kernel_cpu * 1e6)
             })),
         ]);
-        let flags = flags(repeats);
+        let flags = flags(repeats, options);
         headlines.push(headline(
             &format!("kv-{name}-ops"),
             &format!("{name}: operations"),
@@ -206,6 +216,8 @@ pub(super) fn report(
         .collect(),
         rows: waits,
     });
+    let (dips, dipped) = super::dips::report(cells, all);
+    section.tables.push(dips);
     section.charts.push(over_time(cells, all));
     section.charts.extend(sweeps(cells, all));
     let finding = best.map(|e| Finding {
@@ -230,16 +242,27 @@ pub(super) fn report(
     run.results.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(finding);
+    run.findings.extend(dipped);
 }
 
 /// The processors' share is of the whole machine: 1 is all of them.
-fn flags(repeats: &[Repeat]) -> Vec<Flag> {
+fn flags(repeats: &[Repeat], options: &KvOptions) -> Vec<Flag> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
     let busy = repeats
         .iter()
         .map(|r| r.outcome.cpu / r.outcome.seconds / cores)
         .fold(0.0, f64::max);
     let mut flags = Vec::new();
+    // Leaves that the engine asked for, and the device was not: half of them is more than a read that brings two.
+    let asked: u64 = repeats.iter().map(|r| r.outcome.stats.misses).sum();
+    let read: Option<u64> = repeats.iter().map(|r| Some(r.outcome.device?[0])).sum();
+    if let Some(read) = read.filter(|r| options.buffered && asked > 1000 && r * 2 < asked) {
+        flags.push(Flag::new(
+            FlagCode::PageCacheAnswered,
+            format!("{asked} leaves were read, of which the device saw {read}"),
+            "leave out --buffered, or use a --size that is much larger than the memory",
+        ));
+    }
     if busy > 0.9 {
         flags.push(Flag::new(
             FlagCode::CpuBound,

@@ -116,6 +116,13 @@ pub trait Array {
     fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
         Ok(None)
     }
+    /// Its device node, where it has one, for another process; its bench cannot be used any more then.
+    ///
+    /// # Errors
+    /// Where the bench could not be closed.
+    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
+        Ok(None)
+    }
     /// Every block of the tested range has been written once.
     fn filled(&mut self) {}
     /// Whether members can be taken away and put back.

@@ -386,6 +386,12 @@ impl Array for DmArray {
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(THREADS)
     }
+    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
+        if let Some(bench) = self.bench.take() {
+            Box::new(bench).close()?;
+        }
+        Ok(Some(self.node.clone()))
+    }
     fn settings(&self) -> Vec<(String, String)> {
         vec![
             ("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string()),

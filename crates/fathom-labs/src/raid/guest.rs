@@ -102,6 +102,19 @@ fn disk_name(mut i: usize) -> String {
 /// # Errors
 /// What the guest's fathom said where it made no run.
 pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<(RunDir, Run), LabError> {
+    runs(guest, arguments, out).map(|(run, _)| run)
+}
+
+/// The same, with the runs of the labs that it started.
+///
+/// # Errors
+/// As [`run`].
+#[allow(clippy::type_complexity)]
+pub fn runs(
+    guest: &mut Guest,
+    arguments: &[&str],
+    out: &Path,
+) -> Result<((RunDir, Run), Vec<(RunDir, Run)>), LabError> {
     let (output, runs) = guest.fathom(arguments, out)?;
     let said = output
         .err
@@ -110,15 +123,21 @@ pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<(RunDir,
         .unwrap_or("it said nothing")
         .trim()
         .to_owned();
-    let Some(dir) = runs.first() else {
+    let mut opened = Vec::new();
+    for dir in &runs {
+        opened.push(RunDir::open(dir).map_err(|e| LabError::Failed(e.to_string()))?);
+    }
+    let asked = opened
+        .iter()
+        .position(|(_, run)| Some(&run.command.as_str()) == arguments.first());
+    let Some(asked) = asked else {
         let message = format!("in the guest: {}", said.trim_start_matches("fathom: "));
         return Err(match output.status {
             Some(2) => LabError::Refused(message),
             _ => LabError::Failed(message),
         });
     };
-    let opened = RunDir::open(dir).map_err(|e| LabError::Failed(e.to_string()))?;
-    Ok(opened)
+    Ok((opened.remove(asked), opened))
 }
 
 /// Makes the guest's run this run: who asked, on what, and what stands against every number.

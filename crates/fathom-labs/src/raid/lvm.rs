@@ -278,6 +278,12 @@ impl Array for LvmArray {
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(dm::THREADS)
     }
+    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
+        if let Some(bench) = self.bench.take() {
+            Box::new(bench).close()?;
+        }
+        Ok(Some(self.node.clone()))
+    }
     fn settings(&self) -> Vec<(String, String)> {
         let status = mapper::status(&self.mapping()).unwrap_or_default();
         vec![

@@ -440,6 +440,12 @@ impl Array for MdArray {
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(&[&self.name, "loop", "raid5wq"])
     }
+    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
+        if let Some(bench) = self.bench.take() {
+            Box::new(bench).close()?;
+        }
+        Ok(Some(self.node.clone()))
+    }
     fn settings(&self) -> Vec<(String, String)> {
         let mut all = vec![("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string())];
         for name in SETTINGS {

@@ -38,7 +38,7 @@ pub fn report(book: &mut Notebook, lab: &str, about: &str, all: &[Within]) {
         id: "raid-lab".into(),
         title: format!("fathom {lab} on arrays"),
         text: format!(
-            "{about} Each array is made anew; the lab runs in its file system, and keeps a run of its own."
+            "{about} Each array is made anew; the lab runs in its file system, or on its device where it has none, and keeps a run of its own."
         ),
         ..Section::default()
     };

@@ -11,6 +11,7 @@ pub mod qemu;
 mod results;
 mod sim;
 mod ssh;
+pub mod within;
 
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::runner::{Point, Runner};

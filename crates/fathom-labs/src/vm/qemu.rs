@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use fathom_experiments::{Bench, Notebook};
 use fathom_io::Control;
-use fathom_telemetry::schema::Section;
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::schema::{Run, Section};
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::backend::{Hypervisor, Knob, Setup};
@@ -14,6 +15,7 @@ use crate::guest::remote::Opening;
 use crate::guest::{
     Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, RemoteBench, Supply, vhost,
 };
+use crate::raid::guest as in_guest;
 
 /// What can be set, the defaults first.
 pub const KNOBS: &[Knob] = &[
@@ -89,6 +91,38 @@ impl QemuMachines {
             control,
             notes: Vec::new(),
         }
+    }
+
+    /// Runs a lab in one machine, whose disk is the whole target and may be destroyed there; its run is brought into `out`.
+    ///
+    /// # Errors
+    /// Where the machine does not start, or what its fathom said where it made no run.
+    pub fn lab(
+        &mut self,
+        setup: &Setup,
+        command: &str,
+        options: &[String],
+        out: &Path,
+    ) -> Result<(RunDir, Run), LabError> {
+        let whole = Backing::Part {
+            path: self.path.clone(),
+            offset: 0,
+            size: Bytes(self.size >> 20 << 20),
+        };
+        let Some(mut guest) = self.guests(setup, vec![whole])?.pop() else {
+            return Err(LabError::Failed("no machine was started".into()));
+        };
+        let (node, serial) = (format!("/dev/{}", device(setup)), serial(setup));
+        let mut words = vec![command, node.as_str(), "--destroy", serial.as_str()];
+        words.extend(options.iter().map(String::as_str));
+        let (dir, mut run) = in_guest::run(&mut guest, &words, out)?;
+        let typed = run.command_line.clone();
+        let name = self.path.display().to_string();
+        in_guest::adopt(&mut run, &self.supply, &guest, &name, typed);
+        guest.off();
+        dir.save(&run)
+            .map_err(|e| LabError::Failed(e.to_string()))?;
+        Ok((dir, run))
     }
 
     fn start(&mut self, setup: &Setup, backings: Vec<Backing>) -> Result<Box<dyn Bench>, LabError> {

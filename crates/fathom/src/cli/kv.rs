@@ -52,6 +52,9 @@ pub(crate) struct KvArgs {
     /// Log and sync every commit (group commit); without, checkpoints every second make changes durable
     #[arg(long)]
     pub(crate) commit: bool,
+    /// The tree through the page cache; it says something where the data are much larger than the memory
+    #[arg(long)]
+    pub(crate) buffered: bool,
     /// Keys of update, insert and the sweeps: uniform, zipf or gaussian
     #[arg(long, default_value = "uniform", value_parser = ["uniform", "zipf", "gaussian"])]
     pub(crate) distribution: String,

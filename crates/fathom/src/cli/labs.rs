@@ -129,7 +129,7 @@ pub(crate) struct RaidArgs {
     #[arg(long)]
     pub(crate) no_rebuild: bool,
     /// Instead of raw loads, another lab in the file system of each array (btrfs): db mysql, db tpcc, db rocksdb, kv, app
-    /// copy or app swap with their options, without a target
+    /// copy or app swap with their options, without a target; kv also on devices (md, dm, lvm, guest)
     #[arg(long, value_name = "COMMAND")]
     pub(crate) lab: Option<String>,
 }
@@ -137,7 +137,7 @@ pub(crate) struct RaidArgs {
 /// Arguments of `vm`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm /mnt/data --size 2g --vms 1 --fs ext4,xfs,btrfs   images on file systems, beside the bare target\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
+    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm /mnt/data --size 2g --vms 1 --fs ext4,xfs,btrfs   images on file systems, beside the bare target\n  fathom vm /mnt/data --size 1g --lab \"kv --workload update,b --time 10s\"   what a tree loses in a machine\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
 )]
 pub(crate) struct VmArgs {
     #[command(flatten)]
@@ -181,6 +181,9 @@ pub(crate) struct VmArgs {
     /// File systems to lay a machine's disk on, made on the target beside a part without one; as root
     #[arg(long, value_name = "FS,…", value_delimiter = ',', value_parser = below_a_machine())]
     pub(crate) fs: Vec<String>,
+    /// Instead of raw loads, the lab kv with its options, without a target, on the host and in a machine, in turns
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) lab: Option<String>,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
     #[command(flatten)]

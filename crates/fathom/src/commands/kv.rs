@@ -2,7 +2,9 @@
 
 use fathom_experiments::Plan;
 use fathom_experiments::cpu::CpuSetting;
+use fathom_experiments::survey::Outlook;
 use fathom_labs::kv::{self, ENGINES, Keys, KvOptions, WORKLOADS};
+use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure};
 use crate::cli::KvArgs;
@@ -18,16 +20,22 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
     };
-    let shaped = |plan: &Plan| {
-        let mut plan = plan.clone();
-        plan.profile.repeats = args.repeats.unwrap_or(plan.profile.repeats);
-        plan
-    };
     measure(
         &what,
-        &|plan, fills| Ok(kv::outlook(&shaped(plan), &options, fills)),
-        |bench, plan, book, watcher| kv::run(bench, &shaped(plan), &options, book, watcher),
+        &|plan, fills| Ok(kv::outlook(&shaped(args, plan), &options, fills)),
+        |bench, plan, book, watcher| kv::run(bench, &shaped(args, plan), &options, book, watcher),
     )
+}
+
+/// Time and bytes, at most, of such a command line.
+pub(super) fn outlook(args: &KvArgs, plan: &Plan, fills: Bytes) -> Result<Outlook, Failure> {
+    Ok(kv::outlook(&shaped(args, plan), &options(args)?, fills))
+}
+
+fn shaped(args: &KvArgs, plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.profile.repeats = args.repeats.unwrap_or(plan.profile.repeats);
+    plan
 }
 
 fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
@@ -81,6 +89,7 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
         page: args.page,
         cache: args.cache,
         commit: args.commit,
+        buffered: args.buffered,
         keys_drawn: match args.distribution.as_str() {
             "zipf" => Keys::Zipf,
             "gaussian" => Keys::Gaussian,

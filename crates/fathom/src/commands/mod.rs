@@ -38,6 +38,7 @@ mod stack_sides;
 mod survey;
 mod tune;
 mod vm;
+mod vm_lab;
 mod watch;
 mod wear;
 

@@ -46,9 +46,11 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     let plan = plan(&what, args, profile);
     let outlook = raid::outlook(&plan, &options);
     let lab = args.lab.as_deref().map(raid_lab::Words::of).transpose()?;
-    if lab.is_some() && !(matches!(what, What::Model(_)) || fits_lab(args)) {
+    if let Some(words) = &lab
+        && !(matches!(what, What::Model(_)) || has_files(args) || words.takes_devices())
+    {
         return Err(refused(anyhow::anyhow!(
-            "--lab works in the file system of an array: expected --backend btrfs, {} has none",
+            "--lab: this one works in the file system of an array: expected --backend btrfs, {} has none; kv works on devices, too",
             args.backend
         )));
     }
@@ -79,7 +81,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
 }
 
 /// Whether the backend has a file system.
-fn fits_lab(args: &RaidArgs) -> bool {
+fn has_files(args: &RaidArgs) -> bool {
     ["auto", "btrfs"].contains(&args.backend.as_str()) && args.member_limit.is_none()
 }
 
@@ -386,21 +388,21 @@ fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcom
     arguments.extend(forwarded(args));
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let made_out = !args.out.out.exists();
-    let ran = in_guest::run(&mut guest, &words, &args.out.out);
+    let ran = in_guest::runs(&mut guest, &words, &args.out.out);
     if ran.is_err() && made_out {
         // Nothing was brought back: it is empty, or not there.
         let _ = std::fs::remove_dir(&args.out.out);
     }
-    let (dir, mut run) = ran?;
-    in_guest::adopt(
-        &mut run,
-        &supply,
-        &guest,
-        &args.targets.join(" "),
-        command_line(),
-    );
-    guest.off();
+    let ((dir, mut run), others) = ran?;
+    let name = args.targets.join(" ");
+    in_guest::adopt(&mut run, &supply, &guest, &name, command_line());
     dir.save(&run).map_err(failed)?;
+    for (dir, mut other) in others {
+        let typed = other.command_line.clone();
+        in_guest::adopt(&mut other, &supply, &guest, &name, typed);
+        dir.save(&other).map_err(failed)?;
+    }
+    guest.off();
     present(&run, &dir, &args.out, |run, screen, places| {
         let text = fathom_report::terminal::summary(run, screen, places);
         format!("{text}\n{}", table(run))
@@ -439,6 +441,7 @@ fn forwarded(args: &RaidArgs) -> Vec<String> {
     let mut put = |name: &str, value: Option<String>| {
         all.extend(value.into_iter().flat_map(|v| [name.to_owned(), v]));
     };
+    put("--lab", args.lab.clone());
     put("--only", args.only.clone());
     put("--time", args.time.map(|t| format!("{}ns", t.0)));
     put("--repeats", args.repeats.map(|r| r.to_string()));

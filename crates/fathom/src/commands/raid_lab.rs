@@ -1,10 +1,10 @@
-//! `fathom raid --lab`: another lab in the file system of each array.
+//! `fathom raid --lab`: another lab in the file system of each array, or on its device.
 
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::Control;
 use fathom_labs::LabError;
 use fathom_labs::raid::within::{self, Within};
-use fathom_labs::raid::{self, Backend, RaidOptions, Shape};
+use fathom_labs::raid::{self, Array, Backend, RaidOptions, Shape};
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::child;
@@ -40,12 +40,27 @@ impl Words {
         })
     }
 
+    /// Whether it works on a device, too.
+    pub(super) fn takes_devices(&self) -> bool {
+        self.command[0] == "kv"
+    }
+
+    /// What stands behind the target.
+    pub(super) fn options(&self) -> &[String] {
+        &self.rest
+    }
+
     /// As its run calls it.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.command.join("-")
     }
 
-    fn on(&self, target: &str) -> Vec<String> {
+    /// As it would be typed.
+    pub(super) fn typed(&self) -> String {
+        [&self.command[..], &self.rest].concat().join(" ")
+    }
+
+    pub(super) fn on(&self, target: &str) -> Vec<String> {
         let mut all = self.command.clone();
         all.push(target.to_owned());
         all.extend(self.rest.iter().cloned());
@@ -82,8 +97,7 @@ pub(super) fn run(
         let run = one(&mut *backend, shape, words, args, control).map_err(|e| e.to_string());
         all.push(Within { shape, run });
     }
-    let lab = [&words.command[..], &words.rest].concat().join(" ");
-    within::report(&mut book, &lab, &backend.about(), &all);
+    within::report(&mut book, &words.typed(), &backend.about(), &all);
     if control.interrupted() {
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
@@ -112,23 +126,30 @@ fn one(
         return Err(LabError::Refused(why));
     }
     let mut array = backend.make(&shape)?;
-    let made = array.directory();
-    let ran = match made {
-        Ok(Some(dir)) => {
-            let words_on = words.on(&dir.display().to_string());
-            eprintln!("{}: {}", shape.title(), child::typed(&words_on));
-            child::run(&words_on, &words.name(), &args.out.out, control)
-                .map(|(run, kept)| (run, kept.path().display().to_string()))
-                .map_err(LabError::Failed)
-        }
-        Ok(None) => Err(LabError::Refused(
-            "it has no file system: use --backend btrfs".into(),
-        )),
-        Err(e) => Err(e),
-    };
+    let ran = on_array(&mut *array, words).and_then(|words_on| {
+        eprintln!("{}: {}", shape.title(), child::typed(&words_on));
+        child::run(&words_on, &words.name(), &args.out.out, control)
+            .map(|(run, kept)| (run, kept.path().display().to_string()))
+            .map_err(LabError::Failed)
+    });
     let closed = array.close();
     let ran = ran?;
     closed.map(|()| ran)
+}
+
+/// The lab's command line in the array's file system; without one, on its device, which is the run's own to destroy.
+fn on_array(array: &mut dyn Array, words: &Words) -> Result<Vec<String>, LabError> {
+    if let Some(dir) = array.directory()? {
+        return Ok(words.on(&dir.display().to_string()));
+    }
+    let node = array.handed_over()?.filter(|_| words.takes_devices());
+    let node = node.ok_or_else(|| {
+        LabError::Refused("it has no file system: use --backend btrfs, or kv as the lab".into())
+    })?;
+    let node = node.display().to_string();
+    let mut all = words.on(&node);
+    all.extend(["--destroy".to_owned(), node]);
+    Ok(all)
 }
 
 #[cfg(test)]

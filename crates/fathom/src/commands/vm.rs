@@ -17,6 +17,9 @@ use crate::signals;
 
 /// See the module.
 pub(crate) fn vm(args: &VmArgs) -> Outcome {
+    if let Some(lab) = &args.lab {
+        return super::vm_lab::run(args, lab);
+    }
     let target = &args.measure.target;
     let simulated = SimTarget::is_simulated(target);
     if matches!(target.as_str(), "null" | "null:") {

@@ -539,7 +539,7 @@ fn labs_run_on_arrays_of_the_other_lab() {
     for (bad, said) in [
         (&["--lab", "survey"][..], "expected db mysql"),
         (
-            &["--lab", "kv", "--backend", "md"],
+            &["--lab", "db tpcc", "--backend", "md"],
             "expected --backend btrfs",
         ),
     ] {

@@ -225,7 +225,7 @@ impl Client<'_> {
 #[derive(Default)]
 struct Count(AtomicU64);
 
-/// Runs the load.
+/// Runs the load; `begin` is called when the ramp is over, for what others count from then on.
 ///
 /// # Errors
 /// The first failure that is no deadlock.
@@ -233,6 +233,7 @@ pub(super) fn run<S: Session>(
     connect: &(dyn Fn() -> Result<S> + Sync),
     load: &Load,
     stop_early: &dyn Fn() -> bool,
+    begin: &mut dyn FnMut(),
     tick: &mut dyn FnMut(f64),
 ) -> Result<Outcome> {
     const TICK: Duration = Duration::from_millis(100);
@@ -302,7 +303,10 @@ pub(super) fn run<S: Session>(
             tick(rate);
             last = (now, done);
             if base.is_none() && now.since(start) >= load.ramp {
-                base = Some((now, done, cpu(), again.load(Ordering::Relaxed)));
+                // It may take its time, in which transactions go on.
+                begin();
+                let now = clock.now();
+                base = Some((now, total(), cpu(), again.load(Ordering::Relaxed)));
                 measuring.store(true, Ordering::Relaxed);
             }
             let full = base.is_some_and(|b| now.since(b.0) >= load.time);

@@ -8,6 +8,7 @@ use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::Progress;
+use fathom_telemetry::Nanos;
 
 use super::super::Around;
 use super::super::mariadb::{InnodbCounters, Instance, Programs, Start};
@@ -188,23 +189,29 @@ impl<'a> Lab<'a> {
             time,
             seed: self.options.db.seed + u64::from(repeat),
         };
-        let beside = || -> Result<Option<f64>, LabError> {
-            let Some((program, _)) = self.sysbench else {
+        // Half of it before and half after: what drifts is in both halves, and cancels.
+        let beside = |half: u64| -> Result<Option<f64>, LabError> {
+            let Some((program, _)) = self.sysbench.filter(|_| !stop()) else {
                 return Ok(None);
             };
             let other = Load {
-                seed: load.seed + 1000,
+                seed: load.seed + 1000 * half,
+                time: Nanos(load.time.0 / 2),
                 ..load
             };
             sysbench::run(program, whom, self.place, &other, &stop).map(Some)
         };
-        let first = if repeat % 2 == 1 { beside()? } else { None };
+        let first = beside(1)?;
         let mut asking = connect()?;
-        let around = Around::begin(self.device.as_ref());
-        let before = InnodbCounters::read(&mut asking)?;
+        // What is counted in the ramp belongs to no transaction that is.
+        let mut counted = None;
+        let mut begin = || {
+            let around = Around::begin(self.device.as_ref());
+            counted = Some((InnodbCounters::read(&mut asking), around));
+        };
         let began = fathom_io::clock::monotonic();
         let mut done = 0.0;
-        let outcome = driver::run(connect, &load, &stop, &mut |rate| {
+        let outcome = driver::run(connect, &load, &stop, &mut begin, &mut |rate| {
             done += rate / 10.0;
             watcher.progress(&Progress {
                 elapsed: fathom_io::clock::monotonic().since(began),
@@ -212,13 +219,14 @@ impl<'a> Lab<'a> {
                 ..Progress::default()
             });
         })?;
-        let innodb = InnodbCounters::read(&mut asking)?.since(&before);
-        let device = around.end();
-        let sysbench = match first {
-            Some(rate) => Some(rate),
-            None if repeat.is_multiple_of(2) && !stop() => beside()?,
-            None => None,
+        let (innodb, device) = match counted {
+            Some((before, around)) => {
+                let device = around.end();
+                (InnodbCounters::read(&mut asking)?.since(&before?), device)
+            }
+            None => (InnodbCounters::default(), None),
         };
+        let sysbench = first.zip(beside(2)?).map(|(a, b)| (a + b) / 2.0);
         Ok(Repeat {
             outcome,
             sysbench,

@@ -70,7 +70,7 @@ struct Common<'a> {
     queue: Queue,
 }
 
-/// Runs the load.
+/// Runs the load; `begin` is called when the ramp is over, for what others count from then on.
 ///
 /// # Errors
 /// The first failure that trying again does not mend.
@@ -78,6 +78,7 @@ pub(super) fn run(
     database: &Database,
     load: &Load,
     stop_early: &dyn Fn() -> bool,
+    begin: &mut dyn FnMut(),
     tick: &mut dyn FnMut(f64),
 ) -> Result<Outcome> {
     const TICK: Duration = Duration::from_millis(100);
@@ -131,7 +132,8 @@ pub(super) fn run(
             tick(rate);
             last = (now, n);
             if base.is_none() && now.since(start) >= load.ramp {
-                base = Some((now, cpu()));
+                begin();
+                base = Some((clock.now(), cpu()));
                 common.measuring.store(true, Ordering::Relaxed);
             }
             let full = base.is_some_and(|b| now.since(b.0) >= load.time);

@@ -137,9 +137,7 @@ impl Database {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                std::fs::create_dir(&dir).map_err(|e| {
-                    LabError::Failed(format!("{}: cannot be made: {e}", dir.display()))
-                })?;
+                super::private_directory(&dir)?;
                 let each = pool / u64::from(options.terminals + 1);
                 let version = format!("SQLite {}", rusqlite::version());
                 (version, Kind::Sqlite(dir.join("tpcc.db"), each))
@@ -239,7 +237,18 @@ impl Database {
             }
             Kind::Yours(y) => format!("with its own settings: {}", y.settings),
             Kind::Postgres(_) => {
-                "through the page cache: direct I/O came with version 16, as an experiment".into()
+                let mut answer = sql::Answer::default();
+                let asked = self
+                    .connect()
+                    .and_then(|mut s| s.query("SHOW debug_assertions", &mut answer));
+                let build = match (asked, answer.text(0, 0)) {
+                    (Ok(()), "off") => "without assertions",
+                    (Ok(()), "on") => "with assertions",
+                    _ => "nobody knows how",
+                };
+                format!(
+                    "built {build}; through the page cache: direct I/O came with version 16, as an experiment"
+                )
             }
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(..) => {
@@ -415,10 +424,11 @@ fn rounds(
             };
             let device = database.data(place);
             let device = device.and_then(|d| CounterSource::locate(&d).ok());
-            let around = Around::begin(device.as_ref());
+            let mut around = None;
+            let mut begin = || around = Some(Around::begin(device.as_ref()));
             let began = fathom_io::clock::monotonic();
             let mut count = 0.0;
-            let outcome = driver::run(database, &load, &stop, &mut |rate| {
+            let outcome = driver::run(database, &load, &stop, &mut begin, &mut |rate| {
                 count += rate / 10.0;
                 watcher.progress(&Progress {
                     elapsed: fathom_io::clock::monotonic().since(began),
@@ -427,7 +437,10 @@ fn rounds(
                 });
             });
             match outcome {
-                Ok(outcome) => found.measured[i].repeats.push((outcome, around.end())),
+                Ok(outcome) => {
+                    let device = around.and_then(Around::end);
+                    found.measured[i].repeats.push((outcome, device));
+                }
                 Err(_) if stop() => return,
                 Err(e) => {
                     found.out(name, place, database.explain(e));

@@ -1,0 +1,146 @@
+//! `fathom vm --lab`: another lab on the host and in a machine over the same directory, in turns. Machines have nothing
+//! in them but fathom's own binary, so that only the lab that needs no server runs there.
+
+use std::path::Path;
+
+use clap::Parser;
+use fathom_experiments::cpu::CpuSetting;
+use fathom_experiments::survey::Outlook;
+use fathom_experiments::{Bench, BenchError};
+use fathom_io::TargetError;
+use fathom_labs::LabError;
+use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
+use fathom_labs::vm::within::{self, Sides};
+use fathom_labs::vm::{Hypervisor, Setup};
+use fathom_telemetry::{Flag, FlagCode, Nanos};
+
+use super::child;
+use super::kv;
+use super::measure::{Measuring, measure};
+use super::raid_lab::Words;
+use super::vm::supply;
+use crate::cli::{Cli, Command, VmArgs};
+use crate::exit::{Failure, Outcome, refused};
+use crate::{signals, usage};
+
+/// Host, machine, machine, host: what drifts is in both, and cancels.
+const TURNS: [bool; 4] = [false, true, true, false];
+
+/// See the module.
+pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
+    let words = words(args, text)?;
+    let setup = Setup::parse(&args.set, KNOBS)?;
+    let supply = match args.measure.dry_run {
+        true => None,
+        false => Some(supply(&args.guest)?),
+    };
+    let control = signals::control().map_err(refused)?;
+    // Its options are held against what it takes before anything is made.
+    let mut typed = vec!["fathom".to_owned()];
+    typed.extend(words.on(&args.measure.target));
+    let parsed = Cli::try_parse_from(&typed).map_err(|e| {
+        let said = usage::sentence(&e, Some("kv")).unwrap_or_else(|| e.to_string());
+        refused(anyhow::anyhow!("--lab \"{text}\": {said}"))
+    })?;
+    let Command::Kv(lab) = parsed.command else {
+        return Err(unfit(text));
+    };
+    let what = Measuring {
+        name: "vm",
+        args: &args.measure,
+        modifies: true,
+        cpu: CpuSetting::AsIs,
+        recording: 0,
+    };
+    let outlook = |plan: &_, fills| {
+        let one = kv::outlook(&lab, plan, fills)?;
+        let n = TURNS.len() as u64;
+        Ok(Outlook {
+            jobs: TURNS.len() as u32,
+            time: Nanos(one.time.0 * n),
+            written_at_most: fathom_telemetry::Bytes(one.written_at_most.0 * n),
+        })
+    };
+    measure(&what, &outlook, |bench, plan, book, watcher| {
+        let path = bench
+            .real()
+            .and_then(|r| r.target().path().map(Path::to_owned));
+        let (Some(path), Some(supply)) = (path, supply) else {
+            return Err(no_bytes(bench).into());
+        };
+        let size = plan.limits.size;
+        let mut machines = QemuMachines::new(supply, path, size, true, control.clone());
+        let mut sides = Sides::default();
+        for (i, inside) in TURNS.into_iter().enumerate() {
+            if control.interrupted() {
+                break;
+            }
+            let side = if inside { "machine" } else { "host" };
+            watcher.job(i as u32, TURNS.len() as u32, side);
+            let out = &args.measure.out.out;
+            let ran = if inside {
+                machines.lab(&setup, &words.name(), words.options(), out)
+            } else {
+                let mut on = words.on(&args.measure.target);
+                if !words.options().iter().any(|w| w.starts_with("--size")) {
+                    on.extend(["--size".to_owned(), size.to_string()]);
+                }
+                let ran = child::run(&on, &words.name(), out, &control);
+                ran.map(|(run, dir)| (dir, run)).map_err(LabError::Failed)
+            };
+            match ran {
+                Ok((dir, run)) => sides.add(inside, run, dir.path()),
+                Err(_) if control.interrupted() => break,
+                Err(e) => book.run_mut().flags.push(Flag::new(
+                    FlagCode::NotChecked,
+                    format!("the lab on the {side} ended early: {e}"),
+                    "the other turns are not concerned",
+                )),
+            }
+        }
+        if control.interrupted() {
+            book.run_mut().flags.push(Flag::new(
+                FlagCode::Interrupted,
+                "not all turns were measured",
+                "run again for the rest",
+            ));
+        }
+        let about = format!("{}; {}", machines.about(), setup.words());
+        within::report(book, &words.typed(), &about, &sides, &machines.stamps());
+        Ok(())
+    })
+}
+
+/// The lab's words, where it can run in a machine over such a target.
+fn words(args: &VmArgs, text: &str) -> Result<Words, Failure> {
+    let words = Words::of(text)?;
+    if !words.takes_devices() {
+        return Err(unfit(text));
+    }
+    if !args.reach.ssh.is_empty() {
+        return Err(refused(anyhow::anyhow!(
+            "--lab with --ssh: run the lab in the machine itself (ssh {} fathom {text}), and hold its run against the host's with fathom compare",
+            args.reach.ssh[0]
+        )));
+    }
+    let target = &args.measure.target;
+    if !Path::new(target).is_dir() {
+        return Err(refused(anyhow::anyhow!(
+            "--lab: {target}: expected a directory, where host and machine each get a scratch file"
+        )));
+    }
+    Ok(words)
+}
+
+fn unfit(text: &str) -> Failure {
+    refused(anyhow::anyhow!(
+        "--lab \"{text}\": a machine has nothing but fathom's own binary in it: expected kv with its options; databases are measured in a machine of your own, by its fathom"
+    ))
+}
+
+fn no_bytes(bench: &dyn Bench) -> BenchError {
+    BenchError::Target(TargetError::Unfit {
+        target: bench.describe().name,
+        message: "it has no bytes for a machine's disk".into(),
+    })
+}

@@ -1,0 +1,138 @@
+//! Labs on what the other labs make: a tree on an array of a guest's md, and in a machine beside its host.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A tree so small that an emulated processor fills it in seconds.
+const LAB: &str = "kv --workload update --keys 5000 --time 200ms --repeats 1 --threads 4";
+
+/// Kernel and static binary that `./test` made ready; `None`, said aloud, where a part is missing.
+fn parts(test: &str) -> Option<[PathBuf; 2]> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let parts = [
+        target.join("guest-kernel"),
+        target.join("x86_64-unknown-linux-musl/guest/fathom"),
+    ];
+    let missing = parts.iter().find(|p| !p.exists());
+    if let Some(missing) = missing {
+        println!("SKIP {test}: there is no {}", missing.display());
+        return None;
+    }
+    if let Err(e) = fathom_labs::guest::qemu::version() {
+        println!("SKIP {test}: {e}");
+        return None;
+    }
+    Some(parts)
+}
+
+/// Runs fathom in `dir`; `None`, said aloud, where the machine is too busy for a guest to boot in time.
+fn run(test: &str, dir: &Path, [kernel, binary]: &[PathBuf; 2], words: &[&str]) -> Option<Value> {
+    let done = Command::new(env!("CARGO_BIN_EXE_fathom"))
+        .args(words)
+        .args(["--lab", LAB, "--json"])
+        .current_dir(dir)
+        .env("FATHOM_GUEST_KERNEL", kernel)
+        .env("FATHOM_GUEST_BINARY", binary)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    if said.contains("did not answer within") || said.contains("speaks version") {
+        println!("SKIP {test}: {said}");
+        return None;
+    }
+    assert_eq!(done.status.code(), Some(0), "{words:?}: {said}");
+    Some(serde_json::from_slice(&done.stdout).unwrap())
+}
+
+fn table<'a>(run: &'a Value, id: &str) -> &'a Vec<Value> {
+    let sections = run["results"].as_array().unwrap();
+    let mut all = sections
+        .iter()
+        .flat_map(|s| s["tables"].as_array().unwrap());
+    all.find(|t| t["id"] == id)
+        .and_then(|t| t["rows"].as_array())
+        .unwrap_or_else(|| panic!("{id}: {}", run["flags"]))
+}
+
+#[test]
+fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
+    const TEST: &str = "a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine";
+    let Some(parts) = parts(TEST) else { return };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let raid = [
+        "raid",
+        ".",
+        "--backend",
+        "guest",
+        "--levels",
+        "0,1",
+        "--members",
+        "2",
+        "--size",
+        "64m",
+    ];
+    let Some(json) = run(TEST, dir.path(), &parts, &raid) else {
+        return;
+    };
+    let rows = table(&json, "raid-lab-kv-update-ops");
+    for (row, array) in rows.iter().zip(["RAID 0 of 2", "RAID 1 of 2"]) {
+        assert_eq!(row[0], array);
+        assert!(row[3]["value"].as_f64().unwrap() > 0.0, "{row}");
+        // The lab's own run came back from the guest.
+        let kept = dir.path().join(row[4].as_str().unwrap());
+        assert!(kept.join("run.json").exists(), "{}", kept.display());
+    }
+    assert_eq!(rows.len(), 2);
+    let vm = ["vm", ".", "--size", "128m"];
+    let Some(json) = run(TEST, dir.path(), &parts, &vm) else {
+        return;
+    };
+    let rows = table(&json, "vm-lab-table");
+    let ops = rows.iter().find(|r| r[1] == "1/s").unwrap();
+    for side in [2, 3, 4] {
+        assert!(ops[side]["value"].as_f64().unwrap() > 0.0, "{ops}");
+    }
+    // Host, machine, machine, host: each a run of its own, beside this one and those of the arrays.
+    let runs = std::fs::read_dir(dir.path().join("fathom-runs")).unwrap();
+    assert_eq!(runs.count(), 1 + 2 + 1 + 4);
+    let left: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .filter(|n| n != "fathom-runs")
+        .collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+}
+
+#[test]
+fn labs_that_a_machine_cannot_run_are_refused_with_the_way_to_do_it() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (words, expected) in [
+        (
+            &["vm", ".", "--lab", "db tpcc"][..],
+            "in a machine of your own",
+        ),
+        (&["vm", ".", "--lab", "survey"], "expected db mysql"),
+        (
+            &["vm", "sim:optane-900p", "--lab", "kv"],
+            "expected a directory",
+        ),
+        (&["vm", ".", "--ssh", "a", "--lab", "kv"], "ssh a fathom kv"),
+        (
+            &["raid", ".", "--backend", "guest", "--lab", "db tpcc"],
+            "expected --backend btrfs",
+        ),
+    ] {
+        let out = Command::new(env!("CARGO_BIN_EXE_fathom"))
+            .args(words)
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
