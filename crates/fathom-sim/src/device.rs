@@ -18,6 +18,8 @@ use crate::thermal::ThermalState;
 const PAGE: u64 = 4096;
 /// Sequential streams that a device follows.
 const STREAMS: usize = 64;
+/// Bits of the hash of a stream's end: 6 % of random reads meet the hash of another one's.
+const STREAM_BITS: u32 = 10;
 /// Writes spoil no more reads than these, however many there were.
 const MOST_SPOILT: f64 = 64.0;
 /// Devices with more slots never run out of them.
@@ -65,8 +67,7 @@ pub struct Device {
     units: Box<[u64]>,
     pipeline_spread: Spread,
     media_spread: Spread,
-    /// Where followed streams end; oldest entry is replaced.
-    streams: Option<(Box<[u64; STREAMS]>, usize)>,
+    streams: Option<Box<Streams>>,
     arm: Option<Arm>,
     flash: Option<FlashState>,
     thermal: Option<Box<ThermalState>>,
@@ -101,7 +102,7 @@ impl Device {
             units: vec![0; model.units as usize].into(),
             pipeline_spread: Spread::new(model.pipeline_cv),
             media_spread: Spread::new(model.media_cv),
-            streams: model.read_ahead.then(|| (Box::new([u64::MAX; STREAMS]), 0)),
+            streams: model.read_ahead.then(Box::default),
             arm: model.mechanical.map(|m| Arm {
                 m,
                 size: model.size(),
@@ -155,6 +156,7 @@ impl Device {
     }
 
     /// Takes a command that arrives at `at` (not before the previous one); returns when it is done.
+    #[inline]
     pub fn serve(&mut self, at: u64, op: Op, offset: u64, bytes: u32) -> u64 {
         if matches!(op, Op::Read | Op::Write) {
             self.moved[usize::from(op == Op::Write)] += u64::from(bytes) * self.times;
@@ -267,21 +269,54 @@ impl Device {
     /// Whether a read continues a stream; remembers where it ends.
     #[inline]
     fn follows(&mut self, offset: u64, bytes: u32) -> bool {
-        let Some((ends, next)) = &mut self.streams else {
-            return false;
-        };
         let end = offset + u64::from(bytes);
-        match ends.iter_mut().find(|e| **e == offset) {
-            Some(e) => {
-                *e = end;
-                true
-            }
-            None => {
-                ends[*next] = end;
-                *next = (*next + 1) % STREAMS;
-                false
-            }
+        self.streams.as_mut().is_some_and(|s| s.follow(offset, end))
+    }
+}
+
+/// Where followed streams end; the oldest entry is replaced.
+#[derive(Debug, Clone)]
+struct Streams {
+    ends: [u64; STREAMS],
+    next: usize,
+    /// How many ends have each hash: a random read mostly finds none, and then no end is looked at.
+    hashes: [u8; 1 << STREAM_BITS],
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        let nowhere = u64::MAX;
+        let mut hashes = [0; 1 << STREAM_BITS];
+        hashes[Self::hash(nowhere)] = STREAMS as u8;
+        Self {
+            ends: [nowhere; STREAMS],
+            next: 0,
+            hashes,
         }
+    }
+}
+
+impl Streams {
+    #[inline]
+    fn hash(end: u64) -> usize {
+        (end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STREAM_BITS)) as usize
+    }
+
+    /// Whether a stream ends at `offset`; it, or a new one, ends at `end` then.
+    #[inline]
+    fn follow(&mut self, offset: u64, end: u64) -> bool {
+        let found = match self.hashes[Self::hash(offset)] {
+            0 => None,
+            _ => self.ends.iter().position(|e| *e == offset),
+        };
+        let place = found.unwrap_or(self.next);
+        self.hashes[Self::hash(self.ends[place])] -= 1;
+        self.hashes[Self::hash(end)] += 1;
+        self.ends[place] = end;
+        if found.is_none() {
+            self.next = (self.next + 1) % STREAMS;
+        }
+        found.is_some()
     }
 }
 
@@ -348,6 +383,25 @@ mod tests {
         let random: u64 = (0..100).map(|i| t(&mut d, i, i * 81920)).sum();
         let row: u64 = (100..200).map(|i| t(&mut d, i, i * 4096)).sum();
         assert!(row * 2 < random, "{row} {random}");
+    }
+
+    #[test]
+    fn streams_are_followed_as_if_every_end_were_looked_at() {
+        let (mut rng, mut streams) = (Rng::new(5, 5), Streams::default());
+        let (mut ends, mut next, mut followed) = ([u64::MAX; STREAMS], 0, 0);
+        for _ in 0..20_000 {
+            // Few places, so that streams meet, and some reads far away.
+            let far = u64::from(rng.below(4) == 0) * rng.below(1 << 30) * 4096;
+            let offset = far + rng.below(100) * 4096;
+            let end = offset + (1 + rng.below(3)) * 4096;
+            let found = ends.iter().position(|e| *e == offset);
+            let place = found.unwrap_or(next);
+            next = (next + usize::from(found.is_none())) % STREAMS;
+            ends[place] = end;
+            assert_eq!(streams.follow(offset, end), found.is_some());
+            followed += u32::from(found.is_some());
+        }
+        assert!((2_000..18_000).contains(&followed), "{followed}");
     }
 
     #[test]

@@ -76,8 +76,8 @@ impl Tournament {
 
     /// The winner at `place` plays again as `key`; returns the new winner.
     #[inline]
-    fn replace(&mut self, place: usize, key: u64) -> u64 {
-        let mut i = (self.leaves + place) >> 1;
+    fn replace(&mut self, place: u64, key: u64) -> u64 {
+        let mut i = (self.leaves + place as usize) >> 1;
         let mut best = key;
         while i > 0 {
             let other = self.losers[i];
@@ -162,6 +162,17 @@ impl Counts {
     }
 }
 
+/// One of the requests that are always under way.
+#[derive(Clone, Copy)]
+struct Slot {
+    submitted: u64,
+    /// When it reaches the device.
+    reaches: u64,
+    worker: u32,
+    core: u32,
+    op: Op,
+}
+
 /// What stands below the slots.
 struct Machine<'a> {
     host: &'a mut Host,
@@ -177,9 +188,9 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// `worker` hands a request over at `at`: when its processor is free again, and what the request does.
+    /// A request is handed over on `core` at `at`: when the core is free again, and what the request does.
     #[inline]
-    fn submit(&mut self, worker: u32, at: u64) -> (u64, Op) {
+    fn submit(&mut self, core: u32, at: u64) -> (u64, Op) {
         let op = if self.write_above == 0 || (self.mixed && self.rng.bits() > self.write_above) {
             Op::Write
         } else {
@@ -188,9 +199,9 @@ impl Machine<'_> {
         let free = match self.synchronous {
             Some(cpu) => {
                 let cpu = cpu[usize::from(op == Op::Write)];
-                self.host.submit(worker, at, false, cpu)
+                self.host.submit(core, at, false, cpu)
             }
-            None => self.host.submit(worker, at, true, 0),
+            None => self.host.submit(core, at, true, 0),
         };
         (free, op)
     }
@@ -242,40 +253,44 @@ pub fn run(
         Some([read, write]) => read.min(write),
         None => machine.host.usual_ns(),
     };
-    let mut port = vec![origin.0; seats as usize];
-    let mut submitted = vec![origin.0; n];
-    let mut reaches = vec![0; n];
-    let mut ops = vec![Op::Read; n];
-    let mut keys = vec![0; n];
+    // When each worker's thread is free again.
+    let mut free_at = vec![origin.0; seats as usize];
     // Slot s belongs to worker s mod seats: workers start side by side.
-    let worker_of: Vec<u32> = (0..n as u32).map(|s| s % seats).collect();
-    for slot in 0..n {
-        let w = worker_of[slot];
-        let (free, op) = machine.submit(w, port[w as usize]);
-        port[w as usize] = free;
-        ops[slot] = op;
-        reaches[slot] = free;
-        keys[slot] = free << KEY_BITS | ON_ITS_WAY | slot as u64;
+    let mut slots: Vec<Slot> = (0..n as u32)
+        .map(|s| Slot {
+            submitted: origin.0,
+            reaches: 0,
+            worker: s % seats,
+            core: machine.host.core_of(s % seats),
+            op: Op::Read,
+        })
+        .collect();
+    let mut keys = vec![0; n];
+    for ((slot, key), number) in slots.iter_mut().zip(&mut keys).zip(0..) {
+        let thread = &mut free_at[slot.worker as usize];
+        (slot.reaches, slot.op) = machine.submit(slot.core, *thread);
+        *thread = slot.reaches;
+        *key = slot.reaches << KEY_BITS | ON_ITS_WAY | number;
     }
     let (mut order, mut first) = Tournament::new(&keys);
     let mut counts = [Counts::new(), Counts::new()];
     let mut windows = Vec::new();
-    let (mut index, mut window_end, mut last, mut now) = (0, origin.0 + width, origin.0, origin.0);
+    let (mut index, mut window_end, mut last) = (0, origin.0 + width, origin.0);
     let (mut issued, mut stop) = (n as u64, end);
     while first != u64::MAX {
-        let slot = (first & (ON_ITS_WAY - 1)) as usize;
-        let w = worker_of[slot];
+        let number = first & (ON_ITS_WAY - 1);
+        let slot = &mut slots[number as usize];
         let time = first >> KEY_BITS;
         if first & ON_ITS_WAY != 0 {
-            let done = machine.serve(reaches[slot], ops[slot]);
-            first = order.replace(slot, done << KEY_BITS | slot as u64);
+            let done = machine.serve(slot.reaches, slot.op);
+            first = order.replace(number, done << KEY_BITS | number);
             continue;
         }
-        let mut at = time.max(port[w as usize]);
+        let thread = &mut free_at[slot.worker as usize];
+        let mut at = time.max(*thread);
         if synchronous.is_none() {
-            at = machine.host.complete(w, at, 1);
+            at = machine.host.complete(slot.core, at, 1);
         }
-        now = now.max(at);
         if at >= window_end {
             close(&mut counts, &mut windows, index, u64::from(bytes));
             index = (at - origin.0) / width;
@@ -284,31 +299,30 @@ pub fn run(
                 stop = 0;
             }
         }
-        counts[ops[slot] as usize].add(at - submitted[slot]);
+        counts[usize::from(slot.op == Op::Write)].add(at - slot.submitted);
         last = last.max(at);
         let key = if at >= stop {
-            port[w as usize] = at;
+            *thread = at;
             u64::MAX
         } else {
-            let (free, op) = machine.submit(w, at);
-            port[w as usize] = free;
-            ops[slot] = op;
-            submitted[slot] = at;
+            let (free, op) = machine.submit(slot.core, at);
+            *thread = free;
+            (slot.submitted, slot.op) = (at, op);
             issued += 1;
             // Most take as long from a completion to the device: their order is that of the completions. Those that
             // take longer (a deeper idle state, a busy processor) are put in order.
             if free <= time + usual {
                 let done = machine.serve(free, op);
-                done << KEY_BITS | slot as u64
+                done << KEY_BITS | number
             } else {
-                reaches[slot] = free;
-                (free - usual) << KEY_BITS | ON_ITS_WAY | slot as u64
+                slot.reaches = free;
+                (free - usual) << KEY_BITS | ON_ITS_WAY | number
             }
         };
-        first = order.replace(slot, key);
+        first = order.replace(number, key);
     }
     close(&mut counts, &mut windows, index, u64::from(bytes));
-    sim.advance_to(now);
+    sim.advance_to(last);
     let mut depth_ns = vec![0; depth as usize + 1];
     depth_ns[depth as usize] = last.saturating_sub(measured_from.0);
     let outcome = Outcome {

@@ -155,6 +155,11 @@ impl Host {
         }
     }
 
+    /// The core that `worker` runs on.
+    pub fn core_of(&self, worker: u32) -> u32 {
+        worker % self.cores.len() as u32
+    }
+
     #[inline]
     fn core(&mut self, worker: u32) -> &mut Sleeper {
         // A division costs as much as the rest of a submission; most threads have a core of their own.

@@ -56,8 +56,8 @@ pub struct Simulation {
     direct: Vec<bool>,
     ios: Vec<Io>,
     unused: Vec<u32>,
-    /// Time; then sequence and request, so that equal times keep their order.
-    events: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Time, sequence and request in one number: equal times keep their order.
+    events: BinaryHeap<Reverse<u128>>,
     sequence: u64,
     /// Of a single device; an array's host has its own limits.
     cache: PageCache,
@@ -289,16 +289,28 @@ impl Simulation {
 
     #[inline]
     fn host(&mut self, worker: u32) -> (&mut Host, u32) {
-        let n = self.hosts.len() as u32;
-        (&mut self.hosts[(worker % n) as usize], worker / n)
+        // Divisions are dear, and most targets have one host.
+        match self.hosts.as_mut_slice() {
+            [only] => (only, worker),
+            hosts => {
+                let n = hosts.len() as u32;
+                (&mut hosts[(worker % n) as usize], worker / n)
+            }
+        }
     }
 
     #[inline]
     fn schedule(&mut self, io: u32, at: u64, stage: Stage) {
+        let event = self.event(io, at, stage);
+        self.events.push(event);
+    }
+
+    #[inline]
+    fn event(&mut self, io: u32, at: u64, stage: Stage) -> Reverse<u128> {
         self.ios[io as usize].stage = stage;
         self.sequence += 1;
-        self.events
-            .push(Reverse((at, self.sequence << ID_BITS | u64::from(io))));
+        let order = self.sequence << ID_BITS | u64::from(io);
+        Reverse(u128::from(at) << 64 | u128::from(order))
     }
 
     /// Where a request goes that leaves the host's processor.
@@ -347,41 +359,37 @@ impl Simulation {
         (begin + ((end - begin) as f64 * e.factor) as u64, !e.fails)
     }
 
-    /// Moves a request on from its stage.
-    fn advance(&mut self, id: u32, at: u64) {
+    /// Moves a request on from its stage: when what comes next happens, unless others decide on that.
+    #[inline]
+    fn advance(&mut self, id: u32, at: u64) -> Option<(u64, Stage)> {
         let io = self.ios[id as usize];
         match io.stage {
             Stage::ToIothread => {
-                if let Some(g) = &mut self.guests {
-                    let at = g.to_device(io.worker, at);
-                    self.schedule(id, at, self.below());
-                }
+                let below = self.below();
+                let g = self.guests.as_mut()?;
+                Some((g.to_device(io.worker, at), below))
             }
             Stage::Layer => {
                 let (each, free) = &mut self.layer;
                 *free = at.max(*free) + *each;
-                let at = *free;
-                self.schedule(id, at, Stage::Storage);
+                Some((*free, Stage::Storage))
             }
             Stage::Storage => {
                 let r = io.request;
                 let direct = self.is_direct(io.worker);
                 let served = match &mut self.storage {
-                    Storage::One(_) => Some(self.single(at, r, direct)),
-                    Storage::Array(a) => a.arrive(
-                        id,
-                        at,
-                        Demand {
+                    Storage::One(_) => self.single(at, r, direct),
+                    Storage::Array(a) => {
+                        let demand = Demand {
                             op: r.op,
                             offset: r.offset,
                             bytes: r.len,
                             direct,
-                        },
-                    ),
+                        };
+                        a.arrive(id, at, demand)?
+                    }
                 };
-                if let Some(served) = served {
-                    self.stored(id, served);
-                }
+                Some(self.stored(id, served))
             }
             Stage::Stored => {
                 let r = io.request;
@@ -396,39 +404,38 @@ impl Simulation {
                     a.leave(at, demand, |id, served| started.push((id, served)));
                 }
                 for (id, served) in started.drain(..) {
-                    self.stored(id, served);
+                    let (at, stage) = self.stored(id, served);
+                    self.schedule(id, at, stage);
                 }
                 self.started = started;
-                self.schedule(id, at, Stage::Done);
+                Some((at, Stage::Done))
             }
             Stage::FromDevice => {
-                if let Some(g) = &mut self.guests {
-                    let at = g.to_guest(io.worker, at);
-                    self.schedule(id, at, Stage::Done);
-                }
+                let g = self.guests.as_mut()?;
+                Some((g.to_guest(io.worker, at), Stage::Done))
             }
-            Stage::Done => {}
+            Stage::Done => None,
         }
     }
 
-    fn stored(&mut self, id: u32, (end, done): Served) {
-        self.ios[id as usize].failed = !done;
-        let worker = self.ios[id as usize].worker;
+    #[inline]
+    fn stored(&mut self, id: u32, (end, done): Served) -> (u64, Stage) {
+        let io = &mut self.ios[id as usize];
+        io.failed = !done;
         if matches!(self.storage, Storage::Array(_)) {
-            self.schedule(id, end, Stage::Stored);
+            (end, Stage::Stored)
         } else if let Some(g) = &mut self.guests {
-            let at = g.from_device(worker, end);
-            self.schedule(id, at, Stage::FromDevice);
+            (g.from_device(io.worker, end), Stage::FromDevice)
         } else {
-            self.schedule(id, end, Stage::Done);
+            (end, Stage::Done)
         }
     }
 }
 
-/// The request of an event's key.
+/// An event's time and request.
 #[inline]
-fn number(key: u64) -> u32 {
-    (key & ((1 << ID_BITS) - 1)) as u32
+fn parts(Reverse(event): Reverse<u128>) -> (u64, u32) {
+    ((event >> 64) as u64, (event & ((1 << ID_BITS) - 1)) as u32)
 }
 
 impl Storage {
@@ -485,20 +492,29 @@ impl World for Simulation {
     fn next(&mut self) -> Option<Nanos> {
         // Everything inside that happens before the next visible completion.
         loop {
-            let Reverse((at, key)) = *self.events.peek()?;
-            let id = number(key);
+            let (at, id) = parts(*self.events.peek()?);
             if self.ios[id as usize].stage == Stage::Done {
                 return Some(Nanos(at));
             }
-            self.events.pop();
-            self.advance(id, at);
+            // What comes next takes its place: one way down the heap instead of one down and one up. Nothing that
+            // was put in meanwhile comes before it.
+            match self.advance(id, at) {
+                Some((at, stage)) => {
+                    let event = self.event(id, at, stage);
+                    if let Some(mut top) = self.events.peek_mut() {
+                        *top = event;
+                    }
+                }
+                None => {
+                    self.events.pop();
+                }
+            }
         }
     }
 
     fn pop(&mut self) -> Option<Completion> {
         self.next()?;
-        let Reverse((at, key)) = self.events.pop()?;
-        let id = number(key);
+        let (at, id) = parts(self.events.pop()?);
         self.unused.push(id);
         self.now = self.now.max(at);
         let io = self.ios[id as usize];
