@@ -122,9 +122,11 @@ impl Collector {
             if *entry.key() >= complete && self.pending.len() <= self.pending_max {
                 return;
             }
-            let Some((_, window)) = self.pending.pop_first() else {
+            let Some((number, mut window)) = self.pending.pop_first() else {
                 return;
             };
+            // Series count from the measured part on, as the log does.
+            window.index = number.saturating_sub(self.ramp_windows);
             let width = self.planned.job.spec.window;
             for d in window.directions.iter().take(3).flatten() {
                 self.recent.merge(&d.response);
@@ -135,7 +137,7 @@ impl Collector {
             }
             observer.window(&ClosedWindow {
                 job: self.index,
-                start_ns: (window.index as i64 - self.ramp_windows as i64) * width.0 as i64,
+                start_ns: (number as i64 - self.ramp_windows as i64) * width.0 as i64,
                 width,
                 window: &window,
             });

@@ -171,7 +171,7 @@ pub struct ClosedWindow<'a> {
     pub start_ns: i64,
     /// Its width.
     pub width: Nanos,
-    /// What completed in it.
+    /// What completed in it; numbered from the measured part on.
     pub window: &'a Window,
 }
 
