@@ -13,7 +13,8 @@ CREATE OR REPLACE TEMP VIEW jobs AS
 SELECT job, j->>'name' AS name, j->>'experiment' AS experiment, (j->>'repeat')::BIGINT AS repeat,
        j->>'engine' AS engine, (j->>'start_ns')::BIGINT AS start_ns, (j->>'wall_ns')::BIGINT AS wall_ns,
        (j->>'cpu_ns')::BIGINT AS cpu_ns, (j->>'qd_requested')::BIGINT AS qd_requested,
-       (j->>'qd_achieved')::DOUBLE AS qd_achieved, to_json(j->'flags'->>'$[*].code')::VARCHAR AS flags, j->'spec' AS spec
+       (j->>'qd_achieved')::DOUBLE AS qd_achieved,
+       list_contains(j->'flags'->>'$[*].void', 'true')::INTEGER AS void, to_json(j->'flags'->>'$[*].code')::VARCHAR AS flags, j->'spec' AS spec
 FROM (SELECT unnest(l) AS j, generate_subscripts(l, 1) - 1 AS job
       FROM (SELECT from_json(json->'jobs', '["JSON"]') AS l FROM run));
 

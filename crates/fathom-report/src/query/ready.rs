@@ -72,7 +72,7 @@ FROM series GROUP BY job, op ORDER BY job, op",
     Ready {
         name: "jobs",
         about: "What was run, with what stands against it",
-        sql: "SELECT job, name, experiment, engine, qd_requested, qd_achieved, wall_ns / 1e9 AS seconds, cpu_ns / 1e9 AS cpu_seconds, flags
+        sql: "SELECT job, name, experiment, engine, qd_requested, qd_achieved, wall_ns / 1e9 AS seconds, cpu_ns / 1e9 AS cpu_seconds, void, flags
 FROM jobs ORDER BY job",
         duckdb: None,
     },
