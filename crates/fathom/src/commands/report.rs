@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use fathom_experiments::compare::{Comparison, Row, WindowSource, compare as compare_runs};
 use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData, clean};
+use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
 use fathom_telemetry::schema::{Cell, Column, Section, Table};
 
@@ -163,8 +164,11 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
             };
             let value = unbroken(&shown(row.b.as_ref(), &row.unit));
             let change = row.difference.as_ref().map(|d| {
-                let percent = 100.0 * d.relative.value;
-                unbroken(&format!("{percent:+.1} %, {}", words(&row)))
+                let percent = format!("{:+.1} %", 100.0 * d.relative.value);
+                unbroken(&match row.verdict {
+                    Verdict::NotComparable => percent,
+                    _ => format!("{percent}, {}", words(&row)),
+                })
             });
             cells.push(match (value, change) {
                 (Cell::Text(value), Some(Cell::Text(change))) => {
@@ -177,13 +181,22 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
     });
     let mut columns = vec![column("metric"), column("A")];
     columns.extend(compared.iter().map(|(run, _)| column(*run)));
-    let overall: Vec<String> = compared
+    let mut overall: Vec<String> = compared
         .iter()
-        .map(|(run, c)| match c.refused {
-            true => format!("{run} may not be compared, because its conditions differ"),
-            false => format!("{run} is {}", c.overall.words()),
-        })
+        .filter(|(_, c)| !c.refused)
+        .map(|(run, c)| format!("{run}: {}", c.overall.words()))
         .collect();
+    let refused: Vec<String> = compared
+        .iter()
+        .filter(|(_, c)| c.refused)
+        .map(|(run, _)| run.to_string())
+        .collect();
+    if !refused.is_empty() {
+        overall.push(format!(
+            "no verdict, because conditions differ: {}",
+            refused.join(", ")
+        ));
+    }
     Section {
         id: "overview".into(),
         title: "All runs beside A".into(),
