@@ -1,6 +1,6 @@
 //! The driver against queues whose truth is known from theory, in virtual time.
 
-use fathom_io::driver::{PlannedJob, run_virtual};
+use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, run_virtual};
 use fathom_io::job::{JobSpec, Limits};
 use fathom_io::port::Request;
 use fathom_io::port::virtual_time::{Completion, Queue, Service, World};
@@ -401,4 +401,40 @@ fn the_same_seed_gives_the_same_result_to_the_bit() {
     let mut other = options.to_vec();
     other.push(("seed", "2"));
     assert_ne!(a, serde_json::to_string(&run(&other, 4, service)).unwrap());
+}
+
+/// Start and number of each window of the measured part, and its I/Os.
+#[derive(Default)]
+struct Seen(Vec<(i64, u64, u64)>);
+
+impl Observer for Seen {
+    fn window(&mut self, w: &ClosedWindow<'_>) {
+        if w.start_ns >= 0 {
+            let ios = w.window.directions.iter().flatten().map(|d| d.ios);
+            self.0.push((w.start_ns, w.window.index, ios.sum()));
+        }
+    }
+}
+
+#[test]
+fn windows_are_numbered_from_the_measured_part_on_so_that_a_ramp_is_no_stall() {
+    let mut seen = Seen::default();
+    let job = run_virtual(
+        &[planned(&[
+            ("time", "300ms"),
+            ("ramp", "200ms"),
+            ("window", "100ms"),
+        ])],
+        &mut Queue::new(1, Service::Fixed(Nanos::from_micros(10)), 7),
+        Nanos(1_000),
+        "virtual",
+        None,
+        &mut seen,
+    )
+    .pop()
+    .unwrap();
+    let numbers: Vec<(i64, u64)> = seen.0.iter().map(|w| (w.0, w.1)).take(3).collect();
+    assert_eq!(numbers, [(0, 0), (100_000_000, 1), (200_000_000, 2)]);
+    let ios: u64 = seen.0.iter().map(|w| w.2).sum();
+    assert_eq!(ios, job.read.unwrap().ios);
 }

@@ -27,7 +27,25 @@ function html(tag, properties = {}, ...children) {
 
 const round = v => Math.round(v * 100) / 100;
 const PALETTE = 8;
-const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
+// Eight of each, for as many runs: lines, points and bars are told apart without their colour.
+const DASHES = ["", "7 4", "2 3", "9 3 2 3", "16 5", "1.5 6", "9 3 2 3 2 3", "5 2 5 8"];
+const SHAPES = [
+  r => `M${-r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`,
+  r => polygon([[-r, -r], [r, -r], [r, r], [-r, r]], 0.88),
+  r => polygon([[0, -r], [r, r * 0.8], [-r, r * 0.8]], 1.2),
+  r => polygon([[0, -r], [r, 0], [0, r], [-r, 0]], 1.25),
+  r => polygon([[0, r], [r, -r * 0.8], [-r, -r * 0.8]], 1.2),
+  r => polygon([[-3, -1], [-1, -1], [-1, -3], [1, -3], [1, -1], [3, -1], [3, 1], [1, 1], [1, 3], [-1, 3], [-1, 1], [-3, 1]], r / 2.6),
+  r => polygon([[-3, -2], [-2, -3], [0, -1], [2, -3], [3, -2], [1, 0], [3, 2], [2, 3], [0, 1], [-2, 3], [-3, 2], [-1, 0]], r / 2.6),
+  r => polygon([[-r, -r], [r, -r], [-r, r], [r, r]], 1),
+];
+const HATCHES = ["", "M-1 1L1 -1M0 7L7 0M6 8L8 6", "M-1 6L1 8M0 0L7 7M6 -1L8 1", "M0 3.5H7", "M3.5 0V7", "M0 3.5H7M3.5 0V7",
+  "M-1 1L1 -1M0 7L7 0M6 8L8 6M-1 6L1 8M0 0L7 7M6 -1L8 1", "M2 3.5h3M3.5 2v3"];
+
+/** A closed path through points. */
+function polygon(points, scale) {
+  return "M" + points.map(([x, y]) => `${round(x * scale)} ${round(y * scale)}`).join("L") + "Z";
+}
 
 class Chart {
   constructor(figure, spec, stamp) {
@@ -57,6 +75,10 @@ class Chart {
   get series() {
     return this.spec.variants ? this.spec.variants[this.variant].series : this.spec.series;
   }
+  /** Where time ends in charts that stand under each other. */
+  get span() {
+    return this.log.x ? undefined : this.spec.variants?.[this.variant].span;
+  }
   get marks() {
     return this.spec.marks || [];
   }
@@ -76,10 +98,48 @@ class Chart {
       ? `color-mix(in oklab, var(--ramp-1), var(--ramp-2) ${round(t * 200)}%)`
       : `color-mix(in oklab, var(--ramp-2), var(--ramp-3) ${round(t * 200 - 100)}%)`;
   }
+  /** Text on a bar of this colour. */
+  onBar(index) {
+    const plain = this.colour(index).match(/^var\(--s(\d)\)$/);
+    return plain ? { class: "bar-label", style: `fill:var(--on-${plain[1]})` } : { class: "bar-label on-ramp" };
+  }
   dash(index) {
     const { dash } = this.series[index];
     if (dash !== undefined) return DASHES[dash % DASHES.length];
-    return this.series.length <= PALETTE ? DASHES[Math.floor(index / 4) % DASHES.length] : "";
+    // Dashes tell curves apart that lie on each other, and for who sees no colours. Over time, where they would be
+    // lost in the noise, only as many as there are colours that look alike.
+    return DASHES[(this.spec.group && this.series.length <= PALETTE ? Math.floor(index / 4) : index) % 4];
+  }
+
+  /** A point: a circle, or the shape of its run where several are beside each other. */
+  point(index, px, py, r, attributes) {
+    const { dash } = this.series[index];
+    if (dash === undefined) return svg("circle", { cx: px, cy: py, r, ...attributes });
+    return svg("path", { d: SHAPES[dash % SHAPES.length](r * 1.15), transform: `translate(${round(px)} ${round(py)})`, ...attributes });
+  }
+  /** What is laid over a bar to tell its run; nothing for the first one. */
+  hatch(index) {
+    const { dash } = this.series[index];
+    return dash !== undefined && HATCHES[dash % HATCHES.length] ? `url(#hatch-${this.figure.id}-${dash % HATCHES.length})` : null;
+  }
+  hatches() {
+    const used = new Set(this.series.map(s => s.dash).filter(d => d !== undefined && HATCHES[d % HATCHES.length]));
+    return [...used].map(d => svg("pattern", { id: `hatch-${this.figure.id}-${d % HATCHES.length}`, width: 7, height: 7, patternUnits: "userSpaceOnUse" },
+      svg("path", { d: HATCHES[d % HATCHES.length], class: "hatch" })));
+  }
+  /** What stands for a series in a legend, 22 by 10 pixels, in this colour. */
+  key(index, colour) {
+    const { kind } = this.spec;
+    const told = this.series[index].dash !== undefined;
+    if (kind === "line") {
+      const parts = [svg("line", { x1: 1, x2: 21, y1: 5, y2: 5, style: `stroke:${colour}`, "stroke-width": 2, "stroke-dasharray": this.dash(index) || undefined })];
+      if (told) parts.push(this.point(index, 11, 5, 3.2, { style: `fill:${colour}` }));
+      return parts;
+    }
+    if (kind === "scatter" && told) return [this.point(index, 11, 5, 4, { style: `fill:${colour}` })];
+    const square = { x: 6, y: 0, width: 10, height: 10, rx: 2 };
+    const hatch = this.hatch(index);
+    return [svg("rect", { ...square, style: `fill:${colour}` }), ...(hatch ? [svg("rect", { ...square, fill: hatch })] : [])];
   }
 
   setVariant(index) {
@@ -153,19 +213,22 @@ class Chart {
     const box = this.layout(root);
     this.box = box;
     const clip = `clip-${this.figure.id}`;
+    if (this.spec.kind === "bar") root.append(...this.hatches());
     root.append(svg("clipPath", { id: clip }, svg("rect", {
       x: box.left, y: box.top - 4, width: Math.max(0, box.right - box.left), height: box.bottom - box.top + 8,
     })));
     const inside = svg("g", { "clip-path": `url(#${clip})` });
     this.points = []; // what can be hovered: {px, py, series, index}
+    this.texts = []; // where text stands: [left, top, right, bottom]
     if (this.empty) {
       root.append(svg("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, class: "empty", "text-anchor": "middle" },
         this.visible.length ? "nothing could be measured here" : "every series is hidden"));
     } else {
-      this.drawMarks(inside, root, box);
+      this.drawMarks(inside, box);
       this.renderer.draw(this, inside, box);
     }
     root.append(inside);
+    if (!this.empty) this.nameMarks(root, box);
     if (this.runStamp) {
       root.append(svg("text", {
         x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, class: "stamp", "text-anchor": "middle",
@@ -225,7 +288,8 @@ class Chart {
     let lastEnd = -Infinity;
     for (const v of xTicks) {
       const px = x(v);
-      const label = cut(String(xFormat.format(v)), slant ? 20 : 40);
+      // A slanted name leans to the left, where the chart ends.
+      const label = cut(String(xFormat.format(v)), slant ? Math.max(6, Math.min(20, Math.floor((px + 4) / 5.4))) : 40);
       if (slant) {
         axis.append(svg("text", { x: px + 4, y: box.bottom + 14, "text-anchor": "end", transform: `rotate(-32 ${round(px + 4)} ${round(box.bottom + 14)})` }, label));
         continue;
@@ -248,23 +312,63 @@ class Chart {
     return box;
   }
 
-  drawMarks(inside, root, box) {
-    let row = 0;
-    for (const m of this.marks) {
-      if (m.x !== null && m.x !== undefined && this.x.valid(m.x)) {
-        const px = this.x(m.x);
-        if (px < box.left - 1 || px > box.right + 1) continue;
-        const end = px > (box.left + box.right) / 2;
-        inside.append(svg("line", { x1: px, x2: px, y1: box.top, y2: box.bottom, class: "mark" }));
-        root.append(svg("text", { x: px + (end ? -5 : 5), y: box.top + 10 + 13 * (row++ % 3), class: "mark-label", "text-anchor": end ? "end" : "start" }, m.label));
-      }
-      if (m.y !== null && m.y !== undefined && this.y.valid(m.y)) {
-        const py = this.y(m.y);
-        if (py < box.top - 1 || py > box.bottom + 1) continue;
-        inside.append(svg("line", { x1: box.left, x2: box.right, y1: py, y2: py, class: "mark" }));
-        root.append(svg("text", { x: box.right - 4, y: py - 5, class: "mark-label", "text-anchor": "end" }, m.label));
-      }
+  /** Marks that lie inside the axes, with their pixels. */
+  shownMarks(box) {
+    const at = (scale, v, from, to) => {
+      if (v === null || v === undefined || !scale.valid(v)) return null;
+      const p = scale(v);
+      return p >= from - 1 && p <= to + 1 ? p : null;
+    };
+    return this.marks.map(m => ({ label: m.label, px: at(this.x, m.x, box.left, box.right), py: at(this.y, m.y, box.top, box.bottom) }));
+  }
+
+  drawMarks(inside, box) {
+    for (const { px, py } of this.shownMarks(box)) {
+      if (px !== null) inside.append(svg("line", { x1: px, x2: px, y1: box.top, y2: box.bottom, class: "mark" }));
+      if (py !== null) inside.append(svg("line", { x1: box.left, x2: box.right, y1: py, y2: py, class: "mark" }));
     }
+  }
+
+  /** Names of marks, where they cover neither points nor other text: the first best of several places. */
+  nameMarks(root, box) {
+    for (const { label, px, py } of this.shownMarks(box)) {
+      const width = textWidth(label) * 11 / 12;
+      const places = [];
+      const add = (x, y, end) => places.push({ x, y, end, area: [end ? x - width : x, y - 10, end ? x : x + width, y + 3] });
+      if (px !== null) {
+        const sides = px > (box.left + box.right) / 2 ? [true, false] : [false, true];
+        for (let row = 0; row < 6; row++) for (const end of sides) add(px + (end ? -5 : 5), box.top + 10 + 13 * row, end);
+        for (let row = 0; row < 3; row++) for (const end of sides) add(px + (end ? -5 : 5), box.bottom - 6 - 13 * row, end);
+      }
+      if (py !== null) for (const [x, end] of [[box.right - 4, true], [box.left + 4, false]]) for (const y of [py - 5, py + 13]) add(x, y, end);
+      let best = null, least = Infinity;
+      for (const place of places) {
+        const covered = this.covered(place.area, box);
+        if (covered < least) [best, least] = [place, covered];
+      }
+      if (!best) continue;
+      this.texts.push(best.area);
+      root.append(svg("text", { x: best.x, y: best.y, class: "mark-label", "text-anchor": best.end ? "end" : "start" }, label));
+    }
+  }
+
+  /** How bad it is to write there: leaving the chart, covering text, covering points. */
+  covered([left, top, right, bottom], box) {
+    const outside = left < box.left || right > this.width || top < 0 || bottom > box.bottom ? 1000 : 0;
+    const texts = this.texts.filter(t => t[0] < right && t[2] > left && t[1] < bottom && t[3] > top).length;
+    const points = this.points.filter(p => p.px > left - 4 && p.px < right + 4 && p.py > top - 4 && p.py < bottom + 4).length;
+    return outside + 100 * texts + Math.min(points, 50);
+  }
+
+  /** Text beside a point, unless it would cover other text. */
+  pointLabel(g, px, py, text) {
+    const width = textWidth(text) * 10.5 / 12;
+    const end = px + 8 + width > this.box.right;
+    const [x, y] = end ? [px - 7, py - 3] : [px + 6, py - 7];
+    const area = [end ? x - width : x, y - 9, end ? x : x + width, y + 2];
+    if (this.texts.some(t => t[0] < area[2] + 3 && t[2] > area[0] - 3 && t[1] < area[3] && t[3] > area[1])) return;
+    this.texts.push(area);
+    g.append(svg("text", { x, y, class: "point-label", "text-anchor": end ? "end" : "start" }, text));
   }
 
   legend() {
@@ -278,12 +382,7 @@ class Chart {
       if (!only || only === this.spec.title) return list;
     }
     this.series.forEach((s, i) => {
-      const key = svg("svg", { width: 22, height: 10, "aria-hidden": "true" });
-      if (this.spec.kind === "line") {
-        key.append(svg("line", { x1: 1, x2: 21, y1: 5, y2: 5, style: `stroke:${this.colour(i)}`, "stroke-width": 2, "stroke-dasharray": this.dash(i) }));
-      } else {
-        key.append(svg("rect", { x: 6, y: 0, width: 10, height: 10, rx: 2, style: `fill:${this.colour(i)}` }));
-      }
+      const key = svg("svg", { width: 22, height: 10, "aria-hidden": "true" }, ...this.key(i, this.colour(i)));
       const button = html("button", { type: "button", title: "Show or hide" }, key, s.name || "(unnamed)");
       button.setAttribute("aria-pressed", String(!this.hidden.has(i)));
       button.addEventListener("click", () => {

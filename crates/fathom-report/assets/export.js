@@ -70,9 +70,7 @@ function standalone(chart) {
       const w = textWidth(s.name) + 44;
       if (x > 8 && x + w > width) [x, y] = [8, y + 19];
       const colour = plainColour(resolved(chart.colour(i)));
-      out.append(chart.spec.kind === "line"
-        ? svg("path", { d: `M${x} ${y - 4}h20`, stroke: colour, "stroke-width": 2, "stroke-dasharray": chart.dash(i) || undefined })
-        : svg("rect", { x: x + 6, y: y - 9, width: 10, height: 10, rx: 2, fill: colour }));
+      out.append(svg("g", { transform: `translate(${round(x)} ${round(y - 9)})` }, ...chart.key(i, colour)));
       out.append(svg("text", { x: x + 26, y, fill: ink }, s.name));
       x += w;
     });

@@ -60,7 +60,7 @@ addEventListener("resize", () => {
 });
 
 // Paper is narrower than most screens: drawn for it, so that letters keep their size.
-addEventListener("beforeprint", () => charts.forEach(c => c.draw(c.figure.matches(".stack > *, :only-child") ? 680 : 335)));
+addEventListener("beforeprint", () => charts.forEach(c => c.draw(c.figure.matches(".stack > *, :only-child, .full") ? 680 : 335)));
 addEventListener("afterprint", () => charts.forEach(c => c.draw()));
 
 // Theme: the system's, until the reader says otherwise (remembered where the browser allows).
@@ -91,5 +91,14 @@ function openTarget() {
 addEventListener("hashchange", openTarget);
 openTarget();
 
+// Tables that are wider than the page can be scrolled by keyboard, too.
+for (const wide of document.querySelectorAll(".wide")) {
+  if (wide.scrollWidth <= wide.clientWidth) continue;
+  wide.tabIndex = 0;
+  wide.setAttribute("role", "region");
+  wide.setAttribute("aria-label", wide.querySelector("caption")?.textContent || "Table");
+}
+
 root.dataset.charts = String(charts.length);
+root.dataset.readyMs = String(Math.round(performance.now()));
 root.dataset.ready = "yes";

@@ -19,6 +19,7 @@ function plainDomains(chart) {
   } else if (result.x) {
     result.x = pad(result.x, chart.log.x, spec.kind === "scatter" ? 0.04 : 0.015, spec.x.unit);
   }
+  if (result.x && chart.span) result.x = [0, chart.span];
   if (result.y) {
     const baseline = !chart.log.y && result.y[0] > 0;
     result.y = pad([baseline ? 0 : result.y[0], result.y[1]], chart.log.y, 0.06, spec.y.unit);
@@ -37,6 +38,9 @@ function pad([low, high], log, share, unit) {
   const d = (high - low || Math.abs(high) || 1) * share;
   return [low === 0 ? 0 : low - d, high + d];
 }
+
+/** Between the shapes along a dense curve of several runs, in pixels. */
+const MARK_GAP = 80;
 
 const plainValue = (chart, s, i) => formatExact(s.y[i], chart.spec.y.unit);
 /** Where a bar begins: at zero, or at the bottom of a logarithmic axis. */
@@ -70,7 +74,7 @@ const line = {
       const colour = chart.colour(n);
       const few = s.x.length <= 40;
       const labels = few && s.label?.some(Boolean) && chart.visible.length <= 3;
-      let lastLabel = null;
+      let marked = -Infinity;
       stretches(chart, s, run => {
         const banded = run.filter(i => s.low?.[i] != null && s.high?.[i] != null && chart.y.valid(s.high[i]));
         if (banded.length > 1) {
@@ -83,14 +87,16 @@ const line = {
         for (const i of run) {
           const [px, py] = [chart.x(s.x[i]), chart.y(s.y[i])];
           if (few || run.length === 1) {
-            g.append(svg("circle", { cx: px, cy: py, r: 2.8, class: "dot", style: `fill:${colour}` }));
+            g.append(chart.point(n, px, py, 2.8, { class: "dot", style: `fill:${colour}` }));
             whisker(chart, g, px, s, i, colour);
+          } else if (s.dash !== undefined && px - marked > MARK_GAP) {
+            // Runs over each other: shapes along dense curves, each run's at other places.
+            if (marked > -Infinity || px - chart.box.left >= MARK_GAP * (0.2 + s.dash % SHAPES.length / SHAPES.length)) {
+              g.append(chart.point(n, px, py, 3.2, { class: "dot", style: `fill:${colour}` }));
+              marked = px;
+            }
           }
-          if (labels && s.label[i] && (!lastLabel || Math.hypot(px - lastLabel[0], py - lastLabel[1]) > 34)) {
-            const end = px > chart.box.right - 46;
-            g.append(svg("text", { x: px + (end ? -7 : 6), y: py - (end ? 3 : 7), class: "point-label", "text-anchor": end ? "end" : "start" }, s.label[i]));
-            lastLabel = [px, py];
-          }
+          if (labels && s.label[i]) chart.pointLabel(g, px, py, s.label[i]);
           chart.points.push({ px, py, series: n, index: i });
         }
       });
@@ -109,8 +115,8 @@ const scatter = {
         if (!chart.x.valid(v) || !chart.y.valid(s.y[i])) return;
         const [px, py] = [chart.x(v), chart.y(s.y[i])];
         whisker(chart, g, px, s, i, chart.colour(n));
-        g.append(svg("circle", { cx: px, cy: py, r: s.x.length > 200 ? 2 : 4, class: "blob", style: `fill:${chart.colour(n)}` }));
-        if (labels && s.label[i]) g.append(svg("text", { x: px + 7, y: py + 4, class: "point-label" }, s.label[i]));
+        g.append(chart.point(n, px, py, s.x.length > 200 ? 2 : 4, { class: "blob", style: `fill:${chart.colour(n)}` }));
+        if (labels && s.label[i]) chart.pointLabel(g, px, py, s.label[i]);
         chart.points.push({ px, py, series: n, index: i });
       });
     });
@@ -166,9 +172,12 @@ function bars(stacked) {
           if (!chart.y.valid(to)) return;
           const [y1, y2] = [chart.y(from), chart.y(to)].sort((a, b) => a - b);
           const gap = stacked ? 0 : Math.min(2, width * 0.12);
-          g.append(svg("rect", { x: left + gap / 2, y: y1, width: Math.max(1, width - gap), height: Math.max(0.5, y2 - y1), class: "bar", style: `fill:${chart.colour(n)}` }));
+          const bar = { x: left + gap / 2, y: y1, width: Math.max(1, width - gap), height: Math.max(0.5, y2 - y1) };
+          g.append(svg("rect", { ...bar, class: "bar", style: `fill:${chart.colour(n)}` }));
+          const hatch = chart.hatch(n);
+          if (hatch) g.append(svg("rect", { ...bar, fill: hatch }));
           if (stacked && y2 - y1 > 15 && width > 44) {
-            g.append(svg("text", { x: left + width / 2, y: (y1 + y2) / 2 + 4, class: "bar-label", "text-anchor": "middle" }, formatValue(s.y[i], chart.spec.y.unit)));
+            g.append(svg("text", { x: left + width / 2, y: (y1 + y2) / 2 + 4, ...chart.onBar(n), "text-anchor": "middle" }, formatValue(s.y[i], chart.spec.y.unit)));
           }
           if (!stacked) whisker(chart, g, left + width / 2, s, i, "var(--ink)", Math.min(4, width / 4));
           chart.points.push({ px: left + width / 2, py: y1, series: n, index: i, inside: [left, Math.min(y1, box.bottom - 6), left + width, y2] });
@@ -216,6 +225,7 @@ const heatmap = {
         d[axis] = [g.back(g.t(g.distinct[0]) - g.step / 2), g.back(g.t(g.distinct.at(-1)) + g.step / 2)];
       }
     }
+    if (d.x && chart.span && !d.xBands) d.x = [0, chart.span];
     chart.range = extent(points.flatMap(s => s.z || []));
     return d;
   },
@@ -236,15 +246,16 @@ const heatmap = {
         const [a, b] = span("x", chart.x, v).sort((p, q) => p - q);
         const [c, d] = span("y", chart.y, s.y[i]).sort((p, q) => p - q);
         const z = s.z?.[i];
-        const big = b - a > 40 && d - c > 18;
+        const text = formatValue(z, chart.spec.z?.unit || "");
+        const big = b - a > textWidth(text) + 4 && d - c > 14;
         const gap = b - a > 8 ? 1 : 0;
         g.append(svg("rect", {
           x: a, y: c, width: Math.max(0.6, b - a - gap + (gap ? 0 : 0.3)), height: Math.max(0.6, d - c - (gap ? 1 : -0.3)),
           style: `fill:${z == null ? "var(--hole)" : heatColour(t(z))}`,
         }));
         if (big) {
-          g.append(svg("text", { x: (a + b) / 2, y: (c + d) / 2 + 4, "text-anchor": "middle", class: z == null ? "cell-hole" : t(z) > 0.55 ? "cell-high" : "cell-low" },
-            formatValue(z, chart.spec.z?.unit || "")));
+          g.append(svg("text", { x: (a + b) / 2, y: (c + d) / 2 + 4, "text-anchor": "middle", class: z == null ? "cell-hole" : t(z) > 0.5 ? "cell-high" : "cell-low" },
+            text));
         }
         chart.points.push({ px: (a + b) / 2, py: c, series: n, index: i, inside: [a, c, b, d] });
       });

@@ -17,7 +17,7 @@ function continuousScale(domain, range, log, unit, values) {
   scale.invert = px => back(a + (px - range[0]) / (range[1] - range[0]) * (b - a));
   scale.domain = [low, high];
   scale.log = log;
-  scale.ticks = count => log ? logTicks(low, high, count, unit, values) : linearTicks(low, high, count, unit);
+  scale.ticks = count => log ? logTicks(low, high, count, unit, values) : linearTicks(low, high, count, unit, values);
   return scale;
 }
 
@@ -34,12 +34,14 @@ function bandScale(n, range) {
 }
 
 /** Multiples of 1, 2, 2.5 or 5 × 10ⁿ, in the unit that is printed. */
-function linearTicks(low, high, count, unit) {
+function linearTicks(low, high, count, unit, values = []) {
+  // Between two whole numbers of things there is nothing to mark.
+  const whole = unit === "" && values.length > 0 && values.every(Number.isInteger);
   const factor = scaleFor(Math.max(Math.abs(low), Math.abs(high)), unit).factor;
   const [l, h] = [low / factor, high / factor];
-  const raw = (h - l) / Math.max(count, 1);
+  const raw = Math.max((h - l) / Math.max(count, 1), whole ? 1 : 0);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= raw * 0.999) || raw;
+  const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= raw * 0.999 && (!whole || Number.isInteger(s))) || raw;
   const ticks = [];
   for (let i = Math.ceil(l / step - 1e-9); i * step <= h + step * 1e-9 && ticks.length < 50; i++) {
     ticks.push(Number((i * step).toPrecision(12)) * factor);

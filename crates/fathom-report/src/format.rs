@@ -85,7 +85,8 @@ pub fn grouped(n: u64) -> String {
     group_digits(&n.to_string())
 }
 
-fn group_digits(text: &str) -> String {
+/// The same for a number as text, with or without a fraction.
+pub(crate) fn group_digits(text: &str) -> String {
     let (sign, rest) = text
         .strip_prefix('-')
         .map_or(("", text), |rest| ("-", rest));

@@ -26,6 +26,6 @@ pub use data::{MemorySeries, ReportData, SeriesSource};
 pub use error::ReportError;
 pub use html::{RUNS_MAX, compare_page, write_report};
 pub use markdown::markdown;
-pub use output::{Body, DirOutput, MemoryOutput, Output};
+pub use output::{Body, DirOutput, MemoryOutput, Output, percent_encoded};
 pub use registry::{EXPORTERS, Exporter, exporter};
-pub use text::{Colour, Screen};
+pub use text::{Colour, Screen, clean};

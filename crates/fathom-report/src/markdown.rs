@@ -10,7 +10,7 @@ use crate::format::{self, HOLE};
 use crate::output::{Output, written};
 use crate::registry::Exporter;
 use crate::stamp::Stamp;
-use crate::terminal::{extra_label, extra_names, gain, groups, sentence};
+use crate::terminal::{directions, extra_label, extra_names, gain, groups, ns, seen, sentence};
 use crate::text::{clean, shell_quoted};
 
 /// The Markdown exporter.
@@ -52,32 +52,14 @@ pub fn markdown(run: &Run) -> String {
         run.seed,
         escape(&run.tool_version)
     );
+    findings(run, &mut out);
     for group in groups(&run.headlines) {
         headline_table(group, &run.headlines, &mut out);
     }
-    flags("What stands against the whole run", &run.flags, &mut out);
-    if !run.findings.is_empty() {
-        out.push_str("## Findings\n\n");
-        for f in &run.findings {
-            let _ = write!(
-                out,
-                "- {} ({} evidence)",
-                escape(&f.text),
-                escape(&f.confidence)
-            );
-            if !f.advice.is_empty() {
-                let _ = write!(out, "\n  → {}", escape(&f.advice));
-            }
-            if let Some(gained) = gain(f) {
-                let _ = write!(out, "\n  Gain: {gained}");
-            }
-            if !f.refuted_by.is_empty() {
-                let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));
-            }
-            out.push('\n');
-        }
-        out.push('\n');
+    if run.headlines.is_empty() {
+        jobs(run, &mut out);
     }
+    flags("What stands against the whole run", &run.flags, &mut out);
     for s in &run.results {
         let _ = writeln!(out, "## {}\n", escape(&s.title));
         if !s.text.is_empty() {
@@ -89,6 +71,61 @@ pub fn markdown(run: &Run) -> String {
         flags("What stands against this section", &s.flags, &mut out);
     }
     out
+}
+
+/// What was found, before the numbers behind it.
+fn findings(run: &Run, out: &mut String) {
+    if run.findings.is_empty() {
+        return;
+    }
+    out.push_str("## Findings\n\n");
+    for f in &run.findings {
+        let _ = write!(
+            out,
+            "- {} ({} evidence)",
+            escape(&f.text),
+            escape(&f.confidence)
+        );
+        if !f.advice.is_empty() {
+            let _ = write!(out, "\n  → {}", escape(&f.advice));
+        }
+        if let Some(gained) = gain(f) {
+            let _ = write!(out, "\n  Gain: {gained}");
+        }
+        if !f.refuted_by.is_empty() {
+            let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+/// The jobs of a run that has no headlines.
+fn jobs(run: &Run, out: &mut String) {
+    if run.jobs.is_empty() {
+        return;
+    }
+    out.push_str("## Jobs\n\n");
+    let names = ["Job", "Op", "IOPS", "Bandwidth", "p50", "p99", "Against it"];
+    row(names.map(str::to_owned), out);
+    rule([false, false, true, true, true, true, false], out);
+    for job in &run.jobs {
+        let flags: Vec<&str> = job.flags.iter().map(|f| f.code.name()).collect();
+        for (direction, d) in directions(job) {
+            let latency = seen(job, d);
+            let cells = [
+                escape(&job.name),
+                direction.to_owned(),
+                format::value(d.iops, "1/s"),
+                format::value(d.bytes_per_second, "bytes/s"),
+                ns(latency.p50),
+                ns(latency.p99),
+                flags.join(", "),
+            ];
+            row(cells, out);
+        }
+    }
+    out.push('\n');
 }
 
 /// Text that Markdown does not interpret.

@@ -20,6 +20,11 @@ pub trait Output {
     /// # Errors
     /// [`ReportError::Write`] where the file cannot be written; errors of `body` as they are.
     fn file(&mut self, name: &str, body: Body<'_>) -> Result<(), ReportError>;
+
+    /// The directory that files appear in; `None` where they have no place.
+    fn dir(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// Files in a directory, which is made where missing.
@@ -52,6 +57,10 @@ impl Output for DirOutput {
             self.written.push(path);
         }
         result
+    }
+
+    fn dir(&self) -> Option<&Path> {
+        Some(&self.dir)
     }
 }
 
@@ -110,6 +119,40 @@ pub(crate) fn file_name(prefix: &str, id: &str, extension: &str) -> String {
     format!("{prefix}{clean}.{extension}")
 }
 
+/// A path in an address, in which no character has another meaning.
+pub fn percent_encoded(path: &Path) -> String {
+    let mut text = String::new();
+    for b in path.as_os_str().as_encoded_bytes() {
+        match b {
+            b'/' | b'.' | b'-' | b'_' | b'~' => text.push(char::from(*b)),
+            b if b.is_ascii_alphanumeric() => text.push(char::from(*b)),
+            b => text.push_str(&format!("%{b:02X}")),
+        }
+    }
+    text
+}
+
+/// What a link in a page of directory `from` begins with to lead to the files of directory `to`: nothing
+/// where both are one, else a way through the directories above. `None` where one of them is not there.
+pub(crate) fn link_base(from: &Path, to: &Path) -> Option<String> {
+    let named = |dir: &Path| match dir.as_os_str().is_empty() {
+        true => Path::new(".").canonicalize().ok(),
+        false => dir.canonicalize().ok(),
+    };
+    let (from, to) = (named(from)?, named(to)?);
+    let common = from
+        .components()
+        .zip(to.components())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let mut way: PathBuf = from.components().skip(common).map(|_| "..").collect();
+    way.extend(to.components().skip(common));
+    Some(match percent_encoded(&way) {
+        way if way.is_empty() => way,
+        way => way + "/",
+    })
+}
+
 /// Adapts `write!` into an [`Output::file`] body to its error.
 pub(crate) fn written(name: &str, result: io::Result<()>) -> Result<(), ReportError> {
     result.map_err(|source| ReportError::Write {
@@ -128,6 +171,19 @@ mod tests {
             file_name("table-", "../../etc/passwd", "csv"),
             "table-------etc-passwd.csv"
         );
+    }
+
+    #[test]
+    fn links_lead_from_the_page_to_the_run_also_through_odd_names() {
+        let base = tempfile::tempdir().unwrap();
+        let (run, out) = (base.path().join("runs/it's 1"), base.path().join("both"));
+        fs::create_dir_all(&run).unwrap();
+        assert_eq!(link_base(&out, &run), None, "it is not there yet");
+        fs::create_dir_all(&out).unwrap();
+        assert_eq!(link_base(&run, &run).unwrap(), "");
+        assert_eq!(link_base(&out, &run).unwrap(), "../runs/it%27s%201/");
+        assert_eq!(link_base(base.path(), &out).unwrap(), "both/");
+        assert_eq!(link_base(&run, base.path()).unwrap(), "../../");
     }
 
     #[test]

@@ -72,8 +72,9 @@ pub(crate) enum Paint {
     Cyan,
 }
 
-/// Text without control characters; line breaks become spaces.
-pub(crate) fn clean(text: &str) -> String {
+/// Text without control characters, so that a run's text cannot command a terminal; line breaks become
+/// spaces.
+pub fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' | '\t' => ' ',

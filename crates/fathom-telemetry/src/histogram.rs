@@ -79,6 +79,10 @@ impl Moments {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
+    /// Values beyond quantile `q` in 0..=1.
+    fn beyond(&self, q: f64) -> u64 {
+        (self.count as f64 * (1.0 - q) + 1e-9).floor() as u64
+    }
     /// Mean; `None` when empty.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
@@ -180,8 +184,9 @@ impl Histogram {
 
     /// The same quantile, hidden (`None`) where fewer than `beyond` samples lie beyond it.
     pub fn quantile_supported(&self, q: f64, beyond: u64) -> Option<u64> {
-        let tail = (self.moments.count as f64 * (1.0 - q) + 1e-9).floor() as u64;
-        (tail >= beyond).then(|| self.quantile(q)).flatten()
+        (self.moments.beyond(q) >= beyond)
+            .then(|| self.quantile(q))
+            .flatten()
     }
 
     /// Non-empty buckets only, for storage.
@@ -247,6 +252,13 @@ impl SparseHistogram {
                 (None, None) => break,
             });
         }
+    }
+
+    /// See [`Histogram::quantile_supported`].
+    pub fn quantile_supported(&self, q: f64, beyond: u64) -> Option<u64> {
+        (self.moments.beyond(q) >= beyond)
+            .then(|| self.quantile(q))
+            .flatten()
     }
 
     /// See [`Histogram::quantile`].
@@ -319,8 +331,13 @@ mod tests {
         for v in 0..1000 {
             h.record(v * 100);
         }
-        assert!(h.quantile_supported(0.99, 10).is_some());
-        assert!(h.quantile_supported(0.999, 10).is_none());
+        let sparse = h.to_sparse();
+        for q in [0.5, 0.99] {
+            assert_eq!(h.quantile_supported(q, 10), h.quantile(q));
+            assert_eq!(sparse.quantile_supported(q, 10), h.quantile(q));
+        }
+        assert_eq!(h.quantile_supported(0.999, 10), None);
+        assert_eq!(sparse.quantile_supported(0.999, 10), None);
     }
 
     #[test]

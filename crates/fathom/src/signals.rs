@@ -1,4 +1,8 @@
 //! SIGINT and SIGTERM end the current window and keep what was measured; a second one ends at once.
+//! SIGTSTP (Ctrl-Z) stops the process as ever, after the terminal was given back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fathom_io::Control;
 
@@ -16,7 +20,7 @@ pub(crate) fn control() -> anyhow::Result<Control> {
         // SAFETY: the handler reads a flag and makes two system calls; it neither allocates nor locks.
         unsafe {
             signal_hook::low_level::register(signal, move || {
-                if asked.load(std::sync::atomic::Ordering::Relaxed) {
+                if asked.load(Ordering::Relaxed) {
                     crate::view::give_back();
                 }
             })?;
@@ -29,4 +33,54 @@ pub(crate) fn control() -> anyhow::Result<Control> {
     // A reader that closes the pipe (`fathom … | head`) is no reason to leave scratch files behind:
     // Rust ignores SIGPIPE, so writing fails with an error instead.
     Ok(control)
+}
+
+/// Ctrl-Z for whoever has taken over the terminal: he is told first, and stops the process himself.
+pub(crate) struct Stops {
+    asked: Arc<AtomicBool>,
+    went_on: Arc<AtomicBool>,
+    /// Nobody has taken the terminal: SIGTSTP stops as ever.
+    free: Arc<AtomicBool>,
+}
+
+impl Stops {
+    /// From now on SIGTSTP asks; until this is dropped.
+    ///
+    /// # Errors
+    /// Where the handlers cannot be registered.
+    pub(crate) fn ask() -> std::io::Result<Self> {
+        use signal_hook::consts::{SIGCONT, SIGTSTP};
+        use signal_hook::flag::{register, register_conditional_default};
+        let stops = Self {
+            asked: Arc::default(),
+            went_on: Arc::default(),
+            free: Arc::default(),
+        };
+        register_conditional_default(SIGTSTP, stops.free.clone())?;
+        register(SIGTSTP, stops.asked.clone())?;
+        register(SIGCONT, stops.went_on.clone())?;
+        Ok(stops)
+    }
+
+    /// Whether the process is to stop.
+    pub(crate) fn asked(&self) -> bool {
+        self.asked.swap(false, Ordering::Relaxed)
+    }
+
+    /// Stops the process; returns when it goes on.
+    pub(crate) fn stop(&self) {
+        // It can fail only for signals that it does not know.
+        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP);
+    }
+
+    /// Whether the process went on after a stop, asked or not, since the last call.
+    pub(crate) fn went_on(&self) -> bool {
+        self.went_on.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.free.store(true, Ordering::Relaxed);
+    }
 }

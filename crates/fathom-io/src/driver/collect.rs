@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use fathom_telemetry::schema::{DeviceDelta, Direction, IoError, Job, OpenLoop};
-use fathom_telemetry::{Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window};
+use fathom_telemetry::summary::SAMPLES_BEYOND;
+use fathom_telemetry::{
+    Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, SparseHistogram, Window,
+};
 
 use super::{ClosedWindow, Observer, PlannedJob, live};
 use crate::load::{ErrorCount, Outcome};
@@ -25,6 +28,7 @@ struct Total {
 /// One job's results while it runs.
 pub(super) struct Collector {
     planned: PlannedJob,
+    group: u64,
     index: usize,
     depth: u32,
     ramp_windows: u64,
@@ -35,17 +39,26 @@ pub(super) struct Collector {
     pending_max: usize,
     totals: [Option<Box<Total>>; 4],
     outcomes: Vec<Outcome>,
+    /// Response latency since the last p99 that enough samples stood behind, and that p99.
+    recent: SparseHistogram,
     last_p99: Option<Nanos>,
 }
 
 impl Collector {
-    pub(super) fn new(planned: &PlannedJob, index: usize, seats: u32, depth: u32) -> Self {
+    /// Of a job by its number in its group, with `seats` threads of `depth` each.
+    pub(super) fn new(
+        planned: &PlannedJob,
+        (group, index): (u64, usize),
+        seats: u32,
+        depth: u32,
+    ) -> Self {
         let mut totals = [None, None, None, None];
         for op in planned.ops() {
             totals[op as usize] = Some(Box::default());
         }
         Self {
             planned: planned.clone(),
+            group,
             index,
             depth,
             ramp_windows: planned.ramp().0 / planned.job.spec.window.0,
@@ -54,6 +67,7 @@ impl Collector {
             pending_max: PENDING_MAX,
             totals,
             outcomes: Vec::new(),
+            recent: SparseHistogram::default(),
             last_p99: None,
         }
     }
@@ -69,7 +83,8 @@ impl Collector {
 
     /// Takes a thread's closed window.
     pub(super) fn take(&mut self, thread: u32, window: Window, observer: &mut dyn Observer) {
-        live::tell(&self.planned, thread, self.closed.len(), &window);
+        let number = (self.group, self.index);
+        live::tell(&self.planned, number, thread, self.closed.len(), &window);
         if window.index >= self.ramp_windows {
             for (total, dir) in self.totals.iter_mut().zip(&window.directions) {
                 if let (Some(t), Some(d)) = (total, dir) {
@@ -107,21 +122,22 @@ impl Collector {
             if *entry.key() >= complete && self.pending.len() <= self.pending_max {
                 return;
             }
-            let Some((_, window)) = self.pending.pop_first() else {
+            let Some((number, mut window)) = self.pending.pop_first() else {
                 return;
             };
+            // Series count from the measured part on, as the log does.
+            window.index = number.saturating_sub(self.ramp_windows);
             let width = self.planned.job.spec.window;
-            self.last_p99 = window
-                .directions
-                .iter()
-                .take(3)
-                .flatten()
-                .filter_map(|d| d.response.quantile(0.99))
-                .max()
-                .map(Nanos);
+            for d in window.directions.iter().take(3).flatten() {
+                self.recent.merge(&d.response);
+            }
+            if let Some(p99) = self.recent.quantile_supported(0.99, SAMPLES_BEYOND) {
+                self.last_p99 = Some(Nanos(p99));
+                self.recent = SparseHistogram::default();
+            }
             observer.window(&ClosedWindow {
                 job: self.index,
-                start_ns: (window.index as i64 - self.ramp_windows as i64) * width.0 as i64,
+                start_ns: (number as i64 - self.ramp_windows as i64) * width.0 as i64,
                 width,
                 window: &window,
             });

@@ -3,21 +3,29 @@
 //! Windows are told by the main loop after threads have handed them over: the path of an I/O knows
 //! nothing of it. Who looks on slowly misses windows; nobody waits for him, and results miss nothing.
 
-use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
 
-use fathom_telemetry::{Nanos, Window};
+use fathom_telemetry::{Nanos, Op, SparseHistogram, Window};
 
 use super::PlannedJob;
 
 /// Windows that may wait for the viewer.
 const WAITING_MAX: usize = 4096;
 
-static VIEWER: OnceLock<SyncSender<LiveWindow>> = OnceLock::new();
+/// Whether someone looks on: where nobody does, a window costs one look at this.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+static VIEWER: Mutex<Option<SyncSender<LiveWindow>>> = Mutex::new(None);
+static GROUPS: AtomicU64 = AtomicU64::new(0);
 
-/// What one thread of a job completed in one window.
+/// What one thread of a job completed in one window: what a viewer shows, and no more.
 #[derive(Debug, Clone)]
 pub struct LiveWindow {
+    /// Number of the job's group in this process: jobs of a group run at the same time.
+    pub group: u64,
+    /// The job's place in its group, from 0. Names need not be unique.
+    pub index: usize,
     /// Name of the job.
     pub job: String,
     /// Thread of the job, from 0.
@@ -26,32 +34,84 @@ pub struct LiveWindow {
     pub threads: u32,
     /// Whether latency counts from a schedule (response) or from submission (service).
     pub open_loop: bool,
-    /// Start of the window after that of the job, ns.
+    /// Start of the window after that of the group, ns.
     pub start: Nanos,
     /// Its length.
     pub width: Nanos,
-    /// What completed in it.
-    pub window: Window,
+    /// I/Os that completed in it, without error.
+    pub ios: u64,
+    /// Reads among them.
+    pub reads: u64,
+    /// Bytes that they transferred.
+    pub bytes: u64,
+    /// I/Os that failed.
+    pub errors: u64,
+    /// Latency of all operations.
+    pub latency: SparseHistogram,
 }
 
-/// From now on every window of every group is told. `None` where someone looks on already.
+/// From now on every window of every group is told, until the receiver is dropped. `None` where
+/// someone looks on already.
 pub fn look_on() -> Option<Receiver<LiveWindow>> {
+    let mut viewer = VIEWER.lock().unwrap_or_else(PoisonError::into_inner);
+    if viewer.is_some() {
+        return None;
+    }
     let (to, from) = sync_channel(WAITING_MAX);
-    VIEWER.set(to).ok().map(|()| from)
+    *viewer = Some(to);
+    WATCHED.store(true, Ordering::Relaxed);
+    Some(from)
+}
+
+/// The number of a group that begins.
+pub(super) fn begin_group() -> u64 {
+    GROUPS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Tells a window, where someone looks on and has room for it.
-pub(super) fn tell(planned: &PlannedJob, thread: u32, threads: usize, window: &Window) {
-    let Some(viewer) = VIEWER.get() else { return };
+pub(super) fn tell(
+    planned: &PlannedJob,
+    (group, index): (u64, usize),
+    thread: u32,
+    threads: usize,
+    window: &Window,
+) {
+    if !WATCHED.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut viewer = VIEWER.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(to) = &*viewer else { return };
     let spec = &planned.job.spec;
-    // A full or closed channel loses what is only looked at.
-    let _ = viewer.try_send(LiveWindow {
+    let open_loop = spec.rate.is_some();
+    let mut told = LiveWindow {
+        group,
+        index,
         job: spec.name.clone(),
         thread,
         threads: threads as u32,
-        open_loop: spec.rate.is_some(),
+        open_loop,
         start: Nanos(window.index.saturating_mul(spec.window.0)),
         width: spec.window,
-        window: window.clone(),
-    });
+        ios: 0,
+        reads: 0,
+        bytes: 0,
+        errors: 0,
+        latency: SparseHistogram::default(),
+    };
+    for (op, d) in window.directions.iter().enumerate() {
+        let Some(d) = d else { continue };
+        told.ios += d.ios;
+        told.bytes += d.bytes;
+        told.errors += d.errors;
+        if op == Op::Read as usize {
+            told.reads += d.ios;
+        }
+        let latency = if open_loop { &d.response } else { &d.service };
+        told.latency.merge(latency);
+    }
+    // A full channel loses what is only looked at; a closed one means that nobody looks any more.
+    if let Err(TrySendError::Disconnected(_)) = to.try_send(told) {
+        *viewer = None;
+        WATCHED.store(false, Ordering::Relaxed);
+    }
 }

@@ -158,7 +158,7 @@ pub struct Progress {
     pub ios: u64,
     /// Bytes transferred so far.
     pub bytes: u64,
-    /// p99 of response latency in the last closed window.
+    /// p99 of response latency of the last thousand I/Os or more; `None` until there were as many.
     pub p99: Option<Nanos>,
 }
 
@@ -171,7 +171,7 @@ pub struct ClosedWindow<'a> {
     pub start_ns: i64,
     /// Its width.
     pub width: Nanos,
-    /// What completed in it.
+    /// What completed in it; numbered from the measured part on.
     pub window: &'a Window,
 }
 
@@ -257,6 +257,7 @@ pub fn run_virtual<W: World>(
         collectors: Vec::new(),
         observer,
     }));
+    let group = live::begin_group();
     let mut workers = Vec::new();
     for (i, planned) in jobs.iter().enumerate() {
         let (seats, depth) = planned.seats();
@@ -285,7 +286,7 @@ pub fn run_virtual<W: World>(
             }
             workers.push(worker);
         }
-        let mut collector = Collector::new(planned, i, seats, depth);
+        let mut collector = Collector::new(planned, (group, i), seats, depth);
         collector.wait_for_all();
         shared.borrow_mut().collectors.push(collector);
     }
@@ -317,7 +318,7 @@ pub fn assemble(
     observer: &mut dyn Observer,
 ) -> Job {
     let (seats, depth) = planned.seats();
-    let mut c = Collector::new(planned, 0, seats, depth);
+    let mut c = Collector::new(planned, (live::begin_group(), 0), seats, depth);
     for thread in 1..seats {
         // Windows and I/Os are those of the first seat; depth was kept by all of them.
         c.ended(

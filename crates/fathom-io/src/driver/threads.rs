@@ -10,7 +10,7 @@ use fathom_telemetry::schema::{DeviceDelta, Job};
 use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
-use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, ThreadUsage};
+use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, ThreadUsage, live};
 use crate::buffer::{Buffers, Content};
 use crate::clock::{Clock, process_cpu, thread_usage};
 use crate::job::Engine;
@@ -99,6 +99,7 @@ pub fn run_group(
     let stop = Arc::new(AtomicBool::new(false));
     let origin = Arc::new(AtomicU64::new(UNSET));
     let (tx, rx) = channel();
+    let group = live::begin_group();
     let mut collectors: Vec<Collector> = Vec::new();
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut lives = Vec::new();
@@ -106,7 +107,7 @@ pub fn run_group(
     for (j, planned) in jobs.iter().enumerate() {
         let planned = Arc::new(planned.clone());
         let (seats, depth) = planned.seats();
-        collectors.push(Collector::new(&planned, j, seats, depth));
+        collectors.push(Collector::new(&planned, (group, j), seats, depth));
         for thread in 0..seats {
             let live = Arc::new(Live::default());
             lives.push(live.clone());

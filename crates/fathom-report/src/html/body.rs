@@ -391,7 +391,7 @@ pub(super) fn all_flags(page: &mut Page, run: &Run) {
 }
 
 /// How to do it again.
-pub(super) fn command(page: &mut Page, data: &ReportData) {
+pub(super) fn command(page: &mut Page, data: &ReportData, links: Option<&str>) {
     let run = &data.run;
     page.open_section("command", "Command line and raw data");
     page.push(&format!(
@@ -400,13 +400,13 @@ pub(super) fn command(page: &mut Page, data: &ReportData) {
         run.seed
     ));
     if let Some(dir) = &data.dir {
-        page.push(&raw_data(dir));
+        page.push(&raw_data(dir, links));
     }
     page.close_section();
 }
 
-/// Links to the files beside the page, with what is in them.
-fn raw_data(dir: &std::path::Path) -> String {
+/// The run's files with what is in them, and links to them that begin with `links`.
+fn raw_data(dir: &std::path::Path, links: Option<&str>) -> String {
     const FILES: [(&str, &str); 3] = [
         (
             "run.json",
@@ -418,10 +418,13 @@ fn raw_data(dir: &std::path::Path) -> String {
         ),
         ("io.parquet", "one row for each I/O"),
     ];
-    let mut html = String::from("<p>Raw data, beside this page");
-    let _ = write!(
-        html,
-        " in <code>{}</code>:</p>\n<ul>",
+    let mut html = format!(
+        "<p>Raw data{} in <code>{}</code>:</p>\n<ul>",
+        if links == Some("") {
+            ", beside this page"
+        } else {
+            ""
+        },
         Esc(&dir.to_string_lossy())
     );
     for (name, what) in FILES {
@@ -429,10 +432,11 @@ fn raw_data(dir: &std::path::Path) -> String {
             continue;
         };
         let size = format::value(found.len() as f64, "bytes");
-        let _ = write!(
-            html,
-            "<li><a href=\"{name}\">{name}</a> ({size}): {what}</li>"
-        );
+        let name = match links {
+            Some(base) => format!("<a href=\"{base}{name}\">{name}</a>"),
+            None => name.to_owned(),
+        };
+        let _ = write!(html, "<li>{name} ({size}): {what}</li>");
     }
     html.push_str(
         "</ul>\n<p class=\"muted\"><code>fathom query</code> asks them in SQL; <code>fathom report --format csv</code> writes tables.</p>\n",

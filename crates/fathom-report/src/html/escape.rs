@@ -31,6 +31,11 @@ pub(crate) fn with_options(text: &str) -> String {
         if !out.is_empty() {
             out.push(' ');
         }
+        let (open, word) = match word.strip_prefix('(') {
+            Some(word) => ("(", word),
+            None => ("", word),
+        };
+        out.push_str(open);
         let (option, rest) = before_punctuation(word);
         if !option.starts_with("--") || option.len() == 2 {
             out.push_str(&Esc(word).to_string());
@@ -98,8 +103,8 @@ mod tests {
     #[test]
     fn options_in_advice_are_code_and_still_escaped() {
         assert_eq!(
-            with_options("use --size=<4g>, --threads 4, or --direct if you can -- please"),
-            "use <code>--size=&lt;4g&gt;</code>, <code>--threads 4</code>, or <code>--direct</code> if you can -- please"
+            with_options("use --size=<4g>, --threads 4, or (--direct, best) if you can -- please"),
+            "use <code>--size=&lt;4g&gt;</code>, <code>--threads 4</code>, or (<code>--direct</code>, best) if you can -- please"
         );
     }
 

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fathom_telemetry::LatencySummary;
-use fathom_telemetry::schema::{Direction, Job, Run};
+use fathom_telemetry::schema::{Job, Run};
 
 use super::body::{chips, flag_list};
 use super::capsule::value_html;
@@ -11,13 +10,13 @@ use super::escape::Esc;
 use super::results::{capital, human};
 use super::{Detail, Page};
 use crate::format::{self, HOLE};
-use crate::terminal::{cpu_per_io, directions};
+use crate::terminal::{cpu_per_io, directions, ns, seen};
 
 /// Jobs in the page; run.json has them all.
 const JOBS_MAX: usize = 1_000;
 const COLUMNS: [&str; 11] = [
     "Job",
-    "",
+    "Op",
     "IOPS",
     "Bandwidth",
     "Mean",
@@ -93,19 +92,6 @@ fn table(run: &Run, most: usize) -> String {
     html
 }
 
-/// The latency that a job's user sees.
-fn shown<'a>(job: &Job, d: &'a Direction) -> &'a LatencySummary {
-    if job.open_loop.is_some() {
-        &d.response_ns
-    } else {
-        &d.service_ns
-    }
-}
-
-fn ns(v: Option<u64>) -> String {
-    format::optional(v.map(|v| v as f64), "ns")
-}
-
 fn rows(index: usize, job: &Job) -> String {
     let class = if job.is_void() { " class=\"void\"" } else { "" };
     let name = format!(
@@ -116,7 +102,7 @@ fn rows(index: usize, job: &Job) -> String {
     let mut html = String::new();
     let mut first = true;
     for (direction, d) in directions(job) {
-        let l = shown(job, d);
+        let l = seen(job, d);
         let _ = write!(html, "<tr{class}>");
         html.push_str(if first { &name } else { "<td></td>" });
         let cells = [
@@ -167,7 +153,8 @@ fn head(index: usize, job: &Job) -> String {
 
 fn figures(page: &mut Page, job: &Job) {
     flag_list(page, job.flags.iter().map(|f| (f, String::new())));
-    let mut html = String::from("<div class=\"wide\"><table><thead><tr><th></th>");
+    let mut html =
+        String::from("<div class=\"wide\"><table><thead><tr><th scope=\"col\">latency</th>");
     for c in [
         "samples", "min", "mean", "std dev", "p50", "p90", "p99", "p99.9", "p99.99", "max",
     ] {

@@ -6,7 +6,7 @@
 mod body;
 mod capsule;
 mod distribution;
-mod escape;
+pub(crate) mod escape;
 mod jobs;
 mod results;
 mod several;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::data::ReportData;
 use crate::error::ReportError;
-use crate::output::{DirOutput, Output, written};
+use crate::output::{DirOutput, Output, link_base, written};
 use crate::registry::Exporter;
 use crate::stamp::Stamp;
 use distribution::{Distribution, Totals, distributions};
@@ -56,7 +56,12 @@ impl Exporter for Html {
         "the full report as one self-contained page (report.html)"
     }
     fn export(&self, data: &ReportData, out: &mut dyn Output) -> Result<(), ReportError> {
-        let text = page(data)?;
+        // Where the page has no place it is taken to lie beside the run's files.
+        let links = match (out.dir(), &data.dir) {
+            (Some(out), Some(dir)) => link_base(out, dir),
+            _ => Some(String::new()),
+        };
+        let text = page(data, links.as_deref())?;
         out.file("report.html", &mut |w| {
             written("report.html", w.write_all(text.as_bytes()))
         })
@@ -144,8 +149,13 @@ impl Page {
         let stamp = self.stamp.map_or_else(String::new, |s| {
             format!(" <span class=\"chip\">{}</span>", s.word)
         });
+        let class = if chart.full_width() {
+            "chart full"
+        } else {
+            "chart"
+        };
         let html = format!(
-            "<figure class=\"chart\" id=\"{}\" data-chart=\"{}\"><figcaption><span class=\"title\">{}{stamp}</span>\
+            "<figure class=\"{class}\" id=\"{}\" data-chart=\"{}\"><figcaption><span class=\"title\">{}{stamp}</span>\
              </figcaption><div class=\"plot\"></div><details class=\"data\"><summary>Data table</summary></details></figure>\n",
             chart.anchor,
             self.charts.len(),
@@ -159,13 +169,15 @@ impl Page {
 /// The page as text. Where it would be too large it is made again with half the detail over time
 /// and in the list of jobs: nothing is lost, run.json and series.parquet have it all.
 ///
+/// `links` is what links to the run's files begin with; without it there are none.
+///
 /// # Errors
 /// Where windows cannot be read.
-pub(crate) fn page(data: &ReportData) -> Result<String, ReportError> {
+fn page(data: &ReportData, links: Option<&str>) -> Result<String, ReportError> {
     const HALVINGS_MAX: u32 = 5;
     let mut text = String::new();
     for halvings in 0..=HALVINGS_MAX {
-        text = page_with(data, Detail { halvings })?;
+        text = page_with(data, links, Detail { halvings })?;
         if text.len() <= BYTES_MAX {
             break;
         }
@@ -191,15 +203,19 @@ impl Detail {
 /// # Errors
 /// Where windows cannot be read.
 pub(crate) fn charts(data: &ReportData) -> Result<(Vec<Spec>, &'static str), ReportError> {
-    let page = content(data, Detail { halvings: 0 })?;
+    let page = content(data, None, Detail { halvings: 0 })?;
     Ok((page.charts, page.stamp.map_or("", |s| s.word)))
 }
 
-fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
+fn page_with(
+    data: &ReportData,
+    links: Option<&str>,
+    detail: Detail,
+) -> Result<String, ReportError> {
     let run = &data.run;
     let title = format!("fathom {}: {}", run.command, run.target.place());
     assemble(
-        &content(data, detail)?,
+        &content(data, links, detail)?,
         &title,
         &format!(
             "Made by fathom {} from run.json and series.parquet; <code>fathom report</code> remakes it.",
@@ -208,7 +224,7 @@ fn page_with(data: &ReportData, detail: Detail) -> Result<String, ReportError> {
     )
 }
 
-fn content(data: &ReportData, detail: Detail) -> Result<Page, ReportError> {
+fn content(data: &ReportData, links: Option<&str>, detail: Detail) -> Result<Page, ReportError> {
     let run = &data.run;
     let (distributions, over_time) = series_charts(data, detail)?;
     let mut page = Page::new(Stamp::of(run));
@@ -222,7 +238,7 @@ fn content(data: &ReportData, detail: Detail) -> Result<Page, ReportError> {
     jobs::jobs(&mut page, run, detail);
     capsule::environment(&mut page, run);
     body::all_flags(&mut page, run);
-    body::command(&mut page, data);
+    body::command(&mut page, data, links);
     Ok(page)
 }
 

@@ -79,6 +79,13 @@ pub(super) fn sections(page: &mut Page, run: &Run) {
 
 pub(super) fn table(page: &mut Page, t: &Table) {
     let anchor = page.anchor(slug(&t.id));
+    if t.rows.is_empty() {
+        page.push(&format!(
+            "<p class=\"muted\" id=\"{anchor}\">{}: none.</p>\n",
+            Esc(&t.title)
+        ));
+        return;
+    }
     let text_column: Vec<bool> = (0..t.columns.len())
         .map(|i| {
             t.rows
@@ -139,20 +146,11 @@ pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
     if all.is_empty() {
         return;
     }
-    page.open_section("distributions", "Latency distributions");
-    page.push(
-        "<p class=\"muted\">Histograms of repeats are merged, percentiles never averaged. On the right, \
-         each step along the axis is one more nine; a curve ends where fewer than ten I/Os lie beyond.</p>\n",
-    );
+    open_distributions(page);
     let several = all.len() > 1;
     for d in all {
         if several {
-            let name = if d.experiment.is_empty() {
-                "jobs".to_owned()
-            } else {
-                human(&d.experiment)
-            };
-            page.push(&format!("<h3>{}</h3>\n", Esc(&capital(&name))));
+            page.push(&heading(&d.experiment));
         }
         if !d.note.is_empty() {
             page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&d.note)));
@@ -165,6 +163,25 @@ pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
         page.push("</div>\n");
     }
     page.close_section();
+}
+
+/// Begins the section of latency distributions.
+pub(super) fn open_distributions(page: &mut Page) {
+    page.open_section("distributions", "Latency distributions");
+    page.push(
+        "<p class=\"muted\">Histograms of repeats are merged, percentiles never averaged. Charts by percentile have \
+         one more nine at each step along the axis; a curve ends where fewer than ten I/Os lie beyond.</p>\n",
+    );
+}
+
+/// An experiment's heading; jobs of no experiment are just jobs.
+pub(super) fn heading(experiment: &str) -> String {
+    let name = if experiment.is_empty() {
+        "jobs".to_owned()
+    } else {
+        human(experiment)
+    };
+    format!("<h3>{}</h3>\n", Esc(&capital(&name)))
 }
 
 /// A flag's or an experiment's name for people: `io-errors` becomes `I/O errors`.

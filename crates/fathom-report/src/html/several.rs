@@ -4,62 +4,79 @@
 //! tables like any other.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use fathom_telemetry::schema::{Chart, ChartKind, Section};
 
-use super::distribution::Distribution;
 use super::escape::{Esc, slug};
-use super::results::{capital, human, in_reading_order, table};
+use super::results::{heading, in_reading_order, open_distributions, table};
 use super::spec::Spec;
 use super::{BYTES_MAX, Detail, Page, assemble, series_charts};
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::output::link_base;
 use crate::stamp::Stamp;
 
 /// More cannot be told apart in one chart.
 pub const RUNS_MAX: usize = 8;
-/// Series in one chart over all runs; beyond, each run has its own chart.
-const SERIES_MAX: usize = 24;
+/// Series in one chart over all runs; beyond, each name of a series has its own chart.
+const SERIES_MAX: usize = 12;
+/// Charts that one chart may become so; beyond, each run has its own.
+const NAMES_MAX: usize = 24;
+
+/// Marks in one chart over all runs.
+const MARKS_MAX: usize = 6;
+
+/// In place of the distributions, where the page would be too large with them.
+const LEFT_OUT: &str = "Left out: with the distributions of all runs this page would exceed 6 MB. The report of \
+                        each run has its own; fewer runs on one page have them over each other.";
 
 /// How a run is called in the page: A, B, …
 fn letter(run: usize) -> char {
     char::from(b'A' + (run % 26) as u8)
 }
 
-/// One page with all of `runs`; `differences` are its first sections.
+/// One page with all of `runs`; `differences` are its first sections. Links lead from the directory `out`
+/// to the runs' files; without it there are none.
 ///
 /// # Errors
 /// Where windows cannot be read.
-pub fn compare_page(runs: &[ReportData], differences: &[Section]) -> Result<String, ReportError> {
-    let text = page_of(runs, differences, true)?;
+pub fn compare_page(
+    runs: &[ReportData],
+    differences: &[Section],
+    out: Option<&Path>,
+) -> Result<String, ReportError> {
+    let text = page_of(runs, differences, out, true)?;
     if text.len() <= BYTES_MAX {
         return Ok(text);
     }
-    page_of(runs, differences, false)
+    page_of(runs, differences, out, false)
 }
 
 fn page_of(
     runs: &[ReportData],
     differences: &[Section],
+    out: Option<&Path>,
     with_distributions: bool,
 ) -> Result<String, ReportError> {
     let mut page = Page::new(runs.iter().find_map(|r| Stamp::of(&r.run)));
-    masthead(&mut page, runs);
-    for s in differences {
+    masthead(&mut page, runs, out);
+    for (n, s) in differences.iter().enumerate() {
         page.open_section(&slug(&s.id), &s.title);
         if !s.text.is_empty() {
             page.push(&format!("<p>{}</p>\n", Esc(&s.text)));
         }
         for (i, t) in s.tables.iter().enumerate() {
-            // The first says it all; the jobs behind it would push the curves out of sight.
-            if i > 0 {
+            // The first table says it all; those behind it would push the curves out of sight.
+            let folded = i > 0 || n > 0;
+            if folded {
                 page.push(&format!(
                     "<details class=\"block\"><summary>{}</summary>\n",
                     Esc(&t.title)
                 ));
             }
             table(&mut page, t);
-            if i > 0 {
+            if folded {
                 page.push("</details>\n");
             }
         }
@@ -68,6 +85,10 @@ fn page_of(
     curves(&mut page, runs);
     if with_distributions {
         latencies(&mut page, runs)?;
+    } else {
+        open_distributions(&mut page);
+        page.push(&format!("<p>{LEFT_OUT}</p>\n"));
+        page.close_section();
     }
     let title = format!("fathom: {} runs compared", runs.len());
     assemble(
@@ -77,7 +98,7 @@ fn page_of(
     )
 }
 
-fn masthead(page: &mut Page, runs: &[ReportData]) {
+fn masthead(page: &mut Page, runs: &[ReportData], out: Option<&Path>) {
     let mut html = String::from(
         "<header class=\"masthead\"><p class=\"eyebrow\">fathom report</p>\
          <button type=\"button\" id=\"theme\" hidden title=\"Switch between light and dark\">Dark</button>\n",
@@ -85,7 +106,8 @@ fn masthead(page: &mut Page, runs: &[ReportData]) {
     let names: Vec<String> = (0..runs.len()).map(|i| letter(i).to_string()).collect();
     let _ = writeln!(html, "<h1>{} runs beside each other</h1>", runs.len());
     html.push_str(
-        "<div class=\"wide\"><table id=\"runs\"><thead><tr><th></th><th>Run</th><th>Started</th><th>Target</th><th>fathom</th><th>Directory</th></tr></thead><tbody>\n",
+        "<div class=\"wide\"><table id=\"runs\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Run</th><th scope=\"col\">Started</th><th scope=\"col\">Target</th>\
+         <th scope=\"col\">fathom</th><th scope=\"col\">Files</th></tr></thead><tbody>\n",
     );
     for (data, name) in runs.iter().zip(&names) {
         let run = &data.run;
@@ -94,7 +116,14 @@ fn masthead(page: &mut Page, runs: &[ReportData]) {
         } else {
             format!("{}: {}", run.target.place(), run.target.description)
         };
-        let dir = data.dir.as_ref().map(|d| d.to_string_lossy().into_owned());
+        let dir = data.dir.as_deref().unwrap_or(Path::new(""));
+        let mut files = format!("<code>{}</code>", Esc(&dir.to_string_lossy()));
+        let links = out.and_then(|out| link_base(out, dir));
+        for name in ["report.html", "run.json"] {
+            if let (Some(base), true) = (&links, dir.join(name).exists()) {
+                let _ = write!(files, " <a href=\"{base}{name}\">{name}</a>");
+            }
+        }
         let simulated = Stamp::of(run).map_or("", |s| s.word);
         let _ = writeln!(
             html,
@@ -103,13 +132,14 @@ fn masthead(page: &mut Page, runs: &[ReportData]) {
             Esc(&run.started.replace('T', " ").replace('Z', " UTC")),
             Esc(&what),
             Esc(&run.tool_version),
-            Esc(dir.as_deref().unwrap_or("")),
+            files,
         );
     }
     html = html.replace(" <span class=\"chip\"></span>", "");
     html.push_str("</tbody></table></div>\n");
     html.push_str(
-        "<p class=\"muted\">In each chart a colour is a series and a pattern is a run: A is drawn solid, B dashed, C dotted.</p>\n",
+        "<p class=\"muted\">In each chart a run is a pattern: its dashes, the shape of its points, the hatching of its bars, \
+         which stand in the order of the runs. A colour is a series; where there is but one, the colours, too, are the runs.</p>\n",
     );
     if let Some(stamp) = page.stamp {
         let _ = writeln!(html, "<p class=\"simulated\">{}</p>", stamp.sentence);
@@ -162,10 +192,9 @@ fn curves(page: &mut Page, runs: &[ReportData]) {
     }
 }
 
-/// One chart of all runs, or one for each where they cannot share one.
+/// Charts of the same id over each other, or one for each run where they cannot share their axes.
 fn beside(all: &[(usize, &Chart)]) -> Vec<(Spec, String)> {
     let first = all[0].1;
-    let series: usize = all.iter().map(|(_, c)| c.series.len()).sum();
     let alike = all.iter().all(|(_, c)| {
         c.kind == first.kind
             && c.x.unit == first.x.unit
@@ -176,33 +205,62 @@ fn beside(all: &[(usize, &Chart)]) -> Vec<(Spec, String)> {
         first.kind,
         ChartKind::Line | ChartKind::Scatter | ChartKind::Bar
     );
-    let specs = |title: &dyn Fn(usize, &Chart) -> String| -> Vec<(usize, Spec)> {
-        all.iter()
-            .map(|(run, c)| {
-                let mut spec = Spec::from(*c);
-                spec.title = title(*run, c);
-                (*run, spec)
-            })
-            .collect()
-    };
-    if alike && kind_fits && series <= SERIES_MAX {
-        let merged = overlaid(specs(&|_, c| c.title.clone()));
-        return merged
-            .into_iter()
-            .map(|spec| (spec, slug(&first.id)))
-            .collect();
+    let specs = all.iter().map(|(run, c)| (*run, Spec::from(*c))).collect();
+    let wanted = slug(&first.id);
+    if alike && kind_fits {
+        together(specs, &wanted)
+    } else {
+        one_by_one(specs, &wanted)
     }
-    specs(&|run, c| format!("{}: {}", letter(run), c.title))
-        .into_iter()
-        .map(|(run, spec)| (spec, slug(&format!("{} {}", letter(run), first.id))))
+}
+
+/// A chart for each run.
+fn one_by_one(all: Vec<(usize, Spec)>, wanted: &str) -> Vec<(Spec, String)> {
+    all.into_iter()
+        .map(|(run, mut spec)| {
+            spec.title = format!("{}: {}", letter(run), spec.title);
+            let wanted = format!("{wanted}-{}", letter(run).to_ascii_lowercase());
+            (spec, wanted)
+        })
         .collect()
 }
 
-/// Charts over each other: series of the same name share a colour, those of a run a pattern.
+/// One chart of all runs; where that would be too many series, one for each name of a series.
+fn together(all: Vec<(usize, Spec)>, wanted: &str) -> Vec<(Spec, String)> {
+    let series: usize = all.iter().map(|(_, s)| s.series.len()).sum();
+    if series <= SERIES_MAX {
+        let merged = overlaid(all).map(|spec| (spec, wanted.to_owned()));
+        return merged.into_iter().collect();
+    }
+    let mut names: Vec<String> = Vec::new();
+    for s in all.iter().flat_map(|(_, spec)| &spec.series) {
+        if !names.contains(&s.name) {
+            names.push(s.name.clone());
+        }
+    }
+    if names.len() > NAMES_MAX {
+        return one_by_one(all, wanted);
+    }
+    names
+        .into_iter()
+        .filter_map(|name| {
+            let of_name = all.iter().map(|(run, spec)| {
+                let mut spec = spec.clone();
+                spec.series.retain(|s| s.name == name);
+                (*run, spec)
+            });
+            let mut spec = overlaid(of_name.filter(|(_, s)| !s.series.is_empty()).collect())?;
+            spec.title = format!("{}: {name}", spec.title);
+            Some((spec, format!("{wanted}-{}", slug(&name))))
+        })
+        .collect()
+}
+
+/// Charts over each other: series of the same name share a colour, those of a run a pattern. Where there is
+/// one name the colour, too, is the run's.
 fn overlaid(all: Vec<(usize, Spec)>) -> Option<Spec> {
     let mut names: Vec<String> = Vec::new();
     let mut merged: Option<Spec> = None;
-    let bars = all.first().is_some_and(|(_, s)| s.kind == ChartKind::Bar);
     for (run, mut spec) in all {
         let mut series = std::mem::take(&mut spec.series);
         for s in &mut series {
@@ -217,10 +275,7 @@ fn overlaid(all: Vec<(usize, Spec)>) -> Option<Spec> {
                 "" => letter(run).to_string(),
                 name => format!("{}: {name}", letter(run)),
             };
-            // Bars have no pattern: there each series of each run has its own colour.
-            if !bars {
-                (s.hue, s.dash) = (Some(hue), Some(run));
-            }
+            (s.hue, s.dash) = (Some(hue), Some(run));
         }
         for m in &mut spec.marks {
             m.label = format!("{}: {}", letter(run), m.label);
@@ -236,47 +291,64 @@ fn overlaid(all: Vec<(usize, Spec)>) -> Option<Spec> {
             }
         }
     }
+    if let Some(merged) = &mut merged {
+        if names.len() == 1 {
+            merged.series.iter_mut().for_each(|s| s.hue = s.dash);
+        }
+        // More would hide the curves; the tables have them.
+        if merged.marks.len() > MARKS_MAX {
+            merged.marks.clear();
+        }
+    }
     merged
 }
 
 /// Latency distributions of jobs with the same name over each other.
 fn latencies(page: &mut Page, runs: &[ReportData]) -> Result<(), ReportError> {
-    let mut by_experiment: Vec<(String, Vec<(usize, Spec)>)> = Vec::new();
+    /// An experiment's distributions in all runs.
+    #[derive(Default)]
+    struct Shared {
+        experiment: String,
+        notes: Vec<String>,
+        charts: Vec<(usize, Spec)>,
+    }
+    let mut by_experiment: Vec<Shared> = Vec::new();
     for (i, data) in runs.iter().enumerate() {
-        let totals = series_charts(data, Detail { halvings: 0 })?.0;
-        for Distribution {
-            experiment, charts, ..
-        } in totals
-        {
-            let at = match by_experiment.iter().position(|(e, _)| *e == experiment) {
-                Some(at) => at,
-                None => {
-                    by_experiment.push((experiment.clone(), Vec::new()));
-                    by_experiment.len() - 1
-                }
-            };
-            by_experiment[at]
-                .1
-                .extend(charts.into_iter().map(|c| (i, c)));
+        for d in series_charts(data, Detail { halvings: 0 })?.0 {
+            let known = by_experiment
+                .iter()
+                .position(|s| s.experiment == d.experiment);
+            let at = known.unwrap_or_else(|| {
+                by_experiment.push(Shared {
+                    experiment: d.experiment.clone(),
+                    ..Shared::default()
+                });
+                by_experiment.len() - 1
+            });
+            let shared = &mut by_experiment[at];
+            if !d.note.is_empty() {
+                shared.notes.push(format!("{}: {}", letter(i), d.note));
+            }
+            shared.charts.extend(d.charts.into_iter().map(|c| (i, c)));
         }
     }
     if by_experiment.is_empty() {
         return Ok(());
     }
-    page.open_section("distributions", "Latency distributions");
-    page.push(
-        "<p class=\"muted\">Histograms of repeats are merged, percentiles never averaged. On the right, \
-         each step along the axis is one more nine; a curve ends where fewer than ten I/Os lie beyond.</p>\n",
-    );
+    open_distributions(page);
     let several = by_experiment.len() > 1;
-    for (experiment, mut charts) in by_experiment {
+    for Shared {
+        experiment,
+        notes,
+        mut charts,
+    } in by_experiment
+    {
         if several {
-            let name = if experiment.is_empty() {
-                "jobs".to_owned()
-            } else {
-                human(&experiment)
-            };
-            page.push(&format!("<h3>{}</h3>\n", Esc(&capital(&name))));
+            page.push(&heading(&experiment));
+        }
+        if !notes.is_empty() {
+            let notes = notes.join(" ");
+            page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&notes)));
         }
         page.push("<div class=\"charts\">\n");
         while !charts.is_empty() {
@@ -285,18 +357,81 @@ fn latencies(page: &mut Page, runs: &[ReportData]) -> Result<(), ReportError> {
                 charts.into_iter().partition(|(_, c)| c.title == title);
             charts = others;
             let wanted = slug(&format!("distribution {experiment} {title}"));
-            let series: usize = same.iter().map(|(_, c)| c.series.len()).sum();
-            if series > SERIES_MAX {
-                for (run, mut c) in same {
-                    c.title = format!("{}: {}", letter(run), c.title);
-                    page.chart(c, format!("{wanted}-{}", letter(run).to_ascii_lowercase()));
-                }
-            } else if let Some(c) = overlaid(same) {
-                page.chart(c, wanted);
+            for (spec, wanted) in together(same, &wanted) {
+                page.chart(spec, wanted);
             }
         }
         page.push("</div>\n");
     }
     page.close_section();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::html::spec::{Columns, Num, axis, own};
+    use crate::testing::{job, run_with};
+
+    /// A chart of a run with a series for each name.
+    fn chart(names: &[String]) -> Spec {
+        let mut spec = own(
+            "Latency".to_owned(),
+            ChartKind::Line,
+            axis("depth", "", true),
+            axis("latency", "ns", true),
+        );
+        spec.series = names
+            .iter()
+            .map(|name| Columns {
+                name: name.clone(),
+                x: [1.0, 2.0].into_iter().collect(),
+                y: vec![Some(Num(10.0)), Some(Num(20.0))],
+                ..Columns::default()
+            })
+            .collect();
+        spec
+    }
+
+    fn runs_of(runs: usize, series: usize) -> Vec<(Spec, String)> {
+        let names: Vec<String> = (0..series).map(|i| format!("job {i}")).collect();
+        let all = (0..runs).map(|run| (run, chart(&names))).collect();
+        together(all, "latency")
+    }
+
+    #[test]
+    fn runs_share_a_chart_as_long_as_their_series_can_be_told_apart() {
+        let [(spec, _)] = &runs_of(4, 3)[..] else {
+            panic!("three series of four runs fit one chart");
+        };
+        let told: std::collections::BTreeSet<_> =
+            spec.series.iter().map(|s| (s.hue, s.dash)).collect();
+        assert_eq!(told.len(), 12);
+
+        let by_name = runs_of(RUNS_MAX, 4);
+        assert_eq!(by_name.len(), 4);
+        for (i, (spec, anchor)) in by_name.iter().enumerate() {
+            assert_eq!(spec.title, format!("Latency: job {i}"));
+            assert_eq!(anchor, &format!("latency-job-{i}"));
+            // One series: the colours are the runs', too.
+            let runs: Vec<_> = spec.series.iter().map(|s| (s.hue, s.dash)).collect();
+            let expected: Vec<_> = (0..RUNS_MAX).map(|r| (Some(r), Some(r))).collect();
+            assert_eq!(runs, expected);
+        }
+        assert_eq!(
+            runs_of(RUNS_MAX, 25).len(),
+            RUNS_MAX,
+            "a chart for each run"
+        );
+    }
+
+    #[test]
+    fn what_a_large_page_leaves_out_is_said() {
+        let runs: Vec<ReportData> = (0..2)
+            .map(|_| ReportData::from_run(run_with(vec![job("a")])))
+            .collect();
+        let whole = page_of(&runs, &[], None, true).unwrap();
+        let short = page_of(&runs, &[], None, false).unwrap();
+        assert!(!whole.contains(LEFT_OUT) && short.contains(LEFT_OUT));
+    }
 }

@@ -4,7 +4,7 @@ use fathom_telemetry::schema::{Axis, Chart, ChartKind, ChartSeries, Mark};
 use serde::{Serialize, Serializer};
 
 /// A chart of the page.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Spec {
     /// Anchor of the figure, unique in the page.
     #[serde(skip)]
@@ -41,16 +41,18 @@ fn is_zero(n: &usize) -> bool {
 }
 
 /// One of several sets of series.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Variant {
     pub(crate) series: Vec<Columns>,
     /// What stands beside the title while this one is shown: "not steady".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stamp: Option<&'static str>,
+    /// Where x ends: charts under each other show the same stretch of time.
+    pub(crate) span: Num,
 }
 
 /// A series in columns of equal length; columns without a value are left out.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Columns {
     pub(crate) name: String,
     pub(crate) x: Abscissa,
@@ -63,16 +65,16 @@ pub(crate) struct Columns {
     pub(crate) z: Vec<Option<Num>>,
     #[serde(skip_serializing_if = "empty")]
     pub(crate) label: Vec<Option<String>>,
-    /// Number of the colour, where several runs share it.
+    /// Number of the colour, where runs are over each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hue: Option<usize>,
-    /// Number of the pattern, where it tells runs apart.
+    /// Number of the run, whose pattern (dashes, shape of points, hatching) tells it apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dash: Option<usize>,
 }
 
 /// Where a series' points stand.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Abscissa {
     /// One by one.
@@ -171,6 +173,30 @@ impl From<&Chart> for Spec {
             even: false,
             height: None,
         }
+    }
+}
+
+impl Spec {
+    /// Whether half a page is too narrow: for a map of many columns with their values, for many long names.
+    pub(crate) fn full_width(&self) -> bool {
+        const COLUMNS_MAX: usize = 8;
+        const NAMES_MAX: usize = 4;
+        const LETTERS_MAX: usize = 14;
+        if self.categories.len() > NAMES_MAX {
+            return self
+                .categories
+                .iter()
+                .any(|c| c.chars().count() > LETTERS_MAX);
+        }
+        let mut columns: Vec<u64> = Vec::new();
+        for s in &self.series {
+            if let Abscissa::Each(all) = &s.x {
+                columns.extend(all.iter().map(|x| x.0.to_bits()));
+            }
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        self.kind == ChartKind::Heatmap && columns.len() > COLUMNS_MAX
     }
 }
 

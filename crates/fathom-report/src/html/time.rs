@@ -123,7 +123,13 @@ impl OverTime {
         }
         let heat = heat_cells(series, self.columns, open_loop);
         let stamp = not_steady(job).then_some("not steady");
-        let variant = |series| Variant { series, stamp };
+        let windows = series.windows.last().map_or(0, |w| w.index + 1);
+        let span = Num::rounded(windows as f64 * series.width.as_secs_f64());
+        let variant = |series| Variant {
+            series,
+            stamp,
+            span,
+        };
         self.percentiles.variants.push(variant(percentiles));
         self.throughput.variants.push(variant(throughput));
         self.heat.variants.push(variant(vec![heat]));
@@ -166,9 +172,9 @@ fn percentile_lines(
 ) -> Vec<Columns> {
     type Pick = fn(&SparseHistogram) -> Option<u64>;
     let lines: [(&str, Pick); 4] = [
-        ("p50", |h| supported(h, 0.5)),
-        ("p99", |h| supported(h, 0.99)),
-        ("p99.9", |h| supported(h, 0.999)),
+        ("p50", |h| h.quantile_supported(0.5, SAMPLES_BEYOND)),
+        ("p99", |h| h.quantile_supported(0.99, SAMPLES_BEYOND)),
+        ("p99.9", |h| h.quantile_supported(0.999, SAMPLES_BEYOND)),
         ("max", |h| (h.moments.count > 0).then_some(h.moments.max)),
     ];
     lines
@@ -190,12 +196,6 @@ fn percentile_lines(
         })
         .filter(|line| line.y.iter().any(Option::is_some))
         .collect()
-}
-
-/// A percentile of a window, hidden where fewer than ten samples lie beyond it.
-fn supported(h: &SparseHistogram, q: f64) -> Option<u64> {
-    let beyond = (h.moments.count as f64 * (1.0 - q) + 1e-9).floor() as u64;
-    (beyond >= SAMPLES_BEYOND).then(|| h.quantile(q)).flatten()
 }
 
 fn rate_line(job: &Job, series: &JobSeries, op: Op, name: String) -> Columns {

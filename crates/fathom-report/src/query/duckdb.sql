@@ -13,7 +13,8 @@ CREATE OR REPLACE TEMP VIEW jobs AS
 SELECT job, j->>'name' AS name, j->>'experiment' AS experiment, (j->>'repeat')::BIGINT AS repeat,
        j->>'engine' AS engine, (j->>'start_ns')::BIGINT AS start_ns, (j->>'wall_ns')::BIGINT AS wall_ns,
        (j->>'cpu_ns')::BIGINT AS cpu_ns, (j->>'qd_requested')::BIGINT AS qd_requested,
-       (j->>'qd_achieved')::DOUBLE AS qd_achieved, to_json(j->'flags'->>'$[*].code')::VARCHAR AS flags, j->'spec' AS spec
+       (j->>'qd_achieved')::DOUBLE AS qd_achieved,
+       list_contains(j->'flags'->>'$[*].void', 'true')::INTEGER AS void, to_json(j->'flags'->>'$[*].code')::VARCHAR AS flags, j->'spec' AS spec
 FROM (SELECT unnest(l) AS j, generate_subscripts(l, 1) - 1 AS job
       FROM (SELECT from_json(json->'jobs', '["JSON"]') AS l FROM run));
 
@@ -24,33 +25,45 @@ SELECT rank, f->>'id' AS id, f->>'text' AS text, f->>'advice' AS advice, f->>'co
 FROM (SELECT unnest(l) AS f, generate_subscripts(l, 1) AS rank
       FROM (SELECT from_json(json->'findings', '["JSON"]') AS l FROM run));
 
-CREATE OR REPLACE TEMP MACRO histogram_quantile(histograms, q) AS (
-  WITH bytes AS (
-    SELECT h, i, b FROM (
-      SELECT h, unnest(l) AS b, generate_subscripts(l, 1) AS i FROM (
-        SELECT h, [('0x' || x)::INTEGER FOR x IN regexp_extract_all(hex(blob), '..')] AS l FROM (
-          SELECT unnest(histograms) AS blob, generate_subscripts(histograms, 1) AS h)))),
-  numbered AS (
-    SELECT *, coalesce(sum((b < 128)::INTEGER) OVER (PARTITION BY h ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS number
-    FROM bytes),
-  placed AS (SELECT *, i - min(i) OVER (PARTITION BY h, number) AS place FROM numbered),
-  numbers AS (
-    SELECT h, number, sum((b & 127)::HUGEINT << (7 * place)::INTEGER) AS value
-    FROM placed WHERE number > 2 GROUP BY h, number),
-  bounds AS (
-    SELECT min(low) AS low, max(low + spread) AS high FROM (
-      SELECT h, max(CASE WHEN number = 3 THEN value END) AS low, max(CASE WHEN number = 4 THEN value END) AS spread
-      FROM numbers GROUP BY h)),
-  pairs AS (
-    SELECT h, (number - number % 2) AS pair, max(CASE WHEN number % 2 = 0 THEN value END) AS gap,
-           max(CASE WHEN number % 2 = 1 THEN value END) AS n
-    FROM numbers WHERE number > 5 GROUP BY h, pair),
-  counts AS (
-    SELECT bucket, sum(n) AS n FROM (SELECT sum(gap) OVER (PARTITION BY h ORDER BY pair) AS bucket, n FROM pairs)
-    GROUP BY bucket),
-  seen AS (SELECT bucket, sum(n) OVER (ORDER BY bucket) AS seen, sum(n) OVER () AS total FROM counts),
-  found AS (SELECT min(bucket)::BIGINT AS bucket FROM seen WHERE seen >= greatest(ceil(total * q), 1)),
-  upper AS (
-    SELECT ((bucket - 128 * e) << e) + (1::BIGINT << e) - 1 AS v
-    FROM (SELECT bucket, greatest(bucket // 128 - 1, 0) AS e FROM found))
-  SELECT least(greatest(v, low), high)::BIGINT FROM upper, bounds);
+CREATE OR REPLACE TEMP VIEW buckets AS
+WITH stored AS (
+  SELECT job, op, start_ns, 'submit' AS latency, submit_histogram AS h FROM series
+  UNION ALL SELECT job, op, start_ns, 'service', service_histogram FROM series
+  UNION ALL SELECT job, op, start_ns, 'response', response_histogram FROM series),
+bytes AS (
+  SELECT * EXCLUDE l, unnest(l) AS b, generate_subscripts(l, 1) AS i
+  FROM (SELECT * EXCLUDE h, [('0x' || x)::INTEGER FOR x IN regexp_extract_all(hex(h), '..')] AS l FROM stored)),
+numbered AS (
+  SELECT *, coalesce(sum((b < 128)::INTEGER) OVER (PARTITION BY job, op, start_ns, latency ORDER BY i
+                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::INTEGER AS number
+  FROM bytes),
+numbers AS (
+  SELECT job, op, start_ns, latency, number, sum((b & 127)::BIGINT << (7 * place))::BIGINT AS value
+  FROM (SELECT *, (i - min(i) OVER (PARTITION BY job, op, start_ns, latency, number))::INTEGER AS place
+        FROM numbered WHERE number > 2)
+  GROUP BY ALL)
+SELECT job, op, start_ns, latency, low, low + spread AS high,
+       sum(gap) OVER (PARTITION BY job, op, start_ns, latency ORDER BY pair)::BIGINT AS bucket, n
+FROM (SELECT job, op, start_ns, latency, number // 2 AS pair, max(value) FILTER (WHERE number % 2 = 0) AS gap,
+             max(value) FILTER (WHERE number % 2 = 1) AS n
+      FROM numbers WHERE number > 5 GROUP BY ALL)
+JOIN (SELECT job, op, start_ns, latency, max(value) FILTER (WHERE number = 3) AS low, max(value) FILTER (WHERE number = 4) AS spread
+      FROM numbers WHERE number < 5 GROUP BY ALL) USING (job, op, start_ns, latency);
+
+CREATE OR REPLACE TEMP MACRO quantiles(span) AS TABLE
+WITH merged AS (
+  SELECT job, op, coalesce(start_ns // span * span, 0) AS start_ns, latency, bucket, sum(n) AS n, min(low) AS low, max(high) AS high
+  FROM buckets GROUP BY ALL),
+seen AS (
+  SELECT *, sum(n) OVER (PARTITION BY job, op, start_ns, latency ORDER BY bucket) AS seen,
+         sum(n) OVER (PARTITION BY job, op, start_ns, latency) AS total,
+         ((bucket - 128 * greatest(bucket // 128 - 1, 0)) << greatest(bucket // 128 - 1, 0)::INTEGER)
+           + (1::BIGINT << greatest(bucket // 128 - 1, 0)::INTEGER) - 1 AS top
+  FROM merged)
+SELECT job, op, start_ns, latency,
+       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.5)), max(high)), min(low)) AS p50_ns,
+       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.9)), max(high)), min(low)) AS p90_ns,
+       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.99)), max(high)), min(low)) AS p99_ns,
+       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.999)), max(high)), min(low)) AS p99_9_ns,
+       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.9999)), max(high)), min(low)) AS p99_99_ns
+FROM seen GROUP BY ALL;

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::{QueryError, Rows, Value};
+use crate::text::clean;
 
 /// Rows that are seen before a table's columns get their widths; later ones may be wider.
 const ROWS_MEASURED: usize = 1000;
@@ -122,13 +123,6 @@ fn real(v: f64) -> String {
     let digits = (5.0 - v.abs().log10().floor()).clamp(0.0, 300.0) as usize;
     let text = format!("{v:.digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Text of a run is untrusted: no control characters reach the terminal.
-fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -29,13 +29,10 @@ pub const READY: &[Ready] = &[
   FROM series GROUP BY job, op) AS p
 JOIN jobs USING (job) ORDER BY job, op",
         duckdb: Some(
-            "SELECT name, p.* FROM (
-  SELECT job, op, sum(ios) AS ios,
-         histogram_quantile(list(service_histogram), 0.5) AS p50_ns,
-         histogram_quantile(list(service_histogram), 0.99) AS p99_ns,
-         histogram_quantile(list(service_histogram), 0.999) AS p99_9_ns, max(service_max_ns) AS max_ns,
-         histogram_quantile(list(response_histogram), 0.99) AS response_p99_ns
-  FROM series GROUP BY job, op) AS p
+            "SELECT name, job, op, ios, p50_ns, p99_ns, p99_9_ns, max_ns, response_p99_ns
+FROM (SELECT job, op, sum(ios) AS ios, max(service_max_ns) AS max_ns FROM series GROUP BY job, op)
+JOIN (SELECT job, op, p50_ns, p99_ns, p99_9_ns FROM quantiles(NULL) WHERE latency = 'service') USING (job, op)
+JOIN (SELECT job, op, p99_ns AS response_p99_ns FROM quantiles(NULL) WHERE latency = 'response') USING (job, op)
 JOIN jobs USING (job) ORDER BY job, op",
         ),
     },
@@ -47,11 +44,12 @@ JOIN jobs USING (job) ORDER BY job, op",
        max(service_max_ns) AS max_ns
 FROM series GROUP BY job, op, second ORDER BY job, op, second",
         duckdb: Some(
-            "SELECT job, op, (start_ns - start_ns % 1000000000) / 1e9 AS second, sum(ios) AS ios, sum(errors) AS errors,
-       histogram_quantile(list(service_histogram), 0.5) AS p50_ns,
-       histogram_quantile(list(service_histogram), 0.99) AS p99_ns,
-       max(service_max_ns) AS max_ns
-FROM series GROUP BY job, op, second ORDER BY job, op, second",
+            "SELECT job, op, start_ns / 1e9 AS second, ios, errors, p50_ns, p99_ns, max_ns
+FROM (SELECT job, op, start_ns // 1000000000 * 1000000000 AS start_ns, sum(ios) AS ios, sum(errors) AS errors,
+             max(service_max_ns) AS max_ns
+      FROM series GROUP BY ALL)
+LEFT JOIN (SELECT * FROM quantiles(1000000000) WHERE latency = 'service') USING (job, op, start_ns)
+ORDER BY job, op, second",
         ),
     },
     Ready {
@@ -72,7 +70,7 @@ FROM series GROUP BY job, op ORDER BY job, op",
     Ready {
         name: "jobs",
         about: "What was run, with what stands against it",
-        sql: "SELECT job, name, experiment, engine, qd_requested, qd_achieved, wall_ns / 1e9 AS seconds, cpu_ns / 1e9 AS cpu_seconds, flags
+        sql: "SELECT job, name, experiment, engine, qd_requested, qd_achieved, wall_ns / 1e9 AS seconds, cpu_ns / 1e9 AS cpu_seconds, void, flags
 FROM jobs ORDER BY job",
         duckdb: None,
     },
@@ -157,8 +155,9 @@ pub fn ready(name: &str) -> Option<&'static Ready> {
 
 /// What makes DuckDB see the tables of `fathom query`; `{dir}` is the run directory.
 ///
-/// The macro reads histograms as bytes: numbers in LEB128, of which the fourth on are the minimum, the
-/// range, the number of buckets, and a distance and a count for each bucket (docs/run-directory.md).
+/// The view `buckets` reads histograms as bytes: numbers in LEB128, of which the fourth on are the minimum,
+/// the range, the number of buckets, and a distance and a count for each bucket (docs/run-directory.md). A
+/// macro on a list of histograms would be handier, and takes minutes for a few hundred windows.
 const PRELUDE: &str = include_str!("duckdb.sql");
 
 /// A script for DuckDB: its views of the run in `dir`, and `query` (its name, or SQL).

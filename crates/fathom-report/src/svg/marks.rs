@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 use fathom_telemetry::schema::ChartKind;
 
 use super::scale::Scale;
-use super::{HEAT, LEFT, LETTER, Picture, RIGHT, SOFT, WIDTH, mix, number, xs};
+use super::{HEAT, LEFT, LETTER, ON, Picture, RIGHT, SOFT, WIDTH, guides, mix, number, xs};
 use crate::format::{self, HOLE};
 use crate::html::spec::{Columns, Spec};
 
 /// Points of a line that are drawn one by one, with their intervals.
 const FEW: usize = 40;
-/// Least distance of two labels of points.
-const LABEL_GAP: f64 = 46.0;
 
 /// What the axes must show.
 pub(super) struct Layout {
@@ -131,6 +129,10 @@ impl Layout {
         match spec.kind {
             ChartKind::Heatmap => layout.heat(spec),
             _ => layout.plain(spec, series, stacked),
+        }
+        let span = spec.variants.get(spec.initial).map(|v| v.span.0);
+        if let Some(span) = span.filter(|s| *s > 0.0 && layout.x_bands.is_none()) {
+            layout.x_domain = (0.0, span);
         }
         layout
     }
@@ -364,8 +366,8 @@ fn unbroken(
             d.join("L")
         );
     }
-    let mut labelled: Option<(f64, f64)> = None;
     for (i, px, py) in stretch {
+        p.points.push((*px, *py));
         if few || stretch.len() == 1 {
             let _ = writeln!(
                 p.body,
@@ -373,22 +375,11 @@ fn unbroken(
             );
             whisker(p, *px, s, *i, colour);
         }
-        // Labels that would run into the one before, or out of the chart, say nothing.
-        let free = labelled.is_none_or(|(x, y)| (px - x).hypot(py - y) > LABEL_GAP);
         if few
             && p.series.len() <= 3
-            && free
             && let Some(Some(label)) = s.label.get(*i)
         {
-            let style = format!("font-size=\"10.5\" fill=\"{SOFT}\"");
-            let end = *px > WIDTH - RIGHT - LABEL_GAP;
-            let (x, y, anchor) = if end {
-                (px - 7.0, py - 3.0, "end")
-            } else {
-                (px + 6.0, py - 7.0, "start")
-            };
-            p.text(x, y, anchor, &style, label);
-            labelled = Some((*px, *py));
+            guides::point(p, *px, *py, label);
         }
     }
 }
@@ -409,9 +400,9 @@ fn points(p: &mut Picture<'_>) {
                 p.body,
                 "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"{radius}\" fill=\"{colour}\" fill-opacity=\"0.75\" stroke=\"#fff\" stroke-width=\"0.6\"/>"
             );
+            p.points.push((px, py));
             if let (true, Some(Some(label))) = (labels, s.label.get(i)) {
-                let style = format!("font-size=\"10.5\" fill=\"{SOFT}\"");
-                p.text(px + 7.0, py + 4.0, "start", &style, label);
+                guides::point(p, px, py, label);
             }
         }
     }
@@ -459,11 +450,17 @@ fn bars(p: &mut Picture<'_>, layout: &Layout, bottom: f64, stacked: bool) {
             let value = || format::value(y, &p.spec.y.unit);
             if stacked && (a - b).abs() > 15.0 && width > 44.0 {
                 let text = value();
+                let ink = if series.len() <= ON.len() {
+                    ON[n]
+                } else {
+                    "#fff"
+                };
+                let on = format!("font-size=\"11\" fill=\"{ink}\"");
                 p.text(
                     left + width / 2.0,
                     (a + b) / 2.0 + 4.0,
                     "middle",
-                    "font-size=\"11\" fill=\"#fff\"",
+                    &on,
                     &text,
                 );
             }
@@ -532,13 +529,13 @@ fn cells(p: &mut Picture<'_>, layout: &Layout) {
                 (b - a - gap).max(0.6),
                 (d - c - gap).max(0.6)
             );
-            if b - a > 44.0 && d - c > 18.0 {
+            let text = format::optional(z, &unit);
+            if b - a > text.chars().count() as f64 * LETTER + 4.0 && d - c > 14.0 {
                 let ink = match z {
-                    Some(z) if share(z) > 0.55 => "#fff",
-                    Some(_) => "#10243c",
+                    Some(z) if share(z) > 0.5 => "#fff",
+                    Some(_) => "#000",
                     None => SOFT,
                 };
-                let text = format::optional(z, &unit);
                 let style = format!("font-size=\"11\" fill=\"{ink}\"");
                 p.text((a + b) / 2.0, (c + d) / 2.0 + 4.0, "middle", &style, &text);
             }

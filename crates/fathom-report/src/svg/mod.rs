@@ -3,6 +3,7 @@
 //! Draws the same charts as the page, always light, from the same numbers. What a page can do and a
 //! picture cannot (hover, other jobs, the table) stays in `report.html`.
 
+mod guides;
 mod marks;
 mod scale;
 
@@ -12,10 +13,11 @@ use fathom_telemetry::schema::ChartKind;
 
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::html::escape::Esc;
 use crate::html::spec::{Abscissa, Columns, Num, Spec};
 use crate::output::{Output, file_name, written};
 use crate::registry::Exporter;
-use crate::text::clean;
+use crate::text::fit;
 use scale::{Labels, Scale};
 
 /// Size of a picture; its legend comes below.
@@ -36,18 +38,22 @@ const RULE: &str = "#e3e3df";
 const RULE_STRONG: &str = "#c9c9c3";
 /// The page's colours in light; eight that colour-blind readers tell apart.
 const PALETTE: [&str; 8] = [
-    "#0072b2", "#d55e00", "#00866a", "#b5548f", "#b67f00", "#3f9fd8", "#6b6f76", "#7a3b12",
+    "#0072b2", "#d55e00", "#00866a", "#b5548f", "#b67f00", "#3797d2", "#6b6f76", "#7a3b12",
+];
+/// Text on bars of these colours.
+const ON: [&str; 8] = [
+    "#fff", "#000", "#fff", "#fff", "#000", "#000", "#fff", "#fff",
 ];
 /// Ends and middle of the ramp for more series, and of heat maps.
 const RAMP: [[f64; 3]; 3] = [
     [18.0, 61.0, 140.0],
     [194.0, 55.0, 123.0],
-    [235.0, 155.0, 30.0],
+    [208.0, 127.0, 16.0],
 ];
 const HEAT: [[f64; 3]; 3] = [
     [227.0, 237.0, 247.0],
-    [63.0, 143.0, 201.0],
-    [8.0, 36.0, 79.0],
+    [42.0, 122.0, 181.0],
+    [8.0, 38.0, 79.0],
 ];
 
 /// The exporter.
@@ -78,6 +84,9 @@ struct Picture<'a> {
     x: Scale,
     y: Scale,
     body: String,
+    /// Where text stands inside the axes, and where points do.
+    texts: Vec<guides::Area>,
+    points: Vec<(f64, f64)>,
 }
 
 /// A series' x values.
@@ -91,21 +100,6 @@ fn xs(s: &Columns) -> Vec<f64> {
 /// A value of a column; a hole where there is none.
 fn number(column: &[Option<Num>], i: usize) -> Option<f64> {
     column.get(i).copied().flatten().map(|n| n.0)
-}
-
-/// Text that stays text.
-fn esc(text: &str) -> String {
-    let mut out = String::new();
-    for c in clean(text).chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 fn mix(stops: &[[f64; 3]; 3], t: f64) -> String {
@@ -122,9 +116,6 @@ fn mix(stops: &[[f64; 3]; 3], t: f64) -> String {
 impl Picture<'_> {
     fn colour(&self, index: usize) -> String {
         let n = self.series.len();
-        if let Some(hue) = self.series[index].hue.filter(|h| *h < PALETTE.len()) {
-            return PALETTE[hue].to_owned();
-        }
         if n <= PALETTE.len() {
             return PALETTE[index % PALETTE.len()].to_owned();
         }
@@ -132,24 +123,22 @@ impl Picture<'_> {
     }
 
     fn dash(&self, index: usize) -> &'static str {
-        match self.series[index].dash {
-            Some(1) => return " stroke-dasharray=\"7 4\"",
-            Some(2) => return " stroke-dasharray=\"2 3\"",
-            Some(3) => return " stroke-dasharray=\"9 3 2 3\"",
-            Some(_) => return "",
-            None => {}
-        }
-        match index / 4 {
-            1 if self.series.len() <= PALETTE.len() => " stroke-dasharray=\"7 4\"",
-            _ => "",
-        }
+        const DASHES: [&str; 4] = [
+            "",
+            " stroke-dasharray=\"7 4\"",
+            " stroke-dasharray=\"2 3\"",
+            " stroke-dasharray=\"9 3 2 3\"",
+        ];
+        // As in the page: over time, dashes would be lost in the noise.
+        let noisy = self.spec.group.is_some() && self.series.len() <= PALETTE.len();
+        DASHES[if noisy { index / 4 } else { index } % DASHES.len()]
     }
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, style: &str, text: &str) {
         let _ = writeln!(
             self.body,
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{}</text>",
-            esc(text)
+            Esc(text)
         );
     }
 }
@@ -169,6 +158,8 @@ pub(crate) fn picture(spec: &Spec, stamp: &str) -> String {
         x: layout.x_scale((LEFT, right)),
         y: layout.y_scale((bottom, TOP)),
         body: String::new(),
+        texts: Vec::new(),
+        points: Vec::new(),
     };
     let title = match variant.and_then(|v| v.stamp) {
         Some(against) => format!("{} ({against})", spec.title),
@@ -194,7 +185,7 @@ pub(crate) fn picture(spec: &Spec, stamp: &str) -> String {
         p.body.push_str("<g clip-path=\"url(#inside)\">\n");
         marks::draw(&mut p, &layout, bottom);
         p.body.push_str("</g>\n");
-        guides(&mut p, bottom);
+        guides::draw(&mut p, bottom);
     }
     if !stamp.is_empty() {
         let (x, y) = ((LEFT + right) / 2.0, (TOP + bottom) / 2.0);
@@ -209,7 +200,7 @@ pub(crate) fn picture(spec: &Spec, stamp: &str) -> String {
          font-family=\"system-ui, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Arial, sans-serif\" font-size=\"12\">\n\
          <title>{}</title>\n<clipPath id=\"inside\"><rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
-        esc(&title),
+        Esc(&title),
         TOP - 4.0,
         right - LEFT,
         bottom - TOP + 8.0,
@@ -247,7 +238,9 @@ fn axes(p: &mut Picture<'_>, layout: &marks::Layout, bottom: f64) {
             Some(names) => {
                 let name = names.get(*v as usize).cloned().unwrap_or_default();
                 if layout.slanted() {
-                    let name: String = name.chars().take(24).collect();
+                    // A slanted name leans to the left, where the picture ends.
+                    let room = ((px + 4.0) / (LETTER * 0.85)) as usize;
+                    let name = fit(&name, room.clamp(6, 24));
                     let (x, y) = (px + 4.0, bottom + 15.0);
                     let turn = format!("{small} transform=\"rotate(-32 {x:.1} {y:.1})\"");
                     p.text(x, y, "end", &turn, &name);
@@ -296,39 +289,6 @@ fn axes(p: &mut Picture<'_>, layout: &marks::Layout, bottom: f64) {
         },
     );
     p.text(right, TOP + PLOT_HEIGHT - 10.0, "end", &ink, &name);
-}
-
-/// Marks across the chart: the knee, a published value.
-fn guides(p: &mut Picture<'_>, bottom: f64) {
-    let right = WIDTH - RIGHT;
-    let style = format!("stroke=\"{INK}\" stroke-dasharray=\"4 3\" stroke-opacity=\"0.65\"");
-    let label = format!(
-        "font-size=\"11\" fill=\"{INK}\" paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"3\""
-    );
-    let mut row = 0;
-    for m in &p.spec.marks {
-        if let Some(px) = m.x.and_then(|v| p.x.at(v))
-            && (LEFT - 1.0..=right + 1.0).contains(&px)
-        {
-            let _ = writeln!(p.body, "<path d=\"M{px:.1} {TOP}V{bottom:.1}\" {style}/>");
-            let end = px > (LEFT + right) / 2.0;
-            let (dx, anchor) = if end { (-5.0, "end") } else { (5.0, "start") };
-            p.text(
-                px + dx,
-                TOP + 10.0 + 13.0 * f64::from(row % 3),
-                anchor,
-                &label,
-                &m.label,
-            );
-            row += 1;
-        }
-        if let Some(py) = m.y.and_then(|v| p.y.at(v))
-            && (TOP - 1.0..=bottom + 1.0).contains(&py)
-        {
-            let _ = writeln!(p.body, "<path d=\"M{LEFT} {py:.1}H{right}\" {style}/>");
-            p.text(right - 4.0, py - 5.0, "end", &label, &m.label);
-        }
-    }
 }
 
 /// Names of the series below the chart; the height of the whole picture.

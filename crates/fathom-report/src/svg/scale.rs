@@ -95,17 +95,19 @@ impl Scale {
                 high,
                 log: false,
                 ..
-            } => linear(low, high, count, unit),
+            } => linear(low, high, count, unit, values),
             Self::Continuous { low, high, .. } => logarithmic(low, high, count, unit, values),
         }
     }
 }
 
 /// Multiples of 1, 2, 2.5 or 5 × 10ⁿ, in the unit that is printed.
-fn linear(low: f64, high: f64, count: usize, unit: &str) -> Vec<f64> {
+fn linear(low: f64, high: f64, count: usize, unit: &str, values: &[f64]) -> Vec<f64> {
+    // Between two whole numbers of things there is nothing to mark.
+    let whole = unit.is_empty() && !values.is_empty() && values.iter().all(|v| v.fract() == 0.0);
     let factor = format::scale_for(low.abs().max(high.abs()), unit).factor;
     let (l, h) = (low / factor, high / factor);
-    let raw = (h - l) / count.max(1) as f64;
+    let raw = ((h - l) / count.max(1) as f64).max(if whole { 1.0 } else { f64::MIN });
     if !raw.is_finite() || raw <= 0.0 {
         return Vec::new();
     }
@@ -113,7 +115,7 @@ fn linear(low: f64, high: f64, count: usize, unit: &str) -> Vec<f64> {
     let step = [1.0, 2.0, 2.5, 5.0, 10.0]
         .into_iter()
         .map(|m| m * power)
-        .find(|s| *s >= raw * 0.999)
+        .find(|s| *s >= raw * 0.999 && (!whole || s.fract() == 0.0))
         .unwrap_or(raw);
     let first = (l / step - 1e-9).ceil();
     (0..50)
@@ -142,7 +144,7 @@ fn logarithmic(low: f64, high: f64, count: usize, unit: &str, values: &[f64]) ->
     }
     let decades = (high / low).log10();
     if decades < 0.7 {
-        let mut ticks = linear(low, high, count, unit);
+        let mut ticks = linear(low, high, count, unit, &[]);
         ticks.retain(|v| *v > 0.0);
         return ticks;
     }
@@ -238,10 +240,7 @@ fn trimmed(v: f64) -> String {
     } else {
         &text
     };
-    match text.parse::<f64>() {
-        Ok(v) if v.abs() >= 1e4 => format::number(v),
-        _ => text.to_owned(),
-    }
+    format::group_digits(text)
 }
 
 /// The quantile axis holds 1/(1-q): 1 is the minimum, 2 the median, 1000 the 99.9th percentile.
@@ -290,5 +289,78 @@ mod tests {
         assert_eq!(texts, ["0", "20", "40", "60", "80", "100"]);
         assert_eq!(quantile(1000.0), "99.9 %");
         assert_eq!(quantile(2.0), "50 %");
+    }
+
+    /// One axis of `tests/golden/ticks.json`, from which `tests/browser.rs` has the page make the same ticks.
+    #[derive(serde::Serialize, serde::Deserialize, Debug, PartialEq)]
+    struct Axis {
+        low: f64,
+        high: f64,
+        log: bool,
+        unit: String,
+        count: usize,
+        values: Vec<f64>,
+        suffix: String,
+        ticks: Vec<String>,
+    }
+
+    #[test]
+    fn ticks_are_those_that_the_page_has_too() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/ticks.json");
+        let axes: &[(f64, f64, bool, &str, &[f64])] = &[
+            (0.0, 84_210.0, false, "1/s", &[]),
+            (0.0, 3.2e9, false, "bytes/s", &[]),
+            (0.0, 100.0, false, "%", &[]),
+            (0.0, 0.9, false, "ratio", &[]),
+            (-3.5, 12.25, false, "", &[]),
+            (17.0, 1234.5, false, "s", &[]),
+            (0.0, 0.034, false, "s", &[]),
+            (0.0, 5e7, false, "ns", &[]),
+            (0.0, 6.0e10, false, "bytes", &[]),
+            (3.0, 3.0, false, "%", &[]),
+            (1.97, 4.03, false, "", &[2.0, 3.0, 4.0]),
+            (0.0, 17.5, false, "", &[1.0, 8.0, 16.0]),
+            (1e4, 3e8, true, "ns", &[]),
+            (9e4, 2.2e5, true, "ns", &[]),
+            (41_000.0, 1.9e6, true, "ns", &[]),
+            (1e3, 1e13, true, "1/s", &[]),
+            (512.0, 1e6, true, "bytes", &[]),
+            (1.0, 128.0, true, "", &[1.0, 2.0, 64.0]),
+            (1.0, 100.0, true, "", &[1.0, 7.0, 60.0]),
+            (1.0, 1e5, true, "quantile", &[]),
+            (0.0, 0.0, true, "ns", &[]),
+        ];
+        let made: Vec<Axis> = axes
+            .iter()
+            .flat_map(|axis| [3, 6, 8].map(|count| (axis, count)))
+            .map(|(&(low, high, log, unit, values), count)| {
+                let scale = Scale::continuous((low, high), (50.0, 450.0), log);
+                let ticks = scale.ticks(count, unit, values);
+                let labels = Labels::of(&ticks, unit, log);
+                Axis {
+                    low,
+                    high,
+                    log,
+                    unit: unit.to_owned(),
+                    count,
+                    values: values.to_vec(),
+                    ticks: ticks.iter().map(|t| labels.text(*t)).collect(),
+                    suffix: labels.suffix,
+                }
+            })
+            .collect();
+        if std::env::var_os("FATHOM_UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, serde_json::to_string_pretty(&made).unwrap() + "\n").unwrap();
+        }
+        let golden: Vec<Axis> =
+            serde_json::from_slice(&std::fs::read(&path).unwrap_or_default()).unwrap_or_default();
+        for (made, golden) in made.iter().zip(&golden) {
+            assert_eq!(made, golden);
+        }
+        assert_eq!(
+            made.len(),
+            golden.len(),
+            "if that is meant, run with FATHOM_UPDATE_GOLDEN=1"
+        );
     }
 }

@@ -31,6 +31,15 @@ pub(crate) fn directions(job: &Job) -> impl Iterator<Item = (&'static str, &Dire
     .filter_map(|(name, d)| d.as_ref().map(|d| (name, d)))
 }
 
+/// The latency that a job's user sees.
+pub(crate) fn seen<'a>(job: &Job, d: &'a Direction) -> &'a LatencySummary {
+    if job.open_loop.is_some() {
+        &d.response_ns
+    } else {
+        &d.service_ns
+    }
+}
+
 /// I/Os of all directions.
 pub(crate) fn total_ios(job: &Job) -> u64 {
     directions(job).map(|(_, d)| d.ios).sum()
@@ -43,7 +52,7 @@ pub(crate) fn cpu_per_io(job: &Job) -> Option<f64> {
     (ios > 0 && job.cpu_ns > 0).then(|| job.cpu_ns as f64 / ios as f64)
 }
 
-fn ns(v: Option<u64>) -> String {
+pub(crate) fn ns(v: Option<u64>) -> String {
     format::optional(v.map(|v| v as f64), "ns")
 }
 
@@ -274,11 +283,7 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
         let mut any = false;
         for (direction, d) in directions(job) {
             any = true;
-            let l = if job.open_loop.is_some() {
-                &d.response_ns
-            } else {
-                &d.service_ns
-            };
+            let l = seen(job, d);
             let cells = vec![
                 name.clone(),
                 direction.to_owned(),

@@ -99,10 +99,7 @@ impl Figures {
 
 /// The quantile, where enough samples lie beyond it.
 fn supported(h: &SparseHistogram, q: f64) -> Option<i64> {
-    let tail = (h.moments.count as f64 * (1.0 - q) + 1e-9).floor() as u64;
-    (tail >= SAMPLES_BEYOND)
-        .then(|| h.quantile(q).map(|v| v as i64))
-        .flatten()
+    h.quantile_supported(q, SAMPLES_BEYOND).map(|v| v as i64)
 }
 
 impl SeriesWriter {

@@ -44,15 +44,15 @@ pub(crate) struct QueryArgs {
     /// A SELECT, the name of a ready-made query, or - for standard input [default: show the tables]
     pub(crate) query: Option<String>,
     /// List the ready-made queries
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["query", "csv", "duckdb"])]
     pub(crate) list: bool,
-    /// Print an array of objects
+    /// Print an array of objects; without a query, the tables
     #[arg(long, conflicts_with = "csv")]
     pub(crate) json: bool,
-    /// Print comma-separated values
+    /// Print comma-separated values; needs a query
     #[arg(long)]
     pub(crate) csv: bool,
-    /// Print a script for DuckDB instead of running the query
+    /// Print a script for DuckDB instead of running the query, which it needs
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     pub(crate) duckdb: bool,
 }

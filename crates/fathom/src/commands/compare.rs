@@ -1,17 +1,18 @@
 //! `fathom compare`: two runs side by side, or the history of several.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use fathom_experiments::compare::{
     CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, compare as compare_runs,
     history,
 };
-use fathom_report::format;
+use fathom_report::{clean, format};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
-use fathom_telemetry::series::SeriesReader;
+use fathom_telemetry::series::{FILE_NAME, SeriesReader};
 
 use crate::cli::CompareArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, REFUSED, refused};
@@ -34,12 +35,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
         .iter()
         .map(|path| {
             let (dir, run) = RunDir::open(path).map_err(refused)?;
-            // Without a series, jobs that were not repeated have no interval, which their row says.
-            let series: Box<dyn WindowSource> = match SeriesReader::open(&dir.series_file()) {
-                Ok(s) => Box::new(s),
-                Err(_) => Box::new(()),
-            };
-            Ok((run, series))
+            Ok((run, windows(dir.path())))
         })
         .collect::<Result<_, Failure>>()?;
     if let [(a, wa), (b, wb)] = &runs[..] {
@@ -101,6 +97,15 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
     Ok(if worse { FAILED } else { DONE })
 }
 
+/// The windows of a run. Without a series, jobs that were not repeated have no interval, which their row
+/// says.
+pub(super) fn windows(run: &Path) -> Box<dyn WindowSource> {
+    match SeriesReader::open(&run.join(FILE_NAME)) {
+        Ok(series) => Box::new(series),
+        Err(_) => Box::new(()),
+    }
+}
+
 /// `2%`, `2` → 0.02.
 pub(super) fn percent(text: &str) -> Result<f64, Failure> {
     text.trim()
@@ -155,13 +160,6 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
         let _ = writeln!(out, "{}", line.join("  ").trim_end());
     }
     out
-}
-
-/// Text from a run is untrusted: no control characters reach the terminal, no pipe breaks a table.
-pub(super) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 pub(super) fn words(r: &Row) -> String {

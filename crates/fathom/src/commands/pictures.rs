@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use fathom_report::{DirOutput, ReportData};
+use fathom_report::{DirOutput, ReportData, percent_encoded};
 
 use super::report::make;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
@@ -92,7 +92,7 @@ fn draw(browser: &Path, profile: &Path, dir: &Path, svg: &Path) -> Result<(), Fa
         // It refuses to start as root otherwise; it is shown nothing but our own picture.
         command.arg("--no-sandbox");
     }
-    command.arg(address(&file));
+    command.arg(format!("file://{}", percent_encoded(&file)));
     let child = command
         .spawn()
         .map_err(|e| failed(anyhow!("{}: cannot be started: {e}", browser.display())))?;
@@ -104,19 +104,6 @@ fn draw(browser: &Path, profile: &Path, dir: &Path, svg: &Path) -> Result<(), Fa
         )));
     }
     Ok(())
-}
-
-/// A file's address, in which no character has another meaning.
-fn address(file: &Path) -> String {
-    let mut text = String::from("file://");
-    for b in file.to_string_lossy().bytes() {
-        match b {
-            b'/' | b'.' | b'-' | b'_' | b'~' => text.push(char::from(b)),
-            b if b.is_ascii_alphanumeric() => text.push(char::from(b)),
-            b => text.push_str(&format!("%{b:02X}")),
-        }
-    }
-    text
 }
 
 /// Waits, but not for ever.

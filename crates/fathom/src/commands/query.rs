@@ -21,7 +21,15 @@ pub(crate) fn query(args: &QueryArgs) -> Outcome {
     }
     let (run, asked) = what(args)?;
     let Some(asked) = asked else {
-        return tables(&run);
+        let option = match (args.csv, args.duckdb) {
+            (true, _) => "--csv",
+            (_, true) => "--duckdb",
+            _ => return tables(&run, args.json),
+        };
+        return Err(refused(anyhow!(
+            "{option} needs a query: expected a SELECT, - or one of {}",
+            names()
+        )));
     };
     let sql = if asked == "-" {
         let mut text = String::new();
@@ -65,11 +73,16 @@ fn what(args: &QueryArgs) -> Result<(PathBuf, Option<String>), Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names: Vec<&str> = READY.iter().map(|r| r.name).collect();
     refused(anyhow!(
         "{name}: no ready-made query has this name; expected a SELECT or one of {}",
-        names.join(", ")
+        names()
     ))
+}
+
+/// Names of the ready-made queries.
+fn names() -> String {
+    let names: Vec<&str> = READY.iter().map(|r| r.name).collect();
+    names.join(", ")
 }
 
 fn list(json: bool) -> Outcome {
@@ -95,8 +108,23 @@ fn list(json: bool) -> Outcome {
 }
 
 #[cfg(feature = "query")]
-fn tables(run: &Path) -> Outcome {
+fn tables(run: &Path, json: bool) -> Outcome {
     let queries = query::Queries::open(run).map_err(refused)?;
+    if json {
+        let columns = |all: &[query::Column]| -> Vec<serde_json::Value> {
+            all.iter()
+                .map(|c| serde_json::json!({"name": c.name, "type": c.kind.to_lowercase()}))
+                .collect()
+        };
+        let all: Vec<serde_json::Value> = queries
+            .tables()
+            .iter()
+            .map(|(name, all)| serde_json::json!({"table": name, "columns": columns(all)}))
+            .collect();
+        let text = serde_json::to_string_pretty(&all).map_err(refused)?;
+        screen::print(&(text + "\n"));
+        return Ok(DONE);
+    }
     let mut text = String::new();
     for (name, columns) in queries.tables() {
         let _ = writeln!(text, "{name}");
@@ -139,7 +167,7 @@ fn print(
 }
 
 #[cfg(not(feature = "query"))]
-fn tables(_run: &Path) -> Outcome {
+fn tables(_run: &Path, _json: bool) -> Outcome {
     Err(without_sql())
 }
 

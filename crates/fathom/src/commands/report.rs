@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use fathom_experiments::compare::{WindowSource, compare as compare_runs};
-use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData};
+use fathom_experiments::compare::{Comparison, Row, WindowSource, compare as compare_runs};
+use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData, clean};
+use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
 use fathom_telemetry::schema::{Cell, Column, Section, Table};
-use fathom_telemetry::series::SeriesReader;
 
-use super::compare::{clean, conditions, relative, shown, words};
+use super::compare::{conditions, relative, shown, windows, words};
 use super::pictures;
 use crate::cli::ReportArgs;
 use crate::exit::{DONE, Failure, Outcome, refused};
@@ -94,8 +94,11 @@ fn several(args: &ReportArgs) -> Outcome {
         .iter()
         .map(|path| ReportData::open(path))
         .collect::<Result<Vec<_>, _>>()?;
-    let windows: Vec<Box<dyn WindowSource>> = runs.iter().map(windows).collect();
-    let differences: Vec<Section> = (1..runs.len())
+    let windows: Vec<Box<dyn WindowSource>> = runs
+        .iter()
+        .map(|r| windows(r.dir.as_deref().unwrap_or(Path::new(""))))
+        .collect();
+    let compared: Vec<(char, Comparison)> = (1..runs.len())
         .map(|other| {
             let c = compare_runs(
                 &runs[0].run,
@@ -103,12 +106,16 @@ fn several(args: &ReportArgs) -> Outcome {
                 [windows[0].as_ref(), windows[other].as_ref()],
                 &args.allow,
             );
-            differences(&c, char::from(b'A' + other as u8))
+            (char::from(b'A' + other as u8), c)
         })
         .collect();
-    let text = fathom_report::compare_page(&runs, &differences)?;
+    let mut sections: Vec<Section> = compared.iter().map(|(r, c)| differences(c, *r)).collect();
+    if compared.len() > 1 {
+        sections.insert(0, overview(&compared));
+    }
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from("."));
     make(&out)?;
+    let text = fathom_report::compare_page(&runs, &sections, Some(&out))?;
     DirOutput::new(&out).file(COMPARISON_FILE, &mut |w| {
         w.write_all(text.as_bytes())
             .map_err(|source| fathom_report::ReportError::Write {
@@ -120,38 +127,109 @@ fn several(args: &ReportArgs) -> Outcome {
     Ok(DONE)
 }
 
-/// Without a series, jobs that were not repeated have no interval, which their row says.
-fn windows(data: &ReportData) -> Box<dyn WindowSource> {
-    let dir = data.dir.clone().unwrap_or_default();
-    match SeriesReader::open(&dir.join(fathom_telemetry::series::FILE_NAME)) {
-        Ok(s) => Box::new(s),
-        Err(_) => Box::new(()),
+/// Text of a cell that stands on one line.
+fn unbroken(text: &str) -> Cell {
+    Cell::Text(text.replace(' ', "\u{a0}"))
+}
+
+fn column(label: impl Into<String>) -> Column {
+    Column {
+        label: label.into(),
+        unit: String::new(),
+    }
+}
+
+/// All runs beside the first one, metric by metric.
+fn overview(compared: &[(char, Comparison)]) -> Section {
+    let mut labels: Vec<&str> = Vec::new();
+    for row in compared.iter().flat_map(|(_, c)| &c.rows) {
+        if !labels.contains(&row.label.as_str()) {
+            labels.push(&row.label);
+        }
+    }
+    let rows = labels.iter().map(|label| {
+        let of = |c: &'_ Comparison| c.rows.iter().find(|r| r.label == *label).cloned();
+        let first = compared.iter().find_map(|(_, c)| of(c));
+        let mut cells = vec![Cell::Text(clean(label))];
+        cells.push(
+            match first.as_ref().and_then(|r| Some((r, r.a.as_ref()?))) {
+                Some((r, a)) => unbroken(&shown(Some(a), &r.unit)),
+                None => Cell::Hole(()),
+            },
+        );
+        for (_, c) in compared {
+            let Some(row) = of(c).filter(|r| r.b.is_some()) else {
+                cells.push(Cell::Hole(()));
+                continue;
+            };
+            let value = unbroken(&shown(row.b.as_ref(), &row.unit));
+            let change = row.difference.as_ref().map(|d| {
+                let percent = format!("{:+.1} %", 100.0 * d.relative.value);
+                unbroken(&match row.verdict {
+                    Verdict::NotComparable => percent,
+                    _ => format!("{percent}, {}", words(&row)),
+                })
+            });
+            cells.push(match (value, change) {
+                (Cell::Text(value), Some(Cell::Text(change))) => {
+                    Cell::Text(format!("{value} ({change})"))
+                }
+                (value, _) => value,
+            });
+        }
+        cells
+    });
+    let mut columns = vec![column("metric"), column("A")];
+    columns.extend(compared.iter().map(|(run, _)| column(*run)));
+    let mut overall: Vec<String> = compared
+        .iter()
+        .filter(|(_, c)| !c.refused)
+        .map(|(run, c)| format!("{run}: {}", c.overall.words()))
+        .collect();
+    let refused: Vec<String> = compared
+        .iter()
+        .filter(|(_, c)| c.refused)
+        .map(|(run, _)| run.to_string())
+        .collect();
+    if !refused.is_empty() {
+        overall.push(format!(
+            "no verdict, because conditions differ: {}",
+            refused.join(", ")
+        ));
+    }
+    Section {
+        id: "overview".into(),
+        title: "All runs beside A".into(),
+        text: format!("Against A: {}.", overall.join("; ")),
+        tables: vec![Table {
+            id: "overview-table".into(),
+            title: "Value, change against A, verdict".into(),
+            columns,
+            rows: rows.collect(),
+        }],
+        ..Section::default()
     }
 }
 
 /// What a comparison says, as a section of the page.
-fn differences(c: &fathom_experiments::compare::Comparison, other: char) -> Section {
-    let column = |label: String| Column {
-        label,
-        unit: String::new(),
-    };
-    let table = |id: &str, title: &str, rows: &[fathom_experiments::compare::Row]| Table {
+fn differences(c: &Comparison, other: char) -> Section {
+    let table = |id: &str, title: &str, rows: &[Row]| Table {
         id: format!("{id}-{}", other.to_ascii_lowercase()),
         title: title.to_owned(),
         columns: vec![
-            column(String::new()),
-            column("A".to_owned()),
-            column(other.to_string()),
+            column("metric"),
+            column("A"),
+            column(other),
             column(format!("{other} against A (95 %)")),
-            column("verdict".to_owned()),
-            column(String::new()),
+            column("verdict"),
+            column("notes"),
         ],
         rows: rows
             .iter()
             .take(JOBS_MAX)
             .map(|r| {
                 let of = |e: Option<&fathom_stats::Estimate>| match e {
-                    Some(_) => Cell::Text(shown(e, &r.unit)),
+                    Some(_) => unbroken(&shown(e, &r.unit)),
                     None => Cell::Hole(()),
                 };
                 vec![
@@ -159,10 +237,10 @@ fn differences(c: &fathom_experiments::compare::Comparison, other: char) -> Sect
                     of(r.a.as_ref()),
                     of(r.b.as_ref()),
                     match &r.difference {
-                        Some(d) => Cell::Text(relative(Some(&d.relative))),
+                        Some(d) => unbroken(&relative(Some(&d.relative))),
                         None => Cell::Hole(()),
                     },
-                    Cell::Text(words(r)),
+                    unbroken(&words(r)),
                     Cell::Text(clean(&r.notes.join("; "))),
                 ]
             })
@@ -172,7 +250,9 @@ fn differences(c: &fathom_experiments::compare::Comparison, other: char) -> Sect
         true => "The conditions of both runs are the same as far as they were recorded.".to_owned(),
         false => format!(
             "Conditions that differ: {}.",
-            conditions(&c.mismatches).join("; ")
+            conditions(&c.mismatches)
+                .join("; ")
+                .replace(" in B", &format!(" in {other}"))
         ),
     };
     if c.refused {

@@ -1,9 +1,10 @@
 //! One screen from the model: text with styles, for any size; knows no terminal.
 
-use fathom_report::format;
+use fathom_report::{clean, format};
+use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{Nanos, SparseHistogram, histogram};
 
-use super::model::{Model, Slice};
+use super::model::{Model, RECENT, Slice};
 
 /// How a piece of text looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +28,6 @@ const HEIGHT_MIN: usize = 12;
 /// Columns left of the heat map, for its axis.
 const AXIS: usize = 9;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns whose I/Os the percentiles are of: two seconds, so that slow devices have some, too.
-const RECENT: usize = 10;
 /// Threads and disks that are listed, at most.
 const THREADS_MAX: usize = 8;
 const DISKS_MAX: usize = 3;
@@ -90,11 +89,12 @@ fn rule(width: usize) -> Line {
 }
 
 fn head(m: &Model, width: usize) -> Line {
-    let name = if m.name.is_empty() { &m.job } else { &m.name };
-    let clean: String = name
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
+    let name = if m.name.is_empty() {
+        let names: Vec<&str> = m.jobs.values().map(|j| j.name.as_str()).collect();
+        clean(&names.join(", "))
+    } else {
+        clean(&m.name)
+    };
     let elapsed = format!("{:.1} s", m.elapsed.as_secs_f64());
     let (at, of) = m.position;
     let bar = if of > 0 {
@@ -106,11 +106,11 @@ fn head(m: &Model, width: usize) -> Line {
         String::new()
     };
     let right = format!("{elapsed}  {bar}");
-    let used = 8 + clean.chars().count() + right.chars().count();
+    let used = 8 + name.chars().count() + right.chars().count();
     let gap = " ".repeat(width.saturating_sub(used).max(2));
     vec![
         (Style::Strong, "fathom  ".to_owned()),
-        (Style::Plain, clean),
+        (Style::Plain, name),
         (Style::Plain, gap),
         (Style::Soft, right),
     ]
@@ -166,24 +166,26 @@ fn rates(m: &Model) -> Line {
 
 fn percentiles(m: &Model) -> Line {
     let mut recent = SparseHistogram::default();
-    for s in m.slices.iter().rev().take(RECENT) {
+    let columns = RECENT.0.div_ceil(m.slice.0.max(1)) as usize;
+    for s in m.slices.iter().rev().take(columns) {
         recent.merge(&s.latency);
     }
     if recent.moments.count == 0 {
         return vec![(Style::Soft, "no I/O completed".to_owned())];
     }
-    let kind = if m.open_loop { "response" } else { "service" };
-    let mut line = vec![(Style::Soft, format!("{kind:>9}"))];
+    let mut line = vec![(Style::Soft, format!("{:>9}", m.kind()))];
     for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
-        // Ten samples beyond, as everywhere.
-        let beyond = recent.moments.count as f64 * (1.0 - q);
-        let value = (beyond >= 10.0).then(|| recent.quantile(q)).flatten();
         line.push((Style::Soft, format!("   {name} ")));
-        line.push((Style::Strong, latency(value)));
+        line.push((Style::Strong, percentile(&recent, q)));
     }
     line.push((Style::Soft, "   max ".to_owned()));
     line.push((Style::Strong, latency(Some(recent.moments.max))));
     line
+}
+
+/// A percentile; a dash where fewer than ten samples lie beyond it, as everywhere.
+fn percentile(h: &SparseHistogram, q: f64) -> String {
+    latency(h.quantile_supported(q, SAMPLES_BEYOND))
 }
 
 fn latency(ns: Option<u64>) -> String {
@@ -300,13 +302,19 @@ fn threads(m: &Model, width: usize) -> Vec<Line> {
     )]];
     let most = m.threads.values().map(|t| t.iops).fold(1.0, f64::max);
     let mut all: Vec<_> = m.threads.iter().collect();
-    let total = (m.thread_count as usize).max(all.len());
+    let total = m.thread_count().max(all.len());
     if total > THREADS_MAX {
         // The slowest tell most.
         all.sort_by(|a, b| a.1.iops.total_cmp(&b.1.iops));
         all.truncate(THREADS_MAX);
     }
-    for (number, t) in all {
+    for ((job, thread), t) in all {
+        // Several jobs at once: thread 0 of the second one is 1.0.
+        let number = match m.jobs.len() {
+            0 | 1 => thread.to_string(),
+            _ => format!("{job}.{thread}"),
+        };
+        let recent = t.latency();
         let room = width.saturating_sub(62).min(30);
         let bar = "▪".repeat((room as f64 * t.iops / most) as usize);
         lines.push(vec![
@@ -316,8 +324,8 @@ fn threads(m: &Model, width: usize) -> Vec<Line> {
                     "{number:>9}{:>12}{:>13}{:>12}{:>12}  ",
                     format::value(t.iops, "1/s").replace("/s", "").trim_end(),
                     format::value(t.bytes_per_second, "bytes/s"),
-                    latency(t.p50),
-                    latency(t.p99),
+                    percentile(&recent, 0.5),
+                    percentile(&recent, 0.99),
                 ),
             ),
             (Style::Accent, bar),

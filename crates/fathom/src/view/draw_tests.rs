@@ -1,10 +1,29 @@
 //! The screen as text: what stands on it, and that nothing leaves its edges.
 
 use fathom_io::driver::live::LiveWindow;
-use fathom_telemetry::{DirectionWindow, Histogram, Nanos, Window};
+use fathom_telemetry::{Histogram, Nanos};
 
 use super::super::model::{DiskNow, Model, disk_counters, disks_between};
 use super::*;
+
+/// An empty window of the first group's first job.
+fn window(thread: u32, number: u64) -> LiveWindow {
+    LiveWindow {
+        group: 0,
+        index: 0,
+        job: "randread".to_owned(),
+        thread,
+        threads: 4,
+        open_loop: false,
+        start: Nanos(number * 100_000_000),
+        width: Nanos(100_000_000),
+        ios: 0,
+        reads: 0,
+        bytes: 0,
+        errors: 0,
+        latency: SparseHistogram::default(),
+    }
+}
 
 /// 4 threads, of which the last is slow, for `n` windows of 100 ms; in the 20th nothing completes.
 fn model(n: u64) -> Model {
@@ -24,27 +43,12 @@ fn model(n: u64) -> Model {
             for k in 0..ios {
                 h.record(80_000 + 100 * k + if k % 500 == 499 { 3_000_000 } else { 0 });
             }
-            let d = DirectionWindow {
+            m.take(LiveWindow {
                 ios,
+                reads: ios,
                 bytes: ios * 4096,
-                service: h.to_sparse(),
-                ..DirectionWindow::default()
-            };
-            let mut window = Window {
-                index: i,
-                ..Window::default()
-            };
-            if ios > 0 {
-                window.directions[0] = Some(Box::new(d));
-            }
-            m.take(&LiveWindow {
-                job: "randread".to_owned(),
-                thread,
-                threads: 4,
-                open_loop: false,
-                start: Nanos(i * 100_000_000),
-                width: Nanos(100_000_000),
-                window,
+                latency: h.to_sparse(),
+                ..window(thread, i)
             });
         }
     }
@@ -125,22 +129,90 @@ fn every_size_of_screen_is_filled_and_not_exceeded() {
 }
 
 #[test]
-fn another_job_begins_with_an_empty_map_and_old_columns_are_forgotten() {
+fn another_group_begins_with_an_empty_map_and_old_columns_are_forgotten() {
     let mut m = model(3000);
     assert!(m.slices.len() <= 400, "{}", m.slices.len());
     let before = m.slices.len();
-    let next = model(3);
-    m.take(&LiveWindow {
-        job: "other".to_owned(),
-        thread: 0,
-        threads: 1,
-        open_loop: true,
-        start: Nanos::ZERO,
-        width: Nanos(100_000_000),
-        window: Window::default(),
+    // The same name and the same time: only the group tells it from the one before.
+    m.take(LiveWindow {
+        group: 1,
+        ..window(0, 2999)
     });
     assert!(before > 300 && m.slices.len() == 1 && m.threads.len() == 1);
-    assert_eq!(next.slices.len(), 2);
+    assert_eq!(model(3).slices.len(), 2);
+}
+
+#[test]
+fn jobs_that_run_at_the_same_time_share_the_screen_also_under_one_name() {
+    let mut m = Model::default();
+    for number in 0..20 {
+        for (index, open_loop, ios) in [(0, false, 300), (1, true, 100)] {
+            let mut h = Histogram::new();
+            h.record_n(50_000, ios);
+            m.take(LiveWindow {
+                index,
+                open_loop,
+                threads: 1,
+                ios,
+                latency: h.to_sparse(),
+                ..window(0, number)
+            });
+        }
+    }
+    assert_eq!((m.slices.len(), m.threads.len(), m.jobs.len()), (10, 2, 2));
+    assert_eq!(m.slices[5].ios, 2 * 400);
+    let shown = text(&screen(&m, 100, 30));
+    for part in [
+        "4.00 k IOPS",
+        "  0.0 ",
+        "  1.0 ",
+        "3.00 k",
+        "  latency   p50",
+        "randread, randread",
+    ] {
+        assert!(shown.contains(part), "{part} not in\n{shown}");
+    }
+    // A job with wider windows than those before joins: its columns are everybody's.
+    m.take(LiveWindow {
+        index: 2,
+        width: Nanos::from_secs(1),
+        ..window(0, 10)
+    });
+    assert_eq!((m.slice, m.jobs.len()), (Nanos::from_secs(1), 3));
+}
+
+#[test]
+fn a_threads_percentile_needs_ten_ios_beyond_it_within_two_seconds() {
+    let shown = |ios: u64| {
+        let mut m = Model::default();
+        for number in 0..100 {
+            let mut h = Histogram::new();
+            h.record_n(50_000, ios);
+            m.take(LiveWindow {
+                threads: 1,
+                ios,
+                latency: h.to_sparse(),
+                ..window(0, number)
+            });
+        }
+        let text = text(&screen(&m, 100, 30));
+        let line = text.lines().find(|l| l.starts_with("        0 ")).unwrap();
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    // 20 windows: 20, 980 and 1000 I/Os.
+    assert!(
+        shown(1).concat().starts_with("0100B/s50.0µs—"),
+        "{:?}",
+        shown(1)
+    );
+    assert!(shown(49).concat().contains("50.0µs—"), "{:?}", shown(49));
+    assert!(
+        shown(50).concat().contains("50.0µs50.0µs"),
+        "{:?}",
+        shown(50)
+    );
 }
 
 #[test]

@@ -32,6 +32,9 @@ static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 /// Between two readings of the disks' counters.
 const DISKS_EVERY: Nanos = Nanos::from_secs(1);
 
+/// Between two screens.
+const BEAT: Duration = Duration::from_millis(50);
+
 /// Remembers that the view is wanted.
 pub(crate) fn want() {
     if Terminal::possible() {
@@ -46,15 +49,22 @@ pub(crate) fn shown() -> bool {
     }
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     if thread.is_none() {
-        let Some(windows) = look_on() else {
-            return false;
-        };
-        let begun = std::thread::Builder::new()
-            .name("fathom-view".to_owned())
-            .spawn(move || view(&windows));
-        *thread = begun.ok();
+        *thread = begin();
+        if thread.is_none() {
+            // Progress is plain then.
+            WANTED.store(false, Ordering::Relaxed);
+        }
     }
     thread.is_some()
+}
+
+/// Begins the view; `None` where the terminal cannot be taken over.
+fn begin() -> Option<JoinHandle<()>> {
+    let terminal = Terminal::enter()?;
+    let windows = look_on()?;
+    let view = move || view(&terminal, &windows);
+    let thread = std::thread::Builder::new().name("fathom-view".to_owned());
+    thread.spawn(view).ok()
 }
 
 /// What runs now.
@@ -85,10 +95,7 @@ pub(crate) fn give_back() {
     terminal::give_back();
 }
 
-fn view(windows: &Receiver<LiveWindow>) {
-    let Some(_terminal) = Terminal::enter() else {
-        return;
-    };
+fn view(terminal: &Terminal, windows: &Receiver<LiveWindow>) {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let clock = Clock::new();
     let counters =
@@ -99,7 +106,7 @@ fn view(windows: &Receiver<LiveWindow>) {
     let mut held: Option<Model> = None;
     while !LEAVING.load(Ordering::Relaxed) {
         while let Ok(w) = windows.try_recv() {
-            live.take(&w);
+            live.take(w);
         }
         let now = clock.now();
         if now.since(read_at) >= DISKS_EVERY {
@@ -111,6 +118,11 @@ fn view(windows: &Receiver<LiveWindow>) {
             let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
             live.name.clone_from(&said.0);
             live.position = (said.1, said.2);
+        }
+        if !terminal.ours() {
+            // In the background: somebody else's screen and keys.
+            std::thread::sleep(BEAT);
+            continue;
         }
         for key in Terminal::keys() {
             match key {
@@ -137,6 +149,6 @@ fn view(windows: &Receiver<LiveWindow>) {
         let shown = held.as_ref().unwrap_or(&live);
         Terminal::show(&draw::screen(shown, width, height), colour);
         // Where standard input has ended reading does not wait.
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(BEAT);
     }
 }

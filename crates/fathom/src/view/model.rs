@@ -1,4 +1,5 @@
-//! What the full-screen view shows: the last minute of one job, from the windows that its threads close.
+//! What the full-screen view shows: the last minute of one group of jobs, from the windows that their
+//! threads close.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,6 +10,8 @@ use fathom_telemetry::{Nanos, SparseHistogram};
 const SLICES_MAX: usize = 400;
 /// Least length of a column: windows shorter than this share one.
 const SLICE: Nanos = Nanos::from_millis(200);
+/// Percentiles are of so long: slow devices have some I/Os in it, too.
+pub(crate) const RECENT: Nanos = Nanos::from_secs(2);
 
 /// One column of the past.
 #[derive(Debug, Clone, Default)]
@@ -20,19 +23,26 @@ pub(crate) struct Slice {
     pub(crate) ios: u64,
     pub(crate) bytes: u64,
     pub(crate) errors: u64,
-    /// Threads' windows in it, for knowing whether it is whole.
-    pub(crate) windows: u32,
     /// Latency of all operations.
     pub(crate) latency: SparseHistogram,
 }
 
-/// A thread's last whole window.
+/// What a thread does now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ThreadNow {
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,
-    pub(crate) p50: Option<u64>,
-    pub(crate) p99: Option<u64>,
+    /// Latency of its last windows, each with its start.
+    recent: VecDeque<(Nanos, SparseHistogram)>,
+}
+
+impl ThreadNow {
+    /// Latency of the last two seconds.
+    pub(crate) fn latency(&self) -> SparseHistogram {
+        let mut all = SparseHistogram::default();
+        self.recent.iter().for_each(|(_, h)| all.merge(h));
+        all
+    }
 }
 
 /// A disk's counters over the last moment.
@@ -47,6 +57,14 @@ pub(crate) struct DiskNow {
     pub(crate) busy: f64,
 }
 
+/// A job of the group.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct JobNow {
+    pub(crate) name: String,
+    pub(crate) threads: u32,
+    pub(crate) open_loop: bool,
+}
+
 /// All of it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
@@ -54,62 +72,74 @@ pub(crate) struct Model {
     pub(crate) name: String,
     /// How far, of how much; 0 where that is not known.
     pub(crate) position: (u64, u64),
-    pub(crate) job: String,
-    pub(crate) open_loop: bool,
+    /// The group that is shown: its jobs run at the same time.
+    pub(crate) group: Option<u64>,
+    /// Its jobs, by their place in it.
+    pub(crate) jobs: BTreeMap<usize, JobNow>,
     pub(crate) elapsed: Nanos,
     pub(crate) slice: Nanos,
     pub(crate) slices: VecDeque<Slice>,
-    pub(crate) threads: BTreeMap<u32, ThreadNow>,
-    pub(crate) thread_count: u32,
+    /// By job and thread.
+    pub(crate) threads: BTreeMap<(usize, u32), ThreadNow>,
     pub(crate) disks: Vec<DiskNow>,
     pub(crate) paused: bool,
     pub(crate) ending: bool,
 }
 
 impl Model {
-    /// Takes a window. Another job begins with an empty screen.
-    pub(crate) fn take(&mut self, w: &LiveWindow) {
-        let again = w.start + Nanos::from_secs(2) < self.elapsed;
-        if w.job != self.job || again {
-            self.job.clone_from(&w.job);
+    /// Takes a window. Another group begins with an empty screen.
+    pub(crate) fn take(&mut self, w: LiveWindow) {
+        if self.group != Some(w.group) {
+            self.group = Some(w.group);
+            self.jobs.clear();
             self.slices.clear();
             self.threads.clear();
             self.elapsed = Nanos::ZERO;
+            self.slice = Nanos::ZERO;
         }
         let width = w.width.max(Nanos(1));
-        self.slice = Nanos(width.0 * SLICE.0.div_ceil(width.0).max(1));
-        self.open_loop = w.open_loop;
-        self.thread_count = w.threads;
+        let column = Nanos(width.0 * SLICE.0.div_ceil(width.0).max(1));
+        if column > self.slice {
+            // A job with wider windows than those before: its columns are everybody's.
+            self.slices.clear();
+            self.slice = column;
+        }
         self.elapsed = self.elapsed.max(w.start + width);
+        self.jobs.entry(w.index).or_insert_with(|| JobNow {
+            name: w.job.clone(),
+            threads: w.threads,
+            open_loop: w.open_loop,
+        });
         let index = w.start.0 / self.slice.0;
         let slice = self.slice_at(index);
-        let mut of_thread = SparseHistogram::default();
-        let (mut ios, mut bytes) = (0, 0);
-        slice.windows += 1;
-        for (op, d) in w.window.directions.iter().enumerate() {
-            let Some(d) = d else { continue };
-            let latency = if w.open_loop { &d.response } else { &d.service };
-            slice.ios += d.ios;
-            slice.bytes += d.bytes;
-            slice.errors += d.errors;
-            if op == 0 {
-                slice.reads += d.ios;
-            }
-            slice.latency.merge(latency);
-            of_thread.merge(latency);
-            ios += d.ios;
-            bytes += d.bytes;
-        }
+        slice.ios += w.ios;
+        slice.reads += w.reads;
+        slice.bytes += w.bytes;
+        slice.errors += w.errors;
+        slice.latency.merge(&w.latency);
         let seconds = width.as_secs_f64();
-        self.threads.insert(
-            w.thread,
-            ThreadNow {
-                iops: ios as f64 / seconds,
-                bytes_per_second: bytes as f64 / seconds,
-                p50: of_thread.quantile(0.5),
-                p99: of_thread.quantile(0.99),
-            },
-        );
+        let thread = self.threads.entry((w.index, w.thread)).or_default();
+        thread.iops = w.ios as f64 / seconds;
+        thread.bytes_per_second = w.bytes as f64 / seconds;
+        thread.recent.push_back((w.start, w.latency));
+        while thread.recent.len() > 1 && thread.recent[0].0 + RECENT < w.start + width {
+            thread.recent.pop_front();
+        }
+    }
+
+    /// What the latencies shown count from.
+    pub(crate) fn kind(&self) -> &'static str {
+        let open = self.jobs.values().filter(|j| j.open_loop).count();
+        match open {
+            0 => "service",
+            n if n == self.jobs.len() => "response",
+            _ => "latency",
+        }
+    }
+
+    /// Threads of all jobs of the group.
+    pub(crate) fn thread_count(&self) -> usize {
+        self.jobs.values().map(|j| j.threads as usize).sum()
     }
 
     fn slice_at(&mut self, index: u64) -> &mut Slice {

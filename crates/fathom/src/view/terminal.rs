@@ -1,18 +1,22 @@
 //! The terminal behind standard error and standard input: whole screen, single keys, and back.
 //!
 //! A few escape sequences that every terminal of the last thirty years knows, so no library is needed
-//! (twenty crates for ratatui and crossterm). Signals keep working: Ctrl-C ends a run as ever.
+//! (twenty crates for ratatui and crossterm). Signals keep working: Ctrl-C ends a run as ever, and Ctrl-Z
+//! gives the terminal back to the shell until the run is in the foreground again.
 
 use std::io::{IsTerminal, Read, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::getpgrp;
 use rustix::stdio::{stderr, stdin};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr,
 };
 
 use super::draw::{Line, Style};
+use crate::signals::Stops;
 
 /// Alternate screen, no cursor, no wrapping.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
@@ -25,7 +29,7 @@ static BEFORE: OnceLock<Termios> = OnceLock::new();
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A terminal that is taken over until it is dropped.
-pub(super) struct Terminal(());
+pub(super) struct Terminal(Stops);
 
 impl Terminal {
     /// Whether both ends are a terminal that can be taken over.
@@ -37,17 +41,44 @@ impl Terminal {
 
     /// Takes it over; `None` where it cannot be.
     pub(super) fn enter() -> Option<Self> {
-        let before = tcgetattr(std::io::stdin()).ok()?;
+        if BEFORE.get().is_none() {
+            let _ = BEFORE.set(tcgetattr(std::io::stdin()).ok()?);
+        }
+        let terminal = Self(Stops::ask().ok()?);
+        // A run that begins in the background takes it when it comes to the foreground.
+        (!foreground() || terminal.take()).then_some(terminal)
+    }
+
+    /// Whether the terminal is ours to draw on and read from now. Gives it back and stops where the process
+    /// is to stop, and takes it over again when it goes on in the foreground.
+    pub(super) fn ours(&self) -> bool {
+        if self.0.asked() {
+            give_back();
+            self.0.stop();
+        }
+        if !foreground() {
+            return false;
+        }
+        // While the process was stopped others may have used the terminal.
+        let again = self.0.went_on();
+        (TAKEN.load(Ordering::Relaxed) && !again) || self.take()
+    }
+
+    fn take(&self) -> bool {
+        let Some(before) = BEFORE.get() else {
+            return false;
+        };
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         // Reading waits a tenth of a second for a key: that is the beat of the view.
         single.special_codes[SpecialCodeIndex::VMIN] = 0;
         single.special_codes[SpecialCodeIndex::VTIME] = 1;
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &single).ok()?;
-        let _ = BEFORE.set(before);
+        if tcsetattr(std::io::stdin(), OptionalActions::Now, &single).is_err() {
+            return false;
+        }
         TAKEN.store(true, Ordering::Relaxed);
         let _ = std::io::stderr().write_all(ENTER.as_bytes());
-        Some(Self(()))
+        true
     }
 
     /// Columns and lines.
@@ -93,12 +124,22 @@ impl Drop for Terminal {
     }
 }
 
-/// Gives the terminal back with system calls alone, as a signal handler may.
+/// Gives the terminal back with system calls alone, as a signal handler may. In the background it is
+/// somebody else's already.
 pub(super) fn give_back() {
+    if !foreground() {
+        return;
+    }
     if let (Some(before), true) = (BEFORE.get(), TAKEN.swap(false, Ordering::Relaxed)) {
         let _ = rustix::io::write(stderr(), LEAVE.as_bytes());
         let _ = tcsetattr(stdin(), OptionalActions::Now, before);
     }
+}
+
+/// Whether the terminal listens to this process: one in the background would be stopped by reading a key.
+/// Where there is no job control, nobody else is there.
+fn foreground() -> bool {
+    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
 }
 
 /// The escape sequence of a style. Heat is one hue of the 256 colours from dark to bright, which reads on

@@ -143,6 +143,26 @@ fn several_runs_make_one_page_with_their_differences() {
     let sentence = place.fathom(&["report", a, b, "--format", "csv"]).refusal();
     assert!(sentence.contains("fathom compare"), "{sentence}");
 
+    place
+        .fathom(&["report", a, "--out", "else where"])
+        .expect(0);
+    for (out, file, least) in [
+        ("else where", "report.html", 2),
+        ("both", "comparison.html", 4),
+    ] {
+        let page = fs::read_to_string(place.dir.join(out).join(file)).unwrap();
+        let links: Vec<&str> = page
+            .split("<a href=\"../")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        assert!(links.len() >= least, "{links:?}");
+        for link in links {
+            let link = link.replace("%20", " ");
+            assert!(place.dir.join(&link).is_file(), "{link} leads nowhere");
+        }
+    }
+
     place.fathom(&["report", a, "--svg", "charts"]).expect(0);
     let charts = crate::common::names(&place.dir.join("charts"));
     assert!(charts.len() >= 5, "{charts:?}");

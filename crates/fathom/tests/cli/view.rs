@@ -1,13 +1,14 @@
-//! `--tui` on a pseudo terminal: drawn, paused, ended early with its results kept; plain without one.
+//! `--tui` on a pseudo terminal: drawn, paused, stopped, ended early with its results kept; plain
+//! without one.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::common::{Place, beside_others, end, names, skip};
+use crate::common::{Place, Said, beside_others, end, names, send, skip, until};
 
 /// Patience with a busy machine; nothing is judged by it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,76 +41,151 @@ fn terminal() -> Option<(File, OwnedFd)> {
     Some((ours, theirs))
 }
 
-/// What the program writes, until it has written `part`; everything so far.
-fn until(from: &Receiver<Vec<u8>>, said: &mut String, part: &str) {
-    while !said.contains(part) {
-        match from.recv_timeout(PATIENCE) {
-            Ok(bytes) => said.push_str(&String::from_utf8_lossy(&bytes)),
-            Err(_) => panic!("'{part}' did not come:\n{said}"),
+/// A run with the view on a pseudo terminal.
+struct Watched {
+    child: Child,
+    keys: File,
+    from: Receiver<Vec<u8>>,
+    said: String,
+}
+
+impl Watched {
+    /// `None` where there is no pseudo terminal.
+    fn begin(place: &Place) -> Option<Self> {
+        let (ours, theirs) = terminal()?;
+        let mut command = place.command(&[
+            "run",
+            "null:",
+            "--name",
+            "watched",
+            "--threads",
+            "2",
+            "--rate",
+            "20k",
+            "--time",
+            "120s",
+            "--tui",
+        ]);
+        command
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::from(theirs.try_clone().unwrap()))
+            .stderr(Stdio::from(theirs));
+        let child = command.spawn().unwrap();
+        // The command holds the terminal's other end open; it must go for reading to end.
+        drop(command);
+        let keys = ours.try_clone().unwrap();
+        let (to, from) = channel();
+        let mut reading = ours;
+        std::thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(n) = reading.read(&mut buffer) {
+                if n == 0 || to.send(buffer[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Some(Self {
+            child,
+            keys,
+            from,
+            said: String::new(),
+        })
+    }
+
+    /// Waits until the program has written `part`; what was written before is forgotten.
+    fn until(&mut self, part: &str) {
+        loop {
+            if let Some(at) = self.said.find(part) {
+                self.said.drain(..at + part.len());
+                return;
+            }
+            match self.from.recv_timeout(PATIENCE) {
+                Ok(bytes) => self.said.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("'{part}' did not come:\n{}", self.said),
+            }
         }
     }
+
+    /// Waits until the process is stopped, or goes on.
+    fn until_stopped(&self, stopped: bool) {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        until("the process stops and goes on", || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            let state = text.rsplit(") ").next().unwrap().chars().next();
+            (state == Some('T')) == stopped
+        });
+    }
+
+    /// How it ended, and the terminal that it leaves.
+    fn end(self) -> (Said, File) {
+        (end(self.child), self.keys)
+    }
+}
+
+/// Whether keys are echoed and come in lines, as a shell has it.
+fn as_before(terminal: &File) -> bool {
+    // SAFETY: the descriptor is open, and the struct is written by the call alone.
+    let modes = unsafe {
+        let mut now: libc::termios = std::mem::zeroed();
+        assert_eq!(libc::tcgetattr(terminal.as_raw_fd(), &raw mut now), 0);
+        now.c_lflag & (libc::ECHO | libc::ICANON)
+    };
+    modes == libc::ECHO | libc::ICANON
 }
 
 #[test]
 fn the_view_is_drawn_paused_and_ended_early_with_results_kept() {
     let _turn = beside_others();
-    let Some((ours, theirs)) = terminal() else {
+    let place = Place::new();
+    let Some(mut watched) = Watched::begin(&place) else {
         return;
     };
-    let place = Place::new();
-    let mut command = place.command(&[
-        "run",
-        "null:",
-        "--name",
-        "watched",
-        "--threads",
-        "2",
-        "--rate",
-        "20k",
-        "--time",
-        "120s",
-        "--tui",
-    ]);
-    command
-        .env("TERM", "xterm-256color")
-        .stdin(Stdio::from(theirs.try_clone().unwrap()))
-        .stderr(Stdio::from(theirs));
-    let child = command.spawn().unwrap();
-    // The command holds the terminal's other end open; it must go for reading to end.
-    drop(command);
-    let mut keys = ours.try_clone().unwrap();
-    let (to, from) = channel();
-    let mut reading = ours;
-    std::thread::spawn(move || {
-        let mut buffer = [0; 8192];
-        while let Ok(n) = reading.read(&mut buffer) {
-            if n == 0 || to.send(buffer[..n].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
-    let mut said = String::new();
-    until(&from, &mut said, "\x1b[?1049h");
-    until(&from, &mut said, "watched");
-    until(&from, &mut said, "p99 ");
-    until(&from, &mut said, "thread");
-    keys.write_all(b"p").unwrap();
-    until(&from, &mut said, "PAUSED");
-    keys.write_all(b"q").unwrap();
-    until(&from, &mut said, "\x1b[?1049l");
-    let ended = end(child).expect(1);
+    for part in ["\x1b[?1049h", "watched", "p99 ", "thread"] {
+        watched.until(part);
+    }
+    assert!(!as_before(&watched.keys), "keys are read one by one");
+    watched.keys.write_all(b"p").unwrap();
+    watched.until("PAUSED");
+    watched.keys.write_all(b"q").unwrap();
+    watched.until("\x1b[?1049l");
+    let (ended, terminal) = watched.end();
+    let ended = ended.expect(1);
     assert!(ended.stdout.contains("watched"), "{}", ended.stdout);
     let run = place.the_run();
     assert!(run["jobs"][0]["read"]["ios"].as_u64().unwrap() > 0);
     let flags = format!("{} {}", run["jobs"][0]["flags"], run["flags"]);
     assert!(flags.contains("interrupted"), "{flags}");
-    // SAFETY: the descriptor is open, and the struct is written by the call alone.
-    let echo = unsafe {
-        let mut now: libc::termios = std::mem::zeroed();
-        assert_eq!(libc::tcgetattr(keys.as_raw_fd(), &raw mut now), 0);
-        now.c_lflag & (libc::ECHO | libc::ICANON)
+    assert!(as_before(&terminal), "the terminal is as it was");
+}
+
+#[test]
+fn a_stopped_run_leaves_the_terminal_to_the_shell_and_takes_it_again_when_it_goes_on() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let Some(mut watched) = Watched::begin(&place) else {
+        return;
     };
-    assert_eq!(echo, libc::ECHO | libc::ICANON, "the terminal is as it was");
+    watched.until("\x1b[?1049h");
+    watched.until("p99 ");
+    // As the terminal does at Ctrl-Z.
+    send(watched.child.id(), libc::SIGTSTP);
+    watched.until("\x1b[?1049l");
+    watched.until_stopped(true);
+    assert!(as_before(&watched.keys));
+    send(watched.child.id(), libc::SIGCONT);
+    watched.until("\x1b[?1049h");
+    watched.until("p99 ");
+    assert!(!as_before(&watched.keys));
+    // Nobody can object to this one: the terminal is taken again all the same.
+    send(watched.child.id(), libc::SIGSTOP);
+    watched.until_stopped(true);
+    send(watched.child.id(), libc::SIGCONT);
+    watched.until("\x1b[?1049h");
+    watched.keys.write_all(b"q").unwrap();
+    watched.until("\x1b[?1049l");
+    let (ended, terminal) = watched.end();
+    ended.expect(1);
+    assert!(as_before(&terminal));
 }
 
 #[test]
