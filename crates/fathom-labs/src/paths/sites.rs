@@ -152,7 +152,9 @@ pub(super) fn make(
         }
         Some(fs) => {
             fs.make(device.path())?;
-            let mount = Mount::make(fs.name, "noatime", device.path(), &[])
+            let mut mount = Mount::prepare(&[]).map_err(|e| failed("mount", e.to_string()))?;
+            mount
+                .on(device.path(), fs.name, "noatime")
                 .map_err(|e| failed("mount", e))?;
             let size = Some(Bytes(bytes));
             let at = mount.dir().display().to_string();
