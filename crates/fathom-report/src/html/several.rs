@@ -20,7 +20,9 @@ use crate::stamp::Stamp;
 /// More cannot be told apart in one chart.
 pub const RUNS_MAX: usize = 8;
 /// Series in one chart over all runs; beyond, each name of a series has its own chart.
-const SERIES_MAX: usize = 24;
+const SERIES_MAX: usize = 12;
+/// Charts that one chart may become so; beyond, each run has its own.
+const NAMES_MAX: usize = 24;
 
 /// Marks in one chart over all runs.
 const MARKS_MAX: usize = 6;
@@ -236,7 +238,7 @@ fn together(all: Vec<(usize, Spec)>, wanted: &str) -> Vec<(Spec, String)> {
             names.push(s.name.clone());
         }
     }
-    if names.len() > SERIES_MAX {
+    if names.len() > NAMES_MAX {
         return one_by_one(all, wanted);
     }
     names
@@ -344,8 +346,9 @@ fn latencies(page: &mut Page, runs: &[ReportData]) -> Result<(), ReportError> {
         if several {
             page.push(&heading(&experiment));
         }
-        for note in notes {
-            page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&note)));
+        if !notes.is_empty() {
+            let notes = notes.join(" ");
+            page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&notes)));
         }
         page.push("<div class=\"charts\">\n");
         while !charts.is_empty() {
@@ -390,22 +393,22 @@ mod tests {
         spec
     }
 
-    fn eight_runs(series: usize) -> Vec<(Spec, String)> {
+    fn runs_of(runs: usize, series: usize) -> Vec<(Spec, String)> {
         let names: Vec<String> = (0..series).map(|i| format!("job {i}")).collect();
-        let all = (0..RUNS_MAX).map(|run| (run, chart(&names))).collect();
+        let all = (0..runs).map(|run| (run, chart(&names))).collect();
         together(all, "latency")
     }
 
     #[test]
-    fn eight_runs_share_a_chart_as_long_as_their_series_can_be_told_apart() {
-        let [(spec, _)] = &eight_runs(3)[..] else {
-            panic!("three series of eight runs fit one chart");
+    fn runs_share_a_chart_as_long_as_their_series_can_be_told_apart() {
+        let [(spec, _)] = &runs_of(4, 3)[..] else {
+            panic!("three series of four runs fit one chart");
         };
         let told: std::collections::BTreeSet<_> =
             spec.series.iter().map(|s| (s.hue, s.dash)).collect();
-        assert_eq!(told.len(), 24);
+        assert_eq!(told.len(), 12);
 
-        let by_name = eight_runs(4);
+        let by_name = runs_of(RUNS_MAX, 4);
         assert_eq!(by_name.len(), 4);
         for (i, (spec, anchor)) in by_name.iter().enumerate() {
             assert_eq!(spec.title, format!("Latency: job {i}"));
@@ -415,7 +418,11 @@ mod tests {
             let expected: Vec<_> = (0..RUNS_MAX).map(|r| (Some(r), Some(r))).collect();
             assert_eq!(runs, expected);
         }
-        assert_eq!(eight_runs(25).len(), RUNS_MAX, "a chart for each run");
+        assert_eq!(
+            runs_of(RUNS_MAX, 25).len(),
+            RUNS_MAX,
+            "a chart for each run"
+        );
     }
 
     #[test]

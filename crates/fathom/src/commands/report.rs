@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use fathom_experiments::compare::{Comparison, Row, WindowSource, compare as compare_runs};
 use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData, clean};
+use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
 use fathom_telemetry::schema::{Cell, Column, Section, Table};
 
@@ -126,9 +127,9 @@ fn several(args: &ReportArgs) -> Outcome {
     Ok(DONE)
 }
 
-/// Text of a cell that stands on one line.
-fn unbroken(text: &str) -> Cell {
-    Cell::Text(text.replace(' ', "\u{a0}"))
+/// Text that stands on one line.
+fn unbroken(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
 }
 
 fn column(label: impl Into<String>) -> Column {
@@ -152,7 +153,7 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
         let mut cells = vec![Cell::Text(clean(label))];
         cells.push(
             match first.as_ref().and_then(|r| Some((r, r.a.as_ref()?))) {
-                Some((r, a)) => unbroken(&shown(Some(a), &r.unit)),
+                Some((r, a)) => Cell::Text(unbroken(&shown(Some(a), &r.unit))),
                 None => Cell::Hole(()),
             },
         );
@@ -163,27 +164,37 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
             };
             let value = unbroken(&shown(row.b.as_ref(), &row.unit));
             let change = row.difference.as_ref().map(|d| {
-                let percent = 100.0 * d.relative.value;
-                unbroken(&format!("{percent:+.1} %, {}", words(&row)))
+                let percent = format!("{:+.1} %", 100.0 * d.relative.value);
+                unbroken(&match row.verdict {
+                    Verdict::NotComparable => percent,
+                    _ => format!("{percent}, {}", words(&row)),
+                })
             });
-            cells.push(match (value, change) {
-                (Cell::Text(value), Some(Cell::Text(change))) => {
-                    Cell::Text(format!("{value} ({change})"))
-                }
-                (value, _) => value,
-            });
+            cells.push(Cell::Text(match change {
+                Some(change) => format!("{value} ({change})"),
+                None => value,
+            }));
         }
         cells
     });
     let mut columns = vec![column("metric"), column("A")];
     columns.extend(compared.iter().map(|(run, _)| column(*run)));
-    let overall: Vec<String> = compared
+    let mut overall: Vec<String> = compared
         .iter()
-        .map(|(run, c)| match c.refused {
-            true => format!("{run} may not be compared, because its conditions differ"),
-            false => format!("{run} is {}", c.overall.words()),
-        })
+        .filter(|(_, c)| !c.refused)
+        .map(|(run, c)| format!("{run}: {}", c.overall.words()))
         .collect();
+    let refused: Vec<String> = compared
+        .iter()
+        .filter(|(_, c)| c.refused)
+        .map(|(run, _)| run.to_string())
+        .collect();
+    if !refused.is_empty() {
+        overall.push(format!(
+            "no verdict, because conditions differ: {}",
+            refused.join(", ")
+        ));
+    }
     Section {
         id: "overview".into(),
         title: "All runs beside A".into(),
@@ -216,7 +227,7 @@ fn differences(c: &Comparison, other: char) -> Section {
             .take(JOBS_MAX)
             .map(|r| {
                 let of = |e: Option<&fathom_stats::Estimate>| match e {
-                    Some(_) => unbroken(&shown(e, &r.unit)),
+                    Some(_) => Cell::Text(unbroken(&shown(e, &r.unit))),
                     None => Cell::Hole(()),
                 };
                 vec![
@@ -224,10 +235,10 @@ fn differences(c: &Comparison, other: char) -> Section {
                     of(r.a.as_ref()),
                     of(r.b.as_ref()),
                     match &r.difference {
-                        Some(d) => unbroken(&relative(Some(&d.relative))),
+                        Some(d) => Cell::Text(unbroken(&relative(Some(&d.relative)))),
                         None => Cell::Hole(()),
                     },
-                    unbroken(&words(r)),
+                    Cell::Text(unbroken(&words(r))),
                     Cell::Text(clean(&r.notes.join("; "))),
                 ]
             })
