@@ -127,9 +127,9 @@ fn several(args: &ReportArgs) -> Outcome {
     Ok(DONE)
 }
 
-/// Text of a cell that stands on one line.
-fn unbroken(text: &str) -> Cell {
-    Cell::Text(text.replace(' ', "\u{a0}"))
+/// Text that stands on one line.
+fn unbroken(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
 }
 
 fn column(label: impl Into<String>) -> Column {
@@ -153,7 +153,7 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
         let mut cells = vec![Cell::Text(clean(label))];
         cells.push(
             match first.as_ref().and_then(|r| Some((r, r.a.as_ref()?))) {
-                Some((r, a)) => unbroken(&shown(Some(a), &r.unit)),
+                Some((r, a)) => Cell::Text(unbroken(&shown(Some(a), &r.unit))),
                 None => Cell::Hole(()),
             },
         );
@@ -170,12 +170,10 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
                     _ => format!("{percent}, {}", words(&row)),
                 })
             });
-            cells.push(match (value, change) {
-                (Cell::Text(value), Some(Cell::Text(change))) => {
-                    Cell::Text(format!("{value} ({change})"))
-                }
-                (value, _) => value,
-            });
+            cells.push(Cell::Text(match change {
+                Some(change) => format!("{value} ({change})"),
+                None => value,
+            }));
         }
         cells
     });
@@ -229,7 +227,7 @@ fn differences(c: &Comparison, other: char) -> Section {
             .take(JOBS_MAX)
             .map(|r| {
                 let of = |e: Option<&fathom_stats::Estimate>| match e {
-                    Some(_) => unbroken(&shown(e, &r.unit)),
+                    Some(_) => Cell::Text(unbroken(&shown(e, &r.unit))),
                     None => Cell::Hole(()),
                 };
                 vec![
@@ -237,10 +235,10 @@ fn differences(c: &Comparison, other: char) -> Section {
                     of(r.a.as_ref()),
                     of(r.b.as_ref()),
                     match &r.difference {
-                        Some(d) => unbroken(&relative(Some(&d.relative))),
+                        Some(d) => Cell::Text(unbroken(&relative(Some(&d.relative)))),
                         None => Cell::Hole(()),
                     },
-                    unbroken(&words(r)),
+                    Cell::Text(unbroken(&words(r))),
                     Cell::Text(clean(&r.notes.join("; "))),
                 ]
             })
