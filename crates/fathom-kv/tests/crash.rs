@@ -22,7 +22,7 @@ fn options(seed: u64, durability: Durability) -> Options {
         durability,
         checkpoint_every: Some(Duration::from_millis(1 + seed % 7)),
         // Pages are small and the pool is full of changes: both ways of writing them are in use.
-        write_ahead: seed % 4 != 0,
+        write_ahead: !seed.is_multiple_of(4),
     }
 }
 
