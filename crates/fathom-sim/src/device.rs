@@ -156,8 +156,13 @@ impl Device {
     }
 
     /// Takes a command that arrives at `at` (not before the previous one); returns when it is done.
-    #[inline]
     pub fn serve(&mut self, at: u64, op: Op, offset: u64, bytes: u32) -> u64 {
+        self.serve_here(at, op, offset, bytes)
+    }
+
+    /// The same, compiled where it is called: for a loop around it.
+    #[inline(always)]
+    pub(crate) fn serve_here(&mut self, at: u64, op: Op, offset: u64, bytes: u32) -> u64 {
         if matches!(op, Op::Read | Op::Write) {
             self.moved[usize::from(op == Op::Write)] += u64::from(bytes) * self.times;
         }
@@ -251,19 +256,22 @@ impl Device {
             return end;
         }
         let page = offset / PAGE;
-        let pages = u64::from(bytes).div_ceil(PAGE).clamp(1, k);
-        let first = ((u128::from(mix(page)) * u128::from(k)) >> 64) as u64;
+        let mut number = ((u128::from(mix(page)) * u128::from(k)) >> 64) as u64;
+        let mut left = u64::from(bytes).min(PAGE * k);
         let mut last = at;
-        for i in 0..pages {
-            let mut u = first + i;
-            if u >= k {
-                u -= k;
-            }
-            let unit = &mut self.units[u as usize];
+        loop {
+            let unit = &mut self.units[number as usize];
             *unit = at.max(*unit) + self.media_spread.apply(media_ns, &mut self.rng);
             last = last.max(*unit);
+            if left <= PAGE {
+                return last;
+            }
+            left -= PAGE;
+            number += 1;
+            if number == k {
+                number = 0;
+            }
         }
-        last
     }
 
     /// Whether a read continues a stream; remembers where it ends.

@@ -55,7 +55,7 @@ pub fn unfit(jobs: &[PlannedJob]) -> Option<&'static str> {
 
 /// Keys in a tournament: the smallest is known, and replacing it costs one comparison per level, without a branch.
 struct Tournament {
-    losers: Vec<u64>,
+    losers: Box<[u64; 1 << SLOT_BITS]>,
     leaves: usize,
 }
 
@@ -65,7 +65,7 @@ impl Tournament {
         let leaves = keys.len().next_power_of_two().max(2);
         let mut winners = vec![u64::MAX; 2 * leaves];
         winners[leaves..leaves + keys.len()].copy_from_slice(keys);
-        let mut losers = vec![u64::MAX; leaves];
+        let mut losers = Box::new([u64::MAX; 1 << SLOT_BITS]);
         for i in (1..leaves).rev() {
             winners[i] = winners[2 * i].min(winners[2 * i + 1]);
             losers[i] = winners[2 * i].max(winners[2 * i + 1]);
@@ -80,9 +80,8 @@ impl Tournament {
         let mut i = (self.leaves + place as usize) >> 1;
         let mut best = key;
         while i > 0 {
-            let other = self.losers[i];
-            self.losers[i] = best.max(other);
-            best = best.min(other);
+            let loser = &mut self.losers[i % (1 << SLOT_BITS)];
+            (best, *loser) = (best.min(*loser), best.max(*loser));
             i >>= 1;
         }
         best
@@ -91,7 +90,7 @@ impl Tournament {
 
 /// One direction's counts in a window.
 struct Counts {
-    buckets: Box<[u32]>,
+    buckets: Box<[u32; BUCKETS]>,
     ios: u64,
     sum: u64,
     squares: u128,
@@ -102,7 +101,7 @@ struct Counts {
 impl Counts {
     fn new() -> Self {
         Self {
-            buckets: vec![0; BUCKETS].into(),
+            buckets: Box::new([0; BUCKETS]),
             ios: 0,
             sum: 0,
             squares: 0,
@@ -210,7 +209,7 @@ impl Machine<'_> {
     #[inline]
     fn serve(&mut self, at: u64, op: Op) -> u64 {
         let offset = self.start + self.rng.below(self.blocks) * self.align;
-        self.device.serve(at, op, offset, self.bytes)
+        self.device.serve_here(at, op, offset, self.bytes)
     }
 }
 
@@ -281,45 +280,41 @@ pub fn run(
         let number = first & (ON_ITS_WAY - 1);
         let slot = &mut slots[number as usize];
         let time = first >> KEY_BITS;
-        if first & ON_ITS_WAY != 0 {
-            let done = machine.serve(slot.reaches, slot.op);
-            first = order.replace(number, done << KEY_BITS | number);
-            continue;
-        }
-        let thread = &mut free_at[slot.worker as usize];
-        let mut at = time.max(*thread);
-        if synchronous.is_none() {
-            at = machine.host.complete(slot.core, at, 1);
-        }
-        if at >= window_end {
-            close(&mut counts, &mut windows, index, u64::from(bytes));
-            index = (at - origin.0) / width;
-            window_end = origin.0 + (index + 1) * width;
-            if control.interrupted() {
-                stop = 0;
+        if first & ON_ITS_WAY == 0 {
+            let thread = &mut free_at[slot.worker as usize];
+            let mut at = time.max(*thread);
+            if synchronous.is_none() {
+                at = machine.host.complete(slot.core, at, 1);
             }
-        }
-        counts[usize::from(slot.op == Op::Write)].add(at - slot.submitted);
-        last = last.max(at);
-        let key = if at >= stop {
-            *thread = at;
-            u64::MAX
-        } else {
+            if at >= window_end {
+                close(&mut counts, &mut windows, index, u64::from(bytes));
+                index = (at - origin.0) / width;
+                window_end = origin.0 + (index + 1) * width;
+                if control.interrupted() {
+                    stop = 0;
+                }
+            }
+            counts[usize::from(slot.op == Op::Write)].add(at - slot.submitted);
+            last = last.max(at);
+            if at >= stop {
+                *thread = at;
+                first = order.replace(number, u64::MAX);
+                continue;
+            }
             let (free, op) = machine.submit(slot.core, at);
             *thread = free;
-            (slot.submitted, slot.op) = (at, op);
+            (slot.submitted, slot.reaches, slot.op) = (at, free, op);
             issued += 1;
             // Most take as long from a completion to the device: their order is that of the completions. Those that
             // take longer (a deeper idle state, a busy processor) are put in order.
-            if free <= time + usual {
-                let done = machine.serve(free, op);
-                done << KEY_BITS | number
-            } else {
-                slot.reaches = free;
-                (free - usual) << KEY_BITS | ON_ITS_WAY | number
+            if free > time + usual {
+                let key = (free - usual) << KEY_BITS | ON_ITS_WAY | number;
+                first = order.replace(number, key);
+                continue;
             }
-        };
-        first = order.replace(number, key);
+        }
+        let done = machine.serve(slot.reaches, slot.op);
+        first = order.replace(number, done << KEY_BITS | number);
     }
     close(&mut counts, &mut windows, index, u64::from(bytes));
     sim.advance_to(last);

@@ -2,6 +2,8 @@
 //!
 //! Values are Zhang et al.'s server (two E5-2609 v4, 16 cores); sources stand at each.
 
+use std::hint::select_unpredictable;
+
 /// Submission of one I/O, ns (fit: 5.6 µs of software at one outstanding read).
 pub const SUBMIT_NS: u64 = 2_000;
 /// Completion of one I/O, ns (the same fit).
@@ -100,18 +102,19 @@ impl Sleeper {
     /// Time to wake at `at`: nothing when it was not asleep.
     #[inline]
     pub fn wake(&mut self, at: u64, idle: Idle) -> u64 {
-        if at <= self.free {
-            return 0;
-        }
-        let slept = at - self.free;
-        if self.expected == 0 {
-            self.expected = slept;
-        }
-        let exit = exit_ns(self.expected, idle);
+        // Nobody can predict whether it sleeps: all is computed, and then chosen without a branch.
+        let asleep = at > self.free;
+        let slept = at.wrapping_sub(self.free);
+        let expected = if self.expected == 0 {
+            slept
+        } else {
+            self.expected
+        };
         // A slow average stands for the governor's buckets: single short sleeps do not change its mind.
-        let change = slept as i64 - self.expected as i64;
-        self.expected = (self.expected as i64 + change / 32).max(1) as u64;
-        exit
+        let change = slept.wrapping_sub(expected) as i64 / 32;
+        let learned = expected.wrapping_add_signed(change).max(1);
+        self.expected = select_unpredictable(asleep, learned, self.expected);
+        select_unpredictable(asleep, exit_ns(expected, idle), 0)
     }
 
     /// Time to wake at `at` where another's sleeps say what to expect.

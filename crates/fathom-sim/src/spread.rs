@@ -12,7 +12,7 @@ const ONE: f64 = 65536.0;
 
 /// Log-normal scatter around 1.
 #[derive(Debug, Clone)]
-pub struct Spread(Option<Box<[u32]>>);
+pub struct Spread(Option<Box<[u32; ENTRIES]>>);
 
 impl Spread {
     /// With a coefficient of variation `cv` from 0 (no scatter) to 5.
@@ -25,11 +25,11 @@ impl Spread {
             .map(|i| exp(sigma * normal_quantile((i as f64 + 0.5) / ENTRIES as f64)))
             .collect();
         let mean = raw.iter().sum::<f64>() / ENTRIES as f64;
-        Self(Some(
-            raw.iter()
-                .map(|x| (x / mean * ONE).round() as u32)
-                .collect(),
-        ))
+        let mut table = Box::new([0; ENTRIES]);
+        for (entry, x) in table.iter_mut().zip(raw) {
+            *entry = (x / mean * ONE).round() as u32;
+        }
+        Self(Some(table))
     }
 
     /// `ns` scattered, ns.
