@@ -128,8 +128,11 @@ fn drifts(jobs: &[Job]) -> Vec<(&'static str, Vec<usize>, Estimate)> {
     found
 }
 
-/// What repeats of a point have in common: the job without name, seed and number.
+/// What repeats of a point have in common: the job without seed, and its name without the number of the repeat (one
+/// spec may run inside and outside of a machine, or on one array after another: only the name tells them apart).
 fn point_of(job: &Job) -> String {
+    let number = format!(".{}", job.repeat + 1);
+    let name = job.name.strip_suffix(&number).unwrap_or(&job.name);
     let mut spec = job.spec.clone();
     if let Some(o) = spec.as_object_mut() {
         o.remove("name");
@@ -141,7 +144,7 @@ fn point_of(job: &Job) -> String {
         .iter()
         .filter(|n| n.starts_with("CPU"))
         .collect();
-    format!("{} {spec} {cpu:?}", job.experiment)
+    format!("{} {name} {spec} {cpu:?}", job.experiment)
 }
 
 /// Whether a schedule decides the rate.
@@ -305,5 +308,25 @@ mod tests {
         run.results.push(section("latency"));
         stamp(&mut run);
         assert_eq!(run.results[4].charts[0].title, "A chart");
+    }
+
+    #[test]
+    fn one_spec_inside_and_outside_of_a_machine_is_two_points() {
+        let mut run = run();
+        run.jobs.clear();
+        for repeat in 0..3u32 {
+            for (place, slower) in [("pe", 1.0), ("ve", 2.5)] {
+                for p in 0..4u32 {
+                    let mut job = job("latency", "x", 1000.0 * f64::from(p + 1) / slower, false);
+                    job.name = format!("{place}-{p}.{}", repeat + 1);
+                    job.spec = serde_json::json!({"qd": p});
+                    job.repeat = repeat;
+                    run.jobs.push(job);
+                }
+            }
+        }
+        run.jobs.truncate(20);
+        stamp(&mut run);
+        assert!(run.results.iter().all(|s| s.flags.is_empty()));
     }
 }

@@ -396,7 +396,8 @@ impl SimTarget {
                 )
             }
             Shape::Guests { machines } => {
-                format!("model of {m} under {machines} virtual machine(s)")
+                let s = if machines == 1 { "" } else { "s" };
+                format!("model of {m} under {machines} virtual machine{s}")
             }
         }
     }

@@ -34,6 +34,14 @@ const EXPERIMENT: &str = "vm";
 const LARGE: Bytes = Bytes::kib(128);
 const SMALL: Bytes = Bytes::kib(4);
 
+/// So many machines, as a reader says it.
+fn counted(machines: u32) -> String {
+    match machines {
+        1 => "1 machine".into(),
+        n => format!("{n} machines"),
+    }
+}
+
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct VmOptions {
@@ -436,7 +444,7 @@ impl Lab<'_> {
             let mut bench = match hypervisor.boot(&self.options.setup, *machines) {
                 Ok(bench) => bench,
                 Err(e) => {
-                    self.hole(&format!("{machines} machine(s)"), e, book)?;
+                    self.hole(&counted(*machines), e, book)?;
                     continue;
                 }
             };

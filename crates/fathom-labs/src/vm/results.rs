@@ -10,7 +10,7 @@ use fathom_telemetry::schema::{
     Table,
 };
 
-use super::{Fleet, Hypervisor, Knob, LARGE, Measured, Pair, Tried, VmOptions};
+use super::{Fleet, Hypervisor, Knob, LARGE, Measured, Pair, Tried, VmOptions, counted};
 
 /// More machines no longer help where they bring less than this share of the most.
 const SATURATED: f64 = 0.95;
@@ -441,7 +441,7 @@ fn headlines(m: &Measured) -> Vec<Headline> {
     for f in &m.fleets {
         all.push(Headline {
             id: format!("vms{}-iops", f.machines),
-            label: format!("{} machine(s) together", f.machines),
+            label: format!("{} together", counted(f.machines)),
             group: "IOPS of machines that share the target".into(),
             unit: "1/s".into(),
             estimate: f.together(),
@@ -556,8 +556,8 @@ fn saturation(m: &Measured, strength: &dyn Fn(Option<Estimate>) -> String) -> Op
     Some(Finding {
         id: "vm-saturation".into(),
         text: format!(
-            "{} machine(s) reach {:.0} thousand IOPS together{host}{still}",
-            f.machines,
+            "{} reach {:.0} thousand IOPS together{host}{still}",
+            counted(f.machines),
             iops / 1e3
         ),
         advice: if still.is_empty() {

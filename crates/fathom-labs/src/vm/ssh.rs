@@ -5,6 +5,7 @@ use fathom_io::Control;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::backend::{Hypervisor, Knob, Setup};
+use super::counted;
 use crate::LabError;
 use crate::guest::remote::Opening;
 use crate::guest::wire::Answer;
@@ -74,7 +75,8 @@ impl Hypervisor for SshMachines {
         let there = self.reach.hosts.len();
         if machines as usize > there {
             return Err(LabError::Refused(format!(
-                "{there} machine(s) were named with --ssh, {machines} are asked for: name more, or fewer with --vms"
+                "--ssh names {}, {machines} are asked for: name more, or fewer with --vms",
+                counted(there as u32)
             )));
         }
         let mut guests = Vec::new();
