@@ -246,6 +246,10 @@ impl Site<'_, '_> {
 
     fn keep(&mut self, mut row: Row, ours: Option<f64>, note: &str) {
         row.role = self.role();
+        let note = match ours {
+            None if note.is_empty() => "a load that it comes from has no result: see its flags",
+            _ => note,
+        };
         if ours.is_none() {
             (row.ours, row.error_percent) = (None, None);
         }
