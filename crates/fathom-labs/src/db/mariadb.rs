@@ -27,11 +27,15 @@ pub(super) struct Programs {
 pub(super) fn probe() -> Result<Programs, LabError> {
     let missing = |what: &str| LabError::Missing {
         what: format!("{what} is not installed"),
-        remedy: "apt-get install mariadb-server-core (no server is started by it)".into(),
+        remedy:
+            "apt-get install mariadb-server-core mariadb-client-core (no server is started by them)"
+                .into(),
     };
     let server = outside::find("mariadbd").ok_or_else(|| missing("mariadbd"))?;
     let install =
         outside::find("mariadb-install-db").ok_or_else(|| missing("mariadb-install-db"))?;
+    // The installer asks it for nothing, but does not start without.
+    outside::find("my_print_defaults").ok_or_else(|| missing("my_print_defaults"))?;
     let said = outside::first_line(&server, &["--version"]);
     let version = said.split("Ver ").nth(1).unwrap_or(&said);
     // A build with assertions says so in its version.

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::common::{Place, Said, beside_others, end, send, skip, until, wait};
 use crate::contract::promised;
+use crate::db_failures::mariadb;
 
 pub(crate) fn ids<'a>(json: &'a Value, key: &str) -> Vec<&'a str> {
     let of = |x: &'a Value| x["id"].as_str().unwrap();
@@ -163,7 +164,11 @@ fn tpcc_holds_its_consistency_conditions_on_sqlite() {
 fn a_killed_lab_leaves_no_server_and_clean_finds_its_directory() {
     let _turn = beside_others();
     let place = Place::new();
-    let database = if has("mariadbd") { "mariadb" } else { "sqlite" };
+    let database = if has("mariadbd") && has("my_print_defaults") {
+        "mariadb"
+    } else {
+        "sqlite"
+    };
     let mut child = place.start(&[
         "db",
         "tpcc",
@@ -225,8 +230,7 @@ fn a_killed_lab_leaves_no_server_and_clean_finds_its_directory() {
 #[test]
 fn innodb_is_measured_on_a_server_of_its_own() {
     let _turn = beside_others();
-    if !has("mariadbd") || !has("mariadb-install-db") {
-        skip("no MariaDB: apt-get install mariadb-server-core");
+    if !mariadb() {
         return;
     }
     let place = Place::new();
@@ -261,8 +265,7 @@ fn innodb_is_measured_on_a_server_of_its_own() {
 #[test]
 fn a_path_too_long_for_a_socket_is_refused_with_what_to_do() {
     let _turn = beside_others();
-    if !has("mariadbd") || !has("mariadb-install-db") {
-        skip("no MariaDB: apt-get install mariadb-server-core");
+    if !mariadb() {
         return;
     }
     let place = Place::new();

@@ -47,10 +47,13 @@ fn reached(child: &mut Child, mut so: impl FnMut() -> bool) -> bool {
     false
 }
 
-fn mariadb() -> bool {
-    let there = has("mariadbd") && has("mariadb-install-db");
+/// Whether there is all that a server is made with; where not, the test says what is missing.
+pub(crate) fn mariadb() -> bool {
+    let there = ["mariadbd", "mariadb-install-db", "my_print_defaults"]
+        .iter()
+        .all(|p| has(p));
     if !there {
-        skip("no MariaDB: apt-get install mariadb-server-core");
+        skip("no MariaDB: apt-get install mariadb-server-core mariadb-client-core");
     }
     there
 }
@@ -436,7 +439,7 @@ fn without_any_server_the_labs_end_well_and_say_what_to_install() {
             row[2]
                 .as_str()
                 .unwrap()
-                .starts_with("apt-get install mariadb-server-core"),
+                .starts_with("apt-get install mariadb-server-core mariadb-client-core"),
             "{row}"
         );
         assert!(place.names().is_empty(), "{:?}", place.names());
