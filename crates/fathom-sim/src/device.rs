@@ -60,8 +60,8 @@ impl Times {
 /// A device's state. Times are ns of virtual time.
 #[derive(Debug, Clone)]
 pub struct Device {
-    read: Times,
-    write: Times,
+    /// Of reads, and of all else.
+    times_of: [Times; 2],
     slots: Option<(usize, BinaryHeap<Reverse<u64>>)>,
     pipeline_free: u64,
     units: Box<[u64]>,
@@ -95,8 +95,7 @@ impl Device {
         let slots = (model.slots < MANY_SLOTS)
             .then(|| (model.slots as usize, BinaryHeap::with_capacity(64)));
         Self {
-            read: Times::new(&model.read),
-            write: Times::new(&model.write),
+            times_of: [Times::new(&model.read), Times::new(&model.write)],
             slots,
             pipeline_free: 0,
             units: vec![0; model.units as usize].into(),
@@ -172,10 +171,7 @@ impl Device {
             }
             _ => at,
         };
-        let times = match op {
-            Op::Read => &mut self.read,
-            _ => &mut self.write,
-        };
+        let times = &mut self.times_of[usize::from(op != Op::Read)];
         let mut serial = self.pipeline_spread.apply(
             times.pipeline(if op == Op::Trim { 0 } else { bytes }),
             &mut self.rng,
@@ -246,7 +242,7 @@ impl Device {
     }
 
     /// Occupies consecutive units, from the one that the first page lies on.
-    #[inline]
+    #[inline(always)]
     fn media(&mut self, at: u64, media_ns: u64, offset: u64, bytes: u32) -> u64 {
         let k = self.units.len() as u64;
         if let Some(arm) = &mut self.arm {

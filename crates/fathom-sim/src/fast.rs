@@ -80,8 +80,10 @@ impl Tournament {
         let mut i = (self.leaves + place as usize) >> 1;
         let mut best = key;
         while i > 0 {
-            let loser = &mut self.losers[i % (1 << SLOT_BITS)];
-            (best, *loser) = (best.min(*loser), best.max(*loser));
+            let place = &mut self.losers[i % (1 << SLOT_BITS)];
+            let other = *place;
+            *place = best.max(other);
+            best = best.min(other);
             i >>= 1;
         }
         best

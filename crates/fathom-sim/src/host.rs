@@ -128,6 +128,7 @@ impl Sleeper {
 }
 
 /// Time to leave the state that is chosen for an expected sleep, ns.
+#[inline]
 fn exit_ns(expected: u64, idle: Idle) -> u64 {
     match idle {
         Idle::Busy => 0,

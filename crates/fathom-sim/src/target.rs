@@ -177,9 +177,18 @@ impl SimTarget {
         let model = if model.ends_with(".toml") {
             let text = std::fs::read_to_string(model).map_err(|e| SimError::BadModel {
                 file: model.to_owned(),
-                message: format!("cannot be read: {e}; check the path"),
+                message: match e.kind() {
+                    std::io::ErrorKind::InvalidData => {
+                        "is no text: expected a model as 'fathom sim show' prints it".into()
+                    }
+                    _ => format!("cannot be read: {e}; check the path"),
+                },
             })?;
             Model::parse(model, &text)?
+        } else if model.contains(':') {
+            return Err(bad(format!(
+                "'{model}' is no model: expected one device's after raidL:Nx or vmN:; compositions have one level"
+            )));
         } else {
             Model::named(model)?
         };
@@ -488,6 +497,7 @@ mod tests {
         assert!(refusal("sim:raid7:4xoptane-900p").contains("expected 0, 1, 5, 6 or 10"));
         assert!(refusal("sim:raid5:optane-900p").contains("4xoptane-900p"));
         assert!(refusal("sim:vm0:optane-900p").contains("vm1 to vm64"));
+        assert!(refusal("sim:vm:raid5:4xhdd").contains("have one level"));
         assert!(refusal("sim:optane-900p,colour=3").contains("unknown option 'colour'"));
         assert!(refusal("sim:optane-900p,state=steady").contains("no flash"));
         assert!(refusal("sim:raid0:4xoptane-900p,degraded").contains("it can lose 0"));

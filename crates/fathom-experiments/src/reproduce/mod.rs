@@ -127,22 +127,6 @@ impl Row {
         }
         .note(&format!("published as '{text}': {verdict}"))
     }
-    /// A figure that needs an outside part.
-    fn needs(id: &str, place: &str, what: &str, lab: &str) -> Self {
-        Self {
-            id: id.into(),
-            place: place.into(),
-            what: what.into(),
-            published: None,
-            printed: None,
-            ours: None,
-            model: None,
-            unit: String::new(),
-            error_percent: None,
-            role: Role::Prediction,
-            note: format!("needs the {lab} lab"),
-        }
-    }
 }
 
 fn unknown(paper: &str) -> String {

@@ -86,8 +86,6 @@ pub(super) fn reproduce(models: &mut Models<'_>) -> Result<Reproduction, Reprodu
             .note("with 28 % it implies 1.12 GB/s, half of what either drive reads alone here; the paper states neither block size nor rates"),
         row("S014", "S-PASS", "mixed random: largest lead of Optane over a NAND drive", 6.7, lead, "x")
             .note("960 PRO, 90 % full, in its steady state; shares of reads from 0 to 100 %, depths from 1 to 32 (the paper names neither drive nor grid)"),
-        Row::needs("S009", "Real-world", "Photo Mechanic ingest", "application"),
-        Row::needs("S012", "Real-world", "Houdini swap", "application"),
     ];
     Ok(Reproduction { rows, curves: Vec::new(), basis: BASIS })
 }
