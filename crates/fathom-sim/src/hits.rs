@@ -2,9 +2,9 @@
 //! for a page independently of those before (the independent reference model).
 //!
 //! The clock (second chance, as in fathom's own tree) drops the next page under its hand that was not asked for since the
-//! hand came by; a page that is loaded counts as asked for. All rests on one time T that is the same for all pages, what
-//! the hand takes to go round once, as LRU's share rests on what a page stays without being asked for (Che, Tung and
-//! Wang 2002). T follows from the pages that are in the cache adding up to its frames.
+//! hand came by; a page counts as asked for once it is asked for again after it was loaded. All rests on one time T that
+//! is the same for all pages, what the hand takes to go round once, as LRU's share rests on what a page stays without
+//! being asked for (Che, Tung and Wang 2002). T follows from the pages that are in the cache adding up to its frames.
 
 /// How often pages are asked for: groups of pages that are asked for about alike.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,9 +78,9 @@ impl Popularity {
 
 /// Share of time that a page is in the cache which is asked for `asked` times in T on average.
 fn held(asked: f64) -> f64 {
-    // The first visit of the hand finds a loaded page asked for; each later one that it was not with a probability of
-    // e^-asked. So it stays 1 + e^asked rounds, and is away 1 / asked rounds.
-    let rounds = 1.0 + asked.min(700.0).exp();
+    // Each visit of the hand finds with a probability of e^-asked that it was not asked for. So it stays e^asked rounds,
+    // and is away 1 / asked rounds.
+    let rounds = asked.min(700.0).exp();
     1.0 - 1.0 / (1.0 + asked * rounds)
 }
 
@@ -116,7 +116,7 @@ mod tests {
                 continue;
             }
             let place = if places.len() < frames {
-                places.push((page, true));
+                places.push((page, false));
                 places.len() - 1
             } else {
                 let goes = loop {
@@ -127,7 +127,7 @@ mod tests {
                     }
                 };
                 at[places[goes].0] = usize::MAX;
-                places[goes] = (page, true);
+                places[goes] = (page, false);
                 goes
             };
             at[page] = place;
