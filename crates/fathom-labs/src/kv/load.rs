@@ -88,7 +88,9 @@ pub(crate) fn run(
     const TICK: Duration = Duration::from_millis(100);
     let drawer = Drawer::new(load.keys, load.count);
     let newest = AtomicU64::new(load.count);
-    let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(false));
+    // Without a ramp everything counts, from the first operation on.
+    let at_once = load.ramp == Nanos::ZERO;
+    let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(at_once));
     let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
     let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
     let worker = |thread: usize| -> Result<Histogram, LabError> {
@@ -130,14 +132,15 @@ pub(crate) fn run(
         Ok(latency)
     };
     std::thread::scope(|scope| {
+        let clock = Clock::new();
+        let mut base = Sample::take(tree, load.device, &clock, &total);
         let workers: Vec<_> = (0..load.threads as usize)
             .map(|t| scope.spawn(move || worker_guard(t, &worker)))
             .collect();
-        let clock = Clock::new();
         let start = clock.now();
         let mut series = Vec::new();
         let mut last = (start, 0);
-        let (mut base, mut ramped) = (Sample::take(tree, load.device, &clock, &total), false);
+        let mut ramped = at_once;
         loop {
             std::thread::sleep(TICK);
             let (now, ops) = (clock.now(), total());

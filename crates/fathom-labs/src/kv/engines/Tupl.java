@@ -112,6 +112,8 @@ public class Tupl {
         long ramp = Long.parseLong(a[7]), time = Long.parseLong(a[8]);
         int read = Integer.parseInt(a[9]), update = Integer.parseInt(a[10]), insert = Integer.parseInt(a[11]);
         long seed = Long.parseLong(a[12]);
+        // Without a ramp everything counts, from the first operation on.
+        measuring = ramp == 0;
 
         DatabaseConfig config = new DatabaseConfig()
             .pageSize(page).minCacheSize(cache).maxCacheSize(cache).directPageAccess(true)
@@ -129,6 +131,11 @@ public class Tupl {
         AtomicLong newest = new AtomicLong(keys);
         long[][] counts = new long[threads][16];
         long[][] histograms = new long[threads][64 * 16];
+        var system = (com.sun.management.OperatingSystemMXBean)
+            java.lang.management.ManagementFactory.getOperatingSystemMXBean();
+        if (measuring) System.out.println("measuring");
+        long start = System.nanoTime(), last = start, lastOps = 0;
+        long baseAt = start, baseOps = 0, baseCpu = system.getProcessCpuTime();
         Thread[] workers = new Thread[threads];
         Throwable[] failed = new Throwable[1];
         for (int t = 0; t < threads; t++) {
@@ -162,9 +169,6 @@ public class Tupl {
             });
             workers[t].start();
         }
-        var system = (com.sun.management.OperatingSystemMXBean)
-            java.lang.management.ManagementFactory.getOperatingSystemMXBean();
-        long start = System.nanoTime(), last = start, lastOps = 0, baseAt = 0, baseOps = 0, baseCpu = 0;
         while (!stop) {
             Thread.sleep(100);
             long now = System.nanoTime(), ops = total(counts);
