@@ -513,7 +513,7 @@ fn labs_run_on_arrays_of_the_other_lab() {
     ];
     let said = place.fathom(&[&args[..], &["--lab", lab, "--json"]].concat());
     if said.code == Some(2) {
-        let missing = ["has no btrfs", "fit", "loop"]
+        let missing = ["has no btrfs", "fit", "has room for", "loop"]
             .iter()
             .any(|w| said.stderr.contains(w));
         assert!(missing, "{}", said.stderr);
