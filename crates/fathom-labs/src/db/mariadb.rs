@@ -288,7 +288,8 @@ pub(super) fn direct_files(pid: u32, which: impl Fn(&str) -> bool) -> (usize, us
 pub(super) struct InnodbCounters {
     pub(super) reads: u64,
     pub(super) writes: u64,
-    pub(super) log_syncs: u64,
+    /// `None` where the server does not count them: MariaDB from 10.8 on.
+    pub(super) log_syncs: Option<u64>,
 }
 
 impl InnodbCounters {
@@ -302,11 +303,11 @@ impl InnodbCounters {
         let of = |name: &str| {
             (0..answer.rows())
                 .find(|r| answer.text(*r, 0).eq_ignore_ascii_case(name))
-                .map_or(0, |r| answer.int(r, 1) as u64)
+                .map(|r| answer.int(r, 1) as u64)
         };
         Ok(Self {
-            reads: of("Innodb_data_reads"),
-            writes: of("Innodb_data_writes"),
+            reads: of("Innodb_data_reads").unwrap_or(0),
+            writes: of("Innodb_data_writes").unwrap_or(0),
             log_syncs: of("Innodb_os_log_fsyncs"),
         })
     }
@@ -315,7 +316,10 @@ impl InnodbCounters {
         Self {
             reads: self.reads.saturating_sub(earlier.reads),
             writes: self.writes.saturating_sub(earlier.writes),
-            log_syncs: self.log_syncs.saturating_sub(earlier.log_syncs),
+            log_syncs: self
+                .log_syncs
+                .zip(earlier.log_syncs)
+                .map(|(now, then)| now.saturating_sub(then)),
         }
     }
 }

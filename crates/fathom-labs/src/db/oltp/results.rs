@@ -269,7 +269,7 @@ fn counters_table(name: &str, cells: &[(&Cell, &[Repeat])]) -> Table {
                 TableCell::Text(cell.label()),
                 estimate(mean(repeats, |r| per(r, r.innodb.reads))),
                 estimate(mean(repeats, |r| per(r, r.innodb.writes))),
-                estimate(mean(repeats, |r| per(r, r.innodb.log_syncs))),
+                estimate(mean(repeats, |r| per(r, r.innodb.log_syncs?))),
                 estimate(mean(repeats, |r| {
                     let [reads, _] = r.device?;
                     (r.innodb.reads > 100).then(|| reads as f64 / r.innodb.reads as f64)
