@@ -155,6 +155,17 @@ struct Times {
     completed: Nanos,
 }
 
+impl Times {
+    #[inline]
+    fn of(r: &Record) -> Self {
+        Self {
+            intended: r.intended,
+            submitted: r.submitted,
+            completed: r.completed,
+        }
+    }
+}
+
 struct Accumulator {
     /// Of the run of alike I/Os that is not yet in the histograms.
     alike: Times,
@@ -189,12 +200,12 @@ impl Accumulator {
     }
 
     #[inline]
-    fn add(&mut self, times: Times) {
+    fn add(&mut self, times: Times, n: u64) {
         if times != self.alike {
             self.book();
             self.alike = times;
         }
-        self.run += 1;
+        self.run += n;
     }
 
     fn book(&mut self) {
@@ -288,11 +299,27 @@ impl<S: WindowSink> Recorder<S> {
         a.ios += 1;
         a.bytes += r.result as u64;
         a.short += u64::from((r.result as u64) < u64::from(r.len));
-        a.add(Times {
-            intended: r.intended,
-            submitted: r.submitted,
-            completed: r.completed,
-        });
+        a.add(Times::of(r), 1);
+    }
+
+    /// Whether each I/O is wanted one by one, for the log.
+    #[inline]
+    pub fn logs(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Takes `n` completed I/Os that transferred all that was asked, `bytes` together, and went through the same moments
+    /// as `r`; the same as [`Recorder::record`] for each of them, where nothing is logged.
+    #[inline]
+    pub fn record_alike(&mut self, r: &Record, n: u64, bytes: u64) {
+        debug_assert!(self.log.is_none(), "a log wants each of them");
+        let Some(a) = &mut self.directions[r.op as usize] else {
+            debug_assert!(false, "{:?} was not announced", r.op);
+            return;
+        };
+        a.ios += n;
+        a.bytes += bytes;
+        a.add(Times::of(r), n);
     }
 
     #[cold]
@@ -339,6 +366,20 @@ mod tests {
             result,
             op: Op::Read,
         }
+    }
+
+    #[test]
+    fn alike_ones_taken_together_count_as_one_by_one() {
+        let recorder = || Recorder::new(Nanos(0), Nanos(1000), &[Op::Read], None, Vec::new());
+        let (mut singly, mut together) = (recorder(), recorder());
+        for (t, n) in [(700, 3), (900, 1), (1500, 2)] {
+            let r = io(t, 4096);
+            singly.advance(Nanos(t));
+            (0..n).for_each(|_| singly.record(&r));
+            together.advance(Nanos(t));
+            together.record_alike(&r, n, 4096 * n);
+        }
+        assert_eq!(singly.finish(), together.finish());
     }
 
     #[test]

@@ -295,6 +295,10 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         }
         if !self.ending {
             let before = self.outstanding();
+            if self.plain && self.measuring && self.mix.is_none() && self.op == Op::Read {
+                self.issue_reads(before);
+                return self.wait();
+            }
             self.stage_ready();
             if !self.staged.is_empty() {
                 self.account_depth(before);
@@ -614,6 +618,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         }
         if self.pilot.is_some() {
             return self.reap_guided(before);
+        }
+        if self.plain && !self.recorder.logs() {
+            return self.reap_plain(before);
         }
         let (port, mut books) = self.books();
         port.reap(|slot, result| books.enter(slot, result));

@@ -53,7 +53,7 @@ pub(super) struct Books<'a, S> {
     now: Nanos,
     recorder: &'a mut Recorder<S>,
     pub(super) slots: &'a [Slot],
-    free: &'a mut Vec<u32>,
+    pub(super) free: &'a mut Vec<u32>,
     pace: &'a mut Pace,
     syncing: &'a mut Option<Syncing>,
     plain: bool,
@@ -94,6 +94,15 @@ impl<S: WindowSink> Books<'_, S> {
     pub(super) fn enter(&mut self, slot: u32, result: i64) {
         let record = self.record(slot, result);
         self.book(slot, &record);
+    }
+
+    /// The same for `n` that went through the same moments as `r` and transferred all that was asked, `bytes` together;
+    /// their slots are free already. Only where nothing is logged.
+    #[inline]
+    pub(super) fn book_alike(&mut self, r: &Record, n: u64, bytes: u64) {
+        self.recorder.record_alike(r, n, bytes);
+        self.done += n;
+        *self.total_bytes += bytes;
     }
 
     #[inline(always)]
