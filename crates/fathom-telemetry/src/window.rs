@@ -302,17 +302,16 @@ impl<S: WindowSink> Recorder<S> {
         a.add(Times::of(r), 1);
     }
 
-    /// Whether each I/O is wanted one by one, for the log.
+    /// The log, where each I/O is wanted one by one.
     #[inline]
-    pub fn logs(&self) -> bool {
-        self.log.is_some()
+    pub fn log(&mut self) -> Option<&mut LogHandle> {
+        self.log.as_mut()
     }
 
     /// Takes `n` completed I/Os that transferred all that was asked, `bytes` together, and went through the same moments
-    /// as `r`; the same as [`Recorder::record`] for each of them, where nothing is logged.
+    /// as `r`; the same as [`Recorder::record`] for each of them, but for the log, which wants each.
     #[inline]
     pub fn record_alike(&mut self, r: &Record, n: u64, bytes: u64) {
-        debug_assert!(self.log.is_none(), "a log wants each of them");
         let Some(a) = &mut self.directions[r.op as usize] else {
             debug_assert!(false, "{:?} was not announced", r.op);
             return;

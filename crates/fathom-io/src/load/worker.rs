@@ -619,7 +619,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if self.pilot.is_some() {
             return self.reap_guided(before);
         }
-        if self.plain && !self.recorder.logs() {
+        if self.plain {
             return self.reap_plain(before);
         }
         let (port, mut books) = self.books();

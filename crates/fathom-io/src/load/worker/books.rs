@@ -51,7 +51,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
 /// What a completion changes, apart from the port that hands it over.
 pub(super) struct Books<'a, S> {
     now: Nanos,
-    recorder: &'a mut Recorder<S>,
+    pub(super) recorder: &'a mut Recorder<S>,
     pub(super) slots: &'a [Slot],
     pub(super) free: &'a mut Vec<u32>,
     pace: &'a mut Pace,
@@ -97,7 +97,7 @@ impl<S: WindowSink> Books<'_, S> {
     }
 
     /// The same for `n` that went through the same moments as `r` and transferred all that was asked, `bytes` together;
-    /// their slots are free already. Only where nothing is logged.
+    /// their slots are free and they are in the log already.
     #[inline]
     pub(super) fn book_alike(&mut self, r: &Record, n: u64, bytes: u64) {
         self.recorder.record_alike(r, n, bytes);

@@ -95,6 +95,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 n += 1;
                 bytes += u64::from(s.request.len);
                 books.free.push(slot);
+                if let Some(log) = books.recorder.log() {
+                    log.push(&Record {
+                        offset: s.request.offset,
+                        len: s.request.len,
+                        // As above, in words that need no look at signs.
+                        result: i64::from(s.request.len),
+                        ..*r
+                    });
+                }
                 return;
             }
             if let Some(r) = run.take() {
@@ -103,8 +112,11 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             let record = books.record(slot, result);
             if record.result == i64::from(record.len) {
                 (n, bytes) = (1, u64::from(record.len));
-                run = Some(record);
                 books.free.push(slot);
+                if let Some(log) = books.recorder.log() {
+                    log.push(&record);
+                }
+                run = Some(record);
             } else {
                 books.book(slot, &record);
             }
