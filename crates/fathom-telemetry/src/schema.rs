@@ -266,7 +266,7 @@ pub enum Cell {
 }
 
 /// One job and its measure.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Job {
     /// Name, unique in the run.
@@ -404,6 +404,10 @@ pub struct DeviceDelta {
     /// job's own reads from those of others.
     #[serde(default)]
     pub process_read_bytes: u64,
+    /// Bytes that the jobs of the group moved while these were counted: the counters are read a moment after the
+    /// measured part has begun, a short job's worth on a busy machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_bytes: Option<u64>,
 }
 
 /// Errors of one kind.
@@ -430,7 +434,7 @@ pub struct Finding {
     pub id: String,
     /// The sentence.
     pub text: String,
-    /// What to change, as a command or setting; empty where nothing is to be done.
+    /// What to change, or to do next, as a command or setting; empty where nothing is to be done.
     pub advice: String,
     /// `strong`, `moderate` or `weak`.
     pub confidence: String,
@@ -449,6 +453,12 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Whether it proposes a change and says what that gains. Another one is what was seen on the way: where to look
+    /// next, or what to know.
+    pub fn proposes(&self) -> bool {
+        !self.advice.is_empty() && self.gain.is_some()
+    }
+
     /// The order in which findings are read: what gains most first (by the lower end of the interval, weak evidence
     /// after the rest), then those without a measured gain, strongest first.
     pub fn rank(all: &mut [Self]) {

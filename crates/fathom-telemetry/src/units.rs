@@ -103,6 +103,33 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// A rate or a count for a sentence: whole, with its thousands in groups, `61,010`.
+pub fn grouped(v: f64) -> String {
+    group_digits(&format!("{v:.0}"))
+}
+
+/// A number's text, with or without a fraction, with its thousands in groups.
+pub fn group_digits(text: &str) -> String {
+    let (sign, rest) = text
+        .strip_prefix('-')
+        .map_or(("", text), |rest| ("-", rest));
+    let (whole, fraction) = rest
+        .split_once('.')
+        .map_or((rest, None), |(w, f)| (w, Some(f)));
+    let mut out = String::from(sign);
+    for (i, c) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    if let Some(f) = fraction {
+        out.push('.');
+        out.push_str(f);
+    }
+    out
+}
+
 /// What could not be read as a size, duration or rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a {what}: expected {expected}")]
@@ -273,6 +300,13 @@ mod tests {
         }
         for bad in ["", "k", "4x", "-4k", "4kk", "99999999999p", "1e3"] {
             assert!(bad.parse::<Bytes>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_in_sentences_are_whole_and_in_groups() {
+        for (v, text) in [(61_009.7, "61,010"), (999.4, "999"), (-1e6, "-1,000,000")] {
+            assert_eq!(grouped(v), text);
         }
     }
 

@@ -285,9 +285,7 @@ impl<S: WindowSink> Recorder<S> {
     /// Takes one completed I/O. Operations that [`Recorder::new`] was not told of are a programmer's error.
     #[inline]
     pub fn record(&mut self, r: &Record) {
-        if let Some(log) = &mut self.log {
-            log.push(r);
-        }
+        self.log(r);
         let Some(a) = &mut self.directions[r.op as usize] else {
             debug_assert!(false, "{:?} was not announced", r.op);
             return;
@@ -302,10 +300,18 @@ impl<S: WindowSink> Recorder<S> {
         a.add(Times::of(r), 1);
     }
 
-    /// The log, where each I/O is wanted one by one.
+    /// Whether I/Os are logged one by one.
     #[inline]
-    pub fn log(&mut self) -> Option<&mut LogHandle> {
-        self.log.as_mut()
+    pub fn logs(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Takes a completed I/O for the log alone, where there is one; see [`Recorder::record_alike`].
+    #[inline]
+    pub fn log(&mut self, r: &Record) {
+        if let Some(log) = &mut self.log {
+            log.push(r);
+        }
     }
 
     /// Takes `n` completed I/Os that transferred all that was asked, `bytes` together, and went through the same moments

@@ -61,6 +61,7 @@ pub(crate) fn sample_run() -> Run {
             confidence: "strong".to_owned(),
             jobs: vec![0],
             evidence: vec!["depth-sweep-curve".to_owned()],
+            refuted_by: "A curve whose knee lies elsewhere".to_owned(),
             ..Finding::default()
         }],
         flags: vec![flag()],
