@@ -20,6 +20,14 @@ pub struct Dip {
     pub level: f64,
 }
 
+/// How much higher the rate would be without dips (windows that each lasts, and its level) in a series of `windows`, as a
+/// share of what it is.
+pub fn without_dips(dips: impl Iterator<Item = (usize, f64)>, windows: usize) -> f64 {
+    let lost: f64 = dips.map(|(n, level)| n as f64 * (1.0 - level)).sum();
+    let share = lost / windows.max(1) as f64;
+    share / (1.0 - share)
+}
+
 /// The dips of a series of equal windows, in order; empty where there are fewer than twelve windows.
 pub fn dips(rates: &[f64]) -> Vec<Dip> {
     const LEAST: usize = 12;

@@ -34,6 +34,14 @@ impl Estimate {
     ///
     /// Returns `None` for an empty slice.
     pub fn mean_of(samples: &[f64]) -> Option<Self> {
+        Self::mean_of_chosen(samples, 1)
+    }
+
+    /// [`Estimate::mean_of`] for the one of several `candidates` that was chosen by its value. The intervals of all
+    /// candidates hold together in 95 % of cases (Bonferroni), and so does that of the chosen one.
+    ///
+    /// Returns `None` for an empty slice.
+    pub fn mean_of_chosen(samples: &[f64], candidates: usize) -> Option<Self> {
         let n = samples.len();
         if n == 0 {
             return None;
@@ -44,7 +52,7 @@ impl Estimate {
         }
         let var = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
         let t = StudentsT::new(0.0, 1.0, (n - 1) as f64)
-            .map(|d| d.inverse_cdf(0.975))
+            .map(|d| d.inverse_cdf(1.0 - 0.025 / candidates.max(1) as f64))
             .unwrap_or(f64::INFINITY);
         let half = t * (var / n as f64).sqrt();
         Some(Self {
@@ -77,6 +85,26 @@ impl Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::SplitMix64;
+
+    #[test]
+    fn the_best_of_seven_that_are_alike_is_not_taken_for_better() {
+        let above = |correct: bool| {
+            let mut random = SplitMix64::new(5);
+            let best = |_: &u32| {
+                let mut one = || {
+                    let samples: Vec<f64> = (0..5).map(|_| 1.0 + 0.05 * random.normal()).collect();
+                    Estimate::mean_of_chosen(&samples, if correct { 7 } else { 1 }).unwrap()
+                };
+                let all: Vec<Estimate> = (0..7).map(|_| one()).collect();
+                let best = all.iter().max_by(|a, b| a.value.total_cmp(&b.value));
+                best.is_some_and(|e| e.low.unwrap() > 1.0)
+            };
+            (0..2_000).filter(best).count() as f64 / 2_000.0
+        };
+        assert!(above(true) < 0.04, "{}", above(true));
+        assert!(above(false) > 0.08, "{}", above(false));
+    }
 
     #[test]
     fn one_sample_has_no_interval() {
