@@ -466,6 +466,7 @@ impl Target {
             flush_ios: c.flush_ios,
             busy_ms: c.busy_ms,
             process_read_bytes: process_read_bytes(),
+            asked_bytes: None,
         })
     }
 

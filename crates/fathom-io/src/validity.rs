@@ -14,7 +14,7 @@ pub fn judge(jobs: &mut [Job], planned: &[PlannedJob], target: &Target) {
     if target.is_null() || planned.iter().all(|p| p.job.spec.engine == Engine::Null) {
         return;
     }
-    let device = device_flags(jobs, planned, target);
+    let device = device_flags(jobs, planned, target.no_counters());
     for (job, plan) in jobs.iter_mut().zip(planned) {
         job.flags.extend(device.iter().cloned());
         job.flags.extend(unwritten(plan, target));
@@ -30,20 +30,38 @@ fn bytes(jobs: &[Job], op: Op) -> u64 {
 }
 
 /// What the device counted against what the jobs did, over the whole group.
-fn device_flags(jobs: &[Job], planned: &[PlannedJob], target: &Target) -> Vec<Flag> {
+/// `none` is why there are no counters.
+fn device_flags(jobs: &[Job], planned: &[PlannedJob], none: Option<&str>) -> Vec<Flag> {
     let mut flags = Vec::new();
     let Some(device) = jobs.iter().find_map(|j| j.device.as_ref()) else {
         flags.push(Flag::new(
             FlagCode::NotChecked,
             format!(
                 "no device counters to compare with: {}",
-                target.no_counters().unwrap_or("they could not be read")
+                none.unwrap_or("they could not be read")
             ),
             "page cache and foreign I/O cannot be told here",
         ));
         return flags;
     };
-    let (reads, writes) = (bytes(jobs, Op::Read), bytes(jobs, Op::Write));
+    // The counters are read by a thread that has to be woken: of a short job on a busy machine they miss a part. What the
+    // jobs moved in the same time is what they are held against.
+    let all: u64 = Op::ALL.iter().map(|op| bytes(jobs, *op)).sum();
+    let asked = device.asked_bytes.unwrap_or(all).min(all);
+    let covered = |n: u64| (n as f64 * asked as f64 / all.max(1) as f64) as u64;
+    let reads = covered(bytes(jobs, Op::Read));
+    let writes = covered(bytes(jobs, Op::Write));
+    if asked * 2 < all {
+        flags.push(Flag::new(
+            FlagCode::NotChecked,
+            format!(
+                "the counters of {} were read after {:.0} % of the job",
+                device.name,
+                100.0 * (1.0 - asked as f64 / all as f64)
+            ),
+            "page cache and foreign I/O are judged by the rest of it: run it longer, or on a machine that is less busy",
+        ));
+    }
     let buffered = planned.iter().any(|p| !p.job.spec.direct);
     let noise = 1 << 20;
     // The process' own account leaves out what others read meanwhile, but knows nothing of reads that a
@@ -52,9 +70,8 @@ fn device_flags(jobs: &[Job], planned: &[PlannedJob], target: &Target) -> Vec<Fl
         0 => device.read_bytes,
         n => n.min(device.read_bytes),
     };
-    // Devices without a queue of their own (md, device-mapper) count a request when it begins: what was under way
-    // at the start of the measured part is in no difference. It excuses three
-    // quarters of the reads at most.
+    // Devices without a queue of their own (md, device-mapper) and the process' account count a request when it begins:
+    // what was under way when the counters were read is in no difference. It excuses three quarters of the reads at most.
     let begun: u64 = planned
         .iter()
         .map(|p| u64::from(p.seats().0 * p.seats().1) * p.job.spec.bs.max().0)
@@ -203,4 +220,130 @@ fn null_cost_ns() -> f64 {
             Err(_) => 0.0,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fathom_telemetry::schema::{DeviceDelta, Direction};
+
+    const MIB: u64 = 1 << 20;
+
+    /// What came of a job of reads, sixteen of 64 KiB at a time: bytes in all, and while the device was counted; what the
+    /// device and the process' account say.
+    struct Case {
+        read: u64,
+        asked: Option<u64>,
+        device: u64,
+        process: u64,
+        direct: bool,
+    }
+
+    fn codes(c: &Case) -> Vec<(FlagCode, bool)> {
+        let limits = Limits {
+            size: 1 << 30,
+            direct_align: 512,
+        };
+        let mut spec = JobSpec::default();
+        for (option, value) in [("bs", "64k"), ("qd", "16"), ("rw", "randread")] {
+            spec.set(option, value).unwrap();
+        }
+        spec.direct = c.direct;
+        let planned = PlannedJob::new(spec.validate(&limits).unwrap());
+        let job = Job {
+            read: Some(Direction {
+                bytes: c.read,
+                ..Direction::default()
+            }),
+            device: Some(DeviceDelta {
+                name: "vda".into(),
+                read_bytes: c.device,
+                process_read_bytes: c.process,
+                asked_bytes: c.asked,
+                ..DeviceDelta::default()
+            }),
+            ..Job::default()
+        };
+        let flags = device_flags(&[job], &[planned], None);
+        flags.into_iter().map(|f| (f.code, f.void)).collect()
+    }
+
+    #[test]
+    fn short_jobs_are_judged_by_what_was_counted_of_them() {
+        use FlagCode::{ForeignIo, NotChecked, PageCacheAnswered};
+        let case = |read, asked: Option<u64>, device, process| Case {
+            read: read * MIB,
+            asked: asked.map(|a| a * MIB),
+            device: device * MIB,
+            process: process * MIB,
+            direct: true,
+        };
+        let cached = vec![(PageCacheAnswered, true)];
+        for (what, case, expected) in [
+            ("all is counted", case(100, Some(100), 100, 100), vec![]),
+            (
+                "what a run of before says",
+                case(100, None, 100, 100),
+                vec![],
+            ),
+            ("one depth was under way", case(8, Some(8), 7, 7), vec![]),
+            // 100 ms in a guest: the counters were read a quarter late, three depths apart.
+            ("a short job", case(8, Some(6), 5, 5), vec![]),
+            ("a kernel thread reads", case(100, Some(90), 90, 0), vec![]),
+            (
+                "nothing reached it",
+                case(100, Some(100), 0, 0),
+                cached.clone(),
+            ),
+            ("nothing, late", case(100, Some(60), 0, 0), cached.clone()),
+            (
+                "nothing of a short job",
+                case(8, Some(6), 0, 0),
+                cached.clone(),
+            ),
+            (
+                "half of a short job",
+                case(8, Some(8), 4, 4),
+                cached.clone(),
+            ),
+            (
+                "a sixth from memory, late",
+                case(100, Some(60), 50, 50),
+                cached.clone(),
+            ),
+            (
+                "others hid it",
+                case(100, Some(100), 200, 5),
+                vec![(PageCacheAnswered, true), (ForeignIo, false)],
+            ),
+            (
+                "too late",
+                case(100, Some(40), 40, 40),
+                vec![(NotChecked, false)],
+            ),
+            (
+                "too late, from memory",
+                case(100, Some(40), 0, 0),
+                vec![(NotChecked, false), (PageCacheAnswered, true)],
+            ),
+            (
+                "others read meanwhile",
+                case(100, Some(80), 100, 80),
+                vec![(ForeignIo, false)],
+            ),
+            // Counted from before the first I/O on.
+            (
+                "more than was measured",
+                case(100, Some(101), 101, 101),
+                vec![],
+            ),
+        ] {
+            assert_eq!(codes(&case), expected, "{what}");
+        }
+        let buffered = Case {
+            direct: false,
+            ..case(100, Some(90), 1, 1)
+        };
+        assert_eq!(codes(&buffered), [(PageCacheAnswered, false)]);
+    }
 }

@@ -499,9 +499,10 @@ impl World for Simulation {
             // What comes next takes its place: one way down the heap instead of one down and one up. Nothing that
             // was put in meanwhile comes before it.
             match self.advance(id, at) {
-                Some((at, stage)) => {
-                    let event = self.event(id, at, stage);
+                Some((then, stage)) => {
+                    let event = self.event(id, then, stage);
                     if let Some(mut top) = self.events.peek_mut() {
+                        debug_assert_eq!(parts(*top), (at, id), "it is still the first");
                         *top = event;
                     }
                 }

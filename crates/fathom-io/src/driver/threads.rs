@@ -248,7 +248,14 @@ fn watch(
         .map(PlannedJob::ramp)
         .min()
         .unwrap_or(Nanos::ZERO);
-    let read_counters = || setting.counters.and_then(|c| c());
+    // The jobs' own account comes after the device's: what lies between them counts for the job.
+    let read_counters = || {
+        let counted = setting.counters.and_then(|c| c())?;
+        Some(DeviceDelta {
+            asked_bytes: Some(lives.iter().map(|l| l.bytes.load(Ordering::Relaxed)).sum()),
+            ..counted
+        })
+    };
     let mut cpu_start = process_cpu();
     let mut device_start = read_counters();
     let mut ramping = ramp > Nanos::ZERO;
@@ -350,6 +357,7 @@ fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
         flush_ios: d(a.flush_ios, b.flush_ios),
         busy_ms: d(a.busy_ms, b.busy_ms),
         process_read_bytes: d(a.process_read_bytes, b.process_read_bytes),
+        asked_bytes: a.asked_bytes.zip(b.asked_bytes).map(|(a, b)| d(a, b)),
     }
 }
 

@@ -53,6 +53,19 @@ words! {
 }
 
 impl Rw {
+    /// What it does, in words: `random reads`.
+    pub const fn loads(self) -> &'static str {
+        match self {
+            Self::Read => "sequential reads",
+            Self::Write => "sequential writes",
+            Self::Mixed => "sequential reads and writes",
+            Self::RandRead => "random reads",
+            Self::RandWrite => "random writes",
+            Self::RandMixed => "random reads and writes",
+            Self::Trim => "sequential discards",
+            Self::RandTrim => "random discards",
+        }
+    }
     /// Whether offsets are random.
     pub const fn is_random(self) -> bool {
         matches!(

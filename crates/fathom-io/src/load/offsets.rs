@@ -33,12 +33,6 @@ impl Sizes {
         Self { first, more }
     }
 
-    /// The size, where there is but one.
-    #[inline]
-    pub(super) fn only(&self) -> Option<u32> {
-        self.more.is_empty().then_some(self.first)
-    }
-
     #[inline]
     pub(super) fn pick(&self, rng: &mut Rng) -> u32 {
         if self.more.is_empty() {
@@ -122,18 +116,64 @@ impl Spots {
     }
 }
 
-/// What [`Offsets::next`] draws from where every place is equally likely.
+/// Place and size of one thread's I/Os.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    sizes: Sizes,
+    pub(super) offsets: Offsets,
+    /// Where all are alike.
+    pub(super) alike: Option<Alike>,
+}
+
+/// The commonest pattern, without the questions that it need not ask at every I/O: blocks of one size, each place
+/// equally likely. It draws the same random numbers as the general way, so that a seed gives the same I/Os.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Uniform {
+pub(super) struct Alike {
     start: u64,
     align: u64,
     places: u64,
+    len: u32,
 }
 
-impl Uniform {
+impl Pattern {
+    /// Of `thread` of `threads`.
+    pub(super) fn new(job: &ValidJob, thread: u64, threads: u64) -> Self {
+        let sizes = Sizes::new(&job.spec.bs.0);
+        let offsets = Offsets::new(job, thread, threads);
+        let alike = match &offsets.kind {
+            Kind::Drawn { spots, .. } if spots.rank.is_none() && sizes.more.is_empty() => {
+                Some(Alike {
+                    start: offsets.start,
+                    align: offsets.align,
+                    places: offsets.places(u64::from(sizes.first)),
+                    len: sizes.first,
+                })
+            }
+            _ => None,
+        };
+        Self {
+            sizes,
+            offsets,
+            alike,
+        }
+    }
+
+    /// Offset and length of the next I/O.
+    #[inline(always)]
+    pub(super) fn draw(&mut self, rng: &mut Rng) -> (u64, u32) {
+        if let Some(alike) = self.alike {
+            return alike.draw(rng);
+        }
+        let want = self.sizes.pick(rng);
+        self.offsets.next(want, rng)
+    }
+}
+
+impl Alike {
+    /// See [`Pattern::draw`].
     #[inline]
-    pub(super) fn draw(self, rng: &mut Rng) -> u64 {
-        self.start + rng.below(self.places) * self.align
+    pub(super) fn draw(self, rng: &mut Rng) -> (u64, u32) {
+        (self.start + rng.below(self.places) * self.align, self.len)
     }
 }
 
@@ -237,20 +277,7 @@ impl Offsets {
         }
     }
 
-    /// The places of blocks of `len` bytes, where each is drawn alike and independently.
-    #[inline]
-    pub(super) fn uniform(&self, len: u32) -> Option<Uniform> {
-        let Kind::Drawn { spots, .. } = &self.kind else {
-            return None;
-        };
-        spots.rank.is_none().then(|| Uniform {
-            start: self.start,
-            align: self.align,
-            places: self.places(u64::from(len)),
-        })
-    }
-
-    #[inline]
+    /// Where a block of `len` bytes may begin.
     fn places(&self, len: u64) -> u64 {
         (self.end - self.start - len) / self.align + 1
     }

@@ -14,8 +14,8 @@ use fathom_telemetry::{Nanos, Op, Recorder, WindowSink};
 pub use outcome::{Batches, ErrorCount, Live, Outcome, Wait};
 
 use super::arrivals::Arrivals;
-use super::guide::{Pilot, PilotIo, PilotSeat};
-use super::offsets::{Offsets, Sizes, Uniform};
+use super::guide::{Pilot, PilotSeat};
+use super::offsets::Pattern;
 use super::rng::Rng;
 use crate::job::{OnError, SyncPolicy, ValidJob};
 use crate::port::{Port, Request};
@@ -71,8 +71,7 @@ pub struct Worker<P, S> {
     free: Vec<u32>,
     staged: Vec<u32>,
     rng: Rng,
-    sizes: Sizes,
-    offsets: Offsets,
+    pattern: Pattern,
     /// Ends after one pass over its part of the range.
     once: bool,
     /// Whether the ramp is over.
@@ -85,7 +84,6 @@ pub struct Worker<P, S> {
     pilot: Option<Box<PilotSeat>>,
     /// Every slot that is free starts an I/O of the pattern at once; see [`plain`].
     plain: bool,
-    uniform: Option<(Uniform, u32)>,
     batch: u32,
     on_error: OnError,
     ios_left: u64,
@@ -134,7 +132,8 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         } else {
             Op::Trim
         };
-        let offsets = Offsets::new(job, t, n);
+        let pattern = Pattern::new(job, t, n);
+        let offsets = &pattern.offsets;
         // Bytes are shared out in whole blocks, so that the total is exact (rounded up to a block).
         let in_blocks = |bytes: u64| match spec.bs.0[..] {
             [(block, _)] => share(bytes.div_ceil(block.0)).saturating_mul(block.0),
@@ -189,13 +188,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let idle = Slot {
             intended: Nanos::ZERO,
             submitted: Nanos::ZERO,
-            request: Request {
-                op,
-                offset: 0,
-                len: 0,
-                file: 0,
-                priority: 0,
-            },
+            request: block(op, (0, 0)),
         };
         Self {
             port,
@@ -206,17 +199,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             free: (0..depth).rev().collect(),
             staged: Vec::with_capacity(depth as usize),
             rng: Rng::new(spec.seed, 1 + t),
-            sizes: Sizes::new(&spec.bs.0),
             once: once && offsets.has_passes(),
             measuring: ramp == Nanos::ZERO,
-            offsets,
+            pattern,
             mix,
             op,
             pace,
             syncing,
             pilot: None,
             plain: false,
-            uniform: None,
             batch: spec.batch.min(depth),
             on_error: spec.on_error,
             ios_left: spec.ios.map_or(u64::MAX, share),
@@ -267,7 +258,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let Some(p) = &mut self.pilot {
             p.pilot.start(self.outcome.measured_from);
         }
-        (self.plain, self.uniform) = (self.is_plain(), self.uniform());
+        self.plain = self.is_plain();
         match &mut self.pace {
             Pace::Open(a) => a.start(origin),
             Pace::Think { ready, .. } => ready.extend((0..self.depth).map(|_| origin)),
@@ -352,12 +343,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 return;
             }
             s.running = true;
-            let sync = PilotIo {
-                op: Op::Sync,
+            let sync = Request {
                 file: s.file,
-                offset: 0,
-                len: 0,
-                priority: 0,
+                ..block(Op::Sync, (0, 0))
             };
             self.stage_one(sync, self.now);
             return;
@@ -410,13 +398,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                     let Some((op, offset, len)) = feed.take(slot) else {
                         return;
                     };
-                    traced = Some(PilotIo {
-                        op,
-                        file: 0,
-                        offset,
-                        len,
-                        priority: 0,
-                    });
+                    traced = Some(block(op, (offset, len)));
                     due
                 }
                 Pace::Burst {
@@ -441,7 +423,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             if self.measuring {
                 self.ios_left -= 1;
                 self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
-                if self.once && self.offsets.passed() {
+                if self.once && self.pattern.offsets.passed() {
                     self.ios_left = 0;
                 }
             } else {
@@ -476,7 +458,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     fn begin_measuring(&mut self) {
         self.measuring = true;
         self.outcome.batches = Batches::default();
-        self.offsets.restart();
+        self.pattern.offsets.restart();
         for slot in &self.free {
             self.slots[*slot as usize].request.len = 0;
         }
@@ -488,24 +470,16 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
 
     /// The next I/O by pattern, sizes and distribution.
     #[inline]
-    fn own(&mut self) -> PilotIo {
+    fn own(&mut self) -> Request {
         let op = match self.mix {
             Some(threshold) if self.rng.bits() > threshold => Op::Write,
             _ => self.op,
         };
-        let want = self.sizes.pick(&mut self.rng);
-        let (offset, len) = self.offsets.next(want, &mut self.rng);
-        PilotIo {
-            op,
-            file: 0,
-            offset,
-            len,
-            priority: 0,
-        }
+        block(op, self.pattern.draw(&mut self.rng))
     }
 
     #[inline]
-    fn stage_one(&mut self, io: PilotIo, intended: Nanos) {
+    fn stage_one(&mut self, io: Request, intended: Nanos) {
         let Some(slot) = self.free.pop() else {
             return;
         };
@@ -521,12 +495,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 self.port.prepare(slot, io.len);
             }
         }
-        let s = &mut self.slots[slot as usize];
-        s.intended = intended;
-        // Field by field: a copy as a whole would wait for the narrow stores that made it.
-        (s.request.op, s.request.file) = (io.op, io.file);
-        (s.request.offset, s.request.len) = (io.offset, io.len);
-        s.request.priority = io.priority;
+        note(&mut self.slots, slot, io, intended);
         self.outcome.issued += 1;
         self.staged.push(slot);
     }
@@ -643,4 +612,27 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         }
         (self.port, self.recorder.finish(), self.outcome)
     }
+}
+
+/// An I/O of the destination at the thread's own priority.
+#[inline]
+fn block(op: Op, (offset, len): (u64, u32)) -> Request {
+    Request {
+        op,
+        offset,
+        len,
+        file: 0,
+        priority: 0,
+    }
+}
+
+/// Writes down what a slot does from now on.
+#[inline]
+fn note(slots: &mut [Slot], slot: u32, io: Request, intended: Nanos) {
+    let s = &mut slots[slot as usize];
+    s.intended = intended;
+    // Field by field: a copy as a whole would wait for the narrow stores that made it.
+    (s.request.op, s.request.file) = (io.op, io.file);
+    (s.request.offset, s.request.len) = (io.offset, io.len);
+    s.request.priority = io.priority;
 }

@@ -64,6 +64,24 @@ pub(super) struct Books<'a, S> {
     pub(super) failed: bool,
 }
 
+/// I/Os of one batch that went through the same moments and transferred all that was asked, counted one by one to be
+/// booked together.
+pub(super) struct Alike {
+    /// When and what; other I/Os have other places.
+    pub(super) first: Record,
+    pub(super) n: u64,
+    pub(super) bytes: u64,
+}
+
+impl Alike {
+    /// Whether a slot's I/O, which ends now, went through the same moments.
+    #[inline]
+    pub(super) fn has(&self, s: &Slot) -> bool {
+        let r = &self.first;
+        (s.request.op, s.submitted, s.intended) == (r.op, r.submitted, r.intended)
+    }
+}
+
 impl<S: WindowSink> Books<'_, S> {
     /// The record of a slot's I/O that ended now.
     #[inline]
@@ -96,13 +114,43 @@ impl<S: WindowSink> Books<'_, S> {
         self.book(slot, &record);
     }
 
-    /// The same for `n` that went through the same moments as `r` and transferred all that was asked, `bytes` together;
-    /// their slots are free and they are in the log already.
+    /// Takes it for the log alone, where there is one.
     #[inline]
-    pub(super) fn book_alike(&mut self, r: &Record, n: u64, bytes: u64) {
-        self.recorder.record_alike(r, n, bytes);
-        self.done += n;
-        *self.total_bytes += bytes;
+    pub(super) fn log(&mut self, slot: u32, result: i64) {
+        if self.recorder.logs() {
+            let record = self.record(slot, result);
+            self.recorder.log(&record);
+        }
+    }
+
+    /// Books what was counted, and begins to count with this one, unless it failed.
+    // Never inlined: it is rare, and what it changes would be kept in registers that the common case wants.
+    #[inline(never)]
+    pub(super) fn book_other(&mut self, alike: &mut Alike, slot: u32, result: i64) {
+        self.book_alike(alike);
+        let record = self.record(slot, result);
+        if record.result != i64::from(record.len) {
+            return self.book(slot, &record);
+        }
+        *alike = Alike {
+            first: record,
+            n: 1,
+            bytes: u64::from(record.len),
+        };
+        self.free.push(slot);
+        self.recorder.log(&record);
+    }
+
+    /// Books what was counted; slots are free and the log has each already.
+    #[inline]
+    pub(super) fn book_alike(&mut self, alike: &mut Alike) {
+        if alike.n == 0 {
+            return;
+        }
+        self.recorder
+            .record_alike(&alike.first, alike.n, alike.bytes);
+        self.done += std::mem::take(&mut alike.n);
+        *self.total_bytes += std::mem::take(&mut alike.bytes);
     }
 
     #[inline(always)]

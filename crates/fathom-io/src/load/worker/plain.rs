@@ -2,11 +2,11 @@
 //! pattern, bounded by time or by a number of I/Os. It draws the same random numbers in the same order as
 //! the general way, so that a seed gives the same I/Os.
 
-use fathom_telemetry::{Nanos, Op, Record, WindowSink};
+use fathom_telemetry::{Op, WindowSink};
 
-use super::super::offsets::Uniform;
-use super::{Pace, Slot, Worker};
-use crate::port::{Port, Request};
+use super::books::Alike;
+use super::{Pace, Worker, block, note};
+use crate::port::Port;
 
 impl<P: Port, S: WindowSink> Worker<P, S> {
     /// Whether nothing but the number of I/Os left decides if a free slot may start one.
@@ -32,22 +32,12 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     #[inline]
     pub(super) fn stage_plain(&mut self) {
         self.take_free();
-        for slot in &self.staged {
-            let op = match self.mix {
-                Some(threshold) if self.rng.bits() > threshold => Op::Write,
-                _ => self.op,
-            };
-            let (offset, len) = match self.uniform {
-                Some((places, len)) => (places.draw(&mut self.rng), len),
-                None => {
-                    let want = self.sizes.pick(&mut self.rng);
-                    self.offsets.next(want, &mut self.rng)
-                }
-            };
-            if op == Op::Write {
-                self.port.prepare(*slot, len);
+        for i in 0..self.staged.len() {
+            let (slot, io) = (self.staged[i], self.own());
+            if io.op == Op::Write {
+                self.port.prepare(slot, io.len);
             }
-            note(&mut self.slots, *slot, self.now, op, (offset, len));
+            note(&mut self.slots, slot, io, self.now);
         }
     }
 
@@ -61,94 +51,47 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         self.account_depth(before);
         let staged = self.staged.len() as u32;
         self.outcome.batches.submit(staged, before + staged);
-        let (now, slots, rng) = (self.now, &mut self.slots, &mut self.rng);
-        let batch = self.staged.iter();
-        match self.uniform {
-            Some((places, len)) => self.port.stage(batch.map(|slot| {
-                let at = (places.draw(rng), len);
-                (*slot, note(slots, *slot, now, Op::Read, at))
-            })),
-            None => self.port.stage(batch.map(|slot| {
-                let want = self.sizes.pick(rng);
-                let at = self.offsets.next(want, rng);
-                (*slot, note(slots, *slot, now, Op::Read, at))
-            })),
+        let (now, slots) = (self.now, &mut self.slots);
+        let mut start = |slot: &u32, place| {
+            let io = block(Op::Read, place);
+            note(slots, *slot, io, now);
+            (*slot, io)
+        };
+        let (batch, rng, pattern) = (self.staged.iter(), &mut self.rng, &mut self.pattern);
+        // One loop for each, so that what is asked once need not be asked at every I/O.
+        match pattern.alike {
+            Some(p) => self.port.stage(batch.map(|slot| start(slot, p.draw(rng)))),
+            None => self
+                .port
+                .stage(batch.map(|slot| start(slot, pattern.draw(rng)))),
         }
         let now = self.port.now();
         self.mark_submitted(now);
     }
 
     /// Takes every completion that is there. Those of one batch mostly went through the same moments: they are
-    /// counted in registers and booked together.
+    /// counted and booked together.
     #[inline]
     pub(super) fn reap_plain(&mut self, before: u32) {
         let (port, mut books) = self.books();
-        let mut run: Option<Record> = None;
-        let (mut n, mut bytes) = (0, 0);
+        let mut alike = Alike {
+            first: books.record(0, 0),
+            n: 0,
+            bytes: 0,
+        };
         port.reap(|slot, result| {
             let s = &books.slots[slot as usize];
-            if let Some(r) = &run
-                && result == i64::from(s.request.len)
-                && (s.intended, s.submitted) == (r.intended, r.submitted)
-                && s.request.op == r.op
-            {
-                n += 1;
-                bytes += u64::from(s.request.len);
+            if result == i64::from(s.request.len) && alike.has(s) {
+                alike.n += 1;
+                alike.bytes += u64::from(s.request.len);
                 books.free.push(slot);
-                if let Some(log) = books.recorder.log() {
-                    log.push(&Record {
-                        offset: s.request.offset,
-                        len: s.request.len,
-                        // As above, in words that need no look at signs.
-                        result: i64::from(s.request.len),
-                        ..*r
-                    });
-                }
-                return;
-            }
-            if let Some(r) = run.take() {
-                books.book_alike(&r, n, bytes);
-            }
-            let record = books.record(slot, result);
-            if record.result == i64::from(record.len) {
-                (n, bytes) = (1, u64::from(record.len));
-                books.free.push(slot);
-                if let Some(log) = books.recorder.log() {
-                    log.push(&record);
-                }
-                run = Some(record);
+                books.log(slot, result);
             } else {
-                books.book(slot, &record);
+                books.book_other(&mut alike, slot, result);
             }
         });
-        if let Some(r) = run {
-            books.book_alike(&r, n, bytes);
-        }
+        books.book_alike(&mut alike);
         let (done, failed) = (books.done, books.failed);
         self.settle(before, done, failed);
-    }
-
-    /// Places and length, where all I/Os are of one size and each place is equally likely.
-    pub(super) fn uniform(&self) -> Option<(Uniform, u32)> {
-        let len = self.sizes.only()?;
-        Some((self.offsets.uniform(len)?, len))
-    }
-}
-
-/// Writes down what a slot does from now on.
-#[inline]
-fn note(slots: &mut [Slot], slot: u32, now: Nanos, op: Op, (offset, len): (u64, u32)) -> Request {
-    let s = &mut slots[slot as usize];
-    s.intended = now;
-    // Field by field: a copy as a whole would wait for the narrow stores that made it.
-    (s.request.op, s.request.file) = (op, 0);
-    (s.request.offset, s.request.len) = (offset, len);
-    s.request.priority = 0;
-    Request {
-        op,
-        offset,
-        len,
-        file: 0,
-        priority: 0,
     }
 }
