@@ -268,6 +268,22 @@ impl Core {
         seal(&mut w.content.buf, place);
         Ok(Some(self.layout.page(place)))
     }
+    /// A latched frame, where it holds a page that was changed in `epoch` or before: that may have ended since somebody
+    /// looked without the latch.
+    fn still_changed<'a>(
+        &'a self,
+        index: usize,
+        content: RwLockWriteGuard<'a, Content>,
+        epoch: u64,
+    ) -> Option<Writing<'a>> {
+        let frame = &self.pool.frames[index];
+        let index = index as u32;
+        (frame.changed_by(epoch) && content.page != NO_PAGE).then_some(Writing {
+            frame,
+            index,
+            content,
+        })
+    }
     /// Writes what was changed in `epoch` or before and is in a frame whose number `next` gives, until it gives none.
     pub(crate) fn clean_frames(
         &self,
@@ -277,8 +293,7 @@ impl Core {
         let mut batch = Vec::with_capacity(BATCH);
         while let Some(index) = next() {
             let frame = &self.pool.frames[index];
-            let wanted = || (1..=epoch).contains(&frame.dirty.load(Ordering::Acquire));
-            if !wanted() {
+            if !frame.changed_by(epoch) {
                 continue;
             }
             let content = match try_write(&frame.latch) {
@@ -289,14 +304,7 @@ impl Core {
                     write(&frame.latch, &self.counters.latch)
                 }
             };
-            if wanted() && content.page != NO_PAGE {
-                let index = index as u32;
-                batch.push(Writing {
-                    frame,
-                    index,
-                    content,
-                });
-            }
+            batch.extend(self.still_changed(index, content, epoch));
             if batch.len() == BATCH {
                 add(&self.counters.flushed, self.clean_all(&mut batch)?);
             }
@@ -307,23 +315,15 @@ impl Core {
     /// Writes changed pages that the hand comes to next, so that whoever needs a frame finds it clean; `false` where
     /// there was nothing to do.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
+        const ANY: u64 = u64::MAX;
         let mut batch = Vec::with_capacity(BATCH);
         for index in self.pool.ahead() {
             let frame = &self.pool.frames[index];
-            let wanted = || frame.dirty.load(Ordering::Acquire) != 0;
-            if frame.used.load(Ordering::Relaxed) || !wanted() {
+            if frame.used.load(Ordering::Relaxed) || !frame.changed_by(ANY) {
                 continue;
             }
-            let Some(content) = try_write(&frame.latch) else {
-                continue;
-            };
-            if wanted() && content.page != NO_PAGE {
-                let index = index as u32;
-                batch.push(Writing {
-                    frame,
-                    index,
-                    content,
-                });
+            if let Some(content) = try_write(&frame.latch) {
+                batch.extend(self.still_changed(index, content, ANY));
             }
             if batch.len() == BATCH {
                 break;

@@ -24,6 +24,13 @@ pub(crate) struct Frame {
     pub(crate) dirty: AtomicU64,
 }
 
+impl Frame {
+    /// Whether it has changes of `epoch` or before that are not on the store.
+    pub(crate) fn changed_by(&self, epoch: u64) -> bool {
+        (1..=epoch).contains(&self.dirty.load(Ordering::Acquire))
+    }
+}
+
 /// See the module.
 pub(crate) struct Pool {
     pub(crate) frames: Box<[Frame]>,
