@@ -125,9 +125,11 @@ const WORDS: usize = 15;
 const UNDO_MAX: usize = 512;
 
 /// What arrays of fathom's leave on a device, and where: without one of these it belongs to somebody else by now.
-const SIGNS: [(i64, &[u8]); 5] = [
+const SIGNS: [(i64, &[u8]); 6] = [
     // LVM's label (lib/label/label.h).
     (512, b"LABELONE"),
+    // The first name in ZFS' label (`vdev_phys_t`, sys/vdev_impl.h).
+    ((16 << 10) + 24, b"version\0"),
     (journal::AT as i64, &journal::MAGIC.to_le_bytes()),
     // btrfs (fs/btrfs/ctree.h).
     ((64 << 10) + 64, b"_BHRfS_M"),
@@ -245,7 +247,7 @@ fn wait(pipe: i32, undo: &[Undo]) -> ! {
         for fd in 0..KEPT {
             libc::close(fd);
         }
-        // A program that it runs must not be left as a zombie's exit status by an ignored SIGCHLD.
+        // Where it is ignored, as a parent may have it, nobody learns how a program ended that is run here.
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let mut word = 0u8;
         loop {
@@ -307,7 +309,7 @@ mod tests {
         let file = dir.path().join("left");
         std::fs::write(&file, "x").unwrap();
         let labelled = dir.path().join("labelled");
-        let mut bytes = vec![7; 1 << 20];
+        let mut bytes = vec![7; 2 << 20];
         bytes[512..520].copy_from_slice(b"LABELONE");
         std::fs::write(&labelled, &bytes).unwrap();
         let foreign = dir.path().join("foreign");
@@ -340,8 +342,8 @@ mod tests {
         assert!(gone);
         let left = std::fs::read(&labelled).unwrap();
         assert_eq!(left.len(), bytes.len(), "a file does not grow");
-        let (head, rest) = left.split_at(ZEROS.len());
-        let (data, tail) = rest.split_at(rest.len() - ZEROS.len());
+        let (head, rest) = left.split_at(512 << 10);
+        let (data, tail) = rest.split_at(rest.len() - (768 << 10));
         assert!(head.iter().chain(tail).all(|b| *b == 0), "labels are gone");
         assert!(data.iter().all(|b| *b == 7));
         let left = std::fs::read(&foreign).unwrap();

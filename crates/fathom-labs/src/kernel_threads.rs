@@ -7,22 +7,28 @@ use fathom_telemetry::Nanos;
 
 /// Time of kernel threads whose names begin with one of `prefixes`, threads of one name together.
 pub(crate) fn by_name(prefixes: &[&str]) -> Vec<(String, Nanos)> {
+    times(|p| p.kernel && prefixes.iter().any(|n| p.name.starts_with(n)))
+}
+
+/// Time of programs of this name: what does a kernel's work outside of it.
+pub(crate) fn of_program(name: &str) -> Vec<(String, Nanos)> {
+    times(|p| !p.kernel && p.name == name)
+}
+
+fn times(wanted: impl Fn(&Process<'_>) -> bool) -> Vec<(String, Nanos)> {
     let tick = rustix::param::clock_ticks_per_second().max(1);
     let mut all: Vec<(String, Nanos)> = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        let Some((name, ticks)) = of_kernel(&stat) else {
+        let Some(process) = Process::of(&stat).filter(&wanted) else {
             continue;
         };
-        if !prefixes.iter().any(|p| name.starts_with(p)) {
-            continue;
-        }
-        let time = Nanos(ticks * (1_000_000_000 / tick));
-        match all.iter_mut().find(|t| t.0 == name) {
+        let time = Nanos(process.ticks * (1_000_000_000 / tick));
+        match all.iter_mut().find(|t| t.0 == process.name) {
             Some(t) => t.1 += time,
-            None => all.push((name.to_owned(), time)),
+            None => all.push((process.name.to_owned(), time)),
         }
     }
     all.sort();
@@ -96,14 +102,14 @@ impl Snapshot {
             let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
                 continue;
             };
-            let Some((name, ticks)) = of_kernel(&stat) else {
+            let Some(thread) = Process::of(&stat).filter(|p| p.kernel) else {
                 continue;
             };
             // Ticks are 10 ms; the scheduler counts ns.
             let exact = fs::read_to_string(entry.path().join("schedstat")).ok();
             let exact = exact.and_then(|t| t.split_whitespace().next()?.parse().ok());
-            let ns: u64 = exact.filter(|n| *n > 0).unwrap_or(ticks * tick);
-            all.insert(pid, (Family::of(name), ns));
+            let ns: u64 = exact.filter(|n| *n > 0).unwrap_or(thread.ticks * tick);
+            all.insert(pid, (Family::of(thread.name), ns));
         }
         Self(all)
     }
@@ -118,18 +124,29 @@ impl Snapshot {
     }
 }
 
-/// Name and ticks of a kernel thread's `stat`; `None` for others.
-fn of_kernel(stat: &str) -> Option<(&str, u64)> {
-    const KTHREADD: u64 = 2;
-    let (_, rest) = stat.split_once('(')?;
-    let (name, rest) = rest.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    // After the name: state, parent, …; user and system time are the 12th and 13th.
-    if fields.get(1)?.parse::<u64>().ok()? != KTHREADD {
-        return None;
+/// What a process' `stat` says.
+struct Process<'a> {
+    name: &'a str,
+    /// It is a thread of the kernel.
+    kernel: bool,
+    /// User and system time.
+    ticks: u64,
+}
+
+impl<'a> Process<'a> {
+    fn of(stat: &'a str) -> Option<Self> {
+        const KTHREADD: u64 = 2;
+        let (_, rest) = stat.split_once('(')?;
+        let (name, rest) = rest.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // After the name: state, parent, …; user and system time are the 12th and 13th.
+        let field = |i: usize| fields.get(i)?.parse::<u64>().ok();
+        Some(Self {
+            name,
+            kernel: field(1)? == KTHREADD,
+            ticks: field(11)? + field(12)?,
+        })
     }
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    Some((name, ticks))
 }
 
 #[cfg(test)]
@@ -140,9 +157,10 @@ mod tests {
     fn only_threads_of_the_kernel_count_whatever_their_names() {
         let of =
             |parent: u32| format!("12 (md0_raid5 (x)) S {parent} 0 0 0 -1 2 0 0 0 0 7 35 0 0 20");
-        assert_eq!(of_kernel(&of(2)), Some(("md0_raid5 (x)", 42)));
-        assert_eq!(of_kernel(&of(1)), None);
-        assert_eq!(of_kernel("nonsense"), None);
+        let said = |text: &str| Process::of(text).map(|p| (p.name.to_owned(), p.kernel, p.ticks));
+        assert_eq!(said(&of(2)), Some(("md0_raid5 (x)".to_owned(), true, 42)));
+        assert_eq!(said(&of(1)).map(|p| p.1), Some(false));
+        assert_eq!(said("nonsense"), None);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use fathom_telemetry::Bytes;
 use rustix::mount::UnmountFlags;
@@ -110,7 +109,7 @@ pub(crate) const PREFIX: &str = "fathom-mount-";
 ///
 /// # Errors
 /// Where none can be made among temporary files.
-pub(crate) fn directory() -> io::Result<PathBuf> {
+fn directory() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     loop {
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -138,8 +137,17 @@ impl Mount {
     /// # Errors
     /// Where there can be no directory, or no keeper; nothing is left then.
     pub(crate) fn prepare(stay: &[&Path]) -> io::Result<Self> {
+        Self::prepare_after(&[], stay)
+    }
+
+    /// The same, where something else has to be undone before.
+    ///
+    /// # Errors
+    /// As [`Mount::prepare`].
+    pub(crate) fn prepare_after(first: &[Undo], stay: &[&Path]) -> io::Result<Self> {
         let dir = directory()?;
-        let mut undo = vec![Undo::mount(&dir)];
+        let mut undo = first.to_vec();
+        undo.push(Undo::mount(&dir));
         undo.extend(stay.iter().map(|d| Undo::blank(d)));
         let mut mount = Self {
             dir,
@@ -206,18 +214,10 @@ impl Mount {
 
 /// Unmounts a directory, for which it waits while somebody has files open there.
 fn unmount(dir: &Path) -> Result<(), LabError> {
-    let mut last = Ok(());
-    for _ in 0..50 {
-        last = rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
-        if last.is_ok() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    last.map_err(|e| {
+    let unmount = || rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
+    outside::patiently(3, |_| true, unmount).map_err(|e| {
         LabError::Failed(format!(
-            "{} could not be unmounted: {e}; umount {}",
-            dir.display(),
+            "{0} could not be unmounted: {e}; umount {0}",
             dir.display()
         ))
     })

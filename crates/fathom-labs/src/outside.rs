@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use fathom_experiments::parts::column;
+use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Cell, Section, Table};
 
 use crate::LabError;
@@ -39,13 +40,18 @@ pub(crate) fn command(program: &str) -> Command {
 
 /// Runs a program to its end, silently; the error is the last thing that it said. It ends where fathom is killed.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    output(command).map(|_| ())
+}
+
+/// The same; what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     bind(command);
     let out = command
         .stdin(Stdio::null())
         .output()
         .map_err(|e| e.to_string())?;
     if out.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&out.stderr);
     Err(said
@@ -83,6 +89,32 @@ pub(crate) fn first_line(program: &Path, arguments: &[&str]) -> String {
         .find(|l| !l.is_empty())
         .unwrap_or_default()
         .to_owned()
+}
+
+/// Does something again for a while as long as it fails in this way: what somebody looks at, or what I/O of a killed
+/// process still holds, is free a moment later.
+pub(crate) fn patiently<T, E>(
+    seconds: u64,
+    busy: impl Fn(&E) -> bool,
+    mut what: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let began = fathom_io::clock::monotonic();
+    loop {
+        match what() {
+            Err(e)
+                if busy(&e)
+                    && fathom_io::clock::monotonic().since(began) < Nanos::from_secs(seconds) =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether somebody else has it for now.
+pub(crate) fn is_busy(e: &std::io::Error) -> bool {
+    e.kind() == std::io::ErrorKind::ResourceBusy
 }
 
 /// Something that was left out, and how to have it.

@@ -8,11 +8,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 
 use crate::LabError;
+use crate::outside;
 
 /// Beginning of every such directory's name; the process id and a nonce follow.
 pub const PREFIX: &str = ".fathom-lab-";
@@ -88,18 +89,14 @@ fn mark(path: &Path) -> io::Result<File> {
 impl Drop for Workplace {
     fn drop(&mut self) {
         // A server that is ending may still make a file.
-        for _ in 0..20 {
-            match fs::remove_dir_all(&self.path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                _ => return,
-            }
+        let there = |e: &io::Error| e.kind() != io::ErrorKind::NotFound;
+        let removed = outside::patiently(1, there, || fs::remove_dir_all(&self.path));
+        if removed.is_err_and(|e| there(&e)) {
+            eprintln!(
+                "fathom: {} could not be removed; fathom clean will",
+                self.path.display()
+            );
         }
-        eprintln!(
-            "fathom: {} could not be removed; fathom clean will",
-            self.path.display()
-        );
     }
 }
 

@@ -1,4 +1,6 @@
-//! Fills what fathom made before it is read, with its progress on the screen.
+//! Before a target is read: fills what fathom made, with its progress on the screen, and empties the page cache of it.
+
+use std::fs::File;
 
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, BenchError};
@@ -20,4 +22,14 @@ impl Observer for Filling<'_> {
 /// Where it cannot be filled.
 pub(crate) fn prepare(bench: &mut dyn Bench, watcher: &mut dyn Watcher) -> Result<(), BenchError> {
     bench.prepare(&mut Filling(watcher)).map(|_| ())
+}
+
+/// Writes back and drops what the page cache has of a bench's target, so that reads come from its device. What cannot be
+/// dropped shows: the job is flagged where the page cache answered.
+pub(crate) fn forget(bench: &mut dyn Bench) {
+    let path = bench.real().and_then(|r| r.target().path());
+    if let Some(file) = path.and_then(|p| File::open(p).ok()) {
+        let _ = rustix::fs::fdatasync(&file);
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
 }

@@ -1,14 +1,14 @@
-//! Arrays, mappings and mounts of runs that were killed together with what watches over them.
+//! Arrays, mappings, mounts, pools and labels of runs that were killed together with what watches over them.
 //!
 //! A keeper undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
-//! process that made it: nothing is touched that has another name, whose process lives, that is somebody else's, or that
-//! somebody uses. In a container nothing is found: processes elsewhere seem dead there.
+//! process that made it, and where it could be destroyed with data of somebody's by fathom's mark, too ([`labels::TAG`]):
+//! nothing is touched that has another name, whose process lives, that is somebody else's, or that somebody uses. In a
+//! container nothing is found: processes elsewhere seem dead there.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 
@@ -16,7 +16,7 @@ use crate::LabError;
 use crate::mapper;
 use crate::mounted;
 use crate::outside;
-use crate::raid::{dm, lvm, md};
+use crate::raid::{dm, labels, lvm, md, members, zfs};
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub enum Remain {
     Mapping(String),
     /// A mount, by its directory.
     Mount(PathBuf),
+    /// A pool of ZFS, by its name.
+    Pool(String),
+    /// The label of a group of LVM or of a destroyed pool of ZFS: its name, and the device that has it.
+    Label(String, PathBuf),
 }
 
 impl fmt::Display for Remain {
@@ -35,6 +39,8 @@ impl fmt::Display for Remain {
             Self::Array(node) => write!(f, "array {}", node.display()),
             Self::Mapping(name) => write!(f, "mapping {name}"),
             Self::Mount(dir) => write!(f, "mount {}", dir.display()),
+            Self::Pool(name) => write!(f, "pool {name}"),
+            Self::Label(name, device) => write!(f, "label of {name} on {}", device.display()),
         }
     }
 }
@@ -118,7 +124,10 @@ pub fn find() -> Vec<Remain> {
         all.sort();
         all
     };
-    let mut found = Vec::new();
+    let of_dead = |n: &String| abandoned(n, labels::PREFIX, str::is_empty);
+    // Before its mount, which goes with it.
+    let pools = zfs::pools().into_iter().filter(of_dead);
+    let mut found: Vec<Remain> = pools.map(Remain::Pool).collect();
     let temporary = std::env::temp_dir();
     for name in names(&temporary) {
         let path = temporary.join(&name);
@@ -131,7 +140,7 @@ pub fn find() -> Vec<Remain> {
         found.push(Remain::Array(Path::new("/dev").join(name)));
     }
     let ours =
-        |n: &String| abandoned(n, dm::PREFIX, of_mapping) || abandoned(n, lvm::PREFIX, of_group);
+        |n: &String| abandoned(n, dm::PREFIX, of_mapping) || abandoned(n, labels::PREFIX, of_group);
     let mut mappings: Vec<String> = block
         .iter()
         .filter_map(|n| fs::read_to_string(format!("/sys/block/{n}/dm/name")).ok())
@@ -141,7 +150,36 @@ pub fn find() -> Vec<Remain> {
     // What lies on others has a shorter name, and goes first.
     mappings.sort();
     found.extend(mappings.into_iter().map(Remain::Mapping));
+    // What lies on them holds them in use until then.
+    found.extend(labels());
     found
+}
+
+/// Devices with labels of what killed runs made, of groups and of pools alike.
+fn labels() -> Vec<Remain> {
+    let all = fs::read_dir("/sys/class/block").into_iter().flatten();
+    let mut found: Vec<Remain> = all
+        .flatten()
+        .filter(|entry| may_be_labelled(&entry.path()))
+        .filter_map(|entry| {
+            let node = Path::new("/dev").join(entry.file_name());
+            let name = labels::owner_of(&node)?;
+            abandoned(&name, labels::PREFIX, str::is_empty).then_some(Remain::Label(name, node))
+        })
+        .collect();
+    found.sort_by_key(ToString::to_string);
+    found
+}
+
+/// Whether a device, by its directory in sysfs, has bytes and stays: a loop device that goes with its last user takes its
+/// label with it. Drives whose medium can be taken out are not asked for one.
+fn may_be_labelled(device: &Path) -> bool {
+    let is = |what: &str, value: &str| {
+        fs::read_to_string(device.join(what)).is_ok_and(|text| text.trim() == value)
+    };
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    let removable = name.starts_with("sr") || name.starts_with("fd");
+    !is("size", "0") && !is("loop/autoclear", "1") && !removable
 }
 
 impl Remain {
@@ -151,15 +189,7 @@ impl Remain {
     /// # Errors
     /// Where somebody uses it, or this user may not.
     pub fn remove(&self) -> Result<(), LabError> {
-        let mut last = Ok(());
-        for _ in 0..20 {
-            last = self.try_to_remove();
-            match &last {
-                Err(e) if is_busy(e) => std::thread::sleep(Duration::from_millis(50)),
-                _ => break,
-            }
-        }
-        last.map_err(|e| {
+        outside::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
             let remedy = if is_busy(&e) {
                 "end who uses it and run fathom clean again"
             } else {
@@ -179,9 +209,27 @@ impl Remain {
                 match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW) {
                     // Only the directory is left.
                     Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                    // It went with its pool.
+                    Err(rustix::io::Errno::NOENT) => return Ok(()),
                     Err(e) => return Err(e.into()),
                 }
                 fs::remove_dir(dir)
+            }
+            Self::Pool(name) => {
+                let busy = |said| io::Error::new(io::ErrorKind::ResourceBusy, said);
+                zfs::destroy(name).map_err(busy)?;
+                // Its labels say only now that it is over.
+                let ours = |r: &Remain| matches!(r, Self::Label(n, _) if n == name);
+                let mut labels = labels().into_iter().filter(ours);
+                labels.try_for_each(|label| label.try_to_remove())
+            }
+            Self::Label(name, device) => {
+                let device = members::claim(device)?;
+                // Looked at again, now that nobody else can have it.
+                match labels::owner(&device) {
+                    Some(owner) if owner == *name => members::erase_claimed(device),
+                    _ => Ok(()),
+                }
             }
         }
     }
@@ -189,7 +237,7 @@ impl Remain {
 
 fn is_busy(e: &io::Error) -> bool {
     // A directory in which something is mounted is not empty.
-    matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENOTEMPTY))
+    outside::is_busy(e) || e.raw_os_error() == Some(libc::ENOTEMPTY)
 }
 
 /// Removes what it can, and says so: a run that makes arrays begins with this.
@@ -235,9 +283,12 @@ mod tests {
             "-array_rmeta_7",
             "-array_rmeta_12",
         ];
-        assert_eq!(of(lvm::PREFIX, of_group, &volumes), yes);
+        assert_eq!(of(labels::PREFIX, of_group, &volumes), yes);
         let others = ["", "-root", "-array2", "-array_rimage_"];
-        assert_eq!(of(lvm::PREFIX, of_group, &others), no);
+        assert_eq!(of(labels::PREFIX, of_group, &others), no);
+        let groups = ["", "-array", "_", "x"];
+        let alone = [true, false, false, false];
+        assert_eq!(of(labels::PREFIX, str::is_empty, &groups), alone);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Guests from outside: a kernel boots, fathom is its first process, jobs run in it, nothing is left behind.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
@@ -9,32 +9,17 @@ use fathom_io::driver::PlannedJob;
 use fathom_io::{Control, JobSpec};
 use fathom_labs::LabError;
 use fathom_labs::guest::remote::Opening;
-use fathom_labs::guest::{Backing, Disk, DiskModel, Guest, Kernel, Machine, RemoteBench, Supply};
+use fathom_labs::guest::{Backing, Disk, DiskModel, Guest, Kernel, Machine, RemoteBench};
 use fathom_telemetry::{Bytes, FlagCode, Nanos};
+
+mod common;
+
+use common::supply;
 
 /// One guest at a time: they share two processors with everything else.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// What `./test` made ready; `None`, said aloud, where a part is missing.
-fn supply(test: &str) -> Option<Supply> {
-    let binary = root().join("target/x86_64-unknown-linux-musl/guest/fathom");
-    let kernel = root().join("target/guest-kernel");
-    let kernel = kernel.is_dir().then_some(kernel);
-    let binary = binary.is_file().then_some(binary);
-    match Supply::find(kernel.as_deref(), binary.as_deref()) {
-        Ok(s) => Some(s),
-        Err(e) => {
-            println!("SKIP {test}: {e}");
-            None
-        }
-    }
 }
 
 fn null(size: Bytes) -> Disk {
@@ -44,7 +29,7 @@ fn null(size: Bytes) -> Disk {
 #[test]
 fn a_guest_boots_and_runs_fathom_and_its_run_directory_comes_back() {
     let _turn = turn();
-    let Some(mut supply) = supply("a_guest_boots") else {
+    let Some(mut supply) = supply() else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +98,7 @@ fn job(name: &str) -> JobSpec {
 #[test]
 fn two_guests_begin_within_fifty_milliseconds_of_each_other() {
     let _turn = turn();
-    let Some(mut supply) = supply("two_guests_begin") else {
+    let Some(mut supply) = supply() else {
         return;
     };
     let machine = Machine::new(vec![null(Bytes::gib(1))]);
@@ -151,7 +136,7 @@ fn two_guests_begin_within_fifty_milliseconds_of_each_other() {
 #[test]
 fn every_disk_model_can_be_written_under_the_safety_rules() {
     let _turn = turn();
-    let Some(mut supply) = supply("every_disk_model") else {
+    let Some(mut supply) = supply() else {
         return;
     };
     let models = [
@@ -217,7 +202,7 @@ fn wanted_without_serial(bench: &mut RemoteBench, device: &str) -> String {
 #[test]
 fn a_guest_that_never_boots_is_given_up_with_what_it_said() {
     let _turn = turn();
-    let Some(mut supply) = supply("a_guest_that_never_boots") else {
+    let Some(mut supply) = supply() else {
         return;
     };
     supply.boot_limit = Nanos::from_secs(2);
@@ -244,7 +229,7 @@ fn a_guest_that_never_boots_is_given_up_with_what_it_said() {
 #[test]
 fn qemu_dies_with_the_fathom_that_was_killed() {
     let _turn = turn();
-    let Some(mut supply) = supply("qemu_dies") else {
+    let Some(mut supply) = supply() else {
         return;
     };
     // A process of its own boots the guest, says its number, and is killed.

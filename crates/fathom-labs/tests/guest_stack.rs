@@ -1,60 +1,16 @@
 //! Latency by layer on devices that few test machines have: NVMe with and without its interrupt, device-mapper,
 //! md. In a guest they are real to the kernel, so what is joined there is joined anywhere.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use fathom_labs::guest::modules::Modules;
-use fathom_labs::guest::{Backing, Disk, DiskModel, Guest, Machine, Supply};
+use fathom_labs::guest::{Backing, Disk, DiskModel, Guest, Machine};
 use fathom_telemetry::Bytes;
 use serde_json::Value;
 
-const TEST: &str = "layers_of_stacked_devices_are_those_of_the_disk_below";
+mod common;
 
-fn skip(why: &str) {
-    // Past the harness, which swallows what a test that passes prints.
-    let line = format!("SKIP {TEST}: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// What `./test` made ready; `None`, said aloud, where a part is missing.
-fn supply() -> Option<Supply> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let binary = Some(root.join("x86_64-unknown-linux-musl/guest/fathom")).filter(|b| b.is_file());
-    let kernel = Some(root.join("guest-kernel")).filter(|k| k.is_dir());
-    Supply::find(kernel.as_deref(), binary.as_deref())
-        .map_err(|e| skip(&e.to_string()))
-        .ok()
-}
-
-/// Puts a program of this machine into the guest, with the libraries that it needs.
-fn bring(guest: &mut Guest, program: &str) -> bool {
-    let place = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-        .map(|d| Path::new(d).join(program))
-        .into_iter()
-        .find(|p| p.is_file());
-    let Some(place) = place else {
-        skip(&format!("needs the program {program}"));
-        return false;
-    };
-    let list = Command::new("ldd").arg(&place).output().unwrap();
-    let list = String::from_utf8_lossy(&list.stdout).into_owned();
-    let libraries = list
-        .split_whitespace()
-        .filter(|w| w.starts_with('/'))
-        .map(PathBuf::from);
-    for file in libraries.chain([place.clone()]) {
-        let bytes = std::fs::read(&file).unwrap();
-        let to = if file == place {
-            format!("/sbin/{program}")
-        } else {
-            file.display().to_string()
-        };
-        guest.put(&to, 0o755, &bytes).unwrap();
-    }
-    true
-}
+use common::{bring, skip, supply};
 
 /// Runs a program in the guest that must succeed.
 fn run(guest: &mut Guest, argv: &[&str]) {

@@ -14,7 +14,7 @@ use fathom_host::{CounterSource, Counters};
 use fathom_io::driver::Progress;
 use fathom_stats::Estimate;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Section, Table};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use crate::LabError;
@@ -444,7 +444,7 @@ fn report(book: &mut Notebook, options: &CopyOptions, items: &[Item], all: &[[Ph
         .source
         .as_deref()
         .map_or("a generated set".to_owned(), |s| s.display().to_string());
-    let section = Section {
+    let mut section = Section {
         id: "app-copy".into(),
         title: "Copying files".into(),
         text: format!(
@@ -482,7 +482,15 @@ fn report(book: &mut Notebook, options: &CopyOptions, items: &[Item], all: &[[Ph
         }],
         flags: Vec::new(),
     };
-    let copy = mean(2, &|p| Some(p.bytes as f64 / p.seconds));
+    if let Some(e) = mean(2, &|p| Some(p.bytes as f64 / p.seconds)) {
+        let whole = PHOTOS.1 as f64 / e.value;
+        section.text.push_str(&format!(
+            " At this rate the {} photos (37.4 GB) of Shrout 2017 are copied in {:.0} min {:.0} s.",
+            PHOTOS.0,
+            (whole / 60.0).floor(),
+            whole % 60.0
+        ));
+    }
     let run = book.run_mut();
     run.results.push(section);
     for (i, name) in PHASES.iter().enumerate() {
@@ -494,23 +502,6 @@ fn report(book: &mut Notebook, options: &CopyOptions, items: &[Item], all: &[[Ph
             mean(i, &|p| Some(p.seconds)),
             Vec::new(),
         ));
-    }
-    if let Some(e) = copy {
-        let whole = PHOTOS.1 as f64 / e.value;
-        run.findings.push(Finding {
-            id: "app-copy-ingest".into(),
-            text: format!(
-                "At this rate the seed's {} photos (37.4 GB) are copied in {:.0} min {:.0} s",
-                PHOTOS.0,
-                (whole / 60.0).floor(),
-                whole % 60.0
-            ),
-            advice: String::new(),
-            confidence: "moderate".into(),
-            jobs: Vec::new(),
-            evidence: vec!["app-copy-table".into()],
-            ..Finding::default()
-        });
     }
 }
 

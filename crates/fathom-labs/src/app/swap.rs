@@ -23,7 +23,7 @@ use fathom_host::{CounterSource, Counters};
 use fathom_io::driver::Progress;
 use fathom_stats::Estimate;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Section, Table};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos};
 
 use crate::LabError;
@@ -460,7 +460,7 @@ fn report(book: &mut Notebook, options: &SwapOptions, limits: &[Option<f64>], al
         .filter(|(l, r)| l.is_some() && !r.is_empty())
         .map(|(l, r)| point(l.unwrap_or(100.0), slower(r)))
         .collect::<Vec<_>>();
-    let section = Section {
+    let mut section = Section {
         id: "app-swap".into(),
         title: "Swapping".into(),
         text: format!(
@@ -497,6 +497,15 @@ fn report(book: &mut Notebook, options: &SwapOptions, limits: &[Option<f64>], al
         }],
         flags: Vec::new(),
     };
+    let last = limits.iter().zip(all).rfind(|(_, r)| !r.is_empty());
+    if let Some((Some(share), r)) = last
+        && let Some(e) = slower(r)
+    {
+        section.text.push_str(&format!(
+            " With {share} % of its working set in memory, a process that swaps to this target is {:.0} times as slow.",
+            e.value
+        ));
+    }
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.push(headline_of(
@@ -519,23 +528,6 @@ fn report(book: &mut Notebook, options: &SwapOptions, limits: &[Option<f64>], al
             Some(e),
             Vec::new(),
         ));
-    }
-    let last = limits.iter().zip(all).rfind(|(_, r)| !r.is_empty());
-    if let Some((Some(share), r)) = last
-        && let Some(e) = slower(r)
-    {
-        run.findings.push(Finding {
-            id: "app-swap-cost".into(),
-            text: format!(
-                "With {share} % of its working set in memory, a process that swaps to this target is {:.0} times as slow",
-                e.value
-            ),
-            advice: String::new(),
-            confidence: "strong".into(),
-            jobs: Vec::new(),
-            evidence: vec!["app-swap-table".into()],
-            ..Finding::default()
-        });
     }
 }
 

@@ -8,6 +8,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Section, Table,
 };
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::{Findings, Measured};
@@ -366,11 +367,11 @@ fn finding(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
     let whole = rows[smallest].rate_seen.zip(rows[largest].rate_seen);
     let well = worst(rows).is_some_and(|w| w.abs() <= 100.0 * OFF_MAX);
     let text = format!(
-        "With {name} keys, {} % of the data in memory give most for their price: {:.0} requests/s at {} on average, {:.0} requests/s per dollar{}{}.",
+        "With {name} keys, {} % of the data in memory give most for their price: {} requests/s at {} on average, {} requests/s per dollar{}{}.",
         row.share,
-        rate.value,
+        grouped(rate.value),
         fathom_telemetry::Nanos(latency.value as u64),
-        top.value,
+        grouped(top.value),
         against.map_or(String::new(), |g| format!(
             ", {:+.0} % against {} %",
             100.0 * g.value,

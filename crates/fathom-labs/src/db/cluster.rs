@@ -2,7 +2,7 @@
 //! run as root: where fathom does, the server gets the account `postgres`, or else `nobody`.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,6 +65,29 @@ pub(super) fn probe() -> Result<Programs, LabError> {
     })
 }
 
+/// Whether an account may go through all directories above `dir`.
+fn enters(dir: &Path, (user, group): (u32, u32)) -> Result<(), LabError> {
+    let closed = dir.ancestors().skip(1).find(|above| {
+        fs::metadata(above).is_ok_and(|m| {
+            let bit = match (m.uid() == user, m.gid() == group) {
+                (true, _) => 0o100,
+                (_, true) => 0o010,
+                _ => 0o001,
+            };
+            m.permissions().mode() & bit == 0
+        })
+    });
+    let Some(closed) = closed.map(Path::display) else {
+        return Ok(());
+    };
+    Err(LabError::Missing {
+        what: format!(
+            "PostgreSQL does not run as root, and its account (number {user}) may not enter {closed}"
+        ),
+        remedy: format!("chmod o+x {closed}, or name another directory"),
+    })
+}
+
 /// A data directory and its running server.
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -80,6 +103,9 @@ impl Cluster {
         buffers: u64,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, LabError> {
+        if let Some(account) = programs.account {
+            enters(&dir, account)?;
+        }
         let mut me = Self { dir, child: None };
         socket_fits(&me.dir)?;
         let failed = |e: std::io::Error| {

@@ -19,6 +19,7 @@ use fathom_io::TargetError;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use crate::LabError;
+use crate::kv::load::device_ios;
 use crate::kv::{self, Keys, KvOptions};
 
 /// What every database lab takes.
@@ -142,22 +143,17 @@ impl<'a> Around<'a> {
     fn begin(source: Option<&'a CounterSource>) -> Self {
         Self {
             source,
-            before: now(source),
+            before: device_ios(source),
         }
     }
     /// Reads and writes since.
     fn end(self) -> Option<[u64; 2]> {
-        let (before, after) = (self.before?, now(self.source)?);
+        let (before, after) = (self.before?, device_ios(self.source)?);
         Some([
             after[0].saturating_sub(before[0]),
             after[1].saturating_sub(before[1]),
         ])
     }
-}
-
-fn now(source: Option<&CounterSource>) -> Option<[u64; 2]> {
-    let now = source?.read().ok()?;
-    Some([now.read_ios, now.write_ios])
 }
 
 #[cfg(test)]

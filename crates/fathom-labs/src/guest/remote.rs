@@ -327,8 +327,8 @@ impl Bench for RemoteBench {
     fn simulated(&self) -> bool {
         false
     }
-    fn interrupted(&self) -> bool {
-        self.control.interrupted()
+    fn control(&self) -> Control {
+        self.control.clone()
     }
     fn fills(&self) -> Bytes {
         Bytes(if self.filled { 0 } else { self.fills })

@@ -135,7 +135,7 @@ pub(crate) fn run(
         let clock = Clock::new();
         let mut base = Sample::take(tree, load.device, &clock, &total);
         let workers: Vec<_> = (0..load.threads as usize)
-            .map(|t| scope.spawn(move || worker_guard(t, &worker)))
+            .map(|t| scope.spawn(move || worker(t)))
             .collect();
         let start = clock.now();
         let mut series = Vec::new();
@@ -199,7 +199,7 @@ struct Sample {
 }
 
 /// Reads and writes that a device has completed.
-pub(super) fn device_ios(source: Option<&CounterSource>) -> Option<[u64; 2]> {
+pub(crate) fn device_ios(source: Option<&CounterSource>) -> Option<[u64; 2]> {
     let now = source?.read().ok()?;
     Some([now.read_ios, now.write_ios])
 }
@@ -232,13 +232,6 @@ impl Sample {
             }
         }
     }
-}
-
-fn worker_guard(
-    thread: usize,
-    worker: &(dyn Fn(usize) -> Result<Histogram, LabError> + Sync),
-) -> Result<Histogram, LabError> {
-    worker(thread)
 }
 
 /// CPU time of the kernel threads that write back and reclaim between two moments, s; 0 where /proc does not say.

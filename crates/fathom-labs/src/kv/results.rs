@@ -1,16 +1,21 @@
 //! What the measurements of the key-value lab say: tables, charts, headlines, a finding.
 
-use std::collections::BTreeMap;
-
 use fathom_experiments::Notebook;
+use fathom_experiments::parts::{
+    axis, chart, column, estimate, headline_of, line_chart, number, point, series,
+};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
-    Axis, Cell as TableCell, Chart, ChartKind, ChartSeries, Column, Finding, Headline, Point,
-    Section, Table,
+    Axis, Cell as TableCell, Chart, ChartKind, Finding, Headline, Section, Table,
 };
 use fathom_telemetry::{Flag, FlagCode, Histogram};
 
 use super::{Cell, KvOptions, Repeat, Sweep};
+
+/// Share of the ceiling from which the device is the limit, percent.
+const NEAR: f64 = 85.0;
+/// Of headlines.
+const GROUP: &str = "Key-value";
 
 pub(super) fn mean(repeats: &[Repeat], f: impl Fn(&Repeat) -> Option<f64>) -> Option<Estimate> {
     let values: Vec<f64> = repeats.iter().filter_map(f).collect();
@@ -30,34 +35,6 @@ fn ceiling(cell: &Cell, r: &Repeat) -> Option<f64> {
     let misses = per_op(r, r.outcome.stats.misses).filter(|m| *m > 0.01)?;
     let updates = cell.workload.mix.update == 100;
     updates.then_some(r.raw? / 2.0 / misses)
-}
-
-/// Leaves moved between pool and device, each way counted, of the raw device's IOPS.
-fn share(cell: &Cell, r: &Repeat) -> Option<f64> {
-    Some(rate(r)? / ceiling(cell, r)? * 100.0)
-}
-
-fn estimate(e: Option<Estimate>) -> TableCell {
-    e.map_or(TableCell::Hole(()), TableCell::Estimate)
-}
-
-fn number(v: Option<f64>) -> TableCell {
-    v.map_or(TableCell::Hole(()), TableCell::Number)
-}
-
-fn column(label: &str, unit: &str) -> Column {
-    Column {
-        label: label.into(),
-        unit: unit.into(),
-    }
-}
-
-fn axis(label: &str, unit: &str) -> Axis {
-    Axis {
-        label: label.into(),
-        unit: unit.into(),
-        log: false,
-    }
 }
 
 pub(super) fn label(cell: &Cell) -> String {
@@ -111,7 +88,10 @@ pub(super) fn report(
         }
         let name = label(cell);
         let ops = mean(repeats, rate);
-        let of_ceiling = mean(repeats, |r| share(cell, r));
+        // A miss that the page cache answers costs the device nothing: its IOPS are no limit then.
+        let ceiling = |r: &Repeat| ceiling(cell, r).filter(|_| !options.buffered);
+        // Leaves moved between pool and device, each way counted, of the raw device's IOPS.
+        let of_ceiling = mean(repeats, |r| Some(rate(r)? / ceiling(r)? * 100.0));
         let mut latency = Histogram::new();
         repeats
             .iter()
@@ -130,23 +110,23 @@ pub(super) fn report(
             estimate(ops),
             estimate(mean(repeats, |r| per_op(r, r.outcome.stats.misses))),
             estimate(mean(repeats, |r| r.raw)),
-            estimate(mean(repeats, |r| ceiling(cell, r))),
+            estimate(mean(repeats, ceiling)),
             estimate(of_ceiling),
             number(quantile(0.5)),
             number(quantile(0.99)),
         ]);
-        let ms = |f: fn(&fathom_kv::Stats) -> u64| {
+        let micros = |f: fn(&fathom_kv::Stats) -> u64| {
             estimate(mean(repeats, |r| {
                 per_op(r, f(&r.outcome.stats)).map(|ns| ns / 1000.0)
             }))
         };
         waits.push(vec![
             TableCell::Text(name.clone()),
-            ms(|s| s.latch_wait_ns),
-            ms(|s| s.frame_wait_ns),
-            ms(|s| s.space_wait_ns),
-            ms(|s| s.log_wait_ns),
-            ms(|s| s.stall_ns),
+            micros(|s| s.latch_wait_ns),
+            micros(|s| s.frame_wait_ns),
+            micros(|s| s.space_wait_ns),
+            micros(|s| s.log_wait_ns),
+            micros(|s| s.stall_ns),
             estimate(mean(repeats, |r| {
                 let n = r.outcome.stats.checkpoints;
                 (n > 0).then(|| r.outcome.stats.cut_ns as f64 / n as f64 / 1000.0)
@@ -158,22 +138,24 @@ pub(super) fn report(
                 per_op(r, 1).map(|x| x * r.outcome.kernel_cpu * 1e6)
             })),
         ]);
-        let flags = flags(repeats, options);
-        headlines.push(headline(
-            &format!("kv-{name}-ops"),
-            &format!("{name}: operations"),
-            "1/s",
-            ops,
-            BTreeMap::new(),
-            flags,
-        ));
+        headlines.push(Headline {
+            flags: flags(repeats, options),
+            ..headline_of(
+                GROUP,
+                &format!("{name}: operations"),
+                &format!("kv-{name}-ops"),
+                "1/s",
+                ops,
+                Vec::new(),
+            )
+        });
         if cell.workload.mix.update == 100 && of_ceiling.is_some() {
-            headlines.push(headline(
-                &format!("kv-{name}-of-ceiling"),
+            headlines.push(headline_of(
+                GROUP,
                 &format!("{name}: of what the raw device allows"),
+                &format!("kv-{name}-of-ceiling"),
                 "%",
                 of_ceiling,
-                BTreeMap::new(),
                 Vec::new(),
             ));
             best = best.or(of_ceiling);
@@ -220,29 +202,50 @@ pub(super) fn report(
     section.tables.push(dips);
     section.charts.push(over_time(cells, all));
     section.charts.extend(sweeps(cells, all));
-    let finding = best.map(|e| Finding {
-        id: "kv-ceiling".into(),
-        text: format!(
-            "Random updates reach {:.0} % of what the raw device's mixed IOPS allow at the same depth",
-            e.value
-        ),
-        advice: if e.value < 85.0 {
-            "look at the table of waits: latches, stalls or the CPU take the rest".into()
-        } else {
-            "the device is the limit: a larger cache, or more threads if its depth is not reached, help".into()
-        },
-        confidence: match e.relative_half_width() {
-            Some(w) if w < 0.1 => "strong",
-            _ => "weak",
+    let finding = match best {
+        Some(e) if e.value < NEAR => Some(below_ceiling(e)),
+        Some(e) => {
+            section.text.push_str(&format!(
+                " Random updates reach {:.0} % of the ceiling: the device is the limit. A larger cache helps, or more threads where the device gains from depth.",
+                e.value
+            ));
+            None
         }
-        .into(),
-        jobs: Vec::new(),
-        evidence: vec!["kv-table".into(), "kv-waits".into()], ..Finding::default() });
+        None => None,
+    };
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(finding);
     run.findings.extend(dipped);
+}
+
+/// What keeps updates from the ceiling is not the device.
+fn below_ceiling(of: Estimate) -> Finding {
+    let more = |share: f64| 100.0 / share - 1.0;
+    let gain = Estimate {
+        value: more(of.value),
+        low: of.high.map(more),
+        high: of.low.filter(|l| *l > 0.0).map(more),
+        ..of
+    };
+    Finding {
+        id: "kv-ceiling".into(),
+        text: format!(
+            "Random updates reach {:.0} % of what the raw device's mixed IOPS allow at the same depth",
+            of.value
+        ),
+        advice: "look at the table of waits: latches, stalls or the CPU take the rest".into(),
+        confidence: match of.relative_half_width() {
+            Some(w) if w < 0.1 => "strong",
+            _ => "weak",
+        }
+        .into(),
+        jobs: Vec::new(),
+        evidence: vec!["kv-table".into(), "kv-waits".into()],
+        gain: Some(gain),
+        refuted_by: "More repeats that come nearer to the ceiling: --repeats 10.".into(),
+    }
 }
 
 /// The processors' share is of the whole machine: 1 is all of them.
@@ -253,7 +256,7 @@ fn flags(repeats: &[Repeat], options: &KvOptions) -> Vec<Flag> {
         .map(|r| r.outcome.cpu / r.outcome.seconds / cores)
         .fold(0.0, f64::max);
     let mut flags = Vec::new();
-    // Leaves that the engine asked for, and the device was not: half of them is more than a read that brings two.
+    // Not all, because one read of the device may bring a neighbour that is asked for later.
     let asked: u64 = repeats.iter().map(|r| r.outcome.stats.misses).sum();
     let read: Option<u64> = repeats.iter().map(|r| Some(r.outcome.device?[0])).sum();
     if let Some(read) = read.filter(|r| options.buffered && asked > 1000 && r * 2 < asked) {
@@ -273,108 +276,55 @@ fn flags(repeats: &[Repeat], options: &KvOptions) -> Vec<Flag> {
     flags
 }
 
-fn headline(
-    id: &str,
-    label: &str,
-    unit: &str,
-    estimate: Option<Estimate>,
-    extra: BTreeMap<String, f64>,
-    flags: Vec<Flag>,
-) -> Headline {
-    Headline {
-        id: id.into(),
-        label: label.into(),
-        group: "Key-value".into(),
-        unit: unit.into(),
-        estimate,
-        extra,
-        jobs: Vec::new(),
-        flags,
-    }
-}
-
-fn chart(id: &str, title: &str, x: Axis, y: Axis, series: Vec<ChartSeries>) -> Chart {
-    Chart {
-        id: id.into(),
-        title: title.into(),
-        kind: ChartKind::Line,
-        x,
-        y,
-        z: None,
-        categories: Vec::new(),
-        series,
-        marks: Vec::new(),
-    }
-}
-
 /// The last repeat of each line, at most 600 points.
 fn over_time(cells: &[Cell], all: &[Vec<Repeat>]) -> Chart {
     const POINTS: usize = 600;
-    let series = cells
+    let lines = cells
         .iter()
         .zip(all)
         .filter_map(|(cell, repeats)| {
             let full = &repeats.last()?.outcome.series;
             let step = full.len().div_ceil(POINTS).max(1);
-            let points = full
-                .chunks(step)
-                .map(|c| Point {
-                    x: c[0].0,
-                    y: Some(c.iter().map(|p| p.1).sum::<f64>() / c.len() as f64),
-                    ..Point::default()
-                })
-                .collect();
-            Some(ChartSeries {
-                name: label(cell),
-                points,
-            })
+            let mean = |c: &[(f64, f64)]| c.iter().map(|p| p.1).sum::<f64>() / c.len() as f64;
+            let points = full.chunks(step).map(|c| (c[0].0, mean(c))).collect();
+            Some((label(cell), points))
         })
         .collect();
-    chart(
+    line_chart(
         "kv-over-time",
         "Rate over time, last repeat",
-        axis("time", "s"),
-        axis("operations", "1/s"),
-        series,
+        axis("time", "s", false),
+        axis("operations", "1/s", false),
+        lines,
     )
 }
 
 fn sweeps(cells: &[Cell], all: &[Vec<Repeat>]) -> Vec<Chart> {
     let one = |sweep, id, title, x: Axis, at: fn(&Cell) -> f64| {
-        let points: Vec<Point> = cells
+        let points: Vec<_> = cells
             .iter()
             .zip(all)
             .filter(|(c, _)| c.workload.sweep == sweep)
-            .map(|(c, repeats)| {
-                let e = mean(repeats, rate);
-                Point {
-                    x: at(c),
-                    y: e.map(|e| e.value),
-                    low: e.and_then(|e| e.low),
-                    high: e.and_then(|e| e.high),
-                    ..Point::default()
-                }
-            })
+            .map(|(c, repeats)| point(at(c), mean(repeats, rate)))
             .collect();
-        let series = vec![ChartSeries {
-            name: "updates".into(),
-            points,
-        }];
-        (!series[0].points.is_empty())
-            .then(|| chart(id, title, x, axis("operations", "1/s"), series))
+        let y = axis("operations", "1/s", false);
+        (!points.is_empty()).then(|| {
+            let lines = vec![series("updates", points)];
+            chart(id, title, ChartKind::Line, x, y, lines)
+        })
     };
     let pages = one(
         Sweep::Pages,
         "kv-pages",
         "Random updates by page size",
-        axis("page", "bytes"),
+        axis("page", "bytes", false),
         |c| c.page as f64,
     );
     let caches = one(
         Sweep::Caches,
         "kv-caches",
         "Random updates by cached share",
-        axis("cached", "%"),
+        axis("cached", "%", false),
         |c| c.cache,
     );
     pages.into_iter().chain(caches).collect()

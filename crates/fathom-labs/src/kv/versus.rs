@@ -7,7 +7,7 @@ use fathom_experiments::parts::{
     axis, chart, column, estimate, headline_of, number, point, series,
 };
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram};
 
 use super::results::{label, mean, per_op, rate};
@@ -39,7 +39,7 @@ pub(super) fn beside(
     versions: &BTreeMap<&'static str, String>,
 ) {
     let mut rows = Vec::new();
-    let (mut headlines, mut findings, mut charts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut headlines, mut charts, mut compared) = (Vec::new(), Vec::new(), String::new());
     let (mut own, mut bars): (Option<usize>, Vec<(String, Option<Estimate>)>) = (None, Vec::new());
     for (i, (cell, repeats)) in cells.iter().zip(all).enumerate() {
         if cell.engine.is_none() {
@@ -104,7 +104,7 @@ pub(super) fn beside(
         }
         headlines.push(h);
         if let Some(r) = ratio {
-            findings.push(finding(cell, engine.name, r, options));
+            compared.push_str(&told(cell, engine.name, r));
         }
     }
     charts.extend(finished(cells, own, &mut bars));
@@ -112,7 +112,7 @@ pub(super) fn beside(
         id: "kv-engines".into(),
         title: "Other engines on the same test".into(),
         text: format!(
-            "{} threads, the same keys and values, caches of the same size, files in the same file system, measured in turns. {} Engines that read through the page cache have it emptied ten times a second, so that their own cache is what counts; the reads per operation, as the device counted them, show how far that goes.",
+            "{} threads, the same keys and values, caches of the same size, files in the same file system, measured in turns. {} Engines that read through the page cache have it emptied ten times a second, so that their own cache is what counts; the reads per operation, as the device counted them, show how far that goes.{compared}",
             options.threads,
             if options.commit {
                 "Every commit is synced."
@@ -144,7 +144,6 @@ pub(super) fn beside(
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.extend(headlines);
-    run.findings.extend(findings);
 }
 
 /// The bars of a workload that has been seen to its end.
@@ -173,29 +172,19 @@ fn finished(
     })
 }
 
-fn finding(cell: &Cell, engine: &str, ratio: Estimate, options: &KvOptions) -> Finding {
+/// How an engine compares, in words.
+fn told(cell: &Cell, engine: &str, ratio: Estimate) -> String {
     let sure = ratio
         .low
         .zip(ratio.high)
         .is_some_and(|(low, high)| low > 1.0 || high < 1.0);
-    let text = if sure {
+    let about = cell.workload.about;
+    if sure {
         format!(
-            "fathom's tree does {:.2} times the operations of {engine} ({}, {} threads)",
-            ratio.value, cell.workload.about, options.threads
+            " fathom's tree does {:.2} times the operations of {engine} ({about}).",
+            ratio.value
         )
     } else {
-        format!(
-            "No difference shown between fathom's tree and {engine} ({}, {} threads)",
-            cell.workload.about, options.threads
-        )
-    };
-    Finding {
-        id: format!("kv-beside-{}", label(cell)),
-        text,
-        advice: String::new(),
-        confidence: if sure { "strong" } else { "weak" }.into(),
-        jobs: Vec::new(),
-        evidence: vec!["kv-engines-table".into()],
-        ..Finding::default()
+        format!(" No difference is shown between fathom's tree and {engine} ({about}).")
     }
 }

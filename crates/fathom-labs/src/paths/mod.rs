@@ -7,12 +7,11 @@
 mod report;
 mod sites;
 
-use std::os::fd::AsRawFd;
 use std::path::Path as FsPath;
 
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
-use fathom_io::driver::{Destination, PlannedJob};
+use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::dips::{Dip, dips};
 use fathom_telemetry::schema::Job;
@@ -24,7 +23,7 @@ use crate::memory::Group;
 use crate::mounted::FileSystem;
 use crate::outside::{self, Skipped};
 use crate::place::Workplace;
-use crate::prepare::{Filling, prepare};
+use crate::prepare::{Filling, forget, prepare};
 use sites::Site;
 
 /// What is measured.
@@ -436,7 +435,7 @@ impl Pass<'_> {
             ..PlannedJob::new(spec.validate(&limits).map_err(BenchError::from)?)
         }];
         if !direct {
-            self.forget();
+            forget(self.bench);
         }
         let inside = match self.group.map(Group::enter).transpose() {
             Ok(inside) => inside,
@@ -460,7 +459,7 @@ impl Pass<'_> {
         let after = before.as_ref().map(|_| Snapshot::take());
         drop(inside);
         if !direct {
-            self.forget();
+            forget(self.bench);
         }
         let Some(index) = jobs.first().copied() else {
             return Ok(None);
@@ -496,22 +495,6 @@ impl Pass<'_> {
             dips: dips(course),
             windows: course.len(),
         }))
-    }
-
-    /// Writes back and drops what the page cache has of the target.
-    fn forget(&mut self) {
-        let Some(real) = self.bench.real() else {
-            return;
-        };
-        if let Destination::File {
-            buffered: Some(file),
-            ..
-        } = real.target().destination()
-        {
-            let _ = file.sync_data();
-            // SAFETY: advice about an open file; no memory is involved.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        }
     }
 }
 

@@ -71,11 +71,8 @@ fn image_bytes(kind: Option<&FileSystem>, bytes: u64) -> u64 {
     })
 }
 
-/// Bytes of all images, the bare loop device's too; 0 where no file system is to be made.
+/// Bytes of all images, the bare loop device's too.
 pub(super) fn room(own: &[&FileSystem], bytes: u64) -> u64 {
-    if own.is_empty() {
-        return 0;
-    }
     let of = |k: &&FileSystem| image_bytes(Some(k), bytes);
     own.iter().map(of).sum::<u64>() + image_bytes(None, bytes)
 }

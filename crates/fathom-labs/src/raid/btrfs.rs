@@ -18,7 +18,6 @@ use crate::LabError;
 use crate::kernel_threads;
 use crate::mounted::{FileSystem, Mount};
 use crate::outside;
-use crate::remains;
 
 /// Its name, as mount and the kernel know it.
 const KIND: &str = "btrfs";
@@ -28,7 +27,7 @@ const MEMBER_MIN: Bytes = Bytes::mib(128);
 const USED: f64 = 0.5;
 
 /// See the module.
-pub struct BtrfsArrays {
+pub(super) struct BtrfsArrays {
     members: Members,
     control: Control,
 }
@@ -37,7 +36,7 @@ pub struct BtrfsArrays {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn available() -> Result<(), LabError> {
+pub(super) fn available() -> Result<(), LabError> {
     FileSystem::named(KIND).map_or(Ok(()), FileSystem::available)
 }
 
@@ -45,11 +44,9 @@ impl BtrfsArrays {
     /// Over members that the safety rules allow.
     ///
     /// # Errors
-    /// Where btrfs is not to be had, or the members are too small for it.
-    pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
-        available()?;
+    /// Where the members are too small for it.
+    pub(super) fn new(members: Members, control: Control) -> Result<Self, LabError> {
         members.at_least(MEMBER_MIN, KIND)?;
-        remains::clear();
         Ok(Self { members, control })
     }
 }
@@ -91,7 +88,7 @@ struct Mounted {
     profile: String,
     members: Vec<Part>,
     /// Its directory is there from the start, and with it who watches over the members.
-    mount: Option<Mount>,
+    mount: Mount,
     /// Whether members may carry superblocks of it.
     made: bool,
 }
@@ -105,24 +102,24 @@ impl Mounted {
     ) -> Result<FileArray<Self>, LabError> {
         let failed =
             |what: &str, why: String| LabError::Failed(format!("btrfs {profile}: {what}: {why}"));
-        let mut array = Self {
-            profile: profile.to_owned(),
-            members: backend.members.given(count)?,
-            mount: None,
-            made: false,
-        };
+        let members = backend.members.given(count)?;
         // All are free at the same time: mkfs would notice at the last one after it has written the first.
         let claim = |m: &Part| {
             members::claim(&m.path)
                 .map_err(|e| failed(&m.path.display().to_string(), e.to_string()))
         };
-        let claims: Result<Vec<File>, LabError> = array.members.iter().map(claim).collect();
+        let claims: Result<Vec<File>, LabError> = members.iter().map(claim).collect();
         drop(claims?);
-        let stay = array.members.iter().filter(|m| m.stays);
+        let stay = members.iter().filter(|m| m.stays);
         let stay: Vec<&Path> = stay.map(|m| m.path.as_path()).collect();
         let mount = Mount::prepare(&stay).map_err(|e| failed("mount", e.to_string()))?;
-        let mount = array.mount.insert(mount);
-        array.made = true;
+        // From here on dropping it takes apart what there is.
+        let mut array = Self {
+            profile: profile.to_owned(),
+            members,
+            mount,
+            made: true,
+        };
         let nodes: Vec<&Path> = array.members.iter().map(|m| m.path.as_path()).collect();
         let metadata = if count == 1 { "single" } else { "raid1" };
         outside::run(
@@ -137,7 +134,8 @@ impl Mounted {
                 .args(["device", "scan"])
                 .args(&nodes),
         );
-        mount
+        array
+            .mount
             .on(nodes[0], KIND, "noatime,nodatacow")
             .map_err(|e| failed("mount", e))?;
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
@@ -147,7 +145,7 @@ impl Mounted {
 
 impl Place for Mounted {
     fn dir(&self) -> &Path {
-        self.mount.as_ref().map_or(Path::new("."), Mount::dir)
+        self.mount.dir()
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![("data profile".into(), self.profile.clone())]
@@ -156,9 +154,7 @@ impl Place for Mounted {
         kernel_threads::by_name(&["btrfs", "loop"])
     }
     fn leave(&mut self) -> Result<(), LabError> {
-        if let Some(mount) = &mut self.mount {
-            mount.unmount()?;
-        }
+        self.mount.unmount()?;
         if self.made {
             // Members are told that they belong to nothing any more, so that the next array may have them.
             let _ = outside::run(
@@ -170,7 +166,7 @@ impl Place for Mounted {
             self.made = false;
         }
         // Only now: until then somebody watched over them.
-        self.mount.as_mut().map_or(Ok(()), Mount::leave)
+        self.mount.leave()
     }
 }
 
@@ -178,9 +174,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
-            if let Some(mount) = &mut self.mount {
-                mount.give_up();
-            }
+            self.mount.give_up();
         }
     }
 }

@@ -21,7 +21,7 @@ use super::md;
 use super::members::{self, Members, Part};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::{kernel_threads, mapper, outside, remains};
+use crate::{kernel_threads, mapper, outside};
 
 /// Beginning of every array's name; the number of the process follows.
 pub(crate) const PREFIX: &str = "fathom-";
@@ -35,7 +35,7 @@ pub(super) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
 const SYNC_LIMIT: Nanos = Nanos::from_secs(1800);
 
 /// See the module.
-pub struct DmArrays {
+pub(super) struct DmArrays {
     members: Members,
     control: Control,
 }
@@ -45,7 +45,7 @@ pub struct DmArrays {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn available(instead: &str) -> Result<(), LabError> {
+pub(super) fn available(instead: &str) -> Result<(), LabError> {
     let there = || {
         mapper::CONTROL
             .to_str()
@@ -67,13 +67,8 @@ pub fn available(instead: &str) -> Result<(), LabError> {
 
 impl DmArrays {
     /// Over members that the safety rules allow.
-    ///
-    /// # Errors
-    /// Where this kernel has no device mapper.
-    pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
-        available("guest-dm")?;
-        remains::clear();
-        Ok(Self { members, control })
+    pub(super) fn new(members: Members, control: Control) -> Self {
+        Self { members, control }
     }
 }
 
@@ -208,8 +203,6 @@ struct DmArray {
     node: PathBuf,
     /// Members, then the journal.
     parts: Vec<Part>,
-    /// Parts that carry something of the array.
-    marked: Vec<Part>,
     /// Dropped first: it holds the array open.
     bench: Option<RealBench>,
     keeper: Option<Keeper>,
@@ -233,29 +226,34 @@ impl DmArray {
             }
         }
         mapper::free(&names)?;
-        let marked: Vec<Part> = members
-            .iter()
-            .filter(|_| divided)
-            .chain(&journal)
-            .cloned()
-            .collect();
-        let mut undo: Vec<Undo> = names.iter().map(|n| Undo::mapping(n)).collect();
-        let stay = marked.iter().filter(|p| p.stays);
-        undo.extend(stay.map(|p| Undo::blank(&p.path)));
-        let keeper = Keeper::watch(&undo).map_err(|e| failed(shape, "get a keeper", &e))?;
+        let number = journal.as_ref().map(|j| j.number);
         let mut array = Self {
             names,
             table: String::new(),
             shape: *shape,
             node: PathBuf::new(),
-            parts: members.into_iter().chain(journal.clone()).collect(),
-            marked,
+            parts: members.into_iter().chain(journal).collect(),
             bench: None,
-            keeper: Some(keeper),
+            keeper: None,
         };
+        let mut undo: Vec<Undo> = array.names.iter().map(|n| Undo::mapping(n)).collect();
+        let stay = array.marked().iter().filter(|p| p.stays);
+        undo.extend(stay.map(|p| Undo::blank(&p.path)));
+        let keeper = Keeper::watch(&undo).map_err(|e| failed(shape, "get a keeper", &e))?;
+        array.keeper = Some(keeper);
         // From here on dropping it takes apart what there is.
-        array.assemble(bytes, journal.map(|j| j.number), control)?;
+        array.assemble(bytes, number, control)?;
         Ok(array)
+    }
+
+    /// Whether its members are in pieces, for metadata and for data.
+    fn divided(&self) -> bool {
+        self.names.len() > 1
+    }
+
+    /// Parts that carry something of the array: all where members are in pieces, which they are with a journal, else none.
+    fn marked(&self) -> &[Part] {
+        if self.divided() { &self.parts } else { &[] }
     }
 
     fn assemble(
@@ -266,8 +264,8 @@ impl DmArray {
     ) -> Result<(), LabError> {
         let shape = self.shape;
         // What an earlier array left there the kernel would go on with.
-        members::erase_all(&self.marked)?;
-        let divided = self.names.len() > 1;
+        members::erase_all(self.marked())?;
+        let divided = self.divided();
         let room = bytes - if divided { METADATA.0 } else { 0 };
         let usable = room / shape.chunk.0 * shape.chunk.0;
         if usable == 0 {
@@ -338,7 +336,7 @@ impl DmArray {
         for name in &self.names {
             removed(name)?;
         }
-        members::erase_all(&self.marked)?;
+        members::erase_all(self.marked())?;
         self.keeper = None;
         Ok(())
     }
@@ -353,18 +351,13 @@ fn failed(shape: &Shape, what: &str, e: &std::io::Error) -> LabError {
 
 /// Removes a device, for which it waits while somebody has it open.
 fn removed(name: &str) -> Result<(), LabError> {
-    let mut last = String::new();
-    for _ in 0..100 {
-        match mapper::remove(name) {
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => last = e.to_string(),
-            // Gone now, or never made.
-            _ => return Ok(()),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+    match outside::patiently(5, outside::is_busy, || mapper::remove(name)) {
+        Err(e) if outside::is_busy(&e) => Err(LabError::Failed(format!(
+            "{name} could not be removed ({e}): dmsetup remove {name}"
+        ))),
+        // Gone now, or never made.
+        _ => Ok(()),
     }
-    Err(LabError::Failed(format!(
-        "{name} could not be removed ({last}): dmsetup remove {name}"
-    )))
 }
 
 impl Drop for DmArray {
@@ -387,9 +380,7 @@ impl Array for DmArray {
         kernel_threads::by_name(THREADS)
     }
     fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
-        }
+        members::close(&mut self.bench)?;
         Ok(Some(self.node.clone()))
     }
     fn settings(&self) -> Vec<(String, String)> {

@@ -11,6 +11,7 @@ use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::Array;
+use super::members;
 use crate::LabError;
 
 /// A file system over members, mounted.
@@ -60,9 +61,7 @@ impl<P: Place> FileArray<P> {
     }
 
     fn take_apart(&mut self) -> Result<(), LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
-        }
+        members::close(&mut self.bench)?;
         self.place.leave()
     }
 }
@@ -86,9 +85,7 @@ impl<P: Place> Array for FileArray<P> {
         self.place.settings()
     }
     fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
-        }
+        members::close(&mut self.bench)?;
         Ok(Some(self.place.dir().to_owned()))
     }
     fn close(mut self: Box<Self>) -> Result<(), LabError> {
@@ -116,8 +113,11 @@ impl<P: Place> Bench for Alone<P> {
     fn simulated(&self) -> bool {
         false
     }
-    fn interrupted(&self) -> bool {
-        self.0.bench.as_ref().is_some_and(Bench::interrupted)
+    fn control(&self) -> Control {
+        self.0
+            .bench
+            .as_ref()
+            .map_or_else(Control::new, Bench::control)
     }
     fn real(&mut self) -> Option<&mut RealBench> {
         self.0.bench.as_mut()

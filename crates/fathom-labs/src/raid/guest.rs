@@ -97,11 +97,14 @@ fn disk_name(mut i: usize) -> String {
     format!("vd{}", String::from_utf8_lossy(&letters))
 }
 
+/// A run that came back, and where it is kept.
+pub type Kept = (RunDir, Run);
+
 /// Runs the lab in the guest; its run directory is brought into `out`.
 ///
 /// # Errors
 /// What the guest's fathom said where it made no run.
-pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<(RunDir, Run), LabError> {
+pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<Kept, LabError> {
     runs(guest, arguments, out).map(|(run, _)| run)
 }
 
@@ -109,12 +112,11 @@ pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<(RunDir,
 ///
 /// # Errors
 /// As [`run`].
-#[allow(clippy::type_complexity)]
 pub fn runs(
     guest: &mut Guest,
     arguments: &[&str],
     out: &Path,
-) -> Result<((RunDir, Run), Vec<(RunDir, Run)>), LabError> {
+) -> Result<(Kept, Vec<Kept>), LabError> {
     let (output, runs) = guest.fathom(arguments, out)?;
     let said = output
         .err

@@ -13,13 +13,11 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
 use super::members::{self, Members, Part};
-use super::{dm, md};
+use super::{dm, labels, md};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::{kernel_threads, mapper, outside, remains};
+use crate::{kernel_threads, mapper, outside};
 
-/// Beginning of every group's name; the number of the process follows.
-pub(crate) const PREFIX: &str = "fathom_";
 /// Its only volume.
 pub(crate) const VOLUME: &str = "array";
 /// What follows in the names of what the volume is made of, and then the member's number.
@@ -28,7 +26,7 @@ pub(crate) const PIECES: [&str; 2] = ["_rimage_", "_rmeta_"];
 const EXTENT: Bytes = Bytes::mib(1);
 
 /// See the module.
-pub struct LvmArrays {
+pub(super) struct LvmArrays {
     members: Members,
     control: Control,
 }
@@ -48,20 +46,15 @@ pub fn program() -> Result<PathBuf, LabError> {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn available() -> Result<(), LabError> {
+pub(super) fn available() -> Result<(), LabError> {
     dm::available("guest-lvm")?;
     program().map(|_| ())
 }
 
 impl LvmArrays {
     /// Over members that the safety rules allow.
-    ///
-    /// # Errors
-    /// Where LVM or its driver is missing.
-    pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
-        available()?;
-        remains::clear();
-        Ok(Self { members, control })
+    pub(super) fn new(members: Members, control: Control) -> Self {
+        Self { members, control }
     }
 }
 
@@ -156,7 +149,7 @@ impl LvmArray {
         bytes: u64,
         control: &Control,
     ) -> Result<Self, LabError> {
-        let group = format!("{PREFIX}{}", std::process::id());
+        let group = format!("{}{}", labels::PREFIX, std::process::id());
         let failed = |what: &str, why: String| {
             LabError::Failed(format!("LVM did not {what} for {}: {why}", shape.title()))
         };
@@ -184,7 +177,7 @@ impl LvmArray {
         let named = [&[array.group.as_str()], &members[..]].concat();
         let extent = format!("{}b", shape.chunk.max(EXTENT).0);
         array
-            .lvm(vg, &["-s", &extent], &named)
+            .lvm(vg, &["--addtag", labels::TAG, "-s", &extent], &named)
             .map_err(|e| failed("make a group", e))?;
         let arguments = volume(shape);
         let words: Vec<&str> = ["-Wn", "-Zn", "-n", VOLUME, "-l", "100%FREE"]
@@ -227,20 +220,15 @@ impl LvmArray {
         if self.keeper.is_none() {
             return Ok(());
         }
-        let mut last = Ok(());
-        for _ in 0..20 {
-            last = self.lvm("vgremove", &["-ff"], &[&self.group]);
+        let remove = || match self.lvm("vgremove", &["-ff"], &[&self.group]) {
+            Err(e) if mapper::node(&self.mapping()).is_ok() => Err(e),
             // What was never made is not there: only a mapping that stays is a reason to try again.
-            if last.is_ok() || mapper::node(&self.mapping()).is_err() {
-                last = Ok(());
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        last.map_err(|e| {
+            _ => Ok(()),
+        };
+        outside::patiently(2, |_| true, remove).map_err(|e| {
             LabError::Failed(format!(
-                "the volume group {} could not be removed ({e}): vgremove {}",
-                self.group, self.group
+                "the volume group {0} could not be removed ({e}): vgremove {0}",
+                self.group
             ))
         })?;
         members::erase_all(&self.parts)?;
@@ -279,9 +267,7 @@ impl Array for LvmArray {
         kernel_threads::by_name(dm::THREADS)
     }
     fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
-        }
+        members::close(&mut self.bench)?;
         Ok(Some(self.node.clone()))
     }
     fn settings(&self) -> Vec<(String, String)> {

@@ -19,7 +19,7 @@ use super::journal::{DATA_OFFSET, Description, Role};
 use super::members::{self, Members, Part};
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
-use crate::{kernel_threads, outside, remains};
+use crate::{kernel_threads, outside};
 
 /// Beginning of every array's name.
 pub(crate) const PREFIX: &str = "md_f";
@@ -77,20 +77,15 @@ struct DiskInfo {
 }
 
 /// See the module.
-pub struct MdArrays {
+pub(super) struct MdArrays {
     members: Members,
     control: Control,
 }
 
 impl MdArrays {
     /// Over members that the safety rules allow.
-    ///
-    /// # Errors
-    /// Where this kernel has no md.
-    pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
-        available()?;
-        remains::clear();
-        Ok(Self { members, control })
+    pub(super) fn new(members: Members, control: Control) -> Self {
+        Self { members, control }
     }
 }
 
@@ -98,7 +93,7 @@ impl MdArrays {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn available() -> Result<(), LabError> {
+pub(super) fn available() -> Result<(), LabError> {
     let there = || Path::new(NEW_ARRAY).exists();
     if !there() {
         outside::load_module("md-mod");
@@ -350,32 +345,27 @@ impl MdArray {
         if self.keeper.is_none() {
             return Ok(());
         }
-        let mut last = None;
-        for _ in 0..100 {
-            let stopped = match File::open(&self.node) {
+        let stopped = outside::patiently(
+            5,
+            |_| true,
+            || match File::open(&self.node) {
                 Ok(node) => call(&node, STOP_ARRAY, 0),
                 // The device was never made, or is gone already.
                 Err(_) => Ok(()),
-            };
-            match stopped {
-                Ok(()) => {
-                    if self.journal.is_some() {
-                        // They are told that they belong to nothing any more.
-                        members::erase_all(self.devices())?;
-                    }
-                    self.keeper = None;
-                    return Ok(());
-                }
-                Err(e) => last = Some(e),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            },
+        );
+        stopped.map_err(|e| {
+            LabError::Failed(format!(
+                "{0} could not be stopped ({e}): mdadm --stop {0}",
+                self.node.display()
+            ))
+        })?;
+        if self.journal.is_some() {
+            // They are told that they belong to nothing any more.
+            members::erase_all(self.devices())?;
         }
-        let why = last.map(|e| e.to_string()).unwrap_or_default();
-        Err(LabError::Failed(format!(
-            "{} could not be stopped ({why}): mdadm --stop {}",
-            self.node.display(),
-            self.node.display()
-        )))
+        self.keeper = None;
+        Ok(())
     }
 }
 
@@ -409,15 +399,8 @@ fn free_name() -> Result<String, LabError> {
 
 /// Opens a node that appears a moment after its device.
 pub(super) fn wait_for(node: &Path) -> io::Result<File> {
-    let mut last = io::Error::other("it did not appear");
-    for _ in 0..200 {
-        match OpenOptions::new().read(true).write(true).open(node) {
-            Ok(file) => return Ok(file),
-            Err(e) => last = e,
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    Err(last)
+    let open = || OpenOptions::new().read(true).write(true).open(node);
+    outside::patiently(2, |_| true, open)
 }
 
 fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> {
@@ -441,9 +424,7 @@ impl Array for MdArray {
         kernel_threads::by_name(&[&self.name, "loop", "raid5wq"])
     }
     fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        if let Some(bench) = self.bench.take() {
-            Box::new(bench).close()?;
-        }
+        members::close(&mut self.bench)?;
         Ok(Some(self.node.clone()))
     }
     fn settings(&self) -> Vec<(String, String)> {
@@ -475,18 +456,9 @@ impl Array for MdArray {
             |e: io::Error| LabError::Failed(format!("a member could not be taken away: {e}"));
         let device = self.device_argument(member);
         self.control(SET_DISK_FAULTY, device).map_err(failed)?;
-        let mut removed = Ok(());
-        for _ in 0..100 {
-            removed = self.control(HOT_REMOVE_DISK, device);
-            match &removed {
-                // I/O that was under way still holds it.
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(std::time::Duration::from_millis(50));
-                }
-                _ => break,
-            }
-        }
-        removed.map_err(failed)?;
+        // I/O that was under way still holds it.
+        let remove = || self.control(HOT_REMOVE_DISK, device);
+        outside::patiently(5, outside::is_busy, remove).map_err(failed)?;
         self.lost = Some(member);
         Ok(())
     }

@@ -4,7 +4,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use fathom_experiments::{Bench, BenchError, RealBench};
 use fathom_host::{Loop, Scratch, open_for_write};
@@ -14,6 +13,7 @@ use fathom_telemetry::Bytes;
 
 use super::backend::{Shape, Traffic};
 use crate::LabError;
+use crate::outside::{is_busy, patiently};
 
 /// Smaller members say more of the array's own bookkeeping than of its throughput.
 pub const MEMBER_MIN: Bytes = Bytes::mib(16);
@@ -128,27 +128,33 @@ pub(super) fn bench_of(bench: &mut Option<RealBench>) -> &mut dyn Bench {
     }
 }
 
-/// Bytes at either end of a device in which lies what says to whom it belongs: labels of LVM, superblocks of md, ext4, XFS
-/// and the first one of btrfs, journals of md, tables of partitions.
-const EDGE: usize = 128 << 10;
-/// Bytes of a further copy of btrfs' superblock.
-const COPY: usize = 4096;
-/// What they are overwritten with.
-pub(crate) static ZEROS: [u8; EDGE] = [0; EDGE];
-/// Who looks at every device that changes (udev, the kernel) has it for a moment.
-const CLAIM_TRIES: u32 = 40;
+/// Ends a bench before its array does, or before somebody else takes it over; doing it twice does nothing.
+pub(super) fn close(bench: &mut Option<RealBench>) -> Result<(), BenchError> {
+    bench.take().map_or(Ok(()), |b| Box::new(b).close())
+}
 
-/// Pieces of a device of `size` bytes that say to whom it belongs: where each begins, and how long it is (0 where it would
-/// lie behind the end). None is longer than [`ZEROS`]. btrfs' copies are where fs/btrfs/disk-io.h has them.
-pub(crate) fn pieces(size: u64) -> [(u64, usize); 4] {
-    let edge = (EDGE as u64).min(size);
-    let copy = |at: u64| (at, if at + COPY as u64 <= size { COPY } else { 0 });
-    [
-        (0, edge as usize),
-        (size - edge, edge as usize),
-        copy(64 << 20),
-        copy(256 << 30),
-    ]
+/// Bytes of a piece that is erased at once.
+const PIECE: usize = 128 << 10;
+/// Pieces at the beginning of a device in which lies what says to whom it belongs: labels of LVM and ZFS, superblocks of
+/// md, ext4, XFS and the first one of btrfs, journals of md, tables of partitions.
+const FIRST: u64 = 4;
+/// The same at its end: two labels of ZFS, of 256 KiB each, before the last whole multiple of that.
+const LAST: u64 = 6;
+/// Bytes of a further copy of btrfs' superblock, and where these are (fs/btrfs/disk-io.h).
+const COPY: usize = 4096;
+const COPIES: [u64; 2] = [64 << 20, 256 << 30];
+/// What they are overwritten with.
+pub(crate) static ZEROS: [u8; PIECE] = [0; PIECE];
+/// Who looks at every device that changes (udev, the kernel) has it for a moment.
+const CLAIM_SECONDS: u64 = 2;
+
+/// Pieces of a device of `size` bytes that say to whom it belongs: where each begins, and how long it is. None is longer
+/// than [`ZEROS`].
+pub(crate) fn pieces(size: u64) -> impl Iterator<Item = (u64, usize)> {
+    let first = (0..FIRST).map(|i| (i * PIECE as u64, PIECE));
+    let last = (1..=LAST).map(move |i| (size.saturating_sub(i * PIECE as u64), PIECE));
+    let all = first.chain(last).chain(COPIES.map(|at| (at, COPY)));
+    all.map(move |(at, bytes)| (at, bytes.min(size.saturating_sub(at) as usize)))
 }
 
 /// Opens a device for writing that nobody has claimed, and claims it; one that is busy is tried again for a while.
@@ -161,15 +167,7 @@ pub(crate) fn claim(device: &Path) -> io::Result<File> {
         .read(true)
         .write(true)
         .custom_flags(libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    for _ in 1..CLAIM_TRIES {
-        match options.open(device) {
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            claimed => return claimed,
-        }
-    }
-    options.open(device)
+    patiently(CLAIM_SECONDS, is_busy, || options.open(device))
 }
 
 /// Erases what says to whom a device belongs, so that it is blank again.
@@ -177,7 +175,14 @@ pub(crate) fn claim(device: &Path) -> io::Result<File> {
 /// # Errors
 /// Where somebody has claimed it, or it cannot be written.
 pub(crate) fn erase(device: &Path) -> io::Result<()> {
-    let mut device = claim(device)?;
+    erase_claimed(claim(device)?)
+}
+
+/// The same of one that was claimed.
+///
+/// # Errors
+/// Where it cannot be written.
+pub(crate) fn erase_claimed(mut device: File) -> io::Result<()> {
     let size = device.seek(SeekFrom::End(0))?;
     for (at, bytes) in pieces(size) {
         device.write_all_at(&ZEROS[..bytes], at)?;
@@ -433,7 +438,11 @@ fn permitted(
     }
 }
 
-fn large_enough(size: u64, least: Bytes, who: &str) -> Result<(), LabError> {
+/// Refuses a member of `size` bytes where `least` are needed `who` (` for btrfs`).
+///
+/// # Errors
+/// Where it is too small, with what to do.
+pub fn large_enough(size: u64, least: Bytes, who: &str) -> Result<(), LabError> {
     if size >= least.0 {
         return Ok(());
     }
@@ -534,9 +543,12 @@ mod tests {
         let size = (64 << 20) + (1 << 20);
         let file = File::create(&path).unwrap();
         file.set_len(size).unwrap();
-        let copies = [4096, 64 << 10, 64 << 20, size - 4096];
+        // Labels of ZFS, of LVM and md, and btrfs' superblocks.
+        let copies = [4096, 64 << 10, (256 << 10) + (16 << 10), 64 << 20];
+        let at_the_end = [size - (512 << 10) + (16 << 10), size - 4096];
+        let copies = [&copies[..], &at_the_end].concat();
         let data = [1 << 20, (64 << 20) + 4096];
-        for at in copies.into_iter().chain(data) {
+        for at in copies.iter().copied().chain(data) {
             file.write_all_at(&[7; 4096], at).unwrap();
         }
         erase(&path).unwrap();
@@ -558,11 +570,12 @@ mod tests {
     fn pieces_lie_within_the_device() {
         for size in [0, 512, 100 << 10, 200 << 10, 1 << 30, 1 << 40] {
             for (at, bytes) in pieces(size) {
-                let within = at + bytes as u64 <= size;
+                let within = at + bytes as u64 <= size && bytes <= ZEROS.len();
                 assert!(bytes == 0 || within, "{size}: {bytes} at {at}");
             }
         }
-        assert_eq!(pieces(1 << 40)[3], (256 << 30, 4096));
+        assert!(pieces(1 << 40).any(|p| p == (256 << 30, 4096)));
+        assert!(pieces(1 << 40).any(|p| p == ((1 << 40) - (768 << 10), PIECE)));
     }
 
     #[test]

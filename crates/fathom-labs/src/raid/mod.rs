@@ -5,20 +5,22 @@
 //! the arrays is behind [`Backend`]; the experiment is the same for a model and for a kernel.
 
 mod backend;
-pub mod btrfs;
-pub mod dm;
+mod btrfs;
+pub(crate) mod dm;
 pub mod expect;
 mod files;
 pub mod guest;
 pub(crate) mod journal;
+pub(crate) mod labels;
+mod local;
 pub mod lvm;
-pub mod md;
+pub(crate) mod md;
 pub mod members;
 mod proof;
 mod results;
 mod sim;
 pub mod within;
-pub mod zfs;
+pub(crate) mod zfs;
 
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{self, Outlook, Watcher};
@@ -29,15 +31,12 @@ use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 pub use backend::{Array, Backend, Shape, Traffic};
-pub use btrfs::BtrfsArrays;
-pub use dm::DmArrays;
-pub use lvm::LvmArrays;
-pub use md::MdArrays;
+pub use local::Local;
 pub use members::Members;
 pub use sim::SimArrays;
-pub use zfs::ZfsArrays;
 
 use crate::LabError;
+use crate::prepare;
 
 /// Jobs of one experiment are called so in the run.
 const EXPERIMENT: &str = "raid";
@@ -281,18 +280,6 @@ fn spec(
     Ok(spec)
 }
 
-/// Drops the page cache's copies of what a bench works on, so that reads come from its members.
-fn forget_copies(bench: &mut dyn Bench) {
-    let path = bench
-        .real()
-        .and_then(|r| r.target().path().map(std::path::Path::to_owned));
-    if let Some(file) = path.and_then(|p| std::fs::File::open(p).ok()) {
-        // What cannot be dropped shows: the job is void where the page cache answered.
-        let _ = rustix::fs::fdatasync(&file);
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    }
-}
-
 /// Time and bytes, at most.
 pub fn outlook(plan: &Plan, options: &RaidOptions) -> Outlook {
     let count = |s| loads(options, s).len() as u32;
@@ -524,7 +511,7 @@ impl Lab<'_> {
                 let k = if repeat % 2 == 0 { k } else { n - 1 - k };
                 let (load, point, usage) = &mut taken[k];
                 if !load.direct {
-                    forget_copies(subject.bench());
+                    prepare::forget(subject.bench());
                 }
                 let before = subject.usage();
                 let mut runner = Runner::begin(

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use fathom_experiments::ab::{self, AbRow};
-use fathom_experiments::parts::column;
+use fathom_experiments::parts::{column, text};
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, Notebook};
@@ -252,10 +252,6 @@ impl Checksum {
                 .rotate_left(17);
         }
     }
-}
-
-fn text(t: impl Into<String>) -> TableCell {
-    TableCell::Text(t.into())
 }
 
 /// Puts checks and tried settings into the notebook.

@@ -1,9 +1,11 @@
-//! Arrays of ZFS, made by zpool and mounted in a directory of their own, where this machine has ZFS.
+//! Arrays of ZFS, made by zpool and mounted in a directory of their own, where this machine has ZFS: as a module of the
+//! kernel, or as the daemon of zfs-fuse.
 //!
 //! RAID 5 and 6 are raidz and raidz2, RAID 10 is a stripe of mirrors. Only metadata are kept in ZFS' own cache, so that
-//! reads come from the members; nothing is compressed. A keeper destroys the pool where fathom is killed.
+//! reads come from the members; nothing is compressed. Properties that a version does not know are left out, and said. A
+//! keeper destroys the pool where fathom is killed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fathom_experiments::Bench;
 use fathom_io::Control;
@@ -12,69 +14,114 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
-use super::members::Members;
+use super::labels::{PREFIX, TAG};
+use super::members::{self, Members, Part};
 use crate::LabError;
-use crate::keeper::{Keeper, Undo};
+use crate::keeper::Undo;
 use crate::kernel_threads;
-use crate::{mounted, outside, remains};
+use crate::mounted::Mount;
+use crate::outside::{self, command, output};
 
 /// zpool refuses smaller devices (SPA_MINDEVSIZE), and leaves little of those that are not much larger.
 const MEMBER_MIN: Bytes = Bytes::mib(128);
 /// Of what the pool could hold, so much is used: it needs room to write elsewhere.
 const USED: f64 = 0.5;
-/// What its blocks may be (recordsize).
+/// What its blocks may be (recordsize), and what the largest are that every version has.
 const RECORD: std::ops::RangeInclusive<u64> = 512..=1 << 20;
+const RECORD_EVERYWHERE: u64 = 128 << 10;
+/// A property that the file system of every pool has, so that another run knows whose it was.
+const MARK: &str = "fathom:made";
 
 /// See the module.
-pub struct ZfsArrays {
+pub(super) struct ZfsArrays {
     members: Members,
     control: Control,
 }
 
-/// Whether this machine has ZFS.
+/// Whether ZFS answers here: its module, which is asked for, or a daemon.
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn available() -> Result<(), LabError> {
-    if outside::find("zpool").is_none() {
+pub(super) fn available() -> Result<(), LabError> {
+    if outside::find("zpool").is_none() || outside::find("zfs").is_none() {
         return Err(LabError::Missing {
             what: "ZFS' tools are not installed".into(),
-            remedy: "install them: apt-get install zfsutils-linux zfs-dkms (Debian: from contrib)"
+            remedy: "install them: apt-get install zfs-fuse (a daemon), or zfsutils-linux zfs-dkms (a kernel module; Debian: from contrib)"
                 .into(),
         });
     }
-    let there = || Path::new("/sys/module/zfs").exists();
-    if !there() {
+    let names = || output(command("zpool").args(["list", "-H", "-o", "name"]));
+    if names().is_err() {
         outside::load_module("zfs");
     }
-    if there() {
-        return Ok(());
-    }
-    Err(LabError::Missing {
-        what: "this kernel has no ZFS".into(),
-        remedy: "load it: modprobe zfs".into(),
+    names().map(|_| ()).map_err(|said| LabError::Missing {
+        what: format!("ZFS does not answer zpool list ({said})"),
+        remedy: "load its module (modprobe zfs), or start its daemon (zfs-fuse)".into(),
     })
+}
+
+/// Pools that there are and that fathom made, by its property; none where ZFS does not answer.
+pub(crate) fn pools() -> Vec<String> {
+    if outside::find("zpool").is_none() {
+        return Vec::new();
+    }
+    let names = output(command("zpool").args(["list", "-H", "-o", "name"])).unwrap_or_default();
+    let of_fathom = |n: &&str| n.starts_with(PREFIX) && property(n, MARK).is_ok_and(|v| v == TAG);
+    names.lines().filter(of_fathom).map(str::to_owned).collect()
+}
+
+fn property(name: &str, property: &str) -> Result<String, String> {
+    let said = output(command("zfs").args(["get", "-H", "-o", "value", property, name]))?;
+    Ok(said.trim().to_owned())
+}
+
+/// Destroys a pool; one that there is not is destroyed already.
+///
+/// # Errors
+/// What zpool said.
+pub(crate) fn destroy(name: &str) -> Result<(), String> {
+    match outside::run(command("zpool").args(["destroy", "-f", name])) {
+        Err(e) if !e.contains("no such pool") => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Which ZFS it is: the kernel's, or a daemon's, which says the version of its pools only.
+fn version() -> String {
+    let first = |of: &[&str]| {
+        let said = output(command("zpool").args(of)).ok()?;
+        let line = said.lines().map(str::trim).find(|l| !l.is_empty())?;
+        Some(
+            line.trim_start_matches("This system is currently running ")
+                .trim_end_matches('.')
+                .to_owned(),
+        )
+    };
+    let version = first(&["version"]).or_else(|| first(&["upgrade", "-v"]));
+    let version = version.unwrap_or_else(|| "of a version that it does not say".into());
+    if Path::new("/sys/module/zfs").exists() {
+        version
+    } else {
+        format!("zfs-fuse, {version}")
+    }
 }
 
 impl ZfsArrays {
     /// Over members that the safety rules allow.
     ///
     /// # Errors
-    /// Where ZFS is not to be had, or the members are too small for it.
-    pub fn new(members: Members, control: Control) -> Result<Self, LabError> {
-        available()?;
+    /// Where the members are too small for it.
+    pub(super) fn new(members: Members, control: Control) -> Result<Self, LabError> {
         members.at_least(MEMBER_MIN, "ZFS")?;
-        remains::clear();
         Ok(Self { members, control })
     }
 }
 
 impl Backend for ZfsArrays {
     fn about(&self) -> String {
-        let version = outside::find("zpool").map(|p| outside::first_line(&p, &["version"]));
         format!(
             "ZFS ({}) over {}; RAID 5 and 6 are raidz and raidz2; only metadata are cached, nothing is compressed",
-            version.unwrap_or_default(),
+            version(),
             self.members.about()
         )
     }
@@ -117,101 +164,110 @@ fn layout(level: Level, members: &[&str]) -> Vec<String> {
 
 struct Pool {
     name: String,
-    dir: PathBuf,
+    members: Vec<Part>,
     layout: Vec<String>,
-    record: u64,
-    keeper: Option<Keeper>,
+    /// Properties of its file system that were set, with their values, and those that this version does not know.
+    set: Vec<(String, String)>,
+    unknown: Vec<String>,
+    mount: Mount,
+    /// Whether there may be a pool, and labels of it on members.
+    made: bool,
 }
 
 impl Pool {
     fn make(backend: &ZfsArrays, shape: &Shape) -> Result<FileArray<Self>, LabError> {
-        let parts = backend.members.given(shape.members)?;
         let failed = |what: &str, why: String| {
             LabError::Failed(format!("ZFS did not {what} for {}: {why}", shape.title()))
         };
-        let members: Vec<&str> = parts.iter().filter_map(|p| p.path.to_str()).collect();
-        let name = format!("fathom_{}", std::process::id());
-        let zpool = outside::find("zpool").unwrap_or_else(|| PathBuf::from("/sbin/zpool"));
-        let program = zpool.display().to_string();
-        if outside::run(outside::command("zpool").args(["list", &name])).is_ok() {
+        let members = backend.members.given(shape.members)?;
+        let nodes: Vec<&str> = members.iter().filter_map(|p| p.path.to_str()).collect();
+        let name = format!("{PREFIX}{}", std::process::id());
+        if outside::run(command("zpool").args(["list", &name])).is_ok() {
             return Err(LabError::Refused(format!(
                 "a pool called {name} is there already, which fathom did not make: zpool export {name}, or run again"
             )));
         }
-        let dir = mounted::directory().map_err(|e| failed("get a directory", e.to_string()))?;
-        let undo = [
-            Undo::run(&[&program, "destroy", "-f", &name]),
-            Undo::mount(&dir),
-        ];
-        let keeper = Keeper::watch(&undo);
-        let mut pool = Self {
-            dir,
-            layout: layout(shape.level, &members),
-            record: shape.chunk.0.clamp(*RECORD.start(), *RECORD.end()),
-            keeper: None,
-            name,
-        };
-        // From here on dropping it takes apart what there is.
-        pool.keeper = Some(keeper.map_err(|e| failed("get a keeper", e.to_string()))?);
-        let mut command = outside::command("zpool");
-        command.args(["create", "-f", "-o", "cachefile=none", "-m"]);
-        command.arg(&pool.dir);
-        for option in ["compression=off", "atime=off", "primarycache=metadata"] {
-            command.args(["-O", option]);
+        // It does not claim them itself everywhere: nobody else may have one.
+        for part in &members {
+            let claimed = members::claim(&part.path);
+            claimed.map_err(|e| failed(&format!("get {}", part.path.display()), e.to_string()))?;
         }
-        command.args(["-O", &format!("recordsize={}", pool.record)]);
-        outside::run(command.arg(&pool.name).args(&pool.layout))
-            .map_err(|e| failed("make a pool", e))?;
+        let program = outside::find("zpool").unwrap_or_default();
+        let destroy = [&program.display().to_string(), "destroy", "-f", &name];
+        let stay = members.iter().filter(|p| p.stays);
+        let stay: Vec<&Path> = stay.map(|p| p.path.as_path()).collect();
+        let mount = Mount::prepare_after(&[Undo::run(&destroy)], &stay)
+            .map_err(|e| failed("get a directory", e.to_string()))?;
+        // From here on dropping it takes apart what there is.
+        let mut pool = Self {
+            layout: layout(shape.level, &nodes),
+            name,
+            set: Vec::new(),
+            unknown: Vec::new(),
+            mount,
+            made: true,
+            members,
+        };
+        let mut create = command("zpool");
+        create.args(["create", "-f", "-o", "cachefile=none"]);
+        create.args(["-O", &format!("{MARK}={TAG}"), "-m"]);
+        create.arg(pool.mount.dir()).arg(&pool.name);
+        outside::run(create.args(&pool.layout)).map_err(|e| failed("make a pool", e))?;
+        let record = shape.chunk.0.clamp(*RECORD.start(), *RECORD.end());
+        pool.set("compression", &["off"]);
+        pool.set("atime", &["off"]);
+        pool.set("primarycache", &["metadata"]);
+        let records = [record, record.min(RECORD_EVERYWHERE)].map(|r| r.to_string());
+        pool.set("recordsize", &records.each_ref().map(String::as_str));
         let data = f64::from(shape.level.data_members(shape.members));
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
         FileArray::open(pool, size, &backend.control)
+    }
+
+    /// Sets the first of these values that this version takes.
+    fn set(&mut self, property: &str, values: &[&str]) {
+        let taken = values.iter().find(|value| {
+            let word = format!("{property}={value}");
+            outside::run(command("zfs").args(["set", &word, &self.name])).is_ok()
+        });
+        match taken {
+            Some(value) => self.set.push((property.to_owned(), (*value).to_owned())),
+            None => self.unknown.push(property.to_owned()),
+        }
     }
 }
 
 impl Place for Pool {
     fn dir(&self) -> &Path {
-        &self.dir
+        self.mount.dir()
     }
     fn settings(&self) -> Vec<(String, String)> {
-        vec![
-            ("layout".into(), self.layout.join(" ")),
-            ("recordsize".into(), Bytes(self.record).to_string()),
-        ]
+        let mut all = vec![("layout".to_owned(), self.layout.join(" "))];
+        all.extend(self.set.iter().cloned());
+        if !self.unknown.is_empty() {
+            all.push(("not known to this ZFS".into(), self.unknown.join(", ")));
+        }
+        all
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
-        kernel_threads::by_name(&["z_", "txg_", "dp_", "loop"])
+        let mut all = kernel_threads::by_name(&["z_", "txg_", "dp_", "loop"]);
+        all.extend(kernel_threads::of_program("zfs-fuse"));
+        all
     }
     fn leave(&mut self) -> Result<(), LabError> {
-        if self.keeper.is_none() {
-            // There never was a pool, or it is gone, and perhaps its directory with it.
-            let _ = std::fs::remove_dir(&self.dir);
-            return Ok(());
+        if self.made {
+            outside::patiently(2, |_| true, || destroy(&self.name)).map_err(|e| {
+                LabError::Failed(format!(
+                    "the pool {0} could not be destroyed ({e}): zpool destroy {0}",
+                    self.name
+                ))
+            })?;
+            // A destroyed pool's labels stay: members are told that they belong to nothing any more.
+            members::erase_all(&self.members)?;
+            self.made = false;
         }
-        let mut last = Ok(());
-        for _ in 0..20 {
-            last = outside::run(outside::command("zpool").args(["destroy", "-f", &self.name]));
-            match &last {
-                Err(e) if !e.contains("no such pool") => {
-                    std::thread::sleep(std::time::Duration::from_millis(100));
-                }
-                _ => {
-                    last = Ok(());
-                    break;
-                }
-            }
-        }
-        last.map_err(|e| {
-            LabError::Failed(format!(
-                "the pool {} could not be destroyed ({e}): zpool destroy {}",
-                self.name, self.name
-            ))
-        })?;
-        // A destroyed pool's labels stay: members are told that they belong to nothing any more.
-        for member in self.layout.iter().filter(|w| w.starts_with('/')) {
-            let _ = outside::run(outside::command("zpool").args(["labelclear", "-f", member]));
-        }
-        self.keeper = None;
-        self.leave()
+        // Only now: until then somebody watched over it.
+        self.mount.leave()
     }
 }
 
@@ -219,7 +275,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
             eprintln!("fathom: {e}");
-            Keeper::try_again(self.keeper.take());
+            self.mount.give_up();
         }
     }
 }
@@ -249,8 +305,7 @@ mod tests {
                 let said = e.to_string();
                 assert!(e.is_refusal(), "{said}");
                 assert!(
-                    said.contains("apt-get install zfsutils-linux")
-                        || said.contains("modprobe zfs"),
+                    said.contains("apt-get install zfs-fuse") || said.contains("modprobe zfs"),
                     "{said}"
                 );
             }

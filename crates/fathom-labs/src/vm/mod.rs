@@ -110,17 +110,7 @@ impl Load {
 
     /// `random reads of 4 KiB, QD 1`.
     pub(crate) fn title(&self) -> String {
-        let order = if self.rw.is_random() {
-            "random"
-        } else {
-            "sequential"
-        };
-        let what = if self.rw.modifies() {
-            "writes"
-        } else {
-            "reads"
-        };
-        format!("{order} {what} of {}, QD {}", self.block, self.depth)
+        format!("{} of {}, QD {}", self.rw.loads(), self.block, self.depth)
     }
 }
 

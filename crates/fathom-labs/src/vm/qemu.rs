@@ -104,12 +104,7 @@ impl QemuMachines {
         options: &[String],
         out: &Path,
     ) -> Result<(RunDir, Run), LabError> {
-        let whole = Backing::Part {
-            path: self.path.clone(),
-            offset: 0,
-            size: Bytes(self.size >> 20 << 20),
-        };
-        let Some(mut guest) = self.guests(setup, vec![whole])?.pop() else {
+        let Some(mut guest) = self.guests(setup, vec![self.part(0, self.size)])?.pop() else {
             return Err(LabError::Failed("no machine was started".into()));
         };
         let (node, serial) = (format!("/dev/{}", device(setup)), serial(setup));
@@ -123,6 +118,15 @@ impl QemuMachines {
         dir.save(&run)
             .map_err(|e| LabError::Failed(e.to_string()))?;
         Ok((dir, run))
+    }
+
+    /// So much of the target as a disk, in whole MiB.
+    fn part(&self, offset: u64, size: u64) -> Backing {
+        Backing::Part {
+            path: self.path.clone(),
+            offset,
+            size: Bytes(size >> 20 << 20),
+        }
     }
 
     fn start(&mut self, setup: &Setup, backings: Vec<Backing>) -> Result<Box<dyn Bench>, LabError> {
@@ -256,14 +260,9 @@ impl Hypervisor for QemuMachines {
         KNOBS
     }
     fn boot(&mut self, setup: &Setup, machines: u32) -> Result<Box<dyn Bench>, LabError> {
-        let part = (self.size / u64::from(machines.max(1))) >> 20 << 20;
-        let backings = (0..u64::from(machines))
-            .map(|i| Backing::Part {
-                path: self.path.clone(),
-                offset: i * part,
-                size: Bytes(part),
-            })
-            .collect();
+        let size = (self.size / u64::from(machines.max(1))) >> 20 << 20;
+        let parts = 0..u64::from(machines);
+        let backings = parts.map(|i| self.part(i * size, size)).collect();
         self.start(setup, backings)
     }
     fn floor(&mut self, setup: &Setup) -> Result<Option<Box<dyn Bench>>, LabError> {
@@ -284,12 +283,7 @@ impl Hypervisor for QemuMachines {
         self.start(setup, vec![backing]).map(Some)
     }
     fn layers(&mut self, setup: &Setup, book: &mut Notebook) -> Result<Option<Section>, LabError> {
-        let whole = Backing::Part {
-            path: self.path.clone(),
-            offset: 0,
-            size: Bytes(self.size >> 20 << 20),
-        };
-        let mut guests = self.guests(setup, vec![whole])?;
+        let mut guests = self.guests(setup, vec![self.part(0, self.size)])?;
         let Some(guest) = guests.first_mut() else {
             return Ok(None);
         };

@@ -1,7 +1,9 @@
 //! What the measurements of the VM lab say: tables, charts, headlines, findings.
 
 use fathom_experiments::Notebook;
-use fathom_experiments::parts::{axis, column, headline, op_of, percentiles, point};
+use fathom_experiments::parts::{
+    axis, column, estimate, headline, number, op_of, percentiles, point, text,
+};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
@@ -14,18 +16,6 @@ use super::{Fleet, Hypervisor, Knob, LARGE, Measured, Pair, Tried, VmOptions, co
 
 /// More machines no longer help where they bring less than this share of the most.
 const SATURATED: f64 = 0.95;
-
-fn number(v: Option<f64>) -> TableCell {
-    v.map_or(TableCell::Hole(()), TableCell::Number)
-}
-
-fn estimate(e: Option<Estimate>) -> TableCell {
-    e.map_or(TableCell::Hole(()), TableCell::Estimate)
-}
-
-fn text(t: impl Into<String>) -> TableCell {
-    TableCell::Text(t.into())
-}
 
 impl Pair {
     /// What the pair is compared by: latency at depth 1, bandwidth of large blocks, IOPS of small ones.
@@ -467,6 +457,7 @@ fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
     if let Some(p) = m.pairs.iter().find(one)
         && let (Some(pe), Some(ve), Some(added)) =
             (p.pe.mean_latency(), p.ve.mean_latency(), p.added())
+        && added > 0.0
     {
         all.push(Finding {
             id: "vm-latency".into(),
@@ -486,7 +477,7 @@ fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
             },
             confidence: strength(Some(ve)),
             jobs: p.ve.indices(),
-            evidence: vec!["vm-table".into(), "vm-latency".into()], ..Finding::default() });
+            evidence: vec!["vm-table".into(), "vm-latency".into()], refuted_by: "The same load in a machine and on the host with another --seed, where the two are nearer to each other.".into(), ..Finding::default() });
     }
     all.extend(m.tried.iter().filter_map(|t| of_setting(t, options)));
     all.extend(saturation(m, &strength));
@@ -568,6 +559,8 @@ fn saturation(m: &Measured, strength: &dyn Fn(Option<Estimate>) -> String) -> Op
         confidence: strength(f.together()),
         jobs: f.jobs.clone(),
         evidence: vec!["vm-machines-table".into(), "vm-machines-chart".into()],
+        refuted_by: "More machines (--vms) that reach more together, by more than the intervals."
+            .into(),
         ..Finding::default()
     })
 }

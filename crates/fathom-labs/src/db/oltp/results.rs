@@ -7,11 +7,15 @@ use fathom_experiments::parts::{
     axis, chart, column, estimate, headline_of, number, point, series,
 };
 use fathom_stats::Estimate;
+use fathom_stats::compare::{Good, Verdict, geometric_mean, paired};
 use fathom_telemetry::Histogram;
 use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
 
 use super::super::mariadb::Instance;
 use super::{Cell, Experiment, FORMATS, Mix, OltpOptions, Repeat};
+
+/// InnoDB's page size where nobody says another, bytes.
+const USUAL_PAGE: u64 = 16 << 10;
 
 /// What was seen of the servers.
 #[derive(Debug, Default)]
@@ -131,13 +135,17 @@ fn section(
     section.tables.push(rates_table(name, cells, facts));
     section.tables.push(counters_table(name, cells));
     if ![Experiment::Threads, Experiment::One].contains(&experiment) {
-        section.tables.push(best(book, name, experiment, cells));
+        let (table, said) = best(book, name, experiment, cells);
+        section.tables.push(table);
+        section.text.push_str(&said);
     }
     if cells
         .iter()
         .any(|(_, r)| r.iter().any(|x| x.sysbench.is_some()))
     {
-        section.tables.push(cross_check(book, name, cells));
+        let (table, said) = cross_check(name, cells);
+        section.tables.push(table);
+        section.text.push_str(&said);
     }
     let run = book.run_mut();
     run.results.push(section);
@@ -297,13 +305,14 @@ fn counters_table(name: &str, cells: &[(&Cell, &[Repeat])]) -> Table {
     }
 }
 
-/// Which setting is best for which transactions, and whether that is more than noise.
+/// Which setting is best for which transactions, and whether that is more than noise; in words where nobody is told to
+/// change anything.
 fn best(
     book: &mut Notebook,
     name: &str,
     experiment: Experiment,
     cells: &[(&Cell, &[Repeat])],
-) -> Table {
+) -> (Table, String) {
     let (label, _, _) = sweep(experiment);
     let setting = |c: &Cell| match experiment {
         Experiment::PageSize => format!("{} KiB", c.page >> 10),
@@ -311,7 +320,7 @@ fn best(
         Experiment::Cache => format!("{} MiB", c.pool >> 20),
         Experiment::Compression => FORMATS[c.format].0.to_owned(),
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut said) = (Vec::new(), String::new());
     for mix in mixes(cells) {
         let mut ranked: Vec<(&Cell, Estimate, &[Repeat])> = cells
             .iter()
@@ -319,21 +328,20 @@ fn best(
             .filter_map(|(c, r)| Some((*c, Estimate::mean_of(&rates(r))?, *r)))
             .collect();
         ranked.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
-        let Some((first, e, of_first)) = ranked.first().copied() else {
+        // One setting is no choice.
+        let [(first, e, of_first), others @ ..] = &ranked[..] else {
             continue;
         };
+        if others.is_empty() {
+            continue;
+        }
         // The best is named together with all that it was not shown to beat: repeats of one round belong together.
-        let beaten = |other: &[Repeat]| {
-            let ratios: Vec<f64> = rates(of_first)
-                .iter()
-                .zip(rates(other))
-                .map(|(a, b)| a / b)
-                .collect();
-            Estimate::mean_of(&ratios)
-                .and_then(|e| e.low)
-                .is_some_and(|low| low > 1.0)
+        let over = |other: &[Repeat]| {
+            let ratios = rates(of_first).into_iter().zip(rates(other));
+            paired(&ratios.map(|(a, b)| a / b).collect::<Vec<_>>(), Good::More)
         };
-        let like: Vec<String> = ranked[1..]
+        let beaten = |other: &[Repeat]| over(other).is_some_and(|d| d.verdict == Verdict::Better);
+        let like: Vec<String> = others
             .iter()
             .filter(|(_, _, r)| !beaten(r))
             .map(|(c, _, _)| setting(c))
@@ -343,42 +351,52 @@ fn best(
         } else {
             format!("no difference shown to {}", like.join(", "))
         };
-        let text = if like.is_empty() {
-            format!(
-                "InnoDB does most {} transactions with a {label} of {}: {:.0} per second",
-                mix.name(),
-                setting(first),
-                e.value
-            )
-        } else {
-            format!(
-                "InnoDB's {} transactions: {label} of {} measured best, {verdict}",
-                mix.name(),
-                setting(first)
-            )
+        let text = format!(
+            "InnoDB's {} transactions: {label} {} measured best with {:.0} per second, {verdict}",
+            mix.name(),
+            setting(first),
+            e.value
+        );
+        // What a server has that nobody has set up otherwise.
+        let usual = |c: &Cell| match experiment {
+            Experiment::PageSize => c.page == USUAL_PAGE,
+            Experiment::Compression => c.format == 0,
+            _ => false,
         };
-        book.run_mut().findings.push(Finding {
-            id: format!("oltp-{name}-best-{}", mix.name()),
-            text,
-            advice: match experiment {
-                Experiment::PageSize if like.is_empty() => {
-                    format!("innodb_page_size={}", first.page)
+        let against = others.iter().find(|(c, _, _)| usual(c));
+        let better = against.and_then(|(_, _, r)| over(r));
+        match better.filter(|d| d.verdict == Verdict::Better) {
+            Some(d) => book.run_mut().findings.push(Finding {
+                id: format!("oltp-{name}-best-{}", mix.name()),
+                text: format!(
+                    "{text}; {:+.0} % against what is usual",
+                    100.0 * d.relative.value
+                ),
+                advice: match experiment {
+                    Experiment::PageSize => format!("innodb_page_size={}", first.page),
+                    _ => FORMATS[first.format].1.to_owned(),
+                },
+                confidence: if like.is_empty() {
+                    "strong"
+                } else {
+                    "moderate"
                 }
-                _ => String::new(),
-            },
-            confidence: if like.is_empty() { "strong" } else { "weak" }.into(),
-            jobs: Vec::new(),
-            evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
-            ..Finding::default()
-        });
+                .into(),
+                jobs: Vec::new(),
+                evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
+                gain: Some(d.relative),
+                refuted_by: "Your own tables and transactions with both settings.".into(),
+            }),
+            None => said.push_str(&format!(" {text}.")),
+        }
         rows.push(vec![
             TableCell::Text(mix.name().into()),
             TableCell::Text(setting(first)),
-            TableCell::Estimate(e),
+            TableCell::Estimate(*e),
             TableCell::Text(verdict),
         ]);
     }
-    Table {
+    let table = Table {
         id: format!("oltp-{name}-best"),
         title: format!("Best {label} by transactions"),
         columns: vec![
@@ -388,17 +406,16 @@ fn best(
             column("verdict (95 %)", ""),
         ],
         rows,
-    }
+    };
+    (table, said)
 }
 
-fn cross_check(book: &mut Notebook, name: &str, cells: &[(&Cell, &[Repeat])]) -> Table {
+fn cross_check(name: &str, cells: &[(&Cell, &[Repeat])]) -> (Table, String) {
     let mut rows = Vec::new();
-    let mut logs = Vec::new();
+    let mut ratios = Vec::new();
     for (cell, repeats) in cells {
         let ratio = mean(repeats, |r| Some(r.outcome.rate()? / r.sysbench?));
-        if let Some(r) = ratio {
-            logs.push(r.value.ln());
-        }
+        ratios.extend(ratio.map(|r| r.value));
         rows.push(vec![
             TableCell::Text(cell.label()),
             estimate(Estimate::mean_of(&rates(repeats))),
@@ -406,23 +423,14 @@ fn cross_check(book: &mut Notebook, name: &str, cells: &[(&Cell, &[Repeat])]) ->
             estimate(ratio),
         ]);
     }
-    if let Some(e) = Estimate::mean_of(&logs) {
-        let middle = e.value.exp();
-        book.run_mut().findings.push(Finding {
-            id: format!("oltp-{name}-cross-check"),
-            text: format!(
-                "fathom's driver and sysbench differ by {:+.1} % on the same instances (geometric mean of {} settings, in turns)",
-                (middle - 1.0) * 100.0,
-                logs.len()
-            ),
-            advice: String::new(),
-            confidence: "strong".into(),
-            jobs: Vec::new(),
-            evidence: vec![format!("oltp-{name}-cross-check")],
-            ..Finding::default()
-        });
-    }
-    Table {
+    let said = geometric_mean(&ratios).map_or(String::new(), |middle| {
+        format!(
+            " fathom's driver and sysbench differ by {:+.1} % on the same instances (geometric mean of {} settings, in turns).",
+            (middle - 1.0) * 100.0,
+            ratios.len()
+        )
+    });
+    let table = Table {
         id: format!("oltp-{name}-cross-check"),
         title: "fathom's driver and sysbench on the same instance, in turns".into(),
         columns: vec![
@@ -432,5 +440,6 @@ fn cross_check(book: &mut Notebook, name: &str, cells: &[(&Cell, &[Repeat])]) ->
             column("fathom over sysbench", ""),
         ],
         rows,
-    }
+    };
+    (table, said)
 }

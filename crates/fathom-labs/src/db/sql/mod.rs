@@ -3,6 +3,7 @@
 
 pub(crate) mod mysql;
 pub(crate) mod postgres;
+mod socket;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 

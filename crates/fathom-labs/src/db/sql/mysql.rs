@@ -2,10 +2,10 @@
 //! statements with binary rows. Packets: <https://mariadb.com/kb/en/clientserver-protocol/>.
 
 use std::io::{BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::socket::Socket;
 use super::{Answer, Result, Session, SqlError, Value};
 
 /// LONG_PASSWORD, LONG_FLAG, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PLUGIN_AUTH.
@@ -16,7 +16,7 @@ const UTF8MB4: u8 = 45;
 
 /// A connection.
 pub(crate) struct Mysql {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Socket>,
     packet: Vec<u8>,
     out: Vec<u8>,
     sequence: u8,
@@ -28,9 +28,8 @@ pub(crate) struct Mysql {
 impl Mysql {
     /// Connects as `user` without a password; an empty `database` is none.
     pub(crate) fn connect(socket: &Path, user: &str, database: &str) -> Result<Self> {
-        let stream = UnixStream::connect(socket).map_err(|e| SqlError::lost(&e))?;
         // Who listens there need not be a server: a greeting comes at once, or never.
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        let stream = Socket::connect(socket, Duration::from_secs(10))?;
         let mut me = Self {
             stream: BufReader::with_capacity(64 << 10, stream),
             packet: Vec::new(),
@@ -73,8 +72,7 @@ impl Mysql {
         }
         me.refuse()?;
         // A server that hangs must not hang the lab.
-        let patience = Some(Duration::from_secs(120));
-        let _ = me.stream.get_ref().set_read_timeout(patience);
+        me.stream.get_mut().wait_for(Duration::from_secs(120));
         Ok(me)
     }
 

@@ -2,15 +2,15 @@
 //! statements, values and rows as text.
 
 use std::io::{BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::socket::Socket;
 use super::{Answer, Result, Session, SqlError, Value};
 
 /// A connection.
 pub(crate) struct Postgres {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Socket>,
     body: Vec<u8>,
     out: Vec<u8>,
     statements: usize,
@@ -19,8 +19,7 @@ pub(crate) struct Postgres {
 impl Postgres {
     /// Connects as `user`.
     pub(crate) fn connect(socket: &Path, user: &str, database: &str) -> Result<Self> {
-        let stream = UnixStream::connect(socket).map_err(|e| SqlError::lost(&e))?;
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(120)));
+        let stream = Socket::connect(socket, Duration::from_secs(120))?;
         let mut me = Self {
             stream: BufReader::with_capacity(64 << 10, stream),
             body: Vec::new(),

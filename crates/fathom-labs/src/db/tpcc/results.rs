@@ -5,7 +5,7 @@ use fathom_experiments::parts::{
     axis, chart, column, estimate, headline_of, line_chart, number, point, series,
 };
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram};
 
 use super::check::CONDITIONS;
@@ -44,7 +44,6 @@ pub(super) fn report(book: &mut Notebook, options: &TpccOptions, all: &[Measured
     };
     section.charts = charts(all);
     section.tables = vec![rates(all), latencies(all), consistency(all)];
-    let mut findings = Vec::new();
     for m in all {
         let bad = |found: &[i64; 12]| -> Vec<String> {
             CONDITIONS
@@ -55,41 +54,29 @@ pub(super) fn report(book: &mut Notebook, options: &TpccOptions, all: &[Measured
                 .collect()
         };
         let before = bad(&m.before);
-        let after = m.after.as_ref().map(bad);
-        let text = match &after {
-            Some(after) if after.is_empty() && before.is_empty() => format!(
-                "{}: consistency conditions 1 to 12 hold before and after",
-                m.name
-            ),
-            Some(after) => {
-                let text = format!(
-                    "{}: consistency conditions that do not hold before: [{}]; after: [{}]",
-                    m.name,
-                    before.join(", "),
-                    after.join(", ")
-                );
-                section.flags.push(Flag::new(
-                    FlagCode::IoErrors,
-                    text.clone(),
-                    "do not use these rates: the database lost or invented something",
-                ));
-                text
-            }
-            None => continue,
+        let Some(after) = m.after.as_ref().map(bad) else {
+            continue;
         };
-        findings.push(Finding {
-            id: format!("tpcc-{}-consistent", m.name),
-            text,
-            advice: String::new(),
-            confidence: "strong".into(),
-            jobs: Vec::new(),
-            evidence: vec!["tpcc-consistency".into()],
-            ..Finding::default()
-        });
+        if after.is_empty() && before.is_empty() {
+            section.text.push_str(&format!(
+                " {}: consistency conditions 1 to 12 hold before and after.",
+                m.name
+            ));
+            continue;
+        }
+        section.flags.push(Flag::new(
+            FlagCode::IoErrors,
+            format!(
+                "{}: consistency conditions that do not hold before: [{}]; after: [{}]",
+                m.name,
+                before.join(", "),
+                after.join(", ")
+            ),
+            "do not use these rates: the database lost or invented something",
+        ));
     }
     let run = book.run_mut();
     run.results.push(section);
-    run.findings.extend(findings);
     for m in all {
         run.headlines.push(headline_of(
             "TPC-C-like, not audited",
