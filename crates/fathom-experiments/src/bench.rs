@@ -62,11 +62,11 @@ pub trait Bench {
     fn describe(&self) -> schema::Target;
     /// Whether numbers come from a model.
     fn simulated(&self) -> bool;
+    /// What ends its jobs early; others of the same run share it.
+    fn control(&self) -> Control;
     /// Whether someone asked to end.
-    fn interrupted(&self) -> bool;
-    /// What ends its jobs early, for benches of the same run; one that nobody uses where it has none to share.
-    fn control(&self) -> Control {
-        Control::new()
+    fn interrupted(&self) -> bool {
+        self.control().interrupted()
     }
     /// Bytes that [`Bench::prepare`] will write; 0 where there is nothing to fill.
     fn fills(&self) -> Bytes {
@@ -136,9 +136,6 @@ impl Bench for RealBench {
     }
     fn simulated(&self) -> bool {
         false
-    }
-    fn interrupted(&self) -> bool {
-        self.control.interrupted()
     }
     fn control(&self) -> Control {
         self.control.clone()

@@ -110,9 +110,6 @@ impl Bench for CpuBench<'_> {
     fn simulated(&self) -> bool {
         self.inner.simulated()
     }
-    fn interrupted(&self) -> bool {
-        self.inner.interrupted()
-    }
     fn control(&self) -> fathom_io::Control {
         self.inner.control()
     }

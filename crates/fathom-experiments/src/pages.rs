@@ -5,6 +5,7 @@ use fathom_io::JobError;
 use fathom_sim::analytic::{PageCosts, PageLoad};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Mark, Section, Table};
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Nanos, Op};
 
 use crate::bench::{Bench, BenchError};
@@ -457,12 +458,12 @@ fn finding(
     let apart = top.low.zip(usual.high).is_some_and(|(t, u)| t > u);
     let well = worst.is_some_and(|w| w.abs() <= OFF_MAX);
     let text = format!(
-        "With {:.0} % point requests and ranges of {} on {}, pages of {} give most: {:.0} requests/s{}; the formula says {}.",
+        "With {:.0} % point requests and ranges of {} on {}, pages of {} give most: {} requests/s{}; the formula says {}.",
         o.points,
         o.range,
         leaves.word(),
         Bytes(SIZES[best]),
-        top.value,
+        grouped(top.value),
         if best == USUAL {
             String::from(", and most stores come with them")
         } else {

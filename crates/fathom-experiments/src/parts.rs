@@ -37,6 +37,11 @@ pub fn number(v: Option<f64>) -> TableCell {
     v.map_or(TableCell::Hole(()), TableCell::Number)
 }
 
+/// A table's cell: words.
+pub fn text(t: impl Into<String>) -> TableCell {
+    TableCell::Text(t.into())
+}
+
 /// Points with a name in the legend.
 pub fn series(name: &str, points: Vec<Point>) -> ChartSeries {
     ChartSeries {

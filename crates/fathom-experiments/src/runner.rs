@@ -147,6 +147,18 @@ impl<'a> Runner<'a> {
         Ok(Some(jobs))
     }
 
+    /// Shows work of the experiment that is no job of the bench, and counts it as one; `false` where the experiment has
+    /// to end.
+    pub fn beside(&mut self, name: &str) -> bool {
+        self.ended |= self.bench.interrupted();
+        if !self.ended {
+            let total = self.total.max(self.done + 1);
+            self.watcher.job(self.done, total, name);
+            self.done += 1;
+        }
+        !self.ended
+    }
+
     /// The point's repeats, gathered for analysis.
     pub fn cell(&self, point: &Point) -> Cell {
         survey::cell(self.book, &point.spec, &point.jobs)

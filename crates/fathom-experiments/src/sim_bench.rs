@@ -61,9 +61,6 @@ impl Bench for SimBench {
     fn simulated(&self) -> bool {
         true
     }
-    fn interrupted(&self) -> bool {
-        self.control.interrupted()
-    }
     fn control(&self) -> Control {
         self.control.clone()
     }

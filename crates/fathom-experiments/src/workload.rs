@@ -9,6 +9,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Cell, Chart, ChartKind, ChartSeries, Column, Finding, Headline, Point, Run, Section, Table,
 };
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 
@@ -390,19 +391,22 @@ pub fn add_weighted(run: &mut Run, profile: &Profile) {
     run.findings.push(Finding {
         id: "my-workload".into(),
         text: format!(
-            "At the depths of the workload watched on {} this device gives {:.0} IOPS{}.",
+            "At the depths of the workload watched on {} this device gives {} IOPS{}.",
             profile.source,
-            e.value,
+            grouped(e.value),
             maximum.map_or(String::new(), |m| format!(
-                ", {:.0} % of the {:.0} at the knee",
+                ", {:.0} % of the {} at the knee",
                 100.0 * e.value / m.value,
-                m.value
+                grouped(m.value)
             ))
         ),
         advice: "compare devices by this number rather than by their maximum".into(),
         confidence: "moderate".into(),
         jobs: Vec::new(),
         evidence: vec!["depth-table".into()],
+        refuted_by:
+            "A replay of a trace of that workload on this device (fathom replay) at another rate."
+                .into(),
         ..Finding::default()
     });
 }

@@ -33,8 +33,8 @@ impl Bench for Tiring {
     fn simulated(&self) -> bool {
         true
     }
-    fn interrupted(&self) -> bool {
-        false
+    fn control(&self) -> Control {
+        self.queue.control()
     }
     fn prepare(&mut self, _: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
         Ok(None)

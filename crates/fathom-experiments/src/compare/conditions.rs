@@ -30,11 +30,11 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// One sentence.
-    pub fn sentence(&self) -> String {
+    /// One sentence; `a` and `b` say where each value was: "in A", "in B".
+    pub fn sentence(&self, a: &str, b: &str) -> String {
         let show = |v: &Option<String>| v.clone().unwrap_or_else(|| "unknown".into());
         format!(
-            "{} differs: {} in A, {} in B",
+            "{} differs: {} {a}, {} {b}",
             self.condition,
             show(&self.a),
             show(&self.b)

@@ -138,7 +138,7 @@ fn conditions_that_differ_are_named_and_some_refuse() {
     let c = compare(&a, &b, [&(), &()], &[]);
     assert!(!c.refused);
     assert_eq!(
-        c.mismatches[0].sentence(),
+        c.mismatches[0].sentence("in A", "in B"),
         "kernel differs: 6.12 in A, 6.18 in B"
     );
     b.simulated = false;

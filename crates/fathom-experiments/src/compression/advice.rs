@@ -71,6 +71,12 @@ pub fn cache_hit_over_read(device: &Device, speed: &Speed, chunk: f64) -> f64 {
     chunk / speed.decode / device.chunk_read
 }
 
+/// What a byte of a compressed cache saves over one of a plain cache, where all chunks are asked for alike: `ratio` times
+/// the chunks, each of which saves a read less the decoding. At 1 or below a plain cache is the better one.
+pub fn cache_saves(device: &Device, speed: &Speed, chunk: f64) -> f64 {
+    speed.ratio * (1.0 - cache_hit_over_read(device, speed, chunk))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +125,7 @@ mod tests {
             decode_all: 1e9,
         };
         assert!((cache_hit_over_read(&DEVICE, &speed, 131_072.0) - 0.5).abs() < 1e-12);
+        // Twice the chunks, each for half: no gain.
+        assert!((cache_saves(&DEVICE, &speed, 131_072.0) - 1.0).abs() < 1e-12);
     }
 }

@@ -16,7 +16,7 @@ use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::runner::{Point, Runner};
-use crate::survey::{self, Watcher};
+use crate::survey::Watcher;
 
 pub mod advice;
 pub mod codecs;
@@ -126,14 +126,10 @@ pub fn run(
     let loops = CODECS.len() as u32 * plan.profile.repeats;
     let total = points.len() as u32 * plan.profile.repeats + loops;
     let mut all: Vec<Rates> = vec![Rates::default(); CODECS.len()];
-    let mut done = 0;
+    let mut runner = Runner::begin(bench, book, watcher, "compression", options.seed, total)?;
     'repeats: for repeat in 0..plan.profile.repeats {
         // The device in every repeat too: what drifts meanwhile meets both.
-        let mut runner =
-            Runner::begin(bench, book, watcher, "compression", options.seed, total)?.after(done);
-        let going = runner.fill_up(&mut points, repeat + 1)?;
-        done = runner.done();
-        if !going {
+        if !runner.fill_up(&mut points, repeat + 1)? {
             break;
         }
         for k in 0..CODECS.len() {
@@ -143,22 +139,15 @@ pub fn run(
             } else {
                 CODECS.len() - 1 - k
             };
-            if bench.interrupted() {
+            if !runner.beside(CODECS[k].name) {
                 break 'repeats;
             }
-            watcher.job(done, total, CODECS[k].name);
-            done += 1;
             measure(&CODECS[k], sample, loop_time(plan), cores, &mut all[k])
                 .map_err(|e| NotebookError::Beside(e.to_string()))?;
         }
     }
-    Runner::begin(bench, book, watcher, "compression", options.seed, total)?
-        .after(done)
-        .end();
-    let cells: Vec<Cell> = points
-        .iter()
-        .map(|p| survey::cell(book, &p.spec, &p.jobs))
-        .collect();
+    runner.end();
+    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(p)).collect();
     report::report(book, &cells, &all, sample, cores);
     Ok(())
 }

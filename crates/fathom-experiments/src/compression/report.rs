@@ -14,8 +14,8 @@ use crate::cells::Cell;
 use crate::notebook::Notebook;
 use crate::parts::{self, axis, column, point, series};
 
-/// The device in each repeat in which all of its jobs gave a number.
-fn devices(cells: &[Cell]) -> Vec<Device> {
+/// The device in each repeat in which all of its jobs gave a number, with the number of that repeat.
+fn devices(cells: &[Cell]) -> Vec<(usize, Device)> {
     let cell = |name: &str| cells.iter().find(|c| c.stem == name);
     let rate = |name: &str, op: Op| -> Vec<Option<f64>> {
         cell(name).map_or(Vec::new(), |c| {
@@ -43,29 +43,72 @@ fn devices(cells: &[Cell]) -> Vec<Device> {
     (0..reads.len())
         .filter_map(|i| {
             let (chunk, page) = ((*chunk.get(i)?)? / 1e9, (*page.get(i)?)? / 1e9);
-            Some(Device {
+            let device = Device {
                 read: reads[i]?,
                 write: writes.get(i).copied().flatten(),
                 chunk_read: chunk,
                 // Where a larger read takes no longer, transfer costs nothing that could be saved.
                 chunk_slope: (CHUNK as f64 - 4096.0) / (chunk - page).max(1e-9),
-            })
+            };
+            Some((i, device))
         })
         .collect()
 }
 
 /// Repeats of one figure for a codec beside the device.
+fn each(
+    rates: &Rates,
+    devices: &[(usize, Device)],
+    f: impl Fn(&Speed, &Device) -> Option<f64>,
+) -> Vec<f64> {
+    let both = devices.iter();
+    both.filter_map(|(i, d)| f(&rates.speed(*i)?, d)).collect()
+}
+
+/// Their mean.
 fn beside(
     rates: &Rates,
-    devices: &[Device],
+    devices: &[(usize, Device)],
     f: impl Fn(&Speed, &Device) -> Option<f64>,
 ) -> Option<Estimate> {
-    let values: Vec<f64> = devices
-        .iter()
-        .enumerate()
-        .filter_map(|(i, d)| f(&rates.speed(i)?, d))
-        .collect();
-    Estimate::mean_of(&values)
+    Estimate::mean_of(&each(rates, devices, f))
+}
+
+/// The codec with the highest mean, whose interval allows for its having been chosen among all.
+fn best<'a>(
+    all: &'a [Rates],
+    devices: &[(usize, Device)],
+    f: impl Fn(&Speed, &Device) -> Option<f64>,
+) -> Option<(&'static str, &'a Rates, Estimate)> {
+    let codecs = CODECS.iter().zip(all);
+    codecs
+        .filter_map(|(c, r)| {
+            let chosen = Estimate::mean_of_chosen(&each(r, devices, &f), CODECS.len());
+            Some((c.name, r, chosen?))
+        })
+        .max_by(|a, b| a.2.value.total_cmp(&b.2.value))
+}
+
+/// Times the device's own, as what is gained.
+fn gain(times: Estimate) -> Estimate {
+    Estimate {
+        value: times.value - 1.0,
+        low: times.low.map(|l| l - 1.0),
+        high: times.high.map(|h| h - 1.0),
+        ..times
+    }
+}
+
+fn interval(e: Estimate) -> String {
+    e.low.zip(e.high).map_or(String::new(), |(l, h)| {
+        format!(" ({l:.2} to {h:.2}, 95 % for the best of {})", CODECS.len())
+    })
+}
+
+/// Strong where the whole interval is a gain.
+fn confidence(times: Estimate) -> String {
+    let sure = times.low.is_some_and(|l| l > 1.0);
+    if sure { "strong" } else { "weak" }.into()
 }
 
 pub(super) fn report(
@@ -77,8 +120,8 @@ pub(super) fn report(
 ) {
     let devices = devices(cells);
     let (e, n) = (parts::estimate, parts::number);
-    let read = Estimate::mean_of(&devices.iter().map(|d| d.read).collect::<Vec<_>>());
-    let writes: Vec<f64> = devices.iter().filter_map(|d| d.write).collect();
+    let read = Estimate::mean_of(&devices.iter().map(|d| d.1.read).collect::<Vec<_>>());
+    let writes: Vec<f64> = devices.iter().filter_map(|d| d.1.write).collect();
     let write = Estimate::mean_of(&writes);
     let jobs: Vec<usize> = cells.iter().flat_map(Cell::indices).collect();
     let mut section = Section {
@@ -139,6 +182,7 @@ pub(super) fn report(
             column("one thread: ratio to break even", ""),
             column("one thread: packed over plain read", ""),
             column("cached: decode over device read", ""),
+            column("cached: waiting saved, over plain data", ""),
         ],
         rows: CODECS
             .iter()
@@ -162,6 +206,9 @@ pub(super) fn report(
                     })),
                     e(beside(r, &devices, |s, d| {
                         Some(advice::cache_hit_over_read(d, s, CHUNK as f64))
+                    })),
+                    e(beside(r, &devices, |s, d| {
+                        Some(advice::cache_saves(d, s, CHUNK as f64))
                     })),
                 ]
             })
@@ -226,107 +273,87 @@ pub(super) fn report(
         ));
     }
     let mut findings = Vec::new();
-    let best = |gain: &dyn Fn(&Rates) -> Option<Estimate>| {
-        CODECS
-            .iter()
-            .zip(all)
-            .filter_map(|(c, r)| Some((c.name, r, gain(r)?)))
-            .max_by(|a, b| a.2.value.total_cmp(&b.2.value))
-    };
-    type Gain<'a> = &'a dyn Fn(&Rates) -> Option<Estimate>;
     let directions: [(&str, &str, Gain<'_>); 2] = [
-        ("reads", "compression-decode", &|r| {
-            beside(r, &devices, |s, d| Some(reads(s, d).gain))
+        ("reads", "compression-decode", &|s, d| {
+            Some(reads(s, d).gain)
         }),
-        ("writes", "compression-encode", &|r| {
-            beside(r, &devices, |s, d| Some(written(s, d)?.gain))
+        ("writes", "compression-encode", &|s, d| {
+            Some(written(s, d)?.gain)
         }),
     ];
-    for (name, chart, gain) in directions {
-        let Some((codec, rates, g)) = best(gain) else {
+    for (name, chart, times) in directions {
+        let Some((codec, rates, g)) = best(all, &devices, times) else {
             continue;
         };
         headlines.push(headline(
             &format!("compression-gain-{name}"),
             &format!("{name} through {codec}, times the device's"),
-            Some(g),
+            beside(rates, &devices, times),
             "",
             &jobs,
         ));
-        let clear = g.low.zip(g.high).is_some_and(|(l, h)| l > 1.0 || h < 1.0);
-        let interval = g.low.zip(g.high).map_or(String::new(), |(l, h)| {
-            format!(" (95 % interval {l:.2} to {h:.2})")
-        });
-        let (text, advice) = if g.value > 1.0 {
-            (
-                format!(
-                    "Through {codec} (ratio {:.2} on this data) {cores} core(s) carry {:.2} times the device's bandwidth of {name}{interval}.",
-                    rates.ratio, g.value
-                ),
-                format!(
-                    "Compress with {codec} where {name} are limited by bandwidth and these cores are free."
-                ),
-            )
-        } else {
-            (
-                format!(
-                    "No codec keeps up with the device's {name} on {cores} core(s): the best, {codec}, carries {:.2} times its bandwidth{interval}.",
-                    g.value
-                ),
-                format!(
-                    "Where bandwidth of {name} counts, store the data plain; compress for capacity alone."
-                ),
-            )
-        };
+        if g.value <= 1.0 {
+            section.text.push_str(&format!(
+                " No codec carries more than the device's {name} on {cores} core(s): the best, {codec}, {:.2} times{}; where bandwidth of {name} counts, store the data plain.",
+                g.value,
+                interval(g)
+            ));
+            continue;
+        }
         findings.push(Finding {
             id: format!("compression-{name}"),
-            text,
-            advice,
-            confidence: if clear { "strong" } else { "weak" }.into(),
+            text: format!(
+                "Through {codec} (ratio {:.2} on this data) {cores} core(s) carry {:.2} times the device's bandwidth of {name}{}.",
+                rates.ratio,
+                g.value,
+                interval(g)
+            ),
+            advice: format!(
+                "Compress with {codec} where {name} are limited by bandwidth and these cores are free."
+            ),
+            confidence: confidence(g),
             jobs: jobs.clone(),
             evidence: vec![chart.into(), "compression-gains".into()],
-            gain: (g.value > 1.0).then_some(Estimate {
-                value: g.value - 1.0,
-                low: g.low.map(|l| l - 1.0),
-                high: g.high.map(|h| h - 1.0),
-                samples: g.samples,
-            }),
+            gain: Some(gain(g)),
             refuted_by: "Your own data with --sample, or cores that are not free: see the break-even ratio and cores.".into(),
         });
     }
-    if let Some((codec, r, hit)) = CODECS
-        .iter()
-        .zip(all)
-        .filter_map(|(c, r)| {
-            let hit = beside(r, &devices, |s, d| {
-                Some(advice::cache_hit_over_read(d, s, CHUNK as f64))
-            })?;
-            Some((c.name, r, hit))
-        })
-        // The densest whose hits are clearly faster than the device.
-        .filter(|(_, r, hit)| hit.high.unwrap_or(hit.value) < 1.0 && r.ratio > 1.05)
-        .max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))
-    {
-        findings.push(Finding {
-            id: "compression-cache".into(),
-            text: format!(
-                "A cache in memory that is compressed with {codec} holds {:.2} times the data; a 128 KiB chunk is decoded in {:.0} % of the time that the device takes to read it.",
-                r.ratio,
-                100.0 * hit.value
-            ),
-            advice: format!("Where memory is short, compress the cache with {codec}."),
-            confidence: "strong".into(),
-            jobs: jobs.clone(),
-            evidence: vec!["compression-gains".into()],
-            refuted_by: "Your own data with --sample, or cores that have no time to decode.".into(),
-            ..Finding::default()
+    let saves: Gain<'_> = &|s, d| Some(advice::cache_saves(d, s, CHUNK as f64));
+    if let Some((codec, r, saved)) = best(all, &devices, saves) {
+        let hit = beside(r, &devices, |s, d| {
+            Some(advice::cache_hit_over_read(d, s, CHUNK as f64))
         });
+        let text = format!(
+            "holds {:.2} times the data and decodes a 128 KiB chunk in {:.0} % of the time that the device takes to read it: a byte of it saves {:.2} times as much waiting as one of plain data{}, where all chunks are asked for alike",
+            r.ratio,
+            100.0 * hit.map_or(f64::NAN, |h| h.value),
+            saved.value,
+            interval(saved)
+        );
+        if saved.value <= 1.0 {
+            section.text.push_str(&format!(
+                " Caches in memory gain nothing: the best, compressed with {codec}, {text}."
+            ));
+        } else {
+            findings.push(Finding {
+                id: "compression-cache".into(),
+                text: format!("A cache in memory that is compressed with {codec} {text}."),
+                advice: format!("Where memory is short, compress the cache with {codec}."),
+                confidence: confidence(saved),
+                jobs: jobs.clone(),
+                evidence: vec!["compression-gains".into()],
+                gain: Some(gain(saved)),
+                refuted_by: "Your own data with --sample; cores that have no time to decode; requests that nearly all go to what the plain cache holds already (fathom cache).".into(),
+            });
+        }
     }
     let run = book.run_mut();
     run.results.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(findings);
 }
+
+type Gain<'a> = &'a dyn Fn(&Speed, &Device) -> Option<f64>;
 
 fn headline(
     id: &str,
@@ -358,7 +385,7 @@ mod tests {
             encode_all: vec![2e9; 3],
             decode_all: vec![8e9; 3],
         };
-        let gain = beside(&rates, &[d; 3], |s, d| {
+        let gain = beside(&rates, &[0, 1, 2].map(|i| (i, d)), |s, d| {
             Some(advice::pipeline(d.read, s.ratio, s.decode_all, 2).gain)
         });
         assert_eq!(gain.unwrap().value, 1.0);

@@ -129,6 +129,8 @@ pub(super) fn report(
         confidence: "strong".into(),
         jobs: Vec::new(),
         evidence: vec!["condition-course".into()],
+        refuted_by: "More rounds of the same load, with whose results it is judged otherwise."
+            .into(),
         ..Finding::default()
     });
     if let Some(r) = found {
@@ -149,6 +151,7 @@ pub(super) fn report(
             confidence: "strong".into(),
             jobs: Vec::new(),
             evidence: vec!["condition-course".into()],
+            refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
             ..Finding::default()
         });
     }

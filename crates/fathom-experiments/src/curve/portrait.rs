@@ -5,6 +5,7 @@ use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Point, Section,
     Table,
 };
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
 use super::{CurveOptions, Latency, Measured, depth_of, loads};
@@ -423,21 +424,23 @@ fn findings(measured: &Measured, found: &Found) -> Vec<Finding> {
     let mut all = Vec::new();
     if let (Some(k), Some(m), Some(l)) = (found.knee, found.max, found.knee_latency) {
         let interval = match (k.low, k.high) {
-            (Some(low), Some(high)) => format!(" (95 % interval {low:.0} to {high:.0})"),
+            (Some(low), Some(high)) => {
+                format!(" (95 % interval {} to {})", grouped(low), grouped(high))
+            }
             _ => String::new(),
         };
         all.push(Finding {
             id: "curve-knee".into(),
             text: format!(
-                "The knee lies at {:.0} IOPS{interval}, {:.0} % of the maximum of {:.0}; a response takes {} there.",
-                k.value,
+                "The knee lies at {} IOPS{interval}, {:.0} % of the maximum of {}; a response takes {} there.",
+                grouped(k.value),
                 100.0 * k.value / m.value,
-                m.value,
+                grouped(m.value),
                 Nanos(l.value as u64)
             ),
             advice: match found.depth {
-                Some(d) => format!("Where latency matters, plan for at most {:.0} IOPS, and keep about {:.0} I/Os outstanding: more adds waiting, not throughput.", k.value, d.value),
-                None => format!("Where latency matters, plan for at most {:.0} IOPS.", k.value),
+                Some(d) => format!("Where latency matters, plan for at most {} IOPS, and keep about {:.0} I/Os outstanding: more adds waiting, not throughput.", grouped(k.value), d.value),
+                None => format!("Where latency matters, plan for at most {} IOPS.", grouped(k.value)),
             },
             confidence: if k.relative_half_width().is_some_and(|w| w < 0.1) { "strong" } else { "moderate" }.into(),
             jobs: measured.open.iter().flat_map(Cell::indices).collect(),
@@ -461,7 +464,7 @@ fn findings(measured: &Measured, found: &Found) -> Vec<Finding> {
             confidence: "moderate".into(),
             jobs: measured.closed.iter().flat_map(Cell::indices).collect(),
             evidence: vec!["curve-shares".into()],
-            ..Finding::default()
+            refuted_by: "Open-loop runs at this rate (fathom run --rate) whose response latency is nearer to the base.".into(), ..Finding::default()
         });
     }
     all

@@ -1,8 +1,8 @@
 //! O'Neill 2018: a key-value store on Optane, the ceiling that its device sets, and rates over time.
 
-use fathom_io::JobSpec;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob};
 use fathom_io::job::{Limits, Rw};
+use fathom_io::{Control, JobSpec};
 use fathom_sim::SimTarget;
 use fathom_sim::analytic::{StoreLoad, insert_ceiling, rates_over_time};
 use fathom_telemetry::Nanos;
@@ -143,8 +143,8 @@ impl Bench for Watched {
     fn simulated(&self) -> bool {
         self.inner.simulated()
     }
-    fn interrupted(&self) -> bool {
-        self.inner.interrupted()
+    fn control(&self) -> Control {
+        self.inner.control()
     }
     fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
         self.inner.prepare(observer)

@@ -1,6 +1,7 @@
 //! The stacked bars: one chart for each depth, because latencies of several outstanding I/Os would press the
 //! others flat, and bars named by what tells the cases apart.
 
+use fathom_io::job::Rw;
 use fathom_telemetry::schema::{Chart, ChartKind, ChartSeries, Point};
 
 use super::StackCase;
@@ -120,6 +121,22 @@ fn labels(names: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// A case's name in words: `random reads, 1 outstanding (direct, uring)`.
+pub(super) fn in_words(name: &str) -> String {
+    let parts = || {
+        let (rw, rest) = name.split_once("-qd")?;
+        let (depth, how) = rest.split_once('-')?;
+        Some((rw.parse::<Rw>().ok()?, depth, how))
+    };
+    parts().map_or_else(
+        || name.to_owned(),
+        |(rw, depth, how)| {
+            let how = how.replace('-', ", ");
+            format!("{}, {depth} outstanding ({how})", rw.loads())
+        },
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +163,10 @@ mod tests {
         assert_eq!(all, ["call", "ring", "queue", "irq", "device", "back"]);
         assert_eq!(depth("randread-qd32-direct-uring"), Some("qd32"));
         assert_eq!(depth("host-pid-7"), None);
+        assert_eq!(
+            in_words("randread-qd32-direct-uring-polled"),
+            "random reads, 32 outstanding (direct, uring, polled)"
+        );
+        assert_eq!(in_words("host-pid-7"), "host-pid-7");
     }
 }

@@ -3,23 +3,12 @@
 use fathom_stack::Owner;
 use fathom_stack::analysis::SlowIo;
 use fathom_telemetry::schema::{
-    Cell, Chart, ChartKind, ChartSeries, Column, Finding, Point, Run, Section, Table,
+    Cell, Chart, ChartKind, ChartSeries, Finding, Point, Run, Section, Table,
 };
 use serde_json::{Map, Value, json};
 
 use super::{StackCase, StackReport, WhatIf, bars};
-use crate::parts::axis;
-
-fn column(label: &str, unit: &str) -> Column {
-    Column {
-        label: label.into(),
-        unit: unit.into(),
-    }
-}
-
-fn number(v: Option<f64>) -> Cell {
-    v.map_or(Cell::Hole(()), Cell::Number)
-}
+use crate::parts::{axis, column, number};
 
 /// Adds charts, tables and findings of the cases to the run.
 pub(super) fn into_run(report: &StackReport, run: &mut Run) {
@@ -392,12 +381,12 @@ fn dominating(case: &StackCase, chart: String) -> Option<Finding> {
     Some(Finding {
         id: format!("stack-dominates-{}", case.name),
         text: format!(
-            "{}: '{}' takes {:.2} of {:.2} µs ({:.0} %){software}.",
-            case.name,
+            "'{}' takes {:.2} of {:.2} µs ({:.0} %) of {}{software}.",
             top.name,
             top.mean_ns / 1e3,
             case.application_mean_ns? / 1e3,
-            top.share * 100.0
+            top.share * 100.0,
+            bars::in_words(&case.name)
         ),
         advice: String::new(),
         confidence: if case.coverage? >= 0.999 && case.lost == 0 {
@@ -408,6 +397,8 @@ fn dominating(case: &StackCase, chart: String) -> Option<Finding> {
         .into(),
         jobs: case.jobs.clone(),
         evidence: vec![format!("stack-{}", case.name), chart],
+        refuted_by: "The same case traced again (fathom stack), in which another layer takes most."
+            .into(),
         ..Finding::default()
     })
 }
@@ -511,6 +502,7 @@ fn unproven(tested: &[WhatIf]) -> Option<Finding> {
         confidence: "moderate".into(),
         jobs: open.iter().flat_map(|o| o.0.jobs.clone()).collect(),
         evidence: vec!["stack-what-if".into()],
+        refuted_by: "The same variants for longer, with an interval that leaves 0 out.".into(),
         ..Finding::default()
     })
 }

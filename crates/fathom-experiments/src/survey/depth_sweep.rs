@@ -4,6 +4,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, Finding, Mark, Point, Section, Table,
 };
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
 use crate::cells::{Analysis, Cell, Experiment, Plan};
@@ -157,9 +158,9 @@ impl Experiment for DepthSweep {
             a.findings.push(Finding {
                 id: "knee".into(),
                 text: format!(
-                    "{} outstanding random reads give {:.0} IOPS, at least 90 % of the maximum, at {} each; at depth 256 each takes {}.",
+                    "{} outstanding random reads give {} IOPS, at least 90 % of the maximum, at {} each; at depth 256 each takes {}.",
                     depth(&cells[k]),
-                    n.value,
+                    grouped(n.value),
                     Nanos(l.value as u64),
                     Nanos(last.value as u64)
                 ),

@@ -5,6 +5,7 @@ use fathom_stats::compare::Verdict;
 use fathom_telemetry::schema::{
     Cell as TableCell, ChartKind, Finding, Headline, Point, Section, Table,
 };
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::suspect::Value;
@@ -69,7 +70,11 @@ fn of_proof(d: &Diagnosis, p: &Proof) -> Option<Finding> {
     let s = d.suspects.get(p.suspect)?;
     let value = s.values.get(p.value)?;
     let sides = match p.sides {
-        [Some(a), Some(b)] => format!("{:.0} instead of {:.0} I/Os per second, ", b.value, a.value),
+        [Some(a), Some(b)] => format!(
+            "{} instead of {} I/Os per second, ",
+            grouped(b.value),
+            grouped(a.value)
+        ),
         _ => String::new(),
     };
     let harms = p.harms.map_or(String::new(), |(id, by)| {

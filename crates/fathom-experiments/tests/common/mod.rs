@@ -5,10 +5,10 @@ use fathom_experiments::bench::LogMaker;
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::survey::profile::Profile;
 use fathom_experiments::{Bench, BenchError, Notebook, Plan, RunMeta};
-use fathom_io::Observer;
 use fathom_io::driver::{PlannedJob, run_virtual};
 use fathom_io::job::Limits;
 use fathom_io::port::virtual_time::{Queue, Service};
+use fathom_io::{Control, Observer};
 use fathom_telemetry::schema::{Job, Run, Target};
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -21,6 +21,7 @@ pub(crate) struct QueueBench {
     pub(crate) runs: u64,
     /// Asks to end after so many groups.
     pub(crate) stop_after: u64,
+    pub(crate) control: Control,
     /// Requests from this byte on fail.
     pub(crate) broken_from: Option<u64>,
 }
@@ -33,6 +34,7 @@ impl QueueBench {
             seed: 1,
             runs: 0,
             stop_after: u64::MAX,
+            control: Control::new(),
             broken_from: None,
         }
     }
@@ -58,8 +60,8 @@ impl Bench for QueueBench {
     fn simulated(&self) -> bool {
         true
     }
-    fn interrupted(&self) -> bool {
-        self.runs >= self.stop_after
+    fn control(&self) -> Control {
+        self.control.clone()
     }
     fn prepare(&mut self, _: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
         Ok(None)
@@ -71,6 +73,9 @@ impl Bench for QueueBench {
         observer: &mut dyn Observer,
     ) -> Result<Vec<Job>, BenchError> {
         self.runs += 1;
+        if self.runs >= self.stop_after {
+            self.control.interrupt();
+        }
         let mut world = Queue::new(self.servers, self.service, self.seed ^ (self.runs << 32));
         world.broken_from = self.broken_from;
         Ok(run_virtual(
