@@ -47,21 +47,33 @@ function polygon(points, scale) {
   return "M" + points.map(([x, y]) => `${round(x * scale)} ${round(y * scale)}`).join("L") + "Z";
 }
 
+/** A series whose points have an x each; at even distances they come as a step and a number. */
+function expanded(s) {
+  if (!Array.isArray(s.x)) s.x = Array.from({ length: s.x.n }, (_, i) => Number((i * s.x.step).toPrecision(12)));
+  return s;
+}
+
 class Chart {
-  constructor(figure, spec, stamp) {
+  constructor(figure, spec, stamp, width) {
     this.figure = figure;
     this.spec = spec;
     this.runStamp = stamp;
     this.plot = figure.querySelector(".plot");
     this.hidden = new Set();
     this.zoom = null;
-    this.variant = spec.initial || 0;
+    this.choose(spec.initial || 0);
     this.log = { x: spec.x.log, y: spec.y.log };
     this.renderer = RENDERERS[spec.kind];
     this.controls();
     this.stamp();
-    this.draw();
+    this.draw(width);
     this.tables();
+  }
+
+  /** Makes one of several sets of series the one that is shown. */
+  choose(variant) {
+    this.variant = variant;
+    this.series = (this.spec.variants ? this.spec.variants[variant].series : this.spec.series).map(expanded);
   }
 
   /** What stands against the data shown, beside the title. */
@@ -72,9 +84,6 @@ class Chart {
     if (text) title.append(" ", html("span", { className: "chip stamp" }, text));
   }
 
-  get series() {
-    return this.spec.variants ? this.spec.variants[this.variant].series : this.spec.series;
-  }
   /** Where time ends in charts that stand under each other. */
   get span() {
     return this.log.x ? undefined : this.spec.variants?.[this.variant].span;
@@ -143,7 +152,7 @@ class Chart {
   }
 
   setVariant(index) {
-    this.variant = index;
+    this.choose(index);
     this.zoom = null;
     this.hidden.clear();
     this.stamp();
@@ -190,7 +199,7 @@ class Chart {
     if (kind === "heatmap" || kind === "stacked-bar") return false;
     if (axis === "x" && (this.spec.categories.length || this.spec.x.unit === "quantile")) return false;
     const all = this.spec.variants ? this.spec.variants.flatMap(v => v.series) : this.spec.series;
-    return all.some(s => s[axis].some(v => v > 0));
+    return all.some(s => expanded(s)[axis].some(v => v > 0));
   }
 
   reset() {
@@ -200,7 +209,7 @@ class Chart {
 
   // ---- drawing --------------------------------------------------------------------------------
 
-  /** Draws at the width that the page gives, or at `wanted` pixels (for paper). */
+  /** Draws at the width that the page gives, or at `wanted` pixels. */
   draw(wanted) {
     const width = Math.max(260, Math.round(wanted || this.plot.clientWidth || 640));
     const height = this.spec.height || Math.round(Math.min(380, Math.max(250, width * 0.5)));

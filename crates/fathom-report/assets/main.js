@@ -26,13 +26,14 @@ const tooltip = (() => {
 })();
 
 const data = JSON.parse(document.getElementById("fathom-data").textContent);
-const charts = [];
-// Series at even distances come as a step and a number.
-const expand = s => { if (!Array.isArray(s.x)) s.x = Array.from({ length: s.x.n }, (_, i) => Number((i * s.x.step).toPrecision(12))); };
-for (const c of data.charts) for (const s of [...c.series, ...(c.variants || []).flatMap(v => v.series)]) expand(s);
-for (const figure of document.querySelectorAll("figure.chart")) {
-  const spec = data.charts[Number(figure.dataset.chart)];
-  charts.push(new Chart(figure, spec, data.stamp));
+const figures = [...document.querySelectorAll("figure.chart")];
+// All widths before the first drawing: read after it, each would lay out the whole page again.
+const widths = figures.map(f => f.querySelector(".plot").clientWidth);
+const charts = figures.map((figure, i) => new Chart(figure, data.charts[Number(figure.dataset.chart)], data.stamp, widths[i]));
+function redraw() {
+  const widths = charts.map(c => c.plot.clientWidth);
+  charts.forEach((c, i) => c.draw(widths[i]));
+  reach(document);
 }
 
 // A job chosen in one place is chosen for all charts over time.
@@ -56,12 +57,12 @@ addEventListener("resize", () => {
   if (innerWidth === width) return;
   width = innerWidth;
   clearTimeout(waiting);
-  waiting = setTimeout(() => charts.forEach(c => c.draw()), 120);
+  waiting = setTimeout(redraw, 120);
 });
 
 // Paper is narrower than most screens: drawn for it, so that letters keep their size.
 addEventListener("beforeprint", () => charts.forEach(c => c.draw(c.figure.matches(".stack > *, :only-child, .full") ? 680 : 335)));
-addEventListener("afterprint", () => charts.forEach(c => c.draw()));
+addEventListener("afterprint", redraw);
 
 // Theme: the system's, until the reader says otherwise (remembered where the browser allows).
 const root = document.documentElement;
@@ -91,14 +92,23 @@ function openTarget() {
 addEventListener("hashchange", openTarget);
 openTarget();
 
-// Tables that are wider than the page can be scrolled by keyboard, too.
-for (const wide of document.querySelectorAll(".wide")) {
-  if (wide.scrollWidth <= wide.clientWidth) continue;
-  wide.tabIndex = 0;
-  wide.setAttribute("role", "region");
-  wide.setAttribute("aria-label", wide.querySelector("caption")?.textContent || "Table");
+// Tables that are wider than the page can be scrolled by keyboard, too. Those in folded details are asked when they are
+// unfolded: asking lays them out, and a page of many jobs has hundreds.
+function reach(within) {
+  for (const wide of within.querySelectorAll(".wide")) {
+    if (wide.closest("details:not([open])")) continue;
+    const scrolls = wide.scrollWidth > wide.clientWidth;
+    const label = wide.querySelector("caption")?.textContent || "Table";
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": label })) {
+      if (scrolls) wide.setAttribute(name, value); else wide.removeAttribute(name);
+    }
+  }
 }
+addEventListener("toggle", e => reach(e.target), true);
+reach(document);
 
+// Ready is what can be seen: laid out, too.
+document.body.getBoundingClientRect();
 root.dataset.charts = String(charts.length);
 root.dataset.readyMs = String(Math.round(performance.now()));
 root.dataset.ready = "yes";

@@ -6,6 +6,7 @@
 //! `assets/units.js` follows the same rules; `tests/browser.rs` compares both.
 
 use fathom_stats::Estimate;
+use fathom_telemetry::units::group_digits;
 
 /// What stands where nothing could be measured.
 pub const HOLE: &str = "—";
@@ -83,28 +84,6 @@ fn decimals(v: f64) -> usize {
 /// Thousands in groups: `1,234,567`.
 pub fn grouped(n: u64) -> String {
     group_digits(&n.to_string())
-}
-
-/// The same for a number as text, with or without a fraction.
-pub(crate) fn group_digits(text: &str) -> String {
-    let (sign, rest) = text
-        .strip_prefix('-')
-        .map_or(("", text), |rest| ("-", rest));
-    let (whole, fraction) = rest
-        .split_once('.')
-        .map_or((rest, None), |(w, f)| (w, Some(f)));
-    let mut out = String::from(sign);
-    for (i, c) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    if let Some(f) = fraction {
-        out.push('.');
-        out.push_str(f);
-    }
-    out
 }
 
 fn fixed(v: f64, digits: usize) -> String {

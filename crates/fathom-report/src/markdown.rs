@@ -1,6 +1,6 @@
 //! Markdown for issues and wikis: headlines, flags, findings, tables.
 
-use fathom_telemetry::schema::{Cell, Headline, Run, Table};
+use fathom_telemetry::schema::{Cell, Finding, Headline, Run, Table};
 use fathom_telemetry::{Flag, FlagCode};
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::format::{self, HOLE};
 use crate::output::{Output, written};
 use crate::registry::Exporter;
 use crate::stamp::Stamp;
-use crate::terminal::{directions, extra_label, extra_names, gain, groups, ns, seen, sentence};
+use crate::terminal::{delivered, extra_label, extra_names, gain, groups, sentence};
 use crate::text::{clean, shell_quoted};
 
 /// The Markdown exporter.
@@ -73,29 +73,34 @@ pub fn markdown(run: &Run) -> String {
     out
 }
 
-/// What was found, before the numbers behind it.
+/// What to change and what was seen, before the numbers behind it.
 fn findings(run: &Run, out: &mut String) {
-    if run.findings.is_empty() {
-        return;
-    }
-    out.push_str("## Findings\n\n");
-    for f in &run.findings {
-        let _ = write!(
-            out,
-            "- {} ({} evidence)",
-            escape(&f.text),
-            escape(&f.confidence)
-        );
-        if !f.advice.is_empty() {
-            let _ = write!(out, "\n  → {}", escape(&f.advice));
-        }
-        if let Some(gained) = gain(f) {
-            let _ = write!(out, "\n  Gain: {gained}");
-        }
-        if !f.refuted_by.is_empty() {
-            let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));
+    for (title, proposes) in [("Findings", true), ("Seen", false)] {
+        let mut of = run.findings.iter().filter(|f| f.proposes() == proposes);
+        let Some(first) = of.next() else { continue };
+        let _ = write!(out, "## {title}\n\n");
+        for f in std::iter::once(first).chain(of) {
+            finding(f, out);
         }
         out.push('\n');
+    }
+}
+
+fn finding(f: &Finding, out: &mut String) {
+    let _ = write!(
+        out,
+        "- {} ({} evidence)",
+        escape(&f.text),
+        escape(&f.confidence)
+    );
+    if !f.advice.is_empty() {
+        let _ = write!(out, "\n  → {}", escape(&f.advice));
+    }
+    if let Some(gained) = gain(f) {
+        let _ = write!(out, "\n  Gain: {gained}");
+    }
+    if !f.refuted_by.is_empty() {
+        let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));
     }
     out.push('\n');
 }
@@ -111,18 +116,10 @@ fn jobs(run: &Run, out: &mut String) {
     rule([false, false, true, true, true, true, false], out);
     for job in &run.jobs {
         let flags: Vec<&str> = job.flags.iter().map(|f| f.code.name()).collect();
-        for (direction, d) in directions(job) {
-            let latency = seen(job, d);
-            let cells = [
-                escape(&job.name),
-                direction.to_owned(),
-                format::value(d.iops, "1/s"),
-                format::value(d.bytes_per_second, "bytes/s"),
-                ns(latency.p50),
-                ns(latency.p99),
-                flags.join(", "),
-            ];
-            row(cells, out);
+        for (direction, [iops, bandwidth, p50, p99]) in delivered(job) {
+            let (name, against) = (escape(&job.name), flags.join(", "));
+            let direction = direction.to_owned();
+            row([name, direction, iops, bandwidth, p50, p99, against], out);
         }
     }
     out.push('\n');
@@ -260,7 +257,7 @@ pub(crate) fn cell(cell: Option<&Cell>, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::run_with;
+    use crate::testing::{job, run_with};
     use fathom_stats::Estimate;
 
     #[test]
@@ -282,5 +279,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| p99.9 |"));
+    }
+
+    #[test]
+    fn a_job_that_delivered_nothing_is_a_row_of_holes() {
+        let text = markdown(&run_with(vec![job("failed")]));
+        assert!(text.contains("| failed |  | — | — | — | — |  |"), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Without Chromium these tests say SKIP and pass; what can be checked without it, is.
 
-#[path = "../examples/sample_report/sample.rs"]
+#[path = "../examples/sample_report/sample/mod.rs"]
 mod sample;
 
 use std::fs;
@@ -158,12 +158,14 @@ fn every_chart_is_drawn_without_an_error() {
     }
 }
 
-/// The page must be small, and open without an error; says how long that took.
+/// The page must be small, and open without an error and with every chart drawn; says how long that took.
 fn opens(html: &str, name: &str) {
     assert!(html.len() < BYTES_MAX, "{} bytes", html.len());
     let Some(browser) = chromium() else { return };
     let dom = dom(&browser, html, name);
     assert_eq!(root_attribute(&dom, "data-error"), None);
+    let figures = html.matches("<figure class=\"chart").count();
+    assert_eq!(dom.matches("class=\"drawn\"").count(), figures);
     let took: f64 = root_attribute(&dom, "data-ready-ms")
         .unwrap()
         .parse()
@@ -404,6 +406,35 @@ fn charts_answer_to_pointer_and_keyboard() {
     ] {
         assert!(seen.contains(expected), "{expected} not in\n{seen}");
     }
+}
+
+#[test]
+fn tables_wider_than_the_page_scroll_by_keyboard_also_when_unfolded_later() {
+    let Some(browser) = chromium() else { return };
+    let script = r#"
+        document.querySelector("main").style.width = "300px";
+        const [first, second] = document.querySelectorAll("details.job");
+        const reached = details => details.querySelector(".wide").matches("[tabindex='0'][role=region][aria-label]");
+        for (let e = first; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
+        setTimeout(() => {
+          const out = document.createElement("pre");
+          out.id = "seen";
+          out.textContent = `narrow:${reached(first)} folded:${reached(second)}`;
+          document.body.append(out);
+          document.querySelector("main").style.width = "1200px";
+          window.innerWidth += 1;
+          dispatchEvent(new Event("resize"));
+          setTimeout(() => out.textContent += ` broad:${reached(first)}`, 500);
+        }, 500);
+    "#;
+    let html = with_script(&page(sample::survey(false)), script);
+    let dom = dom(&browser, &html, "wide");
+    assert_eq!(root_attribute(&dom, "data-error"), None);
+    let seen = dom.split("<pre id=\"seen\">").nth(1).unwrap();
+    assert_eq!(
+        seen.split("</pre>").next(),
+        Some("narrow:true folded:false broad:false")
+    );
 }
 
 #[test]

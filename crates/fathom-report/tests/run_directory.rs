@@ -1,6 +1,6 @@
 //! A report made from a run directory is the one made from the run itself.
 
-#[path = "../examples/sample_report/sample.rs"]
+#[path = "../examples/sample_report/sample/mod.rs"]
 mod sample;
 
 use fathom_report::{MemoryOutput, ReportData, exporter, write_report};

@@ -1,6 +1,6 @@
 //! What the screen shows, held by golden files: `FATHOM_UPDATE_GOLDEN=1 cargo test` rewrites them.
 
-#[path = "../examples/sample_report/sample.rs"]
+#[path = "../examples/sample_report/sample/mod.rs"]
 mod sample;
 
 use std::fs;

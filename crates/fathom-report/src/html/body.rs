@@ -226,9 +226,10 @@ pub(super) fn chips(flags: &[Flag]) -> String {
     html
 }
 
-/// Adds a flag, or the place to the same flag.
+/// Adds a flag, or the place to the same flag. Places of one name (a random write's latency and its IOPS) are said once.
 fn merge_flag<'a>(seen: &mut Vec<(&'a Flag, String)>, flag: &'a Flag, place: &str) {
     match seen.iter_mut().find(|(f, _)| *f == flag) {
+        Some((_, places)) if places.split("; ").any(|p| p == place) => {}
         Some((_, places)) => {
             // A flag on hundreds of jobs names the first few of them.
             if places.matches("; ").count() < 5 {
@@ -274,14 +275,35 @@ pub(super) fn findings(page: &mut Page, run: &Run) {
     if run.findings.is_empty() {
         return;
     }
-    page.open_section("findings", "Findings");
+    let (proposed, seen): (Vec<&Finding>, Vec<&Finding>) =
+        run.findings.iter().partition(|f| f.proposes());
+    page.open_section(
+        "findings",
+        if proposed.is_empty() {
+            "What was seen"
+        } else {
+            "Findings"
+        },
+    );
+    if !proposed.is_empty() {
+        list(page, &proposed, run);
+        if !seen.is_empty() {
+            page.push("<h3>Seen beside</h3>\n");
+        }
+    }
+    if !seen.is_empty() {
+        list(page, &seen, run);
+    }
+    page.close_section();
+}
+
+fn list(page: &mut Page, findings: &[&Finding], run: &Run) {
     page.push("<ol class=\"findings\">\n");
-    for f in &run.findings {
+    for f in findings {
         let html = finding(f, run);
         page.push(&html);
     }
     page.push("</ol>\n");
-    page.close_section();
 }
 
 fn finding(f: &Finding, run: &Run) -> String {
@@ -457,5 +479,15 @@ mod tests {
         }
         assert_eq!(seen.len(), 1);
         assert_eq!(seen[0].1, "job 0; job 1; job 2; job 3; job 4; job 5; …");
+    }
+
+    #[test]
+    fn places_of_one_name_are_said_once() {
+        let f = Flag::new(FlagCode::NotSteady, "moved", "wait");
+        let mut seen = Vec::new();
+        for place in ["read", "write", "read", "write"] {
+            merge_flag(&mut seen, &f, place);
+        }
+        assert_eq!(seen, [(&f, "read; write".to_owned())]);
     }
 }

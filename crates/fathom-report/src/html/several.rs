@@ -124,10 +124,12 @@ fn masthead(page: &mut Page, runs: &[ReportData], out: Option<&Path>) {
                 let _ = write!(files, " <a href=\"{base}{name}\">{name}</a>");
             }
         }
-        let simulated = Stamp::of(run).map_or("", |s| s.word);
+        let simulated = Stamp::of(run).map_or_else(String::new, |s| {
+            format!(" <span class=\"chip\">{}</span>", s.word)
+        });
         let _ = writeln!(
             html,
-            "<tr><th scope=\"row\">{name}</th><td>{} <span class=\"chip\">{simulated}</span></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><th scope=\"row\">{name}</th><td>{}{simulated}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             Esc(&run.name),
             Esc(&run.started.replace('T', " ").replace('Z', " UTC")),
             Esc(&what),
@@ -135,7 +137,6 @@ fn masthead(page: &mut Page, runs: &[ReportData], out: Option<&Path>) {
             files,
         );
     }
-    html = html.replace(" <span class=\"chip\"></span>", "");
     html.push_str("</tbody></table></div>\n");
     html.push_str(
         "<p class=\"muted\">In each chart a run is a pattern: its dashes, the shape of its points, the hatching of its bars, \

@@ -43,6 +43,9 @@ fn is_zero(n: &usize) -> bool {
 /// One of several sets of series.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Variant {
+    /// Whose series these are: the page has a menu of them, a picture says it in its title.
+    #[serde(skip)]
+    pub(crate) job: String,
     pub(crate) series: Vec<Columns>,
     /// What stands beside the title while this one is shown: "not steady".
     #[serde(skip_serializing_if = "Option::is_none")]

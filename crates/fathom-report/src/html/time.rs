@@ -126,6 +126,7 @@ impl OverTime {
         let windows = series.windows.last().map_or(0, |w| w.index + 1);
         let span = Num::rounded(windows as f64 * series.width.as_secs_f64());
         let variant = |series| Variant {
+            job: job.name.clone(),
             series,
             stamp,
             span,

@@ -7,8 +7,7 @@ use fathom_telemetry::schema::{Finding, Run};
 use super::Page;
 use super::body::chips;
 use super::escape::{Esc, slug, with_options};
-use crate::format;
-use crate::terminal::{directions, gain, ns, seen, sentence};
+use crate::terminal::{delivered, gain, sentence};
 
 /// Findings, or jobs, that fit on the first page.
 const SHOWN: usize = 4;
@@ -24,34 +23,36 @@ pub(super) fn verdict(page: &mut Page, run: &Run) {
         }
         return;
     }
-    let counts = |f: &&Finding| f.confidence != "weak" && !f.advice.is_empty();
-    let told: Vec<&Finding> = run.findings.iter().filter(counts).take(SHOWN).collect();
+    let sure = || run.findings.iter().filter(|f| f.confidence != "weak");
+    let told: Vec<&Finding> = sure().filter(|f| f.proposes()).take(SHOWN).collect();
     open(page, "first verdict");
     if told.is_empty() {
-        let found: Vec<&Finding> = run
-            .findings
-            .iter()
-            .filter(|f| f.confidence != "weak")
-            .collect();
-        page.push("<p>No change is proposed: nothing that was measured shows one that would help.");
-        if found.is_empty() {
-            page.push(
-                " Weak hints stand under <a href=\"#findings\">Findings</a>.</p></section>\n",
-            );
-            return;
+        let mut html = String::from(
+            "<p>No change is proposed: nothing that was measured shows one that would help.",
+        );
+        let seen: Vec<&Finding> = sure().take(SHOWN).collect();
+        if seen.is_empty() {
+            html.push_str(" Weak hints stand under <a href=\"#findings\">Findings</a>.</p>");
+        } else {
+            html.push_str(" What was seen:</p>\n<ul>");
+            for f in seen {
+                let _ = write!(html, "<li>{}", Esc(&sentence(&f.text)));
+                if !f.advice.is_empty() {
+                    let _ = write!(html, " {}", with_options(&sentence(&f.advice)));
+                }
+                html.push_str("</li>\n");
+            }
+            html.push_str("</ul>");
         }
-        page.push(" What was found:</p>\n<ul>");
-        for f in found.into_iter().take(SHOWN) {
-            page.push(&format!("<li>{}</li>\n", Esc(&sentence(&f.text))));
-        }
-        page.push("</ul></section>\n");
+        html.push_str("</section>\n");
+        page.push(&html);
         return;
     }
     let mut html = String::from(
         "<div class=\"wide\"><table><thead><tr><th scope=\"col\">What was found</th><th scope=\"col\">What to do</th><th scope=\"col\">Gain</th><th scope=\"col\">Evidence</th></tr></thead><tbody>\n",
     );
     for f in &told {
-        let gain = gain(f).unwrap_or_else(|| "not measured".to_owned());
+        let gain = gain(f).unwrap_or_default();
         let evidence = match f.evidence.first() {
             Some(id) => format!("<a href=\"#{}\">{}</a>", slug(id), Esc(&f.confidence)),
             None => Esc(&f.confidence).to_string(),
@@ -65,10 +66,6 @@ pub(super) fn verdict(page: &mut Page, run: &Run) {
         );
     }
     html.push_str("</tbody></table></div>\n");
-    let tried = told.iter().filter(|f| f.gain.is_some()).count();
-    if tried == 0 {
-        html.push_str("<p class=\"muted\">None of these changes was tried here; <code>fathom ab</code> tries two settings of a job in turns.</p>\n");
-    }
     html.push_str("</section>\n");
     page.push(&html);
 }
@@ -110,8 +107,7 @@ fn measured(page: &mut Page, run: &Run) {
             none if none.is_empty() => "nothing: every check passed".to_owned(),
             chips => chips,
         };
-        for (i, (direction, d)) in directions(job).enumerate() {
-            let latency = seen(job, d);
+        for (i, (direction, cells)) in delivered(job).into_iter().enumerate() {
             let (name, against) = match i {
                 0 => (
                     format!("<a href=\"#job-{index}\">{}</a>", Esc(&job.name)),
@@ -120,12 +116,7 @@ fn measured(page: &mut Page, run: &Run) {
                 _ => (String::new(), ""),
             };
             let _ = write!(html, "<tr><td>{name}</td><td>{direction}</td>");
-            for cell in [
-                format::value(d.iops, "1/s"),
-                format::value(d.bytes_per_second, "bytes/s"),
-                ns(latency.p50),
-                ns(latency.p99),
-            ] {
+            for cell in cells {
                 let _ = write!(html, "<td class=\"number\">{cell}</td>");
             }
             let _ = writeln!(html, "<td>{against}</td></tr>");
@@ -141,4 +132,19 @@ fn measured(page: &mut Page, run: &Run) {
     }
     html.push_str("<p class=\"muted\">These are measurements, no advice: <code>fathom survey</code> looks for what limits, <code>fathom ab</code> tries two settings in turns.</p>\n</section>\n");
     page.push(&html);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::HOLE;
+    use crate::testing::{job, run_with};
+
+    #[test]
+    fn a_job_that_delivered_nothing_is_a_row_of_holes() {
+        let mut page = Page::new(None);
+        verdict(&mut page, &run_with(vec![job("failed")]));
+        assert!(page.body.contains(">failed</a>"), "{}", page.body);
+        assert_eq!(page.body.matches(HOLE).count(), 4, "{}", page.body);
+    }
 }

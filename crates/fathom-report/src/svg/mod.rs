@@ -17,7 +17,7 @@ use crate::html::escape::Esc;
 use crate::html::spec::{Abscissa, Columns, Num, Spec};
 use crate::output::{Output, file_name, written};
 use crate::registry::Exporter;
-use crate::text::fit;
+use crate::text::{fit, fit_middle};
 use scale::{Labels, Scale};
 
 /// Size of a picture; its legend comes below.
@@ -68,9 +68,12 @@ impl Exporter for Svg {
     }
     fn export(&self, data: &ReportData, out: &mut dyn Output) -> Result<(), ReportError> {
         let (charts, stamp) = crate::html::charts(data)?;
+        let run = &data.run;
+        let started = run.started.replace('T', " ").replace('Z', " UTC");
+        let source = format!("fathom {}: {}, {started}", run.command, run.target.place());
         for chart in &charts {
             let name = file_name("chart-", &chart.anchor, "svg");
-            let text = picture(chart, stamp);
+            let text = picture(chart, stamp, &source);
             out.file(&name, &mut |w| written(&name, w.write_all(text.as_bytes())))?;
         }
         Ok(())
@@ -143,8 +146,9 @@ impl Picture<'_> {
     }
 }
 
-/// A chart as an SVG document. `stamp` is the word across charts that are no measurement.
-pub(crate) fn picture(spec: &Spec, stamp: &str) -> String {
+/// A chart as an SVG document. `stamp` is the word across charts that are no measurement, `source` what a picture
+/// without its page must say itself: which run it is of.
+pub(crate) fn picture(spec: &Spec, stamp: &str, source: &str) -> String {
     let variant = spec.variants.get(spec.initial);
     let series: &[Columns] = variant.map_or(&spec.series, |v| &v.series);
     let layout = marks::Layout::of(spec, series);
@@ -161,10 +165,13 @@ pub(crate) fn picture(spec: &Spec, stamp: &str) -> String {
         texts: Vec::new(),
         points: Vec::new(),
     };
-    let title = match variant.and_then(|v| v.stamp) {
-        Some(against) => format!("{} ({against})", spec.title),
-        None => spec.title.clone(),
-    };
+    let mut title = spec.title.clone();
+    if let Some(v) = variant {
+        let _ = write!(title, ": {}", fit_middle(&v.job, 48));
+        if let Some(against) = v.stamp {
+            let _ = write!(title, " ({against})");
+        }
+    }
     p.text(
         14.0,
         26.0,
@@ -194,7 +201,12 @@ pub(crate) fn picture(spec: &Spec, stamp: &str) -> String {
         );
         p.text(x, y, "middle", &style, &stamp.to_uppercase());
     }
-    let height = legend(&mut p, &layout, TOP + PLOT_HEIGHT + 4.0);
+    let mut height = legend(&mut p, &layout, TOP + PLOT_HEIGHT + 4.0);
+    if !source.is_empty() {
+        height += LINE;
+        let style = format!("font-size=\"10.5\" fill=\"{SOFT}\"");
+        p.text(right, height - 7.0, "end", &style, &fit(source, 120));
+    }
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
          font-family=\"system-ui, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Arial, sans-serif\" font-size=\"12\">\n\

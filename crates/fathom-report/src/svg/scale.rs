@@ -1,5 +1,7 @@
 //! From values to pixels, and the ticks between: the rules of `assets/scale.js`, for pictures.
 
+use fathom_telemetry::units::group_digits;
+
 use crate::format;
 
 /// Where values of one axis stand.
@@ -240,7 +242,7 @@ fn trimmed(v: f64) -> String {
     } else {
         &text
     };
-    format::group_digits(text)
+    group_digits(text)
 }
 
 /// The quantile axis holds 1/(1-q): 1 is the minimum, 2 the median, 1000 the 99.9th percentile.

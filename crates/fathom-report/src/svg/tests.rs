@@ -1,7 +1,7 @@
 //! Pictures of every kind of chart: well-formed, no hole drawn as 0, no text that is markup.
 
 use super::*;
-use crate::html::spec::{axis, own};
+use crate::html::spec::{Variant, axis, own};
 
 fn columns(name: &str, points: &[(f64, Option<f64>)]) -> Columns {
     Columns {
@@ -61,7 +61,7 @@ fn every_kind_of_chart_is_a_picture() {
                     spec.x = axis("case", "", false);
                     spec.categories = (0..5).map(|i| format!("a long name of case {i}")).collect();
                 }
-                let text = picture(&spec, "simulated");
+                let text = picture(&spec, "simulated", "fathom survey: /srv/data");
                 well_formed(&text);
                 assert!(
                     !text.contains("NaN") && !text.contains("inf"),
@@ -78,8 +78,26 @@ fn every_kind_of_chart_is_a_picture() {
 }
 
 #[test]
+fn a_picture_without_its_page_says_which_run_and_job_it_is_of() {
+    let mut spec = chart(ChartKind::Line, false);
+    spec.variants = ["first", "second"]
+        .map(|job| Variant {
+            job: job.to_owned(),
+            series: vec![columns("read", &[(0.0, Some(1.0)), (1.0, Some(2.0))])],
+            stamp: (job == "second").then_some("not steady"),
+            span: Num(1.0),
+        })
+        .into();
+    spec.initial = 1;
+    let text = picture(&spec, "", "fathom run: /srv/<data>");
+    well_formed(&text);
+    assert!(text.contains("more: second (not steady)</text>"), "{text}");
+    assert!(text.contains(">fathom run: /srv/&lt;data&gt;<"), "{text}");
+}
+
+#[test]
 fn a_hole_is_a_gap_in_the_line_and_a_dash_among_bars() {
-    let line = picture(&chart(ChartKind::Line, true), "");
+    let line = picture(&chart(ChartKind::Line, true), "", "");
     // Two lines of three points, one broken by its hole: one path with two steps, none with one.
     let paths = line.matches("fill=\"none\" stroke=\"#0072b2\"").count();
     assert_eq!(paths, 0, "{line}");
@@ -88,18 +106,18 @@ fn a_hole_is_a_gap_in_the_line_and_a_dash_among_bars() {
         1,
         "{line}"
     );
-    assert!(picture(&chart(ChartKind::Bar, false), "").contains(">—<"));
+    assert!(picture(&chart(ChartKind::Bar, false), "", "").contains(">—<"));
 }
 
 #[test]
 fn a_chart_without_values_says_so() {
     let mut spec = chart(ChartKind::Line, false);
     spec.series = vec![columns("read", &[(1.0, None)])];
-    let text = picture(&spec, "");
+    let text = picture(&spec, "", "");
     well_formed(&text);
     assert!(text.contains("nothing could be measured here"), "{text}");
     spec.series.clear();
-    well_formed(&picture(&spec, ""));
+    well_formed(&picture(&spec, "", ""));
 }
 
 /// Values of the page's variables in one theme: the block that begins with `selector`.
@@ -253,7 +271,7 @@ fn the_knees_name_stands_clear_of_the_names_of_points() {
             label: label.to_owned(),
         };
         spec.marks = vec![mark(290_000.0, "90 % at QD 64"), mark(last, "maximum")];
-        let text = picture(&spec, "");
+        let text = picture(&spec, "", "");
         let areas = areas(&text, &["QD", "maximum"]);
         assert!(areas.len() >= 5, "{text}");
         for (i, a) in areas.iter().enumerate() {

@@ -40,6 +40,27 @@ pub(crate) fn seen<'a>(job: &Job, d: &'a Direction) -> &'a LatencySummary {
     }
 }
 
+/// What a job delivered in each direction: IOPS, bandwidth, median and p99 of the latency that its user sees.
+/// A job that delivered nothing is a row of holes.
+pub(crate) fn delivered(job: &Job) -> Vec<(&'static str, [String; 4])> {
+    let mut rows: Vec<_> = directions(job)
+        .map(|(name, d)| {
+            let latency = seen(job, d);
+            let cells = [
+                format::value(d.iops, "1/s"),
+                format::value(d.bytes_per_second, "bytes/s"),
+                ns(latency.p50),
+                ns(latency.p99),
+            ];
+            (name, cells)
+        })
+        .collect();
+    if rows.is_empty() {
+        rows.push(("", [HOLE; 4].map(str::to_owned)));
+    }
+    rows
+}
+
 /// I/Os of all directions.
 pub(crate) fn total_ios(job: &Job) -> u64 {
     directions(job).map(|(_, d)| d.ios).sum()

@@ -6,7 +6,7 @@
 mod jobs;
 mod summary;
 
-pub(crate) use jobs::{cpu_per_io, directions, ns, seen};
+pub(crate) use jobs::{cpu_per_io, delivered, directions, ns, seen};
 pub use jobs::{job_detail, job_table, jobs};
 pub use summary::{Whereabouts, summary};
 pub(crate) use summary::{extra_label, extra_names, groups};

@@ -227,31 +227,46 @@ fn headline_row<'a>(
     row
 }
 
+/// What to change for what gain, numbered; then what was seen beside, where there is room left.
 fn findings(findings: &[Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return String::new();
     }
-    let mut out = heading("Findings", screen);
-    for (i, f) in findings.iter().take(FINDINGS_SHOWN).enumerate() {
-        let number = format!("  {}. ", i + 1);
-        let indent = width(&number);
-        let mut text = sentence(&clean(&f.text));
-        if f.confidence != "strong" && !f.confidence.is_empty() {
-            text.push_str(&format!(" ({} evidence)", clean(&f.confidence)));
-        }
-        let room = screen.width.saturating_sub(indent);
-        out.push_str(&format!("{number}{}\n", wrap(&text, room, indent)));
-        if !f.advice.is_empty() {
-            let gained = gain(f).map(|g| format!(" (gain: {g})"));
-            let advice = clean(&f.advice) + &gained.unwrap_or_default();
-            let advice = wrap(&advice, room.saturating_sub(2), indent + 2);
-            let advice = screen.paint(Paint::Cyan, &format!("→ {advice}"));
-            out.push_str(&format!("{}{advice}\n", " ".repeat(indent)));
-        }
+    let (proposed, seen): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().partition(|f| f.proposes());
+    let title = if proposed.is_empty() {
+        "Seen"
+    } else {
+        "Findings"
+    };
+    let mut out = heading(title, screen);
+    let numbered = proposed.iter().enumerate();
+    let all = numbered.map(|(i, f)| (format!("  {}. ", i + 1), f));
+    let all = all.chain(seen.iter().map(|f| ("  -  ".to_owned(), f)));
+    for (number, f) in all.take(FINDINGS_SHOWN) {
+        out.push_str(&finding(f, &number, screen));
     }
     if findings.len() > FINDINGS_SHOWN {
         let more = findings.len() - FINDINGS_SHOWN;
         out.push_str(&format!("  {more} more in the report.\n"));
+    }
+    out
+}
+
+fn finding(f: &Finding, number: &str, screen: &Screen) -> String {
+    let indent = width(number);
+    let mut text = sentence(&clean(&f.text));
+    if f.confidence != "strong" && !f.confidence.is_empty() {
+        text.push_str(&format!(" ({} evidence)", clean(&f.confidence)));
+    }
+    let room = screen.width.saturating_sub(indent);
+    let mut out = format!("{number}{}\n", wrap(&text, room, indent));
+    if !f.advice.is_empty() {
+        let gained = gain(f).map(|g| format!(" (gain: {g})"));
+        let advice = clean(&f.advice) + &gained.unwrap_or_default();
+        let advice = wrap(&advice, room.saturating_sub(2), indent + 2);
+        let advice = screen.paint(Paint::Cyan, &format!("→ {advice}"));
+        out.push_str(&format!("{}{advice}\n", " ".repeat(indent)));
     }
     out
 }
