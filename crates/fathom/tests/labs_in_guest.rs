@@ -1,45 +1,30 @@
 //! Labs on what the other labs make: a tree on an array of a guest's md, and in a machine beside its host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
+#[path = "../../fathom-labs/tests/common/mod.rs"]
+mod common;
+
 /// A tree so small that an emulated processor fills it in seconds.
 const LAB: &str = "kv --workload update --keys 5000 --time 200ms --repeats 1 --threads 4";
 
-/// Kernel and static binary that `./test` made ready; `None`, said aloud, where a part is missing.
-fn parts(test: &str) -> Option<[PathBuf; 2]> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let parts = [
-        target.join("guest-kernel"),
-        target.join("x86_64-unknown-linux-musl/guest/fathom"),
-    ];
-    let missing = parts.iter().find(|p| !p.exists());
-    if let Some(missing) = missing {
-        println!("SKIP {test}: there is no {}", missing.display());
-        return None;
-    }
-    if let Err(e) = fathom_labs::guest::qemu::version() {
-        println!("SKIP {test}: {e}");
-        return None;
-    }
-    Some(parts)
-}
-
 /// Runs fathom in `dir`; `None`, said aloud, where the machine is too busy for a guest to boot in time.
-fn run(test: &str, dir: &Path, [kernel, binary]: &[PathBuf; 2], words: &[&str]) -> Option<Value> {
-    let done = Command::new(env!("CARGO_BIN_EXE_fathom"))
-        .args(words)
-        .args(["--lab", LAB, "--json"])
-        .current_dir(dir)
-        .env("FATHOM_GUEST_KERNEL", kernel)
-        .env("FATHOM_GUEST_BINARY", binary)
-        .output()
-        .unwrap();
+fn run(dir: &Path, words: &[&str]) -> Option<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fathom"));
+    command.args(words).args(["--lab", LAB, "--json"]);
+    for (name, part) in ["FATHOM_GUEST_KERNEL", "FATHOM_GUEST_BINARY"]
+        .iter()
+        .zip(common::parts())
+    {
+        command.envs(part.map(|p| (name, p)));
+    }
+    let done = command.current_dir(dir).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     if said.contains("did not answer within") || said.contains("speaks version") {
-        println!("SKIP {test}: {said}");
+        common::skip(said.trim());
         return None;
     }
     assert_eq!(done.status.code(), Some(0), "{words:?}: {said}");
@@ -58,8 +43,9 @@ fn table<'a>(run: &'a Value, id: &str) -> &'a Vec<Value> {
 
 #[test]
 fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
-    const TEST: &str = "a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine";
-    let Some(parts) = parts(TEST) else { return };
+    if common::supply().is_none() {
+        return;
+    }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let raid = [
         "raid",
@@ -73,7 +59,7 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
         "--size",
         "64m",
     ];
-    let Some(json) = run(TEST, dir.path(), &parts, &raid) else {
+    let Some(json) = run(dir.path(), &raid) else {
         return;
     };
     let rows = table(&json, "raid-lab-kv-update-ops");
@@ -86,7 +72,7 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
     }
     assert_eq!(rows.len(), 2);
     let vm = ["vm", ".", "--size", "128m"];
-    let Some(json) = run(TEST, dir.path(), &parts, &vm) else {
+    let Some(json) = run(dir.path(), &vm) else {
         return;
     };
     let rows = table(&json, "vm-lab-table");

@@ -83,7 +83,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
         eprintln!(
             "fathom: run {} does not belong to this history: {}; where you know why, add --allow {}",
             i + 1,
-            m.sentence(),
+            m.sentence("before", "now"),
             m.condition
         );
         return Ok(REFUSED);
@@ -184,8 +184,13 @@ fn cells(r: &Row) -> Vec<String> {
 
 const HEAD: [&str; 6] = ["", "A", "B", "B against A (95 %)", "verdict", ""];
 
-pub(super) fn conditions(mismatches: &[Mismatch]) -> Vec<String> {
-    let mut out: Vec<String> = mismatches.iter().map(|m| clean(&m.sentence())).collect();
+/// What differs between A and the run called `other`.
+pub(super) fn conditions(mismatches: &[Mismatch], other: char) -> Vec<String> {
+    let there = format!("in {other}");
+    let mut out: Vec<String> = mismatches
+        .iter()
+        .map(|m| clean(&m.sentence("in A", &there)))
+        .collect();
     if mismatches.len() > 1 {
         out.push(format!(
             "{} conditions differ at once: a difference below has no single cause",
@@ -219,7 +224,7 @@ fn summary(c: &Comparison, threshold: f64) -> String {
 
 fn terminal(c: &Comparison, jobs: bool, threshold: f64) -> String {
     let mut out = format!("A  {}\nB  {}\n", clean(&c.a), clean(&c.b));
-    for line in conditions(&c.mismatches) {
+    for line in conditions(&c.mismatches, 'B') {
         let _ = writeln!(out, "!  {line}");
     }
     let mut table = vec![HEAD.map(str::to_owned).to_vec()];
@@ -239,7 +244,7 @@ fn markdown(c: &Comparison, threshold: f64) -> String {
         escape(&clean(&c.a)),
         escape(&clean(&c.b))
     );
-    for line in conditions(&c.mismatches) {
+    for line in conditions(&c.mismatches, 'B') {
         let _ = writeln!(out, "- ⚠ {}", escape(&line));
     }
     out += "\n| metric | A | B | B against A (95 %) | verdict | notes |\n| --- | ---: | ---: | ---: | --- | --- |\n";
@@ -255,11 +260,7 @@ fn history_text(h: &History, markdown: bool) -> String {
     for (i, run) in h.runs.iter().enumerate() {
         let _ = writeln!(out, "{}  {}", i + 1, clean(run));
         for (_, m) in h.mismatches.iter().filter(|m| m.0 == i) {
-            let text = m
-                .sentence()
-                .replace(" in A", " before")
-                .replace(" in B", " now");
-            let _ = writeln!(out, "   !  {}", clean(&text));
+            let _ = writeln!(out, "   !  {}", clean(&m.sentence("before", "now")));
         }
     }
     let mut head = vec![String::new()];

@@ -10,10 +10,7 @@ use fathom_io::{Control, TargetError};
 use fathom_labs::LabError;
 use fathom_labs::guest::Supply;
 use fathom_labs::raid::guest::{self as in_guest, Part};
-use fathom_labs::raid::{
-    self, Backend, BtrfsArrays, DmArrays, LvmArrays, MdArrays, Members, RaidOptions, SimArrays,
-    ZfsArrays, btrfs, dm, lvm, md, zfs,
-};
+use fathom_labs::raid::{self, Backend, Local, Members, RaidOptions, SimArrays, lvm};
 use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
 use fathom_telemetry::schema::{Cell, Run, Table};
@@ -50,7 +47,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
         && !(matches!(what, What::Model(_)) || has_files(args) || words.takes_devices())
     {
         return Err(refused(anyhow::anyhow!(
-            "--lab: this one works in the file system of an array: expected --backend btrfs, {} has none; kv works on devices, too",
+            "--lab: this one works in the file system of an array: expected --backend btrfs or zfs, {} has none; kv works on devices, too",
             args.backend
         )));
     }
@@ -82,7 +79,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
 
 /// Whether the backend has a file system.
 fn has_files(args: &RaidArgs) -> bool {
-    ["auto", "btrfs"].contains(&args.backend.as_str()) && args.member_limit.is_none()
+    ["auto", "btrfs", "zfs"].contains(&args.backend.as_str()) && args.member_limit.is_none()
 }
 
 /// What arrays are made of.
@@ -205,13 +202,8 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
             "--member-limit: only members of guests can be held to a speed; use --backend guest"
         )));
     }
-    match backend {
-        "md" => md::available()?,
-        "dm" => dm::available("guest-dm")?,
-        "lvm" => lvm::available()?,
-        "zfs" => zfs::available()?,
-        _ => btrfs::available()?,
-    }
+    let local = local(backend)?;
+    local.available()?;
     let journal = args.write_journal.as_deref();
     let members = match what {
         What::Devices(paths) => {
@@ -231,13 +223,15 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         }
         What::Model(_) => return Err(refused(anyhow::anyhow!("a model has no members"))),
     };
-    Ok(Made::Here(match backend {
-        "md" => Box::new(MdArrays::new(members, control)?),
-        "dm" => Box::new(DmArrays::new(members, control)?),
-        "lvm" => Box::new(LvmArrays::new(members, control)?),
-        "zfs" => Box::new(ZfsArrays::new(members, control)?),
-        _ => Box::new(BtrfsArrays::new(members, control)?),
-    }))
+    Ok(Made::Here(local.over(members, control)?))
+}
+
+fn local(backend: &str) -> Result<&'static Local, Failure> {
+    Local::named(backend).ok_or_else(|| {
+        refused(anyhow::anyhow!(
+            "--backend {backend}: this machine has no arrays of that name"
+        ))
+    })
 }
 
 /// A journal is a file beside files, a device beside devices, and nothing that every backend has.
@@ -264,21 +258,20 @@ fn journal_fits(what: &What, args: &RaidArgs, backend: &str) -> Result<(), Failu
 /// The first backend that there is; the error names what every one lacks.
 fn choose(args: &RaidArgs) -> Result<&'static str, Failure> {
     let mut lacks = Vec::new();
-    match md::available() {
-        Ok(()) => return Ok("md"),
-        Err(e) => lacks.push(format!("md: {e}")),
-    }
-    let guest = Supply::find(
-        args.guest.kernel.as_deref(),
-        args.guest.guest_binary.as_deref(),
-    );
-    match guest {
-        Ok(_) => return Ok("guest"),
-        Err(e) => lacks.push(format!("guest: {e}")),
-    }
-    match btrfs::available() {
-        Ok(()) => return Ok("btrfs"),
-        Err(e) => lacks.push(format!("btrfs: {e}")),
+    for backend in ["md", "guest", "btrfs"] {
+        let there = if backend == "guest" {
+            Supply::find(
+                args.guest.kernel.as_deref(),
+                args.guest.guest_binary.as_deref(),
+            )
+            .map(|_| ())
+        } else {
+            local(backend)?.available()
+        };
+        match there {
+            Ok(()) => return Ok(backend),
+            Err(e) => lacks.push(format!("{backend}: {e}")),
+        }
     }
     Err(refused(anyhow::anyhow!(
         "no backend can make arrays here: {}",
@@ -297,12 +290,7 @@ fn parts(what: &What, args: &RaidArgs, count: u32) -> Result<GuestParts, Failure
     };
     match what {
         What::Files(dir) => {
-            if size < raid::members::MEMBER_MIN {
-                return Err(refused(anyhow::anyhow!(
-                    "a member of {size} is too small: expected {} or more (--size)",
-                    raid::members::MEMBER_MIN
-                )));
-            }
+            raid::members::large_enough(size.0, raid::members::MEMBER_MIN, "")?;
             // The journal is the last one.
             let count = count + u32::from(args.write_journal.is_some());
             let all = u64::from(count) * size.0;

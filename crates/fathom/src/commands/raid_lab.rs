@@ -144,7 +144,9 @@ fn on_array(array: &mut dyn Array, words: &Words) -> Result<Vec<String>, LabErro
     }
     let node = array.handed_over()?.filter(|_| words.takes_devices());
     let node = node.ok_or_else(|| {
-        LabError::Refused("it has no file system: use --backend btrfs, or kv as the lab".into())
+        LabError::Refused(
+            "it has no file system: use --backend btrfs or zfs, or kv as the lab".into(),
+        )
     })?;
     let node = node.display().to_string();
     let mut all = words.on(&node);

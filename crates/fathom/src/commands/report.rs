@@ -248,9 +248,7 @@ fn differences(c: &Comparison, other: char) -> Section {
         true => "The conditions of both runs are the same as far as they were recorded.".to_owned(),
         false => format!(
             "Conditions that differ: {}.",
-            conditions(&c.mismatches)
-                .join("; ")
-                .replace(" in B", &format!(" in {other}"))
+            conditions(&c.mismatches, other).join("; ")
         ),
     };
     if c.refused {

@@ -51,7 +51,7 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
         };
         let path = real.target().path().map(std::path::Path::to_owned);
         let Some(path) = path else {
-            return Err(unfit(bench, "it has no bytes for a machine's disk"));
+            return Err(without_bytes(bench));
         };
         let mut machines =
             QemuMachines::new(supply, path, plan.limits.size, options.writes, control);
@@ -93,10 +93,11 @@ pub(crate) fn supply(args: &GuestArgs) -> Result<Supply, Failure> {
     )?)
 }
 
-fn unfit(bench: &dyn Bench, message: &str) -> NotebookError {
+/// Said of a target that can be no machine's disk.
+pub(super) fn without_bytes(bench: &dyn Bench) -> NotebookError {
     BenchError::Target(TargetError::Unfit {
         target: bench.describe().name,
-        message: message.into(),
+        message: "it has no bytes for a machine's disk".into(),
     })
     .into()
 }

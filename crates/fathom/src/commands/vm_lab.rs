@@ -6,8 +6,6 @@ use std::path::Path;
 use clap::Parser;
 use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::Outlook;
-use fathom_experiments::{Bench, BenchError};
-use fathom_io::TargetError;
 use fathom_labs::LabError;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::within::{self, Sides};
@@ -18,7 +16,7 @@ use super::child;
 use super::kv;
 use super::measure::{Measuring, measure};
 use super::raid_lab::Words;
-use super::vm::supply;
+use super::vm::{supply, without_bytes};
 use crate::cli::{Cli, Command, VmArgs};
 use crate::exit::{Failure, Outcome, refused};
 use crate::{signals, usage};
@@ -66,7 +64,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
             .real()
             .and_then(|r| r.target().path().map(Path::to_owned));
         let (Some(path), Some(supply)) = (path, supply) else {
-            return Err(no_bytes(bench).into());
+            return Err(without_bytes(bench));
         };
         let size = plan.limits.size;
         let mut machines = QemuMachines::new(supply, path, size, true, control.clone());
@@ -136,11 +134,4 @@ fn unfit(text: &str) -> Failure {
     refused(anyhow::anyhow!(
         "--lab \"{text}\": a machine has nothing but fathom's own binary in it: expected kv with its options; databases are measured in a machine of your own, by its fathom"
     ))
-}
-
-fn no_bytes(bench: &dyn Bench) -> BenchError {
-    BenchError::Target(TargetError::Unfit {
-        target: bench.describe().name,
-        message: "it has no bytes for a machine's disk".into(),
-    })
 }

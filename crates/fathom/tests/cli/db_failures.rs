@@ -15,7 +15,7 @@ use crate::common::{Place, beside_others, codes, end, names, send, skip, until, 
 use crate::contract::promised;
 use crate::db::{found, has, ids, no_room, table};
 
-fn lab(dir: &Path) -> Option<PathBuf> {
+pub(crate) fn lab(dir: &Path) -> Option<PathBuf> {
     let found = names(dir)
         .into_iter()
         .find(|n| n.starts_with(".fathom-lab-"));
@@ -23,7 +23,7 @@ fn lab(dir: &Path) -> Option<PathBuf> {
 }
 
 /// A process whose command line has these words in it.
-fn process(words: &[&str]) -> Option<u32> {
+pub(crate) fn process(words: &[&str]) -> Option<u32> {
     let mut all = fs::read_dir("/proc").unwrap().flatten();
     all.find_map(|p| {
         let line = fs::read(p.path().join("cmdline")).unwrap_or_default();
@@ -34,7 +34,7 @@ fn process(words: &[&str]) -> Option<u32> {
 }
 
 /// Waits until it is so, or the command has ended; whether it is so.
-fn reached(child: &mut Child, mut so: impl FnMut() -> bool) -> bool {
+pub(crate) fn reached(child: &mut Child, mut so: impl FnMut() -> bool) -> bool {
     for _ in 0..15_000 {
         if so() {
             return true;

@@ -172,7 +172,23 @@ fn paths_on_a_model_stand_beside_each_other() {
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
         assert!(column(rows, "I/Os").iter().all(|r| *r > 0.0));
         let id = format!("paths-{load}-0");
-        assert!(ids(&run).contains(&id.as_str()), "{:?}", ids(&run));
+        let headlines = run["headlines"].as_array().unwrap();
+        assert!(headlines.iter().any(|h| h["id"] == *id), "{headlines:?}");
+        // A faster path is a finding; that there is none is said.
+        let words = match load {
+            "random" => "Random 4 KiB",
+            "read" => "Sequential reads",
+            _ => "Sequential writes",
+        };
+        let text = run["results"][0]["text"].as_str().unwrap();
+        assert_ne!(
+            ids(&run).contains(&id.as_str()),
+            text.contains(words),
+            "{text}"
+        );
+    }
+    for f in run["findings"].as_array().unwrap() {
+        assert!(f["gain"]["value"].is_number(), "{f}");
     }
 }
 
@@ -295,9 +311,15 @@ fn a_survey_takes_in_what_cache_and_paths_found_on_the_same_target() {
     ];
     let run = place.fathom(&with).expect(0).json();
     promised(&run);
-    for id in ["cache-1-cache-zipf", "paths-2-paths-random-0"] {
-        assert!(ids(&run).contains(&id), "{:?}", ids(&run));
-    }
+    assert!(ids(&run).contains(&"cache-1-cache-zipf"), "{:?}", ids(&run));
+    let rows = &table(&run, "applications-2-1")["rows"];
+    assert!(
+        rows[0][0]
+            .as_str()
+            .unwrap()
+            .starts_with("Best path: random"),
+        "{rows}"
+    );
     let other = ["survey", "sim:intel-s3510", "--with", &cache];
     let said = place.fathom(&other).refusal();
     assert!(said.contains("the same model"), "{said}");

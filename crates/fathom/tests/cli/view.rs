@@ -1,5 +1,5 @@
-//! `--tui` on a pseudo terminal: drawn, paused, stopped, ended early with its results kept; plain
-//! without one.
+//! Progress: `--tui` on a pseudo terminal (drawn, paused, stopped, ended early with its results kept), the bar
+//! there, and plain lines without one.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ fn terminal() -> Option<(File, OwnedFd)> {
     Some((ours, theirs))
 }
 
-/// A run with the view on a pseudo terminal.
+/// A run of two minutes on a pseudo terminal.
 struct Watched {
     child: Child,
     keys: File,
@@ -50,22 +50,13 @@ struct Watched {
 }
 
 impl Watched {
-    /// `None` where there is no pseudo terminal.
-    fn begin(place: &Place) -> Option<Self> {
+    /// `None` where there is no pseudo terminal. `--tui` is among `options` or not.
+    fn begin(place: &Place, options: &[&str]) -> Option<Self> {
         let (ours, theirs) = terminal()?;
-        let mut command = place.command(&[
-            "run",
-            "null:",
-            "--name",
-            "watched",
-            "--threads",
-            "2",
-            "--rate",
-            "20k",
-            "--time",
-            "120s",
-            "--tui",
-        ]);
+        let run = "run null: --name watched --threads 2 --rate 20k --time 120s";
+        let mut args: Vec<&str> = run.split(' ').collect();
+        args.extend(options);
+        let mut command = place.command(&args);
         command
             .env("TERM", "xterm-256color")
             .stdin(Stdio::from(theirs.try_clone().unwrap()))
@@ -116,6 +107,17 @@ impl Watched {
         });
     }
 
+    /// What it writes from here to its end; how it ended.
+    fn rest(mut self) -> (String, Said) {
+        let said = end(self.child);
+        self.said.extend(
+            self.from
+                .iter()
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        );
+        (self.said, said)
+    }
+
     /// How it ended, and the terminal that it leaves.
     fn end(self) -> (Said, File) {
         (end(self.child), self.keys)
@@ -137,7 +139,7 @@ fn as_before(terminal: &File) -> bool {
 fn the_view_is_drawn_paused_and_ended_early_with_results_kept() {
     let _turn = beside_others();
     let place = Place::new();
-    let Some(mut watched) = Watched::begin(&place) else {
+    let Some(mut watched) = Watched::begin(&place, &["--tui"]) else {
         return;
     };
     for part in ["\x1b[?1049h", "watched", "p99 ", "thread"] {
@@ -162,7 +164,7 @@ fn the_view_is_drawn_paused_and_ended_early_with_results_kept() {
 fn a_stopped_run_leaves_the_terminal_to_the_shell_and_takes_it_again_when_it_goes_on() {
     let _turn = beside_others();
     let place = Place::new();
-    let Some(mut watched) = Watched::begin(&place) else {
+    let Some(mut watched) = Watched::begin(&place, &["--tui"]) else {
         return;
     };
     watched.until("\x1b[?1049h");
@@ -189,12 +191,45 @@ fn a_stopped_run_leaves_the_terminal_to_the_shell_and_takes_it_again_when_it_goe
 }
 
 #[test]
+fn on_a_terminal_a_bar_shows_what_runs_and_goes_away() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let Some(mut watched) = Watched::begin(&place, &[]) else {
+        return;
+    };
+    for part in ["\u{2501}", "watched", " IOPS", " MB/s", "p99 "] {
+        watched.until(part);
+    }
+    assert!(as_before(&watched.keys), "the keys stay the shell's");
+    send(watched.child.id(), libc::SIGINT);
+    let (rest, said) = watched.rest();
+    let said = said.expect(1);
+    assert!(said.stdout.contains("watched"), "{}", said.stdout);
+    // The last thing that happens to its line: it is erased.
+    let (_, after) = rest.rsplit_once("\x1b[2K").expect("the bar is erased");
+    assert!(
+        !after.contains("IOPS") && !after.contains('\u{2501}'),
+        "{after}"
+    );
+}
+
+#[test]
 fn without_a_terminal_progress_is_plain() {
     let _turn = beside_others();
     let place = Place::new();
-    let said = place
-        .fathom(&["run", "null:", "--ios", "1000", "--tui"])
-        .expect(0);
-    assert!(!said.stderr.contains('\x1b') && !said.stdout.contains('\x1b'));
+    let command = "run null: --name watched --rate 1k --time 8s --tui";
+    let args: Vec<&str> = command.split(' ').collect();
+    let said = place.fathom(&args).expect(0);
+    assert!(!said.stderr.contains(['\x1b', '\r']) && !said.stdout.contains('\x1b'));
+    let lines: Vec<&str> = said.stderr.lines().collect();
+    assert!(!lines.is_empty(), "a line after five seconds");
+    for line in lines {
+        let (share, rest) = line.split_once(" %  watched ").unwrap_or_default();
+        assert!(
+            share.trim().parse::<u32>().is_ok_and(|s| s <= 100),
+            "{line}"
+        );
+        assert!(rest.contains(" IOPS  ") && rest.contains(" MB/s"), "{line}");
+    }
     assert_eq!(names(&place.runs()).len(), 1);
 }

@@ -401,7 +401,7 @@ impl Stage<'_> {
 
     /// Progress on a terminal, and the output so far at `--status-interval`.
     fn watch(&self, done: &AtomicBool, disks: &dyn Fn() -> Vec<Disk>) {
-        let mut line = (self.it.eta != Some(false)).then(|| progress::Line::new(0));
+        let mut line = (self.it.eta != Some(false)).then(|| progress::Line::new(0).without_plain());
         if let Some(l) = &mut line {
             l.name("fio");
         }
@@ -659,7 +659,7 @@ fn delta(c: Counters) -> DeviceDelta {
         discard_bytes: c.discard_bytes,
         flush_ios: c.flush_ios,
         busy_ms: c.busy_ms,
-        process_read_bytes: 0,
+        ..DeviceDelta::default()
     }
 }
 
