@@ -505,7 +505,10 @@ fn report(
             advice: if shown && d.value > 10.0 { "Sequential read figures of this device hold only without writes: move background writes to another device, or expect this deficit." } else { "" }.into(),
             confidence: if shown { "strong" } else { "moderate" }.into(),
             jobs: jobs.clone(),
-            evidence: vec!["burst-sequential".into(), "burst-course".into()], refuted_by: "The same bursts in turns with another --seed, whose interval holds 0.".into(), ..Finding::default() }
+            evidence: vec!["burst-sequential".into(), "burst-course".into()],
+            refuted_by: "The same bursts in turns with another --seed, whose interval holds 0.".into(),
+            ..Finding::default()
+        }
     });
     let run = book.run_mut();
     run.results.push(section);

@@ -591,7 +591,10 @@ fn dip(cells: &BTreeMap<Place, Cell>, jobs: Vec<usize>, suffix: &str) -> Option<
         advice: "Keep writes off this device while its reads matter, or bound their rate.".into(),
         confidence: "moderate".into(),
         jobs,
-        evidence: vec![format!("mix-map-latency{suffix}")], refuted_by: "A mix of your own shares (fathom run --rw randrw --read-share) that is no slower than its parts.".into(), ..Finding::default() })
+        evidence: vec![format!("mix-map-latency{suffix}")],
+        refuted_by: "A mix of your own shares (fathom run --rw randrw --read-share) that is no slower than its parts.".into(),
+        ..Finding::default()
+    })
 }
 
 #[cfg(test)]

@@ -200,7 +200,10 @@ fn keep(options: &ReplayOptions, layout: &Layout, f: &Fidelity, book: &mut Noteb
             },
             confidence: "strong".into(),
             jobs: vec![index],
-            evidence: vec!["replay-fidelity-table".into()], refuted_by: "The log of I/Os of this run, whose starts are farther from the trace's times (fathom query).".into(), ..Finding::default() });
+            evidence: vec!["replay-fidelity-table".into()],
+            refuted_by: "The log of I/Os of this run, whose starts are farther from the trace's times (fathom query).".into(),
+            ..Finding::default()
+        });
     }
     run.results.push(section(options, layout, f, timed));
 }

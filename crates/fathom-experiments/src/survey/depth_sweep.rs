@@ -167,7 +167,10 @@ impl Experiment for DepthSweep {
                 advice: format!("Keep about {} I/Os outstanding; more adds waiting, not throughput.", depth(&cells[k])),
                 confidence: if n.relative_half_width().is_some_and(|w| w < 0.1) { "strong" } else { "moderate" }.into(),
                 jobs: cells[k].indices(),
-                evidence: vec!["depth-curve".into(), "depth-table".into()], refuted_by: "fathom curve, which searches the knee with more points and in open loop, finding it elsewhere.".into(), ..Finding::default() });
+                evidence: vec!["depth-curve".into(), "depth-table".into()],
+                refuted_by: "fathom curve, which searches the knee with more points and in open loop, finding it elsewhere.".into(),
+                ..Finding::default()
+            });
         }
         a
     }

@@ -124,5 +124,8 @@ fn tail_finding(cells: &[Cell]) -> Option<Finding> {
         advice: "Look at the percentiles over time in the report: single spikes point to the device or a noisy neighbour, a steady level to the software path.".into(),
         confidence: "moderate".into(),
         jobs: cell.indices(),
-        evidence: vec!["latency-table".into()], refuted_by: "The same percentiles on an idle machine, or by fathom stack, whose slowest I/Os are named with their cause.".into(), ..Finding::default() })
+        evidence: vec!["latency-table".into()],
+        refuted_by: "The same percentiles on an idle machine, or by fathom stack, whose slowest I/Os are named with their cause.".into(),
+        ..Finding::default()
+    })
 }

@@ -601,7 +601,10 @@ fn findings(whole: &[Line<'_>], options: &RaidOptions) -> Vec<Finding> {
                     advice: advice.into(),
                     confidence: confidence(l.rate),
                     jobs: l.measured.cell.indices(),
-                    evidence: vec![format!("raid{n}-table"), "raid-losses".into()], refuted_by: "The same members with --repeats 5 and another --seed, where the array reaches what arithmetic promises.".into(), ..Finding::default() },
+                    evidence: vec![format!("raid{n}-table"), "raid-losses".into()],
+                    refuted_by: "The same members with --repeats 5 and another --seed, where the array reaches what arithmetic promises.".into(),
+                    ..Finding::default()
+                },
             ));
         }
     }
@@ -628,7 +631,10 @@ fn findings(whole: &[Line<'_>], options: &RaidOptions) -> Vec<Finding> {
             advice: "plan reads of parity arrays with all members".into(),
             confidence: confidence(l.rate),
             jobs: l.measured.cell.indices(),
-            evidence: vec![format!("raid{}-table", l.shape.level.number())], refuted_by: "Reads of the same array in longer jobs (--time) that stay at N less parity.".into(), ..Finding::default() });
+            evidence: vec![format!("raid{}-table", l.shape.level.number())],
+            refuted_by: "Reads of the same array in longer jobs (--time) that stay at N less parity.".into(),
+            ..Finding::default()
+        });
     }
     found
 }

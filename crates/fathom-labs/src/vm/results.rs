@@ -477,7 +477,10 @@ fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
             },
             confidence: strength(Some(ve)),
             jobs: p.ve.indices(),
-            evidence: vec!["vm-table".into(), "vm-latency".into()], refuted_by: "The same load in a machine and on the host with another --seed, where the two are nearer to each other.".into(), ..Finding::default() });
+            evidence: vec!["vm-table".into(), "vm-latency".into()],
+            refuted_by: "The same load in a machine and on the host with another --seed, where the two are nearer to each other.".into(),
+            ..Finding::default()
+        });
     }
     all.extend(m.tried.iter().filter_map(|t| of_setting(t, options)));
     all.extend(saturation(m, &strength));
