@@ -75,8 +75,14 @@ impl Watch {
         })
     }
 
-    /// Hands over, in the order of their times, the events up to the last call; `last` takes the rest too.
+    /// Hands over, in the order of their times, the events up to the last call; `last` ends the watch and takes the
+    /// rest too.
     pub fn poll(&mut self, last: bool, mut each: impl FnMut(&Event)) {
+        if last {
+            // All processors stop at the same moment. They are read one after another, and who is read last would have
+            // I/Os whose completions, on another, are past its last page.
+            self.instance.try_set("tracing_on", "0");
+        }
         let before = self.pending.iter().map(|e| e.ts).max().unwrap_or(0);
         let Self {
             pipes,
