@@ -6,8 +6,9 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use chrono::{DateTime, Utc};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -77,44 +78,8 @@ fn is_unsupported(e: Errno) -> bool {
 }
 
 /// RFC 3339 in UTC, whole seconds.
-pub fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days to civil date in the proleptic Gregorian calendar (Hinnant's algorithm): years
-    // begin in March so that the leap day comes last, eras have 400 years.
-    let z = days + 719_468;
-    let era = z / 146_097;
-    let day_of_era = z % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn utc_agrees_with_known_instants() {
-        let at = |s| utc(UNIX_EPOCH + Duration::from_secs(s));
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
-        assert_eq!(at(4_102_444_800), "2100-01-01T00:00:00Z");
-    }
+pub(crate) fn utc(time: SystemTime) -> String {
+    DateTime::<Utc>::from(time)
+        .format("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fathom_host::{
-    CounterSource, FilePermit, Permit, Refusal, Scratch, TargetKind, extents, probe_target,
+    CounterSource, Counters, FilePermit, Permit, Refusal, Scratch, TargetKind, extents,
+    probe_target,
 };
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{self, DeviceDelta};
@@ -452,21 +453,8 @@ impl Target {
     pub fn counters(&self) -> Option<DeviceDelta> {
         let c = self.counters.as_ref()?.read().ok()?;
         Some(DeviceDelta {
-            name: c.name,
-            read_ios: c.read_ios,
-            read_merges: c.read_merges,
-            read_bytes: c.read_bytes,
-            read_ticks_ms: c.read_ticks_ms,
-            write_ios: c.write_ios,
-            write_merges: c.write_merges,
-            write_bytes: c.write_bytes,
-            write_ticks_ms: c.write_ticks_ms,
-            discard_ios: c.discard_ios,
-            discard_bytes: c.discard_bytes,
-            flush_ios: c.flush_ios,
-            busy_ms: c.busy_ms,
             process_read_bytes: process_read_bytes(),
-            asked_bytes: None,
+            ..counted(c)
         })
     }
 
@@ -527,6 +515,26 @@ impl Target {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// What a device counted, or the difference of two such states, as a run records it.
+pub fn counted(c: Counters) -> DeviceDelta {
+    DeviceDelta {
+        name: c.name,
+        read_ios: c.read_ios,
+        read_merges: c.read_merges,
+        read_bytes: c.read_bytes,
+        read_ticks_ms: c.read_ticks_ms,
+        write_ios: c.write_ios,
+        write_merges: c.write_merges,
+        write_bytes: c.write_bytes,
+        write_ticks_ms: c.write_ticks_ms,
+        discard_ios: c.discard_ios,
+        discard_bytes: c.discard_bytes,
+        flush_ios: c.flush_ios,
+        busy_ms: c.busy_ms,
+        ..DeviceDelta::default()
     }
 }
 

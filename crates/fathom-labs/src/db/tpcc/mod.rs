@@ -17,7 +17,7 @@ use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::Progress;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::{Bytes, Nanos, utc};
 
 use driver::{Load, Outcome};
 use schema::Dialect;
@@ -259,8 +259,7 @@ impl Database {
 }
 
 fn now() -> String {
-    let text = fathom_host::mark::utc(std::time::SystemTime::now());
-    text.replace('T', " ").replace('Z', "")
+    utc::text(std::time::SystemTime::now(), "%Y-%m-%d %H:%M:%S")
 }
 
 /// What came of one database.

@@ -14,8 +14,8 @@ use fathom_io::clock::monotonic;
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress, Setting, ThreadUsage, run_group};
 use fathom_io::job::{Engine, Limits, ValidJob};
 use fathom_io::load::Batches;
+use fathom_io::target::counted;
 use fathom_io::{Control, Observer, validity};
-use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{FlagCode, Nanos};
 
 use super::aggregate::AggregateLogs;
@@ -97,7 +97,7 @@ pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failu
             .filter_map(|(s, b)| {
                 let c = s.read().ok()?.since(b.as_ref()?);
                 Some(Disk {
-                    delta: delta(c),
+                    delta: counted(c),
                     time: monotonic().since(device_begin),
                 })
             })
@@ -644,25 +644,6 @@ fn devices(files: &[OpenFile]) -> Vec<CounterSource> {
     out
 }
 
-fn delta(c: Counters) -> DeviceDelta {
-    DeviceDelta {
-        name: c.name,
-        read_ios: c.read_ios,
-        read_merges: c.read_merges,
-        read_bytes: c.read_bytes,
-        read_ticks_ms: c.read_ticks_ms,
-        write_ios: c.write_ios,
-        write_merges: c.write_merges,
-        write_bytes: c.write_bytes,
-        write_ticks_ms: c.write_ticks_ms,
-        discard_ios: c.discard_ios,
-        discard_bytes: c.discard_bytes,
-        flush_ios: c.flush_ios,
-        busy_ms: c.busy_ms,
-        ..DeviceDelta::default()
-    }
-}
-
 pub(super) fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -671,17 +652,5 @@ pub(super) fn now_ms() -> u64 {
 
 /// `Fri Nov 20 21:50:43 2026`, in UTC.
 fn local_time() -> String {
-    // RFC 3339 holds all parts but the weekday.
-    let now = SystemTime::now();
-    let text = fathom_telemetry::utc::rfc3339(now);
-    let days = now
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs() / 86_400);
-    let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(days % 7) as usize];
-    let part = |a: usize, b: usize| text.get(a..b).unwrap_or("");
-    let month = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ][part(5, 7).parse::<usize>().unwrap_or(1).clamp(1, 12) - 1];
-    let day = part(8, 10).trim_start_matches('0');
-    format!("{weekday} {month} {day:>2} {} {}", part(11, 19), part(0, 4))
+    fathom_telemetry::utc::text(SystemTime::now(), "%a %b %e %H:%M:%S %Y")
 }
