@@ -130,27 +130,12 @@ pub(crate) struct OutArgs {
 /// Arguments of `survey`.
 #[derive(Args)]
 #[command(
+    mut_arg("profile", |a| a.help("quick (under 3 minutes), standard (about 10) or full (about an hour)")),
     after_help = "Examples:\n  fathom survey                          a scratch file in the current directory, removed afterwards\n  fathom survey /mnt/data --dry-run      say time and bytes to be written, and stop\n  fathom survey /dev/sdx --destroy SERIAL --profile full\n                                         a whole disk; its data is lost (serial: see fathom devices)"
 )]
 pub(crate) struct SurveyArgs {
-    /// Directory, file, block device, null: or sim:MODEL (see fathom sim list)
-    #[arg(default_value = ".")]
-    pub(crate) target: String,
-    /// quick (under 3 minutes), standard (about 10) or full (about an hour)
-    #[arg(long, default_value = "quick")]
-    pub(crate) profile: String,
-    /// Size of the scratch file, or of the tested range [default: by profile and free space]
-    #[arg(long)]
-    pub(crate) size: Option<fathom_telemetry::Bytes>,
-    /// Say what would be done, how long it takes and how much is written, and stop
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
-    #[arg(long, value_name = "SERIAL")]
-    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
     /// Rated endurance of the drive in bytes (such as 300t), for the years that are left
@@ -165,8 +150,6 @@ pub(crate) struct SurveyArgs {
     /// Put what applications got beside it: a run of fathom kv, db or app on the same device; may be given several times
     #[arg(long, value_name = "RUN")]
     pub(crate) with: Vec<PathBuf>,
-    #[command(flatten)]
-    pub(crate) out: OutArgs,
 }
 
 /// How the processors are kept while latency is measured.

@@ -1,4 +1,4 @@
-//! What `curve`, `mix` and `burst` share: say time and bytes, open, run, close, report.
+//! What measuring commands share: say time and bytes, open, run, close, report.
 
 use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::survey::profile::Profile;
@@ -41,6 +41,29 @@ pub(crate) fn measure(
         &mut dyn Watcher,
     ) -> Result<(), NotebookError>,
 ) -> Outcome {
+    checked(
+        what,
+        outlook,
+        |_| Ok(()),
+        |bench, plan, book, watcher, ()| {
+            run(&mut CpuBench::new(bench, what.cpu), plan, book, watcher)
+        },
+    )
+}
+
+/// The same of an experiment that first looks at what was opened, and keeps the processors itself.
+pub(crate) fn checked<T>(
+    what: &Measuring<'_>,
+    outlook: OutlookOf<'_>,
+    check: impl FnOnce(&dyn Bench) -> Result<T, Failure>,
+    run: impl FnOnce(
+        &mut dyn Bench,
+        &Plan,
+        &mut Notebook,
+        &mut dyn Watcher,
+        T,
+    ) -> Result<(), NotebookError>,
+) -> Outcome {
     let args = what.args;
     let profile = profile(&args.profile)?;
     let control = signals::control().map_err(refused)?;
@@ -68,6 +91,7 @@ pub(crate) fn measure(
     } = open(&ask, control)?;
     let plan = plan(&ask, limits, direct);
     check_cpu(what.cpu, &*bench)?;
+    let known = check(&*bench)?;
     let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu)?;
     eprint!("{}", announcement(&profile, &o, fills));
     let meta = RunMeta {
@@ -105,10 +129,7 @@ pub(crate) fn measure(
             &mut line,
         )
     };
-    let result = compared.and_then(|()| {
-        let mut kept = CpuBench::new(&mut *bench, what.cpu);
-        run(&mut kept, &plan, &mut book, &mut line)
-    });
+    let result = compared.and_then(|()| run(&mut *bench, &plan, &mut book, &mut line, known));
     line.clear();
     finish::finish(
         book,
