@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use common::{Disk, Loop, Mounted, mkfs_ext4, possible, run, skip, turn};
+use common::{Disk, Loop, Mounted, mkfs_btrfs, mkfs_ext4, possible, skip, turn};
 use fathom_host::extents::{
     Coverage, ExtentsError, Method, SpanKind, Spans, coverage, physical_offset,
 };
@@ -89,19 +89,7 @@ fn a_btrfs_is_counted_by_all_its_devices() {
     }
     let (one, two) = (Disk::new(128), Disk::new(128));
     let (first, second) = (Loop::of(&one.image), Loop::of(&two.image));
-    run(
-        "mkfs.btrfs",
-        &[
-            "-q",
-            "-f",
-            "-d",
-            "raid1",
-            "-m",
-            "raid1",
-            first.str(),
-            second.str(),
-        ],
-    );
+    mkfs_btrfs("raid1", [&first, &second]);
     let Ok(mounted) = Mounted::new(first.str(), one.beside("mnt"), &[]) else {
         return skip("btrfs cannot be mounted");
     };

@@ -9,7 +9,9 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Disk, Loop, Mounted, find, mkfs_ext4, possible, run, skip, try_run, turn};
+use common::{
+    Disk, Loop, Mounted, find, mkfs_btrfs, mkfs_ext4, possible, run, skip, try_run, turn,
+};
 use fathom_host::refusal::{IdentityKind, Refusal};
 use fathom_host::{Access, Permit, block_devices, open_for_write};
 
@@ -307,20 +309,7 @@ fn a_btrfs_member_is_refused_although_another_device_is_the_one_that_is_mounted(
     }
     let (one, two) = (Disk::new(128), Disk::new(128));
     let (first, second) = (Loop::of(&one.image), Loop::of(&two.image));
-    run(
-        "mkfs.btrfs",
-        &[
-            "-q",
-            "-f",
-            "-d",
-            "single",
-            "-m",
-            "raid1",
-            first.str(),
-            second.str(),
-        ],
-    );
-    let _ = try_run("btrfs", &["device", "scan", first.str(), second.str()]);
+    mkfs_btrfs("single", [&first, &second]);
     let mounted = match Mounted::new(first.str(), one.beside("mnt"), &[]) {
         Ok(mounted) => mounted,
         Err(e) => return skip(&format!("btrfs cannot be mounted: {e}")),

@@ -233,6 +233,16 @@ impl Drop for Mounted {
     }
 }
 
+/// A btrfs over two devices that keeps two copies of its metadata; the kernel is told of both.
+pub fn mkfs_btrfs(data: &str, devices: [&Loop; 2]) {
+    let [one, two] = devices.map(Loop::str);
+    run(
+        "mkfs.btrfs",
+        &["-q", "-f", "-d", data, "-m", "raid1", one, two],
+    );
+    let _ = try_run("btrfs", &["device", "scan", one, two]);
+}
+
 /// Makes an ext4 that does nothing behind the test's back.
 pub fn mkfs_ext4(device: &str) {
     run(

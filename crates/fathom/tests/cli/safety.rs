@@ -4,7 +4,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::common::machine::{Disk, Loop, Mounted, mkfs_ext4, possible, run, try_run, turn};
+use crate::common::machine::{
+    Disk, Loop, Mounted, mkfs_btrfs, mkfs_ext4, possible, run, try_run, turn,
+};
 use crate::common::{Place, Said, beside_others, names, skip};
 
 /// Turns for loop devices and for the machine as a whole.
@@ -213,20 +215,7 @@ fn a_btrfs_member_is_refused_although_another_device_is_the_mounted_one() {
     }
     let (one, two) = (Disk::new(128), Disk::new(128));
     let (first, second) = (Loop::of(&one.image), Loop::of(&two.image));
-    run(
-        "mkfs.btrfs",
-        &[
-            "-q",
-            "-f",
-            "-d",
-            "single",
-            "-m",
-            "raid1",
-            first.str(),
-            second.str(),
-        ],
-    );
-    let _ = try_run("btrfs", &["device", "scan", first.str(), second.str()]);
+    mkfs_btrfs("single", [&first, &second]);
     let mounted = match Mounted::new(first.str(), one.beside("mnt"), &[]) {
         Ok(mounted) => mounted,
         Err(e) => return skip(&format!("btrfs cannot be mounted: {e}")),
