@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Place, alone, beside_others, names, skip};
+use crate::common::{Place, beside_others, names, skip};
 use crate::contract::promised;
 
 #[test]
@@ -75,7 +75,7 @@ fn self_contained(html: &str) {
 
 #[test]
 fn a_quick_survey_of_a_directory_ends_in_three_minutes_with_intervals_and_a_report() {
-    let _turn = alone();
+    let _turn = beside_others();
     let place = Place::new();
     let begin = Instant::now();
     let said = place
