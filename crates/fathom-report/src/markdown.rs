@@ -100,7 +100,7 @@ fn finding(f: &Finding, out: &mut String) {
         let _ = write!(out, "\n  Gain: {gained}");
     }
     if !f.refuted_by.is_empty() {
-        let _ = write!(out, "\n  Wrong if: {}", escape(&f.refuted_by));
+        let _ = write!(out, "\n  Refuted by: {}", escape(&f.refuted_by));
     }
     out.push('\n');
 }

@@ -321,7 +321,7 @@ fn finding(f: &Finding, run: &Run) -> String {
     if !f.refuted_by.is_empty() {
         let _ = write!(
             html,
-            "<p class=\"gain\"><b>Wrong if</b> {}</p>",
+            "<p class=\"gain\"><b>Refuted by:</b> {}</p>",
             with_options(&f.refuted_by)
         );
     }
