@@ -13,7 +13,7 @@ pub mod guard;
 pub mod health;
 mod judge;
 mod loops;
-pub mod mark;
+pub use fathom_files::mark;
 pub mod mounts;
 pub mod refusal;
 pub mod root;

@@ -60,7 +60,7 @@ fn is_fathoms(file: &File) -> bool {
 
 /// Marks a file that this process has just made. `false` where the file system has no user
 /// xattrs.
-pub(crate) fn set(file: &File) -> io::Result<bool> {
+pub fn set(file: &File) -> io::Result<bool> {
     let value = format!(
         "fathom {} {}",
         env!("CARGO_PKG_VERSION"),
@@ -78,7 +78,7 @@ fn is_unsupported(e: Errno) -> bool {
 }
 
 /// RFC 3339 in UTC, whole seconds.
-pub(crate) fn utc(time: SystemTime) -> String {
+pub fn utc(time: SystemTime) -> String {
     DateTime::<Utc>::from(time)
         .format("%Y-%m-%dT%H:%M:%SZ")
         .to_string()

@@ -1,0 +1,33 @@
+//! What is there already, opened for writing: never created, never emptied, never through a link at the end of its path.
+//!
+//! Who calls has judged it first (`fathom-host`'s guard) or made it; nothing here decides that it may be written.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Opens for reading and writing, with further flags for `open(2)`, such as `O_EXCL`.
+///
+/// # Errors
+/// As `open(2)`.
+pub fn for_writing(path: &Path, flags: i32) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(flags | libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)
+}
+
+/// Opens what is held once more, with other flags: no change of names can lead to something else.
+///
+/// # Errors
+/// As `open(2)`.
+pub fn again(held: &File, flags: i32) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(flags | libc::O_CLOEXEC)
+        .open(format!("/proc/self/fd/{}", held.as_raw_fd()))
+}
