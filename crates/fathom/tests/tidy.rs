@@ -305,3 +305,27 @@ fn no_file_knows_the_machine_it_was_written_on() {
     }
     none(&found, "use a relative path or one from the environment");
 }
+
+/// `docs/safety.md` says which test holds each scenario; none may be claimed that nobody tests.
+#[test]
+fn every_scenario_of_the_safety_page_has_its_test() {
+    let page = fs::read_to_string(root().join("docs/safety.md")).unwrap();
+    let table = page.split("## What was tried").nth(1).unwrap_or_default();
+    let mut found = Vec::new();
+    let mut scenarios = 0;
+    for line in table.lines().filter(|l| l.starts_with("| ")).skip(1) {
+        let test = line.trim_end_matches(['|', ' ']).rsplit("| ").next();
+        let Some((file, name)) = test.and_then(|t| t.trim_matches('`').split_once("::")) else {
+            found.push(format!("no test: {line}"));
+            continue;
+        };
+        scenarios += 1;
+        let path = root().join("crates").join(format!("{file}.rs"));
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        if !text.contains(&format!("fn {name}(")) {
+            found.push(format!("{file}::{name}"));
+        }
+    }
+    assert!(scenarios >= 80, "{scenarios} scenarios, expected 80 or more");
+    none(&found, "name the test that holds the scenario");
+}
