@@ -6,6 +6,7 @@
 //! one: every entry needs at least 32 matching bits or an equally strong structural check.
 
 mod checks;
+mod firmware;
 mod image;
 mod magic;
 
@@ -113,6 +114,7 @@ pub fn scan<R: ReadAt + ?Sized>(source: &R, size: u64) -> io::Result<Vec<Signatu
     let image = Image::load(source, size)?;
     let mut found = magic::find(&image)?;
     found.extend(checks::find(&image)?);
+    found.extend(firmware::find(&image)?);
     found.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
     // The same thing is often recognised by its copy at the end as well: name it once.
     let mut seen: Vec<Signature> = Vec::new();

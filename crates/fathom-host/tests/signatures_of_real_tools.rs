@@ -419,6 +419,22 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+#[test]
+fn data_that_compresses_is_never_taken_for_anything() {
+    // As compressible fills are made: a piece of noise, then zeros or one byte over and over, in every proportion.
+    for seed in 1..=4000u64 {
+        let (block, share) = (512 << (seed % 8), 1 + (seed / 8) as usize % 15);
+        let pad = [0, 0, 0xff, 0x20, seed as u8][seed as usize % 5];
+        let mut disk = noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 192 << 10);
+        for piece in disk.chunks_mut(block) {
+            let cut = piece.len() * share / 16;
+            piece[cut..].fill(pad);
+        }
+        let found = scan(&disk[..], disk.len() as u64).unwrap();
+        assert_eq!(found, [], "seed {seed}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -438,6 +454,11 @@ proptest! {
         disk[0] = 0xeb;
         disk[2] = 0x90;
         let size = disk.len() as u64;
+        let last = disk.len() - 512;
+        let end = [b"JM", &[0x55, 0xaa][..], &[0, 0]][seed as usize % 3];
+        disk[last..last + 2].copy_from_slice(end);
+        disk[1024..1026].copy_from_slice(b"BD");
+        disk[88..90].copy_from_slice(b"CS");
         prop_assert_eq!(scan(&disk[..], size).unwrap(), []);
     }
 }
@@ -452,5 +473,102 @@ fn a_thousand_mebibytes_of_noise_with_both_ends_looked_at_hold_nothing() {
             [],
             "seed {seed}"
         );
+    }
+}
+
+/// A disk of 4 MiB with some bytes on it, and what is found there.
+fn found_with(bytes: &[(usize, &[u8])]) -> Vec<String> {
+    let mut disk = vec![0u8; 4 << 20];
+    for (at, bytes) in bytes {
+        disk[*at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    let found = scan(&disk[..], disk.len() as u64).unwrap();
+    found.into_iter().map(|s| s.name).collect()
+}
+
+#[test]
+fn what_libblkid_knows_beside_the_common_formats_is_recognised_from_its_bytes_alone() {
+    const END: usize = 4 << 20;
+    // As the formats of libblkid's superblocks/*.c and partitions/*.c say; those with a checksum have tests of their own.
+    let minix = |word: fn(u16) -> [u8; 2]| {
+        [64u16, 1000, 1, 1, 6, 0, 0, 0, 0x138f, 1]
+            .map(word)
+            .concat()
+    };
+    let minix3 = |word: fn(u16) -> [u8; 2]| {
+        let mut sb = vec![0; 30];
+        for (at, value) in [(6, 1), (8, 1), (24, 0x4d5a), (28, 4096)] {
+            sb[at..at + 2].copy_from_slice(&word(value));
+        }
+        sb
+    };
+    let mut hfs = vec![0; 162];
+    hfs[..2].copy_from_slice(b"BD");
+    hfs[20..24].copy_from_slice(&4096u32.to_be_bytes());
+    hfs[36..40].copy_from_slice(b"\x03Mac");
+    let mut wrapper = hfs.clone();
+    wrapper[124..126].copy_from_slice(b"H+");
+    let atari = [
+        (0x1c2, &100u32.to_be_bytes()[..]),
+        (0x1c6, b"\x01GEM\0\0\0\x02\0\0\0\x20"),
+    ];
+    let mut vault = vec![0; 94];
+    (vault[8], vault[10], vault[90]) = (1, 0x10, 1);
+    vault[88..90].copy_from_slice(b"CS");
+    let one = |at: usize, bytes: &[u8]| found_with(&[(at, bytes)]);
+    for (found, name) in [
+        (one(END - 512, b"\x37\xfc\x4d\x1e"), "Adaptec RAID"),
+        (one(END - 512, b"$XIDE$"), "LSI RAID"),
+        (one(END - 11 * 512, b"\xf3\x16\x78\x5a"), "Highpoint RAID"),
+        (
+            one(END - 63 * 512, b"Promise Technology, Inc."),
+            "Promise RAID",
+        ),
+        (one(1024, &hfs), "hfs"),
+        (one(1024, &wrapper), "hfsplus"),
+        (one(8192, b"\x49\xe8\x95\xf9"), "hpfs"),
+        (one(32, b"BFS1"), "befs"),
+        (one(544, b"1SFB"), "befs"),
+        (one(0, b"\xce\xfa\xad\x1b"), "bfs"),
+        (one(4096, b"SPB5"), "nss"),
+        (one(0, b"UBI#"), "ubi"),
+        (one(0, b"\x31\x18\x10\x06"), "ubifs"),
+        (one(1024, &minix(u16::to_le_bytes)), "minix"),
+        (one(1024, &minix(u16::to_be_bytes)), "minix"),
+        (one(1024, &minix3(u16::to_le_bytes)), "minix"),
+        (one(1024, &minix3(u16::to_be_bytes)), "minix"),
+        (one(8192, b"\xa5\x01\xfc\xf5"), "vxfs"),
+        (found_with(&atari), "Atari"),
+        (one(0, b"$DRBDmgr=q"), "drbdmanage"),
+        (one(0, &vault), "FileVault"),
+        (one(0, b"HM\x01\0"), "LVM1"),
+        (one(64 * 1024 + 1372, b"\x19\x01\x54\x19"), "ufs"),
+        (one(256 * 1024 + 1372, &0x0001_1954u32.to_be_bytes()), "ufs"),
+        (one(8192 - 10, b"S2SUSPEND"), "hibernation image"),
+        (one(1024, b"\xd3\xd5\xe7\xf1"), "DASD"),
+    ] {
+        assert_eq!(found, [name]);
+    }
+    // What only resembles them: an HFS with broken blocks, a table of Atari's beyond the disk.
+    hfs[23] = 1;
+    assert_eq!(one(1024, &hfs), [] as [&str; 0]);
+    let beyond = [atari[0], (0x1c6, &b"\x01GEM\0\0\0\x02\0\0\xff\x20"[..])];
+    assert_eq!(found_with(&beyond), [] as [&str; 0]);
+}
+
+#[test]
+fn what_lies_at_the_end_of_a_file_is_found_although_its_last_sector_is_not_whole() {
+    for (before, bytes, name) in [
+        (4096 - 60, &b"\x83\x74\x02\x6b"[..], "drbd"),
+        (512, &b"EFI PART"[..], "GPT"),
+    ] {
+        for (size, end) in [(100 << 10, 100 << 10), ((100 << 10) + 1, 100 << 10)] {
+            for end in [size, end] {
+                let mut disk = vec![0u8; size];
+                disk[end - before..end - before + bytes.len()].copy_from_slice(bytes);
+                let found = scan(&disk[..], size as u64).unwrap();
+                assert_eq!((found.len(), found[0].name.as_str()), (1, name));
+            }
+        }
     }
 }

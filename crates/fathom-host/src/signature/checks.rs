@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::image::{Image, be32, label, le16, le32};
+use super::image::{Image, be16, be32, label, le16, le32};
 use super::{ReadAt, Signature, SignatureClass};
 
 /// All of them.
@@ -11,10 +11,16 @@ pub(super) fn find<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Vec<S
     found.extend(ext(image)?);
     found.extend(nilfs2(image)?);
     found.extend(minix(image)?);
+    found.extend(hfs(image)?);
+    found.extend(ufs(image)?);
+    found.extend(core_storage(image)?);
+    found.extend(swap(image)?);
     found.extend(udf(image)?);
     found.extend(boot_sector(image)?);
     found.extend(apple_map(image)?);
     found.extend(sun_label(image)?);
+    found.extend(atari(image)?);
+    found.extend(dasd(image)?);
     found.extend(md(image)?);
     found.extend(zfs(image)?);
     Ok(found)
@@ -76,21 +82,93 @@ fn nilfs2<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signatu
     Ok(None)
 }
 
-/// Minix: 16 bits of magic; the state, zone size and the first data zone must fit.
+/// Minix in either byte order: 16 bits of magic; the state, zone size and the maps of zones must fit.
 fn minix<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
     let Some(sb) = image.bytes(1024, 64)? else {
         return Ok(None);
     };
-    let old = matches!(le16(&sb, 16), 0x137f | 0x138f | 0x2468 | 0x2478)
-        && le16(&sb, 10) == 0
-        && matches!(le16(&sb, 18), 1..=3)
-        && (1..=0xfff).contains(&le16(&sb, 4))
-        && le16(&sb, 0) != 0;
-    let v3 = le16(&sb, 24) == 0x4d5a
-        && le16(&sb, 12) == 0
-        && (1..=0xfff).contains(&le16(&sb, 6))
-        && matches!(le16(&sb, 28), 512 | 1024 | 2048 | 4096);
-    Ok((old || v3).then(|| signature("minix", SignatureClass::FileSystem, 1024 + 16)))
+    // A mounted one has no bit of its state set.
+    let is_it = |word: fn(&[u8], usize) -> u16| {
+        let old = matches!(word(&sb, 16), 0x137f | 0x138f | 0x2468 | 0x2478)
+            && word(&sb, 10) == 0
+            && word(&sb, 18) <= 3
+            && (1..=0xfff).contains(&word(&sb, 4))
+            && word(&sb, 0) != 0;
+        let v3 = word(&sb, 24) == 0x4d5a
+            && word(&sb, 12) == 0
+            && (1..=0xfff).contains(&word(&sb, 6))
+            && matches!(word(&sb, 28), 512 | 1024 | 2048 | 4096);
+        old || v3
+    };
+    Ok((is_it(le16) || is_it(be16))
+        .then(|| signature("minix", SignatureClass::FileSystem, 1024 + 16)))
+}
+
+/// HFS, and HFS+ wrapped in one: 16 bits of magic, blocks of whole sectors and at most 32 MiB, a name that fits.
+fn hfs<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let Some(mdb) = image.bytes(1024, 162)? else {
+        return Ok(None);
+    };
+    let (block, name) = (be32(&mdb, 20), usize::from(mdb[36]));
+    if mdb[..2] != *b"BD" || block == 0 || block % 512 != 0 || block > 32 << 20 || name > 27 {
+        return Ok(None);
+    }
+    let wraps = matches!(&mdb[124..126], b"H+" | b"HX");
+    let kind = if wraps { "hfsplus" } else { "hfs" };
+    let mut s = signature(kind, SignatureClass::FileSystem, 1024);
+    s.label = label(&mdb[37..37 + name]);
+    Ok(Some(s))
+}
+
+/// UFS: one of its magics in either byte order, in one of four places.
+fn ufs<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    const MAGICS: [u32; 6] = [
+        0x1954_0119,
+        0x0001_1954,
+        0x0019_5612,
+        0x0009_5014,
+        0x0061_2195,
+        0x0523_1994,
+    ];
+    for at in [0, 8, 64, 256].map(|kib| kib * 1024 + 1372) {
+        if let Some(magic) = image.bytes(at, 4)?
+            && (MAGICS.contains(&le32(&magic, 0)) || MAGICS.contains(&be32(&magic, 0)))
+        {
+            return Ok(Some(signature("ufs", SignatureClass::FileSystem, at)));
+        }
+    }
+    Ok(None)
+}
+
+/// Apple's Core Storage, in which FileVault keeps what it encrypts: 16 bits of magic, version, type and checksum's kind.
+fn core_storage<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    let Some(sb) = image.bytes(0, 512)? else {
+        return Ok(None);
+    };
+    let is_it =
+        sb[88..90] == *b"CS" && le16(&sb, 8) == 1 && le16(&sb, 10) == 0x10 && le32(&sb, 90) == 1;
+    Ok(is_it.then(|| signature("FileVault", SignatureClass::Encrypted, 88)))
+}
+
+/// Swap areas and hibernation images say so at the end of their first page, whatever its size was.
+fn swap<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    const WORDS: [(&str, &[u8]); 6] = [
+        ("swap", b"SWAPSPACE2"),
+        ("swap", b"SWAP-SPACE"),
+        ("hibernation image", b"LINHIB0001"),
+        ("hibernation image", b"S1SUSPEND"),
+        ("hibernation image", b"S2SUSPEND"),
+        ("hibernation image", b"ULSUSPEND"),
+    ];
+    for at in [4, 8, 16, 32, 64].map(|kib| kib * 1024 - 10) {
+        let Some(end) = image.bytes(at, 10)? else {
+            continue;
+        };
+        if let Some((name, _)) = WORDS.iter().find(|(_, word)| end.starts_with(word)) {
+            return Ok(Some(signature(name, SignatureClass::Swap, at)));
+        }
+    }
+    Ok(None)
 }
 
 /// UDF: one of the volume descriptors from 32 KiB on says NSR02 or NSR03; on bridge discs
@@ -158,6 +236,53 @@ fn sun_label<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Sign
     let is_label =
         sector[508..510] == [0xda, 0xbe] && sum == 0 && be32(&sector, 188) == 0x600d_deee;
     Ok(is_label.then(|| signature("Sun", SignatureClass::PartitionTable, 508)))
+}
+
+/// Atari's table has no magic: a size that fits, and four entries of which each is unused or a partition on the disk,
+/// at least one of a usual kind. (The kernel and libblkid ask for less, and take one random terabyte in a hundred for it.)
+fn atari<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    const KINDS: [&[u8]; 9] = [
+        b"GEM", b"BGM", b"LNX", b"SWP", b"RAW", b"XGM", b"F32", b"MIX", b"UNX",
+    ];
+    let Some(sector) = image.bytes(0, 512)? else {
+        return Ok(None);
+    };
+    let size = be32(&sector, 0x1c2);
+    if size < 2 || u64::from(size) > image.size() / 512 {
+        return Ok(None);
+    }
+    let on_disk = |at: usize| {
+        let (start, length) = (be32(&sector, at), be32(&sector, at + 4));
+        start > 0 && length > 0 && start.checked_add(length).is_some_and(|end| end <= size)
+    };
+    let bad_blocks = sector[0x1f6..0x1fe].iter().all(|b| *b == 0) || on_disk(0x1f6);
+    let entries = || (0..4).map(|i| 0x1c6 + i * 12);
+    let used = |at: usize| {
+        matches!(sector[at], 0x01 | 0x81)
+            && sector[at + 1..at + 4].iter().all(u8::is_ascii_alphanumeric)
+            && on_disk(at + 4)
+    };
+    let usual = |at: usize| used(at) && KINDS.contains(&&sector[at + 1..at + 4]);
+    let is_it = bad_blocks && entries().all(|e| sector[e] == 0 || used(e)) && entries().any(usual);
+    Ok(is_it.then(|| signature("Atari", SignatureClass::PartitionTable, 0x1c6)))
+}
+
+/// Labels of the disks of IBM's mainframes, in their third block, in EBCDIC.
+fn dasd<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Option<Signature>> {
+    const VOL1: &[u8] = b"\xe5\xd6\xd3\xf1";
+    for block in [512, 1024, 2048, 4096] {
+        for (inside, word) in [
+            (4, VOL1),
+            (0, b"\xd3\xd5\xe7\xf1"),
+            (0, b"\xc3\xd4\xe2\xf1"),
+        ] {
+            let at = 2 * block + inside;
+            if image.has(at, word)? {
+                return Ok(Some(signature("DASD", SignatureClass::PartitionTable, at)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Linux software RAID: metadata 0.90 and 1.0 near the end, 1.1 at the start, 1.2 at 4 KiB

@@ -96,6 +96,9 @@ pub(crate) fn le32(b: &[u8], at: usize) -> u32 {
         .and_then(|s| s.try_into().ok())
         .map_or(0, u32::from_le_bytes)
 }
+pub(crate) fn be16(b: &[u8], at: usize) -> u16 {
+    le16(b, at).swap_bytes()
+}
 pub(crate) fn be32(b: &[u8], at: usize) -> u32 {
     le32(b, at).swap_bytes()
 }

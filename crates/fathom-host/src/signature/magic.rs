@@ -74,6 +74,7 @@ const MAGICS: &[Magic] = &[
     magic("jfs", FileSystem, 32 * KIB, b"JFS1"),
     magic("reiserfs", FileSystem, 64 * KIB + 52, b"ReIsEr"),
     magic("reiserfs", FileSystem, 8 * KIB + 52, b"ReIsEr"),
+    magic("reiserfs", FileSystem, 8 * KIB + 20, b"ReIsErFs"),
     magic("reiser4", FileSystem, 64 * KIB, b"ReIsEr4"),
     magic("gfs2", FileSystem, 64 * KIB, b"\x01\x16\x19\x70"),
     magic("ocfs2", FileSystem, KIB, b"OCFSV2"),
@@ -83,25 +84,35 @@ const MAGICS: &[Magic] = &[
     magic("apfs", FileSystem, 32, b"NXSB"),
     magic("hfsplus", FileSystem, KIB, b"H+\x00\x04"),
     magic("hfsx", FileSystem, KIB, b"HX\x00\x05"),
-    magic("ufs", FileSystem, 8 * KIB + 1372, b"\x54\x19\x01\x00"),
-    magic("ufs", FileSystem, 64 * KIB + 1372, b"\x19\x01\x54\x19"),
     magic("vxfs", FileSystem, KIB, b"\xf5\xfc\x01\xa5"),
+    magic("vxfs", FileSystem, 8 * KIB, b"\xa5\x01\xfc\xf5"),
+    labelled(magic("befs", FileSystem, 32, b"BFS1"), 0, 32),
+    labelled(magic("befs", FileSystem, 32, b"1SFB"), 0, 32),
+    labelled(magic("befs", FileSystem, 512 + 32, b"BFS1"), 512, 32),
+    labelled(magic("befs", FileSystem, 512 + 32, b"1SFB"), 512, 32),
+    magic("bfs", FileSystem, 0, b"\xce\xfa\xad\x1b"),
+    magic("hpfs", FileSystem, 8 * KIB, b"\x49\xe8\x95\xf9"),
+    magic("nss", FileSystem, 4 * KIB, b"SPB5"),
+    magic("ubifs", FileSystem, 0, b"\x31\x18\x10\x06"),
+    magic("exfs", FileSystem, 0, b"EXFS"),
+    magic("ocfs", FileSystem, 8 * KIB, b"OracleCFS"),
+    magic("sysv", FileSystem, 1016, b"\x20\x7e\x18\xfd"),
+    magic("sysv", FileSystem, 1016, b"\xfd\x18\x7e\x20"),
+    magic("sysv", FileSystem, 9 * KIB + 1016, b"\x20\x7e\x18\xfd"),
+    magic("sysv", FileSystem, 9 * KIB + 1016, b"\xfd\x18\x7e\x20"),
+    magic("sysv", FileSystem, 15 * KIB + 1016, b"\x20\x7e\x18\xfd"),
+    magic("sysv", FileSystem, 15 * KIB + 1016, b"\xfd\x18\x7e\x20"),
+    magic("sysv", FileSystem, 18 * KIB + 1016, b"\x20\x7e\x18\xfd"),
+    magic("sysv", FileSystem, 18 * KIB + 1016, b"\xfd\x18\x7e\x20"),
     magic("zonefs", FileSystem, 0, b"SFOZ"),
     magic("vmfs", FileSystem, 2 * MIB, b"\x5e\xf1\xab\x2f"),
     magic("vmfs-member", Volume, MIB, b"\x0d\xd0\x01\xc0"),
     magic("scoutfs", FileSystem, 64 * KIB + 4, b"\x8b\x42\x3c\x10"),
 
-    magic("swap", Swap, 4086, b"SWAPSPACE2"),
-    magic("swap", Swap, 4086, b"SWAP-SPACE"),
-    magic("swap", Swap, 8 * KIB - 10, b"SWAPSPACE2"),
-    magic("swap", Swap, 16 * KIB - 10, b"SWAPSPACE2"),
-    magic("swap", Swap, 32 * KIB - 10, b"SWAPSPACE2"),
-    magic("swap", Swap, 64 * KIB - 10, b"SWAPSPACE2"),
-    magic("hibernation image", Swap, 4086, b"S1SUSPEND"),
-    magic("hibernation image", Swap, 4086, b"S2SUSPEND"),
-    magic("hibernation image", Swap, 4086, b"ULSUSPEND"),
-    magic("hibernation image", Swap, 4086, b"LINHIB0001"),
+    magic("hibernation image", Swap, 0, b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c"),
 
+    magic("LVM1", Lvm, 0, b"HM\x01\0"),
+    magic("LVM1", Lvm, 0, b"HM\x02\0"),
     magic("LVM2", Lvm, 0x018, b"LVM2 001"),
     magic("LVM2", Lvm, 0x218, b"LVM2 001"),
     magic("LVM2", Lvm, 0x418, b"LVM2 001"),
@@ -128,13 +139,16 @@ const MAGICS: &[Magic] = &[
     magic("drbd", Volume, -4 * KIB + 60, b"\x83\x74\x02\x6c"),
     magic("drbd", Volume, -4 * KIB + 60, b"\x83\x74\x02\x6d"),
     magic("drbd", Volume, 60, b"\x83\x74\x02\x6b"),
+    magic("drbd", Volume, 60, b"\x83\x74\x02\x6c"),
     magic("drbd", Volume, 60, b"\x83\x74\x02\x6d"),
     magic("drbd-proxy", Volume, 0, b"DRBDdlh*"),
     magic("stratis", Volume, 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
     magic("stratis", Volume, 9 * 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
     magic("vdo", Volume, 0, b"dmvdo001"),
     magic("Oracle ASM", Volume, 32, b"ORCLDISK"),
-    magic("mpool", Volume, 0, b"mpoolDev"),
+    magic("mpool", FileSystem, 0, b"mpoolDev"),
+    magic("drbdmanage", Volume, 0, b"$DRBDmgr=q"),
+    magic("ubi", Volume, 0, b"UBI#"),
 
     magic("Intel RAID", Raid, -1024, b"Intel Raid ISM Cfg Sig. "),
     magic("Intel RAID", Raid, -8192, b"Intel Raid ISM Cfg Sig. "),
@@ -143,7 +157,11 @@ const MAGICS: &[Magic] = &[
     magic("DDF RAID", Raid, -4096, b"\xde\x11\xde\x11"),
     magic("Highpoint RAID", Raid, 9 * 512 + 32, b"\xf0\x16\x78\x5a"),
     magic("Highpoint RAID", Raid, 9 * 512 + 32, b"\xfd\x16\x78\x5a"),
+    magic("Highpoint RAID", Raid, -11 * 512, b"\xf3\x16\x78\x5a"),
+    magic("Highpoint RAID", Raid, -11 * 512, b"\xfd\x16\x78\x5a"),
     magic("NVIDIA RAID", Raid, -1024, b"NVIDIA  "),
+    magic("Adaptec RAID", Raid, -512, b"\x37\xfc\x4d\x1e"),
+    magic("LSI RAID", Raid, -512, b"$XIDE$"),
 
     magic("GPT", PartitionTable, 512, b"EFI PART"),
     magic("GPT", PartitionTable, 1024, b"EFI PART"),
@@ -155,19 +173,26 @@ const MAGICS: &[Magic] = &[
     magic("GPT", PartitionTable, -4096, b"EFI PART"),
     magic("BSD", PartitionTable, 512, b"\x57\x45\x56\x82"),
     magic("BSD", PartitionTable, 0, b"\x57\x45\x56\x82"),
+    magic("BSD", PartitionTable, 64, b"\x57\x45\x56\x82"),
+    magic("BSD", PartitionTable, 128, b"\x57\x45\x56\x82"),
     magic("SGI", PartitionTable, 0, b"\x0b\xe5\xa9\x41"),
+    magic("AIX", PartitionTable, 0, b"\xc9\xc2\xd4\xc1"),
+    magic("Solaris", PartitionTable, 512 + 12, b"\xee\xde\x0d\x60"),
+    magic("UnixWare", PartitionTable, 29 * 512 + 4, b"\x0d\x60\xe5\xca"),
+    magic("Ultrix", PartitionTable, 16 * KIB - 72, b"\x57\x29\x03\0\x01\0\0\0"),
 ];
 
 /// All entries of the table that are on the disk.
 pub(super) fn find<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Vec<Signature>> {
     let mut found = Vec::new();
     for m in MAGICS {
-        let Some(offset) = place(m.offset, image.size()) else {
-            continue;
-        };
-        if !image.has(offset, m.bytes)? {
-            continue;
+        let mut is_there = None;
+        for offset in places(m.offset, image.size()) {
+            if image.has(offset, m.bytes)? {
+                is_there = Some(offset);
+            }
         }
+        let Some(offset) = is_there else { continue };
         let label = match m.label {
             Some((at, len)) => image.bytes(at, len)?.and_then(|b| label(&b)),
             None => None,
@@ -182,12 +207,17 @@ pub(super) fn find<R: ReadAt + ?Sized>(image: &Image<'_, R>) -> io::Result<Vec<S
     Ok(found)
 }
 
-fn place(offset: i64, size: u64) -> Option<u64> {
-    if offset < 0 {
-        size.checked_sub(offset.unsigned_abs())
-    } else {
-        Some(offset as u64)
-    }
+/// Where an entry of the table may lie on a disk of `size` bytes. The last bytes of a file that fill no sector are none
+/// of a device made of it, so what counts from the end may be in two places.
+fn places(offset: i64, size: u64) -> impl Iterator<Item = u64> {
+    let from_end = |size: u64| size.checked_sub(offset.unsigned_abs());
+    let sectors = size / 512 * 512;
+    let all = match u64::try_from(offset) {
+        Ok(from_start) => [Some(from_start), None],
+        Err(_) if sectors == size => [from_end(size), None],
+        Err(_) => [from_end(sectors), from_end(size)],
+    };
+    all.into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -205,7 +235,10 @@ mod tests {
     fn every_magic_alone_on_an_empty_disk_is_recognised_as_what_it_is() {
         let size = 5usize << 20;
         for m in MAGICS {
-            let Some(at) = place(m.offset, size as u64).filter(|o| *o < size as u64 - 64) else {
+            let Some(at) = places(m.offset, size as u64)
+                .next()
+                .filter(|o| *o < size as u64 - 64)
+            else {
                 continue;
             };
             let mut disk = vec![0u8; size];
