@@ -3,7 +3,8 @@
 //!
 //! Relatives are found by sysfs and compared by device number, never by path strings: disk
 //! and partitions, holders, what the device is made of, other paths to the same device, and
-//! loop devices of the same file.
+//! loop devices of the same file. What a loop device does not show of its file or device is
+//! looked at too: a write inside destroys what lies around.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -33,6 +34,39 @@ enum Relation {
     Twin,
 }
 
+/// What a relative may carry by right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    /// The disk of a partition has a partition table, but may not be, for instance, a member of
+    /// a RAID that is not assembled at the moment.
+    Table,
+    /// A member says to whom it belongs; other paths to a disk show the same bytes once more.
+    Anything,
+}
+
+impl Content {
+    fn allows(self, class: SignatureClass) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Table => class == SignatureClass::PartitionTable,
+            Self::Anything => true,
+        }
+    }
+
+    /// What may be on the partitions of a relative that may carry this itself. Those beside a
+    /// partition that is to be written have its content as their own affair.
+    fn of_partitions(self) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::Table | Self::Anything => Self::Anything,
+        }
+    }
+}
+
+/// A relative, how it is one, and what it may carry.
+type Relative<'a> = (&'a Node, Relation, Content);
+
 /// `Ok` where nothing stands in the way of writing except the confirmation.
 ///
 /// `device` is the name to use in sentences.
@@ -56,7 +90,7 @@ pub(crate) fn unused(
     node: &Node,
     device: &Path,
 ) -> Result<(), Refusal> {
-    for (relative, relation) in relatives(graph, node) {
+    for (relative, relation, _) in relatives(graph, node) {
         let place = || place(root, relative, relation, device);
         let path = relative.path(root);
         for used in occupancy.of(root, relative) {
@@ -90,40 +124,79 @@ pub(crate) fn writable(graph: &Graph, node: &Node, device: &Path) -> Result<(), 
     Ok(())
 }
 
-/// Nothing is recognised on the device, its partitions or, for a partition, its disk.
+/// Nothing is recognised on the device, its partitions, its disk, or what a loop device is made of.
 pub(crate) fn blank(
     root: &HostRoot,
     graph: &Graph,
     node: &Node,
     device: &Path,
 ) -> Result<(), Refusal> {
-    for (relative, relation) in relatives(graph, node) {
-        // The disk of a partition has a partition table by right, but may not be, for
-        // instance, a member of a RAID that is not assembled at the moment.
-        let allowed = match relation {
-            Relation::Itself | Relation::Partition => None,
-            Relation::Disk => Some(SignatureClass::PartitionTable),
-            // The same bytes under other names, and members of what is to be written.
-            Relation::MadeOf | Relation::LoopedDevice | Relation::Twin => continue,
-        };
+    for (relative, relation, may_hold) in relatives(graph, node) {
+        if may_hold == Content::Anything {
+            continue;
+        }
         let path = relative.path(root);
-        let found = look(root, graph, relative).map_err(|e| match e.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => Refusal::Permission { path: path.clone() },
+        let unreadable = |path: &Path, e: &std::io::Error| match e.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => Refusal::Permission { path: path.into() },
             _ => Refusal::Unproven {
                 path: device.to_path_buf(),
                 why: format!("cannot read {}: {e}", path.display()),
             },
-        })?;
-        if let Some(s) = found.iter().find(|s| Some(s.class) != allowed) {
-            return Err(Refusal::Signature {
-                place: place(root, relative, relation, device),
-                what: s.to_string(),
-                offset: s.offset,
-                wipe: path,
-            });
+        };
+        let refuse = |s: &Signature, place, wipe: &Path| Refusal::Signature {
+            place,
+            what: s.to_string(),
+            offset: s.offset,
+            wipe: wipe.into(),
+        };
+        let on_it = look(root, graph, relative).map_err(|e| unreadable(&path, &e))?;
+        if let Some(s) = on_it.iter().find(|s| !may_hold.allows(s.class)) {
+            let place = place(root, relative, relation, device);
+            return Err(refuse(s, place, &path));
+        }
+        let Some(file) = &relative.loop_file else {
+            continue;
+        };
+        let around = look_behind(root, relative, file).map_err(|e| unreadable(file, &e))?;
+        if let Some(s) = around.iter().find(|s| !may_hold.allows(s.class)) {
+            let place = Place {
+                device: device.to_path_buf(),
+                relative: Some(format!(
+                    "the file behind {}, {},",
+                    path.display(),
+                    file.display()
+                )),
+            };
+            return Err(refuse(s, place, file));
         }
     }
     Ok(())
+}
+
+/// Signatures of the file that a loop device is made of, where it shows only a part of it.
+fn look_behind(root: &HostRoot, node: &Node, path: &Path) -> std::io::Result<Vec<Signature>> {
+    let backing = node.loop_backing;
+    if backing.is_some_and(|b| b.block.is_some()) || root.number_of_node(path).is_some() {
+        return Ok(Vec::new());
+    }
+    let opened = open_to_look(path).and_then(|file| {
+        let meta = file.metadata()?;
+        let identity = (DeviceNumber::from_raw(meta.dev()), meta.ino());
+        match backing {
+            Some(b) if meta.is_file() && (b.device, b.inode) == identity => Ok((file, meta.len())),
+            _ => Err(std::io::Error::other("the path leads to something else")),
+        }
+    });
+    let (file, size) = match opened {
+        Ok(opened) => opened,
+        // Removed, or seen from another mount namespace: it shows all that there was when it was made.
+        Err(_) if node.loop_part == (0, 0) => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    if node.loop_part.0 == 0 && size / 512 * 512 <= node.size_bytes {
+        return Ok(Vec::new());
+    }
+    signature::scan(&file, size)
 }
 
 /// Signatures of a device; of a partition without a node (in containers) through its disk.
@@ -171,92 +244,84 @@ impl signature::ReadAt for Window<'_> {
     }
 }
 
-/// The device and everything whose use forbids writing to it, each once.
-fn relatives<'a>(graph: &'a Graph, node: &'a Node) -> Vec<(&'a Node, Relation)> {
-    let mut found = vec![(node, Relation::Itself)];
-    let get = |name: &String| graph.get(name);
-    found.extend(
-        node.partitions
-            .iter()
-            .filter_map(get)
-            .map(|n| (n, Relation::Partition)),
-    );
+/// The device and everything whose use or content forbids writing to it, each once.
+fn relatives<'a>(graph: &'a Graph, node: &'a Node) -> Vec<Relative<'a>> {
+    let mut found = vec![(node, Relation::Itself, Content::Nothing)];
+    let partitions = |of: &'a Node| of.partitions.iter().filter_map(|name| graph.get(name));
+    found.extend(partitions(node).map(|n| (n, Relation::Partition, Content::Nothing)));
     below(graph, node, &mut found);
-    let twins: Vec<&Node> = found
-        .iter()
-        .flat_map(|(relative, _)| {
-            graph
-                .nodes
-                .values()
-                .filter(|other| same_bytes(relative, other))
-        })
-        .collect();
-    for twin in twins {
-        found.push((twin, Relation::Twin));
-        found.extend(
-            twin.partitions
-                .iter()
-                .filter_map(get)
-                .map(|n| (n, Relation::Twin)),
-        );
+    let mut twins = Vec::new();
+    for (relative, _, may_hold) in &found {
+        for twin in graph.nodes.values() {
+            // Loop devices show different parts; paths to one disk show the same bytes.
+            let may_hold = match (same_disk(relative, twin), same_file(relative, twin)) {
+                (false, false) => continue,
+                (true, _) => Content::Anything,
+                (false, true) => *may_hold,
+            };
+            twins.push((twin, Relation::Twin, may_hold));
+            let inside = may_hold.of_partitions();
+            twins.extend(partitions(twin).map(|n| (n, Relation::Twin, inside)));
+        }
     }
+    found.extend(twins);
     let mut seen = BTreeSet::new();
-    found.retain(|(n, _)| seen.insert(n.name.clone()));
+    found.retain(|(n, ..)| seen.insert(n.name.clone()));
     found
 }
 
 /// What a device is made of, down to the disks.
-fn below<'a>(graph: &'a Graph, node: &'a Node, found: &mut Vec<(&'a Node, Relation)>) {
-    let mut open = vec![node];
+fn below<'a>(graph: &'a Graph, node: &'a Node, found: &mut Vec<Relative<'a>>) {
+    let mut open = vec![(node, Relation::Itself, Content::Nothing)];
     let mut seen = BTreeSet::from([node.name.clone()]);
-    while let Some(upper) = open.pop() {
+    while let Some((upper, above, may_hold)) = open.pop() {
         let slaves = upper
             .slaves
             .iter()
-            .map(|name| (graph.get(name), Relation::MadeOf));
+            .map(|name| (graph.get(name), Relation::MadeOf, Content::Anything));
         let looped = upper
             .loop_backing
             .and_then(|b| b.block)
-            .map(|number| (graph.by_number(number), Relation::LoopedDevice));
+            .map(|number| (graph.by_number(number), Relation::LoopedDevice, may_hold));
         let disk = upper.parent.iter().map(|name| {
-            let relation = if upper.name == node.name {
-                Relation::Disk
-            } else {
-                Relation::MadeOf
+            let (relation, may_hold) = match above {
+                Relation::MadeOf => (Relation::MadeOf, Content::Anything),
+                _ if may_hold == Content::Anything => (Relation::Disk, Content::Anything),
+                _ => (Relation::Disk, Content::Table),
             };
-            (graph.get(name), relation)
+            (graph.get(name), relation, may_hold)
         });
-        for (lower, relation) in slaves.chain(looped).chain(disk) {
+        for (lower, relation, may_hold) in slaves.chain(looped).chain(disk) {
             let Some(lower) = lower else { continue };
             if seen.insert(lower.name.clone()) {
-                found.push((lower, relation));
+                found.push((lower, relation, may_hold));
                 // A disk looped as a whole brings its partitions into play.
                 if relation == Relation::LoopedDevice {
                     let parts = lower.partitions.iter().filter_map(|n| graph.get(n));
-                    found.extend(parts.map(|n| (n, Relation::LoopedDevice)));
+                    found.extend(parts.map(|n| (n, relation, may_hold.of_partitions())));
                 }
-                open.push(lower);
+                open.push((lower, relation, may_hold));
             }
         }
     }
 }
 
-/// Whether two nodes are ways to the same bytes: two paths to one disk (same world-wide
-/// name and size), or two loop devices of one file.
-fn same_bytes(a: &Node, b: &Node) -> bool {
-    if a.name == b.name {
-        return false;
-    }
-    let same_disk = a.wwid.is_some() && a.wwid == b.wwid && a.size_bytes == b.size_bytes;
-    let same_file = match (a.loop_backing, b.loop_backing) {
-        (Some(x), Some(y)) => match (x.block, y.block) {
-            (Some(p), Some(q)) => p == q,
-            (None, None) => x.inode != 0 && (x.device, x.inode) == (y.device, y.inode),
-            _ => false,
-        },
-        _ => a.loop_file.is_some() && a.loop_file == b.loop_file,
-    };
-    same_disk || same_file
+/// Whether two nodes are two paths to one disk: the same world-wide name and size.
+fn same_disk(a: &Node, b: &Node) -> bool {
+    a.name != b.name && a.wwid.is_some() && a.wwid == b.wwid && a.size_bytes == b.size_bytes
+}
+
+/// Whether two nodes are loop devices of one file or device.
+fn same_file(a: &Node, b: &Node) -> bool {
+    a.name != b.name
+        && match (a.loop_backing, b.loop_backing) {
+            (Some(x), Some(y)) => match (x.block, y.block) {
+                (Some(p), Some(q)) => p == q,
+                (None, None) => x.inode != 0 && (x.device, x.inode) == (y.device, y.inode),
+                _ => false,
+            },
+            _ => a.loop_file.is_some() && a.loop_file == b.loop_file,
+        }
 }
 
 fn refuse(

@@ -314,6 +314,40 @@ fn a_raid_is_writable_when_free_but_not_when_a_partition_of_it_is_mounted() {
 }
 
 #[test]
+fn an_array_is_writable_whose_members_say_that_they_are_its_own_in_a_file_or_on_a_disk() {
+    let m = Machine::new();
+    let mut member = vec![0; 4 << 20];
+    member[4096..4100].copy_from_slice(&0xa92b_4efc_u32.to_le_bytes());
+    member[4100] = 1;
+    let file = m.at("members.img");
+    fs::write(&file, &member).unwrap();
+    let part = m.disk("virtual", "loop0", "7:0");
+    m.put(&format!("{part}/loop/backing_file"), file.to_str().unwrap());
+    m.put(&format!("{part}/loop/offset"), "4096");
+    let over = m.disk("virtual", "loop1", "7:1");
+    m.disk("pci0/ata1", "sda", "8:0");
+    m.fill("sda", &member);
+    m.put(&format!("{over}/loop/backing_file"), "/dev/sda");
+    m.put(&format!("{over}/loop/offset"), "1048576");
+    let md = m.disk("virtual", "md0", "9:0");
+    m.put(&format!("{md}/md/level"), "raid0");
+    m.hold(&part, "loop0", &md, "md0");
+    m.hold(&over, "loop1", &md, "md0");
+    assert!(m.is_free("md0"));
+    // One that belongs to nothing is not free where its file or its disk holds something.
+    for (dir, name) in [(&part, "loop0"), (&over, "loop1")] {
+        fs::remove_file(m.at(&format!("{dir}/holders/md0"))).unwrap();
+        match m.refusal(name) {
+            Refusal::Signature { place, what, .. } => {
+                assert!(what.starts_with("md 1."), "{what}");
+                assert!(place.relative.unwrap().contains("behind"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn the_second_path_to_a_mounted_disk_is_refused() {
     let m = Machine::new();
     let a = m.disk("pci0/host0/rport-0:0-1/target0:0:0/0:0:0:1", "sda", "8:0");

@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) loop_file: Option<PathBuf>,
     /// The same by identity, where the device could be asked.
     pub(crate) loop_backing: Option<LoopBacking>,
+    /// Where a loop device begins in what it is made of, and the bytes that it takes at most (0: all that follow).
+    pub(crate) loop_part: (u64, u64),
     /// World-wide name, where it has one: the same for every path to one device.
     pub(crate) wwid: Option<String>,
 }
@@ -111,6 +113,10 @@ fn read_node(root: &HostRoot, link: &Path, name: String) -> Option<Node> {
         holders: names(&dir.join("holders")),
         slaves: names(&dir.join("slaves")),
         loop_backing: None,
+        loop_part: (
+            number(&dir.join("loop/offset")).unwrap_or(0),
+            number(&dir.join("loop/sizelimit")).unwrap_or(0),
+        ),
         wwid: text(&dir.join("wwid")).or_else(|| text(&dir.join("device/wwid"))),
         loop_file,
         name,
