@@ -2,8 +2,11 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD};
 
 /// Makes an empty file, open for reading and writing, that only its owner may read.
 ///
@@ -25,6 +28,29 @@ pub fn file_for(path: &Path, mode: u32, flags: i32) -> io::Result<File> {
         .mode(mode)
         .custom_flags(flags | libc::O_NOFOLLOW | libc::O_CLOEXEC)
         .open(path)
+}
+
+/// Makes a file without a name, open for reading and writing, in a directory's file system: it goes with its descriptor,
+/// unless [`name`] puts it somewhere.
+///
+/// # Errors
+/// `EOPNOTSUPP`, `EISDIR`, `EINVAL` or `ENOENT` where the file system or the kernel has no such files.
+pub fn unnamed(dir: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
+        .open(dir)
+}
+
+/// Gives an unnamed file its name.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] where there is anything of this name.
+pub fn name(unnamed: &File, path: &Path) -> io::Result<()> {
+    let held = format!("/proc/self/fd/{}", unnamed.as_raw_fd());
+    rustix::fs::linkat(CWD, held, CWD, path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
 }
 
 /// Makes a directory that only its owner may enter.

@@ -11,5 +11,5 @@ pub mod mark;
 pub mod open;
 pub mod output;
 
-pub use mark::{Provenance, may_overwrite};
+pub use mark::{Provenance, is_made, may_overwrite};
 pub use output::Output;

@@ -7,10 +7,9 @@ pub(crate) mod occupancy;
 mod queue;
 pub(crate) mod uses;
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
+use fathom_files::open;
 use serde::Serialize;
 
 use crate::error::HostError;
@@ -196,7 +195,7 @@ pub(crate) fn facts(root: &HostRoot, graph: &Graph, node: &Node) -> BlockDevice 
 fn describe(root: &HostRoot, graph: &Graph, occupancy: &Occupancy, node: &Node) -> BlockDevice {
     let mut device = facts(root, graph, node);
     let path = device.path.clone();
-    let opened = open_to_look(&path);
+    let opened = open::to_read(&path, 0);
     device.uses = occupancy.of(root, node);
     let uses = &mut device.uses;
     uses.extend(node.loop_file.clone().map(|file| Use::LoopBacking { file }));
@@ -218,12 +217,4 @@ fn describe(root: &HostRoot, graph: &Graph, occupancy: &Occupancy, node: &Node) 
         Err(refusal) => Access::refused(refusal),
     };
     device
-}
-
-/// Opens a node to look at its bytes; without waiting for a medium.
-pub(crate) fn open_to_look(path: &std::path::Path) -> std::io::Result<File> {
-    std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)
 }

@@ -4,11 +4,16 @@
 //! A [`Permit`] can only be made here. It holds the device open with `O_EXCL`, so that for
 //! as long as it lives the kernel refuses to mount, swap to or assemble the device.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fathom_files::{create, open};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::devices;
 use crate::devices::graph::{Graph, Node};
@@ -61,11 +66,7 @@ impl Permit {
     /// Goes through the descriptor that is held, so no change under `/dev` can lead to
     /// another device.
     pub fn reopen(&self, flags: i32) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(flags | libc::O_CLOEXEC)
-            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        open::again(&self.file, flags)
     }
 }
 
@@ -177,12 +178,7 @@ fn resolve(path: &Path) -> Result<(PathBuf, DeviceNumber), Refusal> {
 /// Opens exclusively: fails where the kernel, or another benchmark, has claimed the device,
 /// a partition of it or the disk around it.
 fn claim(device: &Path) -> Result<File, Refusal> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW)
-        .open(device)
-        .map_err(|e| Refusal::from_io("open", device, &e))
+    open::for_writing(device, libc::O_EXCL).map_err(|e| Refusal::from_io("open", device, &e))
 }
 
 fn block_number(file: &File, device: &Path) -> Result<DeviceNumber, Refusal> {
@@ -217,7 +213,8 @@ pub(crate) fn kind_of(meta: &fs::Metadata) -> &'static str {
     }
 }
 
-/// Permission to overwrite one regular file, and the file itself.
+/// Permission to overwrite one regular file, and the file itself. When it is dropped, which
+/// must be after the last write, the mark says how the file was left.
 #[derive(Debug)]
 pub struct FilePermit {
     /// The file, open for reading and writing.
@@ -227,56 +224,102 @@ pub struct FilePermit {
     /// Whether the file carries fathom's mark. Where it cannot (no user xattrs on this file
     /// system) a later run could not know it as fathom's: remove it after use.
     pub marked: bool,
+    bytes: Option<u64>,
+}
+
+impl FilePermit {
+    /// Says what size the file has until it is given back. One of another size has been
+    /// written by somebody else meanwhile, and is theirs.
+    pub fn sized(&mut self, bytes: u64) {
+        self.bytes = Some(bytes);
+    }
+}
+
+impl Drop for FilePermit {
+    fn drop(&mut self) {
+        let is_sized = |bytes| self.file.metadata().is_ok_and(|m| m.len() == bytes);
+        // Another run that writes to it says at its end how it left the file. Without a word from either, it is taken
+        // for the user's.
+        let is_alone = || lock(&self.file, FlockOperation::NonBlockingLockExclusive);
+        if self.marked && self.bytes.is_none_or(is_sized) && is_alone() {
+            let _ = mark::set(&self.file);
+        }
+        // A child that is just being started has a copy of the descriptor: closing this one would not end the lock.
+        lock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Takes a lock; `false` only where somebody else's stands against it.
+fn lock(file: &File, how: FlockOperation) -> bool {
+    rustix::fs::flock(file, how) != Err(Errno::WOULDBLOCK)
 }
 
 /// Opens a file that fathom made earlier, for overwriting.
 ///
-/// Refuses files of others, and files of fathom's that have been put to use since: as swap,
-/// behind a loop device, or with a file system or the like inside.
+/// Refuses files of others, files of fathom's that changed since, and those that have been put
+/// to use: as swap, behind a loop device, or with a file system or the like inside. What is
+/// judged is what is written, whatever becomes of the name meanwhile.
 pub fn open_file_for_write(path: &Path) -> Result<FilePermit, Refusal> {
     let root = HostRoot::real();
     let real = fs::canonicalize(path).map_err(|e| Refusal::from_io("find", path, &e))?;
-    let meta = fs::metadata(&real).map_err(|e| Refusal::from_io("examine", path, &e))?;
+    let failed = |action: &'static str| {
+        let real = real.clone();
+        move |e: io::Error| Refusal::from_io(action, &real, &e)
+    };
+    let held = open::held(&real).map_err(failed("find"))?;
+    let meta = held.metadata().map_err(failed("examine"))?;
     if !meta.is_file() {
         return Err(Refusal::NotRegularFile {
             path: path.to_path_buf(),
             found: kind_of(&meta).to_string(),
         });
     }
-    let look = File::open(&real).map_err(|e| Refusal::from_io("open", &real, &e))?;
-    check_file(&root, &real, &look)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(&real)
-        .map_err(|e| Refusal::from_io("open", &real, &e))?;
-    let opened = file
-        .metadata()
-        .map_err(|e| Refusal::from_io("examine", &real, &e))?;
-    if (opened.dev(), opened.ino()) != (meta.dev(), meta.ino()) {
-        return Err(Refusal::Changed { device: real });
+    // Whoever watches a file of others for writers sees none.
+    let look = open::again_to_read(&held).map_err(failed("open"))?;
+    check_mark(&real, &look)?;
+    let file = open::again(&held, 0).map_err(|e| match check_file(&root, &real, &look) {
+        // Of a swap file the kernel only says that it is busy.
+        Err(refusal) => refusal,
+        Ok(_) => Refusal::from_io("open", &real, &e),
+    })?;
+    // Another run that is just ending has it for itself for a moment.
+    let mut tries = 20;
+    while !lock(&file, FlockOperation::NonBlockingLockShared) {
+        if tries > 0 {
+            tries -= 1;
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        return Err(Refusal::FileInUse {
+            path: real,
+            used: "the file of a program that has locked it".to_string(),
+        });
     }
+    let bytes = check_file(&root, &real, &file)?;
+    let marked = mark::begin(&file).map_err(failed("mark"))?;
     Ok(FilePermit {
         file,
         path: real,
-        marked: true,
+        marked,
+        bytes: Some(bytes),
     })
 }
 
 /// Makes a new, empty, marked file. It stays when fathom ends; see [`crate::scratch`] for
 /// files that do not.
 pub fn create_file(path: &Path) -> Result<FilePermit, Refusal> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .map_err(|e| Refusal::from_io("create", path, &e))?;
+    let file =
+        create::file_for(path, 0o644, 0).map_err(|e| Refusal::from_io("create", path, &e))?;
+    lock(&file, FlockOperation::NonBlockingLockShared);
     let finish =
-        || -> io::Result<(bool, PathBuf)> { Ok((mark::set(&file)?, fs::canonicalize(path)?)) };
+        || -> io::Result<(bool, PathBuf)> { Ok((mark::begin(&file)?, fs::canonicalize(path)?)) };
     match finish() {
-        Ok((marked, path)) => Ok(FilePermit { file, path, marked }),
+        Ok((marked, path)) => Ok(FilePermit {
+            file,
+            path,
+            marked,
+            bytes: None,
+        }),
         Err(e) => {
             // Made a moment ago by this process with O_EXCL: nothing of others is removed.
             let _ = fs::remove_file(path);
@@ -285,18 +328,27 @@ pub fn create_file(path: &Path) -> Result<FilePermit, Refusal> {
     }
 }
 
-fn check_file(root: &HostRoot, path: &Path, file: &File) -> Result<(), Refusal> {
+/// Whether fathom made the file and left it as it is.
+fn check_mark(path: &Path, file: &File) -> Result<(), Refusal> {
+    let failed = |e: io::Error| Refusal::from_io("examine", path, &e);
+    let path = path.to_path_buf();
+    match mark::provenance(file).map_err(failed)? {
+        Provenance::Fathom(_) => Ok(()),
+        Provenance::Changed(why) => Err(Refusal::ChangedFile {
+            path,
+            why,
+            mark: mark::as_it_is(file).map_err(failed)?,
+        }),
+        Provenance::Foreign | Provenance::Unmarkable => Err(Refusal::ForeignFile { path }),
+    }
+}
+
+/// The same, and that nobody uses it; its size in bytes.
+fn check_file(root: &HostRoot, path: &Path, file: &File) -> Result<u64, Refusal> {
+    check_mark(path, file)?;
     let meta = file
         .metadata()
         .map_err(|e| Refusal::from_io("examine", path, &e))?;
-    match mark::provenance(file).map_err(|e| Refusal::from_io("examine", path, &e))? {
-        Provenance::Fathom(_) => {}
-        Provenance::Foreign | Provenance::Unmarkable => {
-            return Err(Refusal::ForeignFile {
-                path: path.to_path_buf(),
-            });
-        }
-    }
     let unproven = |e: HostError| Refusal::Unproven {
         path: path.to_path_buf(),
         why: e.to_string(),
@@ -324,6 +376,6 @@ fn check_file(root: &HostRoot, path: &Path, file: &File) -> Result<(), Refusal> 
         .next();
     match found {
         Some(s) => Err(in_use(format!("an image that holds a {s}"))),
-        None => Ok(()),
+        None => Ok(meta.len()),
     }
 }

@@ -30,7 +30,7 @@ pub use error::HostError;
 pub use guard::{FilePermit, Permit, create_file, open_file_for_write, open_for_write};
 pub use health::Health;
 pub use loops::Loop;
-pub use mark::{Provenance, may_overwrite};
+pub use mark::{Provenance, is_made, may_overwrite};
 pub use refusal::Refusal;
 pub use root::HostRoot;
 pub use scratch::{Leftover, Scratch, leftovers, remove_leftover};

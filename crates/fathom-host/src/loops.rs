@@ -1,9 +1,10 @@
 //! Loop devices over files: each goes with its last user, so a killed process leaves none behind.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use fathom_files::open;
 
 use crate::sys;
 
@@ -29,19 +30,12 @@ impl Loop {
     /// # Errors
     /// As [`Loop::over`].
     pub fn over_part(file: &File, offset: u64, size: u64) -> io::Result<Self> {
-        let control = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/loop-control")?;
+        let control = open::for_writing(Path::new("/dev/loop-control"), 0)?;
         // Others look for a free device at the same time.
         for _ in 0..64 {
             let n = sys::loop_free(&control)?;
             let path = PathBuf::from(format!("/dev/loop{n}"));
-            let device = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_CLOEXEC)
-                .open(&path)?;
+            let device = open::for_writing(&path, 0)?;
             let configure = |direct| sys::loop_configure(&device, file, (offset, size), direct);
             match configure(true) {
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => continue,

@@ -188,6 +188,16 @@ pub enum Refusal {
         /// The file.
         path: PathBuf,
     },
+    /// A file that fathom made and that is not, or may not be, as fathom left it.
+    #[error("{} {why}, so it may hold data of yours; if nothing in it is needed, remove it: rm {}, or give it to fathom as it is: setfattr -n user.fathom.made -v '{mark}' {}", path.display(), path.display(), path.display())]
+    ChangedFile {
+        /// The file.
+        path: PathBuf,
+        /// What speaks against it.
+        why: String,
+        /// The mark that makes it fathom's as it is now.
+        mark: String,
+    },
     /// A file that fathom made and somebody has put to use.
     #[error("{} is in use as {used}; end that first, or name another file", path.display())]
     FileInUse {

@@ -6,14 +6,14 @@
 //! is in use its lock is held, which the kernel drops with the process: a named scratch
 //! file without a lock is a leftover.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use fathom_files::{create, open};
+use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 
 use crate::mark::{self, Provenance};
@@ -65,29 +65,25 @@ impl Scratch {
 
     fn make(dir: &Path, name: &str, size: u64) -> io::Result<Self> {
         let path = dir.join(name);
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        match rustix::fs::open(dir, flags | OFlags::TMPFILE, mode) {
-            Ok(fd) => {
-                let file = File::from(fd);
+        match create::unnamed(dir) {
+            Ok(file) => {
                 let (marked, reserved) = furnish(&file, size)?;
-                let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-                rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
+                create::name(&file, &path)?;
                 Ok(Self::new(file, path, size, marked, reserved))
             }
             // No unnamed files here (NFS, FUSE, old overlay): name it first.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
-                let file = File::from(rustix::fs::open(
-                    &path,
-                    flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
-                    mode,
-                )?);
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOENT)
+                ) =>
+            {
                 // From here on dropping it removes it.
-                let mut scratch = Self::new(file, path, size, false, false);
+                let mut scratch = Self::new(create::file(&path)?, path, size, false, false);
                 (scratch.marked, scratch.reserved) = furnish(&scratch.file, size)?;
                 Ok(scratch)
             }
-            Err(e) => Err(e.into()),
+            Err(e) => Err(e),
         }
     }
 
@@ -129,11 +125,7 @@ impl Scratch {
 
     /// Opens the same file once more, with further `open` flags such as `O_DIRECT`.
     pub fn reopen(&self, flags: i32) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(flags | libc::O_CLOEXEC)
-            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        open::again(&self.file, flags)
     }
 
     /// Removes the file and says so where that fails; dropping does the same silently.
@@ -158,7 +150,7 @@ impl Drop for Scratch {
 /// Lock, mark and space. Returns whether it is marked and whether its space is reserved.
 fn furnish(file: &File, size: u64) -> io::Result<(bool, bool)> {
     lock(file)?;
-    let marked = mark::set(file)?;
+    let marked = mark::begin_scratch(file, size)?;
     let reserved = match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
         Ok(()) => true,
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
@@ -216,7 +208,8 @@ pub struct Leftover {
 /// Scratch files in a directory that no run uses any more.
 ///
 /// Only regular files of fathom's name and, where the file system has user xattrs, with
-/// fathom's mark are considered. Files that may not be opened are left out.
+/// fathom's mark and the size that it speaks of are considered. Files that may not be opened
+/// are left out.
 pub fn leftovers(dir: &Path) -> io::Result<Vec<Leftover>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -270,16 +263,17 @@ pub fn remove_leftover(leftover: &Leftover) -> Result<(), Refusal> {
 
 /// The file with its lock taken, if it is fathom's and nobody else holds the lock.
 fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)?;
+    let file = open::to_read(path, libc::O_NOFOLLOW)?;
     let meta = file.metadata()?;
     if !meta.is_file() || lock(&file).is_err() {
         return Ok(None);
     }
     Ok(match mark::provenance(&file)? {
-        Provenance::Fathom(_) => Some(file),
+        // The run that was killed has changed it since the mark was set, so its time says nothing. Of another size it is
+        // what somebody has put there; one that is empty holds nothing of anybody's.
+        Provenance::Fathom(_) | Provenance::Changed(_) => mark::scratch_bytes(&file)?
+            .is_some_and(|bytes| meta.len() == bytes || meta.len() == 0)
+            .then_some(file),
         // Where marks are impossible the name must do. A run that has just named its file
         // may not have locked it yet.
         Provenance::Unmarkable => {

@@ -1,16 +1,16 @@
 //! What a path is, seen as a target: sizes, alignment, room.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use fathom_files::open;
 use rustix::fs::{AtFlags, StatxFlags};
 use serde::Serialize;
 
 use crate::counters;
 use crate::devices::graph::Graph;
-use crate::devices::open_to_look;
 use crate::mark::{self, Provenance};
 use crate::mounts::MountTable;
 use crate::refusal::Refusal;
@@ -157,7 +157,7 @@ pub fn probe_target(path: &Path) -> Result<TargetKind, Refusal> {
             path: real,
         })
     } else if kind.is_file() {
-        let file = File::open(&real).map_err(|e| Refusal::from_io("open", path, &e))?;
+        let file = open::to_read(&real, 0).map_err(|e| Refusal::from_io("open", path, &e))?;
         let provenance =
             mark::provenance(&file).map_err(|e| Refusal::from_io("look at", path, &e))?;
         Ok(TargetKind::File {
@@ -193,7 +193,7 @@ fn missing(path: &Path) -> TargetKind {
 }
 
 fn block_device(path: &Path, real: PathBuf, meta: &fs::Metadata) -> Result<TargetKind, Refusal> {
-    let file = open_to_look(&real).map_err(|e| Refusal::from_io("open", path, &e))?;
+    let file = open::to_read(&real, 0).map_err(|e| Refusal::from_io("open", path, &e))?;
     let size_bytes =
         signature::size_of(&file).map_err(|e| Refusal::from_io("measure", path, &e))?;
     let number = DeviceNumber::from_raw(meta.rdev());

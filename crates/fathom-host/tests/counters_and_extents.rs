@@ -169,12 +169,12 @@ fn on_ext4(test: impl FnOnce(&Path)) {
 #[test]
 fn written_unwritten_and_missing_blocks_are_told_apart() {
     on_ext4(|dir| {
-        let file = create_file(&dir.join("file")).unwrap().file;
+        let permit = create_file(&dir.join("file")).unwrap();
+        let file = &permit.file;
         file.set_len(8 * MIB).unwrap();
         file.write_all_at(&vec![1; MIB as usize], MIB).unwrap();
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 4 * MIB, 2 * MIB)
-            .unwrap();
-        let whole = coverage(&file, 0..8 * MIB).unwrap();
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 4 * MIB, 2 * MIB).unwrap();
+        let whole = coverage(file, 0..8 * MIB).unwrap();
         assert_eq!(
             whole,
             Coverage {
@@ -185,17 +185,17 @@ fn written_unwritten_and_missing_blocks_are_told_apart() {
                 method: Method::Fiemap,
             }
         );
-        let part = coverage(&file, MIB + 4096..2 * MIB).unwrap();
+        let part = coverage(file, MIB + 4096..2 * MIB).unwrap();
         assert!(part.is_complete(), "{part:?}");
-        let edge = coverage(&file, 3 * MIB / 2..5 * MIB).unwrap();
+        let edge = coverage(file, 3 * MIB / 2..5 * MIB).unwrap();
         assert_eq!(
             (edge.written_bytes, edge.unwritten_bytes, edge.hole_bytes),
             (MIB / 2, MIB, 2 * MIB)
         );
         assert_eq!(edge.first_gap, Some(2 * MIB..4 * MIB));
-        let beyond = coverage(&file, 7 * MIB..10 * MIB).unwrap();
+        let beyond = coverage(file, 7 * MIB..10 * MIB).unwrap();
         assert_eq!(beyond.hole_bytes, 3 * MIB);
-        let kinds: Vec<SpanKind> = Spans::new(&file, 0..8 * MIB)
+        let kinds: Vec<SpanKind> = Spans::new(file, 0..8 * MIB)
             .unwrap()
             .map(|s| s.unwrap().kind)
             .collect();
@@ -221,7 +221,8 @@ fn a_fresh_scratch_file_is_unwritten_until_it_is_filled() {
 #[test]
 fn a_file_in_hundreds_of_pieces_is_mapped_without_gaps_in_batches() {
     on_ext4(|dir| {
-        let file = create_file(&dir.join("file")).unwrap().file;
+        let permit = create_file(&dir.join("file")).unwrap();
+        let file = &permit.file;
         // More pieces than one call to the kernel returns (128).
         for i in 0..500u64 {
             file.write_all_at(&[1; 4096], i * 12_288).unwrap();
@@ -229,7 +230,7 @@ fn a_file_in_hundreds_of_pieces_is_mapped_without_gaps_in_batches() {
         let len = 499 * 12_288 + 4096;
         let mut end = 0;
         let mut written = 0;
-        for span in Spans::new(&file, 0..len).unwrap() {
+        for span in Spans::new(file, 0..len).unwrap() {
             let span = span.unwrap();
             assert_eq!(span.range.start, end, "no gap, no overlap");
             end = span.range.end;
@@ -254,15 +255,16 @@ fn the_physical_place_of_a_byte_is_where_the_device_has_it() {
     let Ok(mounted) = Mounted::new(device.str(), disk.beside("mnt"), &[]) else {
         return skip("ext4 cannot be mounted");
     };
-    let file = create_file(&mounted.at.join("file")).unwrap().file;
+    let permit = create_file(&mounted.at.join("file")).unwrap();
+    let file = &permit.file;
     let mut data = vec![0u8; 16 * 4096];
     data[5 * 4096..5 * 4096 + 13].copy_from_slice(b"find me here!");
     file.write_all_at(&data, 0).unwrap();
     file.set_len(MIB).unwrap();
     file.sync_all().unwrap();
-    let at = physical_offset(&file, 5 * 4096).unwrap().unwrap();
+    let at = physical_offset(file, 5 * 4096).unwrap().unwrap();
     assert_eq!(
-        physical_offset(&file, MIB / 2).unwrap(),
+        physical_offset(file, MIB / 2).unwrap(),
         None,
         "a hole is nowhere"
     );
@@ -281,10 +283,11 @@ fn where_there_is_no_fiemap_holes_are_still_found() {
     let Ok(dir) = tempfile::tempdir_in(shm) else {
         return skip("needs /dev/shm");
     };
-    let file = create_file(&dir.path().join("file")).unwrap().file;
+    let permit = create_file(&dir.path().join("file")).unwrap();
+    let file = &permit.file;
     file.set_len(8 * MIB).unwrap();
     file.write_all_at(&vec![1; MIB as usize], 2 * MIB).unwrap();
-    let c = coverage(&file, 0..8 * MIB).unwrap();
+    let c = coverage(file, 0..8 * MIB).unwrap();
     assert_eq!(c.method, Method::SeekHole);
     assert_eq!((c.written_bytes, c.hole_bytes), (MIB, 7 * MIB));
     assert_eq!(c.first_gap, Some(0..2 * MIB));

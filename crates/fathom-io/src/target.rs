@@ -209,10 +209,11 @@ impl Target {
                 if !sparse {
                     fits(&parent, size)?;
                 }
-                let new = NewFile {
+                let mut new = NewFile {
                     permit: fathom_host::create_file(&path)?,
                     keep: false,
                 };
+                new.permit.sized(size.0);
                 if let Err(e) = reserve(&new.permit, size, sparse) {
                     return Err(unfit(format!(
                         "cannot make a file of {size}: {e}; choose a smaller --size or another place"

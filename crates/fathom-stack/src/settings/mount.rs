@@ -85,7 +85,7 @@ pub(super) fn check(at: &Path) -> Result<(), TraceError> {
 
 /// Whether what is mounted at `at` lies on a loop device over a file that fathom made.
 pub fn is_fathoms(at: &Path) -> bool {
-    backing_file(at).is_some_and(|file| fathom_host::may_overwrite(&file))
+    backing_file(at).is_some_and(|file| fathom_host::is_made(&file))
 }
 
 /// The file behind the loop device that is mounted at `at`; `None` for everything that is no whole loop device.

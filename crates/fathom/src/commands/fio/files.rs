@@ -265,7 +265,7 @@ fn refuse_zoned(path: &Path) -> Result<(), Failure> {
 
 /// Makes a file of fathom's larger.
 fn extend(path: &Path, have: u64, size: u64) -> Result<(), Failure> {
-    let permit = fathom_host::open_file_for_write(path).map_err(|e| {
+    let mut permit = fathom_host::open_file_for_write(path).map_err(|e| {
         refused(anyhow!(e).context(format!(
             "{} has {} and the job needs {}",
             path.display(),
@@ -273,6 +273,7 @@ fn extend(path: &Path, have: u64, size: u64) -> Result<(), Failure> {
             Bytes(size)
         )))
     })?;
+    permit.sized(size);
     let grow = || -> std::io::Result<()> {
         use rustix::fs::FallocateFlags;
         match rustix::fs::fallocate(permit.file.as_fd(), FallocateFlags::empty(), 0, size) {
