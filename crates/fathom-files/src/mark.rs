@@ -159,6 +159,12 @@ pub fn begin_scratch(file: &File, bytes: u64) -> io::Result<bool> {
     write(file, &format!("run={} scratch={bytes}", this_run()))
 }
 
+/// Marks a file that somebody else changed while this process wrote to it: fathom would have
+/// left it with `bytes`. It is theirs from here on.
+pub fn disown(file: &File, bytes: u64) -> io::Result<bool> {
+    write(file, &format!("size={bytes} mtime=never"))
+}
+
 /// Bytes that a scratch file was made with; `None` where its mark is not that of one.
 pub fn scratch_bytes(file: &File) -> io::Result<Option<u64>> {
     let mut buffer = [0u8; 256];

@@ -237,12 +237,15 @@ impl FilePermit {
 
 impl Drop for FilePermit {
     fn drop(&mut self) {
-        let is_sized = |bytes| self.file.metadata().is_ok_and(|m| m.len() == bytes);
+        let len = || self.file.metadata().map(|m| m.len()).ok();
+        let other_size = self.bytes.filter(|bytes| len() != Some(*bytes));
         // Another run that writes to it says at its end how it left the file. Without a word from either, it is taken
         // for the user's.
-        let is_alone = || lock(&self.file, FlockOperation::NonBlockingLockExclusive);
-        if self.marked && self.bytes.is_none_or(is_sized) && is_alone() {
-            let _ = mark::set(&self.file);
+        if self.marked && lock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            let _ = match other_size {
+                None => mark::set(&self.file),
+                Some(bytes) => mark::disown(&self.file, bytes),
+            };
         }
         // A child that is just being started has a copy of the descriptor: closing this one would not end the lock.
         lock(&self.file, FlockOperation::Unlock);

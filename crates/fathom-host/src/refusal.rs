@@ -189,7 +189,7 @@ pub enum Refusal {
         path: PathBuf,
     },
     /// A file that fathom made and that is not, or may not be, as fathom left it.
-    #[error("{} {why}, so it may hold data of yours; if nothing in it is needed, remove it: rm {}, or give it to fathom as it is: setfattr -n user.fathom.made -v '{mark}' {}", path.display(), path.display(), path.display())]
+    #[error("{} {why}, so it may hold data of yours; remove it, or, if none of it is needed, give it to fathom as it is: setfattr -n user.fathom.made -v '{mark}' {}", path.display(), path.display())]
     ChangedFile {
         /// The file.
         path: PathBuf,

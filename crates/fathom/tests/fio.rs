@@ -320,6 +320,13 @@ fn what_was_written_is_verified_and_a_flipped_bit_is_found() {
             String::from_utf8_lossy(&out.stderr).contains("verification"),
             "{sum}"
         );
+        // Whoever flips a bit has made it theirs.
+        let again = ["--name=w", "--filename=v", "--size=256k", "--rw=randwrite"];
+        let out = fathom(dir.path(), &again);
+        assert_eq!(out.status.code(), Some(2), "{sum}");
+        let refusal = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(refusal.contains("written to after fathom"), "{refusal}");
+        std::fs::remove_file(dir.path().join("v")).unwrap();
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use crate::common::{Place, alone, beside_others, codes, end, names, scratch, send, until};
+use crate::common::{Place, alone, beside_others, codes, end, names, scratch, send, skip, until};
 use crate::contract::promised;
 
 /// From the signal to the end of the process.
@@ -165,6 +165,49 @@ fn a_killed_run_is_found_by_the_next_one_and_cleaned_away_without_touching_other
     }
     let said = place.fathom(&["clean"]).expect(0);
     assert!(said.stdout.contains("nothing left behind"));
+}
+
+#[test]
+fn a_kept_file_is_overwritten_again_after_a_signal_and_not_after_a_kill_or_a_copy() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let file = place.dir.join("kept");
+    let load = ["run", "kept", "--size", "4m", "--rw", "randwrite"];
+    let with = |more: &[&'static str]| [&load[..], more].concat();
+    place.fathom(&with(&["--ios", "10"])).expect(0);
+    if !fathom_host::may_overwrite(&file) {
+        return skip("needs a file system with user xattrs");
+    }
+    for (signal, code) in [(libc::SIGINT, Some(1)), (libc::SIGKILL, None)] {
+        let runs = names(&place.runs()).len();
+        let mut child = place.start(&with(&["--time", "60s"]));
+        until("the job runs", || names(&place.runs()).len() > runs);
+        std::thread::sleep(Duration::from_millis(300));
+        send(child.id(), signal);
+        assert_eq!(child.wait().unwrap().code(), code);
+        assert_eq!(fathom_host::may_overwrite(&file), code.is_some());
+    }
+    let refused = |why: &str| {
+        let before = fs::read(&file).unwrap();
+        let said = place.fathom(&with(&["--ios", "10"])).refusal();
+        assert!(said.contains(why) && said.contains("; "), "{said}");
+        assert!(fs::read(&file).unwrap() == before, "bytes have changed");
+        said
+    };
+    // The way on that the refusal names.
+    let said = refused("did not end properly");
+    let mark = said.split('\'').nth(1).unwrap();
+    let attribute = fathom_host::mark::ATTRIBUTE;
+    rustix::fs::setxattr(
+        &file,
+        attribute,
+        mark.as_bytes(),
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    place.fathom(&with(&["--ios", "10"])).expect(0);
+    fs::copy(std::env::current_exe().unwrap(), &file).unwrap();
+    refused("when fathom left it");
 }
 
 #[test]
