@@ -1,9 +1,14 @@
 //! What applications got from the same device, from runs of the labs: beside a survey's numbers, and their findings
 //! among its own.
 
-use fathom_telemetry::schema::{Cell, Finding, Run, Section, Table, Target};
+use std::path::Path;
+
+use fathom_telemetry::Flag;
+use fathom_telemetry::schema::{Cell, Finding, Headline, Run, Section, Table, Target};
+use serde::{Deserialize, Serialize};
 
 use crate::parts::{column, estimate};
+use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// Why a lab's run does not belong to a survey.
 ///
@@ -29,19 +34,57 @@ pub fn belongs(lab: &Run, about: &Target, simulated: bool) -> Result<(), String>
     }
 }
 
-/// Adds a lab's headlines, by unit, and its findings; `whence` is where its run is kept.
-pub fn add(run: &mut Run, lab: &Run, whence: &str) {
+/// What runs of labs found on the same device.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ApplicationsResult {
+    /// In the order given.
+    pub labs: Vec<Application>,
+}
+
+/// What stands in the run of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Application {
+    /// Its command.
+    command: String,
+    /// Where its run is kept.
+    kept: String,
+    started: String,
+    flags: Vec<Flag>,
+    headlines: Vec<Headline>,
+    findings: Vec<Finding>,
+}
+
+impl Application {
+    /// Of a run that is kept in `dir`.
+    pub fn of(lab: &Run, dir: &Path) -> Self {
+        Self {
+            command: lab.command.clone(),
+            kept: dir.display().to_string(),
+            started: lab.started.clone(),
+            flags: lab.flags.clone(),
+            headlines: lab.headlines.clone(),
+            findings: lab.findings.clone(),
+        }
+    }
+}
+
+impl ExperimentResult for ApplicationsResult {
+    const EXPERIMENT: &'static str = "applications";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        for (i, lab) in self.labs.iter().enumerate() {
+            add(lab, i + 1, shown);
+        }
+    }
+}
+
+/// Adds a lab's headlines, by unit, and its findings.
+fn add(lab: &Application, n: usize, shown: &mut Shown) {
     let name = lab.command.replace('-', " ");
-    let n = run
-        .results
-        .iter()
-        .filter(|s| s.id.starts_with("applications"))
-        .count()
-        + 1;
     let mut section = Section {
         id: format!("applications-{n}"),
         title: format!("What fathom {name} got"),
-        text: format!("From {whence}, begun {}.", lab.started),
+        text: format!("From {}, begun {}.", lab.kept, lab.started),
         flags: lab.flags.clone(),
         ..Section::default()
     };
@@ -63,21 +106,18 @@ pub fn add(run: &mut Run, lab: &Run, whence: &str) {
         });
     }
     let evidence: Vec<String> = section.tables.iter().map(|t| t.id.clone()).collect();
-    run.findings.extend(lab.findings.iter().map(|f| Finding {
+    shown.findings.extend(lab.findings.iter().map(|f| Finding {
         id: format!("{}-{n}-{}", lab.command, f.id),
         text: format!("{} (fathom {name})", f.text),
         jobs: Vec::new(),
         evidence: evidence.clone(),
         ..f.clone()
     }));
-    Finding::rank(&mut run.findings);
-    run.results.push(section);
+    shown.sections.push(section);
 }
 
 #[cfg(test)]
 mod tests {
-    use fathom_telemetry::schema::Headline;
-
     use super::*;
     use crate::parts::headline_of;
 
@@ -86,7 +126,7 @@ mod tests {
             "schema_version": 1, "tool_version": "0", "name": command, "command": command, "command_line": [],
             "started": "2026-01-01T00:00:00Z", "finished": null, "profile": null, "seed": 1,
             "target": {"name": ".", "kind": "directory", "path": null, "size_bytes": 1, "device": device, "description": ""},
-            "simulated": false, "environment": null, "headlines": [], "results": [], "jobs": [], "findings": [], "flags": []
+            "simulated": false, "environment": null, "headlines": [], "results": [], "sections": [], "jobs": [], "findings": [], "flags": []
         });
         serde_json::from_value(run).unwrap()
     }
@@ -110,13 +150,15 @@ mod tests {
             jobs: vec![7],
             ..Finding::default()
         }];
-        let mut survey = run("survey", "vda");
-        assert_eq!(belongs(&lab, &survey.target, false), Ok(()));
-        add(&mut survey, &lab, "runs/x");
-        add(&mut survey, &lab, "runs/y");
-        let ids: Vec<&str> = survey.results.iter().map(|s| s.id.as_str()).collect();
+        let target = run("survey", "vda").target;
+        assert_eq!(belongs(&lab, &target, false), Ok(()));
+        let mut survey = Shown::default();
+        for (i, dir) in ["runs/x", "runs/y"].iter().enumerate() {
+            add(&Application::of(&lab, Path::new(dir)), i + 1, &mut survey);
+        }
+        let ids: Vec<&str> = survey.sections.iter().map(|s| s.id.as_str()).collect();
         assert_eq!(ids, ["applications-1", "applications-2"]);
-        let rows: Vec<usize> = survey.results[0]
+        let rows: Vec<usize> = survey.sections[0]
             .tables
             .iter()
             .map(|t| t.rows.len())

@@ -511,7 +511,7 @@ fn report(
         }
     });
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(finding);
     Ok(())

@@ -19,22 +19,25 @@ use fathom_io::job::Limits;
 use fathom_io::{JobError, JobSpec, Observer};
 use fathom_stack::settings::NoIdle;
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell as TableCell, Finding, Headline, Job, Section, Table, Target};
+use fathom_telemetry::schema::{Cell as TableCell, Finding, Job, Section, Table, Target};
 use fathom_telemetry::{Bytes, FlagCode, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError, LogMaker};
 use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::parts::{column, estimate, headline_of};
-use crate::runner::{Point, Runner};
+use crate::results::{Evidence, ExperimentResult, Point, Shown};
+use crate::runner::Runner;
 use crate::survey::Watcher;
 
 /// What a job's note of the setting begins with.
 pub(crate) const NOTE: &str = "CPU: ";
 
 /// How the processors are kept while a job runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CpuSetting {
     /// As the system is.
     #[default]
@@ -311,20 +314,33 @@ fn job_of(plan: &Plan, rw: &str, setting: CpuSetting) -> Result<JobSpec, JobErro
     )
 }
 
-/// What is compared: its stable name, its label, what it is in a sentence, whose latency counts, and its
-/// job under each of the two settings.
+/// Loads under a setting and with the system as it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CpuResult {
+    setting: CpuSetting,
+    told: Told,
+    loads: Vec<Load>,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Load {
+    /// Stable name.
     id: String,
     label: String,
+    /// What it is in a sentence.
     thing: String,
+    /// Whose latency counts.
     op: Op,
-    jobs: [JobSpec; 2],
+    /// Its job with the system as it is, and under the setting.
+    points: [Point; 2],
 }
 
 /// How a comparison is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Told {
-    group: &'static str,
-    text: &'static str,
+    group: String,
+    text: String,
 }
 
 /// Time of a comparison.
@@ -359,20 +375,20 @@ pub fn compare(
             label: label.into(),
             thing: format!("4 KiB {label}"),
             op: Op::Read,
-            jobs: [job(CpuSetting::AsIs)?, job(setting)?],
+            points: [job(CpuSetting::AsIs)?, job(setting)?].map(Point::new),
         });
     }
     let told = Told {
-        group: "CPU realism, 4 KiB latency, one outstanding",
-        text: "4 KiB reads, one at a time",
+        group: "CPU realism, 4 KiB latency, one outstanding".into(),
+        text: "4 KiB reads, one at a time".into(),
     };
     in_pairs(
         bench,
-        &loads,
+        loads,
         (setting, pairs(plan)),
         seed,
         (book, watcher),
-        &told,
+        told,
     )
 }
 
@@ -410,31 +426,31 @@ pub fn compare_jobs(
                 label: format!("{}, {}s", spec.name, op.name()),
                 thing: format!("{} of job '{}'", op.name(), spec.name),
                 op,
-                jobs: [job(CpuSetting::AsIs), job(setting)],
+                points: [job(CpuSetting::AsIs), job(setting)].map(Point::new),
             })
         })
         .collect();
     let told = Told {
-        group: "CPU realism",
-        text: "Each job alone, for at most a second at a time",
+        group: "CPU realism".into(),
+        text: "Each job alone, for at most a second at a time".into(),
     };
     in_pairs(
         bench,
-        &loads,
+        loads,
         (setting, JOB_PAIRS),
         seed,
         (book, watcher),
-        &told,
+        told,
     )
 }
 
 fn in_pairs(
     bench: &mut dyn Bench,
-    loads: &[Load],
+    mut loads: Vec<Load>,
     (setting, pairs): (CpuSetting, u32),
     seed: u64,
     (book, watcher): (&mut Notebook, &mut dyn Watcher),
-    told: &Told,
+    told: Told,
 ) -> Result<(), NotebookError> {
     if loads.is_empty() {
         return Ok(());
@@ -443,10 +459,9 @@ fn in_pairs(
     let switch = bench.setting.clone();
     let jobs = 2 * pairs * loads.len() as u32;
     let mut runner = Runner::begin(&mut bench, book, watcher, "cpu", seed, jobs)?;
-    let mut points: Vec<(CpuSetting, Point)> = loads
-        .iter()
-        .flat_map(|l| [CpuSetting::AsIs, setting].into_iter().zip(&l.jobs))
-        .map(|(s, spec)| (s, Point::new(spec.clone())))
+    let mut points: Vec<(CpuSetting, &mut Point)> = loads
+        .iter_mut()
+        .flat_map(|l| [CpuSetting::AsIs, setting].into_iter().zip(&mut l.points))
         .collect();
     'pairs: for pair in 0..pairs {
         for k in 0..points.len() {
@@ -458,10 +473,12 @@ fn in_pairs(
             }
         }
     }
-    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(&p.1)).collect();
     runner.end();
-    report(book, loads, &cells, setting, told);
-    Ok(())
+    book.found(&CpuResult {
+        setting,
+        told,
+        loads,
+    })
 }
 
 /// Relative difference of paired repeats with its interval: −0.2 is a fifth less.
@@ -475,64 +492,62 @@ fn difference(as_is: &Cell, set: &Cell, op: Op) -> Option<Estimate> {
     Estimate::mean_of(&relative)
 }
 
-fn report(book: &mut Notebook, loads: &[Load], cells: &[Cell], setting: CpuSetting, told: &Told) {
-    let mut rows = Vec::new();
-    let mut findings = Vec::new();
-    let mut headlines = Vec::new();
-    for (load, pair) in loads.iter().zip(cells.chunks(2)) {
-        let [as_is, set] = pair else { continue };
-        let (a, b, d) = (
-            as_is.latency(load.op),
-            set.latency(load.op),
-            difference(as_is, set, load.op),
-        );
-        rows.push(vec![
-            TableCell::Text(load.label.clone()),
-            estimate(a),
-            estimate(b),
-            estimate(d.map(|d| d.scale(100.0))),
-        ]);
-        let jobs: Vec<usize> = as_is.indices().into_iter().chain(set.indices()).collect();
-        headlines.push(Headline {
-            flags: set.flags(),
-            ..headline_of(
-                told.group,
-                &format!("{}, {} against as is", load.label, setting.word()),
+impl ExperimentResult for CpuResult {
+    const EXPERIMENT: &'static str = "cpu";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let mut rows = Vec::new();
+        for load in &self.loads {
+            let [as_is, set] = [0, 1].map(|i| evidence.cell(&load.points[i]));
+            let (a, b, d) = (
+                as_is.latency(load.op),
+                set.latency(load.op),
+                difference(&as_is, &set, load.op),
+            );
+            rows.push(vec![
+                TableCell::Text(load.label.clone()),
+                estimate(a),
+                estimate(b),
+                estimate(d.map(|d| d.scale(100.0))),
+            ]);
+            let jobs: Vec<usize> = as_is.indices().into_iter().chain(set.indices()).collect();
+            shown.headlines.push(headline_of(
+                &self.told.group,
+                &format!("{}, {} against as is", load.label, self.setting.word()),
                 &format!("cpu-{}-difference", load.id),
                 "%",
                 d.map(|d| d.scale(100.0)),
                 jobs.clone(),
-            )
-        });
-        if let (Some(a), Some(b), Some(d)) = (a, b, d) {
-            findings.push(finding(load, setting, [a, b, d], jobs));
+            ));
+            if let (Some(a), Some(b), Some(d)) = (a, b, d) {
+                shown
+                    .findings
+                    .push(finding(load, self.setting, [a, b, d], jobs));
+            }
         }
+        shown.sections.push(Section {
+            id: "cpu".into(),
+            title: "CPU realism".into(),
+            text: format!(
+                "{}, with {} and with {}, in alternating order. The setting held for each job only.",
+                self.told.text,
+                CpuSetting::AsIs.words(),
+                self.setting.words()
+            ),
+            tables: vec![Table {
+                id: "cpu-table".into(),
+                title: "Mean latency".into(),
+                columns: vec![
+                    column("load", ""),
+                    column("as is", "ns"),
+                    column(self.setting.word(), "ns"),
+                    column("difference", "%"),
+                ],
+                rows,
+            }],
+            ..Section::default()
+        });
     }
-    let run = book.run_mut();
-    run.headlines.extend(headlines);
-    run.findings.extend(findings);
-    run.results.push(Section {
-        id: "cpu".into(),
-        title: "CPU realism".into(),
-        text: format!(
-            "{}, with {} and with {}, in alternating order. The setting held for each job only.",
-            told.text,
-            CpuSetting::AsIs.words(),
-            setting.words()
-        ),
-        tables: vec![Table {
-            id: "cpu-table".into(),
-            title: "Mean latency".into(),
-            columns: vec![
-                column("load", ""),
-                column("as is", "ns"),
-                column(setting.word(), "ns"),
-                column("difference", "%"),
-            ],
-            rows,
-        }],
-        ..Section::default()
-    });
 }
 
 fn finding(

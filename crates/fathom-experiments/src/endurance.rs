@@ -4,8 +4,10 @@
 use fathom_host::Health;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Finding, Run, Section, Table};
+use serde::{Deserialize, Serialize};
 
 use crate::parts::{column, number};
+use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// What the user knows better than the drive.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +30,7 @@ const PERCENT_MIN: f64 = 5.0;
 const HOURS_MIN: u64 = 24 * 7;
 
 /// What follows from what is known; each part is `None` where something is missing for it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Endurance {
     /// Bytes written by hosts in the drive's life.
     pub host: Option<f64>,
@@ -106,12 +108,52 @@ pub fn endurance(
     }
 }
 
-/// Puts the section, and a finding where the end is near, into the run.
-pub fn report(run: &mut Run, before: Option<&Health>, after: Option<&Health>, stated: Stated) {
-    let Some(after) = after else {
-        return;
-    };
-    let e = endurance(before, after, capacity(run, &after.disk), stated);
+/// What a drive reported of its wear, and what follows from it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EnduranceResult {
+    disk: String,
+    /// What was read.
+    sources: Vec<String>,
+    missing: Vec<String>,
+    warnings: Vec<String>,
+    spare_percent: Option<f64>,
+    celsius: Option<f64>,
+    endurance: Endurance,
+}
+
+impl EnduranceResult {
+    /// From the readings before and after a run; `None` where there is nothing to ask.
+    pub fn of(
+        run: &Run,
+        before: Option<&Health>,
+        after: Option<&Health>,
+        stated: Stated,
+    ) -> Option<Self> {
+        let after = after?;
+        let texts = |t: &[&str]| t.iter().map(|t| (*t).to_owned()).collect();
+        Some(Self {
+            disk: after.disk.clone(),
+            sources: texts(&after.sources),
+            missing: after.missing.clone(),
+            warnings: texts(&after.warnings),
+            spare_percent: after.spare_percent,
+            celsius: after.celsius,
+            endurance: endurance(before, after, capacity(run, &after.disk), stated),
+        })
+    }
+}
+
+impl ExperimentResult for EnduranceResult {
+    const EXPERIMENT: &'static str = "endurance";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        shown.sections.push(section(self));
+        shown.findings.extend(finding(&self.endurance, &self.disk));
+    }
+}
+
+fn section(after: &EnduranceResult) -> Section {
+    let e = &after.endurance;
     let mut text = match &after.sources[..] {
         [] => format!("{} does not report its wear.", after.disk),
         s => format!(
@@ -169,14 +211,13 @@ pub fn report(run: &mut Run, before: Option<&Health>, after: Option<&Health>, st
     } else {
         vec![table]
     };
-    run.results.push(Section {
+    Section {
         id: "endurance".into(),
         title: "Endurance".into(),
         text,
         tables,
         ..Section::default()
-    });
-    run.findings.extend(finding(&e, &after.disk));
+    }
 }
 
 /// Bytes of the whole drive; a scratch file's size says nothing of it. 0 where it is not known.

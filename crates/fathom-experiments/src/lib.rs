@@ -25,6 +25,7 @@ pub mod parts;
 pub mod pts;
 pub mod replay;
 pub mod reproduce;
+pub mod results;
 pub mod runner;
 pub mod sim_bench;
 pub mod sim_fit;

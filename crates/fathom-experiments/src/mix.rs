@@ -13,13 +13,15 @@ use fathom_telemetry::schema::{
     Axis, Cell as TableCell, Chart, ChartKind, Finding, Point as Dot, Section, Table,
 };
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::parts::{self, axis, column, estimate, headline_of, series};
-use crate::runner::{Point, Runner};
+use crate::results::{Evidence, ExperimentResult, Point, Shown};
+use crate::runner::Runner;
 use crate::survey::Watcher;
 
 /// Shares of reads, percent.
@@ -58,19 +60,35 @@ impl Default for MixOptions {
 type Place = (usize, usize);
 
 /// A part of the grid, corners included.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Rect {
     low: Place,
     high: Place,
-    /// Largest error seen at its middle, or at its parent's where it was not looked at: a share.
-    error: f64,
+    /// Largest error seen at its middle, or at its parent's where it was not looked at: a share. `None` where neither was.
+    error: Option<f64>,
+}
+
+/// What the map was measured at.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MixResult {
+    bs: Bytes,
+    levels: Vec<Level>,
+}
+
+/// One map: at one fill level, or of the target as it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Level {
+    /// Percent of the range.
+    fill: Option<u32>,
+    points: Vec<(Place, Point)>,
+    leaves: Vec<Rect>,
 }
 
 /// The whole grid.
 const WHOLE: Rect = Rect {
     low: (0, 0),
     high: (SHARES.len() - 1, DEPTHS.len() - 1),
-    error: f64::INFINITY,
+    error: None,
 };
 
 impl Rect {
@@ -189,28 +207,33 @@ pub fn run(
         .map_err(BenchError::from)?
         .jobs;
     let mut runner = Runner::begin(bench, book, watcher, "mix", options.seed, expected)?;
-    if options.fills.is_empty() {
-        level(&mut runner, plan, options, None)?;
-    }
-    for percent in &options.fills {
-        if !level(&mut runner, plan, options, Some(*percent))? {
+    let mut found = MixResult {
+        bs: options.bs,
+        levels: Vec::new(),
+    };
+    let fills = options.fills.iter().copied().map(Some);
+    let as_it_is = options.fills.is_empty().then_some(None);
+    for fill in fills.chain(as_it_is) {
+        let (level, going) = level(&mut runner, plan, options, fill)?;
+        found.levels.extend(level);
+        if !going {
             break;
         }
     }
     runner.end();
-    Ok(())
+    book.found(&found)
 }
 
-/// One map; `false` where the experiment has to end.
+/// One map, and whether the experiment goes on.
 fn level(
     runner: &mut Runner<'_>,
     plan: &Plan,
     options: &MixOptions,
     fill: Option<u32>,
-) -> Result<bool, NotebookError> {
+) -> Result<(Option<Level>, bool), NotebookError> {
     let range = range_of(plan, fill);
     if fill.is_some() && !fill_to(runner, plan, range)? {
-        return Ok(false);
+        return Ok((None, false));
     }
     let mut map = Map {
         runner,
@@ -224,10 +247,11 @@ fn level(
     let mut going = map.measure(WHOLE.parts().iter().flat_map(Rect::corners))?;
     while going && !open.is_empty() {
         // The worst first; among equals the largest.
-        open.sort_by(|a, b| a.error.total_cmp(&b.error).then(a.area().cmp(&b.area())));
+        let error = |r: &Rect| r.error.unwrap_or(f64::INFINITY);
+        open.sort_by(|a, b| error(a).total_cmp(&error(b)).then(a.area().cmp(&b.area())));
         let Some(mut rect) = open.pop() else { break };
         if rect.whole() {
-            rect.error = 0.0;
+            rect.error = Some(0.0);
             leaves.push(rect);
             continue;
         }
@@ -236,11 +260,11 @@ fn level(
             continue;
         }
         going = map.measure([rect.middle()])?;
-        rect.error = map.error(&rect).unwrap_or(rect.error);
+        rect.error = map.error(&rect).or(rect.error);
         let parts = rect.parts();
         let needed = parts.iter().flat_map(Rect::corners);
         let missing = needed.filter(|p| !map.points.contains_key(p)).count();
-        if rect.error > TOLERANCE && going && map.points.len() + missing <= BUDGET {
+        if error(&rect) > TOLERANCE && going && map.points.len() + missing <= BUDGET {
             going = map.measure(parts.iter().flat_map(Rect::corners))?;
             open.extend(parts);
         } else {
@@ -257,16 +281,26 @@ fn level(
     // With all repeats the errors are known better.
     for leaf in &mut leaves {
         if map.points.contains_key(&leaf.middle()) && !leaf.whole() {
-            leaf.error = map.error(leaf).unwrap_or(leaf.error);
+            leaf.error = map.error(leaf).or(leaf.error);
         }
     }
-    let cells: BTreeMap<Place, Cell> = map
-        .points
-        .iter()
-        .map(|(place, p)| (*place, map.runner.cell(p)))
-        .collect();
-    report(map.runner.book, &cells, &leaves, options, fill);
-    Ok(going)
+    let level = Level {
+        fill,
+        points: map.points.into_iter().collect(),
+        leaves,
+    };
+    Ok((Some(level), going))
+}
+
+impl ExperimentResult for MixResult {
+    const EXPERIMENT: &'static str = "mix";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        for level in &self.levels {
+            let cells = level.points.iter().map(|(p, at)| (*p, evidence.cell(at)));
+            report(shown, &cells.collect(), level, self.bs);
+        }
+    }
 }
 
 /// The part of the target that a fill level covers, bytes.
@@ -368,10 +402,10 @@ fn job(plan: &Plan, options: &MixOptions, range: u64, place: Place) -> Result<Jo
 }
 
 /// What a cell of the map shows.
-struct Shown {
+struct Value {
     value: f64,
-    /// `None` where it was measured.
-    error: Option<f64>,
+    /// `None` where it was measured; within it `None` where nothing was checked nearby.
+    error: Option<Option<f64>>,
 }
 
 /// Every cell of the grid, measured or interpolated.
@@ -379,7 +413,7 @@ fn grid(
     cells: &BTreeMap<Place, Cell>,
     leaves: &[Rect],
     f: &dyn Fn(&Cell) -> Option<Estimate>,
-) -> BTreeMap<Place, Shown> {
+) -> BTreeMap<Place, Value> {
     let value = |p: Place| {
         cells
             .get(&p)
@@ -394,7 +428,7 @@ fn grid(
             if let Some(v) = value(place) {
                 all.insert(
                     place,
-                    Shown {
+                    Value {
                         value: v,
                         error: None,
                     },
@@ -411,7 +445,7 @@ fn grid(
             {
                 all.insert(
                     place,
-                    Shown {
+                    Value {
                         value: v,
                         error: Some(l.error),
                     },
@@ -422,24 +456,23 @@ fn grid(
     all
 }
 
-fn report(
-    book: &mut Notebook,
-    cells: &BTreeMap<Place, Cell>,
-    leaves: &[Rect],
-    options: &MixOptions,
-    fill: Option<u32>,
-) {
+fn report(to: &mut Shown, cells: &BTreeMap<Place, Cell>, level: &Level, bs: Bytes) {
+    let Level { fill, leaves, .. } = level;
     let suffix = fill.map_or(String::new(), |f| format!("-fill{f}"));
     let beside = fill.map_or(String::new(), |f| format!(", {f} % full"));
     let latency = grid(cells, leaves, &Cell::mean_latency);
     let iops = grid(cells, leaves, &Cell::iops);
-    let mut errors: Vec<f64> = latency.values().filter_map(|s| s.error).collect();
+    let unchecked = |e: Option<f64>| e.unwrap_or(f64::INFINITY);
+    let mut errors: Vec<f64> = latency
+        .values()
+        .filter_map(|s| s.error.map(unchecked))
+        .collect();
     errors.sort_by(f64::total_cmp);
     let (median, worst) = (
         errors.get(errors.len() / 2).copied(),
         errors.last().copied(),
     );
-    let map = |id: &str, title: &str, z: Axis, all: &BTreeMap<Place, Shown>| {
+    let map = |id: &str, title: &str, z: Axis, all: &BTreeMap<Place, Value>| {
         let points = (0..DEPTHS.len())
             .flat_map(|d| (0..SHARES.len()).map(move |s| (s, d)))
             .map(|place| {
@@ -450,10 +483,10 @@ fn report(
                     z: shown.map(|s| s.value),
                     label: shown.map(|s| match s.error {
                         None => "measured".to_owned(),
-                        Some(e) if e.is_finite() => {
+                        Some(Some(e)) => {
                             format!("interpolated, within {:.0} % nearby", 100.0 * e)
                         }
-                        Some(_) => "interpolated, unchecked".to_owned(),
+                        Some(None) => "interpolated, unchecked".to_owned(),
                     }),
                     ..Dot::default()
                 }
@@ -507,10 +540,9 @@ fn report(
             SHARES.len() * DEPTHS.len()
         ),
     };
-    let run = book.run_mut();
-    run.results.push(Section {
+    to.sections.push(Section {
         id: format!("mix{suffix}"),
-        title: format!("Mix of reads and writes, {} random{beside}", options.bs),
+        title: format!("Mix of reads and writes, {} random{beside}", bs),
         text,
         charts,
         tables: vec![Table {
@@ -533,12 +565,12 @@ fn report(
             .max_by(|a, b| pick(&a.1, &b.1))
     };
     let most = extreme(|a, b| a.value.total_cmp(&b.value));
-    let group = format!("Mix of reads and writes, {}{beside}", options.bs);
+    let group = format!("Mix of reads and writes, {}{beside}", bs);
     let one = |id: &str, label: String, unit: &str, e: Option<Estimate>| {
         let id = format!("{id}{suffix}");
         headline_of(&group, &label, &id, unit, e, jobs.clone())
     };
-    run.headlines.push(one(
+    to.headlines.push(one(
         "mix-most",
         most.map_or("largest IOPS".into(), |(p, _)| {
             format!(
@@ -549,7 +581,7 @@ fn report(
         "1/s",
         most.map(|m| m.1),
     ));
-    run.headlines.push(one(
+    to.headlines.push(one(
         "mix-interpolation-error",
         "interpolation error where checked, worst".into(),
         "%",
@@ -557,7 +589,7 @@ fn report(
             .filter(|w| w.is_finite())
             .map(|w| Estimate::single(percent(w))),
     ));
-    run.findings.extend(dip(cells, jobs.clone(), &suffix));
+    to.findings.extend(dip(cells, jobs.clone(), &suffix));
 }
 
 /// The mix that is slower than both pure loads, where there is one: reads and writes in each other's way.
@@ -606,7 +638,7 @@ mod tests {
         let whole = Rect {
             low: (0, 0),
             high: (10, 8),
-            error: 1.0,
+            error: Some(1.0),
         };
         let value = |p: Place| Some((0.01 * SHARES[p.0]).exp() * f64::from(DEPTHS[p.1]).powf(0.7));
         for p in [(3, 5), (10, 8), (0, 0), (7, 1)] {

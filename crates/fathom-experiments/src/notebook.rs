@@ -5,12 +5,13 @@ use std::path::Path;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress};
 use fathom_telemetry::iolog::{IoLog, IoLogError, IoLogMeta, LogSummary};
 use fathom_telemetry::rundir::{RunDir, RunDirError};
-use fathom_telemetry::schema::{Finding, Job, Run, SCHEMA_VERSION, Target};
+use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, SavedResult, Target};
 use fathom_telemetry::series::{SeriesError, SeriesWriter};
 use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, utc};
 
 use crate::bench::{Bench, BenchError};
 use crate::course;
+use crate::results::{self, Evidence, ExperimentResult, PresentError, Presenter, Shown};
 
 /// Why a run could not be kept.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum NotebookError {
     /// What an experiment does beside its jobs.
     #[error("{0}")]
     Beside(String),
+    /// A result that cannot be written as JSON, or not be read back.
+    #[error(transparent)]
+    Result(#[from] PresentError),
 }
 
 /// What a run says of itself before its first job.
@@ -61,6 +65,7 @@ pub struct Notebook {
     summary: Option<LogSummary>,
     merged: Vec<Merged>,
     courses: Vec<Vec<f64>>,
+    presenters: Vec<Presenter>,
     began: std::time::Instant,
     made_base: bool,
     saved: std::time::Instant,
@@ -93,6 +98,7 @@ impl Notebook {
             environment: meta.environment,
             headlines: Vec::new(),
             results: Vec::new(),
+            sections: Vec::new(),
             jobs: Vec::new(),
             findings: Vec::new(),
             flags: Vec::new(),
@@ -121,6 +127,7 @@ impl Notebook {
             summary: None,
             merged: Vec::new(),
             courses: Vec::new(),
+            presenters: Vec::new(),
             began: std::time::Instant::now(),
             made_base,
             saved: std::time::Instant::now(),
@@ -142,9 +149,27 @@ impl Notebook {
         &mut self.run
     }
 
-    /// Response latency of a job, merged over its threads.
-    pub fn merged(&self, job: usize) -> Option<&Merged> {
-        self.merged.get(job)
+    /// What results rest on so far.
+    pub fn evidence(&self) -> Evidence<'_> {
+        Evidence::new(&self.run, &self.merged)
+    }
+
+    /// Keeps what an experiment found. It is shown from what is saved, at the end of the run.
+    ///
+    /// # Errors
+    /// Where the value cannot be written as JSON.
+    pub fn found<T: ExperimentResult>(&mut self, result: &T) -> Result<(), NotebookError> {
+        let data = serde_json::to_value(result).map_err(|source| PresentError::Damaged {
+            experiment: T::EXPERIMENT.into(),
+            source,
+        })?;
+        self.run.results.push(SavedResult {
+            experiment: T::EXPERIMENT.into(),
+            version: T::VERSION,
+            data,
+        });
+        self.presenters.push(Presenter::of::<T>());
+        Ok(())
     }
 
     /// Bytes of each window of the jobs of the group that [`Notebook::measure`] ran last.
@@ -276,6 +301,23 @@ impl Notebook {
         }
     }
 
+    /// What experiments still put into the run by themselves comes first.
+    fn present(&mut self) -> Result<(), NotebookError> {
+        let run = &mut self.run;
+        let mut all = Shown {
+            sections: std::mem::take(&mut run.sections),
+            headlines: std::mem::take(&mut run.headlines),
+            findings: std::mem::take(&mut run.findings),
+        };
+        let made = results::shown(run, &self.merged, &self.presenters)?;
+        all.sections.extend(made.sections);
+        all.headlines.extend(made.headlines);
+        all.findings.extend(made.findings);
+        results::finish(run, &mut all);
+        (run.sections, run.headlines, run.findings) = (all.sections, all.headlines, all.findings);
+        Ok(())
+    }
+
     /// Ends the run: closes series and log, saves. The caller then writes the report.
     pub fn finish(mut self) -> Result<(Run, RunDir, Option<LogSummary>), NotebookError> {
         if let Some(series) = self.series.take() {
@@ -285,8 +327,7 @@ impl Notebook {
             Some(s) => Some(s),
             None => self.close_log()?,
         };
-        crate::stamp::stamp(&mut self.run);
-        Finding::rank(&mut self.run.findings);
+        self.present()?;
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         self.dir.save(&self.run)?;
         Ok((self.run, self.dir, summary))

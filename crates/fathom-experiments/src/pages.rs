@@ -388,7 +388,7 @@ fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
     }
     section.tables.push(sensitivity(o, &costs));
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(findings);
 }

@@ -129,7 +129,7 @@ pub fn run(
 
 fn keep(options: &ReplayOptions, layout: &Layout, f: &Fidelity, book: &mut Notebook, index: usize) {
     let timed = options.score.pacing == Pacing::Timed;
-    let merged = book.merged(index).cloned();
+    let merged = book.evidence().merged(index).cloned();
     let flags = flags(options, f, timed);
     let run = book.run_mut();
     let job = &mut run.jobs[index];
@@ -205,7 +205,7 @@ fn keep(options: &ReplayOptions, layout: &Layout, f: &Fidelity, book: &mut Noteb
             ..Finding::default()
         });
     }
-    run.results.push(section(options, layout, f, timed));
+    run.sections.push(section(options, layout, f, timed));
 }
 
 fn flags(options: &ReplayOptions, f: &Fidelity, timed: bool) -> Vec<Flag> {

@@ -11,6 +11,7 @@ use fathom_telemetry::{Flag, FlagCode};
 use crate::bench::{Bench, BenchError};
 use crate::cells::Cell;
 use crate::notebook::{Notebook, NotebookError};
+pub use crate::results::Point;
 use crate::survey::{self, Watcher};
 
 /// See the module.
@@ -25,25 +26,6 @@ pub struct Runner<'a> {
     done: u32,
     total: u32,
     ended: bool,
-}
-
-/// Repeats of one job: its specification and where they stand in the run.
-#[derive(Debug, Clone)]
-pub struct Point {
-    /// The job; its name is the stem.
-    pub spec: JobSpec,
-    /// Indices in the run.
-    pub jobs: Vec<usize>,
-}
-
-impl Point {
-    /// Not run yet.
-    pub fn new(spec: JobSpec) -> Self {
-        Self {
-            spec,
-            jobs: Vec::new(),
-        }
-    }
 }
 
 impl<'a> Runner<'a> {
@@ -161,7 +143,7 @@ impl<'a> Runner<'a> {
 
     /// The point's repeats, gathered for analysis.
     pub fn cell(&self, point: &Point) -> Cell {
-        survey::cell(self.book, &point.spec, &point.jobs)
+        self.book.evidence().cell(point)
     }
 
     /// Goes on counting where another runner of the same experiment ended.

@@ -431,7 +431,7 @@ mod tests {
             "schema_version": 1, "tool_version": "", "name": "survey", "command": "survey", "command_line": [],
             "started": "", "finished": null, "profile": null, "seed": 1,
             "target": bench.describe(), "simulated": true, "environment": {},
-            "headlines": [], "results": [], "jobs": [], "findings": [], "flags": [],
+            "headlines": [], "results": [], "sections": [], "jobs": [], "findings": [], "flags": [],
         }))
         .unwrap();
         run.jobs = jobs;

@@ -23,7 +23,7 @@ use fathom_stack::{
 use fathom_stats::Estimate;
 use fathom_telemetry::iolog::{MemoryLog, ThreadRecords};
 use fathom_telemetry::{Bytes, FlagCode, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError, RealBench};
 use crate::cpu::{CpuBench, CpuSetting};
@@ -121,12 +121,12 @@ impl Choice {
 }
 
 /// The result of one case.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StackCase {
     /// Its name: `randread-qd1-direct-uring`.
     pub name: String,
     /// `full`, `perf-events` or `unprivileged`.
-    pub rung: &'static str,
+    pub rung: String,
     /// Why it is not a higher rung, and what would enable that.
     pub why: Option<String>,
     /// Layers; their means add up to the application's mean.
@@ -163,7 +163,7 @@ pub struct StackCase {
 }
 
 /// Every case, and what ran.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StackReport {
     /// In the order of the plan; the first is the headline.
     pub cases: Vec<StackCase>,
@@ -171,7 +171,8 @@ pub struct StackReport {
     pub skipped: Vec<String>,
     /// Settings put back that a killed run had left changed.
     pub restored: Vec<String>,
-    /// Rows of each case, where they were asked for.
+    /// Rows of each case, where they were asked for; they are kept in files of their own.
+    #[serde(skip)]
     pub rows: Vec<(String, Vec<fathom_stack::Joined>)>,
     /// Tested variants.
     pub what_if: Vec<WhatIf>,
@@ -324,7 +325,6 @@ pub fn run(
             break;
         }
     }
-    output::into_run(&report, book.run_mut());
     Ok(report)
 }
 
@@ -467,7 +467,7 @@ fn full(
     remarks.extend(notes::dear(share));
     let case = StackCase {
         name: spec.name.clone(),
-        rung: used,
+        rung: used.to_owned(),
         why: broken.map(|e| e.to_string()).or(why),
         layers: result.layers.clone(),
         application_mean_ns: (result.submitted > 0).then_some(result.application_mean_ns),
@@ -527,7 +527,7 @@ fn lowest(
         .find_map(|d| d.service_ns.mean);
     let mut case = StackCase {
         name: spec.name.clone(),
-        rung: "unprivileged",
+        rung: "unprivileged".into(),
         why: Some(why.to_owned()),
         layers: Vec::new(),
         application_mean_ns: mean,

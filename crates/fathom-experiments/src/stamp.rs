@@ -11,6 +11,8 @@ use fathom_stats::panel::{Dated, common_drift};
 use fathom_telemetry::schema::{Job, Run, Section};
 use fathom_telemetry::{Flag, FlagCode};
 
+use crate::results::Shown;
+
 /// Levels may move by this share over an experiment, as over a PTS window.
 const TOLERANCE: f64 = 0.10;
 /// Commands with rounds or pairs and a verdict of their own.
@@ -29,7 +31,7 @@ pub(crate) fn mark(section: &mut Section) {
 }
 
 /// Stamps what jobs that were not steady went into: sections with their charts and tables, and headlines.
-pub(crate) fn stamp(run: &mut Run) {
+pub(crate) fn stamp(run: &Run, shown: &mut Shown) {
     if JUDGED.contains(&run.command.as_str()) {
         return;
     }
@@ -68,7 +70,7 @@ pub(crate) fn stamp(run: &mut Run) {
         flags
     };
     let jobs = &run.jobs;
-    for section in &mut run.results {
+    for section in &mut shown.sections {
         let told = section.flags.iter().any(|f| f.code == FlagCode::NotSteady);
         let mut its = (0..jobs.len()).filter(|j| belongs(&jobs[*j], &section.id));
         let flags = of(&mut its);
@@ -77,7 +79,7 @@ pub(crate) fn stamp(run: &mut Run) {
             section.flags.extend(flags);
         }
     }
-    for h in &mut run.headlines {
+    for h in &mut shown.headlines {
         let told = h.flags.iter().any(|f| f.code == FlagCode::NotSteady);
         if !told {
             // One is enough beside a number; the section has the others.
@@ -265,7 +267,8 @@ mod tests {
                 headline("reads", vec![0, 12]),
                 headline("writes", vec![1, 13]),
             ],
-            results: vec![
+            results: Vec::new(),
+            sections: vec![
                 section("latency"),
                 section("iops"),
                 section("iops-fill50"),
@@ -277,12 +280,23 @@ mod tests {
         }
     }
 
+    /// Stamps what is shown of the run in place.
+    fn stamp(run: &mut Run) {
+        let mut shown = Shown {
+            sections: std::mem::take(&mut run.sections),
+            headlines: std::mem::take(&mut run.headlines),
+            findings: Vec::new(),
+        };
+        super::stamp(run, &mut shown);
+        (run.sections, run.headlines) = (shown.sections, shown.headlines);
+    }
+
     #[test]
     fn charts_of_what_moved_are_stamped_and_the_others_are_not() {
         let mut run = run();
         stamp(&mut run);
         let stamped: Vec<bool> = run
-            .results
+            .sections
             .iter()
             .map(|s| s.charts[0].title.ends_with(": not steady") && !s.flags.is_empty())
             .collect();
@@ -302,12 +316,12 @@ mod tests {
             .flags
             .push(Flag::new(FlagCode::NotSteady, "it fell", "wait"));
         stamp(&mut run);
-        assert!(run.results[0].charts[0].title.ends_with(": not steady"));
-        assert!(!run.results[1].charts[0].title.contains("not steady"));
+        assert!(run.sections[0].charts[0].title.ends_with(": not steady"));
+        assert!(!run.sections[1].charts[0].title.contains("not steady"));
         run.command = "pts".into();
-        run.results.push(section("latency"));
+        run.sections.push(section("latency"));
         stamp(&mut run);
-        assert_eq!(run.results[4].charts[0].title, "A chart");
+        assert_eq!(run.sections[4].charts[0].title, "A chart");
     }
 
     #[test]
@@ -327,6 +341,6 @@ mod tests {
         }
         run.jobs.truncate(20);
         stamp(&mut run);
-        assert!(run.results.iter().all(|s| s.flags.is_empty()));
+        assert!(run.sections.iter().all(|s| s.flags.is_empty()));
     }
 }

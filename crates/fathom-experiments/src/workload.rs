@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
-    Cell, Chart, ChartKind, ChartSeries, Column, Finding, Headline, Point, Run, Section, Table,
+    Cell, Chart, ChartKind, ChartSeries, Column, Finding, Headline, Point, Section, Table,
 };
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 
+use crate::curve::CurveResult;
 use crate::parts::{axis, column, line_chart};
+use crate::results::{self, Evidence, ExperimentResult, Shown};
+use crate::survey::SurveyResult;
 
 /// Idle for longer than this, a burst has ended: 1 ms.
 const BURST_GAP: u64 = 1_000_000;
@@ -282,27 +285,49 @@ impl Collector {
     }
 }
 
-/// IOPS that the depth sweep of a run gives at the depths of the workload, weighted by the time that it spent at
-/// each while it was busy. `None` without a sweep or a busy workload.
-pub fn weigh(run: &Run, profile: &Profile) -> Option<Estimate> {
-    let table = run
-        .results
-        .iter()
-        .flat_map(|s| &s.tables)
-        .find(|t| ["depth-table", "curve-closed"].contains(&t.id.as_str()))?;
-    let place = |label: &str| table.columns.iter().position(|c| c.label == label);
-    let (depths, rates) = (place("achieved QD")?, place("IOPS")?);
-    let number = |c: &Cell| match c {
-        Cell::Number(v) => Some(Estimate::single(*v)),
-        Cell::Estimate(e) => Some(*e),
-        _ => None,
+/// A workload that was watched, by which a survey or a curve is weighted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WorkloadResult {
+    /// What was watched.
+    pub profile: Profile,
+}
+
+impl ExperimentResult for WorkloadResult {
+    const EXPERIMENT: &'static str = "workload";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let (curve, jobs) = rates(evidence);
+        if let Some(e) = weigh(curve, &self.profile) {
+            add_weighted(e, jobs, &self.profile, shown);
+        }
+    }
+}
+
+/// Achieved depth and IOPS of the points of a depth sweep or of a closed-loop curve, and the jobs behind them.
+fn rates(evidence: &Evidence<'_>) -> (Vec<(f64, Estimate)>, Vec<usize>) {
+    let of_survey = || {
+        let all = evidence.result::<SurveyResult>()?.experiments;
+        Some(
+            all.into_iter()
+                .find(|m| m.experiment == "depth-sweep")?
+                .points,
+        )
     };
-    let mut curve: Vec<(f64, Estimate)> = table
-        .rows
-        .iter()
-        .filter_map(|r| Some((number(r.get(depths)?)?.value, number(r.get(rates)?)?)))
-        .filter(|(d, e)| *d > 0.0 && e.value > 0.0)
-        .collect();
+    let of_curve = || Some(evidence.result::<CurveResult>()?.closed);
+    let points = of_survey().or_else(of_curve).unwrap_or_default();
+    let rate = |p: &results::Point| {
+        let cell = evidence.cell(p);
+        let depth = cell.estimate(|j| Some(j.qd_achieved))?;
+        Some((depth.value, cell.iops()?))
+    };
+    let jobs = points.iter().flat_map(|p| &p.jobs).copied().collect();
+    (points.iter().filter_map(rate).collect(), jobs)
+}
+
+/// IOPS that a curve of depth and IOPS gives at the depths of the workload, weighted by the time that it spent at
+/// each while it was busy. `None` without a curve or a busy workload.
+fn weigh(mut curve: Vec<(f64, Estimate)>, profile: &Profile) -> Option<Estimate> {
+    curve.retain(|(d, e)| *d > 0.0 && e.value > 0.0);
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
     if curve.is_empty() {
         return None;
@@ -352,11 +377,7 @@ pub fn weigh(run: &Run, profile: &Profile) -> Option<Estimate> {
 }
 
 /// Puts "my workload" beside the headline maximum of a survey.
-pub fn add_weighted(run: &mut Run, profile: &Profile) {
-    let estimate = weigh(run, profile);
-    let Some(e) = estimate else {
-        return;
-    };
+fn add_weighted(e: Estimate, jobs: Vec<usize>, profile: &Profile, run: &mut Shown) {
     let group = run
         .headlines
         .iter()
@@ -384,7 +405,7 @@ pub fn add_weighted(run: &mut Run, profile: &Profile) {
             unit: "1/s".into(),
             estimate: Some(e),
             extra: BTreeMap::new(),
-            jobs: Vec::new(),
+            jobs: jobs.clone(),
             flags: Vec::new(),
         },
     );
@@ -402,7 +423,7 @@ pub fn add_weighted(run: &mut Run, profile: &Profile) {
         ),
         advice: "compare devices by this number rather than by their maximum".into(),
         confidence: "moderate".into(),
-        jobs: Vec::new(),
+        jobs,
         evidence: vec!["depth-table".into()],
         refuted_by:
             "A replay of a trace of that workload on this device (fathom replay) at another rate."
@@ -619,34 +640,21 @@ mod tests {
 
     #[test]
     fn a_curve_is_weighted_by_the_time_at_each_depth() {
-        let mut run = crate::compare::tests::noisy_run(1e5, 0.0, 2, 1);
-        let row = |d: f64, iops: f64| vec![Cell::Number(d), Cell::Number(d), Cell::Number(iops)];
-        run.results.push(Section {
-            id: "depth-sweep".into(),
-            tables: vec![Table {
-                id: "depth-table".into(),
-                title: String::new(),
-                columns: vec![
-                    column("requested QD", ""),
-                    column("achieved QD", ""),
-                    column("IOPS", "1/s"),
-                ],
-                rows: vec![row(1.0, 10_000.0), row(4.0, 40_000.0), row(64.0, 160_000.0)],
-            }],
-            ..Section::default()
-        });
+        let at = |depth: f64, iops: f64| (depth, Estimate::single(iops));
+        let curve = vec![at(1.0, 10_000.0), at(4.0, 40_000.0), at(64.0, 160_000.0)];
         let profile = Profile {
             depth_by_time: vec![(0, 900), (1, 50), (2, 25), (4, 25)],
             ..Profile::default()
         };
         // Idle time does not count; between points the curve is a line of logarithms.
-        let e = weigh(&run, &profile).unwrap();
+        let e = weigh(curve.clone(), &profile).unwrap();
         assert!(
             (e.value - (0.5 * 1e4 + 0.25 * 2e4 + 0.25 * 4e4)).abs() < 1.0,
             "{e:?}"
         );
-        add_weighted(&mut run, &profile);
-        assert!(run.headlines.iter().any(|h| h.id == "my-workload-iops"));
-        assert!(weigh(&run, &Profile::default()).is_none());
+        let mut shown = Shown::default();
+        add_weighted(e, vec![3], &profile, &mut shown);
+        assert!(shown.headlines.iter().any(|h| h.id == "my-workload-iops"));
+        assert!(weigh(curve, &Profile::default()).is_none());
     }
 }

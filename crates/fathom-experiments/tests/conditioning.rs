@@ -85,7 +85,7 @@ fn every_pts_test_reports_its_tables_and_plots_on_a_steady_device() {
     let run = pts_on(&mut bench, &options(&all, 2));
     for test in &TESTS {
         let sections: Vec<_> = run
-            .results
+            .sections
             .iter()
             .filter(|s| s.id.starts_with(&format!("pts-{}", test.id)))
             .collect();
@@ -110,7 +110,7 @@ fn every_pts_test_reports_its_tables_and_plots_on_a_steady_device() {
             );
         }
     }
-    let iops = run.results.iter().find(|s| s.id == "pts-iops").unwrap();
+    let iops = run.sections.iter().find(|s| s.id == "pts-iops").unwrap();
     let table = iops
         .tables
         .iter()
@@ -124,7 +124,7 @@ fn every_pts_test_reports_its_tables_and_plots_on_a_steady_device() {
             .flatten()
             .all(|c| !matches!(c, Cell::Hole(())))
     );
-    let lat = run.results.iter().find(|s| s.id == "pts-lat").unwrap();
+    let lat = run.sections.iter().find(|s| s.id == "pts-lat").unwrap();
     assert!(lat.tables.iter().any(|t| t.id == "pts-lat-max"));
     assert!(
         run.headlines
@@ -145,11 +145,11 @@ fn a_single_server_gives_what_arithmetic_says() {
     assert_eq!(value(&run, "pts-lat-100r-4k"), 100_000.0);
     // Purge, two passes, five rounds of 56; purge, two passes, five rounds of 9.
     assert_eq!(run.jobs.len(), 3 + 5 * 56 + 3 + 5 * 9);
-    let text = &run.results[0].text;
+    let text = &run.sections[0].text;
     assert!(text.contains("PTS rule: steady at round 5"), "{text}");
     // Five rounds are too few for fathom's own verdict: it says so, never "steady".
     assert!(text.contains("fathom's verdict: undecided"), "{text}");
-    assert!(!run.results[0].charts[0].title.contains("not steady"));
+    assert!(!run.sections[0].charts[0].title.contains("not steady"));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_device_that_keeps_slowing_down_is_stamped_on_every_chart() {
         time: 20_000.0,
     };
     let run = pts_on(&mut bench, &options(&["lat"], 20));
-    let s = &run.results[0];
+    let s = &run.sections[0];
     assert!(
         s.text.contains("PTS rule: not reached in 25 rounds"),
         "{}",
@@ -220,7 +220,7 @@ fn the_size_of_a_fast_cache_is_found_within_ten_percent() {
         o.test = Nanos::from_secs(1);
         let run = conditioned(&mut bench, &o, 0);
         let section = run
-            .results
+            .sections
             .iter()
             .find(|s| s.id == "condition-load")
             .unwrap();
@@ -281,7 +281,7 @@ fn throttling_is_found_within_one_window_of_when_physics_says() {
     o.test = Nanos::from_secs(1);
     let run = conditioned(&mut bench, &o, 0);
     let section = run
-        .results
+        .sections
         .iter()
         .find(|s| s.id == "condition-load")
         .unwrap();
@@ -309,7 +309,7 @@ fn finding<'a>(run: &'a Run, id: &str) -> &'a str {
 
 /// A row of the verdict's table.
 fn row<'a>(run: &'a Run, name: &str) -> &'a str {
-    let section = run.results.iter().find(|s| s.id == "condition-load");
+    let section = run.sections.iter().find(|s| s.id == "condition-load");
     let rows = &section.unwrap().tables[0].rows;
     let row = rows.iter().find(|r| r[0] == Cell::Text(name.into()));
     match &row.unwrap_or_else(|| panic!("{name}: {rows:?}"))[1] {
@@ -538,7 +538,7 @@ fn a_load_runs_until_it_is_steady_and_gives_up_honestly() {
     );
     assert!(moving.flags.iter().any(|f| f.code == FlagCode::NotSteady));
     let chart = &moving
-        .results
+        .sections
         .iter()
         .find(|s| s.id == "condition-load")
         .unwrap()

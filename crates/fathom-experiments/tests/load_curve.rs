@@ -25,7 +25,7 @@ fn near(what: &str, found: f64, truth: f64, percent: f64) {
 
 /// Response of an open-loop row, and the share asked for.
 fn open_points(run: &Run) -> Vec<(f64, f64)> {
-    let table = run.results[0]
+    let table = run.sections[0]
         .tables
         .iter()
         .find(|t| t.id == "curve-open")
@@ -112,7 +112,7 @@ fn an_interruption_keeps_what_was_measured_and_says_so() {
     let run = measure(&mut bench, &CurveOptions::default());
     assert_eq!(run.jobs.len(), 5);
     assert!(run.flags.iter().any(|f| f.code == FlagCode::Interrupted));
-    assert!(!run.results.is_empty());
+    assert!(!run.sections.is_empty());
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn every_cell_of_the_map_is_what_the_queue_does_though_few_are_measured() {
             mix::run(bench, &plan(100, 1), &options, book, &mut Quiet).expect("a map");
         },
     );
-    let section = &run.results[0];
+    let section = &run.sections[0];
     let chart = &section.charts[0];
     assert_eq!(chart.id, "mix-map-latency");
     let points = &chart.series[0].points;
@@ -119,7 +119,7 @@ fn a_map_at_fill_levels_writes_no_more_than_was_said_and_measures_within_the_lev
         said.written_at_most
     );
     for id in ["mix-fill25", "mix-fill50"] {
-        let section = run.results.iter().find(|s| s.id == id).unwrap();
+        let section = run.sections.iter().find(|s| s.id == id).unwrap();
         assert_eq!(section.charts.len(), 2, "{id}");
     }
     for j in &others {

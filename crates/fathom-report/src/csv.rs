@@ -47,7 +47,7 @@ impl Exporter for Csv {
             }
             name
         };
-        for section in &data.run.results {
+        for section in &data.run.sections {
             for t in &section.tables {
                 let name = unique("table-", &t.id);
                 out.file(&name, &mut |w| {
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn a_hole_is_an_empty_field_and_an_interval_has_columns_of_its_own() {
         let mut run = run_with(Vec::new());
-        run.results = vec![Section {
+        run.sections = vec![Section {
             tables: vec![Table {
                 id: "t/1".into(),
                 title: String::new(),

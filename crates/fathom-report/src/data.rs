@@ -92,6 +92,14 @@ impl ReportData {
     /// Where the run or its series exists and cannot be read.
     pub fn open(path: &Path) -> Result<Self, ReportError> {
         let (dir, run) = RunDir::open(path)?;
+        Self::of(&dir, run)
+    }
+
+    /// The same of a run that was read already.
+    ///
+    /// # Errors
+    /// Where its series exists and cannot be read.
+    pub fn of(dir: &RunDir, run: Run) -> Result<Self, ReportError> {
         let mut data = Self::from_run(run);
         if dir.series_file().exists() {
             data.series = Box::new(SeriesReader::open(&dir.series_file())?);

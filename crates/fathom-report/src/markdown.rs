@@ -60,7 +60,7 @@ pub fn markdown(run: &Run) -> String {
         jobs(run, &mut out);
     }
     flags("What stands against the whole run", &run.flags, &mut out);
-    for s in &run.results {
+    for s in &run.sections {
         let _ = writeln!(out, "## {}\n", escape(&s.title));
         if !s.text.is_empty() {
             let _ = writeln!(out, "{}\n", escape(&s.text));

@@ -27,6 +27,7 @@ pub(crate) fn run_with(jobs: Vec<Job>) -> Run {
         environment: serde_json::json!({"cpu": {"model": "ACME", "cores": 8}}),
         headlines: Vec::new(),
         results: Vec::new(),
+        sections: Vec::new(),
         jobs,
         findings: Vec::new(),
         flags: Vec::new(),

@@ -248,7 +248,7 @@ fn eight_runs_are_told_apart_without_their_colours() {
 fn names_of_marks_cover_neither_points_nor_other_names() {
     let Some(browser) = chromium() else { return };
     let mut run = sample::survey(false).0;
-    for chart in run.results.iter_mut().flat_map(|s| &mut s.charts) {
+    for chart in run.sections.iter_mut().flat_map(|s| &mut s.charts) {
         if let Some(points) = chart.series.first().map(|s| s.points.clone())
             && chart.kind == ChartKind::Line
             && chart.categories.is_empty()

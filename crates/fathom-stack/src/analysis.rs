@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fathom_telemetry::Op;
 use fathom_telemetry::iolog::ThreadRecords;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Chains};
 use crate::device::Devices;
@@ -19,7 +19,7 @@ const SLOWEST: usize = 10;
 const WARM_UP: f64 = 0.02;
 
 /// What the devices' requests took, whoever sent them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceSide {
     /// Kernel name.
     pub name: String,
@@ -36,14 +36,14 @@ pub struct DeviceSide {
 }
 
 /// One of the slowest I/Os.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowIo {
     /// How long the application waited, ns.
     pub latency_ns: u64,
     /// Byte offset in the target.
     pub offset: u64,
-    /// `read` or `write`.
-    pub op: &'static str,
+    /// What it did.
+    pub op: Op,
     /// Its layers, ns.
     pub layers: Vec<(String, i64)>,
     /// What else happened meanwhile.
@@ -54,7 +54,7 @@ pub struct SlowIo {
 pub type CpuShare = (u16, f64);
 
 /// The result of a case.
-#[derive(Debug, Clone, PartialEq, Serialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct StackResult {
     /// Layers in the order of an I/O's way; means add up.
     pub layers: Vec<Layer>,
@@ -329,12 +329,7 @@ impl StackAnalysis {
                 .map(|(io, meanwhile)| SlowIo {
                     latency_ns: io.latency(),
                     offset: io.record.offset,
-                    op: match io.record.op {
-                        Op::Write => "write",
-                        Op::Trim => "trim",
-                        Op::Sync => "sync",
-                        Op::Read => "read",
-                    },
+                    op: io.record.op,
                     layers: layer::of_one(&io, &seen, self.naming),
                     meanwhile,
                 })

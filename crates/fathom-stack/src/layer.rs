@@ -5,7 +5,7 @@
 //! carries both names; nothing is guessed.
 
 use fathom_telemetry::{Histogram, summary::SAMPLES_BEYOND};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::join::{Answer, Joined};
 
@@ -62,7 +62,7 @@ pub const BOUNDARY_NAMES: [&str; BOUNDARIES] = [
 ];
 
 /// Who spends the time of a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// The application and its library.
@@ -97,7 +97,7 @@ const ENDS: [(&str, Owner); BOUNDARIES] = [
 ];
 
 /// A layer's time over all I/Os.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layer {
     /// What happens in it.
     pub name: String,

@@ -241,7 +241,23 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Run, RunDirError> {
             tool_version: version.tool_version,
         });
     }
+    if version.schema_version == 1 {
+        return serde_json::from_slice(text)
+            .map(of_version_one)
+            .and_then(serde_json::from_value)
+            .map_err(malformed);
+    }
     serde_json::from_slice(text).map_err(malformed)
+}
+
+/// Version 1 kept what was shown under `results`, and nothing that it could be made from.
+fn of_version_one(mut run: serde_json::Value) -> serde_json::Value {
+    if let Some(run) = run.as_object_mut() {
+        let shown = run.remove("results").unwrap_or_default();
+        run.insert("sections".into(), shown);
+        run.insert("results".into(), serde_json::Value::Array(Vec::new()));
+    }
+    run
 }
 
 fn write_atomically(

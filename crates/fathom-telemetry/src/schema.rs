@@ -15,7 +15,7 @@ use crate::summary::LatencySummary;
 use crate::validity::Flag;
 
 /// Version of `run.json`; raised when a field changes meaning or disappears.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// One invocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,8 +47,10 @@ pub struct Run {
     pub environment: Value,
     /// The screen's numbers.
     pub headlines: Vec<Headline>,
-    /// Tables and charts of the experiments, in reading order.
-    pub results: Vec<Section>,
+    /// What each experiment found, as data: from these and the jobs everything shown is made.
+    pub results: Vec<SavedResult>,
+    /// Tables and charts, in reading order; made from `results` and `jobs`, and made anew by `fathom report`.
+    pub sections: Vec<Section>,
     /// Every job with its measure.
     pub jobs: Vec<Job>,
     /// What follows from the numbers.
@@ -108,6 +110,18 @@ pub struct Headline {
     pub jobs: Vec<usize>,
     /// What stands against the number.
     pub flags: Vec<Flag>,
+}
+
+/// What one experiment found: a value whose shape its experiment and version name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SavedResult {
+    /// Stable name of the experiment: `curve`.
+    pub experiment: String,
+    /// Version of `data`; raised when a field of it changes meaning or disappears.
+    pub version: u32,
+    /// The value. Jobs stand in it as indices into [`Run::jobs`].
+    pub data: Value,
 }
 
 /// Tables and charts of one experiment.
@@ -454,9 +468,22 @@ pub struct Finding {
 
 impl Finding {
     /// Whether it proposes a change and says what that gains. Another one is what was seen on the way: where to look
-    /// next, or what to know.
+    /// next, or what to know. A gain whose interval contains no effect proposes nothing.
     pub fn proposes(&self) -> bool {
-        !self.advice.is_empty() && self.gain.is_some()
+        let gains = |g: &Estimate| g.value > 0.0 && g.low.is_none_or(|low| low > 0.0);
+        !self.advice.is_empty() && self.gain.as_ref().is_some_and(gains)
+    }
+
+    /// Lowers the confidence to what the flags of its jobs leave: strong evidence needs clean jobs, and a void job is
+    /// none. That numbers come from a model says nothing against them as the model's.
+    pub fn weaken<'a>(&mut self, flags: impl IntoIterator<Item = &'a Flag>) {
+        for flag in flags {
+            if flag.void {
+                self.confidence = "weak".into();
+            } else if self.confidence == "strong" && !flag.code.describes() {
+                self.confidence = "moderate".into();
+            }
+        }
     }
 
     /// The order in which findings are read: what gains most first (by the lower end of the interval, weak evidence

@@ -56,6 +56,11 @@ impl FlagCode {
         )
     }
 
+    /// Whether it says where a number comes from, and nothing against it.
+    pub const fn describes(self) -> bool {
+        matches!(self, Self::Simulated | Self::Emulated)
+    }
+
     /// The kebab-case name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {

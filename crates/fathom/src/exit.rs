@@ -54,7 +54,7 @@ impl From<fathom_experiments::NotebookError> for Failure {
         let code = match &e {
             N::RunDir(_) | N::Log(_) | N::Series(_) => REFUSED,
             N::Bench(b) if b.is_refusal() => REFUSED,
-            N::Bench(_) | N::Beside(_) => FAILED,
+            N::Bench(_) | N::Beside(_) | N::Result(_) => FAILED,
         };
         Self {
             code,

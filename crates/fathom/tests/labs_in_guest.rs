@@ -32,7 +32,7 @@ fn run(dir: &Path, words: &[&str]) -> Option<Value> {
 }
 
 fn table<'a>(run: &'a Value, id: &str) -> &'a Vec<Value> {
-    let sections = run["results"].as_array().unwrap();
+    let sections = run["sections"].as_array().unwrap();
     let mut all = sections
         .iter()
         .flat_map(|s| s["tables"].as_array().unwrap());

@@ -114,7 +114,7 @@ fn lab(guest: &mut Guest, mut words: Vec<String>, more: &[&str], out: &Path) -> 
 }
 
 fn table<'a>(run: &'a Run, id: &str) -> &'a Table {
-    let mut all = run.results.iter().flat_map(|s| &s.tables);
+    let mut all = run.sections.iter().flat_map(|s| &s.tables);
     all.find(|t| t.id == id)
         .unwrap_or_else(|| panic!("{id}: {:?}", run.flags))
 }

@@ -76,7 +76,7 @@ fn images_on_file_systems_are_measured_in_guests_beside_the_bare_target() {
     }
     let run = run_of(&output);
     assert_eq!(left(dir.path()), Vec::<String>::new());
-    if let Some(skipped) = run.results.iter().find(|s| s.id == "vm-files-skipped") {
+    if let Some(skipped) = run.sections.iter().find(|s| s.id == "vm-files-skipped") {
         let rows = &skipped.tables[0].rows;
         let missing = [
             "root",
@@ -88,7 +88,7 @@ fn images_on_file_systems_are_measured_in_guests_beside_the_bare_target() {
         assert!(rows.iter().all(excused), "{rows:?}");
         return common::skip(text(&rows[0][1]));
     }
-    let files = run.results.iter().find(|s| s.id == "vm-files");
+    let files = run.sections.iter().find(|s| s.id == "vm-files");
     let files = files.unwrap_or_else(|| panic!("{:?}: {said}", run.flags));
     let rows = &files.tables[0].rows;
     assert_eq!(rows.len(), 4 * 4, "four places, four loads: {rows:?}");
@@ -118,7 +118,7 @@ fn machines_that_run_already_are_measured_beside_their_host() {
         let jobs = run.jobs.iter().filter(measured);
         assert!(jobs.count() >= 4, "{side}: {:?}", run.flags);
     }
-    let ids: Vec<&str> = run.results.iter().map(|s| s.id.as_str()).collect();
+    let ids: Vec<&str> = run.sections.iter().map(|s| s.id.as_str()).collect();
     assert!(
         ids.contains(&"vm") && ids.contains(&"vm-machines"),
         "{ids:?}"

@@ -48,6 +48,7 @@ pub(crate) fn noisy_run(level: f64, noise: f64, repeats: u32, seed: u64) -> Run 
             flags: Vec::new(),
         }],
         results: Vec::new(),
+        sections: Vec::new(),
         jobs,
         findings: Vec::new(),
         flags: Vec::new(),

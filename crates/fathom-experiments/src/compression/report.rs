@@ -348,7 +348,7 @@ pub(super) fn report(
         }
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(findings);
 }

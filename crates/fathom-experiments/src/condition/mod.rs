@@ -234,7 +234,7 @@ pub fn completed(run: &Run, target: &str, o: &ConditionOptions) -> Result<usize,
             run.name, run.command
         ));
     }
-    let plan = run.results.iter().find(|s| s.id == "condition-plan");
+    let plan = run.sections.iter().find(|s| s.id == "condition-plan");
     if run.target.name != target || plan.is_none_or(|p| p.text != plan_text(o)) {
         return Err(format!(
             "--resume: that run conditioned {} otherwise ({}): repeat its options, or leave out --resume",
@@ -248,7 +248,7 @@ pub fn completed(run: &Run, target: &str, o: &ConditionOptions) -> Result<usize,
     let before = run.jobs.iter().filter(whole).count();
     // A run that was itself continued begins where the one before had ended.
     let skipped = run
-        .results
+        .sections
         .iter()
         .find(|s| s.id == "condition-resumed")
         .and_then(|s| s.text.split(' ').next()?.parse::<usize>().ok())
@@ -272,12 +272,12 @@ pub fn run(
         ..Section::default()
     };
     book.run_mut()
-        .results
+        .sections
         .push(plan("condition-plan", "Plan", plan_text(o)));
     if skip > 0 {
         let text = format!("{skip} pieces were done by an earlier run");
         book.run_mut()
-            .results
+            .sections
             .push(plan("condition-resumed", "Resumed", text));
     }
     let all = pieces(o);

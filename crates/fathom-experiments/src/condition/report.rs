@@ -155,7 +155,7 @@ pub(super) fn report(
             ..Finding::default()
         });
     }
-    run.results.push(section);
+    run.sections.push(section);
 }
 
 /// First and last of what a disk reported over the rounds; a hole says that it did not.

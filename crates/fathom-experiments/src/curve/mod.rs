@@ -10,13 +10,15 @@ use fathom_io::job::Rw;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::{Cell, Plan};
 use crate::knee::{Load, mean};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
-use crate::runner::{Point, Runner};
+use crate::results::{Evidence, ExperimentResult, Point, Shown};
+use crate::runner::Runner;
 use crate::survey::Watcher;
 
 /// Rounds that close the gaps around the knee in open loop; each adds at most two rates.
@@ -35,7 +37,7 @@ const SLOTS_BYTES: u64 = 256 << 20;
 const ONE_THREAD_BELOW: u32 = 8;
 
 /// What a curve is drawn of.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CurveOptions {
     /// Pattern and direction.
     pub rw: Rw,
@@ -64,6 +66,29 @@ impl Default for CurveOptions {
     }
 }
 
+/// The points of a curve: where each stands in the run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CurveResult {
+    /// What it was drawn of.
+    pub options: CurveOptions,
+    /// By depth.
+    pub closed: Vec<Point>,
+    /// By rate.
+    pub open: Vec<Point>,
+}
+
+impl ExperimentResult for CurveResult {
+    const EXPERIMENT: &'static str = "curve";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let measured = Measured {
+            closed: evidence.cells(&self.closed),
+            open: evidence.cells(&self.open),
+        };
+        shown.add(portrait::analyse(&measured, &self.options));
+    }
+}
+
 /// What there is to analyse.
 pub(crate) struct Measured {
     /// By depth.
@@ -88,7 +113,7 @@ pub fn outlook(plan: &Plan, options: &CurveOptions, fills: Bytes) -> Result<Outl
     Ok(o)
 }
 
-/// Measures the curve and puts section, headlines and findings into the notebook.
+/// Measures the curve and keeps its points.
 ///
 /// # Errors
 /// Where the bench or the run directory fails; an interruption is no error.
@@ -117,21 +142,15 @@ pub fn run(
         rates = all.split_off(closed);
         depths = all;
     }
-    let cells = |points: &[Point]| points.iter().map(|p| runner.cell(p)).collect::<Vec<_>>();
-    let mut measured = Measured {
-        closed: cells(&depths),
-        open: cells(&rates),
-    };
-    measured.closed.sort_by_key(|c| depth_of(&c.spec));
-    let rate = |c: &Cell| c.spec.rate.unwrap_or(0.0);
-    measured.open.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
-    let analysis = portrait::analyse(&measured, options);
     runner.end();
-    let run = book.run_mut();
-    run.results.push(analysis.section);
-    run.headlines.extend(analysis.headlines);
-    run.findings.extend(analysis.findings);
-    Ok(())
+    depths.sort_by_key(|p| depth_of(&p.spec));
+    let rate = |p: &Point| p.spec.rate.unwrap_or(0.0);
+    rates.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    book.found(&CurveResult {
+        options: options.clone(),
+        closed: depths,
+        open: rates,
+    })
 }
 
 /// The closed loop: doubles the depth until that no longer helps, then closes in on the best power.

@@ -253,7 +253,7 @@ impl<'a> Steps<'a> {
 
     /// Merged histograms of a job.
     pub(super) fn merged(&self, job: usize) -> Option<&Merged> {
-        self.book.merged(job)
+        self.book.evidence().merged(job)
     }
 
     /// Puts a section and its headlines into the run; both carry what stands against them.
@@ -306,7 +306,7 @@ impl<'a> Steps<'a> {
         }
         section.flags.extend(flags);
         let run = self.book.run_mut();
-        run.results.push(section);
+        run.sections.push(section);
         run.headlines.extend(headlines);
     }
 }

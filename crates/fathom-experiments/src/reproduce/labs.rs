@@ -202,10 +202,10 @@ pub(super) type Found = (String, f64, String);
 
 fn found(paper: &str, run: &Run) -> Vec<Found> {
     match (paper, run.command.as_str()) {
-        ("han2021", "raid") => [arrays(run), databases::arrays(&run.results)].concat(),
+        ("han2021", "raid") => [arrays(run), databases::arrays(&run.sections)].concat(),
         ("zhang2018", "vm") => machines(run),
         ("zhang2018", "compress") => codecs(run),
-        ("zhang2018", "db-mysql") => databases::innodb(&run.results),
+        ("zhang2018", "db-mysql") => databases::innodb(&run.sections),
         ("oneill2018", "kv") => store(run),
         _ => Vec::new(),
     }
@@ -311,7 +311,7 @@ fn increase(run: &Run) -> Option<f64> {
 
 fn codecs(run: &Run) -> Vec<Found> {
     const NOTE: &str = "one core, generated data";
-    let tables = run.results.iter().flat_map(|s| &s.tables);
+    let tables = run.sections.iter().flat_map(|s| &s.tables);
     let Some(table) = tables.into_iter().find(|t| t.id == "codecs") else {
         return Vec::new();
     };

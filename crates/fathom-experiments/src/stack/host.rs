@@ -14,7 +14,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Rung, StackCase, StackReport};
-use crate::notebook::Notebook;
 
 /// Watches what a process does on the disks below `place`; nothing is written, nothing is started.
 ///
@@ -25,7 +24,6 @@ pub fn of_process(
     place: &Path,
     time: Duration,
     rung: Rung,
-    book: &mut Notebook,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<StackReport, TraceError> {
     let devices = Devices::below(place);
@@ -95,7 +93,7 @@ pub fn of_process(
     }
     let case = StackCase {
         name: format!("host-pid-{pid}"),
-        rung: seen.rung,
+        rung: seen.rung.to_owned(),
         why: seen.why,
         layers: result.layers.clone(),
         application_mean_ns: (joined > 0).then_some(result.application_mean_ns),
@@ -117,7 +115,6 @@ pub fn of_process(
         cases: vec![case],
         ..StackReport::default()
     };
-    super::output::into_run(&report, book.run_mut());
     Ok(report)
 }
 

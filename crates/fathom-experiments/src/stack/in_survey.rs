@@ -2,10 +2,9 @@
 
 use fathom_io::JobError;
 use fathom_io::job::Engine;
-use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::{Choice, PAIRS, PASS_IOS, Rung, StackPlan, devices_of, refusal, run};
+use super::{Choice, PAIRS, PASS_IOS, Rung, StackPlan, StackReport, devices_of, refusal, run};
 use crate::bench::Bench;
 use crate::cells::Plan;
 use crate::cpu::CpuSetting;
@@ -76,13 +75,10 @@ pub(crate) fn in_survey(
         .first()
         .and_then(|spec| refusal(&devices, spec, Rung::Best));
     if let Some(why) = refused {
-        book.run_mut().results.push(Section {
-            id: "stack".into(),
-            title: "Where the microseconds go".into(),
-            text: format!("Skipped: {why}. `fathom stack` shows what can be said without tracing."),
-            ..Section::default()
+        return book.found(&StackReport {
+            skipped: vec![why],
+            ..StackReport::default()
         });
-        return Ok(());
     }
     let plan = StackPlan {
         cases,
@@ -93,7 +89,7 @@ pub(crate) fn in_survey(
     let mut passes = 0;
     let total = plan.cases.len() as u32 * 2 * PAIRS;
     let mut last = String::new();
-    run(bench, &plan, book, &mut |name, progress| {
+    let report = run(bench, &plan, book, &mut |name, progress| {
         if name != last {
             name.clone_into(&mut last);
             watcher.job(passes, total, name);
@@ -101,5 +97,5 @@ pub(crate) fn in_survey(
         }
         watcher.progress(progress);
     })?;
-    Ok(())
+    book.found(&report)
 }

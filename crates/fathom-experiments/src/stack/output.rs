@@ -3,15 +3,38 @@
 use fathom_stack::Owner;
 use fathom_stack::analysis::SlowIo;
 use fathom_telemetry::schema::{
-    Cell, Chart, ChartKind, ChartSeries, Finding, Point, Run, Section, Table,
+    Cell, Chart, ChartKind, ChartSeries, Finding, Point, Section, Table,
 };
 use serde_json::{Map, Value, json};
 
 use super::{StackCase, StackReport, WhatIf, bars};
 use crate::parts::{axis, column, number};
+use crate::results::{Evidence, ExperimentResult, Shown};
 
-/// Adds charts, tables and findings of the cases to the run.
-pub(super) fn into_run(report: &StackReport, run: &mut Run) {
+impl ExperimentResult for StackReport {
+    const EXPERIMENT: &'static str = "stack";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        if self.cases.is_empty() && !self.skipped.is_empty() {
+            shown.sections.push(Section {
+                id: "stack".into(),
+                title: "Where the microseconds go".into(),
+                text: format!(
+                    "Skipped: {}. `fathom stack` shows what can be said without tracing.",
+                    self.skipped.join("; ")
+                ),
+                ..Section::default()
+            });
+            return;
+        }
+        layers(self, shown);
+        if !self.what_if.is_empty() {
+            what_if(&self.what_if, shown);
+        }
+    }
+}
+
+fn layers(report: &StackReport, run: &mut Shown) {
     let mut section = Section {
         id: "stack".into(),
         title: "Where the microseconds go".into(),
@@ -21,7 +44,7 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
     if let Some((rung, why)) = report
         .cases
         .iter()
-        .find_map(|c| Some((c.rung, c.why.as_ref().filter(|_| c.rung != "full")?)))
+        .find_map(|c| Some((&c.rung, c.why.as_ref().filter(|_| c.rung != "full")?)))
     {
         section.text.push_str(&format!(" Rung: {rung} ({why})."));
     }
@@ -38,7 +61,7 @@ pub(super) fn into_run(report: &StackReport, run: &mut Run) {
         section.charts.extend(slow_chart(case));
         section.tables.extend(slow_table(case));
     }
-    run.results.push(section);
+    run.sections.push(section);
     for case in &report.cases {
         let chart = bars::place(&report.cases, case);
         let mut found = dominating(case, chart);
@@ -120,7 +143,7 @@ fn overview(report: &StackReport) -> Table {
             .map(|c| {
                 vec![
                     Cell::Text(c.name.clone()),
-                    Cell::Text(c.rung.into()),
+                    Cell::Text(c.rung.clone()),
                     number(c.application_mean_ns),
                     c.untraced.map_or(Cell::Hole(()), Cell::Estimate),
                     c.observer_cost.map_or(Cell::Hole(()), Cell::Estimate),
@@ -403,8 +426,7 @@ fn dominating(case: &StackCase, chart: String) -> Option<Finding> {
     })
 }
 
-/// Adds the tested variants to the run.
-pub(super) fn what_if_into_run(tested: &[WhatIf], run: &mut Run) {
+fn what_if(tested: &[WhatIf], run: &mut Shown) {
     let table = Table {
         id: "stack-what-if".into(),
         title:
@@ -428,7 +450,7 @@ pub(super) fn what_if_into_run(tested: &[WhatIf], run: &mut Run) {
             })
             .collect(),
     };
-    if let Some(section) = run.results.iter_mut().find(|s| s.id == "stack") {
+    if let Some(section) = run.sections.iter_mut().find(|s| s.id == "stack") {
         section.tables.push(table);
     }
     run.findings.extend(tested.iter().filter_map(proven));
@@ -609,7 +631,7 @@ mod tests {
         let s = SlowIo {
             latency_ns: 1_000_000,
             offset: 0,
-            op: "read",
+            op: fathom_telemetry::Op::Read,
             layers: vec![
                 ("a".into(), 1_000),
                 ("device".into(), 997_000),

@@ -6,7 +6,7 @@ use fathom_io::job::Engine;
 use fathom_stack::settings::{self, Changed};
 use fathom_stack::{Devices, StackResult};
 use fathom_stats::Estimate;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{PASS_IOS, Watch, devices_of, pass};
 use crate::bench::{Bench, RealBench};
@@ -17,7 +17,7 @@ use crate::notebook::{Notebook, NotebookError};
 const PAIRS: u32 = super::PAIRS;
 
 /// A tested variant.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WhatIf {
     /// What was changed.
     pub variant: String,
@@ -251,6 +251,5 @@ fn test(
             jobs,
         });
     }
-    super::output::what_if_into_run(&out, book.run_mut());
     Ok(out)
 }

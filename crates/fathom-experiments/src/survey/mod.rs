@@ -10,13 +10,14 @@ pub mod profile;
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::load::rng::mix as mix_bits;
 use fathom_io::{JobError, JobSpec};
-use fathom_telemetry::schema::Job;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Op};
+use fathom_telemetry::{Bytes, Flag, FlagCode};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::cells::{Cell, Experiment, Plan};
+use crate::cells::{Experiment, Plan};
 use crate::notebook::{Notebook, NotebookError};
 pub use crate::outlook::Outlook;
+use crate::results::{Evidence, ExperimentResult, Point, Shown};
 
 /// Every experiment, in reading order. A new one is a file and a line here.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
@@ -26,6 +27,35 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &depth_sweep::DepthSweep,
     &mix::Mix,
 ];
+
+/// The points of a survey: where each stands in the run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SurveyResult {
+    /// In reading order.
+    pub experiments: Vec<Measured>,
+}
+
+/// The points of one experiment, in the order of [`Experiment::jobs`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its stable name.
+    pub experiment: String,
+    /// Its jobs.
+    pub points: Vec<Point>,
+}
+
+impl ExperimentResult for SurveyResult {
+    const EXPERIMENT: &'static str = "survey";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        for measured in &self.experiments {
+            let known = EXPERIMENTS.iter().find(|e| e.id() == measured.experiment);
+            if let Some(experiment) = known {
+                shown.add(experiment.analyse(&evidence.cells(&measured.points)));
+            }
+        }
+    }
+}
 
 /// One experiment's jobs.
 struct Planned {
@@ -137,19 +167,18 @@ pub fn run(
             "run again for the rest",
         ));
     }
-    for (p, indices) in planned.iter().zip(&cells) {
-        let cells: Vec<Cell> = p
+    let experiments = planned.into_iter().zip(cells).map(|(p, indices)| Measured {
+        experiment: p.experiment.id().to_owned(),
+        points: p
             .jobs
-            .iter()
+            .into_iter()
             .zip(indices)
-            .map(|(spec, indices)| cell(book, spec, indices))
-            .collect();
-        let analysis = p.experiment.analyse(&cells);
-        let run = book.run_mut();
-        run.results.push(analysis.section);
-        run.headlines.extend(analysis.headlines);
-        run.findings.extend(analysis.findings);
-    }
+            .map(|(spec, jobs)| Point { spec, jobs })
+            .collect(),
+    });
+    book.found(&SurveyResult {
+        experiments: experiments.collect(),
+    })?;
     crate::stack::in_survey(bench, plan, seed, book, watcher)
 }
 
@@ -165,32 +194,4 @@ pub(crate) fn prepare(
         }
     }
     bench.prepare(&mut Filling(watcher)).map(|_| ())
-}
-
-/// Gathers the repeats of one job from the notebook.
-pub fn cell(book: &Notebook, spec: &JobSpec, indices: &[usize]) -> Cell {
-    let repeats: Vec<(usize, Job)> = indices
-        .iter()
-        .filter_map(|i| Some((*i, book.run().jobs.get(*i)?.clone())))
-        .collect();
-    let mut merged: [Option<Box<fathom_telemetry::Histogram>>; 4] = Default::default();
-    for (i, job) in &repeats {
-        if job.is_void() {
-            continue;
-        }
-        let Some(m) = book.merged(*i) else { continue };
-        for op in Op::ALL {
-            if let Some(h) = &m[op as usize] {
-                merged[op as usize]
-                    .get_or_insert_with(Box::default)
-                    .merge(h);
-            }
-        }
-    }
-    Cell {
-        stem: spec.name.clone(),
-        spec: spec.clone(),
-        repeats,
-        merged,
-    }
 }

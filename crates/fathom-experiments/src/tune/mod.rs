@@ -282,7 +282,7 @@ pub fn run(
     }
     let after = settings_of(ground);
     let run = keeping.book.run_mut();
-    run.results.push(told::section(
+    run.sections.push(told::section(
         &diagnosis,
         &before,
         &after,

@@ -17,7 +17,7 @@ pub use types::{
 pub use validate::{Limits, ValidJob};
 
 use fathom_telemetry::{Bytes, Nanos};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// What is wrong with a job.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -182,5 +182,21 @@ impl Serialize for JobSpec {
                 .iter()
                 .filter_map(|o| (o.get)(self).map(|v| (o.name, v))),
         )
+    }
+}
+
+/// From such a map, as it stands in `run.json`.
+impl<'de> Deserialize<'de> for JobSpec {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let map = serde_json::Map::<String, serde_json::Value>::deserialize(d)?;
+        let mut spec = Self::default();
+        for (name, value) in map {
+            let text = match value {
+                serde_json::Value::String(text) => text,
+                other => other.to_string(),
+            };
+            spec.set(&name, &text).map_err(de::Error::custom)?;
+        }
+        Ok(spec)
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Declares an enum whose values are words, with its text form and the list for help.
 macro_rules! words {
@@ -26,6 +27,14 @@ macro_rules! words {
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(self.word()) }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> { s.serialize_str(self.word()) }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(de::Error::custom)
+            }
         }
     };
 }

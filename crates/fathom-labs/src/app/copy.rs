@@ -492,7 +492,7 @@ fn report(book: &mut Notebook, options: &CopyOptions, items: &[Item], all: &[[Ph
         ));
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     for (i, name) in PHASES.iter().enumerate() {
         run.headlines.push(headline_of(
             "Copying files",

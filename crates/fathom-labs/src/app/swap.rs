@@ -222,7 +222,7 @@ pub fn run(
     drop(place);
     report(book, options, &limits, &all);
     let run = book.run_mut();
-    run.results.extend(outside::skipped("app-swap", &skipped));
+    run.sections.extend(outside::skipped("app-swap", &skipped));
     if bench.interrupted() {
         run.flags.push(Flag::new(
             FlagCode::Interrupted,
@@ -507,7 +507,7 @@ fn report(book: &mut Notebook, options: &SwapOptions, limits: &[Option<f64>], al
         ));
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.push(headline_of(
         "Swapping",
         "all in memory: touches",

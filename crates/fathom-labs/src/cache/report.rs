@@ -143,7 +143,7 @@ pub(super) fn report(book: &mut Notebook, found: &Findings<'_>) {
     section.charts = charts(found);
     section.flags.extend(found.cold());
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(findings);
 }

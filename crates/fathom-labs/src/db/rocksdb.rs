@@ -221,7 +221,7 @@ pub fn run(
     }
     drop(found);
     book.run_mut()
-        .results
+        .sections
         .extend(outside::skipped("rocksdb", &skipped));
     if bench.interrupted() {
         super::interrupted(book);
@@ -497,7 +497,7 @@ fn report(book: &mut Notebook, options: &RocksOptions, version: &str, all: &Roun
         flags,
     };
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
 }
 

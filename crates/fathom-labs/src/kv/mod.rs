@@ -356,7 +356,7 @@ pub fn run(
         versus::beside(book, &cells, &all, options, &beside.versions);
     }
     let run = book.run_mut();
-    run.results.extend(outside::skipped("kv", &skipped));
+    run.sections.extend(outside::skipped("kv", &skipped));
     Ok(())
 }
 

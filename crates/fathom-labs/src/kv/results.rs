@@ -214,7 +214,7 @@ pub(super) fn report(
         None => None,
     };
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(finding);
     run.findings.extend(dipped);

@@ -142,7 +142,7 @@ pub(super) fn beside(
         flags: Vec::new(),
     };
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
 }
 

@@ -254,7 +254,7 @@ pub fn run(
     drop(place);
     report::report(book, &results);
     book.run_mut()
-        .results
+        .sections
         .extend(outside::skipped("paths", &skipped));
     Ok(())
 }

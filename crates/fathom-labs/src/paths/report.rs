@@ -179,7 +179,7 @@ pub(super) fn report(book: &mut Notebook, r: &Results<'_>) {
         section.charts.push(cpu(r, 0));
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     run.findings.extend(findings);
 }

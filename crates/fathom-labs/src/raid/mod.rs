@@ -23,7 +23,7 @@ pub mod within;
 pub(crate) mod zfs;
 
 use fathom_experiments::runner::{Point, Runner};
-use fathom_experiments::survey::{self, Outlook, Watcher};
+use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
 use fathom_io::job::{Rw, SyncPolicy};
 use fathom_io::{JobError, JobSpec};
@@ -535,7 +535,7 @@ impl Lab<'_> {
         let loads = taken
             .into_iter()
             .map(|(load, point, usage)| {
-                let cell = survey::cell(book, &point.spec, &point.jobs);
+                let cell = book.evidence().cell(&point);
                 let seconds: f64 = cell
                     .repeats
                     .iter()

@@ -338,7 +338,7 @@ pub(super) fn report(
     if tables.is_empty() {
         return;
     }
-    run.results.push(Section {
+    run.sections.push(Section {
         id: "raid-proofs".into(),
         title: "Proofs".into(),
         text: "Data are read back without a member, and again without another one after the rebuild: then they can only come from parity or copies. Settings are proved in runs that take turns.".into(),

@@ -88,7 +88,7 @@ pub(super) fn report(book: &mut Notebook, about: &str, all: &[Measurement], opti
     let mut findings = findings(&whole, options);
     findings.extend(state_findings(all));
     let run = book.run_mut();
-    run.results.extend(sections);
+    run.sections.extend(sections);
     run.headlines.extend(headlines(&whole, options));
     run.findings.extend(findings);
 }

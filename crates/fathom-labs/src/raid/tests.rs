@@ -66,7 +66,7 @@ fn only_arrays_that_a_level_can_have_are_planned() {
 #[test]
 fn a_simulated_array_stands_beside_its_expectations_and_says_what_fits() {
     let run = ran(&options(&[0, 5], &[4]));
-    let section = |id: &str| run.results.iter().find(|s| s.id == id).unwrap();
+    let section = |id: &str| run.sections.iter().find(|s| s.id == id).unwrap();
     let words = |t: &fathom_telemetry::schema::Table| serde_json::to_string(&t.rows).unwrap();
     let raid0 = words(&section("raid0").tables[0]);
     assert!(
@@ -94,7 +94,7 @@ fn members_of_a_parity_array_move_more_than_was_asked() {
         direct: vec![true],
         ..options(&[1, 5], &[4])
     });
-    let costs = run.results.iter().find(|s| s.id == "raid-costs").unwrap();
+    let costs = run.sections.iter().find(|s| s.id == "raid-costs").unwrap();
     let written = |array: &str| -> f64 {
         let row = costs.tables[0].rows.iter().find(|r| {
             let t = serde_json::to_value(&r[0]).unwrap();
@@ -115,7 +115,7 @@ fn members_of_a_parity_array_move_more_than_was_asked() {
         "{}",
         written("RAID 5 of 4")
     );
-    let states = run.results.iter().find(|s| s.id == "raid-states").unwrap();
+    let states = run.sections.iter().find(|s| s.id == "raid-states").unwrap();
     assert_eq!(
         states.tables.len(),
         2,

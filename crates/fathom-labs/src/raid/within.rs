@@ -90,7 +90,7 @@ pub fn report(book: &mut Notebook, lab: &str, about: &str, all: &[Within]) {
         });
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     if all.iter().all(|w| w.run.is_err()) {
         super::none_measured(book);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fathom_experiments::parts::column;
 use fathom_experiments::runner::Point;
-use fathom_experiments::survey::{self, Watcher};
+use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError};
 use fathom_host::Loop;
 use fathom_io::job::Rw;
@@ -122,7 +122,7 @@ impl Lab<'_> {
             let cells = one
                 .points
                 .iter()
-                .map(|(load, p)| (*load, survey::cell(book, &p.spec, &p.jobs)))
+                .map(|(load, p)| (*load, book.evidence().cell(p)))
                 .collect();
             measured.push(OnFiles {
                 below: one.below,
@@ -133,8 +133,8 @@ impl Lab<'_> {
         ran?;
         let (sections, findings) = (section(&measured), finding(&measured));
         let run = book.run_mut();
-        run.results.extend(sections);
-        run.results.extend(outside::skipped("vm-files", &skips));
+        run.sections.extend(sections);
+        run.sections.extend(outside::skipped("vm-files", &skips));
         run.findings.extend(findings);
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(super) fn both(
     let (of_guest, of_host) = std::thread::scope(|scope| {
         let there = scope.spawn(|| guest.fathom(&words, &kept.0));
         std::thread::sleep(HOST_AFTER);
-        let here = host::of_process(pid, place, HOST_TIME, Rung::Best, book, interrupted);
+        let here = host::of_process(pid, place, HOST_TIME, Rung::Best, interrupted);
         let there = there
             .join()
             .unwrap_or_else(|_| Err(LabError::Failed("its listener broke off".into())));
@@ -48,6 +48,8 @@ pub(super) fn both(
     });
     let (output, runs) = of_guest?;
     let report = of_host.map_err(|e| failed("host", e.to_string()))?;
+    book.found(&report)
+        .map_err(|e| failed("host", e.to_string()))?;
     let read = |dir: &Path| std::fs::read_to_string(dir.join("stack.json")).ok();
     let Some(text) = runs.first().and_then(|d| read(d)) else {
         let said = output.err.lines().last().unwrap_or("it left no result");

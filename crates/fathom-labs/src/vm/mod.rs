@@ -15,7 +15,7 @@ pub mod within;
 
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::runner::{Point, Runner};
-use fathom_experiments::survey::{self, Outlook, Watcher};
+use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
 use fathom_io::job::Rw;
 use fathom_io::{JobError, JobSpec};
@@ -302,7 +302,7 @@ pub fn run(
     }
     book.run_mut().flags.extend(hypervisor.stamps());
     results::report(book, hypervisor, &m, options);
-    book.run_mut().results.extend(layers);
+    book.run_mut().sections.extend(layers);
     on_files
 }
 
@@ -379,7 +379,7 @@ impl Lab<'_> {
             }
         }
         for (load, is_curve, p, v) in points {
-            let cell = |p: &Point| survey::cell(book, &p.spec, &p.jobs);
+            let cell = |p: &Point| book.evidence().cell(p);
             let pair = Pair {
                 load,
                 pe: cell(&p),
@@ -413,8 +413,7 @@ impl Lab<'_> {
             for _ in 0..self.plan.profile.repeats {
                 self.one(&mut *machine, &mut point, book, watcher)?;
             }
-            m.floor
-                .push((load, survey::cell(book, &point.spec, &point.jobs)));
+            m.floor.push((load, book.evidence().cell(&point)));
         }
         Ok(machine.close()?)
     }

@@ -88,7 +88,7 @@ pub(super) fn report(
     let headlines = headlines(m);
     let findings = findings(m, hypervisor.knobs(), options);
     let run = book.run_mut();
-    run.results.extend(sections);
+    run.sections.extend(sections);
     run.headlines.extend(headlines);
     run.findings.extend(findings);
 }

@@ -79,7 +79,7 @@ fn one_machine_costs_what_the_paper_says_and_six_fill_the_device() {
         "{:?}",
         run.findings
     );
-    let ids: Vec<&str> = run.results.iter().map(|s| s.id.as_str()).collect();
+    let ids: Vec<&str> = run.sections.iter().map(|s| s.id.as_str()).collect();
     assert_eq!(ids, ["vm", "vm-curve", "vm-machines"]);
 }
 

@@ -108,7 +108,7 @@ pub fn report(book: &mut Notebook, lab: &str, about: &str, sides: &Sides, stamps
         flags: stamps.to_vec(),
     };
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     run.headlines.extend(headlines);
     // What a lab says against its numbers holds here, too.
     for (side, runs) in [("host", &sides.host), ("machine", &sides.machine)] {

@@ -362,9 +362,9 @@ fn finding(f: &Finding, run: &Run) -> String {
 
 /// The heading of a chart or table by its id.
 fn title_of(run: &Run, id: &str) -> String {
-    let charts = run.results.iter().flat_map(|s| &s.charts);
-    let tables = run.results.iter().flat_map(|s| &s.tables);
-    let sections = run.results.iter().map(|s| (&s.id, &s.title));
+    let charts = run.sections.iter().flat_map(|s| &s.charts);
+    let tables = run.sections.iter().flat_map(|s| &s.tables);
+    let sections = run.sections.iter().map(|s| (&s.id, &s.title));
     charts
         .map(|c| (&c.id, &c.title))
         .chain(tables.map(|t| (&t.id, &t.title)))
@@ -384,7 +384,7 @@ pub(super) fn all_flags(page: &mut Page, run: &Run) {
             merge_flag(&mut seen, f, &h.label);
         }
     }
-    for s in &run.results {
+    for s in &run.sections {
         for f in &s.flags {
             merge_flag(&mut seen, f, &s.title);
         }

@@ -57,7 +57,7 @@ pub(super) fn in_reading_order(sections: &[Section]) -> Vec<&Section> {
 
 /// Sections of the experiments, in the reader's order.
 pub(super) fn sections(page: &mut Page, run: &Run) {
-    for s in in_reading_order(&run.results) {
+    for s in in_reading_order(&run.sections) {
         page.open_section(&slug(&s.id), &s.title);
         if !s.text.is_empty() {
             page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&s.text)));

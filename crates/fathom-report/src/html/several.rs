@@ -153,7 +153,7 @@ fn masthead(page: &mut Page, runs: &[ReportData], out: Option<&Path>) {
 fn curves(page: &mut Page, runs: &[ReportData]) {
     let mut sections: Vec<Section> = Vec::new();
     for data in runs {
-        for s in &data.run.results {
+        for s in &data.run.sections {
             if !s.charts.is_empty() && !sections.iter().any(|known| known.id == s.id) {
                 sections.push(s.clone());
             }
@@ -166,7 +166,7 @@ fn curves(page: &mut Page, runs: &[ReportData]) {
         for data in runs {
             for c in data
                 .run
-                .results
+                .sections
                 .iter()
                 .filter(|o| o.id == s.id)
                 .flat_map(|o| &o.charts)
@@ -179,7 +179,7 @@ fn curves(page: &mut Page, runs: &[ReportData]) {
                     .iter()
                     .enumerate()
                     .filter_map(|(i, r)| {
-                        let mut charts = r.run.results.iter().flat_map(|s| &s.charts);
+                        let mut charts = r.run.sections.iter().flat_map(|s| &s.charts);
                         Some((i, charts.find(|other| other.id == c.id)?))
                     })
                     .collect();

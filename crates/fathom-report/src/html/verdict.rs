@@ -15,7 +15,7 @@ const SHOWN: usize = 4;
 /// The verdict, before everything else.
 pub(super) fn verdict(page: &mut Page, run: &Run) {
     if run.findings.is_empty() {
-        if run.headlines.is_empty() && run.results.is_empty() && !run.jobs.is_empty() {
+        if run.headlines.is_empty() && run.sections.is_empty() && !run.jobs.is_empty() {
             measured(page, run);
         } else if !run.headlines.is_empty() {
             open(page, "first");

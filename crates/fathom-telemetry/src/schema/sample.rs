@@ -52,7 +52,12 @@ pub(crate) fn sample_run() -> Run {
             jobs: vec![0],
             flags: vec![flag()],
         }],
-        results: vec![section(estimate)],
+        results: vec![SavedResult {
+            experiment: "curve".into(),
+            version: 1,
+            data: json!({ "closed": [] }),
+        }],
+        sections: vec![section(estimate)],
         jobs: vec![job()],
         findings: vec![Finding {
             id: "knee".to_owned(),

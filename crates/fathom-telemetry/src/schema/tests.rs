@@ -65,8 +65,8 @@ fn a_run_survives_json() {
 #[test]
 fn a_failed_cell_is_null_and_never_zero() {
     let run = serde_json::to_value(sample_run()).unwrap();
-    assert!(run["results"][0]["charts"][0]["series"][0]["points"][1]["y"].is_null());
-    assert!(run["results"][0]["tables"][0]["rows"][0][0].is_null());
+    assert!(run["sections"][0]["charts"][0]["series"][0]["points"][1]["y"].is_null());
+    assert!(run["sections"][0]["tables"][0]["rows"][0][0].is_null());
 }
 
 /// The shape of an [`Estimate`], whose crate knows no JSON Schema: a value with its two-sided 95 %

@@ -102,7 +102,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         analyse(&in_order, specs[0].seed)
     };
     let own = verdict_code(&rows, threshold);
-    book.run_mut().results.push(section(args, &rows));
+    book.run_mut().sections.push(section(args, &rows));
     let (a, b) = (args.a.clone(), args.b.clone());
     let code = finish::finish(
         book,

@@ -1,7 +1,7 @@
 //! `fathom curve`: the throughput-latency curve, closed and open loop, with the knee.
 
 use fathom_experiments::curve::{self, CurveOptions};
-use fathom_experiments::workload::add_weighted;
+use fathom_experiments::workload::WorkloadResult;
 use fathom_io::job::Rw;
 
 use super::measure::{Measuring, measure};
@@ -46,10 +46,12 @@ pub(crate) fn curve(args: &CurveArgs) -> Outcome {
         &|plan, fills| Ok(curve::outlook(plan, &options, fills)?),
         |bench, plan, book, watcher| {
             curve::run(bench, plan, &options, book, watcher)?;
-            if let Some(profile) = &workload {
-                add_weighted(book.run_mut(), profile);
+            match &workload {
+                Some(profile) => book.found(&WorkloadResult {
+                    profile: profile.clone(),
+                }),
+                None => Ok(()),
             }
-            Ok(())
         },
     )
 }

@@ -23,7 +23,7 @@ const SHARPNESS: u32 = 2;
 pub(super) fn write(run: &Path, dir: &Path, png: bool) -> Outcome {
     let browser = if png { Some(browser()?) } else { None };
     let exporter = fathom_report::exporter("svg")?;
-    let data = ReportData::open(run)?;
+    let data = super::report::data(run)?;
     make(dir)?;
     let mut out = DirOutput::new(dir);
     exporter.export(&data, &mut out)?;

@@ -521,7 +521,7 @@ impl From<LabError> for Failure {
 /// Losses by level, as the paper's abstract sums them up.
 fn table(run: &Run) -> String {
     let find = |t: &&Table| t.id == "raid-losses";
-    let Some(t) = run.results.iter().flat_map(|s| &s.tables).find(find) else {
+    let Some(t) = run.sections.iter().flat_map(|s| &s.tables).find(find) else {
         return String::new();
     };
     let mut rows = vec![

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use fathom_experiments::compare::{Comparison, Row, WindowSource, compare as compare_runs};
+use fathom_experiments::results::{PRESENTERS, SavedHistograms, present_anew};
 use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData, clean};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
-use fathom_telemetry::schema::{Cell, Column, Section, Table};
+use fathom_telemetry::schema::{Cell, Column, Run, Section, Table};
 
 use super::compare::{conditions, relative, shown, windows, words};
 use super::pictures;
@@ -33,12 +34,12 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         return pictures::write(&path, dir, args.png);
     }
     if args.json {
-        let (_, run) = RunDir::open(&path).map_err(refused)?;
+        let (_, run) = open(&path)?;
         screen::print(&(serde_json::to_string_pretty(&run).map_err(refused)? + "\n"));
         return Ok(DONE);
     }
     if args.format == "terminal" && args.out.is_none() {
-        let (dir, run) = RunDir::open(&path).map_err(refused)?;
+        let (dir, run) = open(&path)?;
         let report = Some(dir.report_file()).filter(|p| p.exists());
         let places = fathom_report::terminal::Whereabouts {
             run_directory: Some(dir.path()),
@@ -54,7 +55,7 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         return Ok(DONE);
     }
     let exporter = fathom_report::exporter(&args.format)?;
-    let data = ReportData::open(&path)?;
+    let data = data(&path)?;
     let out = args
         .out
         .clone()
@@ -64,6 +65,24 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     exporter.export(&data, &mut DirOutput::new(&out))?;
     screen::print(&format!("{}: {}\n", exporter.name(), out.display()));
     Ok(DONE)
+}
+
+/// A run, shown anew from its results.
+pub(super) fn open(path: &Path) -> Result<(RunDir, Run), Failure> {
+    let (dir, mut run) = RunDir::open(path).map_err(refused)?;
+    present(&mut run, &dir)?;
+    Ok((dir, run))
+}
+
+/// The same with its series.
+pub(super) fn data(path: &Path) -> Result<ReportData, Failure> {
+    let (dir, run) = open(path)?;
+    Ok(ReportData::of(&dir, run)?)
+}
+
+fn present(run: &mut Run, dir: &RunDir) -> Result<(), Failure> {
+    let histograms = SavedHistograms::of_series(dir.series_file());
+    present_anew(run, &histograms, PRESENTERS).map_err(refused)
 }
 
 /// Makes a directory for exports.
@@ -92,7 +111,7 @@ fn several(args: &ReportArgs) -> Outcome {
     let runs = args
         .runs
         .iter()
-        .map(|path| ReportData::open(path))
+        .map(|path| data(path))
         .collect::<Result<Vec<_>, _>>()?;
     let windows: Vec<Box<dyn WindowSource>> = runs
         .iter()

@@ -95,7 +95,7 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
         }
     }
     let run = book.run_mut();
-    run.results = reproduce::present::sections(&args.paper, &r);
+    run.sections = reproduce::present::sections(&args.paper, &r);
     run.flags.push(Flag::new(
         FlagCode::Simulated,
         "numbers come from models of the paper's devices",
@@ -173,7 +173,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
     if !(short || terms.simulated || control.interrupted()) {
         beside_models(&args.paper, &mut r.rows);
     }
-    book.run_mut().results = reproduce::present::sections(&args.paper, &r);
+    book.run_mut().sections = reproduce::present::sections(&args.paper, &r);
     Ok((book, r, None))
 }
 

@@ -152,7 +152,8 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
 }
 
 /// Keeps the result beside the run, and says it.
-pub(super) fn end(book: Notebook, args: &StackArgs, code: u8, report: &StackReport) -> Outcome {
+pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &StackReport) -> Outcome {
+    book.found(report)?;
     let document = stack::document(report);
     let path = book.dir().path().join("stack.json");
     let json = serde_json::to_string_pretty(&document).map_err(failed)?;

@@ -50,10 +50,10 @@ pub(super) fn of_process(pid: u32, args: &StackArgs) -> Outcome {
         seed: args.seed,
         environment: capsule(Some(place)),
     };
-    let mut book = Notebook::create(&args.out.out, meta, target, false, 0)?;
+    let book = Notebook::create(&args.out.out, meta, target, false, 0)?;
     let interrupted = || control.interrupted();
     let time = std::time::Duration::from_nanos(args.time.0);
-    let watched = host::of_process(pid, place, time, rung(args), &mut book, &interrupted);
+    let watched = host::of_process(pid, place, time, rung(args), &interrupted);
     let report = match watched {
         Ok(report) => report,
         Err(e) => {

@@ -1,8 +1,10 @@
 //! `fathom survey`: the main job.
 
+use fathom_experiments::applications::{self, Application, ApplicationsResult};
 use fathom_experiments::cpu::CpuBench;
-use fathom_experiments::endurance::{self, Stated};
-use fathom_experiments::{Bench, applications, survey, workload};
+use fathom_experiments::endurance::{EnduranceResult, Stated};
+use fathom_experiments::workload::WorkloadResult;
+use fathom_experiments::{Bench, survey};
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
 
@@ -37,13 +39,20 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
             let result = survey::run(&mut kept, plan, args.measure.seed, book, watcher);
             let after = bench.health();
             // Of a survey that ends early, too: what it has measured is worth its report.
-            let run = book.run_mut();
-            endurance::report(run, before.as_ref(), after.as_ref(), stated);
-            if let Some(profile) = &profile {
-                workload::add_weighted(run, profile);
+            let worn = EnduranceResult::of(book.run(), before.as_ref(), after.as_ref(), stated);
+            if let Some(worn) = worn {
+                book.found(&worn)?;
             }
-            for (lab, dir) in &labs {
-                applications::add(run, lab, &dir.path().display().to_string());
+            if let Some(profile) = &profile {
+                book.found(&WorkloadResult {
+                    profile: profile.clone(),
+                })?;
+            }
+            if !labs.is_empty() {
+                let of = |(lab, dir): &(Run, RunDir)| Application::of(lab, dir.path());
+                book.found(&ApplicationsResult {
+                    labs: labs.iter().map(of).collect(),
+                })?;
             }
             result
         },

@@ -291,7 +291,7 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
             text += &format!("{what:<18} {value}\n");
         }
     }
-    book.run_mut().results.push(shown);
+    book.run_mut().sections.push(shown);
     let (run, dir, _) = book.finish()?;
     let file = dir.path().join(PROFILE);
     let json = serde_json::to_string_pretty(profile).map_err(failed)? + "\n";

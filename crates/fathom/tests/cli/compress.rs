@@ -13,7 +13,7 @@ fn codecs_are_held_against_the_device_and_what_follows_is_said() {
     let run = said.json();
     promised(&run);
     assert_eq!(run["simulated"], true);
-    let tables = run["results"][0]["tables"].as_array().unwrap();
+    let tables = run["sections"][0]["tables"].as_array().unwrap();
     let rows = |id: &str| {
         let table = tables.iter().find(|t| t["id"] == id).unwrap();
         table["rows"].as_array().unwrap().clone()

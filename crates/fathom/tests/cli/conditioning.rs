@@ -95,7 +95,7 @@ fn a_model_is_tested_in_virtual_time_and_its_report_has_the_plots() {
         ])
         .expect(0);
     let run = place.the_run();
-    assert_eq!(run["results"][0]["id"], "pts-lat");
+    assert_eq!(run["sections"][0]["id"], "pts-lat");
     assert_eq!(run["simulated"], true);
     let html = std::fs::read_to_string(place.the_run_dir().join("report.html")).unwrap();
     assert!(html.contains("Steady state convergence"));

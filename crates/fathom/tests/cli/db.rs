@@ -12,7 +12,7 @@ pub(crate) fn ids<'a>(json: &'a Value, key: &str) -> Vec<&'a str> {
 }
 
 pub(crate) fn table<'a>(json: &'a Value, id: &str) -> &'a Value {
-    let sections = json["results"].as_array().unwrap();
+    let sections = json["sections"].as_array().unwrap();
     sections
         .iter()
         .flat_map(|s| s["tables"].as_array().unwrap())
@@ -84,7 +84,7 @@ fn a_tree_through_the_page_cache_is_said_to_be_and_has_no_ceiling_of_the_device(
         return;
     };
     promised(&json);
-    let text = json["results"][0]["text"].as_str().unwrap();
+    let text = json["sections"][0]["text"].as_str().unwrap();
     assert!(text.contains("through the page cache"), "{text}");
     let row = &table(&json, "kv-table")["rows"][0];
     assert!(row[7].is_null() && row[8].is_null(), "{row}");
@@ -164,7 +164,7 @@ fn what_is_not_installed_is_said_and_the_embedded_tree_is_measured() {
     command.env("PATH", "");
     let said = wait(command);
     let Some(json) = found(said) else { return };
-    assert_eq!(ids(&json, "results"), ["kv", "rocksdb-skipped"]);
+    assert_eq!(ids(&json, "sections"), ["kv", "rocksdb-skipped"]);
     let row = &table(&json, "rocksdb-skipped-table")["rows"][0];
     assert_eq!(row[0], "RocksDB");
     assert_eq!(row[2], "apt-get install rocksdb-tools");
@@ -319,7 +319,7 @@ fn innodb_is_measured_on_a_server_of_its_own() {
     ]);
     let Some(json) = found(said) else { return };
     promised(&json);
-    assert_eq!(ids(&json, "results"), ["oltp-cache"]);
+    assert_eq!(ids(&json, "sections"), ["oltp-cache"]);
     let rows = table(&json, "oltp-cache-table")["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 3, "one pool, three kinds of transactions");
     assert!(rows.iter().all(|r| is_rate(&r[6])));
@@ -411,7 +411,7 @@ fn swapping_is_measured_or_said_to_be_impossible() {
     let Some(json) = found(said) else { return };
     let rows = table(&json, "app-swap-table")["rows"].as_array().unwrap();
     assert!(is_rate(&rows[0][1]), "in memory");
-    if ids(&json, "results").contains(&"app-swap-skipped") {
+    if ids(&json, "sections").contains(&"app-swap-skipped") {
         skip("no control group or swap file here");
     } else {
         assert!(is_rate(&rows[1][1]));

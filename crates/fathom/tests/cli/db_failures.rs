@@ -107,7 +107,7 @@ fn a_server_that_dies_while_it_is_filled_ends_the_run_with_its_words_and_keeps_t
     promised(&run);
     assert!(codes(&run["flags"]).contains(&"io-errors".to_owned()));
     assert!(
-        ids(&run, "results").contains(&"kv"),
+        ids(&run, "sections").contains(&"kv"),
         "the tree was measured before"
     );
     assert!(place.names().is_empty(), "{:?}", place.names());
@@ -382,7 +382,7 @@ fn in_a_server_of_the_users_only_fathoms_own_database_is_made_and_removed() {
         return;
     };
     promised(&json);
-    assert_eq!(ids(&json, "results"), ["oltp-one"]);
+    assert_eq!(ids(&json, "sections"), ["oltp-one"]);
     assert_eq!(
         table(&json, "oltp-one-table")["rows"]
             .as_array()
@@ -390,7 +390,7 @@ fn in_a_server_of_the_users_only_fathoms_own_database_is_made_and_removed() {
             .len(),
         3
     );
-    let text = json["results"][0]["text"].as_str().unwrap();
+    let text = json["sections"][0]["text"].as_str().unwrap();
     assert!(
         text.contains("(yours)") && text.contains("innodb_flush_log_at_trx_commit=1"),
         "{text}"
@@ -432,7 +432,7 @@ fn without_any_server_the_labs_end_well_and_say_what_to_install() {
         let Some(json) = found(wait(command)) else {
             continue;
         };
-        assert_eq!(ids(&json, "results"), results);
+        assert_eq!(ids(&json, "sections"), results);
         let id = format!("{}-table", results[results.len() - 1]);
         let row: &Value = &table(&json, &id)["rows"][0];
         assert!(
@@ -520,7 +520,7 @@ fn labs_run_on_arrays_of_the_other_lab() {
         return skip(said.stderr.trim());
     }
     let json = said.json();
-    let section = &json["results"][0];
+    let section = &json["sections"][0];
     assert_eq!(section["id"], "raid-lab", "{}", said.stderr);
     let rows = table(&json, "raid-lab-kv-update-ops")["rows"]
         .as_array()

@@ -34,7 +34,7 @@ fn raid_on_a_model_says_which_expectation_fits_and_what_software_takes() {
         .json();
     promised(&json);
     assert_eq!(
-        ids(&json, "results"),
+        ids(&json, "sections"),
         ["raid", "raid0", "raid5", "raid-states", "raid-costs"]
     );
     assert!(
@@ -74,7 +74,7 @@ fn vm_on_a_model_stands_beside_its_host_and_says_how_many_fill_the_device() {
         .expect(0)
         .json();
     promised(&json);
-    assert_eq!(ids(&json, "results"), ["vm", "vm-machines", "vm-settings"]);
+    assert_eq!(ids(&json, "sections"), ["vm", "vm-machines", "vm-settings"]);
     for id in ["vm-latency", "vm-saturation", "vm-set-idle=busy-qd1"] {
         assert!(
             ids(&json, "findings").contains(&id),

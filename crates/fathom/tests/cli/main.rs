@@ -16,6 +16,7 @@ mod killed_labs;
 mod labs;
 mod models;
 mod postgres;
+mod presented;
 mod query;
 mod replay;
 mod run;

@@ -9,7 +9,7 @@ use crate::common::{Place, beside_others, end, names, send, skip, until};
 use crate::contract::promised;
 
 fn table<'a>(run: &'a Value, id: &str) -> &'a Value {
-    run["results"]
+    run["sections"]
         .as_array()
         .unwrap()
         .iter()
@@ -180,7 +180,7 @@ fn paths_on_a_model_stand_beside_each_other() {
             "read" => "Sequential reads",
             _ => "Sequential writes",
         };
-        let text = run["results"][0]["text"].as_str().unwrap();
+        let text = run["sections"][0]["text"].as_str().unwrap();
         assert_ne!(
             ids(&run).contains(&id.as_str()),
             text.contains(words),

@@ -66,7 +66,7 @@ fn a_directory_that_the_servers_account_may_not_enter_is_named_with_what_to_do()
         return;
     };
     promised(&json);
-    assert_eq!(ids(&json, "results"), ["tpcc-skipped"]);
+    assert_eq!(ids(&json, "sections"), ["tpcc-skipped"]);
     let row = &table(&json, "tpcc-skipped-table")["rows"][0];
     assert_eq!(row[0], "postgresql");
     assert!(row[1].as_str().unwrap().contains("may not enter"), "{row}");

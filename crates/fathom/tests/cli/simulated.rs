@@ -225,7 +225,7 @@ fn a_reproduction_is_a_run_with_rows_charts_and_a_report() {
         }
         let roles = |role: &str| rows.iter().filter(|r| r["role"] == role).count();
         assert!(roles("fit") > 0 && roles("prediction") > 0, "{paper}");
-        let charts: usize = run["results"]
+        let charts: usize = run["sections"]
             .as_array()
             .unwrap()
             .iter()

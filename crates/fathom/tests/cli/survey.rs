@@ -116,7 +116,7 @@ fn a_quick_survey_of_a_directory_ends_in_three_minutes_with_intervals_and_a_repo
         ("depth-sweep", "depth"),
         ("mix", "mix"),
     ] {
-        let section = run["results"]
+        let section = run["sections"]
             .as_array()
             .unwrap()
             .iter()

@@ -106,7 +106,7 @@ impl Drop for Ground {
 fn finding<'a>(run: &'a Value, id: &str) -> &'a Value {
     let all = run["findings"].as_array().unwrap();
     let found = all.iter().find(|f| f["id"] == id);
-    found.unwrap_or_else(|| panic!("no {id}: {all:?}\n{:#}", run["results"][0]["tables"][0]))
+    found.unwrap_or_else(|| panic!("no {id}: {all:?}\n{:#}", run["sections"][0]["tables"][0]))
 }
 
 /// A gain that no noise makes, proved.
@@ -142,7 +142,7 @@ fn a_bad_read_ahead_is_found_proved_and_put_back_unless_it_is_to_be_kept() {
     assert!(f["advice"].as_str().unwrap().ends_with(&path), "{f:#}");
     assert_eq!(ground.settings(), before, "every setting as it was");
     // The report shows it too.
-    let tables = run["results"][0]["tables"].as_array().unwrap();
+    let tables = run["sections"][0]["tables"].as_array().unwrap();
     let settings = tables.iter().find(|t| t["id"] == "tune-settings").unwrap();
     for row in settings["rows"].as_array().unwrap() {
         assert_eq!(row[3], "as it was", "{row}");

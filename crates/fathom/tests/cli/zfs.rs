@@ -43,7 +43,7 @@ fn every_level_of_zfs_is_measured_and_nothing_stays() {
     }
     let json = said.expect(0).json();
     let tables = || {
-        let sections = json["results"].as_array().unwrap().iter();
+        let sections = json["sections"].as_array().unwrap().iter();
         sections.flat_map(|s| s["tables"].as_array().unwrap())
     };
     for level in [0, 1, 5, 6, 10] {

@@ -299,7 +299,7 @@ pub fn run(
     }
     drop(server);
     book.run_mut()
-        .results
+        .sections
         .extend(crate::outside::skipped("oltp", &skipped));
     if bench.interrupted() {
         super::interrupted(book);

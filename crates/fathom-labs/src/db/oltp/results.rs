@@ -148,7 +148,7 @@ fn section(
         section.text.push_str(&said);
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     for (cell, repeats) in cells {
         run.headlines.push(headline_of(
             "InnoDB (MariaDB)",

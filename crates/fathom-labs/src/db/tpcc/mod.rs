@@ -311,7 +311,7 @@ pub fn run(
     drop(place);
     results::report(book, options, &found.measured);
     book.run_mut()
-        .results
+        .sections
         .extend(crate::outside::skipped("tpcc", &found.skipped));
     if bench.interrupted() {
         super::interrupted(book);

@@ -76,7 +76,7 @@ pub(super) fn report(book: &mut Notebook, options: &TpccOptions, all: &[Measured
         ));
     }
     let run = book.run_mut();
-    run.results.push(section);
+    run.sections.push(section);
     for m in all {
         run.headlines.push(headline_of(
             "TPC-C-like, not audited",

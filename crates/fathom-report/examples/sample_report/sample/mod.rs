@@ -281,7 +281,8 @@ fn run(simulated: bool, jobs: Vec<Job>, dice: &mut Dice) -> Run {
         simulated,
         environment: environment(),
         headlines: headlines(),
-        results: vec![depth_sweep(), bandwidth(), mix(dice)],
+        results: Vec::new(),
+        sections: vec![depth_sweep(), bandwidth(), mix(dice)],
         jobs,
         findings: findings(),
         flags: vec![Flag::new(

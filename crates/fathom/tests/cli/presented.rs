@@ -1,0 +1,50 @@
+//! What is shown is made from results and jobs: a run without anything shown gives the same page again.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::common::{Place, beside_others};
+
+/// Commands whose results are data, each as small as it can be.
+const COMMANDS: [&[&str]; 3] = [
+    &["survey", "sim:optane-900p", "--size", "64m"],
+    &[
+        "curve",
+        "sim:intel-s3510",
+        "--size",
+        "64m",
+        "--max-qd",
+        "16",
+    ],
+    &["mix", "sim:optane-900p", "--size", "64m"],
+];
+
+#[test]
+fn a_run_without_anything_shown_gives_the_same_page() {
+    let _turn = beside_others();
+    for command in COMMANDS {
+        let place = Place::new();
+        let said = place.fathom(command);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let dir = place.the_run_dir();
+        let (file, page) = (dir.join("run.json"), dir.join("report.html"));
+        let made = fs::read(&page).unwrap();
+        let mut run: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert!(
+            !run["sections"].as_array().unwrap().is_empty(),
+            "{command:?}"
+        );
+        for shown in ["sections", "headlines", "findings"] {
+            run[shown] = json!([]);
+        }
+        fs::write(&file, run.to_string()).unwrap();
+        fs::remove_file(&page).unwrap();
+        let said = place.fathom(&["report", dir.to_str().unwrap()]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert!(
+            fs::read(&page).unwrap() == made,
+            "{command:?}: another page"
+        );
+    }
+}
