@@ -9,16 +9,18 @@ use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
 use fathom_telemetry::iolog::{IoLogReader, IoRow};
 use fathom_telemetry::schema::{
-    Cell as TableCell, ChartKind, Finding, Headline, Point as Dot, Section, Table,
+    Cell as TableCell, ChartKind, Finding, Headline, Job, Point as Dot, Section, Table,
 };
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::Plan;
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::parts::{self, axis, column, estimate, number, series};
-use crate::runner::{Point, Runner};
+use crate::results::{Evidence, ExperimentResult, Point, Shown};
+use crate::runner::Runner;
 use crate::survey::Watcher;
 
 /// I/Os of the small bursts: random 4 KiB reads, all handed over at once.
@@ -92,7 +94,7 @@ pub fn outlook(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Result<Outl
 }
 
 /// One burst as its I/Os show it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Seen {
     ios: u64,
     bytes: u64,
@@ -106,8 +108,7 @@ impl Seen {
     }
 }
 
-/// Measures bursts and puts section, headlines and findings into the notebook, which must have been made
-/// with a log for [`RECORDING`] threads.
+/// Measures bursts and keeps what their I/Os show in the notebook, which must have been made with a log for [`RECORDING`] threads.
 ///
 /// # Errors
 /// Where the bench or the run directory fails; an interruption is no error.
@@ -151,7 +152,113 @@ pub fn run(
     }
     runner.end();
     book.finish_log()?;
-    report(book, &small, &alone, &beside, options)
+    let (asked, sliced) = match alone.first().or(beside.first().map(|b| &b.0)) {
+        Some(job) => {
+            let spec: JobSpec = serde_json::from_value(book.run().jobs[*job].spec.clone())
+                .map_err(|e| NotebookError::Beside(e.to_string()))?;
+            (spec.burst.unwrap_or(NO_BURST), true)
+        }
+        None => (NO_BURST, false),
+    };
+    let mut sizes = Vec::new();
+    for point in small {
+        let bytes = u64::from(point.spec.qd) * 4096;
+        let rows = all_rows(book, &point.jobs)?;
+        let seen = rows.iter().map(|r| whole(r, IDLE, bytes)).collect();
+        sizes.push(Small { point, seen });
+    }
+    let reads = |jobs: Vec<usize>| -> Result<Reads, NotebookError> {
+        let rows = all_rows(book, &jobs)?;
+        Ok(Reads {
+            seen: rows
+                .iter()
+                .map(|r| whole(r, asked.idle, asked.bytes))
+                .collect(),
+            course: if sliced {
+                course(&rows, asked.idle, asked.bytes)
+            } else {
+                Vec::new()
+            },
+            jobs,
+        })
+    };
+    let found = BurstResult {
+        small: sizes,
+        size: Bytes(asked.bytes),
+        alone: reads(alone)?,
+        beside: reads(beside.iter().map(|b| b.0).collect())?,
+        writers: beside.iter().map(|b| b.1).collect(),
+        writer: options.writer,
+    };
+    book.found(&found)
+}
+
+/// Where there is none.
+const NO_BURST: Burst = Burst {
+    ios: 0,
+    bytes: 0,
+    idle: Nanos::ZERO,
+};
+
+/// Every whole burst, as its I/Os showed it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BurstResult {
+    small: Vec<Small>,
+    /// Bytes of a sequential burst.
+    size: Bytes,
+    alone: Reads,
+    beside: Reads,
+    /// The writer's jobs, one for each of `beside`.
+    writers: Vec<usize>,
+    writer: bool,
+}
+
+/// Random reads in bursts of one size.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Small {
+    point: Point,
+    /// Bursts of each repeat.
+    seen: Vec<Vec<Seen>>,
+}
+
+/// Sequential reads in bursts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Reads {
+    jobs: Vec<usize>,
+    /// Bursts of each job.
+    seen: Vec<Vec<Seen>>,
+    course: Vec<Dot>,
+}
+
+impl Reads {
+    /// Mean burst bandwidth of each repeat whose numbers may be used.
+    fn bandwidths(&self, evidence: &Evidence<'_>) -> Vec<f64> {
+        let usable = |job: usize| evidence.job(job).is_some_and(|j| !j.is_void());
+        self.jobs
+            .iter()
+            .zip(&self.seen)
+            .filter(|(job, seen)| usable(**job) && !seen.is_empty())
+            .map(|(_, seen)| {
+                // Bytes over time, not a mean of rates: a slow burst counts for its length.
+                let (b, t) = seen
+                    .iter()
+                    .fold((0u64, 0u64), |(b, t), s| (b + s.bytes, t + s.lasted));
+                b as f64 / t.max(1) as f64 * 1e9
+            })
+            .collect()
+    }
+}
+
+impl ExperimentResult for BurstResult {
+    const EXPERIMENT: &'static str = "burst";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        report(self, evidence, shown);
+    }
+}
+
+fn all_rows(book: &Notebook, jobs: &[usize]) -> Result<Vec<Vec<IoRow>>, NotebookError> {
+    jobs.iter().map(|j| rows(book, *j)).collect()
 }
 
 fn small_job(plan: &Plan, ios: u32) -> Result<JobSpec, JobError> {
@@ -292,36 +399,7 @@ fn course(all: &[Vec<IoRow>], idle: Nanos, size: u64) -> Vec<Dot> {
         .collect()
 }
 
-/// Mean burst bandwidth of each repeat.
-fn bandwidths(
-    book: &Notebook,
-    jobs: &[usize],
-    idle: Nanos,
-    bytes: u64,
-) -> Result<(Vec<f64>, Vec<Vec<IoRow>>), NotebookError> {
-    let (mut means, mut kept) = (Vec::new(), Vec::new());
-    for job in jobs {
-        let rows = rows(book, *job)?;
-        let seen = whole(&rows, idle, bytes);
-        if !seen.is_empty() && !book.run().jobs[*job].is_void() {
-            // Bytes over time, not a mean of rates: a slow burst counts for its length.
-            let (b, t) = seen
-                .iter()
-                .fold((0u64, 0u64), |(b, t), s| (b + s.bytes, t + s.lasted));
-            means.push(b as f64 / t.max(1) as f64 * 1e9);
-        }
-        kept.push(rows);
-    }
-    Ok((means, kept))
-}
-
-fn report(
-    book: &mut Notebook,
-    small: &[Point],
-    alone: &[usize],
-    beside: &[(usize, usize)],
-    options: &BurstOptions,
-) -> Result<(), NotebookError> {
+fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
     let mut section = Section {
         id: "burst".into(),
         title: "Bursts that do not saturate".into(),
@@ -333,25 +411,20 @@ fn report(
     let mut headlines = Vec::new();
     let mut table = Vec::new();
     let (mut line, mut slow) = (Vec::new(), Vec::new());
-    for point in small {
+    for Small { point, seen } in &found.small {
         let ios = point.spec.qd;
-        let bytes = u64::from(ios) * 4096;
         let (mut per_repeat, mut all) = (Vec::new(), Vec::new());
-        for job in &point.jobs {
-            if book.run().jobs[*job].is_void() {
+        for (job, seen) in point.jobs.iter().zip(seen) {
+            if evidence.job(*job).is_none_or(Job::is_void) {
                 continue;
             }
-            let seen = whole(&rows(book, *job)?, IDLE, bytes);
-            let rates: Vec<f64> = seen.iter().map(Seen::iops).collect();
-            if !rates.is_empty() {
-                let mut sorted = rates.clone();
-                sorted.sort_by(f64::total_cmp);
-                per_repeat.extend(quantile(&sorted, 0.5));
-            }
+            let mut sorted: Vec<f64> = seen.iter().map(Seen::iops).collect();
+            sorted.sort_by(f64::total_cmp);
+            per_repeat.extend(quantile(&sorted, 0.5));
             all.extend(seen);
         }
         let e = Estimate::mean_of(&per_repeat);
-        let mut rates: Vec<f64> = all.iter().map(Seen::iops).collect();
+        let mut rates: Vec<f64> = all.iter().map(|s: &&Seen| s.iops()).collect();
         rates.sort_by(f64::total_cmp);
         let p5 = quantile(&rates, 0.05).filter(|_| rates.len() >= 200);
         line.push(parts::point(f64::from(ios), e));
@@ -399,41 +472,27 @@ fn report(
         ],
         rows: table,
     });
-    let of = alone.first().or(beside.first().map(|b| &b.0));
-    let burst = of
-        .and_then(|j| {
-            book.run().jobs[*j]
-                .spec
-                .get("burst")?
-                .as_str()?
-                .parse()
-                .ok()
-        })
-        .unwrap_or(Burst {
-            ios: 0,
-            bytes: 0,
-            idle: Nanos::ZERO,
-        });
-    let readers: Vec<usize> = beside.iter().map(|b| b.0).collect();
-    let (quiet, quiet_rows) = bandwidths(book, alone, burst.idle, burst.bytes)?;
-    let (loaded, loaded_rows) = bandwidths(book, &readers, burst.idle, burst.bytes)?;
+    let BurstResult { alone, beside, .. } = found;
+    let (quiet, loaded) = (alone.bandwidths(evidence), beside.bandwidths(evidence));
     let pairs: Vec<f64> = quiet
         .iter()
         .zip(&loaded)
         .map(|(q, l)| 100.0 * (1.0 - l / q))
         .collect();
     // Pairs only where every repeat gave a number: otherwise the partners would not match.
-    let whole = quiet.len() == alone.len() && loaded.len() == readers.len();
+    let whole = quiet.len() == alone.jobs.len() && loaded.len() == beside.jobs.len();
     let deficit = Estimate::mean_of(&pairs).filter(|_| whole);
     let (a, b) = (Estimate::mean_of(&quiet), Estimate::mean_of(&loaded));
-    let written: Vec<f64> = beside
+    let written: Vec<f64> = found
+        .writers
         .iter()
-        .filter_map(|(_, w)| Some(book.run().jobs[*w].write.as_ref()?.bytes_per_second))
+        .filter_map(|w| Some(evidence.job(*w)?.write.as_ref()?.bytes_per_second))
         .collect();
     let written = Estimate::mean_of(&written);
-    let jobs: Vec<usize> = alone.iter().chain(&readers).copied().collect();
-    let size = Bytes(burst.bytes);
-    if a.is_none() && !alone.is_empty() {
+    let both = alone.jobs.iter().chain(&beside.jobs);
+    let jobs: Vec<usize> = both.chain(&found.writers).copied().collect();
+    let size = found.size;
+    if a.is_none() && !alone.jobs.is_empty() {
         section.flags.push(Flag::new(
             FlagCode::TooFewSamples,
             format!("no sequential burst of {size} was completed in the time of a job"),
@@ -445,15 +504,15 @@ fn report(
         "sequential burst, alone",
         "bytes/s",
         a,
-        alone,
+        &alone.jobs,
     ));
-    if options.writer {
+    if found.writer {
         headlines.push(headline(
             "burst-read-beside",
             "sequential burst, beside the writer",
             "bytes/s",
             b,
-            &readers,
+            &beside.jobs,
         ));
         headlines.push(headline(
             "burst-deficit",
@@ -469,11 +528,8 @@ fn report(
         axis("since its start", "s", false),
         axis("throughput", "bytes/s", false),
         vec![
-            series("alone", course(&quiet_rows, burst.idle, burst.bytes)),
-            series(
-                "beside the writer",
-                course(&loaded_rows, burst.idle, burst.bytes),
-            ),
+            series("alone", alone.course.clone()),
+            series("beside the writer", beside.course.clone()),
         ],
     ));
     section.tables.push(Table {
@@ -496,6 +552,7 @@ fn report(
         let mb = |e: Estimate| e.value / 1e6;
         let shown = d.low.is_some_and(|l| l > 0.0) || d.high.is_some_and(|h| h < 0.0);
         let verdict = match (shown, d.low, d.high) {
+            (true, Some(low), Some(high)) if d.value < 0.0 => format!("{:.0} % more (95 % interval {:.0} to {:.0} %)", -d.value, -high, -low),
             (true, Some(low), Some(high)) => format!("{:.0} % less (95 % interval {low:.0} to {high:.0} %)", d.value),
             _ => "no difference shown".to_owned(),
         };
@@ -510,11 +567,9 @@ fn report(
             ..Finding::default()
         }
     });
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    run.findings.extend(finding);
-    Ok(())
+    to.sections.push(section);
+    to.headlines.extend(headlines);
+    to.findings.extend(finding);
 }
 
 fn headline(id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]) -> Headline {

@@ -7,13 +7,15 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Mark, Section, Table};
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::{Cell, Plan};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::parts::{axis, chart, column, estimate, headline_of, number, point, series};
-use crate::runner::{Point, Runner};
+use crate::results::{Evidence, ExperimentResult, Point, Shown};
+use crate::runner::Runner;
 use crate::survey::Watcher;
 
 /// The page of the software stack, d_s.
@@ -25,7 +27,7 @@ pub const SIZES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 const OFF_MAX: f64 = 15.0;
 
 /// What is asked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PagesOptions {
     /// t_app: what the application spends on a page.
     pub app: Nanos,
@@ -199,7 +201,7 @@ fn best_of(rate: impl Fn(usize) -> f64) -> usize {
         .unwrap_or(0)
 }
 
-/// Measures, and puts sections, headlines and findings into the notebook.
+/// Measures, and keeps where the points stand.
 ///
 /// # Errors
 /// Where the bench or the run directory fails; an interruption is no error.
@@ -215,9 +217,26 @@ pub fn run(
     let mut runner = Runner::begin(bench, book, watcher, "pages", options.seed, total)?;
     runner.fill_up(&mut points, plan.profile.repeats)?;
     runner.end();
-    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(p)).collect();
-    report(book, &cells, options);
-    Ok(())
+    book.found(&PagesResult {
+        options: options.clone(),
+        points,
+    })
+}
+
+/// The points that costs are taken from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PagesResult {
+    options: PagesOptions,
+    /// For each of [`SIZES`] random and sequential reads, then the bandwidth.
+    points: Vec<Point>,
+}
+
+impl ExperimentResult for PagesResult {
+    const EXPERIMENT: &'static str = "pages";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        report(shown, &evidence.cells(&self.points), &self.options);
+    }
 }
 
 /// Complete repeats.
@@ -250,7 +269,7 @@ fn seen(cells: &[Cell]) -> Vec<Seen> {
         .collect()
 }
 
-fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
+fn report(shown: &mut Shown, cells: &[Cell], o: &PagesOptions) {
     let seen = seen(cells);
     let costs: Vec<Costs> = seen.iter().map(|s| self::costs(s, o.app)).collect();
     let mean =
@@ -387,10 +406,9 @@ fn report(book: &mut Notebook, cells: &[Cell], o: &PagesOptions) {
         ));
     }
     section.tables.push(sensitivity(o, &costs));
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    run.findings.extend(findings);
+    shown.sections.push(section);
+    shown.headlines.extend(headlines);
+    shown.findings.extend(findings);
 }
 
 /// More digits than these are noise.

@@ -220,10 +220,12 @@ impl Presenter {
 /// Every kind of result of this room; a new one is a line here.
 pub const PRESENTERS: &[Presenter] = &[
     Presenter::of::<crate::applications::ApplicationsResult>(),
+    Presenter::of::<crate::burst::BurstResult>(),
     Presenter::of::<crate::cpu::CpuResult>(),
     Presenter::of::<crate::curve::CurveResult>(),
     Presenter::of::<crate::endurance::EnduranceResult>(),
     Presenter::of::<crate::mix::MixResult>(),
+    Presenter::of::<crate::pages::PagesResult>(),
     Presenter::of::<crate::stack::StackReport>(),
     Presenter::of::<crate::survey::SurveyResult>(),
     Presenter::of::<crate::workload::WorkloadResult>(),

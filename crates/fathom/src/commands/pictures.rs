@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use fathom_report::{DirOutput, ReportData, percent_encoded};
+use fathom_report::{DirOutput, percent_encoded};
 
 use super::report::make;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};

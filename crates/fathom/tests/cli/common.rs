@@ -80,6 +80,7 @@ impl Place {
                     | "app"
                     | "cache"
                     | "paths"
+                    | "pages"
                     | "tune")
             )
         ) && !args.contains(&"--out")

@@ -7,17 +7,13 @@ use serde_json::{Value, json};
 use crate::common::{Place, beside_others};
 
 /// Commands whose results are data, each as small as it can be.
-const COMMANDS: [&[&str]; 3] = [
+const COMMANDS: [&[&str]; 6] = [
     &["survey", "sim:optane-900p", "--size", "64m"],
-    &[
-        "curve",
-        "sim:intel-s3510",
-        "--size",
-        "64m",
-        "--max-qd",
-        "16",
-    ],
+    &["survey", "sim:optane-900p", "--size", "64m", "--seed", "2"],
+    &["curve", "sim:intel-s3510", "--size", "64m", "--max-qd", "16"],
     &["mix", "sim:optane-900p", "--size", "64m"],
+    &["burst", "sim:optane-900p", "--size", "64m", "--burst", "4m"],
+    &["pages", "sim:optane-900p", "--size", "64m"],
 ];
 
 #[test]
