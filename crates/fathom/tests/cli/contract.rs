@@ -73,7 +73,7 @@ fn json_on_standard_output_is_run_json_and_nothing_else() {
     let run = said.json();
     assert_eq!(run, place.the_run(), "what is printed is what is kept");
     promised(&run);
-    assert_eq!(run["schema_version"], 1);
+    assert_eq!(run["schema_version"], 2);
     assert_eq!(run["simulated"], false);
     assert_eq!(run["target"]["kind"], "file");
     let job = &run["jobs"][0];
