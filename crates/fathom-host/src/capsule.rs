@@ -16,6 +16,7 @@ pub use cpu::{Cpu, Idle, IdleState, Memory, NumaNode};
 pub use kernel::{Kernel, Virtualization};
 pub use storage::{DeviceFacts, Storage, Temperature};
 
+use crate::control_group::{ControlGroups, Limit};
 use crate::mark::utc;
 use crate::root::HostRoot;
 
@@ -40,6 +41,8 @@ pub struct Environment {
     pub kernel: Kernel,
     /// Virtual machine and container.
     pub virtualization: Virtualization,
+    /// Limits of the control groups that this process is in: processors, I/O, memory.
+    pub control_group_limits: Vec<Limit>,
     /// What is behind the target, where one was named.
     pub storage: Option<Storage>,
     /// Sensors that can be read.
@@ -78,6 +81,7 @@ impl Environment {
             numa: NumaNode::read_all(root),
             kernel: Kernel::read(root),
             virtualization: Virtualization::read(root),
+            control_group_limits: ControlGroups::of_this_process(root).limits(),
             storage: target.map(|t| Storage::read(root, t)),
             temperatures: Temperature::read_all(root),
         }
@@ -133,6 +137,7 @@ mod tests {
         assert!(json["kernel"]["io_uring_disabled"].is_null());
         assert!(json["storage"].is_null());
         assert_eq!(json["numa"].as_array().unwrap().len(), 0);
+        assert_eq!(json["control_group_limits"].as_array().unwrap().len(), 0);
         assert_eq!(json["temperatures"].as_array().unwrap().len(), 0);
     }
 

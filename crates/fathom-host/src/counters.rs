@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+mod below;
+
+pub use below::Below;
+
 use crate::devices::graph::{Graph, Node};
 use crate::mounts::{Mount, MountTable};
 use crate::root::{DeviceNumber, HostRoot, flag, names};
@@ -63,6 +67,7 @@ pub struct CounterSource {
     name: String,
     disk: String,
     stats: Vec<File>,
+    below: Below,
 }
 
 /// Kernel names of the whole disks behind a file, a directory or a device node, whether they count or
@@ -87,13 +92,20 @@ impl CounterSource {
     /// A partition has its own counters. Of a file system on several devices (btrfs) the
     /// sum is told.
     pub fn locate(path: &Path) -> Result<Self, NoCounters> {
-        let root = HostRoot::real();
+        Self::locate_in(&HostRoot::real(), path)
+    }
+
+    /// The same on a machine described by other trees.
+    ///
+    /// # Errors
+    /// Where nothing counts its I/O.
+    pub fn locate_in(root: &HostRoot, path: &Path) -> Result<Self, NoCounters> {
         let unreadable = |why: String| NoCounters::Unreadable {
             path: path.to_path_buf(),
             why,
         };
-        let graph = Graph::read(&root).map_err(|e| unreadable(e.to_string()))?;
-        let nodes = devices_behind(&root, &graph, path, 0)?;
+        let graph = Graph::read(root).map_err(|e| unreadable(e.to_string()))?;
+        let nodes = devices_behind(root, &graph, path, 0)?;
         for node in &nodes {
             let disk = graph.disk_of(node);
             if flag(&disk.dir.join("queue/iostats")) == Some(false) {
@@ -102,21 +114,16 @@ impl CounterSource {
                 });
             }
         }
-        let stats = nodes
-            .iter()
-            .map(|n| File::open(n.dir.join("stat")))
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(|e| unreadable(e.to_string()))?;
-        let join = |names: Vec<&str>| names.join("+");
         let mut disks: Vec<&str> = nodes
             .iter()
             .map(|n| graph.disk_of(n).name.as_str())
             .collect();
         disks.dedup();
         Ok(Self {
-            name: join(nodes.iter().map(|n| n.name.as_str()).collect()),
-            disk: join(disks),
-            stats,
+            name: joined(&nodes),
+            disk: disks.join("+"),
+            stats: open_stats(&nodes).map_err(|e| unreadable(e.to_string()))?,
+            below: Below::find(root, &graph, &nodes),
         })
     }
 
@@ -132,27 +139,55 @@ impl CounterSource {
 
     /// The counters now. Costs a few microseconds, so it may be read per window.
     pub fn read(&self) -> io::Result<Counters> {
-        let mut sum = Counters {
-            name: self.name.clone(),
-            ..Counters::default()
-        };
-        for stat in &self.stats {
-            let mut buffer = [0u8; 512];
-            let n = stat.read_at(&mut buffer, 0)?;
-            let text = String::from_utf8_lossy(&buffer[..n]);
-            let one = Counters::parse(&text).ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!(
-                        "the statistics of {} are not understood: {text:?}",
-                        self.name
-                    ),
-                )
-            })?;
-            sum.add(&one);
-        }
-        Ok(sum)
+        sum(&self.name, &self.stats)
     }
+
+    /// What the device is made of.
+    pub fn below(&self) -> &Below {
+        &self.below
+    }
+
+    /// The counters of what it is made of, one for each step down; empty where it is made of nothing else.
+    ///
+    /// # Errors
+    /// Where they cannot be read any more.
+    pub fn read_below(&self) -> io::Result<Vec<Counters>> {
+        self.below.read()
+    }
+}
+
+/// `sda1`, or `sda1+sdb1`.
+fn joined(nodes: &[&Node]) -> String {
+    let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
+    names.join("+")
+}
+
+fn open_stats(nodes: &[&Node]) -> io::Result<Vec<File>> {
+    nodes
+        .iter()
+        .map(|n| File::open(n.dir.join("stat")))
+        .collect()
+}
+
+/// What several devices have counted together.
+fn sum(name: &str, stats: &[File]) -> io::Result<Counters> {
+    let mut sum = Counters {
+        name: name.to_owned(),
+        ..Counters::default()
+    };
+    for stat in stats {
+        let mut buffer = [0u8; 512];
+        let n = stat.read_at(&mut buffer, 0)?;
+        let text = String::from_utf8_lossy(&buffer[..n]);
+        let one = Counters::parse(&text).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the statistics of {name} are not understood: {text:?}"),
+            )
+        })?;
+        sum.add(&one);
+    }
+    Ok(sum)
 }
 
 /// Totals since the device appeared (Documentation/block/stat.rst).

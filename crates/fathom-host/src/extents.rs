@@ -7,11 +7,15 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::devices::graph::{Graph, Node};
+use crate::root::{HostRoot, number, text};
 use crate::sys::{self, FIEMAP_BATCH, FiemapExtent};
 
 const LAST: u32 = 0x1;
@@ -270,4 +274,54 @@ pub fn physical_offset(file: &File, offset: u64) -> Result<Option<u64>, ExtentsE
         Some(span) => Ok(span?.physical),
         None => Ok(None),
     }
+}
+
+/// Bytes of a range of a block device that nobody ever wrote, where what it is made of tells: the file of a loop device, the
+/// account of a zram device. `None` where nothing tells. Of a zram device it is the least there can be, because the account
+/// does not say where.
+pub fn unwritten_of_device(device: &Path, range: Range<u64>) -> Option<u64> {
+    let root = HostRoot::real();
+    let graph = Graph::read(&root).ok()?;
+    let mut node = graph.by_number(root.number_of_node(device)?)?;
+    let mut range = range;
+    // Loop devices on loop devices, as deep as anybody stacks them.
+    for _ in 0..8 {
+        let disk = graph.disk_of(node);
+        let offset = node.start_bytes + number::<u64>(&disk.dir.join("loop/offset")).unwrap_or(0);
+        range = range.start.checked_add(offset)?..range.end.checked_add(offset)?;
+        if disk.name.starts_with("zram") {
+            return unwritten_of_zram(disk, &range);
+        }
+        match disk.loop_backing?.block {
+            Some(number) => node = graph.by_number(number)?,
+            None => return unwritten_of_loop(disk, range),
+        }
+    }
+    None
+}
+
+fn unwritten_of_loop(disk: &Node, range: Range<u64>) -> Option<u64> {
+    let backing = disk.loop_backing?;
+    let file = File::open(disk.loop_file.as_ref()?).ok()?;
+    let meta = file.metadata().ok()?;
+    // Another file may have taken its name. (The device number of btrfs differs from that of its files.)
+    let device = crate::root::DeviceNumber::from_raw(meta.dev());
+    if meta.ino() != backing.inode || !(device == backing.device || device.is_anonymous()) {
+        return None;
+    }
+    let found = coverage(&file, range).ok()?;
+    Some(found.unwritten_bytes + found.hole_bytes)
+}
+
+/// What it holds before compression is the first number of its `mm_stat`; pages on a backing device are not in it.
+fn unwritten_of_zram(disk: &Node, range: &Range<u64>) -> Option<u64> {
+    if text(&disk.dir.join("backing_dev")).is_some_and(|b| b != "none") {
+        return None;
+    }
+    let held: u64 = text(&disk.dir.join("mm_stat"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()?;
+    Some((range.end - range.start).saturating_sub(held))
 }

@@ -5,6 +5,7 @@
 //! no I/O of its own beyond looking at the disk.
 
 pub mod capsule;
+pub mod control_group;
 pub mod counters;
 pub mod devices;
 pub mod error;
@@ -15,6 +16,7 @@ mod judge;
 mod loops;
 pub use fathom_files::mark;
 pub mod mounts;
+pub mod processors;
 pub mod refusal;
 pub mod root;
 pub mod scratch;
@@ -24,7 +26,8 @@ mod sys;
 pub mod target;
 
 pub use capsule::Environment;
-pub use counters::{CounterSource, Counters, NoCounters, disks_behind};
+pub use control_group::ControlGroups;
+pub use counters::{Below, CounterSource, Counters, NoCounters, disks_behind};
 pub use devices::{Access, BlockDevice, Use, Verdict, block_devices};
 pub use error::HostError;
 pub use guard::{FilePermit, Permit, create_file, open_file_for_write, open_for_write};
