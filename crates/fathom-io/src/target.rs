@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fathom_host::{
-    CounterSource, Counters, FilePermit, Permit, Refusal, Scratch, TargetKind, extents,
+    Below, CounterSource, Counters, FilePermit, Permit, Refusal, Scratch, TargetKind, extents,
     probe_target,
 };
 use fathom_telemetry::Bytes;
-use fathom_telemetry::schema::{self, DeviceDelta};
+use fathom_telemetry::schema::{self, BelowDelta, DeviceDelta};
 
 use crate::driver::Destination;
 use crate::job::{JobError, JobSpec, Limits};
@@ -452,17 +452,25 @@ impl Target {
 
     /// Cumulative counters of the device behind the target.
     pub fn counters(&self) -> Option<DeviceDelta> {
-        let c = self.counters.as_ref()?.read().ok()?;
+        let source = self.counters.as_ref()?;
+        let c = source.read().ok()?;
+        let below = source.read_below().ok()?.into_iter();
         Some(DeviceDelta {
             process_read_bytes: process_read_bytes(),
+            below: below.map(step).collect(),
             ..counted(c)
         })
     }
 
-    /// Bytes of a range that hold no data (holes and unwritten extents), where the file system tells.
+    /// What the device is made of, where its I/O is counted.
+    pub fn below(&self) -> Option<&Below> {
+        self.counters.as_ref().map(CounterSource::below)
+    }
+
+    /// Bytes of a range that hold no data (holes and unwritten extents), where the file system or what a device is made of tells.
     pub fn unwritten(&self, start: u64, end: u64) -> Option<u64> {
         if self.kind == "block-device" {
-            return None;
+            return extents::unwritten_of_device(self.path.as_deref()?, start..end);
         }
         let Destination::File {
             buffered: Some(f), ..
@@ -536,6 +544,14 @@ pub fn counted(c: Counters) -> DeviceDelta {
         flush_ios: c.flush_ios,
         busy_ms: c.busy_ms,
         ..DeviceDelta::default()
+    }
+}
+
+fn step(c: Counters) -> BelowDelta {
+    BelowDelta {
+        name: c.name,
+        read_bytes: c.read_bytes,
+        write_bytes: c.write_bytes,
     }
 }
 

@@ -321,6 +321,12 @@ pub struct Job {
     pub open_loop: Option<OpenLoop>,
     /// What the device itself counted meanwhile.
     pub device: Option<DeviceDelta>,
+    /// What came of data that the job left to caches; jobs on real targets that write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back: Option<WriteBack>,
+    /// What kept the job's threads from running; jobs on real targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
     /// The first errors of each kind.
     pub errors: Vec<IoError>,
     /// What stands against the job.
@@ -422,6 +428,63 @@ pub struct DeviceDelta {
     /// measured part has begun, a short job's worth on a busy machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_bytes: Option<u64>,
+    /// What the devices counted that it is made of, one entry per step down, the bottom last; empty where it is made of
+    /// nothing else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub below: Vec<BelowDelta>,
+}
+
+/// What the devices one step further down counted, added up.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BelowDelta {
+    /// Their names: `vda`, or `sda+sdb`.
+    pub name: String,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+/// The way of a job's data from memory to the device after its last I/O. It is not part of `wall_ns`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WriteBack {
+    /// How long fdatasync took, ns.
+    pub ns: u64,
+    /// Bytes that were written from the start of the measured part until then, where the devices below count least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_write_bytes: Option<u64>,
+    /// Which device counted that.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device: String,
+}
+
+/// What kept a job from going on: others on the processors, limits of control groups.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HeldUp {
+    /// Time that its threads (the kernel's workers for their rings included) were ready to run and did not, ns; their sum,
+    /// ramp-up included.
+    pub waited_ns: u64,
+    /// The largest share of its time that one of them waited.
+    pub waited_share: f64,
+    /// Share of the time in which the processors had work that the hypervisor gave to other machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal_share: Option<f64>,
+    /// Share of their time that the processors it may use were busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_share: Option<f64>,
+    /// Time for which a control group's processor quota kept its processes from running, ns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cpu_throttled_ns: u64,
+    /// Time for which the I/O cost controller kept its I/O waiting, ns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub io_throttled_ns: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Errors of one kind.

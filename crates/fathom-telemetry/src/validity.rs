@@ -13,8 +13,14 @@ pub enum FlagCode {
     GeneratorBound,
     /// The CPU was the limit.
     CpuBound,
-    /// The page cache answered: the device saw (almost) nothing.
+    /// The page cache answered: the device, or what it is made of, saw (almost) nothing.
     PageCacheAnswered,
+    /// What was written could not be put on the device afterwards: the write-back failed.
+    WriteBackFailed,
+    /// The threads that issue I/O, or the whole machine, waited for processors that others used.
+    CpuContended,
+    /// A control group's processor quota or I/O limit held the job back.
+    CgroupLimited,
     /// Blocks that were never written were read.
     UnwrittenBlocksRead,
     /// A percentile was hidden for want of samples.
@@ -52,7 +58,10 @@ impl FlagCode {
     pub const fn voids(self) -> bool {
         matches!(
             self,
-            Self::PageCacheAnswered | Self::UnwrittenBlocksRead | Self::IoErrors
+            Self::PageCacheAnswered
+                | Self::UnwrittenBlocksRead
+                | Self::IoErrors
+                | Self::WriteBackFailed
         )
     }
 
@@ -68,6 +77,9 @@ impl FlagCode {
             Self::GeneratorBound => "generator-bound",
             Self::CpuBound => "cpu-bound",
             Self::PageCacheAnswered => "page-cache-answered",
+            Self::WriteBackFailed => "write-back-failed",
+            Self::CpuContended => "cpu-contended",
+            Self::CgroupLimited => "cgroup-limited",
             Self::UnwrittenBlocksRead => "unwritten-blocks-read",
             Self::TooFewSamples => "too-few-samples",
             Self::MissedSchedule => "missed-schedule",

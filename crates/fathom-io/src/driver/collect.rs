@@ -231,6 +231,8 @@ impl Collector {
             sync: direction(sync),
             open_loop,
             device,
+            write_back: None,
+            held_up: None,
             errors: merge_errors(&self.outcomes),
             flags: Vec::new(),
         };

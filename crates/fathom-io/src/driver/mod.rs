@@ -5,8 +5,10 @@
 //! same results.
 
 mod collect;
+mod conditions;
 pub mod live;
 mod threads;
+mod write_back;
 
 use std::cell::RefCell;
 use std::path::PathBuf;

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use fathom_telemetry::schema::{DeviceDelta, Job};
+use fathom_telemetry::schema::{BelowDelta, DeviceDelta, HeldUp, Job};
 use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
+use super::conditions::{Conditions, Waited};
+use super::write_back::WrittenBack;
 use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, ThreadUsage, live};
 use crate::buffer::{Buffers, Content};
 use crate::clock::{Clock, process_cpu, thread_usage};
@@ -43,6 +45,7 @@ enum Message {
         thread: u32,
         outcome: Box<Outcome>,
         usage: ThreadUsage,
+        waited: Waited,
         broken: Option<String>,
     },
 }
@@ -153,6 +156,8 @@ pub fn run_group(
             Err(_) => break,
         }
     }
+    let before = WrittenBack::of_before(jobs, setting.destination, setting.control, &clock);
+    let conditions = Conditions::of(jobs);
     let abort = failure.is_some() || setting.control.interrupted();
     let start = setting.control.start(&clock, START_DELAY);
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
@@ -175,9 +180,14 @@ pub fn run_group(
         &stop,
         &threads,
         &lives,
+        &conditions,
     );
     threads.into_iter().for_each(|t| drop(t.join()));
     let cpu = outcome.cpu;
+    let after = WrittenBack::of_group(jobs, setting.destination, setting.control, &clock, || {
+        observer.progress(&progress(&clock, start, &lives, &collectors));
+    });
+    let reached = least_written(outcome.device_start.as_ref(), setting);
     let origin = start;
     Ok(collectors
         .into_iter()
@@ -190,6 +200,9 @@ pub fn run_group(
                 Destination::File { .. } => planned.job.spec.engine,
             };
             let mut job = c.job(origin, engine.word(), notes, cpu, outcome.device.clone(), observer);
+            before.tell_of_before(&mut job, planned, setting.destination);
+            after.tell(&mut job, planned, setting.destination, reached.as_ref());
+            job.held_up = outcome.held_up.get(j).cloned();
             if let Some((why, _)) = &fallback {
                 job.flags.push(Flag::new(
                     FlagCode::EngineFallback,
@@ -225,6 +238,10 @@ pub fn run_group(
 struct Watched {
     cpu: (Nanos, Nanos),
     device: Option<DeviceDelta>,
+    /// The device's counters as the measured part began.
+    device_start: Option<DeviceDelta>,
+    /// One per job.
+    held_up: Vec<HeldUp>,
     interrupted: bool,
     broken: Vec<(usize, String)>,
 }
@@ -241,6 +258,7 @@ fn watch(
     stop: &AtomicBool,
     threads: &[JoinHandle<()>],
     lives: &[Arc<Live>],
+    conditions: &Conditions,
 ) -> Watched {
     let mut w = Watched::default();
     let ramp = jobs
@@ -256,6 +274,8 @@ fn watch(
             ..counted
         })
     };
+    let mut waited = vec![Waited::default(); jobs.len()];
+    let mut conditions_start = conditions.read();
     let mut cpu_start = process_cpu();
     let mut device_start = read_counters();
     let mut ramping = ramp > Nanos::ZERO;
@@ -266,6 +286,7 @@ fn watch(
         let now = clock.now();
         if ramping && now >= start + ramp {
             (cpu_start, device_start, ramping) = (process_cpu(), read_counters(), false);
+            conditions_start = conditions.read();
         }
         if setting.control.interrupted() && !w.interrupted {
             w.interrupted = true;
@@ -286,12 +307,7 @@ fn watch(
         }
         if now >= next_progress {
             next_progress = now + Nanos::from_millis(100);
-            observer.progress(&Progress {
-                elapsed: now.since(start),
-                ios: lives.iter().map(|l| l.ios.load(Ordering::Relaxed)).sum(),
-                bytes: lives.iter().map(|l| l.bytes.load(Ordering::Relaxed)).sum(),
-                p99: collectors.iter().filter_map(Collector::last_p99).max(),
-            });
+            observer.progress(&progress(clock, start, lives, collectors));
         }
         let nap = if stop.load(Ordering::Relaxed) {
             Nanos::from_millis(10)
@@ -311,8 +327,10 @@ fn watch(
                 thread,
                 outcome,
                 usage,
+                waited: thread_waited,
                 broken,
             }) => {
+                waited[job].add(&thread_waited);
                 collectors[job].ended(thread, &outcome, observer);
                 observer.thread_ended(job, &usage, &outcome.batches);
                 alive -= 1;
@@ -334,10 +352,41 @@ fn watch(
     let cpu_end = process_cpu();
     w.cpu = (cpu_end.0 - cpu_start.0, cpu_end.1 - cpu_start.1);
     w.device = device_start
+        .as_ref()
         .zip(read_counters())
-        .map(|(a, b)| difference(&a, &b));
+        .map(|(a, b)| difference(a, &b));
+    w.device_start = device_start;
+    let conditions_end = conditions.read();
+    w.held_up = waited
+        .iter()
+        .map(|t| conditions_end.since(&conditions_start, t))
+        .collect();
     w.interrupted |= setting.control.interrupted();
     w
+}
+
+fn progress(
+    clock: &Clock,
+    start: Nanos,
+    lives: &[Arc<Live>],
+    collectors: &[Collector],
+) -> Progress {
+    Progress {
+        elapsed: clock.now().since(start),
+        ios: lives.iter().map(|l| l.ios.load(Ordering::Relaxed)).sum(),
+        bytes: lives.iter().map(|l| l.bytes.load(Ordering::Relaxed)).sum(),
+        p99: collectors.iter().filter_map(Collector::last_p99).max(),
+    }
+}
+
+/// Bytes written since `start`, by the account of the device or of what it is made of that counts least, and whose it is.
+fn least_written(start: Option<&DeviceDelta>, setting: &Setting<'_>) -> Option<(u64, String)> {
+    let now = setting.counters.and_then(|c| c())?;
+    let d = difference(start?, &now);
+    let below = d.below.into_iter().map(|s| (s.write_bytes, s.name));
+    std::iter::once((d.write_bytes, d.name))
+        .chain(below)
+        .min_by_key(|s| s.0)
 }
 
 fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
@@ -358,6 +407,16 @@ fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
         busy_ms: d(a.busy_ms, b.busy_ms),
         process_read_bytes: d(a.process_read_bytes, b.process_read_bytes),
         asked_bytes: a.asked_bytes.zip(b.asked_bytes).map(|(a, b)| d(a, b)),
+        below: b
+            .below
+            .iter()
+            .zip(&a.below)
+            .map(|(b, a)| BelowDelta {
+                name: b.name.clone(),
+                read_bytes: d(a.read_bytes, b.read_bytes),
+                write_bytes: d(a.write_bytes, b.write_bytes),
+            })
+            .collect(),
     }
 }
 
@@ -544,6 +603,7 @@ impl Seat {
         if let Some(make) = planned.guide.as_ref().and_then(|g| g.pilot.as_ref()) {
             worker.guide(make(self.thread));
         }
+        let delay = fathom_host::processors::own_run_delay();
         while worker.port.now() < origin {
             std::hint::spin_loop();
         }
@@ -551,6 +611,8 @@ impl Seat {
         let usage = thread_usage();
         let broken = drive(&mut worker).err().map(|e| format!("{e}"));
         let usage = thread_usage().since(&usage);
+        let elapsed = worker.port.now().since(origin);
+        let waited = Waited::since(delay, elapsed, spec.engine == Engine::Uring);
         let (port, _, outcome) = worker.finish();
         // The ring is torn down before the result counts as complete.
         drop(port);
@@ -559,6 +621,7 @@ impl Seat {
             thread: self.thread,
             outcome: Box::new(outcome),
             usage,
+            waited,
             broken,
         });
     }

@@ -177,7 +177,21 @@ fn job() -> Job {
         device: Some(DeviceDelta {
             name: "nvme0n1".to_owned(),
             read_ios: 200_000,
+            below: vec![BelowDelta::default()],
             ..DeviceDelta::default()
+        }),
+        write_back: Some(WriteBack {
+            ns: 3_000_000,
+            device_write_bytes: Some(8192),
+            device: "nvme0n1".to_owned(),
+        }),
+        held_up: Some(HeldUp {
+            waited_ns: 5_000_000,
+            waited_share: 0.002,
+            steal_share: Some(0.0),
+            busy_share: Some(0.4),
+            cpu_throttled_ns: 1,
+            io_throttled_ns: 1,
         }),
         errors: vec![IoError {
             op: Op::Read,
