@@ -11,6 +11,7 @@ mod db;
 mod db_failures;
 mod device_errors;
 mod devices_and_reports;
+mod false_numbers;
 mod interruption;
 mod killed_labs;
 mod labs;
