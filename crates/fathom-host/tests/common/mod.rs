@@ -195,9 +195,16 @@ impl Loop {
 }
 
 impl Drop for Loop {
+    /// A ring that has ended gives its file back a moment later: until then a partition is busy, and would be there for who
+    /// gets the device next.
     fn drop(&mut self) {
         for n in 1..=self.partitions {
-            let _ = try_run("delpart", &[self.str(), &n.to_string()]);
+            for _ in 0..100 {
+                if try_run("delpart", &[self.str(), &n.to_string()]).is_ok() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
         }
         let _ = try_run("losetup", &["--detach", self.str()]);
     }

@@ -41,16 +41,23 @@ impl Done {
     fn by(jobs: &[Job], planned: &[PlannedJob], device: &DeviceDelta) -> Self {
         let all: u64 = Op::ALL.iter().map(|op| bytes(jobs, *op)).sum();
         let asked = device.asked_bytes.unwrap_or(all).min(all);
-        let covered = |n: u64| (n as f64 * asked as f64 / all.max(1) as f64) as u64;
         let at_once = |p: &PlannedJob| u64::from(p.seats().0 * p.seats().1) * p.job.spec.bs.max().0;
-        Self {
+        let mut done = Self {
             asked,
             all,
-            reads: covered(bytes(jobs, Op::Read)),
-            writes: covered(bytes(jobs, Op::Write)),
+            reads: 0,
+            writes: 0,
             begun: planned.iter().map(at_once).sum(),
             buffered: planned.iter().any(|p| !p.job.spec.direct),
-        }
+        };
+        done.reads = done.covered(bytes(jobs, Op::Read));
+        done.writes = done.covered(bytes(jobs, Op::Write));
+        done
+    }
+
+    /// The part of `n` bytes that was done while the counters counted.
+    fn covered(&self, n: u64) -> u64 {
+        (n as f64 * self.asked as f64 / self.all.max(1) as f64) as u64
     }
 
     /// Whether clearly less than `did` was counted. What was under way excuses three quarters of it at most.
@@ -82,7 +89,7 @@ pub(super) fn flags(
     }
     flags.extend(reads(&done, device, below));
     flags.extend(writes(&done, jobs, device, below));
-    flags.extend(lost(jobs, planned));
+    flags.extend(lost(&done, jobs, planned));
     flags.extend(foreign(&done, device));
     if let Some(why) = below.and_then(|b| b.unseen.as_ref())
         && done.all > 0
@@ -216,7 +223,7 @@ fn writes(done: &Done, jobs: &[Job], device: &DeviceDelta, below: Option<&Below>
 }
 
 /// Data that is on no device although all was written back and nobody complained.
-fn lost(jobs: &[Job], planned: &[PlannedJob]) -> Option<Flag> {
+fn lost(done: &Done, jobs: &[Job], planned: &[PlannedJob]) -> Option<Flag> {
     let back = jobs.iter().find_map(|j| j.write_back.as_ref())?;
     let reached = back.device_write_bytes?;
     // What was overwritten in memory counts once; of blocks drawn alike three fifths are different ones at least.
@@ -231,7 +238,7 @@ fn lost(jobs: &[Job], planned: &[PlannedJob]) -> Option<Flag> {
         let written = job.write.as_ref().map_or(0, |w| w.bytes);
         written.min(plan.job.range()) / u64::from(spec.threads.max(1)) / 5 * 3
     });
-    let least = different.max().unwrap_or(0);
+    let least = done.covered(different.max().unwrap_or(0));
     let known = jobs.iter().any(|j| j.flags.iter().any(|f| f.void));
     if known || least < NOISE || reached * 2 >= least {
         return None;
@@ -402,6 +409,21 @@ mod tests {
     /// A job of `written` MiB, `direct` or not, after which the devices counted so many MiB: at the end of the job from the
     /// top down, and by the end of the write-back where they counted least.
     fn after_writing(written: u64, direct: bool, counted: &[u64], back: u64) -> Vec<Flag> {
+        after(written, None, direct, counted, back)
+    }
+
+    /// The same where the counters were read so late that they cover `asked` MiB.
+    fn after_writing_late(written: u64, asked: u64, counted: &[u64], back: u64) -> Vec<Flag> {
+        after(written, Some(asked * MIB), true, counted, back)
+    }
+
+    fn after(
+        written: u64,
+        asked: Option<u64>,
+        direct: bool,
+        counted: &[u64],
+        back: u64,
+    ) -> Vec<Flag> {
         let limits = Limits {
             size: 1 << 30,
             direct_align: 512,
@@ -428,6 +450,7 @@ mod tests {
         let device = DeviceDelta {
             name: "loop7".into(),
             write_bytes: counted[0] * MIB,
+            asked_bytes: asked,
             below: steps(&counted[1..], |step, n| step.write_bytes = n),
             ..DeviceDelta::default()
         };
@@ -490,6 +513,11 @@ mod tests {
                 "some was under way",
                 after_writing(8, true, &[7], 8),
                 vec![],
+            ),
+            (
+                "counted late: a short job on a busy machine",
+                after_writing_late(100, 5, &[5], 5),
+                vec![(FlagCode::NotChecked, false)],
             ),
             // Nine passes over a small range leave one to be written.
             (

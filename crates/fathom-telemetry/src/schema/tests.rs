@@ -126,3 +126,21 @@ fn the_schema_file_is_that_of_the_types() {
          SCHEMA_VERSION where a field disappeared or changed its meaning"
     );
 }
+
+/// Every flag is explained where the record is.
+#[test]
+fn every_flag_stands_in_the_table_of_flags() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let read = |name: &str| std::fs::read_to_string(format!("{docs}/{name}")).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&read("run.schema.json")).unwrap();
+    let page = read("run-directory.md");
+    let codes = schema["$defs"]["FlagCode"]["oneOf"].as_array().unwrap();
+    assert!(codes.len() > 15);
+    for code in codes.iter().map(|c| c["const"].as_str().unwrap()) {
+        let row = |l: &str| l.starts_with('|') && l.contains(&format!("`{code}`"));
+        assert!(
+            page.lines().any(row),
+            "{code} is not in docs/run-directory.md"
+        );
+    }
+}

@@ -35,7 +35,8 @@ fn a_load_of_known_shape_is_recognised_on_its_device_and_by_its_process() {
     let said = place
         .fathom(&["watch", device.str(), "--time", "1s"])
         .expect(0);
-    end(running).expect(0);
+    // A loop device over a hole serves at the speed of memory: void as a measurement, good enough to be watched.
+    end(running).expect(1);
     if said.stderr.contains("no tracing here") {
         println!("SKIP: watching I/O by I/O needs tracefs");
         return;
