@@ -191,6 +191,11 @@ impl Bench for RealBench {
         };
         self.half_filled = true;
         let job = run_group(&planned, &setting, observer)?.pop();
+        let lost = |f: &&Flag| f.void && f.code == FlagCode::WriteBackFailed;
+        if let Some(flag) = job.as_ref().and_then(|j| j.flags.iter().find(lost)) {
+            let Flag { detail, remedy, .. } = flag;
+            return Err(BenchError::Prepare(format!("{detail}: {remedy}")));
+        }
         if let Some(job) = &job
             && let Some(e) = job.errors.first()
         {
