@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use fathom_telemetry::say;
+
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::outside;
@@ -118,7 +120,7 @@ impl Drop for Inside {
             .home
             .write_all(std::process::id().to_string().as_bytes())
         {
-            eprintln!("fathom: this process keeps its memory limit: {e}");
+            say!("fathom: this process keeps its memory limit: {e}");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fathom_telemetry::Bytes;
+use fathom_telemetry::say;
 use rustix::mount::UnmountFlags;
 
 use crate::LabError;
@@ -226,7 +227,7 @@ fn unmount(dir: &Path) -> Result<(), LabError> {
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
             self.give_up();
         }
     }

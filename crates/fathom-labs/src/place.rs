@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fathom_telemetry::say;
 use rustix::fs::FlockOperation;
 
 use crate::LabError;
@@ -92,7 +93,7 @@ impl Drop for Workplace {
         let there = |e: &io::Error| e.kind() != io::ErrorKind::NotFound;
         let removed = outside::patiently(1, there, || fs::remove_dir_all(&self.path));
         if removed.is_err_and(|e| there(&e)) {
-            eprintln!(
+            say!(
                 "fathom: {} could not be removed; fathom clean will",
                 self.path.display()
             );

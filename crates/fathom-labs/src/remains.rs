@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fathom_telemetry::say;
 use rustix::mount::UnmountFlags;
 
 use crate::LabError;
@@ -247,8 +248,8 @@ pub(crate) fn clear() {
     }
     for remain in find() {
         match remain.remove() {
-            Ok(()) => eprintln!("fathom: removed {remain}, which a killed run had left"),
-            Err(e) => eprintln!("fathom: {e}"),
+            Ok(()) => say!("fathom: removed {remain}, which a killed run had left"),
+            Err(e) => say!("fathom: {e}"),
         }
     }
 }

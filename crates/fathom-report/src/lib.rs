@@ -25,7 +25,7 @@ mod text;
 pub use data::{MemorySeries, ReportData, SeriesSource};
 pub use error::ReportError;
 pub use html::{RUNS_MAX, compare_page, write_report};
-pub use markdown::markdown;
+pub use markdown::{escape as markdown_text, markdown};
 pub use output::{Body, DirOutput, MemoryOutput, Output, percent_encoded};
 pub use registry::{EXPORTERS, Exporter, exporter};
 pub use text::{Colour, Screen, clean};

@@ -126,11 +126,11 @@ fn jobs(run: &Run, out: &mut String) {
 }
 
 /// Text that Markdown does not interpret.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in clean(text).chars() {
         match c {
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' => {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' => {
                 out.push('\\');
                 out.push(c);
             }

@@ -1,7 +1,11 @@
 //! Plain text: aligned columns, wrapping, colour only where told.
 //!
 //! Text of a run is untrusted: control characters (terminal escapes among them)
-//! are replaced before anything is printed.
+//! are made visible before anything is printed, see `fathom_telemetry::say`.
+
+use std::borrow::Cow;
+
+use fathom_telemetry::say;
 
 /// What the reader's screen can do; the binary decides by terminal, size and `NO_COLOR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +46,31 @@ impl Screen {
         if self.colour == Colour::Plain || paint == Paint::None || text.is_empty() {
             return text.to_owned();
         }
-        let code = match paint {
-            Paint::None => "0",
-            Paint::Bold => "1",
-            Paint::Dim => "2",
-            Paint::Red => "1;31",
-            Paint::Yellow => "33",
-            Paint::Cyan => "36",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        format!("{}{text}{}", paint.sequence(), Paint::None.sequence())
+    }
+
+    /// Text as it may reach this screen: of all that could command a terminal only the colours of
+    /// [`Paint`] are left, and none where the screen has no colour.
+    pub fn harmless<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.colour == Colour::Plain {
+            return say::harmless(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('\x1b') {
+            out.push_str(&say::harmless(&rest[..at]));
+            rest = &rest[at..];
+            let ours = Paint::ALL.map(Paint::sequence);
+            let ours = ours.into_iter().find(|s| rest.starts_with(s));
+            let length = ours.map_or(1, str::len);
+            match ours {
+                Some(sequence) => out.push_str(sequence),
+                None => out.push_str(&say::harmless(&rest[..length])),
+            }
+            rest = &rest[length..];
+        }
+        out.push_str(&say::harmless(rest));
+        Cow::Owned(out)
     }
 }
 
@@ -72,18 +92,32 @@ pub(crate) enum Paint {
     Cyan,
 }
 
-/// Text without control characters, so that a run's text cannot command a terminal; line breaks become
-/// spaces.
+impl Paint {
+    const ALL: [Self; 6] = [
+        Self::None,
+        Self::Bold,
+        Self::Dim,
+        Self::Red,
+        Self::Yellow,
+        Self::Cyan,
+    ];
+
+    /// What switches a terminal to this style.
+    const fn sequence(self) -> &'static str {
+        match self {
+            Self::None => "\x1b[0m",
+            Self::Bold => "\x1b[1m",
+            Self::Dim => "\x1b[2m",
+            Self::Red => "\x1b[1;31m",
+            Self::Yellow => "\x1b[33m",
+            Self::Cyan => "\x1b[36m",
+        }
+    }
+}
+
+/// A run's text in one line, with nothing in it that commands a terminal.
 pub fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' | '\t' => ' ',
-            // Bidirectional overrides can make a line read as something else.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
+    say::one_line(text)
 }
 
 /// Columns that `text` takes (every character of our vocabulary, µ and ± among them, takes one).
@@ -264,8 +298,19 @@ mod tests {
     fn terminal_escapes_of_a_run_do_not_reach_the_terminal() {
         assert_eq!(
             clean("a\x1b[2Jb\r\u{202e}c\nd"),
-            "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d"
+            "a\\u001b[2Jb\\u000d\\u202ec d"
         );
+    }
+
+    #[test]
+    fn of_all_escapes_only_our_own_colours_reach_a_screen_and_none_a_plain_one() {
+        let colour = Screen::colour(80);
+        let ours = colour.paint(Paint::Red, "void") + " \x1b[8mhidden\x1b]0;title\x07 \x1b";
+        assert_eq!(
+            colour.harmless(&ours),
+            "\x1b[1;31mvoid\x1b[0m \\u001b[8mhidden\\u001b]0;title\\u0007 \\u001b"
+        );
+        assert!(!Screen::plain(80).harmless(&ours).contains('\x1b'));
     }
 
     #[test]

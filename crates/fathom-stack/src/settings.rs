@@ -9,6 +9,8 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fathom_telemetry::say;
+
 use crate::error::TraceError;
 use crate::tracefs::instance::{has_ended, start_time};
 
@@ -202,7 +204,7 @@ impl Drop for Changed {
         if self.what.read().is_ok_and(|now| now == self.new) {
             let beside: Vec<(PathBuf, String)> = self.beside.iter().map(Beside::wanted).collect();
             if let Err(e) = self.what.write(&self.old) {
-                eprintln!(
+                say!(
                     "fathom: {} could not be set back to {}: {e}",
                     self.what.name(),
                     self.old

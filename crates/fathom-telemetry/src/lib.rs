@@ -8,6 +8,7 @@ pub mod histogram;
 pub mod iolog;
 pub mod record;
 pub mod rundir;
+pub mod say;
 pub mod schema;
 pub mod series;
 pub mod summary;

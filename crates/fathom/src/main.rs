@@ -13,6 +13,7 @@ mod view;
 use std::process::ExitCode;
 
 use clap::Parser;
+use fathom_telemetry::say;
 
 fn main() -> ExitCode {
     // The earlier the clock's first reading, the better its rate is known later.
@@ -25,14 +26,15 @@ fn main() -> ExitCode {
         Err(e) => {
             let first = std::env::args_os().nth(1);
             match usage::sentence(&e, first.as_deref().and_then(|a| a.to_str())) {
-                Some(sentence) => eprintln!("fathom: {sentence}"),
-                None => drop(e.print()),
+                Some(sentence) => say!("fathom: {sentence}"),
+                None if e.use_stderr() => say::text(&e.render().to_string()),
+                None => screen::help(&e.render()),
             }
-            return ExitCode::from(if e.use_stderr() {
+            return end(Ok(if e.use_stderr() {
                 exit::REFUSED
             } else {
                 exit::DONE
-            });
+            }));
         }
     };
     if cli.tui {
@@ -59,11 +61,18 @@ fn fio_arguments() -> Option<Vec<String>> {
 /// Says what went wrong; the exit code.
 fn end(outcome: exit::Outcome) -> ExitCode {
     view::leave();
-    match outcome {
-        Ok(code) => ExitCode::from(code),
+    let mut code = match outcome {
+        Ok(code) => code,
         Err(e) => {
-            eprintln!("fathom: {}", e.sentence());
-            ExitCode::from(e.code)
+            say!("fathom: {}", e.sentence());
+            e.code
+        }
+    };
+    if let Some(e) = screen::trouble() {
+        say!("fathom: standard output could not be written: {e}; what was printed is not whole");
+        if code == exit::DONE {
+            code = exit::FAILED;
         }
     }
+    ExitCode::from(code)
 }

@@ -1,12 +1,12 @@
 //! Progress on standard error: a live line on a terminal (or the full-screen view), elsewhere a plain line now
 //! and then.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use fathom_experiments::survey::Watcher;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::{Bytes, Nanos, say};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::view;
@@ -119,10 +119,9 @@ impl Line {
             if self.plain.is_some() {
                 let share = (100 * self.bar.position()).checked_div(self.length);
                 let share = share.map(|s| format!("{s:>3} %  ")).unwrap_or_default();
-                // Where nobody listens, the run goes on.
-                let _ = writeln!(std::io::stderr(), "{share}{text}");
+                say!("{share}{text}");
             } else {
-                self.bar.set_message(text);
+                self.bar.set_message(say::one_line(&text));
             }
         }
         self.last = *p;

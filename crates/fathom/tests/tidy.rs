@@ -139,6 +139,31 @@ fn time_is_read_through_the_clock() {
 }
 
 #[test]
+fn one_place_writes_to_each_of_the_standard_outputs() {
+    // The view draws on a terminal that it has taken over.
+    let writers = [
+        "fathom-telemetry/src/say.rs",
+        "fathom/src/screen.rs",
+        "fathom/src/view/terminal.rs",
+    ];
+    // What two processes of fathom's say to each other is no text.
+    let protocols = [
+        "fathom/src/commands/guest_agent.rs",
+        "fathom-labs/src/app/swap.rs",
+    ];
+    let found = places(
+        &["println!(", "print!(", "io::stdout()", "io::stderr()"],
+        |s| !writers.contains(&s.name.as_str()) && !protocols.contains(&s.name.as_str()),
+    );
+    let asked = |f: &String| f.starts_with("fathom/src/progress.rs") && f.ends_with("io::stderr()");
+    let found: Vec<String> = found.into_iter().filter(|f| !asked(f)).collect();
+    none(
+        &found,
+        "say! for people on standard error, screen::print for results: both make foreign text harmless and survive a full pipe",
+    );
+}
+
+#[test]
 fn everything_random_has_a_seed() {
     let words = [
         "thread_rng",

@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use fathom_telemetry::say;
+
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Result, Session};
 use crate::LabError;
@@ -73,7 +75,7 @@ impl Yours {
         let (page, pool) = (answer.int(0, 1) as u64, answer.int(0, 2) as u64);
         for old in leftovers(&mut holder)? {
             holder.batch(&format!("DROP DATABASE {old}"))?;
-            eprintln!(
+            say!(
                 "fathom: removed the database {old}, which a killed run had left in {}",
                 socket.display()
             );
@@ -138,7 +140,7 @@ impl Drop for Yours {
             Mysql::connect(&self.socket, &self.user, "").and_then(|mut s| s.batch(&drop))
         });
         if let Err(e) = gone {
-            eprintln!(
+            say!(
                 "fathom: the database {} could not be removed from {}: {e}; the next run with --socket will, or DROP DATABASE {}",
                 self.name,
                 self.socket.display(),

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use fathom_experiments::{Bench, BenchError, RealBench};
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::{Control, JobSpec, Observer, Target, Wanted};
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ fn read<R: Read>(mut from: Reader<R>, to: &Sender<(Ask, Vec<u8>)>, control: &Con
             }
             Ok(None) => return,
             Err(e) => {
-                eprintln!("fathom: {e}");
+                say!("fathom: {e}");
                 return;
             }
         }
@@ -103,7 +104,7 @@ impl<W: Write> Agent<W> {
         if let Some(bench) = self.bench.take()
             && let Err(e) = Box::new(bench).close()
         {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
         }
     }
 
@@ -329,7 +330,7 @@ fn put(path: &Path, mode: u32, bytes: &[u8]) -> Result<Answer, LabError> {
 pub fn init() -> ! {
     let result = start();
     if let Err(e) = &result {
-        eprintln!("fathom: the guest could not work: {e}");
+        say!("fathom: the guest could not work: {e}");
     }
     rustix::fs::sync();
     // Where this fails nothing is left to be done: the first process must not end.
@@ -368,7 +369,7 @@ fn start() -> std::io::Result<()> {
         let file = fs::File::open(&path)?;
         match rustix::system::finit_module(&file, c"", 0) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(e) => eprintln!("fathom: {} was not loaded: {e}", path.display()),
+            Err(e) => say!("fathom: {} was not loaded: {e}", path.display()),
         }
     }
     let port = port()?;

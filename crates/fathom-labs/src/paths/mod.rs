@@ -14,6 +14,7 @@ use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::dips::{Dip, dips};
+use fathom_telemetry::say;
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
@@ -335,7 +336,7 @@ fn fill(
 /// What cannot be closed stays, and is said: the results stand.
 fn close(site: Site) {
     if let Err(e) = site.close() {
-        eprintln!("fathom: {e}");
+        say!("fathom: {e}");
     }
 }
 

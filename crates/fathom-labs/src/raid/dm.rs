@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use fathom_experiments::{Bench, RealBench};
 use fathom_io::Control;
 use fathom_sim::raid::Level;
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
@@ -363,7 +364,7 @@ fn removed(name: &str) -> Result<(), LabError> {
 impl Drop for DmArray {
     fn drop(&mut self) {
         if let Err(e) = self.remove() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
             Keeper::try_again(self.keeper.take());
         }
     }

@@ -7,6 +7,7 @@ use fathom_experiments::{Bench, BenchError, RealBench};
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::Limits;
 use fathom_io::{Control, Observer, Target, Wanted};
+use fathom_telemetry::say;
 use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -69,7 +70,7 @@ impl<P: Place> FileArray<P> {
 impl<P: Place> Drop for FileArray<P> {
     fn drop(&mut self) {
         if let Err(e) = self.take_apart() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use fathom_experiments::{Bench, RealBench};
 use fathom_io::Control;
 use fathom_sim::raid::Level;
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
@@ -250,7 +251,7 @@ fn mappings(group: &str, members: usize) -> Vec<String> {
 impl Drop for LvmArray {
     fn drop(&mut self) {
         if let Err(e) = self.remove() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
             Keeper::try_again(self.keeper.take());
         }
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use fathom_experiments::{Bench, RealBench};
 use fathom_io::Control;
 use fathom_sim::raid::Level;
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape, Traffic};
@@ -377,7 +378,7 @@ pub(crate) fn stop(node: &Path) -> io::Result<()> {
 impl Drop for MdArray {
     fn drop(&mut self) {
         if let Err(e) = self.stop() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
             Keeper::try_again(self.keeper.take());
         }
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use fathom_experiments::Bench;
 use fathom_io::Control;
 use fathom_sim::raid::Level;
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::backend::{Array, Backend, Shape};
@@ -274,7 +275,7 @@ impl Place for Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
             self.mount.give_up();
         }
     }

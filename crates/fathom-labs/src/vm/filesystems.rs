@@ -15,6 +15,7 @@ use fathom_host::Loop;
 use fathom_io::job::Rw;
 use fathom_stats::Estimate;
 use fathom_telemetry::Bytes;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
 
 use super::{Hypervisor, Lab, Load, SMALL, VmOptions, spec};
@@ -308,7 +309,7 @@ impl Ready {
 impl Drop for Ready {
     fn drop(&mut self) {
         if let Err(e) = self.leave() {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
         }
     }
 }

@@ -248,7 +248,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            "name      ns\n────  ──────\na,\u{fffd}b       5\n   -  1234.5\n"
+            "name           ns\n─────────  ──────\na,\\u001bb       5\n        -  1234.5\n"
         );
         for (v, expected) in [(0.000_123, "0.000123"), (12.345_678, "12.346"), (0.0, "0")] {
             assert_eq!(real(v), expected);

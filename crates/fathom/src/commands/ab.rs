@@ -6,6 +6,7 @@ use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::{JobSpec, Wanted};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Column, Section, Table};
 
 use super::compare::{columns, percent, relative, shown};
@@ -42,7 +43,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
     let specs = [job("a", &args.a)?, job("b", &args.b)?];
     let text = |s: &JobSpec| serde_json::to_value(s).unwrap_or_default();
     if text(&specs[0]) == text(&specs[1]) {
-        eprintln!("fathom: both settings are the same; what differs is noise");
+        say!("fathom: both settings are the same; what differs is noise");
     }
     let control = signals::control().map_err(refused)?;
     let wanted = Wanted::by(&specs, args.destroy.as_deref());

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fathom_io::Control;
 use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
 
 /// Runs `fathom WORDS --out OUT` and opens its run; `name` is what the run calls its command. What it says is repeated.
@@ -65,7 +66,7 @@ fn echoed(errors: Option<impl std::io::Read>) -> String {
     let mut last = String::new();
     let lines = errors.into_iter().flat_map(|e| BufReader::new(e).lines());
     for line in lines.map_while(Result::ok) {
-        eprintln!("{line}");
+        say!("{line}");
         if !line.trim().is_empty() {
             last = line.trim_start_matches("fathom: ").to_owned();
         }

@@ -7,10 +7,11 @@ use fathom_experiments::compare::{
     CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, compare as compare_runs,
     history,
 };
-use fathom_report::{clean, format};
+use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::series::{FILE_NAME, SeriesReader};
 
@@ -55,7 +56,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
                 .filter(|m| m.weight == Weight::Refuses)
                 .map(|m| format!("--allow {}", m.condition))
                 .collect();
-            eprintln!(
+            say!(
                 "fathom: not compared, because the conditions differ; where you know why, add {}",
                 allow.join(" ")
             );
@@ -65,7 +66,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
         return Ok(match (worse, c.overall) {
             (true, _) => FAILED,
             (false, Verdict::NotComparable) => {
-                eprintln!("fathom: nothing could be compared; the notes say why");
+                say!("fathom: nothing could be compared; the notes say why");
                 REFUSED
             }
             _ => DONE,
@@ -80,7 +81,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
     };
     screen::print(&text);
     if let Some((i, m)) = h.mismatches.iter().find(|m| m.1.weight == Weight::Refuses) {
-        eprintln!(
+        say!(
             "fathom: run {} does not belong to this history: {}; where you know why, add --allow {}",
             i + 1,
             m.sentence("before", "now"),
@@ -237,12 +238,11 @@ fn terminal(c: &Comparison, jobs: bool, threshold: f64) -> String {
 }
 
 fn markdown(c: &Comparison, threshold: f64) -> String {
-    let escape = |t: &str| t.replace('|', "\\|");
     let mut out = format!(
         "**{}**\n\nA: {}<br>B: {}\n\n",
         escape(&summary(c, threshold)),
-        escape(&clean(&c.a)),
-        escape(&clean(&c.b))
+        escape(&c.a),
+        escape(&c.b)
     );
     for line in conditions(&c.mismatches, 'B') {
         let _ = writeln!(out, "- ⚠ {}", escape(&line));
@@ -257,10 +257,11 @@ fn markdown(c: &Comparison, threshold: f64) -> String {
 
 fn history_text(h: &History, markdown: bool) -> String {
     let mut out = String::new();
+    let name = if markdown { escape } else { clean };
     for (i, run) in h.runs.iter().enumerate() {
-        let _ = writeln!(out, "{}  {}", i + 1, clean(run));
+        let _ = writeln!(out, "{}  {}", i + 1, name(run));
         for (_, m) in h.mismatches.iter().filter(|m| m.0 == i) {
-            let _ = writeln!(out, "   !  {}", clean(&m.sentence("before", "now")));
+            let _ = writeln!(out, "   !  {}", name(&m.sentence("before", "now")));
         }
     }
     let mut head = vec![String::new()];
@@ -288,7 +289,8 @@ fn history_text(h: &History, markdown: bool) -> String {
     out.push('\n');
     if markdown {
         for (i, row) in table.iter().enumerate() {
-            let _ = writeln!(out, "| {} |", row.join(" | ").replace('\n', " "));
+            let row: Vec<String> = row.iter().map(|t| escape(t)).collect();
+            let _ = writeln!(out, "| {} |", row.join(" | "));
             if i == 0 {
                 let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
             }

@@ -4,6 +4,7 @@ use fathom_experiments::condition::{self, ConditionOptions};
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::JobSpec;
 use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::finish::{self, command_line};
@@ -69,7 +70,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         )));
     }
     let options = options(Bytes(limits.size));
-    eprint!("{}", announcement(args, &options, skip));
+    say::text(&announcement(args, &options, skip));
     let simulated = bench.simulated() || about.kind == "null";
     agree(condition::outlook(&options).written, simulated, &args.wear)?;
     let meta = RunMeta {

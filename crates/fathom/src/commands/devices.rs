@@ -4,7 +4,7 @@ use fathom_host::{Access, BlockDevice, HostRoot};
 use fathom_telemetry::Bytes;
 
 use crate::cli::DevicesArgs;
-use crate::exit::{DONE, Outcome, failed, refused};
+use crate::exit::{DONE, Outcome, refused};
 use crate::screen;
 
 /// See the module.
@@ -17,7 +17,7 @@ pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
         fathom_host::mounts::MountTable::read(&fathom_host::HostRoot::real()).map_err(refused)?;
     if args.json {
         let json = serde_json::json!({ "devices": devices, "mounts": mounts.mounts });
-        screen::print(&(serde_json::to_string_pretty(&json).map_err(failed)? + "\n"));
+        screen::json(&json)?;
         return Ok(DONE);
     }
     let mut text = String::new();

@@ -7,6 +7,7 @@ use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
 use fathom_telemetry::FlagCode;
 use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::{Job, Run};
 
 use crate::cli::OutArgs;
@@ -70,7 +71,7 @@ fn broke_off(mut book: Notebook, error: NotebookError) -> Result<Notebook, Failu
         return Err(error.into());
     }
     book.broke_off(&error);
-    eprintln!("fathom: {}", failed(error).sentence());
+    say!("fathom: {}", failed(error).sentence());
     Ok(book)
 }
 
@@ -112,7 +113,7 @@ pub(super) fn finish_with(
     crate::view::leave();
     let (run, dir, log) = book.finish()?;
     if let Some(e) = log.and_then(|l| l.error) {
-        eprintln!("fathom: {e}");
+        say!("fathom: {e}");
     }
     shown(&run, &dir, out, code, extra, text)
 }
@@ -139,7 +140,7 @@ fn shown(
     let report = match fathom_report::write_report(dir.path()) {
         Ok(path) => Some(path),
         Err(e) => {
-            eprintln!("fathom: the report could not be written: {e}");
+            say!("fathom: the report could not be written: {e}");
             None
         }
     };
@@ -148,8 +149,7 @@ fn shown(
         if let Some(object) = json.as_object_mut() {
             object.extend(extra);
         }
-        let json = serde_json::to_string_pretty(&json).map_err(failed)?;
-        screen::print(&(json + "\n"));
+        screen::json(&json)?;
         return Ok(code);
     }
     let places = Whereabouts {

@@ -4,6 +4,7 @@ use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::survey::profile::Profile;
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::finish::{self, command_line, out_on_target};
@@ -93,7 +94,7 @@ pub(crate) fn checked<T>(
     check_cpu(what.cpu, &*bench)?;
     let known = check(&*bench)?;
     let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu)?;
-    eprint!("{}", announcement(&profile, &o, fills));
+    say::text(&announcement(&profile, &o, fills));
     let meta = RunMeta {
         name: what.name.into(),
         command: what.name.into(),

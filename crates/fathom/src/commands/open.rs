@@ -12,6 +12,7 @@ use fathom_io::job::Limits;
 use fathom_io::{Control, Target, TargetError, Wanted};
 use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
+use fathom_telemetry::say;
 
 use super::finish::capsule;
 use crate::cli::CpuArgs;
@@ -116,7 +117,7 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         Err(BenchError::Target(TargetError::Unfit { message, .. }))
             if message.contains("direct I/O") =>
         {
-            eprintln!("fathom: no direct I/O here; measuring through the page cache");
+            say!("fathom: no direct I/O here; measuring through the page cache");
             (open_bench(ask.target, &wanted(false), control)?, false)
         }
         other => (other?, true),
@@ -203,7 +204,7 @@ pub(crate) fn mention_leftovers(target: &str) {
     let dir = Path::new(target);
     let places = fathom_labs::place::abandoned(dir).unwrap_or_default();
     if !places.is_empty() {
-        eprintln!(
+        say!(
             "fathom: {} director{} of killed labs here; remove with: fathom clean {}",
             places.len(),
             if places.len() == 1 { "y" } else { "ies" },
@@ -215,7 +216,7 @@ pub(crate) fn mention_leftovers(target: &str) {
     };
     if !found.is_empty() {
         let bytes: u64 = found.iter().map(|l| l.size_bytes).sum();
-        eprintln!(
+        say!(
             "fathom: {} scratch file(s) of killed runs hold {} here; remove them with: fathom clean {}",
             found.len(),
             Bytes(bytes),

@@ -4,6 +4,7 @@ use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
 use fathom_experiments::pts::{self, MINUTE, PtsOptions, TESTS};
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_telemetry::Bytes;
+use fathom_telemetry::say;
 
 use super::finish::{self, command_line};
 use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, profile};
@@ -66,7 +67,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     let options = options(Bytes(limits.size));
     let simulated = bench.simulated() || about.kind == "null";
     let o = pts::outlook(&options);
-    eprint!("{}", announcement(args, &options));
+    say::text(&announcement(args, &options));
     agree(
         Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0)),
         simulated,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Read;
 #[cfg(feature = "query")]
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -94,8 +94,7 @@ fn list(json: bool) -> Outcome {
                                    "duckdb": r.duckdb.unwrap_or(r.sql)})
             })
             .collect();
-        let text = serde_json::to_string_pretty(&all).map_err(refused)?;
-        screen::print(&(text + "\n"));
+        screen::json(&all)?;
         return Ok(DONE);
     }
     let mut text = String::new();
@@ -121,8 +120,7 @@ fn tables(run: &Path, json: bool) -> Outcome {
             .iter()
             .map(|(name, all)| serde_json::json!({"table": name, "columns": columns(all)}))
             .collect();
-        let text = serde_json::to_string_pretty(&all).map_err(refused)?;
-        screen::print(&(text + "\n"));
+        screen::json(&all)?;
         return Ok(DONE);
     }
     let mut text = String::new();
@@ -140,13 +138,15 @@ fn tables(run: &Path, json: bool) -> Outcome {
 #[cfg(feature = "query")]
 fn answer(run: &Path, sql: &str, args: &QueryArgs) -> Outcome {
     let queries = query::Queries::open(run).map_err(refused)?;
-    let out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let result = print(&queries, sql, args, out);
-    match result {
-        // Who reads has seen enough.
-        Err(query::QueryError::Write(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(DONE),
+    let rows = if args.csv {
+        screen::Rows::Data
+    } else {
+        screen::Rows::Text
+    };
+    match print(&queries, sql, args, screen::rows(rows)) {
+        // Standard output is judged where the process ends.
+        Err(query::QueryError::Write(_)) | Ok(()) => Ok(DONE),
         Err(e) => Err(refused(e)),
-        Ok(()) => Ok(DONE),
     }
 }
 

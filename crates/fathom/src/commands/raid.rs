@@ -13,6 +13,7 @@ use fathom_labs::raid::guest::{self as in_guest, Part};
 use fathom_labs::raid::{self, Backend, Local, Members, RaidOptions, SimArrays, lvm};
 use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -67,11 +68,11 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
             raid_lab::run(backend, words, args, &options, &control)
         }
         (Made::Here(backend), None) => {
-            eprint!("{said}");
+            say::text(&said);
             here(backend, args, &options, &plan, outlook.jobs)
         }
         (Made::Guest(supply, parts), _) => {
-            eprint!("{said}");
+            say::text(&said);
             in_a_guest(*supply, &parts, args)
         }
     }
@@ -365,7 +366,7 @@ fn here(
 fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcome {
     let inside = inside(args);
     let mut guest = in_guest::boot(&mut supply, &disks.parts, inside)?;
-    eprintln!(
+    say!(
         "fathom: a guest with {} disks booted in {}; the lab runs in it",
         disks.parts.len(),
         guest.booted_in

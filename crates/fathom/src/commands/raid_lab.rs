@@ -5,6 +5,7 @@ use fathom_io::Control;
 use fathom_labs::LabError;
 use fathom_labs::raid::within::{self, Within};
 use fathom_labs::raid::{self, Array, Backend, RaidOptions, Shape};
+use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::child;
@@ -127,7 +128,7 @@ fn one(
     }
     let mut array = backend.make(&shape)?;
     let ran = on_array(&mut *array, words).and_then(|words_on| {
-        eprintln!("{}: {}", shape.title(), child::typed(&words_on));
+        say!("{}: {}", shape.title(), child::typed(&words_on));
         child::run(&words_on, &words.name(), &args.out.out, control)
             .map(|(run, kept)| (run, kept.path().display().to_string()))
             .map_err(LabError::Failed)

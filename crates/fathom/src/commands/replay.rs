@@ -9,6 +9,7 @@ use fathom_io::job::Limits;
 use fathom_io::replay::{Events, Format, Layout, Pacing, Score, TraceFacts, survey};
 use fathom_io::{Control, TargetError, Wanted};
 use fathom_sim::SimTarget;
+use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
 use super::finish::{self, capsule, command_line, out_on_target};
@@ -71,7 +72,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         Err(fathom_experiments::BenchError::Target(TargetError::Unfit { message, .. }))
             if !args.buffered && message.contains("direct I/O") =>
         {
-            eprintln!("fathom: no direct I/O here; playing through the page cache");
+            say!("fathom: no direct I/O here; playing through the page cache");
             (open_bench(&args.target, &wanted(false), control)?, false)
         }
         other => (other?, !args.buffered),
@@ -81,7 +82,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         limits.size = limits.size.min(size.0);
     }
     let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
-    eprint!("{}", announcement(&options, &layout));
+    say::text(&announcement(&options, &layout));
     let meta = RunMeta {
         name: "replay".into(),
         command: "replay".into(),
@@ -99,7 +100,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     )?;
     let shared = |place: &Path| bench.shares_disk_with(place);
     if shared(Path::new(&args.trace)) {
-        eprintln!(
+        say!(
             "fathom: the trace lies on the device that it is played on; its own reads are part of the load"
         );
     }

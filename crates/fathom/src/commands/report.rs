@@ -35,7 +35,7 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     }
     if args.json {
         let (_, run) = open(&path)?;
-        screen::print(&(serde_json::to_string_pretty(&run).map_err(refused)? + "\n"));
+        screen::json(&run)?;
         return Ok(DONE);
     }
     if args.format == "terminal" && args.out.is_none() {

@@ -7,6 +7,7 @@ use fathom_experiments::reproduce::{
 };
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::{Control, Wanted};
+use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Flag, FlagCode};
 
@@ -179,7 +180,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
 
 /// What the models of the paper's devices say of the same values, devices, machines and arrays.
 fn beside_models(paper: &str, rows: &mut [Row]) {
-    eprintln!("fathom: the same values on the models of the paper's devices");
+    say!("fathom: the same values on the models of the paper's devices");
     // What was measured stands without them.
     let Ok(models) = reproduce::reproduce(paper, &mut Models::unkept()) else {
         return;

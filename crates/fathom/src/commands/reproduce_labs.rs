@@ -5,6 +5,7 @@ use fathom_experiments::reproduce::labs::{self, Lab, Terms};
 use fathom_experiments::reproduce::{Reproduction, Row};
 use fathom_io::Control;
 use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
 
 use super::child;
@@ -30,7 +31,7 @@ pub(super) fn run(
             );
             continue;
         }
-        eprintln!("fathom: {command}");
+        say!("fathom: {command}");
         match one(args, target, &lab, control) {
             Ok((run, dir)) => {
                 let whence = format!("fathom {}, run {}", lab.command, dir.path().display());

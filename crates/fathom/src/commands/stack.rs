@@ -10,6 +10,7 @@ use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
 use fathom_io::{Observer, Target, TargetError, Wanted};
 use fathom_stack::rows::{self, Form};
+use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::finish::{capsule, command_line, finish_with};
@@ -115,7 +116,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
             };
             match tested {
                 Ok(tested) => report.what_if = tested,
-                Err(e) => eprintln!("fathom: the variants could not be tested: {e}"),
+                Err(e) => say!("fathom: the variants could not be tested: {e}"),
             }
         }
     }
@@ -138,7 +139,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     for (case, ios) in &report.rows {
         let name = format!("stack-{case}.{}", form.ending());
         if let Err(e) = rows::write(&book.dir().path().join(name), ios, form) {
-            eprintln!("fathom: {e}");
+            say!("fathom: {e}");
         }
     }
     let code = if interrupted {
@@ -158,7 +159,7 @@ pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &Stack
     let path = book.dir().path().join("stack.json");
     let json = serde_json::to_string_pretty(&document).map_err(failed)?;
     if let Err(e) = std::fs::write(&path, json) {
-        eprintln!("fathom: {} could not be written: {e}", path.display());
+        say!("fathom: {} could not be written: {e}", path.display());
     }
     finish_with(book, &args.out, Some(code), document, |run, _, places| {
         let mut text = format!(

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::finish::{capsule, command_line};
 use super::stack::{end, rung};
 use crate::cli::StackArgs;
-use crate::exit::{DONE, FAILED, Outcome, failed, refused};
+use crate::exit::{DONE, FAILED, Outcome, refused};
 use crate::{screen, signals};
 
 /// Watches a VMM on this host.
@@ -90,7 +90,7 @@ pub(super) fn combine(guest: &Path, host: &Path, json: bool) -> Outcome {
         FAILED
     };
     if json {
-        screen::print(&(serde_json::to_string_pretty(&both).map_err(failed)? + "\n"));
+        screen::json(&both)?;
         return Ok(code);
     }
     let mut text = format!(

@@ -8,6 +8,7 @@ use fathom_experiments::tune::{self, Ground, Surroundings, TuneOptions};
 use fathom_host::{TargetKind, may_overwrite, probe_target};
 use fathom_sim::SimTarget;
 use fathom_stack::settings;
+use fathom_telemetry::say;
 
 use super::measure::{Measuring, measure};
 use crate::cli::{KeepSettingsArgs, TuneArgs};
@@ -22,12 +23,12 @@ pub(crate) fn tune(args: &TuneArgs) -> Outcome {
     match &ground {
         Ground::Machine(_) if args.measure.dry_run => {
             for left in settings::leftovers() {
-                eprintln!("fathom: a killed run left {left}: it would be put back");
+                say!("fathom: a killed run left {left}: it would be put back");
             }
         }
         Ground::Machine(_) => {
             for said in settings::restore_leftovers() {
-                eprintln!("fathom: {said}");
+                say!("fathom: {said}");
             }
         }
         Ground::Model(_) => {}
@@ -117,9 +118,7 @@ impl Keeper {
         match child {
             Ok(child) => Some(Self(child)),
             Err(e) => {
-                eprintln!(
-                    "fathom: nobody watches over the settings ({e}); after a kill: fathom clean"
-                );
+                say!("fathom: nobody watches over the settings ({e}); after a kill: fathom clean");
                 None
             }
         }

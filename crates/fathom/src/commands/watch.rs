@@ -11,6 +11,7 @@ use fathom_io::clock::Clock;
 use fathom_stack::event::{Event, Kind, rwbs};
 use fathom_stack::watch::Watch;
 use fathom_stack::{Disk, TraceError};
+use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Flag, FlagCode, Nanos, Op};
 
@@ -40,7 +41,7 @@ pub(crate) fn watch(args: &WatchArgs) -> Outcome {
         Subject::Disks(d) => (names(d), d, None),
         Subject::Process(pid, d) => (format!("process {pid}"), d, Some(*pid)),
     };
-    eprintln!(
+    say!(
         "Watching {name} for {:.0} s, reading only; Ctrl-C ends it early",
         args.time.as_secs_f64()
     );
@@ -49,7 +50,7 @@ pub(crate) fn watch(args: &WatchArgs) -> Outcome {
         Err(
             e @ (TraceError::Denied { .. } | TraceError::NotMounted | TraceError::NoBlockEvents),
         ) if pid.is_none() => {
-            eprintln!("fathom: no tracing here ({e}); counters are read instead");
+            say!("fathom: no tracing here ({e}); counters are read instead");
             counters(disks, &name, args.time, &control, &e.to_string())?
         }
         Err(e) => return Err(refused(e)),
@@ -274,7 +275,7 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
         ));
     }
     if profile.ios.iter().sum::<u64>() == 0 {
-        eprintln!("fathom: no I/O was seen");
+        say!("fathom: no I/O was seen");
     }
     let mut text = String::new();
     for row in shown
@@ -297,10 +298,10 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
     let json = serde_json::to_string_pretty(profile).map_err(failed)? + "\n";
     std::fs::write(&file, json).map_err(failed)?;
     if let Err(e) = fathom_report::write_report(dir.path()) {
-        eprintln!("fathom: the report could not be written: {e}");
+        say!("fathom: the report could not be written: {e}");
     }
     if args.out.json {
-        screen::print(&(serde_json::to_string_pretty(&run).map_err(failed)? + "\n"));
+        screen::json(&run)?;
     } else {
         screen::print(&format!(
             "{text}\nprofile {}\nweight a survey by it: fathom survey TARGET --workload {}\n",
@@ -309,7 +310,7 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
         ));
     }
     if interrupted {
-        eprintln!("fathom: ended early; the profile is of the time until then");
+        say!("fathom: ended early; the profile is of the time until then");
     }
     Ok(DONE)
 }

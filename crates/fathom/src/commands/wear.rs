@@ -1,9 +1,10 @@
 //! What `condition` and `pts` share: they write much, so time, bytes and share of the rated endurance are said
 //! first, and above a limit asked for.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 
 use fathom_telemetry::Bytes;
+use fathom_telemetry::say;
 
 use crate::cli::WearArgs;
 use crate::exit::{Failure, refused};
@@ -25,8 +26,7 @@ pub(crate) fn agree(bytes: Bytes, simulated: bool, args: &WearArgs) -> Result<()
         return Ok(());
     }
     if std::io::stdin().is_terminal() {
-        eprint!("Write about {bytes}? [y/N] ");
-        let _ = std::io::stderr().flush();
+        say::text(&format!("Write about {bytes}? [y/N] "));
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer);
         if read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {

@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fathom_telemetry::say;
 use rustix::process::getpgrp;
 use rustix::stdio::{stderr, stdin};
 use rustix::termios::{
@@ -107,7 +108,7 @@ impl Terminal {
                 if colour {
                     text.push_str(&sequence(*style));
                 }
-                text.push_str(piece);
+                text.push_str(&say::one_line(piece));
             }
             text.push_str("\x1b[0m\x1b[K");
         }

@@ -10,6 +10,7 @@ use std::io::Write;
 
 use fathom_fio::options::{self, EngineFate, Fate};
 use fathom_fio::{Invocation, Purpose, Task, plan, to_toml};
+use fathom_telemetry::say;
 
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::screen;
@@ -78,7 +79,7 @@ fn unsupported(tasks: &[Task], lenient: bool) -> Result<(), Failure> {
             return Err(refused(anyhow::anyhow!("{e}; --lenient runs without it")));
         }
         if !said.contains(&e) {
-            eprintln!("fathom: ignored: {e}");
+            say!("fathom: ignored: {e}");
             said.push(e);
         }
     }
@@ -86,7 +87,7 @@ fn unsupported(tasks: &[Task], lenient: bool) -> Result<(), Failure> {
         let mut said = Vec::new();
         for line in tasks.iter().flat_map(|t| &t.shape.accepted) {
             if !said.contains(&line) {
-                eprintln!("fathom: changes nothing: {line}");
+                say!("fathom: changes nothing: {line}");
                 said.push(line);
             }
         }

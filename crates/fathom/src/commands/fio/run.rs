@@ -16,6 +16,7 @@ use fathom_io::job::{Engine, Limits, ValidJob};
 use fathom_io::load::Batches;
 use fathom_io::target::counted;
 use fathom_io::{Control, Observer, validity};
+use fathom_telemetry::say;
 use fathom_telemetry::{FlagCode, Nanos};
 
 use super::aggregate::AggregateLogs;
@@ -126,7 +127,7 @@ pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failu
         .collect();
     files::close(files, &unlink, false);
     if let Some(why) = failure {
-        eprintln!("fathom: {why}");
+        say!("fathom: {why}");
     }
     Ok((text, code))
 }
@@ -356,9 +357,11 @@ impl Stage<'_> {
                 } else {
                     e.message.clone()
                 };
-                eprintln!(
+                say!(
                     "fathom: job '{}': {what}, {} times, first at byte {}",
-                    task.name, e.count, e.first_offset
+                    task.name,
+                    e.count,
+                    e.first_offset
                 );
             }
         }
@@ -600,7 +603,7 @@ impl Observer for Watcher<'_> {
             && let Some((direction, speed)) = l.window(w)
         {
             l.missed = true;
-            eprintln!(
+            say!(
                 "fathom: job '{}': rate_min={:.0} bytes/s is not met: {} reach {speed:.0}",
                 self.task.name,
                 l.bytes[direction],
