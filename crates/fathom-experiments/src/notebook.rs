@@ -1,13 +1,17 @@
 //! Keeps a run while it happens: jobs, series, I/O log; saved after every group, so that nothing is lost.
+//!
+//! A disk that runs full ends no measurement: the numbers are in memory. `run.json` has room kept back for
+//! it; log and series end early and stay readable; what is missing is flagged.
 
 use std::path::Path;
 
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress};
 use fathom_telemetry::iolog::{IoLog, IoLogError, IoLogMeta, LogSummary};
+use fathom_telemetry::reserve::Reserve;
 use fathom_telemetry::rundir::{RunDir, RunDirError};
 use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, SavedResult, Target};
 use fathom_telemetry::series::{SeriesError, SeriesWriter};
-use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, utc};
+use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, say, utc};
 
 use crate::bench::{Bench, BenchError};
 use crate::course;
@@ -53,6 +57,9 @@ pub struct RunMeta {
     pub environment: serde_json::Value,
 }
 
+/// Room that is kept back for `run.json`, which is written beside the one before; it grows with it.
+const RESERVE_BYTES_MIN: u64 = 256 << 10;
+
 /// Merged latency of one job over its threads: response, by operation.
 pub type Merged = [Option<Box<Histogram>>; 4];
 
@@ -69,6 +76,9 @@ pub struct Notebook {
     began: std::time::Instant,
     made_base: bool,
     saved: std::time::Instant,
+    reserve: Reserve,
+    /// It was said that `run.json` cannot be written now.
+    warned: bool,
 }
 
 impl Notebook {
@@ -80,9 +90,26 @@ impl Notebook {
         simulated: bool,
         log_handles: usize,
     ) -> Result<Self, NotebookError> {
-        let tool_version = env!("CARGO_PKG_VERSION").to_owned();
         let made_base = !base.exists();
         let dir = RunDir::create(base, &meta.name)?;
+        Self::begin(dir.clone(), made_base, meta, target, simulated, log_handles)
+            .inspect_err(|_| remove(&dir, made_base))
+    }
+
+    fn begin(
+        dir: RunDir,
+        made_base: bool,
+        meta: RunMeta,
+        target: Target,
+        simulated: bool,
+        log_handles: usize,
+    ) -> Result<Self, NotebookError> {
+        let tool_version = env!("CARGO_PKG_VERSION").to_owned();
+        let reserve =
+            Reserve::hold(dir.path(), RESERVE_BYTES_MIN).map_err(|source| RunDirError::Write {
+                path: dir.run_file(),
+                source,
+            })?;
         let run = Run {
             schema_version: SCHEMA_VERSION,
             tool_version: tool_version.clone(),
@@ -131,6 +158,8 @@ impl Notebook {
             began: std::time::Instant::now(),
             made_base,
             saved: std::time::Instant::now(),
+            reserve,
+            warned: false,
         })
     }
 
@@ -189,7 +218,6 @@ impl Notebook {
             first,
             series: self.series.as_mut(),
             merged: vec![Merged::default(); jobs.len()],
-            error: None,
             courses: vec![Vec::new(); jobs.len()],
             thermometer: Thermometer::of(bench, jobs),
             progress,
@@ -206,17 +234,8 @@ impl Notebook {
             // The driver counts from the group's start; the run's clock goes on between groups.
             measures.iter_mut().for_each(|j| j.start_ns += start.0);
         }
-        let (merged, error, courses) = (keeper.merged, keeper.error, keeper.courses);
+        let (merged, courses) = (keeper.merged, keeper.courses);
         let celsius = keeper.thermometer.map_or(Vec::new(), |t| t.read);
-        if let Some(e) = error {
-            // A series that cannot be written is no reason to lose the jobs.
-            self.series = None;
-            self.run.flags.push(Flag::new(
-                FlagCode::NotChecked,
-                e.to_string(),
-                "percentiles over time are missing from this run",
-            ));
-        }
         measures.iter_mut().for_each(flag_empty);
         for (i, (job, course)) in measures.iter_mut().zip(&courses).enumerate() {
             let found = course::judge(job, &jobs[i], course, &celsius, first + i);
@@ -227,8 +246,7 @@ impl Notebook {
         self.run.jobs.extend(measures);
         // A run of thousands of short jobs would spend its time on saving: it loses two seconds at most.
         if self.run.jobs.len() < 200 || self.saved.elapsed().as_secs() >= 2 {
-            self.dir.save(&self.run)?;
-            self.saved = std::time::Instant::now();
+            self.save_now();
         }
         Ok((first..self.run.jobs.len()).collect())
     }
@@ -248,17 +266,28 @@ impl Notebook {
     /// # Errors
     /// Where the log could not be finished.
     pub fn finish_log(&mut self) -> Result<(), NotebookError> {
-        if let Some(s) = self.close_log()? {
-            self.summary = Some(s);
+        if let Some(log) = self.log.take() {
+            self.summary = Some(self.close_log(log)?);
         }
         Ok(())
     }
 
-    fn close_log(&mut self) -> Result<Option<LogSummary>, NotebookError> {
-        let Some(log) = self.log.take() else {
-            return Ok(None);
-        };
+    fn close_log(&mut self, log: IoLog) -> Result<LogSummary, NotebookError> {
         let s = log.finish()?;
+        let (why, remedy) = match &s.error {
+            None => (
+                "its writer could not keep up".to_owned(),
+                "totals and series are complete; use fewer threads, or a faster place for --out",
+            ),
+            Some(e) => (e.to_string(), ROOM),
+        };
+        if let Some(e) = &s.error {
+            let kept = match s.rows {
+                0 => "none of it could be kept".to_owned(),
+                rows => format!("its first {rows} I/Os are kept"),
+            };
+            self.missing(format!("io.parquet ends early, {kept}: {e}"));
+        }
         for (job, lost) in &s.lost_by_job {
             if let Some(j) = self
                 .run
@@ -268,12 +297,43 @@ impl Notebook {
             {
                 j.flags.push(Flag::new(
                     FlagCode::LogLostRecords,
-                    format!("{lost} of the I/Os are missing from io.parquet: its writer could not keep up"),
-                    "totals and series are complete; use fewer threads, or a faster place for --out",
+                    format!("{lost} of the I/Os are missing from io.parquet: {why}"),
+                    remedy,
                 ));
             }
         }
-        Ok(Some(s))
+        Ok(s)
+    }
+
+    /// What the run directory lacks, as a flag of the run: the measurement is whole.
+    fn missing(&mut self, detail: String) {
+        let flag = Flag::new(FlagCode::LogLostRecords, detail, ROOM);
+        self.run.flags.push(flag);
+    }
+
+    fn save(&mut self) -> Result<(), RunDirError> {
+        let mut saved = self.dir.save(&self.run);
+        if saved.as_ref().is_err_and(RunDirError::is_full) && self.reserve.release() {
+            saved = self.dir.save(&self.run);
+        }
+        if saved.is_ok() {
+            let length = std::fs::metadata(self.dir.run_file()).map_or(0, |m| m.len());
+            // Where there is no room any more, the next save shows whether it matters.
+            let _ = self.reserve.at_least(RESERVE_BYTES_MIN.max(2 * length));
+        }
+        saved
+    }
+
+    /// Saves between groups. Where that fails, the numbers are kept in memory and saved with the next ones.
+    fn save_now(&mut self) {
+        match self.save() {
+            Ok(()) => self.saved = std::time::Instant::now(),
+            Err(e) if !self.warned => {
+                self.warned = true;
+                say!("fathom: {e}; measuring goes on, what was measured is saved at the end");
+            }
+            Err(_) => {}
+        }
     }
 
     /// Keeps what ended the run early as a flag of the run, which voids it.
@@ -290,15 +350,7 @@ impl Notebook {
         drop(self.series.take());
         // The log's thread must have ended before its file can go.
         drop(self.log.take().map(IoLog::finish));
-        let dir = &self.dir;
-        for file in [dir.run_file(), dir.series_file(), dir.io_file()] {
-            let _ = std::fs::remove_file(file);
-        }
-        // Directories that hold anything else stay: these calls fail then.
-        let _ = std::fs::remove_dir(dir.path());
-        if let Some(base) = dir.path().parent().filter(|_| self.made_base) {
-            let _ = std::fs::remove_dir(base);
-        }
+        remove(&self.dir, self.made_base);
     }
 
     /// What experiments still put into the run by themselves comes first.
@@ -318,19 +370,64 @@ impl Notebook {
         Ok(())
     }
 
-    /// Ends the run: closes series and log, saves. The caller then writes the report.
+    /// Ends the run: closes series and log, saves. The caller then writes the report. What could not be kept
+    /// is a flag of the run that is returned; it may not be in the one on the disk.
+    ///
+    /// # Errors
+    /// None that loses what was measured.
     pub fn finish(mut self) -> Result<(Run, RunDir, Option<LogSummary>), NotebookError> {
-        if let Some(series) = self.series.take() {
-            series.finish()?;
+        // The log first: where it filled the disk, its end makes room.
+        if let Err(e) = self.finish_log() {
+            self.missing(e.to_string());
         }
-        let summary = match self.summary.take() {
-            Some(s) => Some(s),
-            None => self.close_log()?,
-        };
+        self.finish_series();
         self.present()?;
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
-        self.dir.save(&self.run)?;
-        Ok((self.run, self.dir, summary))
+        // What can be read alone is worth more than what says more of it.
+        let mut others = [self.dir.io_file(), self.dir.series_file()].into_iter();
+        while let Err(e) = self.save() {
+            let given_up = others.find(|f| e.is_full() && std::fs::remove_file(f).is_ok());
+            let Some(file) = given_up else {
+                self.missing(format!("the run is not in its directory: {e}"));
+                break;
+            };
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            self.missing(format!("{name} was given up, so that run.json has room"));
+        }
+        Ok((self.run, self.dir, self.summary))
+    }
+
+    fn finish_series(&mut self) {
+        let Some(series) = self.series.take() else {
+            return;
+        };
+        match series.finish() {
+            Ok(s) => {
+                if let Some(e) = s.error {
+                    let all = s.rows + s.lost;
+                    let lost = s.lost;
+                    self.missing(format!(
+                        "{lost} of {all} rows of series.parquet are missing: {e}"
+                    ));
+                }
+            }
+            Err(e) => self.missing(e.to_string()),
+        }
+    }
+}
+
+/// What helps where the disk of the run directory is the cause.
+const ROOM: &str = "totals are complete; free some space, or choose another directory with --out";
+
+/// Removes a run directory of which nothing is worth keeping.
+fn remove(dir: &RunDir, made_base: bool) {
+    for file in [dir.run_file(), dir.series_file(), dir.io_file()] {
+        let _ = std::fs::remove_file(file);
+    }
+    // Directories that hold anything else stay: these calls fail then.
+    let _ = std::fs::remove_dir(dir.path());
+    if let Some(base) = dir.path().parent().filter(|_| made_base) {
+        let _ = std::fs::remove_dir(base);
     }
 }
 
@@ -357,7 +454,6 @@ struct Keeper<'a> {
     first: usize,
     series: Option<&'a mut SeriesWriter>,
     merged: Vec<Merged>,
-    error: Option<SeriesError>,
     /// Bytes of each window, by job.
     courses: Vec<Vec<f64>>,
     thermometer: Option<Thermometer>,
@@ -388,11 +484,9 @@ impl Observer for Keeper<'_> {
                 .map(|d| d.bytes as f64)
                 .sum::<f64>();
         }
-        if let Some(s) = &mut self.series
-            && self.error.is_none()
-            && let Err(e) = s.push((self.first + w.job) as u16, w.width, w.window)
-        {
-            self.error = Some(e);
+        if let Some(s) = &mut self.series {
+            // Where it has to end early, it says so in the end.
+            let _ = s.push((self.first + w.job) as u16, w.width, w.window);
         }
     }
     fn progress(&mut self, p: &Progress) {

@@ -7,6 +7,7 @@ pub mod codec;
 pub mod histogram;
 pub mod iolog;
 pub mod record;
+pub mod reserve;
 pub mod rundir;
 pub mod say;
 pub mod schema;

@@ -83,6 +83,13 @@ pub enum RunDirError {
     },
 }
 
+impl RunDirError {
+    /// Whether the disk had no room.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Write { source, .. } if crate::reserve::is_full(source))
+    }
+}
+
 /// A run directory that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {

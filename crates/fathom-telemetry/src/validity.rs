@@ -29,7 +29,7 @@ pub enum FlagCode {
     MissedSchedule,
     /// The device served I/O that this job did not ask for.
     ForeignIo,
-    /// The I/O log lost records because its writer could not keep up.
+    /// The run directory is not whole: its writer could not keep up with the I/Os, or its disk was full.
     LogLostRecords,
     /// The I/O log or the run directory lies on the device under test.
     LogOnTestedDevice,

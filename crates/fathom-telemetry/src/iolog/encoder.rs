@@ -26,6 +26,10 @@ const GROUP_BYTES: usize = 6 << 20;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(8);
 
+/// Space that a log leaves behind where it fills its disk: what is worth more than its end (the series,
+/// `run.json`, the report) finds room there.
+const LEFT_BYTES: u64 = 2 << 20;
+
 /// What reaches the encoder.
 pub(super) enum Message {
     Chunk(Chunk),
@@ -50,6 +54,8 @@ pub(super) struct Encoder<S> {
     group: RowGroup,
     /// Rows of the unfinished group by job, which are lost if it cannot be written.
     group_jobs: BTreeMap<u16, u64>,
+    /// The same of the groups that are in the file.
+    kept_jobs: Vec<BTreeMap<u16, u64>>,
     /// Small chunks gather here to make whole pages.
     stage: Vec<Row>,
     origins: BTreeMap<u16, u64>,
@@ -68,6 +74,7 @@ impl<S: Store> Encoder<S> {
             groups: RowGroups::default(),
             group: RowGroup::default(),
             group_jobs: BTreeMap::new(),
+            kept_jobs: Vec::new(),
             stage: Vec::with_capacity(PAGE_ROWS),
             origins: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -174,18 +181,40 @@ impl<S: Store> Encoder<S> {
             Ok(columns) => {
                 self.groups.add(self.written, rows, &columns);
                 self.written += columns.iter().map(|c| c.bytes).sum::<u64>();
-                self.group_jobs.clear();
+                self.kept_jobs.push(std::mem::take(&mut self.group_jobs));
             }
             Err(e) => self.stop(e),
         }
     }
 
-    /// Ends the log at its last good row group.
+    /// Ends the log at its last good row group, or at one before it.
     fn stop(&mut self, e: io::Error) {
         self.error = Some(e);
-        for (job, n) in std::mem::take(&mut self.group_jobs) {
+        let jobs = std::mem::take(&mut self.group_jobs);
+        self.lose(jobs);
+        let reached = self.store.end().unwrap_or(self.written);
+        while self.groups.count() > 1 && reached.saturating_sub(self.written) < LEFT_BYTES {
+            self.take_back();
+        }
+        // Where this fails, it is tried again at the end.
+        let _ = self.store.cut(self.written);
+    }
+
+    fn lose(&mut self, jobs: BTreeMap<u16, u64>) {
+        for (job, n) in jobs {
             *self.lost.entry(job).or_default() += n;
         }
+    }
+
+    /// Gives up the last row group; whether there was one.
+    fn take_back(&mut self) -> bool {
+        let Some(at) = self.groups.take_back() else {
+            return false;
+        };
+        self.written = at;
+        let jobs = self.kept_jobs.pop().unwrap_or_default();
+        self.lose(jobs);
+        true
     }
 
     fn finish(&mut self) -> LogSummary {
@@ -193,19 +222,25 @@ impl<S: Store> Encoder<S> {
             self.flush_stage();
         }
         self.flush_group();
-        let footer = self.groups.footer(&self.meta, &self.origins);
-        // Cutting also makes room for the footer where the disk is full.
-        let closed = match self.error {
-            Some(_) => self.store.cut(self.written),
-            None => Ok(()),
-        }
-        .and_then(|()| self.store.write_all(&footer))
-        .and_then(|()| self.store.flush());
-        let (rows, bytes) = match closed {
-            Ok(()) => (self.groups.rows(), self.written + footer.len() as u64),
-            Err(e) => {
-                self.error.get_or_insert(e);
-                (0, 0)
+        let (rows, bytes) = loop {
+            let footer = self.groups.footer(&self.meta, &self.origins);
+            // Cutting also makes room for the footer where the disk is full.
+            let closed = match self.error {
+                Some(_) => self.store.cut(self.written),
+                None => Ok(()),
+            }
+            .and_then(|()| self.store.write_all(&footer))
+            .and_then(|()| self.store.flush());
+            match closed {
+                // A log of nothing is not worth its name.
+                Ok(()) if self.error.is_some() && self.groups.count() == 0 => break (0, 0),
+                Ok(()) => break (self.groups.rows(), self.written + footer.len() as u64),
+                Err(e) => {
+                    self.error.get_or_insert(e);
+                    if !self.take_back() {
+                        break (0, 0);
+                    }
+                }
             }
         };
         LogSummary {

@@ -22,8 +22,9 @@ const BYTE_ARRAY: i32 = 6;
 #[derive(Debug, Default)]
 pub(super) struct RowGroups {
     bytes: Vec<u8>,
-    count: usize,
     rows: u64,
+    /// Where each row group begins: in the file, in `bytes`, and in rows.
+    marks: Vec<(u64, usize, u64)>,
 }
 
 impl RowGroups {
@@ -32,8 +33,22 @@ impl RowGroups {
         self.rows
     }
 
+    /// Row groups so far.
+    pub(super) fn count(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Forgets the last row group; where it began in the file.
+    pub(super) fn take_back(&mut self) -> Option<u64> {
+        let (at, length, rows) = self.marks.pop()?;
+        self.bytes.truncate(length);
+        self.rows = rows;
+        Some(at)
+    }
+
     /// Adds a row group that begins at byte `at` of the file.
     pub(super) fn add(&mut self, at: u64, rows: u64, columns: &[ColumnEntry]) {
+        self.marks.push((at, self.bytes.len(), self.rows));
         let mut t = Thrift::on(std::mem::take(&mut self.bytes));
         let total: u64 = columns.iter().map(|c| c.bytes).sum();
         t.element_begin();
@@ -47,12 +62,11 @@ impl RowGroups {
         t.i64(3, rows as i64);
         t.i64(5, at as i64);
         t.i64(6, total as i64);
-        if let Ok(ordinal) = i16::try_from(self.count) {
+        if let Ok(ordinal) = i16::try_from(self.marks.len() - 1) {
             t.i16(7, ordinal);
         }
         t.end();
         self.bytes = t.bytes;
-        self.count += 1;
         self.rows += rows;
     }
 
@@ -71,7 +85,7 @@ impl RowGroups {
             schema_element(&mut t, name, kind);
         }
         t.i64(3, self.rows as i64);
-        t.list(4, Element::Struct, self.count);
+        t.list(4, Element::Struct, self.marks.len());
         t.bytes.extend_from_slice(&self.bytes);
         let origins = serde_json::to_string(origins).unwrap_or_default();
         let mut pairs = vec![

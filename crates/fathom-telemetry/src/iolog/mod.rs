@@ -74,7 +74,7 @@ pub enum IoLogError {
     },
     /// Writing failed; what was complete until then is kept.
     #[error(
-        "cannot write the I/O log {path}: {source}; later I/Os are missing from it, free some space or choose another directory with --out"
+        "cannot write the I/O log {path}: {source}; later I/Os are missing from it: free some space or choose another directory with --out"
     )]
     Write {
         /// The file.
@@ -182,8 +182,8 @@ impl IoLog {
     /// Writes what is left and gives the file its name. Every handle must be closed before.
     ///
     /// # Errors
-    /// [`IoLogError::Write`] where no file could be kept at all. Where the log had to stop early, its
-    /// beginning is kept and the reason is in [`LogSummary::error`].
+    /// [`IoLogError::EncoderGone`]. Where the log had to stop early, its beginning is kept, or no file at
+    /// all, and the reason is in [`LogSummary::error`].
     pub fn finish(mut self) -> Result<LogSummary, IoLogError> {
         let open = self.open_handles.load(Ordering::Acquire);
         let thread = self.thread.take().ok_or(IoLogError::EncoderGone)?;
@@ -200,7 +200,7 @@ impl IoLog {
         if summary.bytes == 0 {
             let _ = fs::remove_file(&self.partial);
             return match summary.error {
-                Some(e) => Err(e),
+                Some(_) => Ok(summary),
                 None => Err(IoLogError::EncoderGone),
             };
         }
@@ -248,12 +248,17 @@ fn partial_of(path: &Path) -> PathBuf {
 trait Store: io::Write {
     /// Cuts to `len` bytes and goes on from there.
     fn cut(&mut self, len: u64) -> io::Result<()>;
+    /// How far it was written.
+    fn end(&mut self) -> io::Result<u64>;
 }
 
 impl Store for File {
     fn cut(&mut self, len: u64) -> io::Result<()> {
         self.set_len(len)?;
         io::Seek::seek(self, io::SeekFrom::Start(len)).map(|_| ())
+    }
+    fn end(&mut self) -> io::Result<u64> {
+        io::Seek::stream_position(self)
     }
 }
 

@@ -106,6 +106,67 @@ fn percentiles_without_samples_are_null() {
     assert!(json.contains("op: \"read\""), "{json}");
 }
 
+/// A directory on a disk of its own, with room for `bytes`; `None` where this process may not make one.
+fn small_disk(bytes: u64) -> Option<SmallDisk> {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "small"])
+        .arg(dir.path())
+        .status();
+    mounted.is_ok_and(|s| s.success()).then_some(SmallDisk(dir))
+}
+
+struct SmallDisk(tempfile::TempDir);
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+#[test]
+fn a_disk_full_at_any_byte_keeps_a_readable_beginning_of_the_series() {
+    let (mut whole, mut cut, mut none) = (0, 0, 0);
+    for room in [4 << 10, 1_500_000, 2_000_000, 64 << 20] {
+        let Some(disk) = small_disk(room) else {
+            println!(
+                "SKIP a_disk_full_at_any_byte_keeps_a_readable_beginning_of_the_series: no tmpfs can be mounted"
+            );
+            return;
+        };
+        let path = disk.0.path().join(FILE_NAME);
+        let mut writer = SeriesWriter::create(&path, "1.0").unwrap();
+        let mut said = 0;
+        for index in 0..7_500 {
+            let w = window(index, 20).0;
+            said += u32::from(writer.push(0, WIDTH, &w).is_err());
+        }
+        let summary = writer.finish().unwrap();
+        // 7,500 reads, and a write in every third window.
+        assert_eq!(summary.rows + summary.lost, 10_000, "{room}");
+        assert_eq!(summary.error.is_some(), summary.lost > 0);
+        assert!(said == 0 || summary.lost > 0);
+        match (summary.bytes, summary.lost) {
+            (0, _) => {
+                none += 1;
+                assert!(!path.exists() && summary.rows == 0);
+                assert_eq!(std::fs::read_dir(disk.0.path()).unwrap().count(), 0);
+                continue;
+            }
+            (_, 0) => whole += 1,
+            _ => cut += 1,
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), summary.bytes);
+        let mut rows = 0;
+        let series = SeriesReader::open(&path).unwrap();
+        series.each_row(None, |_| rows += 1).unwrap();
+        assert_eq!(rows, summary.rows);
+    }
+    assert!(whole > 0 && cut > 1 && none > 0, "{whole} {cut} {none}");
+}
+
 #[test]
 fn an_abandoned_series_leaves_nothing_and_a_broken_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();

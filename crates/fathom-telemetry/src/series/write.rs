@@ -1,19 +1,20 @@
 //! Windows to rows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::basic::Encoding;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
 use super::{SCHEMA, SeriesError};
 use crate::codec;
@@ -25,24 +26,45 @@ use crate::window::{DirectionWindow, Window};
 
 /// A row group ends at the first of these; together they bound memory (a few MiB) and the footer.
 const GROUP_ROWS: usize = 1 << 16;
-const GROUP_HISTOGRAM_BYTES: usize = 4 << 20;
+const GROUP_HISTOGRAM_BYTES: usize = 1 << 20;
+
+/// Encoded row groups that wait for a full disk to have room again; beyond, the series ends.
+const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// What became of the series.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct SeriesSummary {
     /// Rows in the file.
     pub rows: u64,
-    /// Size of the file.
+    /// Size of the file; 0 where none could be kept.
     pub bytes: u64,
+    /// Rows that are missing at its end.
+    pub lost: u64,
+    /// Why.
+    pub error: Option<SeriesError>,
 }
 
 /// Writes `series.parquet`: beside it as `….partial`, which takes its name in [`Self::finish`].
+///
+/// Row groups are encoded in memory and reach the file whole, so that a disk that fills up leaves a series
+/// that ends early and can be read.
 pub struct SeriesWriter {
     path: PathBuf,
     partial: PathBuf,
-    writer: Option<SerializedFileWriter<File>>,
+    file: File,
+    writer: SerializedFileWriter<Vec<u8>>,
+    notes: Vec<KeyValue>,
     group: Columns,
     rows: u64,
+    /// Where the first row group begins.
+    begins: u64,
+    /// Where each row group in the file ends.
+    ends: Vec<u64>,
+    /// Row groups that are not in it yet.
+    waiting: VecDeque<Vec<u8>>,
+    /// The first error; set for good where `ended`.
+    error: Option<io::Error>,
+    ended: bool,
 }
 
 /// Rows that wait for their row group, by column.
@@ -105,9 +127,8 @@ fn supported(h: &SparseHistogram, q: f64) -> Option<i64> {
 impl SeriesWriter {
     /// Puts a fact about the whole run into the file's metadata, such as that a model made it.
     pub fn note(&mut self, key: &str, value: &str) {
-        if let Some(w) = &mut self.writer {
-            w.append_key_value_metadata(KeyValue::new(key.to_owned(), value.to_owned()));
-        }
+        self.notes
+            .push(KeyValue::new(key.to_owned(), value.to_owned()));
     }
 
     /// Begins a series at `path`.
@@ -123,13 +144,24 @@ impl SeriesWriter {
             source,
         };
         let file = File::create(&partial).map_err(failed)?;
-        let writer = open(file, tool_version).map_err(|e| failed(io_error(e)))?;
+        let mut writer = open(tool_version).map_err(|e| failed(io_error(e)))?;
+        writer.flush().map_err(failed)?;
+        let magic = std::mem::take(writer.inner_mut());
+        file.write_all_at(&magic, 0).map_err(failed)?;
+        let version = KeyValue::new("fathom.tool_version".to_owned(), tool_version.to_owned());
         Ok(Self {
             path: path.to_owned(),
             partial,
-            writer: Some(writer),
+            file,
+            writer,
+            notes: vec![version],
             group: Columns::default(),
             rows: 0,
+            begins: magic.len() as u64,
+            ends: Vec::new(),
+            waiting: VecDeque::new(),
+            error: None,
+            ended: false,
         })
     }
 
@@ -137,51 +169,134 @@ impl SeriesWriter {
     /// `width` the same for all of the job's windows.
     ///
     /// # Errors
-    /// [`SeriesError::Write`]; the writer is of no more use then, and its file is removed.
+    /// [`SeriesError::Write`], once, where the series has to end here. What is in the file is kept.
     pub fn push(&mut self, job: u16, width: Nanos, window: &Window) -> Result<(), SeriesError> {
         for (op, d) in Op::ALL.into_iter().zip(&window.directions) {
             if let Some(d) = d {
-                self.group.push(job, op, width, window.index, d);
                 self.rows += 1;
+                if !self.ended {
+                    self.group.push(job, op, width, window.index, d);
+                }
             }
         }
-        if self.group.ints.len() >= GROUP_ROWS
-            || self.group.histogram_bytes >= GROUP_HISTOGRAM_BYTES
+        if self.group.ints.len() < GROUP_ROWS && self.group.histogram_bytes < GROUP_HISTOGRAM_BYTES
         {
-            self.flush()?;
+            return Ok(());
+        }
+        self.encode();
+        // A full disk may have room again later: another file may have been given up by then.
+        if let Err(e) = self.write_waiting() {
+            self.error.get_or_insert(e);
+            self.ended |= self.waiting.iter().map(Vec::len).sum::<usize>() > WAITING_BYTES_MAX;
+        }
+        match &self.error {
+            Some(e) if self.ended => Err(self.failed(copy_of(e))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what is left and gives the file its name. Where it had to end early, its beginning is kept and
+    /// the reason is in [`SeriesSummary::error`].
+    ///
+    /// # Errors
+    /// [`SeriesError::Write`], where the file cannot be named.
+    pub fn finish(mut self) -> Result<SeriesSummary, SeriesError> {
+        self.encode();
+        let mut error = self.error.take().filter(|_| self.ended);
+        if let Err(e) = self.write_waiting() {
+            error.get_or_insert(e);
+        }
+        let bytes = loop {
+            match self.write_footer() {
+                Ok(bytes) => break bytes,
+                Err(e) => {
+                    error.get_or_insert(e);
+                    if self.ends.pop().is_none() {
+                        break 0;
+                    }
+                }
+            }
+        };
+        let groups = self.writer.flushed_row_groups();
+        let kept = groups.iter().take(self.ends.len());
+        let rows: u64 = kept.map(|g| g.num_rows().max(0) as u64).sum();
+        let mut summary = SeriesSummary {
+            rows,
+            bytes,
+            lost: self.rows - rows,
+            error: error.map(|e| self.failed(e)),
+        };
+        if summary.error.is_some() && rows == 0 {
+            // Dropping removes the file.
+            summary.bytes = 0;
+            return Ok(summary);
+        }
+        fs::rename(&self.partial, &self.path).map_err(|e| self.failed(e))?;
+        Ok(summary)
+    }
+
+    /// Where the file ends now.
+    fn end(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(self.begins)
+    }
+
+    /// Makes a row group of what has gathered.
+    fn encode(&mut self) {
+        let columns = std::mem::take(&mut self.group);
+        if columns.ints.is_empty() || self.ended {
+            return;
+        }
+        let written = columns.write(&mut self.writer);
+        let written = written.and_then(|()| Ok(self.writer.flush()?));
+        match written {
+            Ok(()) => {
+                let bytes = std::mem::take(self.writer.inner_mut());
+                self.waiting.push_back(bytes);
+            }
+            Err(e) => {
+                self.error.get_or_insert(io_error(e));
+                self.ended = true;
+            }
+        }
+    }
+
+    /// Brings what waits into the file, whole groups only.
+    fn write_waiting(&mut self) -> io::Result<()> {
+        while let Some(bytes) = self.waiting.front() {
+            let at = self.end();
+            self.write_at(bytes, at)?;
+            self.ends.push(at + bytes.len() as u64);
+            self.waiting.pop_front();
         }
         Ok(())
     }
 
-    /// Writes what is left and gives the file its name.
-    ///
-    /// # Errors
-    /// [`SeriesError::Write`]; no file is kept then.
-    pub fn finish(mut self) -> Result<SeriesSummary, SeriesError> {
-        self.flush()?;
-        let Some(writer) = self.writer.take() else {
-            return Err(self.failed(io::Error::other("it failed before")));
-        };
-        let file = writer.into_inner().map_err(|e| self.failed(io_error(e)))?;
-        let bytes = file.metadata().map_err(|e| self.failed(e))?.len();
-        fs::rename(&self.partial, &self.path).map_err(|e| self.failed(e))?;
-        Ok(SeriesSummary {
-            rows: self.rows,
-            bytes,
-        })
+    fn write_footer(&mut self) -> io::Result<u64> {
+        let at = self.end();
+        let groups = self.writer.flushed_row_groups()[..self.ends.len()].to_vec();
+        let schema = self.writer.schema_descr();
+        let schema = SchemaDescriptor::new(schema.root_schema_ptr());
+        let about = FileMetaData::new(
+            self.writer.properties().writer_version().as_num(),
+            groups.iter().map(|g| g.num_rows()).sum(),
+            Some(self.writer.properties().created_by().to_owned()),
+            Some(self.notes.clone()),
+            Arc::new(schema),
+            None,
+        );
+        let mut footer = Vec::new();
+        let about = ParquetMetaData::new(about, groups);
+        ParquetMetaDataWriter::new(&mut footer, &about)
+            .finish()
+            .map_err(io_error)?;
+        self.write_at(&footer, at)?;
+        Ok(at + footer.len() as u64)
     }
 
-    fn flush(&mut self) -> Result<(), SeriesError> {
-        let columns = std::mem::take(&mut self.group);
-        if columns.ints.is_empty() {
-            return Ok(());
-        }
-        let Some(writer) = &mut self.writer else {
-            return Err(self.failed(io::Error::other("it failed before")));
-        };
-        columns.write(writer).map_err(|e| {
-            self.writer = None;
-            self.failed(io_error(e))
+    /// All of it, or the file as it was.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, at).inspect_err(|_| {
+            let _ = self.file.set_len(at);
         })
     }
 
@@ -200,6 +315,14 @@ impl Drop for SeriesWriter {
     }
 }
 
+/// The same error once more.
+fn copy_of(e: &io::Error) -> io::Error {
+    match e.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(e.kind(), e.to_string()),
+    }
+}
+
 fn io_error(e: ParquetError) -> io::Error {
     match e {
         ParquetError::External(e) => match e.downcast::<io::Error>() {
@@ -210,14 +333,10 @@ fn io_error(e: ParquetError) -> io::Error {
     }
 }
 
-fn open(file: File, tool_version: &str) -> Result<SerializedFileWriter<File>, ParquetError> {
+fn open(tool_version: &str) -> Result<SerializedFileWriter<Vec<u8>>, ParquetError> {
     let schema = Arc::new(parse_message_type(SCHEMA)?);
     let mut properties = WriterProperties::builder()
         .set_created_by(format!("fathom version {tool_version}"))
-        .set_key_value_metadata(Some(vec![KeyValue::new(
-            "fathom.tool_version".to_owned(),
-            tool_version.to_owned(),
-        )]))
         // Minimum and maximum let readers skip other jobs' row groups; those of histograms say nothing.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true);
@@ -235,7 +354,7 @@ fn open(file: File, tool_version: &str) -> Result<SerializedFileWriter<File>, Pa
             _ => properties.set_column_dictionary_enabled(path, false),
         };
     }
-    SerializedFileWriter::new(file, schema, Arc::new(properties.build()))
+    SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))
 }
 
 impl Columns {
@@ -267,7 +386,7 @@ impl Columns {
     }
 
     /// Writes one row group, in the order of [`SCHEMA`].
-    fn write(self, writer: &mut SerializedFileWriter<File>) -> Result<(), ParquetError> {
+    fn write(self, writer: &mut SerializedFileWriter<Vec<u8>>) -> Result<(), ParquetError> {
         let mut group = writer.next_row_group()?;
         put::<Int32Type>(&mut group, &self.ints, None)?;
         let names: HashMap<Op, ByteArray> = Op::ALL
@@ -297,7 +416,7 @@ impl Columns {
 }
 
 fn put<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, File>,
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     values: &[T::T],
     present: Option<&[i16]>,
 ) -> Result<(), ParquetError> {

@@ -5,10 +5,10 @@ use std::path::Path;
 use fathom_experiments::{Bench, Notebook, NotebookError};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
-use fathom_telemetry::FlagCode;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Job, Run};
+use fathom_telemetry::{Flag, FlagCode};
 
 use crate::cli::OutArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, failed};
@@ -75,6 +75,11 @@ fn broke_off(mut book: Notebook, error: NotebookError) -> Result<Notebook, Failu
     Ok(book)
 }
 
+/// Whether a run's flag says that its directory is not whole.
+fn is_loss(flag: &Flag) -> bool {
+    flag.code == FlagCode::LogLostRecords
+}
+
 /// 1 where the run was cut short or is void, or where nothing could be measured.
 fn verdict(run: &Run) -> u8 {
     let flags = || {
@@ -111,9 +116,9 @@ pub(super) fn finish_with(
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
     crate::view::leave();
-    let (run, dir, log) = book.finish()?;
-    if let Some(e) = log.and_then(|l| l.error) {
-        say!("fathom: {e}");
+    let (run, dir, _) = book.finish()?;
+    for flag in run.flags.iter().filter(|f| is_loss(f)) {
+        say!("fathom: {}; {}", flag.detail, flag.remedy);
     }
     shown(&run, &dir, out, code, extra, text)
 }
@@ -136,7 +141,7 @@ fn shown(
     extra: serde_json::Map<String, serde_json::Value>,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
-    let code = code.unwrap_or_else(|| verdict(run));
+    let mut code = code.unwrap_or_else(|| verdict(run));
     let report = match fathom_report::write_report(dir.path()) {
         Ok(path) => Some(path),
         Err(e) => {
@@ -144,6 +149,9 @@ fn shown(
             None
         }
     };
+    if code == DONE && (report.is_none() || run.flags.iter().any(is_loss)) {
+        code = FAILED;
+    }
     if out.json {
         let mut json = serde_json::to_value(run).map_err(failed)?;
         if let Some(object) = json.as_object_mut() {

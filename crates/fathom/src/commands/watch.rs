@@ -296,7 +296,7 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
     let (run, dir, _) = book.finish()?;
     let file = dir.path().join(PROFILE);
     let json = serde_json::to_string_pretty(profile).map_err(failed)? + "\n";
-    std::fs::write(&file, json).map_err(failed)?;
+    let kept = std::fs::write(&file, json);
     if let Err(e) = fathom_report::write_report(dir.path()) {
         say!("fathom: the report could not be written: {e}");
     }
@@ -309,6 +309,7 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
             file.display()
         ));
     }
+    kept.map_err(|e| failed(anyhow::anyhow!("cannot write {}: {e}", file.display())))?;
     if interrupted {
         say!("fathom: ended early; the profile is of the time until then");
     }
