@@ -14,6 +14,7 @@ pub mod port;
 pub mod replay;
 pub mod target;
 pub mod thread_terms;
+pub mod threads;
 pub mod validity;
 
 pub use driver::{Control, DriveError, Observer, PlannedJob};

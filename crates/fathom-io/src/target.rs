@@ -33,6 +33,12 @@ pub enum TargetError {
     /// A job does not fit the target.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// It can be read through the page cache only.
+    #[error("{target}: the file system cannot do direct I/O: use --buffered, or another place")]
+    NoDirect {
+        /// The target.
+        target: String,
+    },
     /// The target cannot serve what was asked.
     #[error("{target}: {message}")]
     Unfit {
@@ -130,6 +136,8 @@ pub struct Target {
     counters: Option<CounterSource>,
     no_counters: Option<String>,
     fresh: bool,
+    /// Why it could not be opened for direct and for buffered I/O.
+    unopened: [Option<std::io::Error>; 2],
     holder: Holder,
 }
 
@@ -160,6 +168,7 @@ impl Target {
                 counters: None,
                 no_counters: None,
                 fresh: false,
+                unopened: [None, None],
                 holder: Holder::Null,
             });
         }
@@ -175,6 +184,12 @@ impl Target {
             && !scheme.contains('/')
         {
             return Err(unfit("unknown kind of target: expected a directory, a file, a block device, null: or sim:MODEL".into()));
+        }
+        // What is held open is opened once more through its name there.
+        if !Path::new("/proc/self/fd").exists() {
+            return Err(unfit(
+                "nothing can be measured without /proc: mount -t proc proc /proc".into(),
+            ));
         }
         let target = match probe_target(path)? {
             TargetKind::Directory {
@@ -332,15 +347,22 @@ impl Target {
             direct, buffered, ..
         } = &target.destination
         {
+            let [no_direct, no_buffered] = &target.unopened;
             if wanted.direct && direct.is_none() {
-                return Err(unfit(
-                    "the file system cannot do direct I/O: use --buffered, or another place".into(),
-                ));
+                return Err(match no_direct {
+                    Some(e) if !has_no_direct_io(e) => {
+                        unfit(format!("cannot be opened for direct I/O: {}", unopened(e)))
+                    }
+                    _ => TargetError::NoDirect {
+                        target: name.to_owned(),
+                    },
+                });
             }
             if wanted.buffered && buffered.is_none() {
-                return Err(unfit(
-                    "it cannot be opened for buffered I/O: use --direct".into(),
-                ));
+                return Err(unfit(match no_buffered {
+                    Some(e) => format!("cannot be opened for buffered I/O: {}", unopened(e)),
+                    None => "it cannot be opened for buffered I/O: use --direct".into(),
+                }));
             }
             if let (true, Some(file)) = (wanted.polled, direct)
                 && let Some(why) = target.cannot_poll(file)
@@ -392,8 +414,8 @@ impl Target {
         };
         // Reading shall not make the file system write access times; only owners may ask for that.
         let reopen = |flags: i32| open(flags | libc::O_NOATIME).or_else(|_| open(flags));
-        let direct = reopen(libc::O_DIRECT).ok().map(Arc::new);
-        let buffered = reopen(0).ok().map(Arc::new);
+        let (direct, no_direct) = either(reopen(libc::O_DIRECT));
+        let (buffered, no_buffered) = either(reopen(0));
         let (counters, no_counters) = match CounterSource::locate(&path) {
             Ok(c) => (Some(c), None),
             Err(e) => (None, Some(e.to_string())),
@@ -413,6 +435,7 @@ impl Target {
             counters,
             no_counters,
             fresh,
+            unopened: [no_direct, no_buffered],
             holder,
         })
     }
@@ -616,6 +639,32 @@ fn reserve(permit: &FilePermit, size: Bytes, sparse: bool) -> std::io::Result<()
         permit.file.set_len(size.0)?;
     }
     Ok(())
+}
+
+fn either(opened: std::io::Result<File>) -> (Option<Arc<File>>, Option<std::io::Error>) {
+    match opened {
+        Ok(file) => (Some(Arc::new(file)), None),
+        Err(e) => (None, Some(e)),
+    }
+}
+
+/// Whether `open` said that the file system has no direct I/O, rather than that it failed.
+fn has_no_direct_io(e: &std::io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
+    ) || e.kind() == std::io::ErrorKind::Unsupported
+}
+
+/// Why a file that is held open could not be opened once more, and what to do.
+fn unopened(e: &std::io::Error) -> String {
+    let what = match e.raw_os_error() {
+        Some(libc::EMFILE) => "raise the limit of open files (ulimit -n)",
+        Some(libc::ENFILE) => "the whole system has no descriptor left: raise fs.file-max",
+        Some(libc::EACCES | libc::EPERM) => "run as root, or give this user access",
+        _ => "look at the kernel log",
+    };
+    format!("{e}; {what}")
 }
 
 fn reopen_file(file: &File, flags: i32, write: bool) -> std::io::Result<File> {

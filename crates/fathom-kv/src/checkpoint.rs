@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::buf::{PageBuf, put, seal};
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{KvError, Result};
 use crate::leaf::TABLE;
 use crate::meta::{BLOCK, ENTRIES, Header, io};
 use crate::stats::add;
@@ -60,7 +60,17 @@ impl Core {
             return work();
         }
         std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(work)).collect();
+            // All or none: with fewer, a checkpoint would be another one.
+            let mut writers = Vec::new();
+            for _ in 0..WRITERS {
+                match fathom_io::threads::within(scope, work) {
+                    Ok(writer) => writers.push(writer),
+                    Err(e) => {
+                        next.store(self.pool.frames.len(), Ordering::Relaxed);
+                        return Err(KvError::Thread(e.to_string()));
+                    }
+                }
+            }
             for w in writers {
                 // A panic goes on where the checkpoint was asked for.
                 match w.join() {

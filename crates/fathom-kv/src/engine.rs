@@ -385,7 +385,7 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle
     std::thread::Builder::new()
         .name(name.into())
         .spawn(work)
-        .map_err(|e| KvError::Options(format!("the thread {name} could not be started: {e}")))
+        .map_err(|e| KvError::Thread(fathom_io::threads::refused(&e)))
 }
 
 /// Writes changed pages ahead of the hand, whenever it has gone on.
@@ -410,8 +410,24 @@ impl Drop for Admitted<'_> {
     }
 }
 
+/// The thread that makes checkpoints, as long as it lives. Who waits for one must not wait for a dead one.
+struct Keeping<'a>(&'a Shared);
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = "the thread that makes checkpoints broke off";
+            let _ = self.0.core.failed.set(why.to_owned());
+        }
+        // Under the lock, so that nobody begins to wait after it.
+        let _bell = lock(&self.0.bell);
+        self.0.done.notify_all();
+    }
+}
+
 /// Makes checkpoints when they are due or asked for.
 fn keep(shared: &Shared, every: Option<Duration>) {
+    let _alive = Keeping(shared);
     let mut bell = lock(&shared.bell);
     loop {
         let mut due = false;

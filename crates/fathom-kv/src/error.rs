@@ -33,6 +33,9 @@ pub enum KvError {
     /// An option out of range.
     #[error("{0}")]
     Options(String),
+    /// The system refused a thread.
+    #[error("{0}")]
+    Thread(String),
     /// A value too long for the log.
     #[error(
         "a value of {len} bytes is too long: at most {max} fit this store; make it with a larger log"

@@ -73,9 +73,10 @@ impl Moments {
     }
     /// Adds another set.
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum += other.sum;
-        self.sum_squares += other.sum_squares;
+        // A file of others may claim anything; what was measured never comes near.
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_squares = self.sum_squares.saturating_add(other.sum_squares);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -159,7 +160,7 @@ impl Histogram {
     /// Adds another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (a, b) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *a += b;
+            *a = a.saturating_add(*b);
         }
         self.moments.merge(&other.moments);
     }
@@ -167,7 +168,8 @@ impl Histogram {
     /// Adds a sparse one.
     pub fn merge_sparse(&mut self, other: &SparseHistogram) {
         for &(bucket, n) in &other.buckets {
-            self.counts[bucket as usize] += n;
+            let count = &mut self.counts[bucket as usize];
+            *count = count.saturating_add(n);
         }
         self.moments.merge(&other.moments);
     }
@@ -229,7 +231,7 @@ impl SparseHistogram {
         loop {
             self.buckets.push(match (a.peek(), b.peek()) {
                 (Some(x), Some(y)) if x.0 == y.0 => {
-                    let sum = (x.0, x.1 + y.1);
+                    let sum = (x.0, x.1.saturating_add(y.1));
                     a.next();
                     b.next();
                     sum

@@ -6,6 +6,7 @@
 pub mod codec;
 pub mod histogram;
 pub mod iolog;
+pub(crate) mod parquet_file;
 pub mod record;
 pub mod reserve;
 pub mod rundir;

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use crate::parquet_file;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -85,8 +86,7 @@ impl Table {
             path: path.to_owned(),
             reason,
         };
-        let file = File::open(path).map_err(|e| failed(e.to_string()))?;
-        let file = SerializedFileReader::new(file).map_err(|e| failed(e.to_string()))?;
+        let file = parquet_file::open(path).map_err(failed)?;
         let schema = file.metadata().file_metadata().schema_descr();
         let mut columns = Vec::new();
         for i in 0..schema.num_columns() {
@@ -160,7 +160,7 @@ impl Table {
     /// Where the file is damaged.
     pub fn read(&self, group: usize, wanted: &[bool]) -> Result<Batches, TableError> {
         let error = |e: ParquetError| self.failed(e.to_string());
-        let reader = self.file.get_row_group(group).map_err(error)?;
+        let reader = parquet_file::guarded(|| self.file.get_row_group(group)).map_err(error)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         let mut batch = BATCH_ROWS;
         for (i, c) in self.columns.iter().enumerate() {
@@ -174,7 +174,7 @@ impl Table {
                     if c.kind == Kind::Blob {
                         batch = BATCH_ROWS_OF_BYTES;
                     }
-                    let r = reader.get_column_reader(i).map_err(error)?;
+                    let r = parquet_file::guarded(|| reader.get_column_reader(i)).map_err(error)?;
                     Values::new(r, c).ok_or_else(|| {
                         self.failed(format!("column '{}' has another type", c.name))
                     })?
@@ -215,7 +215,7 @@ impl Batches {
     pub fn advance(&mut self) -> Result<usize, TableError> {
         self.rows = self.left.min(self.batch);
         for c in &mut self.columns {
-            c.fill(self.rows).map_err(|e| TableError {
+            parquet_file::guarded(|| c.fill(self.rows)).map_err(|e| TableError {
                 path: self.path.clone(),
                 reason: e.to_string(),
             })?;

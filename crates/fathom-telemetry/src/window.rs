@@ -66,10 +66,10 @@ pub struct DirectionWindow {
 
 impl DirectionWindow {
     fn merge(&mut self, other: &Self) {
-        self.ios += other.ios;
-        self.bytes += other.bytes;
-        self.errors += other.errors;
-        self.short += other.short;
+        self.ios = self.ios.saturating_add(other.ios);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.short = self.short.saturating_add(other.short);
         self.submit.merge(&other.submit);
         self.service.merge(&other.service);
         self.response.merge(&other.response);

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod exit;
 mod job_args;
+mod limits;
 mod progress;
 mod screen;
 mod signals;
@@ -18,6 +19,7 @@ use fathom_telemetry::say;
 fn main() -> ExitCode {
     // The earlier the clock's first reading, the better its rate is known later.
     fathom_io::clock::prepare();
+    limits::prepare();
     if let Some(args) = fio_arguments() {
         return end(commands::fio::fio(&args));
     }
@@ -64,7 +66,8 @@ fn end(outcome: exit::Outcome) -> ExitCode {
     let mut code = match outcome {
         Ok(code) => code,
         Err(e) => {
-            say!("fathom: {}", e.sentence());
+            let sentence = e.sentence();
+            say!("fathom: {sentence}{}", limits::remedy(&sentence));
             e.code
         }
     };

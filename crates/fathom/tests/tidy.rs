@@ -164,6 +164,15 @@ fn one_place_writes_to_each_of_the_standard_outputs() {
 }
 
 #[test]
+fn every_thread_is_created_with_a_check() {
+    let words = ["thread::spawn(", "scope.spawn(", "s.spawn("];
+    none(
+        &places(&words, |_| true),
+        "these panic where the system refuses a thread: use fathom_io::threads::within, or thread::Builder",
+    );
+}
+
+#[test]
 fn everything_random_has_a_seed() {
     let words = [
         "thread_rng",

@@ -256,8 +256,8 @@ fn rate(
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads as usize)
-            .map(|t| scope.spawn(move || one(t)))
-            .collect();
+            .map(|t| fathom_io::threads::within(scope, move || one(t)))
+            .collect::<Result<_, _>>()?;
         let mut sum = 0.0;
         for t in threads {
             sum += t

@@ -71,7 +71,7 @@ pub(crate) fn number(text: &str, kb_base: u64) -> Option<Quantity> {
         Some(b'p') => 5,
         _ => 0,
     };
-    let iec = tail.len() >= 3 && &tail[1..3] == "ib";
+    let iec = tail.get(1..3) == Some("ib");
     let base: i64 = match (kb_base, iec) {
         (1000, false) | (1024, true) => 1000,
         _ => 1024,

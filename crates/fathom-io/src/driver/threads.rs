@@ -134,7 +134,7 @@ pub fn run_group(
                 .spawn(move || seat.sit());
             match spawned {
                 Ok(t) => threads.push(t),
-                Err(e) => failure = Some((j, format!("a thread could not be created: {e}"))),
+                Err(e) => failure = Some((j, crate::threads::refused(&e))),
             }
         }
     }

@@ -5,6 +5,7 @@
 //! ([`Blocking`]); virtual ones are stepped by an event loop. Adding a port: one
 //! file here and one line in [`crate::driver`].
 
+mod bus;
 pub mod libaio;
 pub mod mmap;
 pub mod null;

@@ -233,8 +233,12 @@ impl Lab<'_> {
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.options.threads)
-                .map(|_| scope.spawn(work))
-                .collect();
+                .map(|_| fathom_io::threads::within(scope, work))
+                .collect::<Result<_, _>>()
+                .map_err(|e| {
+                    stop.store(true, Ordering::Relaxed);
+                    LabError::Failed(e.to_string())
+                })?;
             while !workers.iter().all(|w| w.is_finished()) {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 if self.bench.interrupted() {

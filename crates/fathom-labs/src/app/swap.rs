@@ -360,7 +360,7 @@ pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> 
             .enumerate()
             .map(|(t, mine)| {
                 let (stop, memory) = (&stop, &memory);
-                scope.spawn(move || {
+                fathom_io::threads::within(scope, move || {
                     let clock = fathom_io::clock::Clock::new();
                     let seed = seed ^ SplitMix64::new(t as u64 + 1).next_u64();
                     let mut random = SplitMix64::new(seed);
@@ -381,7 +381,8 @@ pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> 
                     latency
                 })
             })
-            .collect();
+            .collect::<io::Result<_>>()
+            .inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         let start = fathom_io::clock::monotonic();
         let mut now = start;
         while now.since(start) < time {

@@ -532,7 +532,13 @@ fn warm(
     };
     std::thread::scope(|scope| {
         let one = &one;
-        let all: Vec<_> = (0..threads).map(|t| scope.spawn(move || one(t))).collect();
+        let all: Vec<_> = (0..threads)
+            .map(|t| fathom_io::threads::within(scope, move || one(t)))
+            .collect::<Result<_, _>>()
+            .map_err(|e| {
+                ended.store(true, Ordering::Relaxed);
+                LabError::Failed(e.to_string())
+            })?;
         all.into_iter().try_for_each(|t| match t.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -38,7 +38,7 @@ where
     let (tx, rx) = channel();
     let stop = control.clone();
     // A group that runs can be ended: somebody must read meanwhile.
-    std::thread::spawn(move || read(Reader::new(input), &tx, &stop));
+    std::thread::Builder::new().spawn(move || read(Reader::new(input), &tx, &stop))?;
     let mut agent = Agent {
         output: Arc::new(Mutex::new(output)),
         control,

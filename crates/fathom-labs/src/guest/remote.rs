@@ -125,7 +125,7 @@ impl RemoteBench {
                 .enumerate()
                 .map(|(g, guest)| {
                     let tx = tx.clone();
-                    scope.spawn(move || listen(guest, g, n, &tx))
+                    fathom_io::threads::within(scope, move || listen(guest, g, n, &tx))
                 })
                 .collect();
             drop(tx);
@@ -167,7 +167,8 @@ impl RemoteBench {
             threads
                 .into_iter()
                 .map(|t| {
-                    t.join()
+                    t.map_err(|e| LabError::Failed(e.to_string()))?
+                        .join()
                         .unwrap_or_else(|_| Err(LabError::Failed("a listener broke off".into())))
                 })
                 .collect()

@@ -135,8 +135,12 @@ pub(crate) fn run(
         let clock = Clock::new();
         let mut base = Sample::take(tree, load.device, &clock, &total);
         let workers: Vec<_> = (0..load.threads as usize)
-            .map(|t| scope.spawn(move || worker(t)))
-            .collect();
+            .map(|t| fathom_io::threads::within(scope, move || worker(t)))
+            .collect::<Result<_, _>>()
+            .map_err(|e| {
+                stop.store(true, Ordering::Relaxed);
+                LabError::Failed(e.to_string())
+            })?;
         let start = clock.now();
         let mut series = Vec::new();
         let mut last = (start, 0);

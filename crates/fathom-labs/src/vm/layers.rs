@@ -38,7 +38,13 @@ pub(super) fn both(
         "--time", GUEST_TIME,
     ];
     let (of_guest, of_host) = std::thread::scope(|scope| {
-        let there = scope.spawn(|| guest.fathom(&words, &kept.0));
+        let there = match fathom_io::threads::within(scope, || guest.fathom(&words, &kept.0)) {
+            Ok(there) => there,
+            Err(e) => {
+                let e = e.to_string();
+                return (Err(LabError::Failed(e.clone())), Err(LabError::Failed(e)));
+            }
+        };
         std::thread::sleep(HOST_AFTER);
         let here = host::of_process(pid, place, HOST_TIME, Rung::Best, interrupted);
         let there = there

@@ -11,6 +11,7 @@ use parquet::file::statistics::Statistics;
 
 use super::IoLogError;
 use super::page::{COLUMNS, PAGE_ROWS};
+use crate::parquet_file;
 use crate::record::Op;
 
 /// One I/O as stored. Times are ns after the start of the job's measured part; an I/O that was under
@@ -42,11 +43,11 @@ pub struct IoRow {
 impl IoRow {
     /// Hand-over to completion, ns.
     pub fn service_ns(&self) -> u64 {
-        (self.completed_ns - self.submitted_ns).max(0) as u64
+        self.completed_ns.saturating_sub(self.submitted_ns).max(0) as u64
     }
     /// Intended start to completion, ns.
     pub fn response_ns(&self) -> u64 {
-        (self.completed_ns - self.intended_ns).max(0) as u64
+        self.completed_ns.saturating_sub(self.intended_ns).max(0) as u64
     }
 }
 
@@ -79,8 +80,7 @@ impl IoLogReader {
             path: path.to_owned(),
             reason,
         };
-        let file = File::open(path).map_err(|e| failed(e.to_string()))?;
-        let file = SerializedFileReader::new(file).map_err(|e| failed(e.to_string()))?;
+        let file = parquet_file::open(path).map_err(failed)?;
         let reader = Self {
             path: path.to_owned(),
             file,
@@ -140,8 +140,14 @@ impl IoLogReader {
                 self.group = Some(self.open_group(self.next_group - 1)?);
             }
             if let Some(group) = &mut self.group {
-                let read = group.read(&mut self.batch);
-                read.map_err(|e| self.failed(e.to_string()))?;
+                let read = parquet_file::guarded(|| group.read(&mut self.batch));
+                if let Err(e) = read {
+                    // A damaged file has no end that could be found by going on.
+                    self.batch.clear();
+                    self.group = None;
+                    self.next_group = usize::MAX;
+                    return Err(self.failed(e.to_string()));
+                }
                 if let Some(job) = self.job {
                     self.batch.retain(|r| r.job == job);
                 }
@@ -185,10 +191,11 @@ impl IoLogReader {
 
     fn open_group(&self, index: usize) -> Result<Group, IoLogError> {
         let error = |e: ParquetError| self.failed(e.to_string());
-        let group = self.file.get_row_group(index).map_err(error)?;
+        let group = parquet_file::guarded(|| self.file.get_row_group(index)).map_err(error)?;
         let left = group.metadata().num_rows().max(0) as usize;
         let reader = |name: &str| -> Result<ColumnReader, IoLogError> {
-            group.get_column_reader(self.column(name)?).map_err(error)
+            let column = self.column(name)?;
+            parquet_file::guarded(|| group.get_column_reader(column)).map_err(error)
         };
         let wrong = |name: &str| self.failed(format!("its column '{name}' has another type"));
         let int = |name| match reader(name)? {
@@ -230,9 +237,6 @@ impl Iterator for IoLogReader {
         if self.at >= self.batch.len()
             && let Err(e) = self.fill()
         {
-            // A damaged file has no end that could be found by going on.
-            self.group = None;
-            self.next_group = usize::MAX;
             return Some(Err(e));
         }
         let row = self.batch.get(self.at).copied()?;

@@ -12,6 +12,7 @@ use parquet::file::statistics::Statistics;
 use super::{Fault, SeriesError};
 use crate::codec;
 use crate::histogram::Histogram;
+use crate::parquet_file;
 use crate::record::Op;
 use crate::units::Nanos;
 use crate::window::{DirectionWindow, Window};
@@ -78,8 +79,7 @@ impl SeriesReader {
             path: path.to_owned(),
             reason,
         };
-        let file = File::open(path).map_err(|e| failed(e.to_string()))?;
-        let file = SerializedFileReader::new(file).map_err(|e| failed(e.to_string()))?;
+        let file = parquet_file::open(path).map_err(failed)?;
         let reader = Self {
             path: path.to_owned(),
             file,
@@ -138,7 +138,7 @@ impl SeriesReader {
             }
         })?;
         Ok(JobSeries {
-            width: Nanos(width.0 * factor),
+            width: Nanos(width.0.saturating_mul(factor)),
             windows: windows.into_values().collect(),
         })
     }
@@ -151,10 +151,11 @@ impl SeriesReader {
         let mut totals: [Option<Box<DirectionTotal>>; 4] = Default::default();
         self.each_row(Some(job), |row| {
             let t = totals[row.op as usize].get_or_insert_default();
-            t.ios += row.window.ios;
-            t.bytes += row.window.bytes;
-            t.errors += row.window.errors;
-            t.short += row.window.short;
+            // A file of others may claim anything.
+            t.ios = t.ios.saturating_add(row.window.ios);
+            t.bytes = t.bytes.saturating_add(row.window.bytes);
+            t.errors = t.errors.saturating_add(row.window.errors);
+            t.short = t.short.saturating_add(row.window.short);
             t.submit.merge_sparse(&row.window.submit);
             t.service.merge_sparse(&row.window.service);
             t.response.merge_sparse(&row.window.response);
@@ -212,7 +213,9 @@ impl SeriesReader {
 
     fn reader(&self, group: usize, name: &str) -> Result<ColumnReader, Fault> {
         let column = self.column(name)?;
-        Ok(self.file.get_row_group(group)?.get_column_reader(column)?)
+        Ok(parquet_file::guarded(|| {
+            self.file.get_row_group(group)?.get_column_reader(column)
+        })?)
     }
 
     fn ints(&self, group: usize, name: &str) -> Result<ColumnReaderImpl<Int32Type>, Fault> {
@@ -341,8 +344,8 @@ fn op(name: &ByteArray) -> Result<Op, Fault> {
 /// Exactly `n` values of a column without nulls.
 fn batch<T: DataType>(reader: &mut ColumnReaderImpl<T>, n: usize) -> Result<Vec<T::T>, Fault> {
     let mut out = Vec::with_capacity(n);
-    let (_, values, _) = reader.read_records(n, None, None, &mut out)?;
-    if values == n {
+    let (_, values, _) = parquet_file::guarded(|| reader.read_records(n, None, None, &mut out))?;
+    if values == n && out.len() == n {
         Ok(out)
     } else {
         Err(Fault::Content("a column ends early".to_owned()))

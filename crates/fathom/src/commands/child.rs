@@ -31,10 +31,11 @@ pub(super) fn run(
     let mut child = command.spawn().map_err(say)?;
     let last = std::thread::scope(|scope| {
         let errors = child.stderr.take();
-        let reader = scope.spawn(move || echoed(errors));
+        // Refused, its end of the pipe is closed: the child may go on without being heard.
+        let reader = fathom_io::threads::within(scope, move || echoed(errors));
         let ended = wait(&mut child, control);
-        let last = reader.join().unwrap_or_default();
-        ended.map(|status| (status, last)).map_err(say)
+        let last = reader.map(|r| r.join().unwrap_or_default());
+        ended.and_then(|status| Ok((status, last?))).map_err(say)
     });
     let (status, last) = last?;
     let newest = RunDir::newest(out)

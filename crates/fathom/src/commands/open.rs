@@ -114,9 +114,7 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         destroy: ask.destroy.map(str::to_owned),
     };
     let (bench, direct) = match open_bench(ask.target, &wanted(true), control.clone()) {
-        Err(BenchError::Target(TargetError::Unfit { message, .. }))
-            if message.contains("direct I/O") =>
-        {
+        Err(BenchError::Target(TargetError::NoDirect { .. })) => {
             say!("fathom: no direct I/O here; measuring through the page cache");
             (open_bench(ask.target, &wanted(false), control)?, false)
         }

@@ -69,8 +69,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     };
     let opened = open_bench(&args.target, &wanted(!args.buffered), control.clone());
     let (mut bench, direct) = match opened {
-        Err(fathom_experiments::BenchError::Target(TargetError::Unfit { message, .. }))
-            if !args.buffered && message.contains("direct I/O") =>
+        Err(fathom_experiments::BenchError::Target(TargetError::NoDirect { .. }))
+            if !args.buffered =>
         {
             say!("fathom: no direct I/O here; playing through the page cache");
             (open_bench(&args.target, &wanted(false), control)?, false)

@@ -64,8 +64,10 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     );
     let target = match Target::open(&args.target, &both) {
         // One of the two paths is still worth measuring.
-        Err(TargetError::Unfit { message, .. }) if both.direct && both.buffered => {
-            skipped.push(format!("some cases: {message}"));
+        Err(e @ (TargetError::NoDirect { .. } | TargetError::Unfit { .. }))
+            if both.direct && both.buffered =>
+        {
+            skipped.push(format!("some cases: {e}"));
             Target::open(&args.target, &wanted(false, false))?
         }
         other => other?,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fathom_io::clock::{Clock, process_cpu};
+use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Histogram, Nanos};
 
@@ -284,8 +285,12 @@ pub(super) fn run<S: Session>(
         let workers: Vec<_> = sessions
             .iter_mut()
             .enumerate()
-            .map(|(t, s)| scope.spawn(move || work(t, s)))
-            .collect();
+            .map(|(t, s)| within(scope, move || work(t, s)))
+            .collect::<Result<_, _>>()
+            .map_err(|e| {
+                stop.store(true, Ordering::Relaxed);
+                SqlError::here(e.to_string())
+            })?;
         let clock = Clock::new();
         let start = clock.now();
         let cpu = || {

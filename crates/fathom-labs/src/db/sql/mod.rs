@@ -90,6 +90,8 @@ pub(crate) struct SqlError {
 }
 
 const LOST: &str = "the server closed the connection";
+/// Code of what failed on this side.
+const HERE: &str = "here";
 
 impl std::fmt::Display for SqlError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,6 +111,14 @@ impl SqlError {
             again: false,
         }
     }
+    /// What failed on this side, and is none of the database's words.
+    pub(crate) fn here(message: String) -> Self {
+        Self {
+            code: HERE.to_owned(),
+            message,
+            again: false,
+        }
+    }
     /// Whether the connection is gone.
     pub(crate) fn is_lost(&self) -> bool {
         self.code.is_empty() && self.message.starts_with(LOST)
@@ -124,6 +134,9 @@ impl SqlError {
 
 impl From<SqlError> for LabError {
     fn from(e: SqlError) -> Self {
+        if e.code == HERE {
+            return Self::Failed(e.message);
+        }
         Self::Failed(format!("the database said: {e}"))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use fathom_io::clock::{Clock, process_cpu};
+use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Histogram, Nanos};
 
@@ -108,11 +109,19 @@ pub(super) fn run(
     std::thread::scope(|scope| {
         let common = &common;
         let mut workers = Vec::new();
-        for (t, client) in terminals.iter_mut().enumerate() {
-            workers.push(scope.spawn(move || terminal(common, t, client)));
-        }
-        for client in deliverers {
-            workers.push(scope.spawn(move || deliverer(common, client)));
+        let sent = terminals
+            .iter_mut()
+            .enumerate()
+            .map(|(t, client)| within(scope, move || terminal(common, t, client)));
+        let delivering = deliverers
+            .iter_mut()
+            .map(|client| within(scope, move || deliverer(common, client)));
+        for worker in sent.chain(delivering) {
+            workers.push(worker.map_err(|e| {
+                common.stop.store(true, Ordering::SeqCst);
+                common.queue.ring.notify_all();
+                SqlError::here(e.to_string())
+            })?);
         }
         let clock = Clock::new();
         let start = clock.now();

@@ -15,7 +15,7 @@ use fathom_io::driver::{ClosedWindow, PlannedJob, Progress, Setting, ThreadUsage
 use fathom_io::job::{Engine, Limits, ValidJob};
 use fathom_io::load::Batches;
 use fathom_io::target::counted;
-use fathom_io::{Control, Observer, validity};
+use fathom_io::{Control, Observer, threads, validity};
 use fathom_telemetry::say;
 use fathom_telemetry::{FlagCode, Nanos};
 
@@ -106,8 +106,10 @@ pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failu
     };
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
-        s.spawn(|| stage.watch(&done, &disks));
-        stage.waves();
+        match threads::within(s, || stage.watch(&done, &disks)) {
+            Ok(_) => stage.waves(),
+            Err(e) => stage.fail(e.to_string()),
+        }
         done.store(true, Ordering::Relaxed);
     });
     stage.say_errors();
@@ -170,7 +172,7 @@ impl Stage<'_> {
                         .stack_size(512 << 10)
                         .spawn_scoped(s, move || self.task(i, task));
                     if let Err(e) = spawned {
-                        self.fail(format!("a thread could not be created: {e}"));
+                        self.fail(threads::refused(&e));
                         self.end(i);
                     }
                 }
