@@ -38,20 +38,15 @@ pub(super) fn both(
         "--time", GUEST_TIME,
     ];
     let (of_guest, of_host) = std::thread::scope(|scope| {
-        let there = match fathom_io::threads::within(scope, || guest.fathom(&words, &kept.0)) {
-            Ok(there) => there,
-            Err(e) => {
-                let e = e.to_string();
-                return (Err(LabError::Failed(e.clone())), Err(LabError::Failed(e)));
-            }
-        };
+        let there = fathom_io::threads::within(scope, || guest.fathom(&words, &kept.0))
+            .map_err(|e| LabError::Failed(e.to_string()))?;
         std::thread::sleep(HOST_AFTER);
         let here = host::of_process(pid, place, HOST_TIME, Rung::Best, interrupted);
         let there = there
             .join()
             .unwrap_or_else(|_| Err(LabError::Failed("its listener broke off".into())));
-        (there, here)
-    });
+        Ok::<_, LabError>((there, here))
+    })?;
     let (output, runs) = of_guest?;
     let report = of_host.map_err(|e| failed("host", e.to_string()))?;
     book.found(&report)

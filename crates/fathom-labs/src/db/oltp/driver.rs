@@ -286,7 +286,7 @@ pub(super) fn run<S: Session>(
             .iter_mut()
             .enumerate()
             .map(|(t, s)| within(scope, move || work(t, s)))
-            .collect::<Result<_, _>>()
+            .collect::<std::io::Result<_>>()
             .map_err(|e| {
                 stop.store(true, Ordering::Relaxed);
                 SqlError::here(e.to_string())
