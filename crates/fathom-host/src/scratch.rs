@@ -168,10 +168,8 @@ fn lock(file: &File) -> io::Result<()> {
 }
 
 fn is_full(e: &io::Error) -> bool {
-    matches!(
-        e.raw_os_error(),
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
-    )
+    // (EFBIG is the limit of the process or of the file system, and says so itself.)
+    matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 /// `.fathom-scratch-<pid>-<nonce>`. The nonce need only differ from names that exist.

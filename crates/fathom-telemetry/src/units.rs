@@ -21,15 +21,15 @@ impl Nanos {
     pub const MAX: Self = Self(u64::MAX);
     /// From whole seconds.
     pub const fn from_secs(s: u64) -> Self {
-        Self(s * 1_000_000_000)
+        Self(s.saturating_mul(1_000_000_000))
     }
     /// From whole milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
-        Self(ms * 1_000_000)
+        Self(ms.saturating_mul(1_000_000))
     }
     /// From whole microseconds.
     pub const fn from_micros(us: u64) -> Self {
-        Self(us * 1_000)
+        Self(us.saturating_mul(1_000))
     }
     /// From fractional seconds; negative or not-a-number becomes zero.
     pub fn from_secs_f64(s: f64) -> Self {

@@ -12,6 +12,8 @@ mod db_failures;
 mod device_errors;
 mod devices_and_reports;
 mod false_numbers;
+mod full;
+mod hostile;
 mod interruption;
 mod killed_labs;
 mod labs;
