@@ -4,7 +4,8 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD};
 
@@ -53,6 +54,30 @@ pub fn name(unnamed: &File, path: &Path) -> io::Result<()> {
     rustix::fs::linkat(CWD, held, CWD, path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
 }
 
+/// Makes a file with this content; one that could not be written whole is removed again.
+///
+/// # Errors
+/// As [`file`], and as `write(2)`.
+pub fn whole(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    let mut file = file_for(path, mode, 0)?;
+    io::Write::write_all(&mut file, content).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+/// Opens a file of fathom's own directories for adding to its end, and makes it where it is missing.
+///
+/// # Errors
+/// As `open(2)`, also where there is a link of this name.
+pub fn or_append(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+}
+
 /// Makes a directory that only its owner may enter.
 ///
 /// # Errors
@@ -67,6 +92,24 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
 /// As [`private_dir`].
 pub fn dir_for(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)
+}
+
+/// Makes a private directory among temporary files: its name begins with `prefix`, the process id and a number follow.
+///
+/// # Errors
+/// Where none can be made there.
+pub fn temporary_dir(prefix: &str) -> io::Result<PathBuf> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let base = std::env::temp_dir();
+    loop {
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = base.join(format!("{prefix}{}-{n}", std::process::id()));
+        match private_dir(&dir) {
+            // Of a killed run whose number this process has now, or somebody's trap: theirs to keep.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| dir),
+        }
+    }
 }
 
 /// Makes a directory that a user named, and what is missing above it. One that is there stays as it is.

@@ -25,6 +25,16 @@ pub fn write(path: &Path, value: &str) -> io::Result<()> {
     open(path)?.write_all(value.as_bytes())
 }
 
+/// The same for an attribute that holds a list: what it held before is dropped.
+///
+/// # Errors
+/// As [`write`].
+pub fn replace(path: &Path, value: &str) -> io::Result<()> {
+    let held = open(path)?;
+    let mut again = crate::open::again_for(&held, libc::O_WRONLY, libc::O_TRUNC)?;
+    again.write_all(value.as_bytes())
+}
+
 /// Opens an attribute for writing.
 ///
 /// # Errors

@@ -10,6 +10,9 @@ pub mod kernel;
 pub mod mark;
 pub mod open;
 pub mod output;
+mod replace;
+mod sink;
 
 pub use mark::{Provenance, is_made, may_overwrite};
 pub use output::Output;
+pub use replace::{Existing, Kind};
