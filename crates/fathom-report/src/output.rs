@@ -1,12 +1,14 @@
 //! Where exporters write: named files, in a directory or in memory.
 //!
 //! A file appears under its name only when it is complete, so that a report
-//! killed half-way leaves the previous one intact.
+//! killed half-way leaves the previous one intact; and only in place of one of its kind.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use fathom_files::{Existing, create};
+use fathom_telemetry::rundir::is_run;
 
 use crate::error::ReportError;
 
@@ -48,15 +50,16 @@ impl DirOutput {
 impl Output for DirOutput {
     fn file(&mut self, name: &str, body: Body<'_>) -> Result<(), ReportError> {
         let path = self.dir.join(name);
-        let temporary = self.dir.join(format!(".{name}.tmp-{}", std::process::id()));
-        let result = fill(&self.dir, &temporary, &path, body);
-        if result.is_err() {
-            // The cause is already on its way; a leftover that cannot be removed adds nothing to it.
-            let _ = fs::remove_file(&temporary);
-        } else {
-            self.written.push(path);
-        }
-        result
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ReportError::Write { path, source }
+        };
+        create::dirs(&self.dir).map_err(at(&self.dir))?;
+        let mut out = fathom_files::Output::create(&path, existing(name)).map_err(at(&path))?;
+        body(&mut out)?;
+        out.commit().map_err(at(&path))?;
+        self.written.push(path);
+        Ok(())
     }
 
     fn dir(&self) -> Option<&Path> {
@@ -64,17 +67,18 @@ impl Output for DirOutput {
     }
 }
 
-fn fill(dir: &Path, temporary: &Path, path: &Path, body: Body<'_>) -> Result<(), ReportError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ReportError::Write { path, source }
-    };
-    fs::create_dir_all(dir).map_err(at(dir))?;
-    let mut w = BufWriter::new(fs::File::create(temporary).map_err(at(path))?);
-    body(&mut w)?;
-    w.flush().map_err(at(path))?;
-    drop(w);
-    fs::rename(temporary, path).map_err(at(path))
+/// What a file of the report may replace: one of fathom's, by the kind that its name says.
+fn existing(name: &str) -> Existing {
+    match name.rsplit('.').next() {
+        Some("html") => Existing::OfKind(crate::html::is_page),
+        Some("json") => Existing::OfKind(is_run),
+        Some("svg") => Existing::OfKind(crate::svg::is_picture),
+        Some("md") => Existing::OfKind(|head| head.starts_with(b"# fathom ")),
+        Some("txt") => Existing::OfKind(|head| head.starts_with(b"fathom ")),
+        // Its columns.
+        Some("csv") => Existing::Alike,
+        _ => Existing::OWN,
+    }
 }
 
 /// Files in memory: for tests, and for printing to standard output.
@@ -163,6 +167,8 @@ pub(crate) fn written(name: &str, result: io::Result<()>) -> Result<(), ReportEr
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,10 +1,11 @@
 //! One row per I/O with every boundary, as Parquet or as lines of JSON: for one's own analyses.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use fathom_files::{Existing, Output};
 use parquet::basic::Compression;
 use parquet::data_type::Int64Type;
 use parquet::file::properties::WriterProperties;
@@ -42,16 +43,19 @@ impl Form {
 /// # Errors
 /// [`TraceError::Rows`], where the file could not be written; nothing half-written is left.
 pub fn write(path: &Path, ios: &[Joined], form: Form) -> Result<(), TraceError> {
-    let written = match form {
-        Form::Parquet => columns(path, ios),
-        Form::Json => lines(path, ios).map_err(|e| e.to_string()),
-    };
-    written.map_err(|reason| {
-        drop(std::fs::remove_file(path));
-        TraceError::Rows {
-            path: path.to_owned(),
-            reason,
+    let written = || -> Result<(), String> {
+        let text = |e: std::io::Error| e.to_string();
+        // In a run directory that was made a moment ago.
+        let mut out = Output::create(path, Existing::None).map_err(text)?;
+        match form {
+            Form::Parquet => columns(out.handle().map_err(text)?, ios)?,
+            Form::Json => lines(&mut out, ios).map_err(text)?,
         }
+        out.commit().map_err(text)
+    };
+    written().map_err(|reason| TraceError::Rows {
+        path: path.to_owned(),
+        reason,
     })
 }
 
@@ -64,8 +68,7 @@ fn cells(io: &Joined) -> impl Iterator<Item = (&'static str, Option<i64>)> {
         .chain(BOUNDARY_NAMES.into_iter().zip(&io.at).map(boundary))
 }
 
-fn lines(path: &Path, ios: &[Joined]) -> std::io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
+fn lines(out: &mut Output, ios: &[Joined]) -> std::io::Result<()> {
     for io in ios {
         for (i, (name, value)) in cells(io).enumerate() {
             let before = if i == 0 { '{' } else { ',' };
@@ -76,7 +79,7 @@ fn lines(path: &Path, ios: &[Joined]) -> std::io::Result<()> {
         }
         out.write_all(b"}\n")?;
     }
-    out.flush()
+    Ok(())
 }
 
 type Column = (&'static str, fn(&Joined) -> Option<i64>);
@@ -94,7 +97,7 @@ const FIXED: [Column; 8] = [
     ("cpu", |io| Some(i64::from(io.cpu))),
 ];
 
-fn columns(path: &Path, ios: &[Joined]) -> Result<(), String> {
+fn columns(file: File, ios: &[Joined]) -> Result<(), String> {
     let text = |e: parquet::errors::ParquetError| e.to_string();
     let mut schema = String::from("message io {");
     for name in FIXED.iter().map(|c| c.0).chain(BOUNDARY_NAMES) {
@@ -105,7 +108,6 @@ fn columns(path: &Path, ios: &[Joined]) -> Result<(), String> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::UNCOMPRESSED)
         .build();
-    let file = File::create(path).map_err(|e| e.to_string())?;
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(text)?;
     for group in ios.chunks(GROUP_ROWS) {
         let mut rows = writer.next_row_group().map_err(text)?;

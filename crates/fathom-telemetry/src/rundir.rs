@@ -4,11 +4,12 @@
 //! and `report.html`; see `docs/run-directory.md`. This room makes, finds and reads
 //! directories; it does not know what made the numbers.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use fathom_files::{Existing, Output, create};
 use serde::Deserialize;
 
 use crate::schema::{Run, SCHEMA_VERSION};
@@ -97,7 +98,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes `base/<UTC time>-<name>/`, and `base` where it is missing; `name` is cut to what file
+    /// Makes `base/<UTC time>-<name>/`, which only its owner may enter, and `base` where it is missing; `name` is cut to what file
     /// systems and shells bear. Unique also where several runs start in the same second.
     ///
     /// # Errors
@@ -111,14 +112,14 @@ impl RunDir {
             path: path.to_owned(),
             source,
         };
-        fs::create_dir_all(base).map_err(|e| failed(base, e))?;
+        create::dirs(base).map_err(|e| failed(base, e))?;
         let first = format!("{}-{}", utc::stamp(time), file_name(name));
         for attempt in 1..=SAME_SECOND_MAX {
             let path = match attempt {
                 1 => base.join(&first),
                 n => base.join(format!("{first}-{n}")),
             };
-            match fs::create_dir(&path) {
+            match create::private_dir(&path) {
                 Ok(()) => return Ok(Self { path }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(failed(&path, e)),
@@ -148,7 +149,12 @@ impl RunDir {
         } else {
             path.join(RUN_FILE)
         };
-        let text = fs::read(&file).map_err(|source| RunDirError::Read {
+        let regular = || match fs::metadata(&file)?.is_file() {
+            true => fs::read(&file),
+            // Of a pipe nobody would ever come to the end.
+            false => Err(io::Error::other("it is no regular file")),
+        };
+        let text = regular().map_err(|source| RunDirError::Read {
             path: file.clone(),
             source,
         })?;
@@ -207,20 +213,35 @@ impl RunDir {
     /// # Errors
     /// [`RunDirError::Write`]; the former `run.json` is untouched then.
     pub fn save(&self, run: &Run) -> Result<(), RunDirError> {
-        write_atomically(&self.run_file(), |out| {
-            serde_json::to_writer_pretty(&mut *out, run)?;
-            out.write_all(b"\n")
+        let path = self.run_file();
+        let written = || {
+            let mut out = Output::create(&path, Existing::OfKind(is_run))?;
+            serde_json::to_writer_pretty(&mut out, run)?;
+            out.write_all(b"\n")?;
+            out.commit()
+        };
+        written().map_err(|source| RunDirError::Write {
+            path: path.clone(),
+            source,
         })
     }
 
-    /// Writes a file of the directory (a report, an export) so that it appears whole or not at all.
+    /// Writes a file of the directory (an export, a model) so that it appears whole or not at all, in place of what
+    /// `existing` allows.
     ///
     /// # Errors
     /// [`RunDirError::Write`].
-    pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, RunDirError> {
+    pub fn write(
+        &self,
+        name: &str,
+        existing: Existing,
+        content: &[u8],
+    ) -> Result<PathBuf, RunDirError> {
         let path = self.path.join(name);
-        write_atomically(&path, |out| out.write_all(content))?;
-        Ok(path)
+        match fathom_files::output::write(&path, existing, content) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(RunDirError::Write { path, source }),
+        }
     }
 }
 
@@ -267,27 +288,11 @@ fn of_version_one(mut run: serde_json::Value) -> serde_json::Value {
     run
 }
 
-fn write_atomically(
-    path: &Path,
-    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), RunDirError> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let written = File::create(&partial)
-        .and_then(|file| {
-            let mut out = BufWriter::new(file);
-            content(&mut out)?;
-            out.flush()
-        })
-        .and_then(|()| fs::rename(&partial, path));
-    written.map_err(|source| {
-        let _ = fs::remove_file(&partial);
-        RunDirError::Write {
-            path: path.to_owned(),
-            source,
-        }
-    })
+/// Whether a file begins like a `run.json`.
+pub fn is_run(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start();
+    let named = head.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    named.is_some_and(|n| n.starts_with(b"\"schema_version\""))
 }
 
 /// Letters, digits, dots, dashes and underscores stay; other characters become dashes.

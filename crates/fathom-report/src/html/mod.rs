@@ -80,6 +80,16 @@ pub fn write_report(run: &Path) -> Result<PathBuf, ReportError> {
     Ok(dir.join("report.html"))
 }
 
+/// What every page begins with; a page that exists is known by it.
+const BEGINNING: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+    <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">";
+
+/// Whether a file begins like a page of fathom's.
+pub(crate) fn is_page(head: &[u8]) -> bool {
+    head.starts_with(BEGINNING.as_bytes())
+}
+
 /// What the page's script reads.
 #[derive(Serialize)]
 struct Embedded<'a> {
@@ -285,10 +295,7 @@ fn assemble(page: &Page, title: &str, footer: &str) -> Result<String, ReportErro
     }
     let scripts = SCRIPTS.join("\n");
     Ok(format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
-         <title>{}</title>\n<style>\n{STYLE}</style>\n<script>{GUARD}</script>\n</head>\n<body>\n\
+        "{BEGINNING}\n<title>{}</title>\n<style>\n{STYLE}</style>\n<script>{GUARD}</script>\n</head>\n<body>\n\
          <div class=\"page\">\n<nav class=\"contents\" aria-label=\"Contents\"><div class=\"brand\">fathom</div><ol>\n{contents}</ol></nav>\n\
          <main>\n{}\
          <noscript><p>Charts need JavaScript; every number of the tables is here without it.</p></noscript>\n\

@@ -220,6 +220,12 @@ pub(crate) fn picture(spec: &Spec, stamp: &str, source: &str) -> String {
     )
 }
 
+/// Whether a file begins like a picture of fathom's.
+pub(crate) fn is_picture(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    text.starts_with("<svg xmlns=") && text.contains("<clipPath id=\"inside\"><rect x=")
+}
+
 fn axes(p: &mut Picture<'_>, layout: &marks::Layout, bottom: f64) {
     let right = WIDTH - RIGHT;
     let spec = p.spec;

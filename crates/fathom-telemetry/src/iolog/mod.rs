@@ -20,7 +20,7 @@ mod read;
 mod thrift;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use std::thread::JoinHandle;
 
 use crate::units::Nanos;
 use encoder::{Encoder, Message};
+use fathom_files::{Existing, Output};
 pub use handle::LogHandle;
 use handle::Row;
 pub use memory::{MemoryLog, ThreadRecords};
@@ -115,7 +116,7 @@ pub struct LogSummary {
 #[derive(Debug)]
 pub struct IoLog {
     path: PathBuf,
-    partial: PathBuf,
+    out: Option<Output>,
     messages: SyncSender<Message>,
     thread: Option<JoinHandle<LogSummary>>,
     open_handles: Arc<AtomicUsize>,
@@ -124,7 +125,7 @@ pub struct IoLog {
 }
 
 impl IoLog {
-    /// Begins a log at `path`: written beside it as `….partial`, which takes its name in
+    /// Begins a log at `path`: written beside it, and put in its place in
     /// [`Self::finish`]. `handles_expected` is the largest number of handles open at the same time; the
     /// memory is shared out among them.
     ///
@@ -135,17 +136,12 @@ impl IoLog {
         meta: IoLogMeta,
         handles_expected: usize,
     ) -> Result<Self, IoLogError> {
-        let partial = partial_of(path);
         let failed = |source| IoLogError::Create {
             path: path.to_owned(),
             source,
         };
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&partial)
-            .map_err(failed)?;
+        let out = Output::create(path, Existing::None).map_err(failed)?;
+        let file = out.handle().map_err(failed)?;
         let (chunk_rows, chunks) = share(handles_expected);
         // Every chunk fits, and every handle's last message: sending never blocks while no more handles
         // are open than expected.
@@ -157,7 +153,7 @@ impl IoLog {
             .map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
-            partial,
+            out: Some(out),
             messages,
             thread: Some(thread),
             open_handles: Arc::default(),
@@ -190,26 +186,20 @@ impl IoLog {
         // A failure to send shows in joining.
         let _ = self.messages.send(Message::Finish);
         thread.thread().unpark();
-        let mut summary = thread.join().map_err(|_| {
-            let _ = fs::remove_file(&self.partial);
-            IoLogError::EncoderGone
-        })?;
+        let mut summary = thread.join().map_err(|_| IoLogError::EncoderGone)?;
         if let Some(IoLogError::Write { path, .. }) = &mut summary.error {
             path.clone_from(&self.path);
         }
         if summary.bytes == 0 {
-            let _ = fs::remove_file(&self.partial);
             return match summary.error {
                 Some(_) => Ok(summary),
                 None => Err(IoLogError::EncoderGone),
             };
         }
-        fs::rename(&self.partial, &self.path).map_err(|source| {
-            let _ = fs::remove_file(&self.partial);
-            IoLogError::Write {
-                path: self.path.clone(),
-                source,
-            }
+        let placed = self.out.take().map_or(Ok(()), Output::commit);
+        placed.map_err(|source| IoLogError::Write {
+            path: self.path.clone(),
+            source,
         })?;
         if open > 0 && summary.error.is_none() {
             summary.error = Some(IoLogError::HandlesOpen(open));
@@ -225,7 +215,6 @@ impl Drop for IoLog {
             let _ = self.messages.send(Message::Abort);
             thread.thread().unpark();
             let _ = thread.join();
-            let _ = fs::remove_file(&self.partial);
         }
     }
 }
@@ -236,12 +225,6 @@ fn share(handles: usize) -> (usize, usize) {
     let rows = (per_handle / 4).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX);
     let rows = 1 << rows.ilog2();
     (rows, (per_handle / rows).clamp(CHUNKS_MIN, CHUNKS_MAX))
-}
-
-fn partial_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    PathBuf::from(name)
 }
 
 /// Where the encoder writes: a file that can be cut back to its last good row group.

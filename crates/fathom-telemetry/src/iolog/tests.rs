@@ -1,6 +1,7 @@
 //! The log as a whole: what goes in comes out, and what does not is counted.
 
 use std::collections::HashSet;
+use std::fs;
 
 use proptest::prelude::*;
 

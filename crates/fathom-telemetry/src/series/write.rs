@@ -1,12 +1,13 @@
 //! Windows to rows.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fathom_files::{Existing, Output};
 use parquet::basic::Encoding;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -44,13 +45,14 @@ pub struct SeriesSummary {
     pub error: Option<SeriesError>,
 }
 
-/// Writes `series.parquet`: beside it as `….partial`, which takes its name in [`Self::finish`].
+/// Writes `series.parquet`: beside its place, which it takes in [`Self::finish`].
 ///
 /// Row groups are encoded in memory and reach the file whole, so that a disk that fills up leaves a series
 /// that ends early and can be read.
 pub struct SeriesWriter {
     path: PathBuf,
-    partial: PathBuf,
+    out: Option<Output>,
+    /// Where `out` writes.
     file: File,
     writer: SerializedFileWriter<Vec<u8>>,
     notes: Vec<KeyValue>,
@@ -136,14 +138,12 @@ impl SeriesWriter {
     /// # Errors
     /// [`SeriesError::Write`], where the file cannot be made.
     pub fn create(path: &Path, tool_version: &str) -> Result<Self, SeriesError> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
         let failed = |source| SeriesError::Write {
             path: path.to_owned(),
             source,
         };
-        let file = File::create(&partial).map_err(failed)?;
+        let out = Output::create(path, Existing::None).map_err(failed)?;
+        let file = out.handle().map_err(failed)?;
         let mut writer = open(tool_version).map_err(|e| failed(io_error(e)))?;
         writer.flush().map_err(failed)?;
         let magic = std::mem::take(writer.inner_mut());
@@ -151,7 +151,7 @@ impl SeriesWriter {
         let version = KeyValue::new("fathom.tool_version".to_owned(), tool_version.to_owned());
         Ok(Self {
             path: path.to_owned(),
-            partial,
+            out: Some(out),
             file,
             writer,
             notes: vec![version],
@@ -227,11 +227,12 @@ impl SeriesWriter {
             error: error.map(|e| self.failed(e)),
         };
         if summary.error.is_some() && rows == 0 {
-            // Dropping removes the file.
+            // Dropped, it leaves nothing.
             summary.bytes = 0;
             return Ok(summary);
         }
-        fs::rename(&self.partial, &self.path).map_err(|e| self.failed(e))?;
+        let placed = self.out.take().map_or(Ok(()), Output::commit);
+        placed.map_err(|e| self.failed(e))?;
         Ok(summary)
     }
 
@@ -305,13 +306,6 @@ impl SeriesWriter {
             path: self.path.clone(),
             source,
         }
-    }
-}
-
-impl Drop for SeriesWriter {
-    /// An abandoned or failed series leaves nothing behind; a finished one has another name by now.
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.partial);
     }
 }
 

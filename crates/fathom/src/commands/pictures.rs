@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use fathom_files::{Existing, create, output};
 use fathom_report::{DirOutput, percent_encoded};
 
 use super::report::make;
@@ -32,7 +33,7 @@ pub(super) fn write(run: &Path, dir: &Path, png: bool) -> Outcome {
         let dir = dir
             .canonicalize()
             .map_err(|e| refused(anyhow!("{}: {e}", dir.display())))?;
-        let profile = dir.join(format!(".chromium-{}", std::process::id()));
+        let profile = create::temporary_dir("fathom-chromium-").map_err(failed)?;
         let drawn = svg
             .iter()
             .try_for_each(|file| draw(&browser, &profile, &dir, file));
@@ -65,6 +66,8 @@ fn browser() -> Result<PathBuf, Failure> {
 fn draw(browser: &Path, profile: &Path, dir: &Path, svg: &Path) -> Result<(), Failure> {
     let name = svg.file_name().unwrap_or_default();
     let (file, png) = (dir.join(name), dir.join(name).with_extension("png"));
+    // It would follow a link, and overwrite whatever it finds: it draws where nothing else is.
+    let drawn = profile.join("drawn.png");
     let text = std::fs::read_to_string(&file)
         .map_err(|e| failed(anyhow!("{}: cannot be read again: {e}", file.display())))?;
     let size = |attribute: &str| -> Option<u32> {
@@ -84,7 +87,7 @@ fn draw(browser: &Path, profile: &Path, dir: &Path, svg: &Path) -> Result<(), Fa
         .arg(format!("--force-device-scale-factor={SHARPNESS}"))
         .arg(format!("--window-size={width},{height}"))
         .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("--screenshot={}", png.display()))
+        .arg(format!("--screenshot={}", drawn.display()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -96,14 +99,17 @@ fn draw(browser: &Path, profile: &Path, dir: &Path, svg: &Path) -> Result<(), Fa
     let child = command
         .spawn()
         .map_err(|e| failed(anyhow!("{}: cannot be started: {e}", browser.display())))?;
-    if !ended(child) || !png.exists() {
+    if !ended(child) || !drawn.exists() {
         return Err(failed(anyhow!(
             "{}: drew no {}; the SVG beside it is whole",
             browser.display(),
             png.display()
         )));
     }
-    Ok(())
+    let unwritten = |e| failed(anyhow!("{}: cannot be written: {e}", png.display()));
+    let picture = std::fs::read(&drawn).map_err(unwritten)?;
+    std::fs::remove_file(&drawn).map_err(unwritten)?;
+    output::write(&png, Existing::OWN, &picture).map_err(unwritten)
 }
 
 /// Waits, but not for ever.

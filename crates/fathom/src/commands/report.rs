@@ -61,6 +61,15 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         .clone()
         .or_else(|| data.dir.clone())
         .unwrap_or_default();
+    if exporter.name() == "json"
+        && let Ok((_, there)) = RunDir::open(&out)
+        && (&there.name, &there.started) != (&data.run.name, &data.run.started)
+    {
+        return Err(refused(anyhow!(
+            "{}: another run keeps its run.json there; choose another --out",
+            out.display()
+        )));
+    }
     make(&out)?;
     exporter.export(&data, &mut DirOutput::new(&out))?;
     screen::print(&format!("{}: {}\n", exporter.name(), out.display()));
@@ -87,7 +96,7 @@ fn present(run: &mut Run, dir: &RunDir) -> Result<(), Failure> {
 
 /// Makes a directory for exports.
 pub(super) fn make(out: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(out).map_err(|e| {
+    fathom_files::create::dirs(out).map_err(|e| {
         refused(anyhow!(
             "{}: cannot be made: {e}; choose another --out",
             out.display()

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fathom_experiments::sim_fit;
+use fathom_files::{Existing, output};
 use fathom_sim::target::OPTIONS;
 use fathom_sim::{CATALOG, Model, SimTarget};
 
@@ -57,22 +58,30 @@ fn list(json: bool) -> Result<String, crate::exit::Failure> {
     Ok(text)
 }
 
+/// A fitted model may be replaced by a later one.
+const FITTED: Existing = Existing::OfKind(|head| head.starts_with(b"# Fitted by fathom sim fit "));
+
 /// A model of what a run measured, kept in its directory or in `file`, with its residuals.
 fn fit(run: &Path, file: Option<&Path>, json: bool) -> Result<String, crate::exit::Failure> {
     let (dir, run) = RunDir::open(run).map_err(refused)?;
+    let unwritten = |path: &Path, e: std::io::Error| {
+        refused(anyhow::anyhow!(
+            "{}: cannot be written: {e}; choose another --file",
+            path.display()
+        ))
+    };
+    // A fit takes a while.
+    if let Some(path) = file {
+        output::check(path, FITTED).map_err(|e| unwritten(path, e))?;
+    }
     let fit = sim_fit::fit(&run).map_err(refused)?;
     let path = match file {
         Some(path) => {
-            std::fs::write(path, &fit.text).map_err(|e| {
-                refused(anyhow::anyhow!(
-                    "{}: cannot be written: {e}; choose another --file",
-                    path.display()
-                ))
-            })?;
+            output::write(path, FITTED, fit.text.as_bytes()).map_err(|e| unwritten(path, e))?;
             path.to_owned()
         }
         None => dir
-            .write("model.toml", fit.text.as_bytes())
+            .write("model.toml", FITTED, fit.text.as_bytes())
             .map_err(failed)?,
     };
     if json {

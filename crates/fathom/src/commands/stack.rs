@@ -5,6 +5,7 @@ use std::path::Path;
 use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::stack::{self, Choice, Rung, StackPlan, StackReport};
 use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
+use fathom_files::Existing;
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
@@ -158,10 +159,12 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
 pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &StackReport) -> Outcome {
     book.found(report)?;
     let document = stack::document(report);
-    let path = book.dir().path().join("stack.json");
     let json = serde_json::to_string_pretty(&document).map_err(failed)?;
-    if let Err(e) = std::fs::write(&path, json) {
-        say!("fathom: {} could not be written: {e}", path.display());
+    let kept = book
+        .dir()
+        .write("stack.json", Existing::None, json.as_bytes());
+    if let Err(e) = kept {
+        say!("fathom: {e}");
     }
     finish_with(book, &args.out, Some(code), document, |run, _, places| {
         let mut text = format!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fathom_experiments::workload::{Collector, Profile, section};
 use fathom_experiments::{Notebook, RunMeta};
+use fathom_files::Existing;
 use fathom_io::Control;
 use fathom_io::clock::Clock;
 use fathom_stack::event::{Event, Kind, rwbs};
@@ -294,9 +295,10 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
     }
     book.run_mut().sections.push(shown);
     let (run, dir, _) = book.finish()?;
-    let file = dir.path().join(PROFILE);
     let json = serde_json::to_string_pretty(profile).map_err(failed)? + "\n";
-    let kept = std::fs::write(&file, json);
+    let file = dir
+        .write(PROFILE, Existing::None, json.as_bytes())
+        .map_err(failed)?;
     if let Err(e) = fathom_report::write_report(dir.path()) {
         say!("fathom: the report could not be written: {e}");
     }
