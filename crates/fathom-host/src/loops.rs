@@ -30,7 +30,7 @@ impl Loop {
     /// # Errors
     /// As [`Loop::over`].
     pub fn over_part(file: &File, offset: u64, size: u64) -> io::Result<Self> {
-        let control = open::for_writing(Path::new("/dev/loop-control"), 0)?;
+        let control = open::control(Path::new("/dev/loop-control"))?;
         // Others look for a free device at the same time.
         for _ in 0..64 {
             let n = sys::loop_free(&control)?;

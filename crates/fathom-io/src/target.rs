@@ -4,10 +4,11 @@
 //! finish. Dropping a target removes what fathom made for this run only.
 
 use std::fs::File;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fathom_files::open;
 use fathom_host::{
     Below, CounterSource, Counters, FilePermit, Permit, Refusal, Scratch, TargetKind, extents,
     probe_target,
@@ -318,11 +319,11 @@ impl Target {
                 )?
             }
             TargetKind::Other { path, .. } if sink_or_source(&path, wanted.modifies) => {
-                let file = File::options()
-                    .read(!wanted.modifies)
-                    .write(wanted.modifies)
-                    .open(&path)
-                    .map_err(|e| unfit(format!("cannot be opened: {e}")))?;
+                let file = match wanted.modifies {
+                    true => open::control(&path),
+                    false => File::open(&path),
+                }
+                .map_err(|e| unfit(format!("cannot be opened: {e}")))?;
                 let size = wanted.size.map_or(NULL_SIZE, |s| s.0);
                 let description = "a device of the kernel's that holds nothing".to_owned();
                 let holder = Holder::Hollow(file);
@@ -668,10 +669,6 @@ fn unopened(e: &std::io::Error) -> String {
 }
 
 fn reopen_file(file: &File, flags: i32, write: bool) -> std::io::Result<File> {
-    use std::os::fd::AsRawFd;
-    File::options()
-        .read(true)
-        .write(write)
-        .custom_flags(flags | libc::O_CLOEXEC)
-        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    let access = if write { libc::O_RDWR } else { libc::O_RDONLY };
+    open::again_for(file, access, flags)
 }

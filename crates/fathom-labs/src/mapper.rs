@@ -1,7 +1,7 @@
 //! Calls of the kernel's device mapper (linux/dm-ioctl.h): make a device, give it a table, remove it.
 
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ impl Head {
 
 fn control() -> io::Result<File> {
     let path = CONTROL.to_str().map_err(io::Error::other)?;
-    OpenOptions::new().read(true).write(true).open(path)
+    fathom_files::open::control(std::path::Path::new(path))
 }
 
 fn call(request: libc::c_ulong, head: &mut Head) -> io::Result<()> {

@@ -1,9 +1,10 @@
 //! A memory control group of fathom's own: so much memory, and so much page cache, and no more.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use fathom_files::{create, kernel};
 use fathom_telemetry::say;
 
 use crate::LabError;
@@ -50,7 +51,7 @@ impl Group {
         let dir = base.join(format!("fathom-{name}-{}", std::process::id()));
         let failed = |e: io::Error| missing(format!("{}: cannot be made: {e}", dir.display()));
         let keeper = Keeper::watch(&[Undo::group(&dir)]).map_err(failed)?;
-        fs::create_dir(&dir).map_err(failed)?;
+        create::dir_for(&dir, 0o755).map_err(failed)?;
         Ok(Self {
             limit,
             mount: base,
@@ -61,14 +62,12 @@ impl Group {
 
     /// Its processes, and the page cache that they fill, get so much.
     pub(crate) fn limit(&self, bytes: u64) -> io::Result<()> {
-        fs::write(self.dir.join(self.limit), bytes.to_string())
+        kernel::write(&self.dir.join(self.limit), &bytes.to_string())
     }
 
     /// Where a process is written that shall belong to it.
     pub(crate) fn members(&self) -> io::Result<File> {
-        OpenOptions::new()
-            .write(true)
-            .open(self.dir.join("cgroup.procs"))
+        kernel::open(&self.dir.join("cgroup.procs"))
     }
 
     /// Moves this process into the group until what is returned is dropped. Memory that it has keeps its place: what is
@@ -93,7 +92,7 @@ impl Group {
             .map(|(_, path)| path.trim_start_matches('/').to_owned())
             .ok_or_else(|| io::Error::other("/proc/self/cgroup does not say where it is"))?;
         let home = self.mount.join(path).join("cgroup.procs");
-        let home = OpenOptions::new().write(true).open(home)?;
+        let home = kernel::open(&home)?;
         self.members()?
             .write_all(std::process::id().to_string().as_bytes())?;
         Ok(Inside { home })

@@ -3,9 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
@@ -111,16 +109,7 @@ pub(crate) const PREFIX: &str = "fathom-mount-";
 /// # Errors
 /// Where none can be made among temporary files.
 fn directory() -> io::Result<PathBuf> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("{PREFIX}{}-{n}", std::process::id()));
-        match fs::DirBuilder::new().mode(0o700).create(&dir) {
-            // Of a killed run whose number this process has now, or somebody's trap: theirs to keep.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| dir),
-        }
-    }
+    fathom_files::create::temporary_dir(PREFIX)
 }
 
 /// A mount. Dropping it unmounts it and removes its directory.

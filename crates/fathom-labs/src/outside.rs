@@ -1,12 +1,12 @@
 //! Outside programs: where they are, what to install where they are not, and children that never outlive a lab.
 
-use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use fathom_experiments::parts::column;
+use fathom_files::create;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Cell, Section, Table};
 
@@ -219,11 +219,7 @@ impl Kept {
     pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self, LabError> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .map_err(failed)?;
+        let file = create::or_append(log).map_err(failed)?;
         let again = file.try_clone().map_err(failed)?;
         bind(command.stdin(Stdio::null()).stdout(file).stderr(again));
         let child = command.spawn().map_err(failed)?;
@@ -241,7 +237,7 @@ impl Kept {
     ) -> Result<(Self, std::process::ChildStdout), LabError> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
-        let file = File::create(errors).map_err(failed)?;
+        let file = create::or_append(errors).map_err(failed)?;
         bind(
             command
                 .stdin(Stdio::null())

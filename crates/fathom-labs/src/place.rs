@@ -4,12 +4,12 @@
 //! Databases want a directory, not a scratch file. Its lock is held as long as the run lives: a directory of this
 //! name, with the mark inside and without a lock, is a leftover.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fathom_files::{create, open};
 use fathom_telemetry::say;
 use rustix::fs::FlockOperation;
 
@@ -56,9 +56,7 @@ impl Workplace {
         let nonce = nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let path = dir.join(format!("{PREFIX}{}-{nonce:08x}", std::process::id()));
         // Servers that must not run as root go through it, but nobody lists it.
-        fs::DirBuilder::new()
-            .mode(0o711)
-            .create(&path)
+        create::dir_for(&path, 0o711)
             .map_err(|e| refused("a directory for the lab cannot be made", &e))?;
         let lock = mark(&path).map_err(|e| {
             let _ = fs::remove_dir_all(&path);
@@ -74,11 +72,7 @@ impl Workplace {
 }
 
 fn mark(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(path.join(MARK))?;
+    let file = create::file_for(&path.join(MARK), 0o644, 0)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     io::Write::write_all(
         &mut &file,
@@ -123,11 +117,7 @@ pub fn abandoned(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn unlocked(path: &Path) -> Option<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path.join(MARK))
-        .ok()?;
+    let file = open::for_reading(&path.join(MARK), libc::O_NOFOLLOW).ok()?;
     let text = io::read_to_string(&file).ok()?;
     // Its maker may have named it a moment ago and not locked it yet.
     let ours = text.starts_with("fathom ");

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fathom_files::{create, open};
 use fathom_telemetry::say;
 
 use crate::error::TraceError;
@@ -234,7 +235,7 @@ fn refused(path: &Path, why: &str) -> TraceError {
 }
 
 fn write_durably(note: &Path, text: &str) -> std::io::Result<()> {
-    let mut file = File::create(note)?;
+    let mut file = create::file(note)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     // The name has to last as well.
@@ -427,10 +428,7 @@ impl NoIdle {
     /// The user may not.
     pub fn hold() -> Result<Self, TraceError> {
         let path = Path::new("/dev/cpu_dma_latency");
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .open(path)
-            .map_err(|e| TraceError::file(path, e))?;
+        let mut file = open::control(path).map_err(|e| TraceError::file(path, e))?;
         file.write_all(&0i32.to_ne_bytes())
             .map_err(|e| TraceError::file(path, e))?;
         Ok(Self { _file: file })

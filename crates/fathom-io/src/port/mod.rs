@@ -108,7 +108,6 @@ pub(crate) fn own_files(
     flagged: bool,
 ) -> Result<Vec<Arc<std::fs::File>>, PortError> {
     use std::os::fd::AsRawFd as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
     let extra = match spec.sync {
         SyncPolicy::Fua if flagged => libc::O_DSYNC,
         SyncPolicy::Sync if flagged => libc::O_SYNC,
@@ -125,11 +124,8 @@ pub(crate) fn own_files(
             return Err(std::io::Error::last_os_error());
         }
         let access = flags & libc::O_ACCMODE;
-        let file = std::fs::File::options()
-            .read(access != libc::O_WRONLY)
-            .write(access != libc::O_RDONLY)
-            .custom_flags(flags & (libc::O_DIRECT | libc::O_NOATIME) | extra | libc::O_CLOEXEC)
-            .open(format!("/proc/self/fd/{fd}"))?;
+        let kept = flags & (libc::O_DIRECT | libc::O_NOATIME);
+        let file = fathom_files::open::again_for(f, access, kept | extra)?;
         Ok(Arc::new(file))
     };
     files

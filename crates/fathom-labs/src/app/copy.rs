@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fathom_experiments::parts::{axis, chart, column, estimate, headline_of, point, series};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_files::create;
 use fathom_host::{CounterSource, Counters};
 use fathom_io::driver::Progress;
 use fathom_stats::Estimate;
@@ -191,7 +192,7 @@ impl Lab<'_> {
             return Ok(own);
         }
         let dir = self.place.join("source");
-        fs::create_dir(&dir).map_err(|e| broken(&dir, &e))?;
+        create::private_dir(&dir).map_err(|e| broken(&dir, &e))?;
         let items: Vec<Item> = sizes(self.options.bytes.0, self.options.seed)
             .into_iter()
             .enumerate()
@@ -203,7 +204,7 @@ impl Lab<'_> {
         watcher.job(0, 1, "making photos");
         self.each(&items, &|item, buffer| {
             let mut random = SplitMix64::new(self.options.seed ^ item.bytes);
-            let mut file = File::create(&item.path)?;
+            let mut file = create::file(&item.path)?;
             write_random(&mut file, item.bytes, &mut random, buffer)?;
             file.sync_data()
         })?;
@@ -263,7 +264,7 @@ impl Lab<'_> {
         let written = self.place.join(format!("written-{repeat}"));
         let copied = self.place.join(format!("copied-{repeat}"));
         for dir in [&written, &copied] {
-            fs::create_dir(dir).map_err(|e| broken(dir, &e))?;
+            create::private_dir(dir).map_err(|e| broken(dir, &e))?;
         }
         let from = items[0].path.parent().unwrap_or(self.place);
         let sources = [from, self.place].map(|p| CounterSource::locate(p).ok());
@@ -286,7 +287,7 @@ impl Lab<'_> {
                 })?,
                 "write" => {
                     self.each(items, &|item, buffer| {
-                        let mut file = File::create(named(&written, item))?;
+                        let mut file = create::file(&named(&written, item))?;
                         let mut random = SplitMix64::new(item.bytes ^ 0x5eed);
                         write_random(&mut file, item.bytes, &mut random, buffer)?;
                         file.sync_data()
@@ -294,7 +295,7 @@ impl Lab<'_> {
                 }
                 "copy" => self.each(items, &|item, buffer| {
                     let mut source = File::open(&item.path)?;
-                    let mut file = File::create(named(&copied, item))?;
+                    let mut file = create::file(&named(&copied, item))?;
                     loop {
                         match source.read(buffer)? {
                             0 => break,
@@ -343,7 +344,7 @@ impl Lab<'_> {
         self.each(items, &|item, _| {
             let file = named(copied, item);
             fs::metadata(&file)?;
-            fs::write(file.with_extension("xmp"), b"rating=5\n")?;
+            create::whole(&file.with_extension("xmp"), 0o600, b"rating=5\n")?;
             fs::rename(&file, file.with_extension("renamed"))?;
             fs::remove_file(named(written, item))
         })?;

@@ -5,11 +5,11 @@
 //! not elsewhere. It is switched off on any exit; a small process sees to that where fathom is killed.
 
 use std::ffi::CString;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -84,12 +84,7 @@ impl Swap {
             what: format!("{}: {what}: {e}", path.display()),
             remedy: "run as root on a file system that can hold a swap file (ext4, XFS)".into(),
         };
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|e| failed("cannot be made", e))?;
+        let file = fathom_files::create::file(path).map_err(|e| failed("cannot be made", e))?;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
             .map_err(|e| failed("has no room", e.into()))?;
         let head = header(pages as u32 - 1);

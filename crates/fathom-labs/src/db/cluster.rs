@@ -2,7 +2,7 @@
 //! run as root: where fathom does, the server gets the account `postgres`, or else `nobody`.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -230,11 +230,7 @@ pub(crate) fn release_memory(dir: &Path) {
 
 /// What is in a file, and whose it is; nothing behind a link.
 fn owned(path: &Path) -> Option<(String, u32)> {
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)
-        .ok()?;
+    let file = fathom_files::open::for_reading(path, libc::O_NOFOLLOW).ok()?;
     let owner = file.metadata().ok()?.uid();
     Some((std::io::read_to_string(file).ok()?, owner))
 }

@@ -105,7 +105,7 @@ impl Instance {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
         private_directory(&me.dir)?;
-        fs::create_dir(me.dir.join("tmp")).map_err(failed)?;
+        fathom_files::create::private_dir(&me.dir.join("tmp")).map_err(failed)?;
         let mut command = Command::new(&me.programs.install);
         command
             .arg("--no-defaults")

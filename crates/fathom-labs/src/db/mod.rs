@@ -9,7 +9,6 @@ mod sql;
 pub mod tpcc;
 mod yours;
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use fathom_experiments::survey::{Outlook, Watcher};
@@ -98,15 +97,12 @@ fn embedded(
 /// A directory of a server, which nobody else may enter: its sockets ask for no password, and who reaches one can do all
 /// that the server's account can.
 fn private_directory(dir: &Path) -> Result<(), LabError> {
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(dir)
-        .map_err(|e| {
-            LabError::Failed(format!(
-                "{}: cannot be made: {e}; name a directory that can be written",
-                dir.display()
-            ))
-        })
+    fathom_files::create::private_dir(dir).map_err(|e| {
+        LabError::Failed(format!(
+            "{}: cannot be made: {e}; name a directory that can be written",
+            dir.display()
+        ))
+    })
 }
 
 /// An error with its likely cause, where that is a full disk: programs say so in many words, or in none.

@@ -4,8 +4,8 @@
 //! hypervisor may emulate guest code, and a kernel then never boots. So a loop of 20,000 iterations is timed: about
 //! 1 ns each on hardware, 1,000 to 6,000 ns where they are emulated.
 
-use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 /// Who executes guest code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,10 +72,7 @@ struct Region {
 
 /// Time of one iteration in a guest, ns; measured in a child process that an alarm ends.
 fn loop_ns() -> Result<f64, String> {
-    let kvm = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
+    let kvm = fathom_files::open::control(Path::new("/dev/kvm"))
         .map_err(|e| format!("/dev/kvm cannot be opened: {e}"))?;
     let (reader, writer) = std::io::pipe().map_err(|e| e.to_string())?;
     // SAFETY: the child calls only what is safe after a fork of a process with threads: system calls without

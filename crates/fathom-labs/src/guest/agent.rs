@@ -4,13 +4,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_files::{Existing, create, open, output};
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::{Control, JobSpec, Observer, Target, Wanted};
 use fathom_telemetry::say;
@@ -297,7 +298,8 @@ fn exec(argv: &[String], dir: &str) -> Result<Answer, LabError> {
         return Err(LabError::Failed("no program was named".into()));
     };
     let program = if program == "fathom" { MYSELF } else { program };
-    fs::create_dir_all(dir).map_err(|e| LabError::Failed(format!("{dir} cannot be made: {e}")))?;
+    own_directory(Path::new(dir))
+        .map_err(|e| LabError::Failed(format!("{dir} cannot be made: {e}")))?;
     let ran = Command::new(program)
         .args(arguments)
         .current_dir(dir)
@@ -313,12 +315,24 @@ fn exec(argv: &[String], dir: &str) -> Result<Answer, LabError> {
     })
 }
 
+/// A directory of this user's: made now, or before by another command line.
+fn own_directory(dir: &Path) -> std::io::Result<()> {
+    match create::private_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            let meta = fs::symlink_metadata(dir)?;
+            let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+            if own { Ok(()) } else { Err(e) }
+        }
+        other => other,
+    }
+}
+
 fn put(path: &Path, mode: u32, bytes: &[u8]) -> Result<Answer, LabError> {
     let write = || {
         if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
+            create::dirs(dir)?;
         }
-        fs::write(path, bytes)?;
+        output::write(path, Existing::Any, bytes)?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     };
     write()
@@ -388,7 +402,7 @@ fn port() -> std::io::Result<fs::File> {
             let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
             let device = Path::new("/dev").join(entry.file_name());
             if name.trim() == super::qemu::PORT && device.exists() {
-                return fs::OpenOptions::new().read(true).write(true).open(device);
+                return open::control(&device);
             }
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

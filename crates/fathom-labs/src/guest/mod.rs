@@ -16,11 +16,12 @@ mod tools;
 pub mod vhost;
 pub mod wire;
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
 
+use fathom_files::create;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 pub use accel::Accelerator;
@@ -376,7 +377,13 @@ impl Guest {
         into: &Path,
     ) -> Result<(Output, Vec<PathBuf>), LabError> {
         self.commands += 1;
-        let dir = format!("/tmp/fathom-{}", self.commands);
+        // Far machines have other users.
+        let dir = format!(
+            "/tmp/fathom-{}-{:x}-{}",
+            std::process::id(),
+            fathom_io::clock::monotonic().0,
+            self.commands
+        );
         let argv = [&["fathom"], arguments].concat();
         let output = self.exec(&argv, &dir)?;
         let place = format!("{dir}/{}", fathom_telemetry::rundir::RUNS_DIR);
@@ -406,7 +413,8 @@ impl Guest {
         self.answer().map(|_| ())
     }
 
-    /// Brings a file, or all files of a directory, from the guest into a directory; returns their paths in it.
+    /// Brings a file, or all files of a directory, from the guest into a directory; returns their paths in it. Directories
+    /// are new ones, under another name where there is one of theirs: no run that lies there is touched.
     ///
     /// # Errors
     /// Where it is not there, or cannot be kept here.
@@ -421,7 +429,7 @@ impl Guest {
             .file_name()
             .map(PathBuf::from)
             .unwrap_or_default();
-        let mut kept = Vec::new();
+        let (mut kept, mut fresh) = (Vec::new(), BTreeMap::new());
         let mut failed = None;
         loop {
             let (answer, bytes) = self.answer()?;
@@ -438,17 +446,12 @@ impl Guest {
             {
                 continue;
             }
-            let place = into.join(&below);
-            let write = || {
-                fs::create_dir_all(place.parent().unwrap_or(into))?;
-                fs::write(&place, &bytes)
-            };
-            match write() {
-                Ok(()) => kept.push(below),
+            match keep(&below, &bytes, into, &mut fresh) {
+                Ok(place) => kept.push(place),
                 Err(e) => {
                     failed = Some(LabError::Failed(format!(
                         "{} cannot be written: {e}",
-                        place.display()
+                        into.join(&below).display()
                     )))
                 }
             }
@@ -488,6 +491,52 @@ impl Guest {
     }
 }
 
+/// Names that a directory's may be changed to, at most.
+const SAME_NAME_MAX: u32 = 1000;
+
+/// Keeps a file of a guest's in `into`, and says where. `fresh` are the directories made so far, by the guest's names.
+fn keep(
+    below: &Path,
+    bytes: &[u8],
+    into: &Path,
+    fresh: &mut BTreeMap<PathBuf, PathBuf>,
+) -> std::io::Result<PathBuf> {
+    let mut parts = below.components();
+    let (first, rest) = (parts.next(), parts.as_path());
+    let mut place = below.to_owned();
+    if let Some(first) = first.filter(|_| !rest.as_os_str().is_empty()) {
+        let name = Path::new(&first).to_owned();
+        let dir = match fresh.get(&name) {
+            Some(dir) => dir.clone(),
+            None => {
+                let dir = fresh_dir(into, &name)?;
+                fresh.entry(name).or_insert(dir).clone()
+            }
+        };
+        place = dir.join(rest);
+    }
+    let file = into.join(&place);
+    create::dirs(file.parent().unwrap_or(into))?;
+    create::whole(&file, 0o644, bytes)?;
+    Ok(place)
+}
+
+/// Makes a private directory of this name, or with a number behind it.
+fn fresh_dir(into: &Path, name: &Path) -> std::io::Result<PathBuf> {
+    create::dirs(into)?;
+    for n in 1..=SAME_NAME_MAX {
+        let dir = match n {
+            1 => name.to_owned(),
+            n => PathBuf::from(format!("{}-{n}", name.display())),
+        };
+        match create::private_dir(&into.join(&dir)) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| dir),
+        }
+    }
+    Err(std::io::ErrorKind::AlreadyExists.into())
+}
+
 fn would_wait(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -495,4 +544,34 @@ fn would_wait(e: &std::io::Error) -> bool {
             | std::io::ErrorKind::TimedOut
             | std::io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_comes_from_a_guest_takes_no_place_of_one_that_is_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let into = dir.path().join("runs");
+        let here = into.join("20260228T123045Z-kv");
+        std::fs::create_dir_all(&here).unwrap();
+        std::fs::write(here.join("run.json"), "measured here").unwrap();
+        let mut fresh = BTreeMap::new();
+        for name in ["run.json", "deep/er/series.parquet"] {
+            let below = Path::new("20260228T123045Z-kv").join(name);
+            let kept = keep(&below, b"there", &into, &mut fresh).unwrap();
+            assert_eq!(kept, Path::new("20260228T123045Z-kv-2").join(name));
+            assert_eq!(std::fs::read(into.join(kept)).unwrap(), b"there");
+        }
+        let kept = std::fs::read(here.join("run.json")).unwrap();
+        assert_eq!(kept, b"measured here");
+        // The same file twice, and a link that lies there.
+        let again = Path::new("20260228T123045Z-kv/run.json");
+        assert!(keep(again, b"else", &into, &mut fresh).is_err());
+        std::os::unix::fs::symlink(&here, into.join("log")).unwrap();
+        let kept = keep(Path::new("log/run.json"), b"x", &into, &mut fresh).unwrap();
+        assert_eq!(kept, Path::new("log-2/run.json"));
+        assert!(keep(Path::new("log"), b"x", &into, &mut fresh).is_err());
+    }
 }

@@ -3,7 +3,6 @@
 //! The images lie in one directory that goes with the run and is found by `fathom clean` after a kill; mounts undo
 //! themselves where fathom is killed, loop devices go with their last user.
 
-use std::fs::OpenOptions;
 use std::path::Path;
 
 use fathom_experiments::{Bench, BenchError, RealBench};
@@ -121,12 +120,7 @@ pub(super) fn make(
     }
     let image = kind.map_or("raw", |fs| fs.name);
     let image = place.path().join(format!("{image}.img"));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&image)
-        .map_err(|e| failed("image", e.to_string()))?;
+    let file = fathom_files::create::file(&image).map_err(|e| failed("image", e.to_string()))?;
     rustix::fs::fallocate(
         &file,
         rustix::fs::FallocateFlags::empty(),

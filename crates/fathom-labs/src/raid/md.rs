@@ -4,12 +4,13 @@
 //! killed. Members lose their first bytes to nothing: what is left on them is data of the array. Only an array with a
 //! journal has superblocks while it lives ([`super::journal`]).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use fathom_experiments::{Bench, RealBench};
+use fathom_files::{kernel, open};
 use fathom_io::Control;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
@@ -198,7 +199,7 @@ impl MdArray {
         }
         let keeper = Keeper::watch(&undo);
         self.keeper = Some(keeper.map_err(|e| failed("get a keeper", e))?);
-        fs::write(NEW_ARRAY, &self.name).map_err(|e| failed("make a device", e))?;
+        kernel::write(Path::new(NEW_ARRAY), &self.name).map_err(|e| failed("make a device", e))?;
         let node = wait_for(&self.node).map_err(|e| failed("make a device", e))?;
         let layout = match shape.level {
             Level::Raid5 | Level::Raid6 => LEFT_SYMMETRIC,
@@ -326,7 +327,7 @@ impl MdArray {
     }
 
     fn sysfs_write(&self, name: &str, value: &str) -> bool {
-        fs::write(self.sysfs(name), value).is_ok()
+        kernel::write(&self.sysfs(name), value).is_ok()
     }
 
     fn control(&self, request: libc::c_ulong, argument: usize) -> io::Result<()> {
@@ -400,7 +401,8 @@ fn free_name() -> Result<String, LabError> {
 
 /// Opens a node that appears a moment after its device.
 pub(super) fn wait_for(node: &Path) -> io::Result<File> {
-    let open = || OpenOptions::new().read(true).write(true).open(node);
+    // Names of LVM and udev are links.
+    let open = || open::for_writing(&node.canonicalize()?, 0);
     outside::patiently(2, |_| true, open)
 }
 
@@ -444,7 +446,7 @@ impl Array for MdArray {
         if !SETTINGS.contains(&name) || !self.sysfs(name).exists() {
             return Ok(false);
         }
-        fs::write(self.sysfs(name), value)
+        kernel::write(&self.sysfs(name), value)
             .map(|()| true)
             .map_err(|e| LabError::Refused(format!("{name}={value}: md says {e}")))
     }

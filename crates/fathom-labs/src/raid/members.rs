@@ -1,8 +1,8 @@
 //! What arrays are made of: real devices whose serials were named, or files through loop devices.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fathom_experiments::{Bench, BenchError, RealBench};
@@ -162,12 +162,8 @@ pub(crate) fn pieces(size: u64) -> impl Iterator<Item = (u64, usize)> {
 /// # Errors
 /// Where somebody keeps it, or it is a link.
 pub(crate) fn claim(device: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    patiently(CLAIM_SECONDS, is_busy, || options.open(device))
+    let open = || fathom_files::open::for_writing(device, libc::O_EXCL);
+    patiently(CLAIM_SECONDS, is_busy, open)
 }
 
 /// Erases what says to whom a device belongs, so that it is blank again.

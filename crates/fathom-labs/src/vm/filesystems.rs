@@ -3,7 +3,6 @@
 //! The target's own bytes are divided: a part without a file system, and a part for each, through loop devices. What
 //! was on the target is gone then, so this comes last. Needs root; what cannot be had is named and left out.
 
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use fathom_experiments::parts::column;
 use fathom_experiments::runner::Point;
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError};
+use fathom_files::{create, open};
 use fathom_host::Loop;
 use fathom_io::job::Rw;
 use fathom_stats::Estimate;
@@ -237,10 +237,9 @@ impl Ready {
             )));
         }
         self.below.map_or(Ok(()), FileSystem::available)?;
-        let target = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(place)
+        let target = place
+            .canonicalize()
+            .and_then(|place| open::for_writing(&place, 0))
             .map_err(|e| self.failed("the target", &e))?;
         let device = Loop::over_part(&target, offset, part).map_err(|e| LabError::Missing {
             what: format!("loop devices cannot be used: {e}"),
@@ -316,7 +315,7 @@ impl Drop for Ready {
 
 /// An image with all its blocks written, no two alike, and none in the page cache.
 fn fill(path: &Path, size: u64) -> std::io::Result<()> {
-    let mut file = File::create_new(path)?;
+    let mut file = create::file(path)?;
     let mut word = 0x9e37_79b9_7f4a_7c15u64;
     let mut piece = vec![0u8; 1 << 20];
     for _ in 0..size >> 20 {

@@ -133,7 +133,5 @@ impl Drop for Kept {
 }
 
 fn tempdir() -> std::io::Result<Kept> {
-    let dir = std::env::temp_dir().join(format!("fathom-vm-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)?;
-    Ok(Kept(dir))
+    fathom_files::create::temporary_dir("fathom-vm-").map(Kept)
 }

@@ -5,9 +5,10 @@
 //! finds and removes it.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use fathom_files::{create, open};
 
 use super::page::PageLayout;
 use super::{TraceFs, read, write};
@@ -43,7 +44,7 @@ impl Instance {
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
         let dir = tracefs.root().join("instances").join(name);
-        std::fs::create_dir(&dir).map_err(|e| TraceError::file(&dir, e))?;
+        create::private_dir(&dir).map_err(|e| TraceError::file(&dir, e))?;
         let instance = Self {
             dir,
             layout,
@@ -97,11 +98,7 @@ impl Instance {
     /// Opens a processor's pages for reading without waiting.
     pub fn pages(&self, cpu: u32) -> Result<File, TraceError> {
         let path = self.dir.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
-        std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(O_NONBLOCK)
-            .open(&path)
-            .map_err(|e| TraceError::file(path, e))
+        open::for_reading(&path, O_NONBLOCK).map_err(|e| TraceError::file(path, e))
     }
 
     /// Events that found no room in a processor's buffer.

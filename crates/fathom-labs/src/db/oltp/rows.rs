@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use fathom_files::create;
 use fathom_stats::rng::SplitMix64;
 
 use super::super::sql::{Result, Session};
@@ -25,7 +26,7 @@ pub(super) fn write_rows(path: &Path, count: u64, seed: u64) -> std::result::Res
             path.display()
         ))
     };
-    let mut out = std::io::BufWriter::new(std::fs::File::create(path).map_err(failed)?);
+    let mut out = std::io::BufWriter::new(create::file_for(path, 0o644, 0).map_err(failed)?);
     let mut random = SplitMix64::new(seed);
     let (mut c, mut pad) = (String::new(), String::new());
     for id in 1..=count {

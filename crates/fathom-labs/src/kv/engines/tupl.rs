@@ -87,7 +87,9 @@ pub(super) fn measure(
     }
     let jars = jars().ok_or_else(|| failed("Tupl", "its jars are gone"))?;
     let source = setting.dir.join("Tupl.java");
-    std::fs::write(&source, SOURCE).map_err(|e| failed("Tupl", e))?;
+    // One of these per cell, in a directory of the lab's.
+    fathom_files::output::write(&source, fathom_files::Existing::Any, SOURCE.as_bytes())
+        .map_err(|e| failed("Tupl", e))?;
     let data = setting.dir.join("tupl");
     let class_path: Vec<String> = jars.iter().map(|j| j.display().to_string()).collect();
     let mut command = Command::new(java()?);
