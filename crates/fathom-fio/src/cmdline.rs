@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::jobfile::{Script, expand, parse_job_file};
 use crate::options::value;
+use crate::output::Outputs;
 use crate::section::Section;
 use crate::{FioError, options};
 
@@ -61,6 +62,8 @@ pub struct Invocation {
     pub read_only: bool,
     /// Go on where an option is not supported, and say so.
     pub lenient: bool,
+    /// Outputs replace whatever file is in their place.
+    pub overwrite_output: bool,
     /// Identity of the block device whose data may be destroyed.
     pub destroy: Option<String>,
     /// Files and amounts get no larger than this.
@@ -102,6 +105,7 @@ const PROGRAM: &[(&str, bool)] = &[
     ("aux-path", true),
     ("convert", false),
     ("lenient", false),
+    ("overwrite-output", false),
     ("destroy", true),
     ("size-cap", true),
     ("time-cap", true),
@@ -139,6 +143,7 @@ impl Invocation {
             eta: None,
             read_only: false,
             lenient: false,
+            overwrite_output: false,
             destroy: None,
             size_cap: None,
             time_cap: None,
@@ -264,6 +269,14 @@ impl Invocation {
         Ok(it)
     }
 
+    /// Where its files go, and what they may replace.
+    pub fn outputs(&self) -> Outputs {
+        Outputs {
+            directory: self.aux_path.clone(),
+            overwrite: self.overwrite_output,
+        }
+    }
+
     fn program(&mut self, name: &str, text: &str) -> Result<(), FioError> {
         let bad = |expected: &str| {
             FioError::Usage(format!(
@@ -312,6 +325,7 @@ impl Invocation {
             "convert" => self.purpose = Purpose::Convert,
             "readonly" => self.read_only = true,
             "lenient" => self.lenient = true,
+            "overwrite-output" => self.overwrite_output = true,
             "destroy" => self.destroy = Some(text.to_owned()),
             "eta" => {
                 self.eta = match text {

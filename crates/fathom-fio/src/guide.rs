@@ -8,8 +8,9 @@ use fathom_io::JobSpec;
 use fathom_io::load::{Guide, Pilot};
 use fathom_telemetry::Op;
 
-use crate::feed::{FioFeed, FlowGroup, Order};
+use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
+use crate::output::side::{Outputs, Trouble};
 use crate::plan::Task;
 
 /// What guides a task, and what it leaves behind.
@@ -19,6 +20,7 @@ pub struct Guided {
     depth: Arc<AtomicU64>,
     resets: Arc<AtomicU64>,
     writes: Arc<AtomicU64>,
+    trouble: Trouble,
 }
 
 impl Guided {
@@ -33,6 +35,13 @@ impl Guided {
     /// Writes that were done and can be verified.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl Guided {
+    /// Why a log that it wrote could not be kept; known when the job has ended.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.said()
     }
 }
 
@@ -58,21 +67,24 @@ impl Task {
         self.shape.recipe.flow.map(|f| f.id)
     }
     /// File that keeps how far verified writes came, where it is to be kept.
-    pub fn state_to_save(&self, directory: Option<&Path>) -> Option<PathBuf> {
+    pub fn state_to_save(&self, outputs: &Outputs) -> Option<PathBuf> {
         let r = &self.shape.recipe;
         let verifies = r.check.is_some() && r.does[1];
-        (verifies && r.state_save).then(|| self.state(directory))
+        (verifies && r.state_save).then(|| self.state(outputs))
     }
-    fn state(&self, directory: Option<&Path>) -> PathBuf {
-        let name = format!("local-{}-{}-verify.state", self.name, self.number - 1);
-        directory.map_or_else(|| PathBuf::from(&name), |d| d.join(&name))
+    fn state(&self, outputs: &Outputs) -> PathBuf {
+        outputs.path(&format!(
+            "local-{}-{}-verify.state",
+            self.name,
+            self.number - 1
+        ))
     }
     /// How many writes an earlier run completed, by its state file.
-    fn known_writes(&self, directory: Option<&Path>) -> Result<Option<u64>, String> {
+    fn known_writes(&self, outputs: &Outputs) -> Result<Option<u64>, String> {
         if !self.shape.recipe.state_load || self.shape.recipe.check.is_none() {
             return Ok(None);
         }
-        let path = self.state(directory);
+        let path = self.state(outputs);
         let text = std::fs::read_to_string(&path).map_err(|e| {
             format!(
                 "the verify state '{}' could not be read: {e}",
@@ -93,7 +105,7 @@ pub fn guide(
     spec: &JobSpec,
     sizes: &[u64],
     flow: Option<Arc<FlowGroup>>,
-    directory: Option<&Path>,
+    outputs: &Outputs,
     moves_data: bool,
 ) -> Result<Option<Guided>, String> {
     let recipe = task.shape.recipe.clone();
@@ -112,11 +124,13 @@ pub fn guide(
             depth,
             resets,
             writes,
+            trouble: Trouble::default(),
         };
         return Ok(enter.map(only_enters));
     }
-    let each =
-        EachLog::create(task, directory).map_err(|e| format!("its log could not be made: {e}"))?;
+    let trouble = Trouble::default();
+    let unmade = |e: std::io::Error| format!("its log could not be made: {e}");
+    let each = EachLog::create(task, outputs, &trouble).map_err(unmade)?;
     let start = spec.offset.0;
     let length = spec.size.map_or(0, |s| s.0);
     let files = sizes.len().max(1) as u64;
@@ -143,6 +157,10 @@ pub fn guide(
             crate::Place::Sim(name) => PathBuf::from(name),
         });
     }
+    let log = recipe.write_log.as_ref().map(|path| {
+        replay::Writer::create(Path::new(path), &names, outputs, &trouble).map_err(unmade)
+    });
+    let log = log.transpose()?;
     let mut ops = Vec::new();
     for (i, op) in [Op::Read, Op::Write, Op::Trim].into_iter().enumerate() {
         if recipe.does[i] {
@@ -170,12 +188,13 @@ pub fn guide(
         moves_data,
         flow,
         each: each.map(|e| Arc::new(Mutex::new(Some(e)))),
+        log: log.map(|l| Arc::new(Mutex::new(Some(l)))),
         found_depth: depth.clone(),
-        known_writes: task.known_writes(directory)?,
+        known_writes: task.known_writes(outputs)?,
         writes_done: writes.clone(),
         zone_resets: resets.clone(),
         real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
-        directory: directory.map(Path::to_path_buf),
+        outputs: outputs.clone(),
     };
     Ok(Some(Guided {
         guide: Guide {
@@ -189,5 +208,6 @@ pub fn guide(
         depth,
         resets,
         writes,
+        trouble,
     }))
 }

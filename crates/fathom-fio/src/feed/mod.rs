@@ -19,7 +19,7 @@ use fathom_io::load::rng::Rng;
 use fathom_io::load::{Next, Pilot, PilotIo, Spots};
 use fathom_telemetry::{Nanos, Op, Record};
 
-use crate::output::EachLog;
+use crate::output::{EachLog, Outputs};
 use crate::translate::recipe::{Recipe, Service};
 pub use turns::FlowGroup;
 
@@ -50,6 +50,8 @@ pub(crate) struct Order {
     pub(crate) moves_data: bool,
     pub(crate) flow: Option<Arc<FlowGroup>>,
     pub(crate) each: Option<Arc<std::sync::Mutex<Option<EachLog>>>>,
+    /// The log of its I/Os, for the thread that does them.
+    pub(crate) log: Option<Arc<std::sync::Mutex<Option<replay::Writer>>>>,
     /// Depth that a latency target led to.
     pub(crate) found_depth: Arc<AtomicU64>,
     /// Verification that ended short of the write's amount, by a state file.
@@ -61,7 +63,7 @@ pub(crate) struct Order {
     /// Not a model's time.
     pub(crate) real_time: bool,
     /// Where files beside the data go.
-    pub(crate) directory: Option<PathBuf>,
+    pub(crate) outputs: Outputs,
 }
 
 /// One thread's feed.
@@ -125,10 +127,10 @@ impl FioFeed {
             found: false,
             result: order.found_depth.clone(),
         });
-        let log = r
-            .write_log
+        let log = order
+            .log
             .as_ref()
-            .and_then(|p| replay::Writer::create(std::path::Path::new(p), &order.names).ok());
+            .and_then(|l| l.lock().ok().and_then(|mut l| l.take()));
         let each = order
             .each
             .as_ref()
@@ -495,7 +497,7 @@ impl FioFeed {
                 .get(usize::from(io.file))
                 .map_or(Path::new("data"), |n| n);
             let place = verify::Dump {
-                directory: order.directory.as_deref(),
+                outputs: &order.outputs,
                 file: name,
                 offset: io.offset,
             };

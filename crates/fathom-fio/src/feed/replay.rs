@@ -1,11 +1,14 @@
 //! fio's I/O logs: read to be replayed, written while a job runs. Versions 2 and 3.
 
 use std::collections::VecDeque;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fathom_files::Output;
 use fathom_io::load::PilotIo;
 use fathom_telemetry::{Nanos, Op};
+
+use crate::output::side::{Outputs, Trouble, is_iolog, named};
 
 /// A log that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -145,15 +148,23 @@ impl Replay {
 }
 
 /// A log that is being written, version 3.
-pub(super) struct Writer {
-    out: BufWriter<std::fs::File>,
+pub(crate) struct Writer {
+    /// `None` once it is closed.
+    out: Option<Output>,
+    trouble: Trouble,
     names: Vec<String>,
     origin: Nanos,
+    started: bool,
 }
 
 impl Writer {
-    pub(super) fn create(path: &Path, names: &[PathBuf]) -> std::io::Result<Self> {
-        let mut out = BufWriter::with_capacity(64 << 10, std::fs::File::create(path)?);
+    pub(crate) fn create(
+        path: &Path,
+        names: &[PathBuf],
+        outputs: &Outputs,
+        trouble: &Trouble,
+    ) -> std::io::Result<Self> {
+        let mut out = outputs.create(path, is_iolog)?;
         writeln!(out, "fio version 3 iolog")?;
         let names: Vec<String> = names.iter().map(|n| n.display().to_string()).collect();
         for n in &names {
@@ -163,13 +174,16 @@ impl Writer {
             writeln!(out, "0 {n} open")?;
         }
         Ok(Self {
-            out,
+            out: Some(out),
+            trouble: trouble.clone(),
             names,
             origin: Nanos::ZERO,
+            started: false,
         })
     }
     pub(super) fn start(&mut self, origin: Nanos) {
         self.origin = origin;
+        self.started = true;
     }
     pub(super) fn io(&mut self, io: &PilotIo, at: Nanos) {
         let us = at.since(self.origin).0 / 1000;
@@ -180,17 +194,27 @@ impl Writer {
             Op::Trim => "trim",
             Op::Sync => "sync",
         };
-        // What cannot be written shows when the log is read: the load itself goes on.
-        let _ = writeln!(self.out, "{us} {name} {word} {} {}", io.offset, io.len);
+        let Some(out) = &mut self.out else { return };
+        if let Err(e) = writeln!(out, "{us} {name} {word} {} {}", io.offset, io.len) {
+            // The load itself goes on.
+            self.trouble.say(named(out.path(), e));
+            self.out = None;
+        }
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        // A job that never ran leaves the log of an earlier one.
+        let Some(mut out) = self.out.take().filter(|_| self.started) else {
+            return;
+        };
         for n in &self.names {
-            let _ = writeln!(self.out, "0 {n} close");
+            if let Err(e) = writeln!(out, "0 {n} close") {
+                return self.trouble.say(named(out.path(), e));
+            }
         }
-        let _ = self.out.flush();
+        self.trouble.commit(out);
     }
 }
 

@@ -1,13 +1,15 @@
 //! Blocks that prove what was written: header, checksum, pattern; and the list of what is to be read back.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use fathom_io::load::PilotIo;
 use fathom_io::load::rng::{Rng, mix};
 
 use super::pattern::Pattern;
 use super::sums::{Sum, crc32c};
+use crate::output::side::{Outputs, is_text};
 
 /// Bytes of the header, laid out as fio's.
 const HEADER: usize = 48;
@@ -42,7 +44,7 @@ pub(crate) struct Check {
 
 /// Where a block that does not hold is kept, in fio's names.
 pub(crate) struct Dump<'a> {
-    pub(crate) directory: Option<&'a Path>,
+    pub(crate) outputs: &'a Outputs,
     pub(crate) file: &'a Path,
     pub(crate) offset: u64,
 }
@@ -52,10 +54,14 @@ impl Dump<'_> {
     pub(crate) fn write(&self, kind: &str, data: &[u8]) {
         let base = self.file.file_name().unwrap_or(self.file.as_os_str());
         let name = format!("{}.{}.{kind}", base.to_string_lossy(), self.offset);
-        let path = self
-            .directory
-            .map_or_else(|| PathBuf::from(&name), |d| d.join(&name));
-        let _ = std::fs::write(path, data);
+        let path = self.outputs.path(&name);
+        let kept = self.outputs.create(&path, is_text).and_then(|mut out| {
+            out.write_all(data)?;
+            out.commit()
+        });
+        if let Err(e) = kept {
+            eprintln!("fathom: a block that does not hold was not kept: {e}");
+        }
     }
 }
 

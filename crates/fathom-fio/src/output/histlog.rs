@@ -1,19 +1,19 @@
 //! fio's log of histograms: `PREFIX_clat_hist.N.log`, a line per period and direction with time in ms, direction,
 //! block size and how many I/Os fell into each bucket since the line before. Written while the job runs.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
+use fathom_files::Output;
 use fathom_telemetry::{Histogram, Nanos, Window};
 
 use super::bins;
+use super::side::{Outputs, is_log};
 use crate::plan::Task;
 
 /// See the module.
 pub(super) struct HistLog {
-    out: BufWriter<File>,
-    pub(super) path: PathBuf,
+    out: Output,
     period: Nanos,
     covered: Nanos,
     sums: [Histogram; 3],
@@ -27,27 +27,15 @@ impl HistLog {
     /// Makes the file; `None` where the task asks for none.
     pub(super) fn create(
         task: &Task,
-        directory: Option<&Path>,
+        outputs: &Outputs,
         epoch_ms: u64,
     ) -> io::Result<Option<Self>> {
         let logs = &task.shape.logs;
-        let Some(prefix) = logs.histogram.as_ref().filter(|_| logs.histograms()) else {
+        let Some(path) = path(task, outputs) else {
             return Ok(None);
         };
-        let name = if logs.per_job {
-            format!("{prefix}_clat_hist.{}.log", task.number)
-        } else {
-            format!("{prefix}_clat_hist.log")
-        };
-        let path = directory.map_or_else(|| PathBuf::from(&name), |d| d.join(&name));
-        let file = if logs.per_job {
-            File::create(&path)
-        } else {
-            File::options().append(true).create(true).open(&path)
-        }?;
         Ok(Some(Self {
-            out: BufWriter::new(file),
-            path,
+            out: outputs.log(&path, logs.per_job, is_log)?,
             period: Nanos::from_millis(logs.histogram_ms),
             covered: Nanos::ZERO,
             sums: Default::default(),
@@ -87,6 +75,25 @@ impl HistLog {
             self.out.write_all(b"\n")?;
             *sum = Histogram::default();
         }
-        self.out.flush()
+        Ok(())
     }
+
+    /// Writes the last entry, and gives the log its place.
+    pub(super) fn close(mut self, end: Nanos) -> io::Result<PathBuf> {
+        self.entry(end)?;
+        let path = self.out.path().to_owned();
+        self.out.commit()?;
+        Ok(path)
+    }
+}
+
+/// Its place; `None` where the task asks for none.
+pub(super) fn path(task: &Task, outputs: &Outputs) -> Option<PathBuf> {
+    let logs = &task.shape.logs;
+    let prefix = logs.histogram.as_ref().filter(|_| logs.histograms())?;
+    Some(outputs.path(&if logs.per_job {
+        format!("{prefix}_clat_hist.{}.log", task.number)
+    } else {
+        format!("{prefix}_clat_hist.log")
+    }))
 }

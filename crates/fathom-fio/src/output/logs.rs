@@ -1,19 +1,20 @@
 //! fio's logs, written while the job runs: `PREFIX_{bw,iops,lat,clat,slat}.N.log`, one averaged
 //! entry per period: time in ms, value, direction, block size (0), priority (0).
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use fathom_files::Output;
 use fathom_telemetry::{Nanos, Op, Record, Window};
 
 use super::histlog::HistLog;
+use super::side::{Outputs, Trouble, is_log};
 use crate::plan::Task;
 use crate::translate::Logs;
 
 /// What an entry averages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     Bandwidth,
     Iops,
     Submit,
@@ -30,7 +31,7 @@ struct Sum {
 }
 
 /// Open files with what they hold.
-type Opened = Vec<(What, PathBuf, File)>;
+type Opened = Vec<(What, Output)>;
 
 /// The open logs of one task.
 pub struct LogFiles {
@@ -51,17 +52,17 @@ pub struct LogFiles {
 
 impl LogFiles {
     /// Makes the files that the task asks for; `None` where it asks for none. Existing logs are replaced, as fio does.
-    pub fn create(task: &Task, directory: Option<&Path>) -> io::Result<Option<Self>> {
+    pub fn create(task: &Task, outputs: &Outputs) -> io::Result<Option<Self>> {
         let logs = &task.shape.logs;
         let averages = logs.any() && logs.average_ms > 0;
         let epoch_ms = epoch(logs);
-        let histograms = HistLog::create(task, directory, epoch_ms)?;
+        let histograms = HistLog::create(task, outputs, epoch_ms)?;
         if !averages && histograms.is_none() {
             return Ok(None);
         }
         Ok(Some(Self {
             files: if averages {
-                open(task, directory)?
+                open(task, outputs)?
             } else {
                 Vec::new()
             },
@@ -120,7 +121,7 @@ impl LogFiles {
             if s.ios == 0 {
                 continue;
             }
-            for (what, _, file) in &mut self.files {
+            for (what, file) in &mut self.files {
                 let mean = |i: usize| s.latency[i].0.checked_div(u128::from(s.latency[i].1));
                 let value = match what {
                     What::Bandwidth | What::Iops if !whole => None,
@@ -158,15 +159,18 @@ impl LogFiles {
         if self.covered > Nanos::ZERO {
             self.entry(self.covered.0 * 2 >= self.period.0);
         }
-        let mut paths: Vec<PathBuf> = self.files.into_iter().map(|f| f.1).collect();
-        if let Some(mut h) = self.histograms.take() {
-            h.entry(self.end)?;
-            paths.push(h.path);
+        if let Some(e) = self.error.take() {
+            return Err(e);
         }
-        match self.error.take() {
-            Some(e) => Err(e),
-            None => Ok(paths),
+        let mut paths = Vec::new();
+        for (_, out) in self.files {
+            paths.push(out.path().to_owned());
+            out.commit()?;
         }
+        if let Some(h) = self.histograms.take() {
+            paths.push(h.close(self.end)?);
+        }
+        Ok(paths)
     }
 }
 
@@ -199,7 +203,18 @@ fn tail(task: &Task, word: &str) -> String {
     out
 }
 
-fn open(task: &Task, directory: Option<&Path>) -> io::Result<Opened> {
+fn open(task: &Task, outputs: &Outputs) -> io::Result<Opened> {
+    paths(task, outputs)
+        .into_iter()
+        .map(|(what, path)| {
+            let out = outputs.log(&path, task.shape.logs.per_job, is_log)?;
+            Ok((what, out))
+        })
+        .collect()
+}
+
+/// What is logged, and where.
+pub(super) fn paths(task: &Task, outputs: &Outputs) -> Vec<(What, PathBuf)> {
     let logs = &task.shape.logs;
     let [no_slat, no_clat, no_lat] = task.shape.terms.disabled;
     let mut wanted = Vec::new();
@@ -216,27 +231,21 @@ fn open(task: &Task, directory: Option<&Path>) -> io::Result<Opened> {
     }
     wanted.extend(logs.bandwidth.as_ref().map(|p| (What::Bandwidth, p, "bw")));
     wanted.extend(logs.iops.as_ref().map(|p| (What::Iops, p, "iops")));
-    let mut files = Vec::new();
-    for (what, prefix, word) in wanted {
-        let name = if logs.per_job {
-            format!("{prefix}_{word}.{}.log", task.number)
-        } else {
-            format!("{prefix}_{word}.log")
-        };
-        let path = directory.map_or_else(|| PathBuf::from(&name), |d| d.join(&name));
-        let file = if logs.per_job {
-            File::create(&path)
-        } else {
-            File::options().append(true).create(true).open(&path)
-        }?;
-        files.push((what, path, file));
-    }
-    Ok(files)
+    let name = |prefix: &str, word: &str| match logs.per_job {
+        true => format!("{prefix}_{word}.{}.log", task.number),
+        false => format!("{prefix}_{word}.log"),
+    };
+    wanted
+        .into_iter()
+        .map(|(what, prefix, word)| (what, outputs.path(&name(prefix, word))))
+        .collect()
 }
 
 /// Logs with an entry for every I/O, written by the thread that does it, in bounded memory.
 pub struct EachLog {
-    files: Vec<(What, io::BufWriter<File>)>,
+    files: Opened,
+    trouble: Trouble,
+    started: bool,
     logs: Logs,
     origin: Nanos,
     epoch_ms: u64,
@@ -244,17 +253,19 @@ pub struct EachLog {
 
 impl EachLog {
     /// Makes the files; `None` where entries are averaged or none are asked for.
-    pub fn create(task: &Task, directory: Option<&Path>) -> io::Result<Option<Self>> {
+    pub(crate) fn create(
+        task: &Task,
+        outputs: &Outputs,
+        trouble: &Trouble,
+    ) -> io::Result<Option<Self>> {
         let logs = &task.shape.logs;
         if !logs.any() || logs.average_ms > 0 {
             return Ok(None);
         }
-        let files = open(task, directory)?
-            .into_iter()
-            .map(|(what, _, file)| (what, io::BufWriter::with_capacity(64 << 10, file)))
-            .collect();
         Ok(Some(Self {
-            files,
+            files: open(task, outputs)?,
+            trouble: trouble.clone(),
+            started: false,
             logs: logs.clone(),
             origin: Nanos::ZERO,
             epoch_ms: 0,
@@ -262,6 +273,7 @@ impl EachLog {
     }
 
     pub(crate) fn start(&mut self, origin: Nanos) {
+        self.started = true;
         self.origin = origin;
         self.epoch_ms = epoch(&self.logs);
     }
@@ -301,6 +313,15 @@ impl EachLog {
                 let _ = write!(file, ", {at}");
             }
             let _ = file.write_all(b"\n");
+        }
+    }
+}
+
+impl Drop for EachLog {
+    /// The thread that wrote it has ended. A job that never ran leaves the logs of an earlier one.
+    fn drop(&mut self) {
+        for (_, out) in self.files.drain(..).filter(|_| self.started) {
+            self.trouble.commit(out);
         }
     }
 }

@@ -6,12 +6,14 @@ mod json;
 mod logs;
 mod normal;
 pub(crate) mod num2str;
+pub(crate) mod side;
 mod terse;
 
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::DeviceDelta;
 
 pub use logs::{EachLog, LogFiles};
+pub use side::{COMMANDS, Outputs, is_log, is_output, is_state, is_text, named, text_of};
 
 use crate::cmdline::Format;
 use crate::measure::{Measure, merge};

@@ -1,9 +1,10 @@
 //! `--bandwidth-log`: bandwidth of all jobs together, `agg-{read,write,trim}_bw.log`, an entry every half second.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
+use fathom_files::Output;
+use fathom_fio::output::{Outputs, is_log, named};
 use fathom_telemetry::Nanos;
 
 /// Distance of entries.
@@ -11,20 +12,15 @@ const PERIOD: Nanos = Nanos(500_000_000);
 
 /// The three logs.
 pub(super) struct AggregateLogs {
-    files: [Option<File>; 3],
+    files: [io::Result<Output>; 3],
     last: (Nanos, [u64; 3]),
 }
 
 impl AggregateLogs {
-    /// Makes them; one that cannot be made is left out.
-    pub(super) fn new(directory: Option<&Path>) -> Self {
-        let files = ["read", "write", "trim"].map(|word| {
-            let name = PathBuf::from(format!("agg-{word}_bw.log"));
-            let path = directory.map_or(name.clone(), |d| d.join(&name));
-            File::create(path).ok()
-        });
+    /// Begins them.
+    pub(super) fn new(outputs: &Outputs) -> Self {
         Self {
-            files,
+            files: WORDS.map(|word| outputs.create(&path(outputs, word), is_log)),
             last: (Nanos::ZERO, [0; 3]),
         }
     }
@@ -38,13 +34,38 @@ impl AggregateLogs {
         let bytes = bytes();
         for (direction, file) in self.files.iter_mut().enumerate() {
             let done = bytes[direction].saturating_sub(self.last.1[direction]);
-            if let Some(f) = file
+            if let Ok(f) = file
                 && done > 0
             {
                 let kib = done as f64 / 1024.0 / time.as_secs_f64();
-                let _ = writeln!(f, "{}, {kib:.0}, {direction}, 0, 0", now.0 / 1_000_000);
+                if let Err(e) = writeln!(f, "{}, {kib:.0}, {direction}, 0, 0", now.0 / 1_000_000) {
+                    *file = Err(named(f.path(), e));
+                }
             }
         }
         self.last = (now, bytes);
     }
+
+    /// Gives them their places; the first error of all.
+    pub(super) fn close(self) -> io::Result<()> {
+        for file in self.files {
+            let file = file?;
+            let path = file.path().to_owned();
+            file.commit().map_err(|e| named(&path, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether they can be written; nothing is made or changed.
+pub(super) fn check(outputs: &Outputs) -> io::Result<()> {
+    WORDS
+        .iter()
+        .try_for_each(|word| outputs.check_one(&path(outputs, word), is_log))
+}
+
+const WORDS: [&str; 3] = ["read", "write", "trim"];
+
+fn path(outputs: &Outputs, word: &str) -> PathBuf {
+    outputs.path(&format!("agg-{word}_bw.log"))
 }

@@ -7,8 +7,12 @@ mod run;
 mod sim;
 
 use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
+use fathom_files::Output;
 use fathom_fio::options::{self, EngineFate, Fate};
+use fathom_fio::output::{self, is_output};
 use fathom_fio::{Invocation, Purpose, Task, plan, to_toml};
 use fathom_telemetry::say;
 
@@ -39,36 +43,47 @@ fn run(it: &Invocation) -> Outcome {
     it.script.cross_check(it.read_only).map_err(refused)?;
     let tasks = plan(&it.script).map_err(refused)?;
     unsupported(&tasks, it.lenient)?;
-    if let Some(path) = &it.output {
-        std::fs::File::create(path).map_err(|e| unwritten(path, &e))?;
+    let answer = Answer::begin(it)?;
+    // What cannot be written is refused before anything is made, and before anything runs.
+    let outputs = it.outputs();
+    for task in &tasks {
+        outputs.check(task).map_err(refused)?;
+    }
+    if it.bandwidth_log {
+        aggregate::check(&outputs).map_err(refused)?;
     }
     let (text, code) = match sim::model(&tasks)? {
         Some(model) => sim::run(it, &tasks, model)?,
-        None => run::run(it, &tasks)?,
+        None => run::run(it, &tasks, &answer)?,
     };
-    emit(it, &text)?;
+    answer.say(&text)?;
     Ok(code)
 }
 
-/// Prints, or adds to the file that receives the output.
-fn emit(it: &Invocation, text: &str) -> Result<(), Failure> {
-    let Some(path) = &it.output else {
-        screen::print(text);
-        return Ok(());
-    };
-    std::fs::File::options()
-        .append(true)
-        .create(true)
-        .open(path)
-        .and_then(|mut f| f.write_all(text.as_bytes()))
-        .map_err(|e| unwritten(path, &e))
-}
+/// Where the output goes: the screen, or a file that keeps what it held until there is something to be said.
+struct Answer(Option<Mutex<Output>>);
 
-fn unwritten(path: &std::path::Path, e: &std::io::Error) -> Failure {
-    failed(anyhow::anyhow!(
-        "the output {} could not be written: {e}",
-        path.display()
-    ))
+impl Answer {
+    fn begin(it: &Invocation) -> Result<Self, Failure> {
+        let named = it.output.as_deref().filter(|p| *p != Path::new("-"));
+        let Some(path) = named else {
+            return Ok(Self(None));
+        };
+        let out = it.outputs().create(path, is_output).map_err(refused)?;
+        Ok(Self(Some(Mutex::new(out))))
+    }
+
+    /// Prints, or adds to the file, which has its place from then on.
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        let Some(out) = &self.0 else {
+            screen::print(text);
+            return Ok(());
+        };
+        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.publish())
+            .map_err(|e| failed(output::named(out.path(), e)))
+    }
 }
 
 /// Options without which the script would be another one: an error, or a word with `--lenient`.
@@ -162,6 +177,8 @@ fathom fio [OPTIONS] [JOBFILE...]     fio's options and job files, fio's output
 
 Of fathom's own:
   --lenient                           go on without options that are not supported, and say so
+  --overwrite-output                  outputs and logs replace whatever file has their name; without it only
+                                      empty ones, outputs of the same kind, and what fathom wrote
   --destroy=SERIAL                    the block device with this serial number (or path, where it has
                                       none) may be overwritten
   --size-cap=SIZE, --time-cap=TIME    no job larger or longer than this

@@ -1,13 +1,14 @@
 //! Runs the tasks of a fio script: waves, delays and waits around the one driver.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
-use fathom_fio::output::{Disk, LogFiles, Results};
+use fathom_fio::output::{COMMANDS, Disk, LogFiles, Outputs, Results, is_state, is_text, text_of};
 use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Rusage, Task, guide};
 use fathom_host::{CounterSource, Counters};
 use fathom_io::clock::monotonic;
@@ -40,6 +41,8 @@ const NAP: Duration = Duration::from_millis(20);
 /// Everything that the threads of a run share.
 struct Stage<'a> {
     it: &'a Invocation,
+    answer: &'a super::Answer,
+    outputs: Outputs,
     tasks: &'a [Task],
     files: &'a [OpenFile],
     measures: Vec<Mutex<Measure>>,
@@ -60,7 +63,11 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs them and returns the output and the exit code.
-pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failure> {
+pub(super) fn run(
+    it: &Invocation,
+    tasks: &[Task],
+    answer: &super::Answer,
+) -> Result<(String, u8), Failure> {
     let control = signals::control().map_err(refused)?;
     let begin = monotonic();
     let files = files::open(tasks, it.destroy.as_deref(), it.size_cap, &control)?;
@@ -76,6 +83,8 @@ pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failu
     let device_begin = monotonic();
     let stage = Stage {
         it,
+        answer,
+        outputs: it.outputs(),
         tasks,
         files: &files,
         measures: tasks.iter().map(|_| Mutex::default()).collect(),
@@ -270,7 +279,7 @@ impl Stage<'_> {
         let file = file_of(self.files, task).ok_or("it has no target")?;
         let mut job = planned(self.it, task, Some(file)).map_err(|e| format!("{:#}", e.error))?;
         let guided = self.guide(task, &mut job)?;
-        let logs = LogFiles::create(task, self.it.aux_path.as_deref())
+        let logs = LogFiles::create(task, &self.outputs)
             .map_err(|e| format!("its log could not be made: {e}"))?;
         if task.shape.layout.pre_read {
             file.pre_read()
@@ -278,7 +287,7 @@ impl Stage<'_> {
         } else if task.shape.invalidate {
             file.invalidate();
         }
-        command(task, 0)?;
+        self.command(task, 0)?;
         {
             let mut m = lock(&self.measures[i]);
             m.started = true;
@@ -340,7 +349,7 @@ impl Stage<'_> {
             m.ended(Nanos::ZERO, job, &task.shape.ignore);
             m.latency_depth = guided.as_ref().map_or(0, Guided::found_depth);
         }
-        command(task, 1)?;
+        self.command(task, 1)?;
         self.keep_state(task, guided.as_ref())?;
         match watcher.logs.map(LogFiles::close) {
             Some(Err(e)) => Err(format!("its log could not be written: {e}")),
@@ -378,8 +387,8 @@ impl Stage<'_> {
         let sizes: Vec<u64> = files.iter().map(|f| f.target.limits().size).collect();
         let flow = task.flow_id().and_then(|id| self.flows.get(&id).cloned());
         let moves_data = task.shape.spec.engine != Engine::Null;
-        let aux = self.it.aux_path.as_deref();
-        let Some(guided) = guide(task, &job.job.spec, &sizes, flow, aux, moves_data)? else {
+        let outputs = &self.outputs;
+        let Some(guided) = guide(task, &job.job.spec, &sizes, flow, outputs, moves_data)? else {
             return Ok(None);
         };
         let mut with_files = guided.guide.clone();
@@ -394,12 +403,19 @@ impl Stage<'_> {
 
     /// Keeps how far verified writes came, for a later run that verifies them.
     fn keep_state(&self, task: &Task, guided: Option<&Guided>) -> Result<(), String> {
-        if let Some(path) = task.state_to_save(self.it.aux_path.as_deref())
+        if let Some(why) = guided.and_then(Guided::trouble) {
+            return Err(format!("its log could not be written: {why}"));
+        }
+        if let Some(path) = task.state_to_save(&self.outputs)
             && let Some(g) = guided
         {
             let text = format!("fathom verify state 1\nwrites {}\n", g.writes());
-            std::fs::write(&path, text)
-                .map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+            let keep = || {
+                let mut out = self.outputs.create(&path, is_state)?;
+                out.write_all(text.as_bytes())?;
+                out.commit()
+            };
+            keep().map_err(|e| format!("its verify state could not be written: {e}"))?;
         }
         Ok(())
     }
@@ -413,7 +429,7 @@ impl Stage<'_> {
         let mut logs = self
             .it
             .bandwidth_log
-            .then(|| AggregateLogs::new(self.it.aux_path.as_deref()));
+            .then(|| AggregateLogs::new(&self.outputs));
         let mut next = self.it.status_interval.map(|d| self.begin + Nanos::from(d));
         while !done.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5).min(NAP));
@@ -422,7 +438,7 @@ impl Stage<'_> {
             {
                 next = Some(at + Nanos::from(step));
                 // A full disk shows when the final output is written.
-                let _ = super::emit(self.it, &self.print(disks()));
+                let _ = self.answer.say(&self.print(disks()));
             }
             if let Some(l) = &mut logs {
                 l.step(monotonic().since(self.begin), || self.bytes());
@@ -446,6 +462,37 @@ impl Stage<'_> {
         if let Some(l) = line {
             l.clear();
         }
+        if let Some(Err(e)) = logs.map(AggregateLogs::close) {
+            self.fail(format!(
+                "a log of --bandwidth-log could not be written: {e}"
+            ));
+        }
+    }
+
+    /// `exec_prerun` (0) and `exec_postrun` (1): the shell's output goes to JOB.prerun.txt and JOB.postrun.txt, as in fio.
+    fn command(&self, task: &Task, which: usize) -> Result<(), String> {
+        let Some(line) = &task.shape.commands[which] else {
+            return Ok(());
+        };
+        let word = COMMANDS[which];
+        let name = text_of(task, word);
+        let text = |e: std::io::Error| format!("what exec_{word} says could not be kept: {e}");
+        let out = self.outputs.create(&name, is_text).map_err(text)?;
+        let (one, both) = (out.handle().map_err(text)?, out.handle().map_err(text)?);
+        let status = std::process::Command::new("sh")
+            .args(["-c", line])
+            .stdout(one)
+            .stderr(both)
+            .status()
+            .map_err(|e| format!("exec_{word} could not be started: {e}"))?;
+        out.commit().map_err(text)?;
+        if !status.success() {
+            return Err(format!(
+                "exec_{word} '{line}' ended with {status}: see {}",
+                name.display()
+            ));
+        }
+        Ok(())
     }
 
     /// Bytes read, written and trimmed so far.
@@ -554,33 +601,6 @@ impl Least {
             .map(|d| (d, done[d] as f64 / time))
             .find(|(d, speed)| *speed < self.bytes[*d])
     }
-}
-
-/// `exec_prerun` (0) and `exec_postrun` (1): the shell's output goes to JOB.prerun.txt and JOB.postrun.txt, as in fio.
-fn command(task: &Task, which: usize) -> Result<(), String> {
-    let Some(line) = &task.shape.commands[which] else {
-        return Ok(());
-    };
-    let word = ["prerun", "postrun"][which];
-    let name = format!("{}.{word}.txt", task.name);
-    let out =
-        std::fs::File::create(&name).map_err(|e| format!("{name} could not be written: {e}"))?;
-    let status = out
-        .try_clone()
-        .and_then(|both| {
-            std::process::Command::new("sh")
-                .args(["-c", line])
-                .stdout(out)
-                .stderr(both)
-                .status()
-        })
-        .map_err(|e| format!("exec_{word} could not be started: {e}"))?;
-    if !status.success() {
-        return Err(format!(
-            "exec_{word} '{line}' ended with {status}: see {name}"
-        ));
-    }
-    Ok(())
 }
 
 impl Observer for Watcher<'_> {

@@ -68,13 +68,13 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
             let task = &tasks[*i];
             let mut job = PlannedJob::new(super::run::settled(it, task, &limits)?);
             let flow = task.flow_id().and_then(|id| flows.get(&id).cloned());
-            let aux = it.aux_path.as_deref();
-            let g = guide(task, &job.job.spec, &[limits.size], flow, aux, false)
+            let outputs = &it.outputs();
+            let g = guide(task, &job.job.spec, &[limits.size], flow, outputs, false)
                 .map_err(|e| refused(anyhow!("job '{}': {e}", task.name)))?;
             job.guide = g.as_ref().map(|g| g.guide.clone());
             planned.push(job);
             guided.push(g);
-            logs.push(LogFiles::create(task, aux).map_err(|e| {
+            logs.push(LogFiles::create(task, outputs).map_err(|e| {
                 failed(anyhow!(
                     "job '{}': its log could not be made: {e}",
                     task.name
