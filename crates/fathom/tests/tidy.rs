@@ -49,6 +49,55 @@ const TIMEKEEPERS: [&str; 3] = [
     "fathom-experiments/src/notebook.rs",
 ];
 
+/// Ways to make a file or a directory, and to open something for writing.
+const MAKERS: [&str; 21] = [
+    "File::create",
+    "File::options",
+    "OpenOptions",
+    "fs::write(",
+    "fs::copy(",
+    "fs::rename(",
+    "fs::hard_link(",
+    "symlink(",
+    "create_dir",
+    "DirBuilder",
+    "fs::open(",
+    "fs::openat(",
+    "fs::mkdirat(",
+    "OFlags::CREATE",
+    "OFlags::WRONLY",
+    "OFlags::RDWR",
+    "OFlags::TMPFILE",
+    "O_CREAT",
+    "O_TRUNC",
+    "libc::open",
+    "libc::mkdir",
+];
+
+/// Who may use them beside `fathom-files`, which of them, and why.
+const MAKERS_ELSEWHERE: [(&str, &[&str]); 7] = [
+    // A child after fork must not allocate, and undoes what its list says: known nodes, opened O_EXCL and O_NOFOLLOW.
+    ("fathom-labs/src/keeper.rs", &["libc::open"]),
+    ("fathom-labs/src/mapper.rs", &["libc::open"]),
+    // A rename is what is measured, inside a directory that the lab made.
+    ("fathom-labs/src/app/copy.rs", &["fs::rename("]),
+    // The guard judges what it opens on the same descriptor, and makes scratch files without a name.
+    ("fathom-host/src/devices.rs", &["OpenOptions"]),
+    ("fathom-host/src/guard.rs", &["OpenOptions"]),
+    (
+        "fathom-host/src/scratch.rs",
+        &[
+            "OpenOptions",
+            "fs::open(",
+            "OFlags::RDWR",
+            "OFlags::TMPFILE",
+            "OFlags::CREATE",
+        ],
+    ),
+    // The room itself.
+    ("fathom-files/", &MAKERS),
+];
+
 struct Source {
     /// Below `crates/`.
     name: String,
@@ -117,17 +166,46 @@ fn none(found: &[String], remedy: &str) {
     assert!(found.is_empty(), "{remedy}:\n  {}", found.join("\n  "));
 }
 
+/// Whether a word stands in a line, and is not the end of a longer name.
+fn stands_in(line: &str, word: &str) -> bool {
+    let name = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word)
+        .any(|(at, _)| !word.starts_with(name) || !line[..at].ends_with(name))
+}
+
 /// Places in product code (`also` narrows it) that hold one of the words.
 fn places(words: &[&str], also: impl Fn(&Source) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for s in sources().iter().filter(|s| s.is_product() && also(s)) {
         for (n, line) in s.code() {
-            for w in words.iter().filter(|w| line.contains(**w)) {
+            for w in words.iter().filter(|w| stands_in(line, w)) {
                 found.push(format!("{}:{n}: {w}", s.name));
             }
         }
     }
     found
+}
+
+#[test]
+fn files_are_made_and_opened_for_writing_in_one_room() {
+    let mut used = std::collections::BTreeSet::new();
+    let mut found = Vec::new();
+    for place in places(&MAKERS, |_| true) {
+        let allowed = MAKERS_ELSEWHERE.iter().find(|(file, words)| {
+            place.starts_with(file) && words.iter().any(|w| place.ends_with(&format!(": {w}")))
+        });
+        match allowed {
+            Some((file, _)) => drop(used.insert(*file)),
+            None => found.push(place),
+        }
+    }
+    none(&found, "ask fathom_files: create, output, open or kernel");
+    let superfluous: Vec<String> = MAKERS_ELSEWHERE
+        .iter()
+        .filter(|(file, _)| !used.contains(file))
+        .map(|(file, _)| (*file).to_owned())
+        .collect();
+    none(&superfluous, "take it off the list of exceptions");
 }
 
 #[test]
