@@ -18,6 +18,7 @@ mod interruption;
 mod killed_labs;
 mod labs;
 mod models;
+mod outputs;
 mod postgres;
 mod presented;
 mod query;

@@ -1,11 +1,14 @@
 //! Models as targets: every measuring command takes one, every output says that it is one.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
+use crate::common::machine::turn;
 use crate::common::{Place, alone, beside_others, names};
 use crate::contract::promised;
+use crate::outputs;
 
 fn runs(place: &Place) -> Vec<std::path::PathBuf> {
     names(&place.runs())
@@ -418,7 +421,7 @@ fn values_of_labs_come_from_the_labs_and_lead_to_their_runs() {
 
 #[test]
 fn a_model_fitted_to_a_survey_is_a_target_and_its_residuals_are_shown() {
-    let _turn = beside_others();
+    let _turns = (turn(), beside_others());
     let place = Place::new();
     place
         .fathom(&["survey", "sim:optane-900p", "--size", "4g"])
@@ -439,6 +442,29 @@ fn a_model_fitted_to_a_survey_is_a_target_and_its_residuals_are_shown() {
         .fathom(&["run", &target, "--time", "10ms", "--out", "elsewhere"])
         .expect(0);
     place.fathom(&["sim", "fit", "nowhere"]).expect(2);
+
+    // Its file is an output like any other.
+    let fit = |file: &Path| {
+        let args = ["sim", "fit", run.to_str().unwrap(), "--file"];
+        place.fathom(&[&args[..], &[file.to_str().unwrap()]].concat())
+    };
+    let made = outputs::ext4();
+    let before = made.as_ref().map(|(disk, _)| disk.checksum());
+    let (file, victim) = (place.dir.join("model.toml"), place.dir.join("victim"));
+    fs::write(&victim, outputs::USERS).unwrap();
+    for trap in outputs::traps(made.as_ref().map(|m| &m.1), &victim) {
+        trap.set(&file);
+        assert!(fit(&file).refusal().contains(trap.what));
+        outputs::clear(&file);
+    }
+    if let Some((_, device)) = &made {
+        assert!(fit(&device.path).refusal().contains("block device"));
+    }
+    assert!(fit(&victim).refusal().contains("victim"));
+    assert_eq!(fs::read(&victim).unwrap(), outputs::USERS);
+    assert_eq!(before, made.as_ref().map(|(disk, _)| disk.checksum()));
+    fs::copy(run.join("model.toml"), &file).unwrap();
+    fit(&file).expect(0);
 }
 
 #[test]
