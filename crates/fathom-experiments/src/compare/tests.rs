@@ -82,6 +82,8 @@ fn job(repeat: u32, iops: f64) -> Job {
         write: None,
         trim: None,
         sync: None,
+        write_back: None,
+        held_up: None,
         open_loop: None,
         device: None,
         errors: Vec::new(),
