@@ -50,14 +50,7 @@ pub(crate) fn job(name: &str) -> Job {
         qd_requested: 32,
         qd_achieved: 31.9,
         qd_distribution: vec![(31, 0.1), (32, 0.9)],
-        read: None,
-        write: None,
-        trim: None,
-        sync: None,
-        open_loop: None,
-        device: None,
-        errors: Vec::new(),
-        flags: Vec::new(),
+        ..Job::default()
     }
 }
 

@@ -79,15 +79,7 @@ fn job(repeat: u32, iops: f64) -> Job {
             },
             ..Direction::default()
         }),
-        write: None,
-        trim: None,
-        sync: None,
-        write_back: None,
-        held_up: None,
-        open_loop: None,
-        device: None,
-        errors: Vec::new(),
-        flags: Vec::new(),
+        ..Job::default()
     }
 }
 

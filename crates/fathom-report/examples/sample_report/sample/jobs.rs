@@ -136,8 +136,7 @@ impl Maker {
                 busy_ms: wall_ns / 1_000_000,
                 ..DeviceDelta::default()
             }),
-            errors: Vec::new(),
-            flags: Vec::new(),
+            ..Job::default()
         };
         match p.op {
             Op::Write => job.write = Some(direction),
