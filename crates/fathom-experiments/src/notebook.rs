@@ -57,7 +57,9 @@ pub struct RunMeta {
     pub environment: serde_json::Value,
 }
 
-/// Room that is kept back for `run.json`, which is written beside the one before; it grows with it.
+/// Room that is kept back for `run.json`, which is written beside the one before: a survey's, and what a disk must
+/// have for a run to begin. It grows with the file.
+const RESERVE_BYTES: u64 = 1 << 20;
 const RESERVE_BYTES_MIN: u64 = 256 << 10;
 
 /// Merged latency of one job over its threads: response, by operation.
@@ -106,9 +108,11 @@ impl Notebook {
     ) -> Result<Self, NotebookError> {
         let tool_version = env!("CARGO_PKG_VERSION").to_owned();
         let reserve =
-            Reserve::hold(dir.path(), RESERVE_BYTES_MIN).map_err(|source| RunDirError::Write {
-                path: dir.run_file(),
-                source,
+            Reserve::hold(dir.path(), RESERVE_BYTES_MIN, RESERVE_BYTES).map_err(|source| {
+                RunDirError::Write {
+                    path: dir.run_file(),
+                    source,
+                }
             })?;
         let run = Run {
             schema_version: SCHEMA_VERSION,
@@ -279,14 +283,15 @@ impl Notebook {
                 "its writer could not keep up".to_owned(),
                 "totals and series are complete; use fewer threads, or a faster place for --out",
             ),
-            Some(e) => (e.to_string(), ROOM),
+            Some(e) => (cause(e), ROOM),
         };
         if let Some(e) = &s.error {
             let kept = match s.rows {
                 0 => "none of it could be kept".to_owned(),
                 rows => format!("its first {rows} I/Os are kept"),
             };
-            self.missing(format!("io.parquet ends early, {kept}: {e}"));
+            let why = cause(e);
+            self.missing(format!("io.parquet ends early, {kept}: {why}"));
         }
         for (job, lost) in &s.lost_by_job {
             if let Some(j) = self
@@ -319,7 +324,8 @@ impl Notebook {
         if saved.is_ok() {
             let length = std::fs::metadata(self.dir.run_file()).map_or(0, |m| m.len());
             // Where there is no room any more, the next save shows whether it matters.
-            let _ = self.reserve.at_least(RESERVE_BYTES_MIN.max(2 * length));
+            let wanted = RESERVE_BYTES.max(2 * length);
+            let _ = self.reserve.extend(RESERVE_BYTES_MIN, wanted);
         }
         saved
     }
@@ -388,7 +394,10 @@ impl Notebook {
         while let Err(e) = self.save() {
             let given_up = others.find(|f| e.is_full() && std::fs::remove_file(f).is_ok());
             let Some(file) = given_up else {
-                self.missing(format!("the run is not in its directory: {e}"));
+                let why = cause(&e);
+                self.missing(format!(
+                    "the run could not be saved in its directory: {why}"
+                ));
                 break;
             };
             let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -406,14 +415,21 @@ impl Notebook {
                 if let Some(e) = s.error {
                     let all = s.rows + s.lost;
                     let lost = s.lost;
+                    let why = cause(&e);
                     self.missing(format!(
-                        "{lost} of {all} rows of series.parquet are missing: {e}"
+                        "{lost} of {all} rows of series.parquet are missing: {why}"
                     ));
                 }
             }
             Err(e) => self.missing(e.to_string()),
         }
     }
+}
+
+/// What the system said, without the sentence around it.
+fn cause(e: &dyn std::error::Error) -> String {
+    e.source()
+        .map_or_else(|| e.to_string(), ToString::to_string)
 }
 
 /// What helps where the disk of the run directory is the cause.

@@ -17,45 +17,48 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Holds so many bytes on the disk of a directory.
+    /// Holds `wanted` bytes on the disk of a directory, or less of them where there is less room, at least `least`.
     ///
     /// # Errors
     /// Where the disk has no such room. That it cannot be reserved is no error.
-    pub fn hold(dir: &Path, bytes: u64) -> io::Result<Self> {
+    pub fn hold(dir: &Path, least: u64, wanted: u64) -> io::Result<Self> {
         let mut reserve = Self {
             dir: dir.to_owned(),
             held: None,
         };
-        reserve.at_least(bytes)?;
+        reserve.extend(least, wanted)?;
         Ok(reserve)
     }
 
-    /// Holds more where it holds less.
+    /// Holds more where it holds less than `wanted`.
     ///
     /// # Errors
     /// As [`Self::hold`].
-    pub fn at_least(&mut self, bytes: u64) -> io::Result<()> {
-        let (file, has) = match self.held.take() {
-            Some(held) => held,
+    pub fn extend(&mut self, least: u64, wanted: u64) -> io::Result<()> {
+        if self.held.as_ref().is_some_and(|(_, has)| *has >= wanted) {
+            return Ok(());
+        }
+        let file = match self.held.take() {
+            Some((file, _)) => file,
             None => match fathom_files::create::unnamed(&self.dir) {
-                Ok(file) => (file, 0),
+                Ok(file) => file,
                 Err(e) if is_full(&e) => return Err(e),
                 Err(_) => return Ok(()),
             },
         };
-        if has >= bytes {
-            self.held = Some((file, has));
-            return Ok(());
-        }
-        match fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from) {
-            Ok(()) => self.held = Some((file, bytes)),
-            Err(e) if is_full(&e) => {
-                self.held = (has > 0).then_some((file, has));
-                return Err(e);
+        let mut bytes = wanted;
+        loop {
+            match fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from) {
+                Ok(()) => {
+                    self.held = Some((file, bytes));
+                    return Ok(());
+                }
+                Err(e) if is_full(&e) && bytes / 2 < least => return Err(e),
+                Err(e) if is_full(&e) => bytes /= 2,
+                // Nothing can be reserved here.
+                Err(_) => return Ok(()),
             }
-            Err(_) => {}
         }
-        Ok(())
     }
 
     /// Gives all of it back to the disk; whether there was any.
@@ -70,4 +73,25 @@ pub fn is_full(e: &io::Error) -> bool {
         e.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_has_no_name_and_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reserve = Reserve::hold(dir.path(), 4096, 1 << 16).unwrap();
+        reserve.extend(4096, 1 << 17).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // Some file systems have no such files.
+        if reserve.release() {
+            assert!(!reserve.release(), "once");
+        }
+        assert!(
+            Reserve::hold(Path::new("/proc"), 1, 1).is_ok(),
+            "no reserve is no error"
+        );
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use fathom_telemetry::say;
+
 use crate::text::clean;
 
 /// Displays text so that it stays text, in an element or in a quoted attribute.
@@ -58,16 +60,14 @@ fn before_punctuation(word: &str) -> (&str, &str) {
     word.split_at(end)
 }
 
-/// JSON that can stand in a script element: no `<`, no `&`, no line separators of old JavaScript.
+/// JSON that can stand in a script element and on a terminal: no `<`, no `&`, nothing that commands either.
 pub(crate) fn script_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
+    for c in say::harmless(json).chars() {
         match c {
             '<' => out.push_str("\\u003c"),
             '>' => out.push_str("\\u003e"),
             '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
             c => out.push(c),
         }
     }
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn data_cannot_end_its_script_element_and_reads_back_the_same() {
-        let value = serde_json::json!({"name": "</script><script>alert(1)</script>\u{2028}&"});
+        let value = serde_json::json!({"name": "</script><script>alert(1)</script>\u{2028}\u{9b}\u{202e}&"});
         let text = script_json(&value.to_string());
-        assert!(!text.contains('<') && !text.contains('\u{2028}'));
+        assert!(!text.contains(['<', '\u{2028}', '\u{9b}', '\u{202e}']));
         let back: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(back, value);
     }

@@ -119,7 +119,7 @@ fn a_recording_that_fills_its_disk_loses_no_number_and_says_what_is_missing() {
 fn a_survey_whose_disk_is_filled_by_others_ends_with_its_numbers() {
     let _turn = beside_others();
     let place = Place::new();
-    let Some(disk) = SmallDisk::new(&place, "600k") else {
+    let Some(disk) = SmallDisk::new(&place, "2m") else {
         return;
     };
     let mut command = place.command(&[
@@ -233,7 +233,12 @@ fn a_full_standard_output_is_an_error_whatever_was_printed() {
         let mut command = place.command(args);
         command.stdout(full());
         let said = wait(command);
-        assert_eq!(said.code, Some(1), "{args:?}: {}", said.stderr);
+        // (Two runs that cannot be compared are refused besides.)
+        assert!(
+            matches!(said.code, Some(1 | 2)),
+            "{args:?}: {}",
+            said.stderr
+        );
         let last = said.stderr.lines().last().unwrap_or_default();
         assert!(
             last.starts_with("fathom: standard output could not be written: No space left"),

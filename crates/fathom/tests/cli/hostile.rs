@@ -350,3 +350,54 @@ fn a_terminal_with_colours_gets_ours_and_no_other_sequence() {
         harmless(&words, &plain);
     }
 }
+
+#[test]
+fn no_damaged_log_or_series_breaks_who_reads_it() {
+    let _turn = beside_others();
+    let place = Place::new();
+    place
+        .fathom(&[
+            "run", "null:", "--rw", "randrw", "--ios", "3000", "--record",
+        ])
+        .expect(0);
+    let dir = place.the_run_dir();
+    let run = dir.to_str().unwrap();
+    let mut refused = 0;
+    for name in ["io.parquet", "series.parquet"] {
+        let file = dir.join(name);
+        let whole = fs::read(&file).unwrap();
+        for seed in 0..6usize {
+            let mut bytes = whole.clone();
+            let at = [
+                whole.len() - 30,
+                whole.len() - 400,
+                5,
+                whole.len() / 2,
+                whole.len() - 6,
+                40,
+            ][seed];
+            match seed {
+                3 => bytes.truncate(at),
+                _ => bytes[at..at + 5].fill(0xff),
+            }
+            fs::write(&file, bytes).unwrap();
+            let io = name.starts_with("io");
+            let select = if io {
+                "SELECT sum(completed_ns), count(*) FROM io"
+            } else {
+                "SELECT sum(ios), count(service_histogram) FROM series"
+            };
+            for args in [
+                &["query", run, select][..],
+                &["report", run, "--out", "page"],
+                &["replay", run, "null:"],
+            ] {
+                let said = place.fathom(args);
+                screen(args, &said);
+                refused += u32::from(said.code == Some(2));
+            }
+        }
+        fs::write(&file, whole).unwrap();
+    }
+    assert!(refused > 4, "{refused}");
+}

@@ -120,8 +120,6 @@ impl Maker {
             write: None,
             trim: None,
             sync: None,
-            write_back: None,
-            held_up: None,
             open_loop: p.open_loop.then_some(OpenLoop {
                 rate_asked: p.iops,
                 rate_achieved: p.iops * 0.998,
