@@ -10,6 +10,8 @@ pub mod kernel;
 pub mod mark;
 pub mod open;
 pub mod output;
+pub mod partial;
+pub mod remove;
 mod replace;
 mod sink;
 

@@ -9,12 +9,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use crate::partial;
 use crate::replace::{self, Existing};
 use crate::sink;
 
@@ -195,22 +195,19 @@ fn with_name(dir: &OwnedFd) -> io::Result<(File, PathBuf)> {
     let mode = Mode::from_raw_mode(0o666);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     for _ in 0..ATTEMPTS {
-        let name = partial_name();
+        let name = partial::name();
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match rustix::fs::openat(dir, &name, flags, mode) {
-            Ok(file) => return Ok((file.into(), name)),
+            Ok(file) => {
+                let file = File::from(file);
+                partial::begin(&file);
+                return Ok((file, name));
+            }
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
     }
     Err(Errno::EXIST.into())
-}
-
-/// Short: the place's own name may be as long as names can be.
-fn partial_name() -> PathBuf {
-    static N: AtomicU64 = AtomicU64::new(0);
-    let n = N.fetch_add(1, Ordering::Relaxed);
-    format!(".fathom-{}-{n}.partial", std::process::id()).into()
 }
 
 fn cannot(e: Errno) -> bool {
@@ -266,7 +263,7 @@ impl Place {
     fn exchange(&mut self, file: &File, old: &Stat) -> io::Result<bool> {
         replace::resemble(file, old);
         while self.partial.is_none() {
-            let name = partial_name();
+            let name = partial::name();
             if self.name_it(file, &name)? {
                 self.partial = Some(name);
             }

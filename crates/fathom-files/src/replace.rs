@@ -109,6 +109,21 @@ pub(crate) fn set_own(file: &File) {
     }
 }
 
+/// What the attribute says until then.
+const BEGUN: &[u8] = b"begun";
+
+/// Makes it known as an output that is being written; `false` where the file system has no attributes.
+pub(crate) fn set_begun(file: &File) -> bool {
+    rustix::fs::fsetxattr(file, ATTRIBUTE, BEGUN, XattrFlags::empty()).is_ok()
+}
+
+/// Whether it was begun and never came to its end.
+pub(crate) fn is_begun(file: &File) -> bool {
+    let mut buffer = [0u8; 128];
+    rustix::fs::fgetxattr(file, ATTRIBUTE, &mut buffer[..])
+        .is_ok_and(|n| buffer.get(..n) == Some(BEGUN))
+}
+
 /// Whether fathom wrote it, and nobody has changed it since.
 pub(crate) fn is_own(file: &File) -> bool {
     let mut buffer = [0u8; 128];
