@@ -27,8 +27,28 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// Refuses what the program would take for an option: one of ssh's runs a command on this machine.
+    ///
+    /// # Errors
+    /// The first such word.
+    pub fn check(&self) -> Result<(), LabError> {
+        let hosts = self.hosts.iter().map(|h| ("--ssh", h));
+        let mut words = hosts.chain([("--ssh-fathom", &self.fathom)]);
+        let option = words.find(|(_, w)| w.is_empty() || w.starts_with('-'));
+        option.map_or(Ok(()), |(name, word)| {
+            Err(LabError::Refused(format!(
+                "{name}: '{word}' is no name: expected one that does not begin with '-'; options for ssh go into --ssh-program"
+            )))
+        })
+    }
+
     fn command(&self, host: &str) -> Vec<String> {
         let mut all = self.program.clone();
+        let name = all.first().and_then(|p| p.rsplit('/').next());
+        // Without it ssh looks for options behind the host, too.
+        if name == Some("ssh") {
+            all.push("--".into());
+        }
         all.extend([host, self.fathom.as_str(), "guest-agent"].map(str::to_owned));
         all
     }
@@ -72,6 +92,7 @@ impl Hypervisor for SshMachines {
         &[]
     }
     fn boot(&mut self, _setup: &Setup, machines: u32) -> Result<Box<dyn Bench>, LabError> {
+        self.reach.check()?;
         let there = self.reach.hosts.len();
         if machines as usize > there {
             return Err(LabError::Refused(format!(
@@ -136,8 +157,23 @@ mod tests {
     fn a_machine_is_reached_through_a_program_and_its_fathom() {
         assert_eq!(
             reach(&["ssh", "-p", "22"], &[]).command("a"),
-            ["ssh", "-p", "22", "a", "fathom", "guest-agent"]
+            ["ssh", "-p", "22", "--", "a", "fathom", "guest-agent"]
         );
+        assert_eq!(
+            reach(&["kubectl", "exec"], &[]).command("a"),
+            ["kubectl", "exec", "a", "fathom", "guest-agent"]
+        );
+    }
+
+    #[test]
+    fn no_hosts_name_is_an_option() {
+        for host in ["-oProxyCommand=touch /tmp/x", "--", "-", ""] {
+            let said = refused(reach(&["sh"], &[host]), 1);
+            assert!(said.contains("does not begin with '-'"), "{said}");
+        }
+        let mut named = reach(&["ssh"], &["a"]);
+        named.fathom = "-oProxyCommand=x".into();
+        assert!(named.check().is_err());
     }
 
     #[test]

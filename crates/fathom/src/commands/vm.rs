@@ -73,6 +73,7 @@ fn by_ssh(args: &VmArgs) -> Outcome {
         target: args.reach.ssh_target.clone(),
         destroy: args.reach.ssh_destroy.clone(),
     };
+    reach.check()?;
     let mut options = options(args, &[], 4)?;
     options
         .machines
