@@ -9,11 +9,15 @@ use fathom_labs::app::swap::{self, SwapOptions};
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::measure::{Measuring, measure};
+use super::open::directory;
 use crate::cli::{AppCommand, CopyArgs, MeasureArgs, SwapArgs, SwapLoadArgs};
-use crate::exit::{DONE, Failure, Outcome, failed, refused};
+use crate::exit::{DONE, Outcome, failed, refused};
 
 /// The target's scratch file is not used here.
 const SCRATCH: Bytes = Bytes(1 << 20);
+
+/// Of a target that is something else.
+const NO_DIRECTORY: &str = "is no directory: make a file system";
 
 /// See the module.
 pub(crate) fn app(command: &AppCommand) -> Outcome {
@@ -39,23 +43,13 @@ fn repeated(plan: &Plan, repeats: Option<u32>) -> Plan {
     plan
 }
 
-/// A directory, for what needs one.
-fn directory(target: &str) -> Result<(), Failure> {
-    if std::path::Path::new(target).is_dir() {
-        return Ok(());
-    }
-    Err(refused(anyhow::anyhow!(
-        "{target}: is no directory: make a file system on the device, mount it, and name the directory"
-    )))
-}
-
 fn copy(args: &CopyArgs) -> Outcome {
     let (source, target) = match &args.places[..] {
         [source, target] => (Some(PathBuf::from(source)), target.clone()),
         [target, ..] => (None, target.clone()),
         [] => (None, ".".into()),
     };
-    directory(&target)?;
+    directory(&target, NO_DIRECTORY)?;
     if args.bytes.0 < 1 << 20 {
         return Err(refused(anyhow::anyhow!(
             "--bytes: {} are no set of files: expected 1m or more",
@@ -93,7 +87,7 @@ fn copy(args: &CopyArgs) -> Outcome {
 }
 
 fn swap(args: &SwapArgs) -> Outcome {
-    directory(&args.measure.target)?;
+    directory(&args.measure.target, NO_DIRECTORY)?;
     if let Some(share) = args.share.iter().find(|s| !(**s >= 5.0 && **s <= 100.0)) {
         return Err(refused(anyhow::anyhow!(
             "--share: {share} is out of range: expected 5 to 100 percent"

@@ -9,11 +9,21 @@ use fathom_labs::db::tpcc::{self, TpccOptions};
 use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure};
+use super::open::directory;
 use crate::cli::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
 use crate::exit::{Failure, Outcome, refused};
 
 /// See the module.
 pub(crate) fn db(command: &DbCommand) -> Outcome {
+    let db = match command {
+        DbCommand::Mysql(args) => &args.db,
+        DbCommand::Tpcc(args) => &args.db,
+        DbCommand::Rocksdb(args) => &args.db,
+    };
+    directory(
+        &db.measure.target,
+        "a database needs a file system: make one",
+    )?;
     match command {
         DbCommand::Mysql(args) => mysql(args),
         DbCommand::Tpcc(args) => tpcc(args),

@@ -18,6 +18,16 @@ use super::finish::capsule;
 use crate::cli::CpuArgs;
 use crate::exit::{Failure, refused};
 
+/// Refuses what is no directory, for what needs one, before anything is made: a name that is free would become a file.
+pub(crate) fn directory(target: &str, otherwise: &str) -> Result<(), Failure> {
+    if Path::new(target).is_dir() {
+        return Ok(());
+    }
+    Err(refused(anyhow::anyhow!(
+        "{target}: {otherwise} on the device, mount it, and name the directory"
+    )))
+}
+
 /// Opens what `name` stands for, as far as `wanted` allows.
 pub(crate) fn open_bench(
     name: &str,
@@ -200,7 +210,9 @@ fn size(ask: &Ask<'_>) -> Result<Bytes, Failure> {
 /// Scratch files of killed runs are named, with the command that removes them.
 pub(crate) fn mention_leftovers(target: &str) {
     let dir = Path::new(target);
-    let places = fathom_labs::place::abandoned(dir).unwrap_or_default();
+    let places = fathom_labs::place::search(dir)
+        .unwrap_or_default()
+        .abandoned;
     if !places.is_empty() {
         say!(
             "fathom: {} director{} of killed labs here; remove with: fathom clean {}",

@@ -439,6 +439,24 @@ fn database_labs_refuse_what_cannot_be() {
         (&["app", "swap", ".", "--share", "1"], "expected 5 to 100"),
         (&["app", "copy", "no-such-place"], "is no directory"),
         (&["db", "tpcc", ".", "--size", "1m"], "64m or more"),
+        // A free name would become a file of --size that is kept.
+        (&["db", "mysql", "new"], "needs a file system"),
+        (&["db", "tpcc", "new"], "needs a file system"),
+        (&["db", "rocksdb", "new"], "needs a file system"),
+        (&["app", "swap", "new"], "is no directory"),
+        (
+            &["vm", ".", "--ssh=-oProxyCommand=touch ran"],
+            "does not begin with '-'",
+        ),
+        (
+            &[
+                "vm",
+                ".",
+                "--ssh=a",
+                "--ssh-fathom=-oProxyCommand=touch ran",
+            ],
+            "does not begin with '-'",
+        ),
     ] {
         let refused = place.fathom(args).refusal();
         assert!(refused.contains(said), "{args:?}: {refused}");
