@@ -45,6 +45,14 @@ pub fn unnamed(dir: &Path) -> io::Result<File> {
         .open(dir)
 }
 
+/// Whether the reason is that the file system has no files without a name (NFS, FUSE, old overlays).
+pub fn never_unnamed(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOENT)
+    )
+}
+
 /// Gives an unnamed file its name.
 ///
 /// # Errors

@@ -71,13 +71,8 @@ impl Scratch {
                 create::name(&file, &path)?;
                 Ok(Self::new(file, path, size, marked, reserved))
             }
-            // No unnamed files here (NFS, FUSE, old overlay): name it first.
-            Err(e)
-                if matches!(
-                    e.raw_os_error(),
-                    Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOENT)
-                ) =>
-            {
+            // Name it first.
+            Err(e) if create::never_unnamed(&e) => {
                 // From here on dropping it removes it.
                 let mut scratch = Self::new(create::file(&path)?, path, size, false, false);
                 (scratch.marked, scratch.reserved) = furnish(&scratch.file, size)?;

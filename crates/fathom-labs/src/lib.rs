@@ -18,6 +18,7 @@ pub mod place;
 mod prepare;
 pub mod raid;
 pub mod remains;
+mod survivors;
 pub mod vm;
 
 pub use error::LabError;

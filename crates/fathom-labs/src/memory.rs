@@ -2,18 +2,27 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use fathom_files::{create, kernel};
+use fathom_files::{create, kernel, remove};
 use fathom_telemetry::say;
+use rustix::fs::FlockOperation;
 
 use crate::LabError;
 use crate::keeper::{Keeper, Undo};
 use crate::outside;
 
+/// Beginning of every such group's name; what it is for and the process id follow.
+const PREFIX: &str = "fathom-";
+/// What there are groups for.
+const PURPOSES: [&str; 3] = ["swap", "paths", "test"];
+
 /// A memory control group of the lab's own.
 pub(crate) struct Group {
     dir: PathBuf,
+    /// The directory, locked: whose lock is free is used by nobody, whatever number the process has elsewhere.
+    _lock: File,
     limit: &'static str,
     mount: PathBuf,
     /// Beside the group, so that it can remove it where this process is killed.
@@ -27,32 +36,31 @@ impl Group {
             what,
             remedy: "run as root on the machine itself, with the memory controller on".into(),
         };
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-        let mount = |kind: &str, option: &str| {
-            mounts.lines().find_map(|l| {
-                let f: Vec<&str> = l.split(' ').collect();
-                let fits = f.len() > 3
-                    && f[2] == kind
-                    && (option.is_empty() || f[3].split(',').any(|o| o == option));
-                fits.then(|| PathBuf::from(f[1]))
-            })
-        };
         let has_memory = |m: &PathBuf| {
             fs::read_to_string(m.join("cgroup.subtree_control"))
                 .is_ok_and(|c| c.split_whitespace().any(|w| w == "memory"))
         };
-        let (base, limit) = if let Some(m) = mount("cgroup2", "").filter(has_memory) {
+        let (base, limit) = if let Some(m) = mounts("cgroup2", "").into_iter().find(has_memory) {
             (m, "memory.max")
-        } else if let Some(m) = mount("cgroup", "memory") {
+        } else if let Some(m) = mounts("cgroup", "memory").into_iter().next() {
             (m, "memory.limit_in_bytes")
         } else {
             return Err(missing("there is no memory controller".into()));
         };
-        let dir = base.join(format!("fathom-{name}-{}", std::process::id()));
+        let dir = base.join(format!("{PREFIX}{name}-{}", std::process::id()));
         let failed = |e: io::Error| missing(format!("{}: cannot be made: {e}", dir.display()));
         let keeper = Keeper::watch(&[Undo::group(&dir)]).map_err(failed)?;
         create::dir_for(&dir, 0o755).map_err(failed)?;
+        let lock = remove::open_dir(&dir).and_then(|lock| {
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(lock)
+        });
+        let lock = lock.map_err(|e| {
+            let _ = fs::remove_dir(&dir);
+            failed(e)
+        })?;
         Ok(Self {
+            _lock: lock,
             limit,
             mount: base,
             keeper: Some(keeper),
@@ -96,6 +104,73 @@ impl Group {
         self.members()?
             .write_all(std::process::id().to_string().as_bytes())?;
         Ok(Inside { home })
+    }
+}
+
+/// Where control groups of a kind are mounted, with an option if one is named.
+fn mounts(kind: &str, option: &str) -> Vec<PathBuf> {
+    let all = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let fits = |l: &str| {
+        let f: Vec<&str> = l.split(' ').collect();
+        let fits = f.len() > 3
+            && f[2] == kind
+            && (option.is_empty() || f[3].split(',').any(|o| o == option));
+        fits.then(|| PathBuf::from(f[1]))
+    };
+    all.lines().filter_map(fits).collect()
+}
+
+/// The process of a group, by its name.
+fn process_of(name: &str) -> Option<u32> {
+    let (purpose, pid) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    PURPOSES
+        .contains(&purpose)
+        .then(|| pid.parse().ok())
+        .flatten()
+}
+
+/// Groups of killed runs.
+pub(crate) fn abandoned() -> Vec<PathBuf> {
+    let mut found: Vec<(u64, PathBuf)> = Vec::new();
+    let bases = [mounts("cgroup2", ""), mounts("cgroup", "memory")];
+    for entry in bases.iter().flatten().filter_map(|b| fs::read_dir(b).ok()) {
+        for entry in entry.flatten() {
+            let pid = entry.file_name().to_str().and_then(process_of);
+            let path = entry.path();
+            // A hierarchy may be mounted more than once.
+            let inode = entry.metadata().map_or(0, |m| m.ino());
+            let new = !found
+                .iter()
+                .any(|(i, p)| *i == inode && p.file_name() == path.file_name());
+            if new && pid.is_some_and(crate::remains::is_gone) && unused(&path).is_ok() {
+                found.push((inode, path));
+            }
+        }
+    }
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The directory with its lock, which nobody else has.
+fn unused(dir: &Path) -> io::Result<File> {
+    let lock = remove::open_dir(dir)?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
+}
+
+/// Removes one that [`abandoned`] found; the kernel refuses while processes are in it.
+pub(crate) fn remove_abandoned(dir: &Path) -> io::Result<()> {
+    let pid = dir
+        .file_name()
+        .and_then(|n| n.to_str())
+        .and_then(process_of);
+    if !pid.is_some_and(crate::remains::is_gone) {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    match unused(dir) {
+        Ok(_lock) => fs::remove_dir(dir),
+        // Its keeper was faster.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
     }
 }
 

@@ -1,12 +1,13 @@
 //! File systems that labs make, each mounted in a directory of its own and unmounted on every exit, also where fathom is
 //! killed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fathom_files::{create, remove};
 use fathom_telemetry::Bytes;
-use fathom_telemetry::say;
+use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
 
 use crate::LabError;
@@ -104,18 +105,23 @@ impl FileSystem {
 /// Beginning of such a directory's name; the process id and a number follow.
 pub(crate) const PREFIX: &str = "fathom-mount-";
 
-/// A directory for a mount, made by this process just now, and no link.
+/// A directory for a mount, made by this process just now, and no link. What is opened below the mount is locked as long
+/// as it is held: who sees the directory without the mount, in another container, sees that somebody has it.
 ///
 /// # Errors
 /// Where none can be made among temporary files.
-fn directory() -> io::Result<PathBuf> {
-    fathom_files::create::temporary_dir(PREFIX)
+fn directory() -> io::Result<(PathBuf, File)> {
+    let dir = create::temporary_dir(PREFIX)?;
+    let lock = remove::open_dir(&dir)?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok((dir, lock))
 }
 
 /// A mount. Dropping it unmounts it and removes its directory.
 #[derive(Debug)]
 pub(crate) struct Mount {
     dir: PathBuf,
+    _lock: File,
     mounted: bool,
     keeper: Option<Keeper>,
 }
@@ -135,12 +141,13 @@ impl Mount {
     /// # Errors
     /// As [`Mount::prepare`].
     pub(crate) fn prepare_after(first: &[Undo], stay: &[&Path]) -> io::Result<Self> {
-        let dir = directory()?;
+        let (dir, lock) = directory()?;
         let mut undo = first.to_vec();
         undo.push(Undo::mount(&dir));
         undo.extend(stay.iter().map(|d| Undo::blank(d)));
         let mut mount = Self {
             dir,
+            _lock: lock,
             mounted: false,
             keeper: None,
         };
@@ -248,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_mount_has_a_directory_of_its_own_that_goes_with_it() {
-        let (one, mut other) = (directory().unwrap(), Mount::prepare(&[]).unwrap());
+        let (one, mut other) = (directory().unwrap().0, Mount::prepare(&[]).unwrap());
         assert_ne!(one, other.dir());
         fs::remove_dir(&one).unwrap();
         let dir = other.dir().to_owned();

@@ -11,6 +11,7 @@ use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Cell, Section, Table};
 
 use crate::LabError;
+use crate::survivors;
 
 /// Where programs lie that are in nobody's PATH.
 const ELSEWHERE: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/libexec"];
@@ -204,7 +205,7 @@ pub(crate) struct Kept {
 
 /// Prepares a command so that the process is killed with this thread, and no signal of the terminal reaches it.
 pub fn bind(command: &mut Command) {
-    command.process_group(0);
+    survivors::stamp(command).process_group(0);
     // SAFETY: one system call between fork and exec; nothing is allocated.
     unsafe {
         command.pre_exec(|| {

@@ -1,8 +1,10 @@
-//! Arrays, mappings, mounts, pools and labels of runs that were killed together with what watches over them.
+//! What runs that were killed together with what watches over them left in the kernel: programs, swap files, control
+//! groups, trace instances, arrays, mappings, mounts, pools and labels, in the order in which they let go of each other.
 //!
 //! A keeper undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
-//! process that made it, and where it could be destroyed with data of somebody's by fathom's mark, too ([`labels::TAG`]):
-//! nothing is touched that has another name, whose process lives, that is somebody else's, or that somebody uses. In a
+//! process that made it; where a living run can, it holds a lock besides; and what could be destroyed with data of
+//! somebody's has fathom's mark, too ([`labels::TAG`]): nothing is touched that has another name, whose process lives,
+//! that is somebody else's, or that somebody uses. All of that is asked once more at the moment of removal. In a
 //! container nothing is found: processes elsewhere seem dead there.
 
 use std::fmt;
@@ -10,18 +12,29 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fathom_telemetry::say;
+use fathom_stack::tracefs::{TraceFs, instance};
 use rustix::mount::UnmountFlags;
 
 use crate::LabError;
+use crate::app::swap::area;
 use crate::mapper;
+use crate::memory;
 use crate::mounted;
 use crate::outside;
 use crate::raid::{dm, labels, lvm, md, members, zfs};
+use crate::survivors::{self, Survivor};
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remain {
+    /// A program that a lab started.
+    Process(Survivor),
+    /// A swap file that is on.
+    Swap(PathBuf),
+    /// A control group, by its directory.
+    Group(PathBuf),
+    /// A trace instance, by its name.
+    Trace(String),
     /// An md array, by its node.
     Array(PathBuf),
     /// A device of the device mapper, by its name.
@@ -37,6 +50,10 @@ pub enum Remain {
 impl fmt::Display for Remain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Process(survivor) => survivor.fmt(f),
+            Self::Swap(path) => write!(f, "swap {}", path.display()),
+            Self::Group(dir) => write!(f, "control group {}", dir.display()),
+            Self::Trace(name) => write!(f, "trace instance {name}"),
             Self::Array(node) => write!(f, "array {}", node.display()),
             Self::Mapping(name) => write!(f, "mapping {name}"),
             Self::Mount(dir) => write!(f, "mount {}", dir.display()),
@@ -58,8 +75,13 @@ fn is_dead(pid: i32) -> bool {
 }
 
 /// Whether numbers of processes mean the same here as for the whole machine: in a container, another container's seem dead.
-fn sees_all_processes() -> bool {
+pub(crate) fn sees_all_processes() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == FIRST_NAMESPACE)
+}
+
+/// Whether a process is known to be gone.
+pub(crate) fn is_gone(pid: u32) -> bool {
+    sees_all_processes() && i32::try_from(pid).is_ok_and(is_dead)
 }
 
 /// Whether `name` is `prefix`, the number of a process that is gone, and a tail that fathom gives.
@@ -105,6 +127,20 @@ fn of_group(tail: &str) -> bool {
     rest.is_empty() || lvm::PIECES.iter().any(piece)
 }
 
+/// Whether a directory was made for a mount by a process that is gone, and is locked by none of another container.
+fn is_abandoned_mount(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default();
+    abandoned(name, mounted::PREFIX, of_mount)
+        && is_own_directory(path)
+        && fathom_files::remove::open_dir(path).is_ok_and(|dir| {
+            let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+            rustix::fs::flock(dir, lock) != Err(rustix::io::Errno::AGAIN)
+        })
+}
+
 /// A directory of this user's, and no link to one.
 fn is_own_directory(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -112,11 +148,52 @@ fn is_own_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == own)
 }
 
+/// What was found, and what could not be looked at.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// In the order in which they can be removed.
+    pub found: Vec<Remain>,
+    /// What was not looked at, and what to do.
+    pub unseen: Vec<String>,
+}
+
 /// Finds them; nothing in a container, where it cannot be known whose process is gone.
-pub fn find() -> Vec<Remain> {
+pub fn find() -> Search {
     if !sees_all_processes() {
-        return Vec::new();
+        return Search {
+            found: Vec::new(),
+            unseen: vec![
+                "what runs left in the kernel (this is a container: run fathom clean on the machine itself)"
+                    .into(),
+            ],
+        };
     }
+    let mut unseen = Vec::new();
+    let survivors = survivors::find().into_iter().map(Remain::Process);
+    let mut found: Vec<Remain> = survivors.collect();
+    let (swaps, unknown) = area::abandoned();
+    found.extend(swaps.into_iter().map(Remain::Swap));
+    unseen.extend(
+        unknown
+            .into_iter()
+            .map(|(path, why)| format!("swap {} ({why})", path.display())),
+    );
+    found.extend(memory::abandoned().into_iter().map(Remain::Group));
+    // A kernel without it has no instances; who may not see them is told below.
+    if let Ok(tracefs) = TraceFs::find() {
+        let names = instance::leftovers(&tracefs).into_iter();
+        found.extend(names.map(Remain::Trace));
+    }
+    if !outside::is_root() {
+        unseen
+            .push("what runs of other users left in the kernel (run fathom clean as root)".into());
+    }
+    found.extend(machine());
+    Search { found, unseen }
+}
+
+/// Pools, mounts, arrays, mappings and labels.
+fn machine() -> Vec<Remain> {
     let names = |dir: &Path| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let mut all: Vec<String> = entries
@@ -132,7 +209,7 @@ pub fn find() -> Vec<Remain> {
     let temporary = std::env::temp_dir();
     for name in names(&temporary) {
         let path = temporary.join(&name);
-        if abandoned(&name, mounted::PREFIX, of_mount) && is_own_directory(&path) {
+        if is_abandoned_mount(&path) {
             found.push(Remain::Mount(path));
         }
     }
@@ -193,6 +270,8 @@ impl Remain {
         outside::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
             let remedy = if is_busy(&e) {
                 "end who uses it and run fathom clean again"
+            } else if e.raw_os_error() == Some(libc::ENOMEM) {
+                "make room in memory for what is swapped out and run fathom clean again"
             } else {
                 "run fathom clean as root"
             };
@@ -204,9 +283,19 @@ impl Remain {
 
     fn try_to_remove(&self) -> io::Result<()> {
         match self {
+            Self::Process(survivor) => survivor.kill(),
+            Self::Swap(path) => area::remove_abandoned(path),
+            Self::Group(dir) => memory::remove_abandoned(dir),
+            Self::Trace(name) => {
+                let tracefs = TraceFs::find().map_err(io::Error::other)?;
+                instance::remove_leftover(&tracefs, name)
+            }
             Self::Array(node) => md::stop(node),
             Self::Mapping(name) => mapper::remove(name),
             Self::Mount(dir) => {
+                if dir.exists() && !is_abandoned_mount(dir) {
+                    return Err(io::ErrorKind::ResourceBusy.into());
+                }
                 match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW) {
                     // Only the directory is left.
                     Ok(()) | Err(rustix::io::Errno::INVAL) => {}
@@ -246,7 +335,7 @@ pub(crate) fn clear() {
     if !outside::is_root() {
         return;
     }
-    for remain in find() {
+    for remain in find().found {
         match remain.remove() {
             Ok(()) => say!("fathom: removed {remain}, which a killed run had left"),
             Err(e) => say!("fathom: {e}"),
@@ -310,7 +399,7 @@ mod tests {
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(&dir, &link).unwrap();
         let mine = Remain::Mount(dir.clone());
-        let found = find();
+        let found = find().found;
         fs::remove_file(&link).unwrap();
         if !sees_all_processes() {
             fs::remove_dir(&dir).unwrap();

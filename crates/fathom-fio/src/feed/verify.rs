@@ -60,7 +60,7 @@ impl Dump<'_> {
             out.commit()
         });
         if let Err(e) = kept {
-            eprintln!("fathom: a block that does not hold was not kept: {e}");
+            say!("fathom: a block that does not hold was not kept: {e}");
         }
     }
 }

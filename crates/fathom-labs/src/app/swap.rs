@@ -1,15 +1,13 @@
 //! A working set larger than memory: a process under a memory limit (control group) that swaps to the target, beside
 //! the same process without a limit.
 //!
-//! The swap file is for the whole machine while it is on, at the highest priority, so that the process swaps there and
-//! not elsewhere. It is switched off on any exit; a small process sees to that where fathom is killed.
+//! See [`area`] for what the swap file does to the rest of the machine.
 
-use std::ffi::CString;
+pub(crate) mod area;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -28,10 +26,10 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos};
 
 use crate::LabError;
 use crate::db::directory;
-use crate::keeper::{Keeper, Undo};
 use crate::memory::Group;
 use crate::outside::{self, Kept};
 use crate::place::Workplace;
+use area::Swap;
 
 /// Name of the hidden command that is the process under test.
 pub const COMMAND: &str = "swap-load";
@@ -66,64 +64,6 @@ pub fn outlook(plan: &Plan, options: &SwapOptions) -> Outlook {
         time: Nanos(each.0 * u64::from(n)),
         written_at_most: Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
     }
-}
-
-/// A swap file that is on.
-struct Swap {
-    path: CString,
-    _keeper: Keeper,
-}
-
-impl Swap {
-    /// Highest priority: before every other swap of the machine.
-    const FLAGS: i32 = 0x8000 | 0x7fff;
-
-    fn on(path: &Path, bytes: u64) -> Result<Self, LabError> {
-        let pages = bytes / PAGE as u64;
-        let failed = |what: &str, e: io::Error| LabError::Missing {
-            what: format!("{}: {what}: {e}", path.display()),
-            remedy: "run as root on a file system that can hold a swap file (ext4, XFS)".into(),
-        };
-        let file = fathom_files::create::file(path).map_err(|e| failed("cannot be made", e))?;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
-            .map_err(|e| failed("has no room", e.into()))?;
-        let head = header(pages as u32 - 1);
-        file.write_all_at(&head, 0)
-            .and_then(|()| file.sync_all())
-            .map_err(|e| failed("cannot be written", e))?;
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        let keeper = Keeper::watch(&[Undo::swap(&path)])
-            .map_err(|e| LabError::Failed(format!("no process can be made: {e}")))?;
-        // SAFETY: a system call with a terminated string.
-        if unsafe { libc::swapon(path.as_ptr(), Self::FLAGS) } != 0 {
-            let e = io::Error::last_os_error();
-            let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
-            return Err(LabError::Missing {
-                what: format!("{}: cannot be used for swapping: {e}", path.display()),
-                remedy: "run as root on a file system that can hold a swap file (ext4, XFS)".into(),
-            });
-        }
-        Ok(Self {
-            path,
-            _keeper: keeper,
-        })
-    }
-}
-
-impl Drop for Swap {
-    fn drop(&mut self) {
-        // SAFETY: a system call with a terminated string; what is swapped out comes back first.
-        unsafe { libc::swapoff(self.path.as_ptr()) };
-    }
-}
-
-/// The first page of a swap area (`union swap_header` of linux/swap.h).
-fn header(last_page: u32) -> Vec<u8> {
-    let mut page = vec![0; PAGE];
-    page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
-    page[1028..1032].copy_from_slice(&last_page.to_ne_bytes());
-    page[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
-    page
 }
 
 /// One measurement.
@@ -165,8 +105,7 @@ pub fn run(
         .collect();
     let mut all: Vec<Vec<Repeat>> = limits.iter().map(|_| Vec::new()).collect();
     let mut skipped = Vec::new();
-    let set_up =
-        Group::create("swap").and_then(|g| Ok((g, Swap::on(&place.path().join("swap"), room)?)));
+    let set_up = Group::create("swap").and_then(|g| Ok((g, Swap::on(place.path(), room)?)));
     let mut result = Ok(());
     let set_up = match set_up {
         Ok(s) => Some(s),
@@ -524,17 +463,5 @@ fn report(book: &mut Notebook, options: &SwapOptions, limits: &[Option<f64>], al
             Some(e),
             Vec::new(),
         ));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_swap_area_says_what_it_is() {
-        let h = header(99);
-        assert_eq!(&h[4086..], b"SWAPSPACE2");
-        assert_eq!((h[1024], h[1028]), (1, 99));
     }
 }

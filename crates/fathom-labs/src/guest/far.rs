@@ -33,7 +33,7 @@ impl Far {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = OwnedFd::from(theirs);
         let mut command = Command::new(name);
-        command
+        crate::survivors::stamp(&mut command)
             .args(arguments)
             .stdin(Stdio::from(theirs.try_clone().map_err(failed)?))
             .stdout(Stdio::from(theirs))

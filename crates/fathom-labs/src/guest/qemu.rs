@@ -446,7 +446,7 @@ impl Qemu {
         inherited.extend(files.served.iter().map(|s| s.1));
         let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
-        command
+        crate::survivors::stamp(&mut command)
             .args(machine.arguments(accelerator, &files))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

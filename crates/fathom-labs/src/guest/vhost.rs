@@ -59,7 +59,7 @@ impl Server {
         let fd = listener.as_raw_fd();
         let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
-        command
+        crate::survivors::stamp(&mut command)
             .args(disk.node_arguments(i))
             .arg("--export")
             .arg(export(disk, i, fd))

@@ -1,8 +1,8 @@
 //! A private trace instance: buffers and events of its own, so that other tracers are not disturbed.
 //!
 //! It is removed when dropped, which covers errors, panics and the signals that end a job early. A
-//! killed process leaves its instance behind: the name tells process and start time, so the next run
-//! finds and removes it.
+//! killed process leaves its instance behind: the name tells process and start time, and the lock on its directory,
+//! which the kernel drops with the process, that nobody has it; the next run finds and removes it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 pub struct Instance {
     dir: PathBuf,
     layout: PageLayout,
+    /// Its directory, locked: in another container this process seems to be gone.
+    _lock: File,
     /// Keeps a detached mount alive until the instance is removed.
     _tracefs: TraceFs,
 }
@@ -44,10 +46,15 @@ impl Instance {
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
         let dir = tracefs.root().join("instances").join(name);
-        create::private_dir(&dir).map_err(|e| TraceError::file(&dir, e))?;
+        fathom_files::create::dir_for(&dir, 0o700).map_err(|e| TraceError::file(&dir, e))?;
+        let lock = unused(&dir).map_err(|e| {
+            let _ = std::fs::remove_dir(&dir);
+            TraceError::file(&dir, e)
+        })?;
         let instance = Self {
             dir,
             layout,
+            _lock: lock,
             _tracefs: tracefs,
         };
         instance.set("tracing_on", "0")?;
@@ -117,45 +124,91 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        remove(&self.dir);
+        // What stays is found by the next run, and by fathom clean.
+        let _ = remove(&self.dir);
     }
 }
 
-/// Switches an instance off and removes it; whether it is gone.
-fn remove(dir: &Path) -> bool {
+/// The directory with its lock, which nobody else has.
+fn unused(dir: &Path) -> std::io::Result<File> {
+    let lock = fathom_files::remove::open_dir(dir)?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
+}
+
+/// Switches an instance off and removes it.
+fn remove(dir: &Path) -> std::io::Result<()> {
     let _ = write(&dir.join("tracing_on"), "0");
     let _ = write(&dir.join("events/enable"), "0");
     // A reader elsewhere may hold it for a moment.
+    let mut left = Ok(());
     for _ in 0..50 {
-        match std::fs::remove_dir(dir) {
-            Ok(()) => return true,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
+        left = std::fs::remove_dir(dir);
+        match &left {
+            Ok(()) => break,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
         }
     }
-    false
+    left
+}
+
+/// Whether a name is that of an instance whose process is gone.
+fn is_of_the_dead(name: &str) -> bool {
+    let mut parts = name
+        .strip_prefix(PREFIX)
+        .into_iter()
+        .flat_map(|n| n.split('-'));
+    let (Some(Ok(pid)), Some(Ok(started)), Some(Ok(_)), None) = (
+        parts.next().map(str::parse::<u32>),
+        parts.next().map(str::parse::<u64>),
+        parts.next().map(str::parse::<u32>),
+        parts.next(),
+    ) else {
+        return false;
+    };
+    start_time(pid) != Some(started) || has_ended(pid)
+}
+
+/// Names of the instances of processes that are gone.
+pub fn leftovers(tracefs: &TraceFs) -> Vec<String> {
+    let all = tracefs.root().join("instances");
+    let mut names: Vec<String> = std::fs::read_dir(&all)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| is_of_the_dead(name) && unused(&all.join(name)).is_ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Removes one that [`leftovers`] found, after checking once more.
+///
+/// # Errors
+/// Where somebody has it, or reads from it.
+pub fn remove_leftover(tracefs: &TraceFs, name: &str) -> std::io::Result<()> {
+    if !is_of_the_dead(name) {
+        return Err(std::io::ErrorKind::ResourceBusy.into());
+    }
+    let dir = tracefs.root().join("instances").join(name);
+    match unused(&dir) {
+        Ok(_lock) => remove(&dir),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// Removes the instances of processes that are gone; returns their names.
 pub fn remove_leftovers(tracefs: &TraceFs) -> Vec<String> {
-    let entries = std::fs::read_dir(tracefs.root().join("instances"));
-    entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().to_str()?.to_owned();
-            let mut parts = name.strip_prefix(PREFIX)?.split('-');
-            let pid: u32 = parts.next()?.parse().ok()?;
-            let started: u64 = parts.next()?.parse().ok()?;
-            let alive = start_time(pid) == Some(started);
-            (!alive && remove(&entry.path())).then_some(name)
-        })
-        .collect()
+    let mut names = leftovers(tracefs);
+    names.retain(|name| remove_leftover(tracefs, name).is_ok());
+    names
 }
 
 /// Whether a process has ended and only waits to be asked for its exit code.
-pub(crate) fn has_ended(pid: u32) -> bool {
+pub fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit_once(')')
@@ -164,7 +217,7 @@ pub(crate) fn has_ended(pid: u32) -> bool {
 }
 
 /// When a process started, in clock ticks since boot: with its number it names a process for good.
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
+pub fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold spaces and brackets; what follows the last bracket is plain.
     stat.rsplit_once(')')?
