@@ -308,7 +308,7 @@ pub fn leftovers() -> Vec<String> {
     let found = notes_of_the_dead(Path::new(NOTES), &SETTINGS.map(Path::new));
     found
         .into_iter()
-        .filter(Note::is_ours)
+        .filter(|n| !n.is_over())
         .map(|n| format!("{} from {} to {}", n.what.name(), n.new, n.old))
         .collect()
 }
@@ -344,6 +344,24 @@ impl Note {
     fn is_ours(&self) -> bool {
         self.counts && self.new != self.old && self.what.read().is_ok_and(|now| now == self.new)
     }
+
+    /// Whether nothing is left to be undone: what cannot be read just now may be still as the process left it.
+    fn is_over(&self) -> bool {
+        let there = match &self.what {
+            What::File(path) | What::Mount(path) => path.exists(),
+        };
+        !self.counts
+            || !there
+            || self.what.read().is_ok_and(|now| now != self.new)
+            || self.new == self.old
+    }
+}
+
+/// What a note says; only root's regular files are notes.
+fn note(dir: &Path, name: &str) -> Option<String> {
+    let dir = fathom_files::remove::open_dir(dir).ok()?;
+    let file = fathom_files::remove::open_regular(&dir, name).ok()?;
+    std::io::read_to_string(file).ok()
 }
 
 fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
@@ -360,7 +378,7 @@ fn notes_of_the_dead(notes: &Path, settings: &[&Path]) -> Vec<Note> {
             if start_time(pid) == Some(started) && !has_ended(pid) {
                 return None;
             }
-            let text = std::fs::read_to_string(entry.path()).ok()?;
+            let text = note(notes, &name)?;
             let mut lines = text.lines();
             let what = What::named(lines.next()?);
             let (old, new) = (lines.next()?.to_owned(), lines.next()?.to_owned());
@@ -407,7 +425,7 @@ fn restore(notes: &Path, settings: &[&Path]) -> Vec<String> {
                 note.new
             ));
         }
-        if back || !ours {
+        if back || (!ours && note.is_over()) {
             drop(std::fs::remove_file(&note.file));
         }
     }

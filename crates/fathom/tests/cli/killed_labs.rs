@@ -1,12 +1,13 @@
 //! Labs that are killed in the middle: what they mounted and made goes, by their keeper or by `fathom clean`.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::machine::{Disk, Loop, possible, try_run, turn};
-use crate::common::{Place, alone, beside_others, skip};
+use crate::common::machine::{Disk, Loop, Mounted, possible, try_run, turn};
+use crate::common::{Place, alone, beside_others, skip, until, wait};
 
 /// Directory of the mount that this process works in; none where it has none yet. The first one, 0, it only looks at.
 fn mount_of(pid: u32) -> Option<String> {
@@ -228,4 +229,195 @@ fn labels_of_killed_runs_are_cleaned_and_those_of_others_stay() {
     assert_eq!(after[1..], before[1..], "somebody else's");
     let found = try_run("blkid", &["-p", devices[0].str()]);
     assert!(found.is_err(), "it is blank: {found:?}");
+}
+
+/// The directory of a lab that was killed with nothing watching.
+fn killed_copy(place: &Place) -> String {
+    let mut lab = place.start(&["app", "copy", ".", "--bytes", "64m", "--repeats", "9"]);
+    let dir = || {
+        let all = place.names();
+        all.into_iter().find(|n| n.starts_with(".fathom-lab-"))
+    };
+    until("it has files", || {
+        dir().is_some_and(|d| fs::read_dir(place.dir.join(d)).is_ok_and(|d| d.count() > 1))
+    });
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    dir().unwrap()
+}
+
+#[test]
+fn a_mount_in_a_directory_that_was_left_keeps_it_whole() {
+    let _turns = (turn(), beside_others());
+    if !possible(&["mount"]) {
+        return;
+    }
+    let place = Place::new();
+    let lab = place.dir.join(killed_copy(&place));
+    let theirs = place.runs().with_file_name("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("file"), "kept").unwrap();
+    let at = lab.join("at");
+    let mounted = match Mounted::new(theirs.to_str().unwrap(), at, &["--bind"]) {
+        Ok(mounted) => mounted,
+        Err(e) => return skip(&format!("needs a bind mount: {e}")),
+    };
+    let before = fs::read_dir(&lab).unwrap().count();
+    let said = place.fathom(&["clean", "."]).expect(2);
+    assert!(said.stderr.contains("/at: umount "), "{}", said.stderr);
+    assert!(!said.stdout.contains("fathom-lab"), "{}", said.stdout);
+    assert_eq!(fs::read(theirs.join("file")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(&lab).unwrap().count(), before, "with its mark");
+    drop(mounted);
+    let said = place.fathom(&["clean", "."]).expect(0);
+    assert!(
+        said.stdout.contains("removed ./.fathom-lab-"),
+        "{}",
+        said.stdout
+    );
+    let said = place.fathom(&["clean", "."]).expect(0);
+    assert_eq!(said.stdout, "nothing left behind in .\n");
+    assert_eq!(fs::read(theirs.join("file")).unwrap(), b"kept");
+}
+
+#[test]
+fn names_like_fathoms_in_the_kernel_are_others() {
+    let _turns = (turn(), alone());
+    if !possible(&["mkswap", "swapon", "swapoff"]) {
+        return;
+    }
+    let place = Place::new();
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let memory = mounts.lines().map(|l| l.split(' ').collect::<Vec<_>>());
+    let memory = memory
+        .filter(|f| f[2] == "cgroup2" || (f[2] == "cgroup" && f[3].contains("memory")))
+        .map(|f| f[1].to_owned());
+    let living = format!("fathom-swap-{}", std::process::id());
+    let mut dirs: Vec<std::path::PathBuf> = memory
+        .flat_map(|m| ["fathom-mine-4194999", &*living].map(|n| Path::new(&m).join(n)))
+        .collect();
+    let tracefs = fathom_stack::tracefs::TraceFs::find();
+    if let Ok(t) = &tracefs {
+        let instances = t.root().join("instances");
+        dirs.extend(["fathom-mine", "fathom-4194999-1-mine"].map(|n| instances.join(n)));
+    }
+    // Not all can be made everywhere.
+    dirs.retain(|d| fs::create_dir(d).is_ok());
+    if dirs.is_empty() {
+        skip("no control groups and no trace instances here");
+    }
+    // A swap file that somebody gave such a name.
+    let file = place.dir.join("fathom-swap-4194999");
+    fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let name = file.to_str().unwrap();
+    let on = try_run("mkswap", &[name]).and_then(|_| try_run("swapon", &[name]));
+    let said = place.fathom(&["clean", "."]);
+    let swaps = fs::read_to_string("/proc/swaps").unwrap();
+    let _ = try_run("swapoff", &[name]);
+    let there: Vec<bool> = dirs.iter().map(|d| d.exists()).collect();
+    for dir in &dirs {
+        let _ = fs::remove_dir(dir);
+    }
+    assert!(there.iter().all(|t| *t), "{dirs:?} {there:?}");
+    match on {
+        Ok(_) => assert!(swaps.contains("fathom-swap-4194999"), "{swaps}"),
+        Err(e) => skip(&format!("no swap file here: {e}")),
+    }
+    assert!(!said.expect(0).stdout.contains("4194999"));
+    assert!(file.exists());
+}
+
+#[test]
+fn swap_of_a_lab_killed_with_its_keeper_goes_off_wherever_it_is() {
+    let _turns = (turn(), alone());
+    if !possible(&[]) {
+        return;
+    }
+    let place = Place::new();
+    let mut lab = place.start(&[
+        "app",
+        "swap",
+        ".",
+        "--bytes",
+        "32m",
+        "--share",
+        "50",
+        "--time",
+        "30s",
+        "--repeats",
+        "1",
+    ]);
+    let name = format!("fathom-swap-{}", lab.id());
+    let on = || fs::read_to_string("/proc/swaps").unwrap().contains(&name);
+    if !within(20, || on() || lab.try_wait().unwrap().is_some()) || !on() {
+        let _ = lab.kill();
+        let _ = lab.wait();
+        return skip("no swap file or no memory controller here");
+    }
+    let line = fs::read_to_string("/proc/swaps").unwrap();
+    let line = line.lines().find(|l| l.contains(&name)).unwrap().to_owned();
+    assert!(!line.ends_with("32767"), "one step is enough: {line}");
+    crate::common::send(lab.id(), libc::SIGSTOP);
+    let keepers = std::iter::from_fn(|| {
+        let keeper = keeper_of(lab.id())?;
+        // SAFETY: a signal to a process that a child of ours has made.
+        unsafe { libc::kill(keeper as i32, libc::SIGKILL) };
+        within(5, || keeper_of(lab.id()) != Some(keeper)).then_some(keeper)
+    });
+    assert!(keepers.take(8).count() > 0, "somebody watches");
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    assert!(on(), "nobody was left to switch it off");
+    // From elsewhere: what is on is on for the whole machine.
+    let elsewhere = Place::new();
+    let said = elsewhere.fathom(&["clean", "."]).expect(0).stdout;
+    assert!(
+        said.contains("removed swap ") && said.contains(&name),
+        "{said}"
+    );
+    assert!(said.contains("/.fathom-lab-"), "its directory, too: {said}");
+    assert!(!on());
+    place.fathom(&["clean", "."]).expect(0);
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn what_could_not_be_looked_at_is_said() {
+    let _turn = beside_others();
+    if !possible(&["unshare"]) {
+        return;
+    }
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_fathom");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", program, "clean", "."]);
+    command.current_dir(&place.dir).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let said = wait(command);
+    if said.stderr.contains("unshare") {
+        return skip(said.stderr.trim());
+    }
+    let said = said.expect(0).stdout;
+    assert!(
+        said.contains("not looked at") && said.contains("this is a container"),
+        "{said}"
+    );
+    assert!(!said.contains("nothing left behind"), "{said}");
+    // Somebody else than root, who sees nothing of root's.
+    let mut command = Command::new(program);
+    command
+        .args(["clean", "/usr"])
+        .current_dir("/")
+        .uid(65534)
+        .gid(65534);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let Ok(child) = command.spawn() else {
+        return skip("nobody may not run this binary where it lies");
+    };
+    let said = crate::common::end(child).expect(0).stdout;
+    assert!(said.contains("run fathom clean as root"), "{said}");
+    assert!(!said.contains("nothing left behind"), "{said}");
 }

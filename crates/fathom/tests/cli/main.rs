@@ -16,6 +16,7 @@ mod full;
 mod hostile;
 mod interruption;
 mod killed_labs;
+mod kills;
 mod labs;
 mod models;
 mod outputs;
