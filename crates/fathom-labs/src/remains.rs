@@ -185,8 +185,9 @@ pub fn find() -> Search {
         found.extend(names.map(Remain::Trace));
     }
     if !outside::is_root() {
-        unseen
-            .push("what runs of other users left in the kernel (run fathom clean as root)".into());
+        unseen.push(
+            "what runs of other users left, also in the kernel (run fathom clean as root)".into(),
+        );
     }
     found.extend(machine());
     Search { found, unseen }
@@ -332,10 +333,10 @@ fn is_busy(e: &io::Error) -> bool {
 
 /// Removes what it can, and says so: a run that makes arrays begins with this.
 pub(crate) fn clear() {
-    if !outside::is_root() {
+    if !outside::is_root() || !sees_all_processes() {
         return;
     }
-    for remain in find().found {
+    for remain in machine() {
         match remain.remove() {
             Ok(()) => say!("fathom: removed {remain}, which a killed run had left"),
             Err(e) => say!("fathom: {e}"),

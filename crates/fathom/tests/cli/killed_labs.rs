@@ -38,7 +38,8 @@ fn keeper_of(pid: u32) -> Option<u32> {
         .find_map(|s| {
             let (number, rest) = s.split_once(" (fathom-keeper) ")?;
             let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
-            (parent == pid).then(|| number.parse().ok())?
+            // Its parent may be stopped, and not have waited for it.
+            (parent == pid && !rest.starts_with('Z')).then(|| number.parse().ok())?
         })
 }
 
