@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fathom_files::{create, remove};
-use fathom_telemetry::Bytes;
+use fathom_telemetry::{Bytes, say};
 use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
 

@@ -7,7 +7,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fathom_files::{create, remove};
 use fathom_telemetry::say;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::LabError;
 use crate::outside;
@@ -432,7 +432,7 @@ mod tests {
             match what {
                 "typed" => fs::write(mark, "fathom 0.1.0\n").unwrap(),
                 "link" => std::os::unix::fs::symlink(ours.join(MARK), mark).unwrap(),
-                "pipe" => rustix::fs::mkfifoat(CWD, &mark, Mode::RUSR).unwrap(),
+                "pipe" => rustix::fs::mkfifoat(rustix::fs::CWD, &mark, rustix::fs::Mode::RUSR).unwrap(),
                 _ => {}
             }
             at

@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fathom_stack::tracefs::{TraceFs, instance};
+use fathom_telemetry::say;
 use rustix::mount::UnmountFlags;
 
 use crate::LabError;

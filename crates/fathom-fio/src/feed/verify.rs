@@ -6,6 +6,7 @@ use std::path::Path;
 
 use fathom_io::load::PilotIo;
 use fathom_io::load::rng::{Rng, mix};
+use fathom_telemetry::say;
 
 use super::pattern::Pattern;
 use super::sums::{Sum, crc32c};

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fathom_files::{create, open};
+use fathom_files::open;
 
 use super::page::PageLayout;
 use super::{TraceFs, read, write};

@@ -5,7 +5,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use fathom_files::output;
+use fathom_files::partial;
 use fathom_labs::place;
 use fathom_labs::remains::{self, Remain};
 use fathom_telemetry::Bytes;
@@ -100,8 +100,8 @@ impl Cleaning {
                 dir.display()
             )),
         }
-        for partial in output::abandoned(dir).unwrap_or_default() {
-            self.remove(&partial.display(), || output::remove_abandoned(&partial));
+        for partial in partial::abandoned(dir).unwrap_or_default() {
+            self.remove(&partial.display(), || partial::remove_abandoned(&partial));
         }
     }
 

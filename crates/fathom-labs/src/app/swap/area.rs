@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use fathom_files::{create, remove};
+use fathom_telemetry::say;
 
 use super::PAGE;
 use crate::LabError;
