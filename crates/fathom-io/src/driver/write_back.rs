@@ -231,6 +231,6 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(libc::ENOSPC | libc::EDQUOT) => {
             "what the target lies on is smaller than it says (a thin volume, a sparse file): give it space, or write less"
         }
-        _ => "the device or what it lies on fails: look at the kernel log",
+        _ => "the device, or what it lies on, fails or is full: look at the kernel log",
     }
 }

@@ -200,14 +200,18 @@ fn writes(done: &Done, jobs: &[Job], device: &DeviceDelta, below: Option<&Below>
         .filter_map(|j| j.write_back.as_ref().map(|w| w.ns))
         .max();
     let wall = jobs.iter().map(|j| j.wall_ns).max().unwrap_or(0);
-    let until = took.filter(|_| wall > 0).map_or(String::new(), |ns| {
-        let rate = bytes(jobs, Op::Write) as f64 / ((wall + ns) as f64 / 1e9);
-        format!(
-            "; that took {} more, {}/s with it",
-            Nanos(ns),
-            Bytes(rate as u64)
-        )
-    });
+    // Of lost data there is no rate.
+    let void = jobs.iter().any(Job::is_void);
+    let until = took
+        .filter(|_| wall > 0 && !void)
+        .map_or(String::new(), |ns| {
+            let rate = bytes(jobs, Op::Write) as f64 / ((wall + ns) as f64 / 1e9);
+            format!(
+                "; that took {} more, {}/s with it",
+                Nanos(ns),
+                Bytes(rate as u64)
+            )
+        });
     let direct_above = !done.buffered && done.clearly_less(device.write_bytes, done.writes);
     let remedy = if done.buffered {
         "this measures memory: use direct I/O, --fsync or --fdatasync, or write more than memory holds".to_owned()
