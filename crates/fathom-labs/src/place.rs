@@ -432,7 +432,9 @@ mod tests {
             match what {
                 "typed" => fs::write(mark, "fathom 0.1.0\n").unwrap(),
                 "link" => std::os::unix::fs::symlink(ours.join(MARK), mark).unwrap(),
-                "pipe" => rustix::fs::mkfifoat(rustix::fs::CWD, &mark, rustix::fs::Mode::RUSR).unwrap(),
+                "pipe" => {
+                    rustix::fs::mkfifoat(rustix::fs::CWD, &mark, rustix::fs::Mode::RUSR).unwrap()
+                }
                 _ => {}
             }
             at

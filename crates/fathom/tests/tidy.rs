@@ -438,6 +438,9 @@ fn every_scenario_of_the_safety_page_has_its_test() {
             found.push(format!("{file}::{name}"));
         }
     }
-    assert!(scenarios >= 80, "{scenarios} scenarios, expected 80 or more");
+    assert!(
+        scenarios >= 80,
+        "{scenarios} scenarios, expected 80 or more"
+    );
     none(&found, "name the test that holds the scenario");
 }

@@ -311,7 +311,6 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
             file.display()
         ));
     }
-    kept.map_err(|e| failed(anyhow::anyhow!("cannot write {}: {e}", file.display())))?;
     if interrupted {
         say!("fathom: ended early; the profile is of the time until then");
     }

@@ -10,7 +10,14 @@ use crate::common::{Place, beside_others};
 const COMMANDS: [&[&str]; 6] = [
     &["survey", "sim:optane-900p", "--size", "64m"],
     &["survey", "sim:optane-900p", "--size", "64m", "--seed", "2"],
-    &["curve", "sim:intel-s3510", "--size", "64m", "--max-qd", "16"],
+    &[
+        "curve",
+        "sim:intel-s3510",
+        "--size",
+        "64m",
+        "--max-qd",
+        "16",
+    ],
     &["mix", "sim:optane-900p", "--size", "64m"],
     &["burst", "sim:optane-900p", "--size", "64m", "--burst", "4m"],
     &["pages", "sim:optane-900p", "--size", "64m"],
