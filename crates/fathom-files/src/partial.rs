@@ -106,7 +106,10 @@ mod tests {
         fs::write(&alike, "kept").unwrap();
         let pipe = dir.path().join(".fathom-7-1.partial");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
-        assert_eq!(abandoned(dir.path()).unwrap(), [partial.clone()]);
+        assert_eq!(
+            abandoned(dir.path()).unwrap(),
+            *std::slice::from_ref(&partial)
+        );
         remove_abandoned(&partial).unwrap();
         assert!(remove_abandoned(&alike).is_err() && remove_abandoned(&pipe).is_err());
         assert!(!partial.exists() && alike.exists() && pipe.exists());

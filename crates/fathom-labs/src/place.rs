@@ -407,7 +407,10 @@ mod tests {
         drop(place);
         assert!(!path.exists());
         let path = killed(dir.path());
-        assert_eq!(search(dir.path()).unwrap().abandoned, [path.clone()]);
+        assert_eq!(
+            search(dir.path()).unwrap().abandoned,
+            *std::slice::from_ref(&path)
+        );
         remove_abandoned(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -440,7 +443,7 @@ mod tests {
             at
         });
         let found = search(dir.path()).unwrap();
-        assert_eq!(found.abandoned, [ours.clone()]);
+        assert_eq!(found.abandoned, *std::slice::from_ref(&ours));
         for path in others.iter().chain([&copy]) {
             assert!(found.alike.iter().any(|(p, _)| p == path), "{path:?}");
             let said = remove_abandoned(path).unwrap_err().to_string();
@@ -461,7 +464,10 @@ mod tests {
         if !crate::remains::sees_all_processes() {
             return println!("SKIP a_run_that_was_killed_before_it_wrote: this is a container");
         }
-        assert_eq!(search(dir.path()).unwrap().abandoned, [dead.clone()]);
+        assert_eq!(
+            search(dir.path()).unwrap().abandoned,
+            *std::slice::from_ref(&dead)
+        );
         remove_abandoned(&dead).unwrap();
         assert!(!dead.exists());
     }
@@ -483,7 +489,10 @@ mod tests {
         // After a power cut device numbers may be others.
         write(|w| (w.boot, w.identity.device) = ("another".into(), 7));
         if Identity::of(&held).unwrap().born.is_some() {
-            assert_eq!(search(dir.path()).unwrap().abandoned, [path.clone()]);
+            assert_eq!(
+                search(dir.path()).unwrap().abandoned,
+                *std::slice::from_ref(&path)
+            );
         }
         write(|w| w.identity.inode += 1);
         assert!(search(dir.path()).unwrap().abandoned.is_empty());
