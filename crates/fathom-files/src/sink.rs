@@ -3,7 +3,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -45,8 +44,8 @@ fn descriptor(path: &Path) -> Option<u32> {
 /// Standard output and error as the shell made them; of others only pipes, such as bash's `>(program)`.
 fn of_descriptor(path: &Path, n: u32) -> io::Result<Option<File>> {
     let own = match n {
-        1 => io::stdout().as_fd().try_clone_to_owned()?,
-        2 => io::stderr().as_fd().try_clone_to_owned()?,
+        1 => rustix::stdio::stdout().try_clone_to_owned()?,
+        2 => rustix::stdio::stderr().try_clone_to_owned()?,
         _ => {
             let Ok(meta) = std::fs::metadata(path) else {
                 return Ok(None);

@@ -115,7 +115,7 @@ pub struct Layer {
     pub ios: u64,
     /// Share of those I/Os (0 to 1) that took at most so many ns, for the distribution's curve; ends where
     /// too few samples stand behind it.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distribution: Vec<(u64, f64)>,
 }
 

@@ -60,10 +60,16 @@ impl Done {
         (n as f64 * self.asked as f64 / self.all.max(1) as f64) as u64
     }
 
-    /// Whether clearly less than `did` was counted. What was under way excuses three quarters of it at most.
+    /// Whether clearly less than `did` was counted. What was under way excuses three quarters of it at most; of a job that
+    /// was under way as a whole nothing can be said.
     fn clearly_less(&self, counted: u64, did: u64) -> bool {
         let seen = counted + self.begun.min(did / 4 * 3);
-        seen * 10 < did * 9
+        seen * 10 < did * 9 && self.begun < did
+    }
+
+    /// Whether all of it may have been done before the counters were read, although the job's own thread told of it after.
+    fn at_once(&self) -> bool {
+        self.begun >= self.all
     }
 }
 
@@ -85,6 +91,17 @@ pub(super) fn flags(
                 100.0 * (1.0 - done.asked as f64 / done.all as f64)
             ),
             "page cache and foreign I/O are judged by the rest of it: run it longer, or on a machine that is less busy",
+        ));
+    }
+    if done.at_once() && (device.read_bytes + device.write_bytes) * 2 < done.all {
+        flags.push(Flag::new(
+            FlagCode::NotChecked,
+            format!(
+                "all {} were under way at once: the counters of {} may have been read after them",
+                Bytes(done.all),
+                device.name
+            ),
+            "page cache and foreign I/O cannot be told of so short a job: run it longer, or ask for less depth",
         ));
     }
     flags.extend(reads(&done, device, below));
@@ -244,7 +261,7 @@ fn lost(done: &Done, jobs: &[Job], planned: &[PlannedJob]) -> Option<Flag> {
     });
     let least = done.covered(different.max().unwrap_or(0));
     let known = jobs.iter().any(|j| j.flags.iter().any(|f| f.void));
-    if known || least < NOISE || reached * 2 >= least {
+    if known || least < NOISE || reached * 2 >= least || done.at_once() {
         return None;
     }
     Some(Flag::new(
@@ -359,6 +376,12 @@ mod tests {
                 cached.clone(),
             ),
             ("nothing, late", case(100, Some(60), 0, 0), cached.clone()),
+            // Two things that look the same: the page cache, and counters that were read a moment too late.
+            (
+                "all of it under way at once",
+                case(1, Some(1), 0, 0),
+                vec![(NotChecked, false)],
+            ),
             (
                 "nothing of a short job",
                 case(8, Some(6), 0, 0),
