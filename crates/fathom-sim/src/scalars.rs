@@ -217,7 +217,8 @@ fn digest(name: &str, options: &[(&str, &str)]) -> u64 {
             .unwrap();
         // What the machine that simulates did meanwhile.
         (job.cpu_ns, job.cpu_user_ns) = (0, 0);
-        format!("{job:?} {:?}", sim.condition())
+        // What only jobs on real targets have came later than the digests.
+        format!("{job:?} {:?}", sim.condition()).replace(" write_back: None, held_up: None,", "")
     };
     let fnv = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, fnv)

@@ -4,7 +4,6 @@
 //! intervals, tests of distributions, comparisons of two estimates, jumps and regimes
 //! of a series, and the verdict on steady state.
 
-mod ahead;
 pub mod autocorrelation;
 pub mod bootstrap;
 pub mod change_point;
