@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use fathom_telemetry::schema::Job;
+use fathom_telemetry::schema::{DeviceDelta, Job};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Op};
 
 use crate::driver::{Control, Destination, PlannedJob, Setting, run_group};
@@ -62,6 +62,7 @@ fn device_flags(jobs: &[Job], planned: &[PlannedJob], none: Option<&str>) -> Vec
             "page cache and foreign I/O are judged by the rest of it: run it longer, or on a machine that is less busy",
         ));
     }
+    flags.extend(merged(jobs, planned, device));
     let buffered = planned.iter().any(|p| !p.job.spec.direct);
     let noise = 1 << 20;
     // The process' own account leaves out what others read meanwhile, but knows nothing of reads that a
@@ -116,6 +117,36 @@ fn device_flags(jobs: &[Job], planned: &[PlannedJob], none: Option<&str>) -> Vec
         ));
     }
     flags
+}
+
+/// Neighbours that were handed over together and went to the device as one: its speed is that of larger blocks.
+fn merged(jobs: &[Job], planned: &[PlannedJob], device: &DeviceDelta) -> Option<Flag> {
+    // What the page cache writes and reads has sizes of its own.
+    if planned.iter().any(|p| !p.job.spec.direct) {
+        return None;
+    }
+    let ios = |ops: &[Op]| -> u64 {
+        let each = |j: &Job| {
+            ops.iter()
+                .filter_map(|op| j.direction(*op))
+                .map(|d| d.ios)
+                .sum::<u64>()
+        };
+        jobs.iter().map(each).sum()
+    };
+    let ours = ios(&[Op::Read, Op::Write]);
+    let merges = device.read_merges + device.write_merges;
+    (merges > 100 && merges * 10 > ours && device.read_ios + device.write_ios < ours).then(|| {
+        Flag::new(
+            FlagCode::RequestsMerged,
+            format!(
+                "{} did {} requests for {ours} I/Os: neighbours were merged on the way",
+                device.name,
+                device.read_ios + device.write_ios
+            ),
+            "this is the speed of larger blocks: say them with --bs, or keep neighbours apart with --submit-batch 1 --complete-max 1",
+        )
+    })
 }
 
 fn unwritten(plan: &PlannedJob, target: &Target) -> Option<Flag> {
@@ -225,7 +256,7 @@ fn null_cost_ns() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fathom_telemetry::schema::{DeviceDelta, Direction};
+    use fathom_telemetry::schema::Direction;
 
     const MIB: u64 = 1 << 20;
 

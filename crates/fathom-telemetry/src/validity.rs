@@ -23,6 +23,8 @@ pub enum FlagCode {
     MissedSchedule,
     /// The device served I/O that this job did not ask for.
     ForeignIo,
+    /// The kernel made fewer, larger requests of the job's I/Os.
+    RequestsMerged,
     /// The I/O log lost records because its writer could not keep up.
     LogLostRecords,
     /// The I/O log or the run directory lies on the device under test.
@@ -67,6 +69,7 @@ impl FlagCode {
             Self::TooFewSamples => "too-few-samples",
             Self::MissedSchedule => "missed-schedule",
             Self::ForeignIo => "foreign-io",
+            Self::RequestsMerged => "requests-merged",
             Self::LogLostRecords => "log-lost-records",
             Self::LogOnTestedDevice => "log-on-tested-device",
             Self::EngineFallback => "engine-fallback",
