@@ -8,6 +8,7 @@ use fathom_io::JobSpec;
 use fathom_io::load::{Guide, Pilot};
 use fathom_telemetry::Op;
 
+use crate::feed::phases::Phases;
 use crate::feed::{FioFeed, FlowGroup, Order};
 use crate::output::EachLog;
 use crate::plan::Task;
@@ -19,9 +20,16 @@ pub struct Guided {
     depth: Arc<AtomicU64>,
     resets: Arc<AtomicU64>,
     writes: Arc<AtomicU64>,
+    phases: Arc<Phases>,
+    reads: bool,
 }
 
 impl Guided {
+    /// Times of the load and of reading back, for the task's measure.
+    pub fn time(&self, measure: &mut crate::Measure) {
+        measure.phases = Some(self.phases.clone());
+        measure.reads = self.reads;
+    }
     /// Depth that a latency target led to.
     pub fn found_depth(&self) -> u64 {
         self.depth.load(Ordering::Relaxed)
@@ -64,7 +72,8 @@ impl Task {
         (verifies && r.state_save).then(|| self.state(directory))
     }
     fn state(&self, directory: Option<&Path>) -> PathBuf {
-        let name = format!("local-{}-{}-verify.state", self.name, self.number - 1);
+        let job = self.name.replace('/', ".");
+        let name = format!("local-{job}-{}-verify.state", self.number - 1);
         directory.map_or_else(|| PathBuf::from(&name), |d| d.join(&name))
     }
     /// How many writes an earlier run completed, by its state file.
@@ -103,6 +112,9 @@ pub fn guide(
     let depth = Arc::new(AtomicU64::new(0));
     let writes = Arc::new(AtomicU64::new(0));
     let resets = Arc::new(AtomicU64::new(0));
+    let phases = Arc::new(Phases::default());
+    let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
+    let reads = recipe.does[0] || backlog;
     if recipe.plain && !each {
         let only_enters = |enter| Guided {
             guide: Guide {
@@ -112,6 +124,8 @@ pub fn guide(
             depth,
             resets,
             writes,
+            phases,
+            reads,
         };
         return Ok(enter.map(only_enters));
     }
@@ -119,21 +133,23 @@ pub fn guide(
         EachLog::create(task, directory).map_err(|e| format!("its log could not be made: {e}"))?;
     let start = spec.offset.0;
     let length = spec.size.map_or(0, |s| s.0);
-    let files = sizes.len().max(1) as u64;
-    let ranges: Vec<(u64, u64)> = sizes
-        .iter()
-        .map(|size| {
+    let loops = task.shape.loops.max(1);
+    let several = sizes.len() > 1 && task.shape.replay.is_none();
+    let (ranges, whole) = if several {
+        task.shape.ranges(task.clone, sizes)
+    } else {
+        let cut = |size: &u64| {
             let end = start.saturating_add(length).min(*size);
             (start.min(end), end)
-        })
-        .collect();
-    let loops = task.shape.loops.max(1);
+        };
+        let ranges: Vec<(u64, u64)> = sizes.iter().map(cut).collect();
+        let whole = ranges.iter().map(|(a, b)| b - a).sum();
+        (ranges, whole)
+    };
     let pass = match spec.bytes {
-        Some(_) if files > 1 && task.shape.io_size.is_none() => {
-            ranges.iter().map(|(a, b)| b - a).sum()
-        }
+        Some(_) if several && task.shape.io_size.is_none() => whole,
         Some(b) => b.0 / loops,
-        None => ranges.iter().map(|(a, b)| b - a).sum(),
+        None => whole,
     };
     let mut names: Vec<PathBuf> = Vec::new();
     for place in std::iter::once(&task.shape.place).chain(&task.shape.more) {
@@ -164,6 +180,7 @@ pub fn guide(
         loops,
         ios: task.shape.spec.ios,
         time_based: task.shape.time_based,
+        again: task.shape.io_size.is_some(),
         depth: spec.qd,
         seed: spec.seed,
         thread: task.number as u16,
@@ -174,6 +191,7 @@ pub fn guide(
         known_writes: task.known_writes(directory)?,
         writes_done: writes.clone(),
         zone_resets: resets.clone(),
+        phases: phases.clone(),
         real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
         directory: directory.map(Path::to_path_buf),
     };
@@ -189,5 +207,7 @@ pub fn guide(
         depth,
         resets,
         writes,
+        phases,
+        reads,
     }))
 }

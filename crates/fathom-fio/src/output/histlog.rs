@@ -31,7 +31,7 @@ impl HistLog {
         epoch_ms: u64,
     ) -> io::Result<Option<Self>> {
         let logs = &task.shape.logs;
-        let Some(prefix) = logs.histogram.as_ref().filter(|_| logs.histograms()) else {
+        let Some(prefix) = &logs.histogram else {
             return Ok(None);
         };
         let name = if logs.per_job {
@@ -48,7 +48,11 @@ impl HistLog {
         Ok(Some(Self {
             out: BufWriter::new(file),
             path,
-            period: Nanos::from_millis(logs.histogram_ms),
+            // Without a period the file is made and stays empty.
+            period: match logs.histogram_ms {
+                0 => Nanos::MAX,
+                ms => Nanos::from_millis(ms),
+            },
             covered: Nanos::ZERO,
             sums: Default::default(),
             blocks: task.shape.terms.blocks.map(|b| b.1),
@@ -74,6 +78,9 @@ impl HistLog {
     /// Writes what came since the last entry.
     pub(super) fn entry(&mut self, end: Nanos) -> io::Result<()> {
         self.covered = Nanos::ZERO;
+        if self.period == Nanos::MAX {
+            return Ok(());
+        }
         let ms = end.0 / 1_000_000 + self.epoch_ms;
         for (direction, sum) in self.sums.iter_mut().enumerate() {
             if sum.is_empty() {

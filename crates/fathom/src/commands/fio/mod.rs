@@ -1,6 +1,7 @@
 //! `fathom fio …`: fio's command line and job files in, fio's output out, fathom's driver between.
 
 mod aggregate;
+mod eta;
 mod files;
 mod idle;
 mod run;
@@ -9,14 +10,25 @@ mod sim;
 use std::io::Write;
 
 use fathom_fio::options::{self, EngineFate, Fate};
-use fathom_fio::{Invocation, Purpose, Task, plan, to_toml};
+use fathom_fio::{FioError, Invocation, Purpose, Task, plan, to_toml};
 
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::screen;
 
+/// fio's exit code of a run that a signal ended.
+const INTERRUPTED: u8 = 128;
+
+/// A script that fio would not take either ends as it does there; one that fathom refuses, with fathom's code.
+fn rejected(e: FioError) -> Failure {
+    match e {
+        FioError::Unsupported { .. } => refused(e),
+        e => failed(e),
+    }
+}
+
 /// See the module. `args` are what follows the program's name.
 pub(crate) fn fio(args: &[String]) -> Outcome {
-    let it = Invocation::parse(args).map_err(refused)?;
+    let it = Invocation::parse(args).map_err(rejected)?;
     match &it.purpose {
         Purpose::Help => screen::print(HELP),
         Purpose::Version => screen::print(&format!("{}\n", fathom_fio::output::FIO_VERSION)),
@@ -35,8 +47,8 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
 }
 
 fn run(it: &Invocation) -> Outcome {
-    it.script.cross_check(it.read_only).map_err(refused)?;
-    let tasks = plan(&it.script).map_err(refused)?;
+    it.script.cross_check(it.read_only).map_err(rejected)?;
+    let tasks = plan(&it.script).map_err(rejected)?;
     unsupported(&tasks, it.lenient)?;
     if let Some(path) = &it.output {
         std::fs::File::create(path).map_err(|e| unwritten(path, &e))?;

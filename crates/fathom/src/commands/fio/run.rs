@@ -53,7 +53,7 @@ struct Stage<'a> {
     flows: BTreeMap<u64, Arc<FlowGroup>>,
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked has left a number unfinished at worst.
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -62,7 +62,10 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failure> {
     let control = signals::control().map_err(refused)?;
     let begin = monotonic();
-    let files = files::open(tasks, it.destroy.as_deref(), it.size_cap, &control)?;
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
+        .map_err(|e| refused(anyhow!(e)))?;
+    let files = files::open(it, tasks, &control)?;
     // What cannot work is refused before anything runs.
     for task in tasks.iter().filter(|t| !t.shape.create_only) {
         if let Err(e) = planned(it, task, file_of(&files, task)) {
@@ -105,7 +108,7 @@ pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failu
     };
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
-        s.spawn(|| stage.watch(&done, &disks));
+        s.spawn(|| stage.watch(&done, &asked, &disks));
         stage.waves();
         done.store(true, Ordering::Relaxed);
     });
@@ -113,7 +116,9 @@ pub(super) fn run(it: &Invocation, tasks: &[Task]) -> Result<(String, u8), Failu
     let text = stage.print(disks());
     let failure = lock(&stage.failure).take();
     let errors = stage.measures.iter().any(|m| lock(m).error != 0);
-    let code = if errors || failure.is_some() || stage.control.interrupted() {
+    let code = if stage.control.interrupted() {
+        super::INTERRUPTED
+    } else if errors || failure.is_some() {
         FAILED
     } else {
         DONE
@@ -269,17 +274,25 @@ impl Stage<'_> {
         let guided = self.guide(task, &mut job)?;
         let logs = LogFiles::create(task, self.it.aux_path.as_deref())
             .map_err(|e| format!("its log could not be made: {e}"))?;
-        if task.shape.layout.pre_read {
-            file.pre_read()
-                .map_err(|e| format!("it could not be read before the job: {e}"))?;
-        } else if task.shape.invalidate {
-            file.invalidate();
+        for file in self.files_of(task) {
+            if task.shape.layout.pre_read {
+                file.pre_read()
+                    .map_err(|e| format!("it could not be read before the job: {e}"))?;
+            } else if task.shape.invalidate {
+                file.invalidate();
+            }
         }
-        command(task, 0)?;
+        if !command(task, 0)? {
+            // As in fio, the job does nothing then, and the others go on.
+            return Ok(());
+        }
         {
             let mut m = lock(&self.measures[i]);
             m.started = true;
             m.steady.clone_from(&task.shape.steady);
+            if let Some(g) = &guided {
+                g.time(&mut m);
+            }
             m.start_ms = now_ms();
         }
         // Counters of the device tell something only while one task uses it.
@@ -337,7 +350,7 @@ impl Stage<'_> {
             m.ended(Nanos::ZERO, job, &task.shape.ignore);
             m.latency_depth = guided.as_ref().map_or(0, Guided::found_depth);
         }
-        command(task, 1)?;
+        let _ = command(task, 1)?;
         self.keep_state(task, guided.as_ref())?;
         match watcher.logs.map(LogFiles::close) {
             Some(Err(e)) => Err(format!("its log could not be written: {e}")),
@@ -364,12 +377,16 @@ impl Stage<'_> {
         }
     }
 
+    /// Every file of a task.
+    fn files_of(&self, task: &Task) -> Vec<&OpenFile> {
+        task.places()
+            .filter_map(|p| self.files.iter().find(|f| f.place == *p))
+            .collect()
+    }
+
     /// Lets a feed guide the job where the task needs one.
     fn guide(&self, task: &Task, job: &mut PlannedJob) -> Result<Option<Guided>, String> {
-        let files: Vec<&OpenFile> = task
-            .places()
-            .filter_map(|p| self.files.iter().find(|f| f.place == *p))
-            .collect();
+        let files = self.files_of(task);
         let sizes: Vec<u64> = files.iter().map(|f| f.target.limits().size).collect();
         let flow = task.flow_id().and_then(|id| self.flows.get(&id).cloned());
         let moves_data = task.shape.spec.engine != Engine::Null;
@@ -400,8 +417,10 @@ impl Stage<'_> {
     }
 
     /// Progress on a terminal, and the output so far at `--status-interval`.
-    fn watch(&self, done: &AtomicBool, disks: &dyn Fn() -> Vec<Disk>) {
-        let mut line = (self.it.eta != Some(false)).then(|| progress::Line::new(0).without_plain());
+    fn watch(&self, done: &AtomicBool, asked: &AtomicBool, disks: &dyn Fn() -> Vec<Disk>) {
+        let mut eta = self.eta();
+        let mut line = (self.it.eta != Some(false) && eta.is_none())
+            .then(|| progress::Line::new(0).without_plain());
         if let Some(l) = &mut line {
             l.name("fio");
         }
@@ -418,6 +437,13 @@ impl Stage<'_> {
                 next = Some(at + Nanos::from(step));
                 // A full disk shows when the final output is written.
                 let _ = super::emit(self.it, &self.print(disks()));
+            }
+            // SIGUSR1 asks for a report in between.
+            if asked.swap(false, Ordering::Relaxed) {
+                let _ = super::emit(self.it, &self.print(disks()));
+            }
+            if let Some(e) = &mut eta {
+                e.step(self.tasks, &self.measures, monotonic().since(self.begin));
             }
             if let Some(l) = &mut logs {
                 l.step(monotonic().since(self.begin), || self.bytes());
@@ -441,6 +467,12 @@ impl Stage<'_> {
         if let Some(l) = line {
             l.clear();
         }
+    }
+
+    /// fio's line of progress, where it was asked for and the output is for people.
+    fn eta(&self) -> Option<super::eta::Eta> {
+        let people = self.it.formats == [Format::Normal] && self.it.output.is_none();
+        (self.it.eta == Some(true) && people).then(super::eta::Eta::default)
     }
 
     /// Bytes read, written and trimmed so far.
@@ -486,11 +518,12 @@ pub(super) fn print(
         now_text: local_time(),
         idle,
     };
+    // As in fio, whatever the order in which they were asked for.
     let order = [
-        Format::Normal,
         Format::Terse,
         Format::Json,
         Format::JsonPlus,
+        Format::Normal,
     ];
     order
         .iter()
@@ -552,9 +585,10 @@ impl Least {
 }
 
 /// `exec_prerun` (0) and `exec_postrun` (1): the shell's output goes to JOB.prerun.txt and JOB.postrun.txt, as in fio.
-fn command(task: &Task, which: usize) -> Result<(), String> {
+/// Whether it did its work.
+fn command(task: &Task, which: usize) -> Result<bool, String> {
     let Some(line) = &task.shape.commands[which] else {
-        return Ok(());
+        return Ok(true);
     };
     let word = ["prerun", "postrun"][which];
     let name = format!("{}.{word}.txt", task.name);
@@ -571,11 +605,12 @@ fn command(task: &Task, which: usize) -> Result<(), String> {
         })
         .map_err(|e| format!("exec_{word} could not be started: {e}"))?;
     if !status.success() {
-        return Err(format!(
-            "exec_{word} '{line}' ended with {status}: see {name}"
-        ));
+        eprintln!(
+            "fathom: job '{}': exec_{word} '{line}' ended with {status}: see {name}",
+            task.name
+        );
     }
-    Ok(())
+    Ok(status.success())
 }
 
 impl Observer for Watcher<'_> {
