@@ -9,7 +9,7 @@ use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::load::rng::mix as mix_bits;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::regimes::{Regimes, Window, regimes};
-use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness};
+use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness_so_far};
 use fathom_telemetry::schema::{Job, Run, Section};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
@@ -359,7 +359,7 @@ pub fn run(
             });
         }
         question.write_ratio = load.ratios_of_all().unwrap_or_default();
-        let s = steadiness(&load.course, &question);
+        let s = steadiness_so_far(&load.course, &question);
         let done = s.verdict == Verdict::Steady;
         load.verdict = Some(s);
         if done {
@@ -415,6 +415,21 @@ impl Load {
     /// The write ratio of every round, where the disk told all of them.
     fn ratios_of_all(&self) -> Option<Vec<f64>> {
         self.ratios.iter().copied().collect()
+    }
+
+    /// Rate and internal writes per byte written, each at first and at last, where the one fell while the other rose.
+    fn collected(&self) -> Option<[(f64, f64); 2]> {
+        const RISE_MIN: f64 = 1.2;
+        const FALL_MIN: f64 = 0.15;
+        let ratios = self.ratios_of_all()?;
+        let part = (self.course.len() / 4).max(1);
+        let ends = |x: &[f64]| -> Option<(f64, f64)> {
+            let mean = |x: &[f64]| x.iter().sum::<f64>() / part as f64;
+            Some((mean(x.get(..part)?), mean(x.get(x.len() - part..)?)))
+        };
+        let (rate, ratio) = (ends(&self.course)?, ends(&ratios)?);
+        let set_in = ratio.1 >= RISE_MIN * ratio.0 && rate.1 <= (1.0 - FALL_MIN) * rate.0;
+        set_in.then_some([rate, ratio])
     }
 
     /// Burst and base, where there are two levels.

@@ -133,22 +133,53 @@ pub(super) fn report(
             .into(),
         ..Finding::default()
     });
+    let collected = load.collected();
+    if let Some([rate, ratio]) = collected
+        && found.is_none()
+    {
+        run.findings.push(Finding {
+            id: "garbage-collection".into(),
+            text: format!(
+                "The load fell smoothly from {}/s to {}/s while internal writes per byte rose from {:.2} to {:.2}: garbage collection \
+                 set in; no cache or credit was used up at once.",
+                Bytes(rate.0 as u64),
+                Bytes(rate.1 as u64),
+                ratio.0,
+                ratio.1
+            ),
+            advice: "plan sustained work by the last rate; more spare area keeps it higher".into(),
+            confidence: "strong".into(),
+            evidence: vec!["condition-course".into()],
+            refuted_by: "The same fall with internal writes that stay where they were.".into(),
+            ..Finding::default()
+        });
+    }
     if let Some(r) = found {
         run.findings.push(Finding {
             id: "burst-and-base".into(),
             text: format!(
-                "The load ran at {}/s until {} were transferred, then at {}/s: {}.{}",
+                "The load ran at {}/s until {} were transferred, then at {}/s: {}{}.{}",
                 Bytes(r.burst_per_second as u64),
                 Bytes(r.burst_amount as u64),
                 Bytes(r.base_per_second as u64),
                 why(r),
+                collected.map_or(String::new(), |[_, ratio]| format!(
+                    "; internal writes per byte rose from {:.2} to {:.2} meanwhile, so garbage collection has its part in it",
+                    ratio.0, ratio.1
+                )),
                 recovery.map_or(String::new(), |p| format!(
                     " Idle time that gives it back: {}.",
                     p.sentence()
                 ))
             ),
             advice: "plan sustained work by the second number".into(),
-            confidence: "strong".into(),
+            // Without a temperature what used it up is a guess.
+            confidence: if r.onset_celsius.is_some() {
+                "strong"
+            } else {
+                "moderate"
+            }
+            .into(),
             jobs: Vec::new(),
             evidence: vec!["condition-course".into()],
             refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
