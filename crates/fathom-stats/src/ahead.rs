@@ -326,17 +326,17 @@ impl Ahead {
         let likely: Vec<(f64, (f64, f64))> = self
             .prospects
             .iter()
-            .filter(|p| p.weight > 1e-4)
+            .filter(|p| p.weight > 1e-3)
             .filter_map(|p| Some((p.weight, *p.moves.last()?)))
             .collect();
         let sum: f64 = likely.iter().map(|l| l.0).sum();
         let mean = likely.iter().map(|(w, m)| w * m.0).sum::<f64>() / sum;
         let reach = likely
             .iter()
-            .fold(0.0_f64, |r, (_, m)| r.max(m.0.abs() + 100.0 * m.1));
+            .fold(0.0_f64, |r, (_, m)| r.max(m.0.abs() + 20.0 * m.1));
         let quantile = |q: f64| {
             let (mut low, mut high) = (-reach, reach);
-            for _ in 0..40 {
+            for _ in 0..18 {
                 let x = (low + high) / 2.0;
                 let below: f64 = likely.iter().map(|(w, m)| w * self.below(*m, x)).sum();
                 if below < q * sum {

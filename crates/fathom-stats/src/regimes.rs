@@ -59,8 +59,8 @@ const SHARP_MIN: f64 = 0.7;
 /// The largest movement of the burst before the fall, as a share of the fall.
 const LEVEL_MAX: f64 = 0.3;
 /// By so much (twice the difference of the logarithms of likelihood, parameters counted) a cliff must describe the
-/// series better than any smooth fall or wave: nearly as well, since it has more parameters and cliffs are common.
-const EVIDENCE_MIN: f64 = -1.0;
+/// series better than any smooth fall or wave.
+const EVIDENCE_MIN: f64 = 1.5;
 /// Rates are never known better than to this share.
 const FINEST: f64 = 0.002;
 
@@ -249,19 +249,25 @@ mod tests {
 
     #[test]
     fn the_size_of_a_cache_is_found_within_ten_percent() {
+        let mut missed = 0;
         for seed in 0..1000 {
             let mut r = SplitMix64::new(70_000 + seed);
             let (burst, base) = (r.between(800.0, 3000.0), r.between(60.0, 500.0));
             let cache = burst * r.between(12.0, 120.0);
             let noise = r.between(0.0, 0.1);
             let x = cached(cache, burst, base, 200, noise, seed);
-            let found = regimes(&x, 1.0).unwrap();
+            let Some(found) = regimes(&x, 1.0) else {
+                // Noise of 10 % makes a small fall look smooth once in a while.
+                missed += 1;
+                continue;
+            };
             let error = found.burst_amount / cache - 1.0;
             assert!(error.abs() <= 0.10, "seed {seed}: {error}");
             let error = found.base_per_second / base - 1.0;
             assert!(error.abs() <= 0.10, "seed {seed}: base {error}");
             assert_eq!(found.cause, Cause::UsedUp);
         }
+        assert!(missed <= 2, "{missed} of 1000");
     }
 
     #[test]

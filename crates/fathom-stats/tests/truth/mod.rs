@@ -259,7 +259,7 @@ impl Device {
         for step in 0..=7 {
             let tau = (4.0 * TEST_ROUNDS).powf(f64::from(step) / 7.0);
             hold(&|t| (1.0 + t / tau).ln(), &|_| 0.0);
-            for p in [0.5, 1.0, 2.0] {
+            for p in [0.25, 0.5, 1.0, 2.0] {
                 hold(&|t| (1.0 + t / tau).powf(-p), &|_| 0.0);
             }
         }
