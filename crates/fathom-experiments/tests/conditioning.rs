@@ -270,12 +270,18 @@ fn garbage_collection_is_named_and_no_cache_is_invented_for_a_drive_without_one(
     o.range = Bytes(bench.limits().size);
     o.purge = false;
     o.passes = 0;
-    o.load = vec![("rw".into(), "randwrite".into()), ("qd".into(), "32".into())];
+    o.load = vec![
+        ("rw".into(), "randwrite".into()),
+        ("qd".into(), "32".into()),
+    ];
     o.round = Nanos::from_millis(500);
     o.test = Nanos::from_secs(5);
     let run = conditioned(&mut bench, &o, 0);
     let said = finding(&run, "garbage-collection");
-    assert!(said.contains("internal writes per byte rose from 1.0"), "{said}");
+    assert!(
+        said.contains("internal writes per byte rose from 1.0"),
+        "{said}"
+    );
     let invented = run.findings.iter().find(|f| f.id == "burst-and-base");
     assert!(invented.is_none(), "{}", invented.unwrap().text);
     assert!(finding(&run, "condition-verdict").contains("the load is steady"));
