@@ -159,6 +159,8 @@ pub fn run_group(
     let before = WrittenBack::of_before(jobs, setting.destination, setting.control, &clock);
     let conditions = Conditions::of(jobs);
     let abort = failure.is_some() || setting.control.interrupted();
+    // Before anything may start: a short job is over before a busy machine has read a counter.
+    let device_start = counted(setting, &lives);
     let start = setting.control.start(&clock, START_DELAY);
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
     threads.iter().for_each(|t| t.thread().unpark());
@@ -181,6 +183,7 @@ pub fn run_group(
         &threads,
         &lives,
         &conditions,
+        device_start,
     );
     threads.into_iter().for_each(|t| drop(t.join()));
     let cpu = outcome.cpu;
@@ -259,6 +262,7 @@ fn watch(
     threads: &[JoinHandle<()>],
     lives: &[Arc<Live>],
     conditions: &Conditions,
+    mut device_start: Option<DeviceDelta>,
 ) -> Watched {
     let mut w = Watched::default();
     let ramp = jobs
@@ -266,18 +270,9 @@ fn watch(
         .map(PlannedJob::ramp)
         .min()
         .unwrap_or(Nanos::ZERO);
-    // The jobs' own account comes after the device's: what lies between them counts for the job.
-    let read_counters = || {
-        let counted = setting.counters.and_then(|c| c())?;
-        Some(DeviceDelta {
-            asked_bytes: Some(lives.iter().map(|l| l.bytes.load(Ordering::Relaxed)).sum()),
-            ..counted
-        })
-    };
     let mut waited = vec![Waited::default(); jobs.len()];
     let mut conditions_start = conditions.read();
     let mut cpu_start = process_cpu();
-    let mut device_start = read_counters();
     let mut ramping = ramp > Nanos::ZERO;
     let mut next_progress = start;
     let mut next_kick = start;
@@ -285,7 +280,7 @@ fn watch(
     while alive > 0 {
         let now = clock.now();
         if ramping && now >= start + ramp {
-            (cpu_start, device_start, ramping) = (process_cpu(), read_counters(), false);
+            (cpu_start, device_start, ramping) = (process_cpu(), counted(setting, lives), false);
             conditions_start = conditions.read();
         }
         if setting.control.interrupted() && !w.interrupted {
@@ -353,7 +348,7 @@ fn watch(
     w.cpu = (cpu_end.0 - cpu_start.0, cpu_end.1 - cpu_start.1);
     w.device = device_start
         .as_ref()
-        .zip(read_counters())
+        .zip(counted(setting, lives))
         .map(|(a, b)| difference(a, &b));
     w.device_start = device_start;
     let conditions_end = conditions.read();
@@ -363,6 +358,15 @@ fn watch(
         .collect();
     w.interrupted |= setting.control.interrupted();
     w
+}
+
+/// What the device counts now. The jobs' own account comes after it: what lies between them counts for the job.
+fn counted(setting: &Setting<'_>, lives: &[Arc<Live>]) -> Option<DeviceDelta> {
+    let counted = setting.counters.and_then(|c| c())?;
+    Some(DeviceDelta {
+        asked_bytes: Some(lives.iter().map(|l| l.bytes.load(Ordering::Relaxed)).sum()),
+        ..counted
+    })
 }
 
 fn progress(

@@ -65,11 +65,6 @@ impl Done {
         let seen = counted + self.begun.min(did / 4 * 3);
         seen * 10 < did * 9
     }
-
-    /// Whether all of it may have been done before the counters were read, although the job's own thread told of it after.
-    fn at_once(&self) -> bool {
-        self.begun >= self.all
-    }
 }
 
 /// Flags of the whole group.
@@ -90,17 +85,6 @@ pub(super) fn flags(
                 100.0 * (1.0 - done.asked as f64 / done.all as f64)
             ),
             "page cache and foreign I/O are judged by the rest of it: run it longer, or on a machine that is less busy",
-        ));
-    }
-    if done.writes > 0 && done.at_once() && device.write_bytes * 2 < done.writes {
-        flags.push(Flag::new(
-            FlagCode::NotChecked,
-            format!(
-                "all {} were under way at once: the counters of {} may have been read after them",
-                Bytes(done.all),
-                device.name
-            ),
-            "page cache and foreign I/O cannot be told of so short a job: run it longer, or ask for less depth",
         ));
     }
     flags.extend(reads(&done, device, below));
@@ -201,7 +185,7 @@ fn writes(done: &Done, jobs: &[Job], device: &DeviceDelta, below: Option<&Below>
         .map(|s| (s.write_bytes, &s.name))
         .chain([(device.write_bytes, &device.name)])
         .min_by_key(|s| s.0)?;
-    if done.at_once() || !done.clearly_less(least.0, done.writes) {
+    if !done.clearly_less(least.0, done.writes) {
         return None;
     }
     let had = format!(
@@ -260,7 +244,7 @@ fn lost(done: &Done, jobs: &[Job], planned: &[PlannedJob]) -> Option<Flag> {
     });
     let least = done.covered(different.max().unwrap_or(0));
     let known = jobs.iter().any(|j| j.flags.iter().any(|f| f.void));
-    if known || least < NOISE || reached * 2 >= least || done.at_once() {
+    if known || least < NOISE || reached * 2 >= least {
         return None;
     }
     Some(Flag::new(
