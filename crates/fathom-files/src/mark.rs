@@ -94,7 +94,7 @@ pub fn is_made(path: &Path) -> bool {
 }
 
 fn of(path: &Path) -> io::Result<Provenance> {
-    let file = open::to_read(path, 0)?;
+    let file = open::for_reading(path, 0)?;
     if file.metadata()?.is_file() {
         provenance(&file)
     } else {

@@ -21,17 +21,6 @@ pub fn for_writing(path: &Path, flags: i32) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens for reading alone, with further flags for `open(2)`, such as `O_NONBLOCK`.
-///
-/// # Errors
-/// As `open(2)`.
-pub fn for_reading(path: &Path, flags: i32) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags | libc::O_CLOEXEC)
-        .open(path)
-}
-
 /// Opens what is held once more, with other flags: no change of names can lead to something else.
 ///
 /// # Errors
@@ -68,19 +57,11 @@ pub fn held(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// As `open(2)`.
-pub fn to_read(path: &Path, flags: i32) -> io::Result<File> {
+pub fn for_reading(path: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .custom_flags(flags | libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open(path)
-}
-
-/// Opens what is held for reading: no change of names can lead to something else.
-///
-/// # Errors
-/// As `open(2)`.
-pub fn again_to_read(held: &File) -> io::Result<File> {
-    to_read(&named(held), 0)
 }
 
 fn named(held: &File) -> PathBuf {

@@ -43,7 +43,7 @@ fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
     if !name.is_some_and(is_name) {
         return Ok(None);
     }
-    let file = open::to_read(path, libc::O_NOFOLLOW)?;
+    let file = open::for_reading(path, libc::O_NOFOLLOW)?;
     let meta = file.metadata()?;
     let ours = meta.is_file()
         && meta.uid() == rustix::process::geteuid().as_raw()

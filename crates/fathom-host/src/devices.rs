@@ -195,7 +195,7 @@ pub(crate) fn facts(root: &HostRoot, graph: &Graph, node: &Node) -> BlockDevice 
 fn describe(root: &HostRoot, graph: &Graph, occupancy: &Occupancy, node: &Node) -> BlockDevice {
     let mut device = facts(root, graph, node);
     let path = device.path.clone();
-    let opened = open::to_read(&path, 0);
+    let opened = open::for_reading(&path, 0);
     device.uses = occupancy.of(root, node);
     let uses = &mut device.uses;
     uses.extend(node.loop_file.clone().map(|file| Use::LoopBacking { file }));

@@ -278,7 +278,7 @@ pub fn open_file_for_write(path: &Path) -> Result<FilePermit, Refusal> {
         });
     }
     // Whoever watches a file of others for writers sees none.
-    let look = open::again_to_read(&held).map_err(failed("open"))?;
+    let look = open::again_for(&held, libc::O_RDONLY, libc::O_NONBLOCK).map_err(failed("open"))?;
     check_mark(&real, &look)?;
     let file = open::again(&held, 0).map_err(|e| match check_file(&root, &real, &look) {
         // Of a swap file the kernel only says that it is busy.

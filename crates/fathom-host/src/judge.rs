@@ -181,7 +181,7 @@ fn look_behind(root: &HostRoot, node: &Node, path: &Path) -> std::io::Result<Vec
     if backing.is_some_and(|b| b.block.is_some()) || root.number_of_node(path).is_some() {
         return Ok(Vec::new());
     }
-    let opened = open::to_read(path, 0).and_then(|file| {
+    let opened = open::for_reading(path, 0).and_then(|file| {
         let meta = file.metadata()?;
         let identity = (DeviceNumber::from_raw(meta.dev()), meta.ino());
         match backing {
@@ -219,7 +219,7 @@ fn look(root: &HostRoot, graph: &Graph, node: &Node) -> std::io::Result<Vec<Sign
 
 /// Opens a device's node under `/dev`, and makes sure that it leads to that device.
 fn open_node(root: &HostRoot, node: &Node) -> std::io::Result<File> {
-    let file = open::to_read(&node.path(root), 0)?;
+    let file = open::for_reading(&node.path(root), 0)?;
     let meta = file.metadata()?;
     // In a described machine nodes are plain files; on this one they never may be.
     let leads_there = if meta.file_type().is_block_device() {

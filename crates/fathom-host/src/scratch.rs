@@ -256,7 +256,7 @@ pub fn remove_leftover(leftover: &Leftover) -> Result<(), Refusal> {
 
 /// The file with its lock taken, if it is fathom's and nobody else holds the lock.
 fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
-    let file = open::to_read(path, libc::O_NOFOLLOW)?;
+    let file = open::for_reading(path, libc::O_NOFOLLOW)?;
     let meta = file.metadata()?;
     if !meta.is_file() || lock(&file).is_err() {
         return Ok(None);

@@ -157,7 +157,7 @@ pub fn probe_target(path: &Path) -> Result<TargetKind, Refusal> {
             path: real,
         })
     } else if kind.is_file() {
-        let file = open::to_read(&real, 0).map_err(|e| Refusal::from_io("open", path, &e))?;
+        let file = open::for_reading(&real, 0).map_err(|e| Refusal::from_io("open", path, &e))?;
         let provenance =
             mark::provenance(&file).map_err(|e| Refusal::from_io("look at", path, &e))?;
         Ok(TargetKind::File {
@@ -193,7 +193,7 @@ fn missing(path: &Path) -> TargetKind {
 }
 
 fn block_device(path: &Path, real: PathBuf, meta: &fs::Metadata) -> Result<TargetKind, Refusal> {
-    let file = open::to_read(&real, 0).map_err(|e| Refusal::from_io("open", path, &e))?;
+    let file = open::for_reading(&real, 0).map_err(|e| Refusal::from_io("open", path, &e))?;
     let size_bytes =
         signature::size_of(&file).map_err(|e| Refusal::from_io("measure", path, &e))?;
     let number = DeviceNumber::from_raw(meta.rdev());

@@ -15,7 +15,6 @@ use super::{TraceFs, read, write};
 use crate::error::TraceError;
 
 const PREFIX: &str = "fathom-";
-const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// See the module.
 #[derive(Debug)]
@@ -105,7 +104,7 @@ impl Instance {
     /// Opens a processor's pages for reading without waiting.
     pub fn pages(&self, cpu: u32) -> Result<File, TraceError> {
         let path = self.dir.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
-        open::for_reading(&path, O_NONBLOCK).map_err(|e| TraceError::file(path, e))
+        open::for_reading(&path, 0).map_err(|e| TraceError::file(path, e))
     }
 
     /// Events that found no room in a processor's buffer.
