@@ -3,10 +3,13 @@
 //! Only jobs that take what they can get are judged: the level of a schedule is the schedule's.
 
 use fathom_io::driver::PlannedJob;
-use fathom_stats::regimes::{Window, regimes};
+use fathom_stats::regimes::{Regimes, Window, regimes};
 use fathom_stats::steady::{Question, Verdict, steadiness};
 use fathom_telemetry::schema::{Finding, Job};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// Windows that are kept of a job: a day of 100 ms.
 pub(crate) const WINDOWS_MAX: usize = 864_000;
@@ -18,14 +21,14 @@ const ROUNDS: usize = 40;
 const TOLERANCE: f64 = 0.10;
 
 /// Flags a job whose level still moved, and notes how warm the disk was; `celsius` are temperatures and the windows in which
-/// they were read. Returns a finding where it had a burst and a base.
+/// they were read. Returns what is to be kept where it had a burst and a base.
 pub(crate) fn judge(
     job: &mut Job,
     planned: &PlannedJob,
     course: &[f64],
     celsius: &[(usize, f64)],
     index: usize,
-) -> Option<Finding> {
+) -> Option<RegimesResult> {
     if let (Some(first), Some(last)) = (celsius.first(), celsius.last()) {
         job.engine_notes.push(format!(
             "disk at {:.0} °C at the start, {:.0} °C at the end",
@@ -74,23 +77,44 @@ pub(crate) fn judge(
                 .map(|c| c.1),
         })
         .collect();
-    let r = regimes(&windows, seconds)?;
-    Some(Finding {
-        id: format!("burst-and-base-{index}"),
-        text: format!(
-            "{} ran at {}/s until {} were transferred ({:.1} s), then at {}/s: {}.",
-            job.name,
-            Bytes(r.burst_per_second as u64),
-            Bytes(r.burst_amount as u64),
-            r.onset_seconds,
-            Bytes(r.base_per_second as u64),
-            crate::condition::why(&r)
-        ),
-        advice: "plan sustained work by the second number".into(),
-        confidence: "moderate".into(),
-        jobs: vec![index],
-        evidence: Vec::new(),
-        refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
-        ..Finding::default()
+    Some(RegimesResult {
+        job: index,
+        regimes: regimes(&windows, seconds)?,
     })
+}
+
+/// A long job that had a burst and a base.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RegimesResult {
+    job: usize,
+    regimes: Regimes,
+}
+
+impl ExperimentResult for RegimesResult {
+    const EXPERIMENT: &'static str = "regimes";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let (r, index) = (&self.regimes, self.job);
+        let Some(job) = evidence.job(index) else {
+            return;
+        };
+        shown.findings.push(Finding {
+            id: format!("burst-and-base-{index}"),
+            text: format!(
+                "{} ran at {}/s until {} were transferred ({:.1} s), then at {}/s: {}.",
+                job.name,
+                Bytes(r.burst_per_second as u64),
+                Bytes(r.burst_amount as u64),
+                r.onset_seconds,
+                Bytes(r.base_per_second as u64),
+                crate::condition::why(r)
+            ),
+            advice: "plan sustained work by the second number".into(),
+            confidence: "moderate".into(),
+            jobs: vec![index],
+            evidence: Vec::new(),
+            refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
+            ..Finding::default()
+        });
+    }
 }

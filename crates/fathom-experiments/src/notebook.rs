@@ -241,9 +241,12 @@ impl Notebook {
         let (merged, courses) = (keeper.merged, keeper.courses);
         let celsius = keeper.thermometer.map_or(Vec::new(), |t| t.read);
         measures.iter_mut().for_each(flag_empty);
+        let mut found = Vec::new();
         for (i, (job, course)) in measures.iter_mut().zip(&courses).enumerate() {
-            let found = course::judge(job, &jobs[i], course, &celsius, first + i);
-            self.run.findings.extend(found);
+            found.extend(course::judge(job, &jobs[i], course, &celsius, first + i));
+        }
+        for regimes in &found {
+            self.found(regimes)?;
         }
         self.merged.extend(merged);
         self.courses = courses;

@@ -221,6 +221,7 @@ impl Presenter {
 pub const PRESENTERS: &[Presenter] = &[
     Presenter::of::<crate::applications::ApplicationsResult>(),
     Presenter::of::<crate::burst::BurstResult>(),
+    Presenter::of::<crate::course::RegimesResult>(),
     Presenter::of::<crate::cpu::CpuResult>(),
     Presenter::of::<crate::curve::CurveResult>(),
     Presenter::of::<crate::endurance::EnduranceResult>(),
@@ -299,15 +300,19 @@ pub fn present_anew(
     }
     let mut again = shown(run, histograms, presenters)?;
     finish(run, &mut again);
-    let lost = run
-        .sections
-        .iter()
-        .any(|s| !again.sections.iter().any(|n| n.id == s.id));
+    let lost = lacks(&run.sections, &again.sections, |s| &s.id)
+        || lacks(&run.headlines, &again.headlines, |h| &h.id)
+        || lacks(&run.findings, &again.findings, |f| &f.id);
     if !lost {
         (run.sections, run.headlines, run.findings) =
             (again.sections, again.headlines, again.findings);
     }
     Ok(())
+}
+
+/// Whether one of `before` has no successor of its name.
+fn lacks<T>(before: &[T], after: &[T], id: fn(&T) -> &String) -> bool {
+    before.iter().any(|b| !after.iter().any(|a| id(a) == id(b)))
 }
 
 /// What holds for everything shown, whoever made it: it is never better than its jobs.

@@ -81,6 +81,7 @@ impl Place {
                     | "cache"
                     | "paths"
                     | "pages"
+                    | "stack"
                     | "tune")
             )
         ) && !args.contains(&"--out")

@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::common::{Place, beside_others};
+use crate::common::{Place, alone};
 
 /// Commands whose results are data, each as small as it can be.
-const COMMANDS: [&[&str]; 6] = [
+const COMMANDS: [&[&str]; 8] = [
     &["survey", "sim:optane-900p", "--size", "64m"],
     &["survey", "sim:optane-900p", "--size", "64m", "--seed", "2"],
     &[
@@ -21,11 +21,28 @@ const COMMANDS: [&[&str]; 6] = [
     &["mix", "sim:optane-900p", "--size", "64m"],
     &["burst", "sim:optane-900p", "--size", "64m", "--burst", "4m"],
     &["pages", "sim:optane-900p", "--size", "64m"],
+    // Long enough for a burst and a base.
+    &[
+        "run",
+        "sim:samsung-960pro",
+        "--rw",
+        "write",
+        "--bs",
+        "128k",
+        "--qd",
+        "32",
+        "--time",
+        "60s",
+    ],
+    &[
+        "stack", ".", "--size", "16m", "--time", "200ms", "--rw", "randread", "--direct",
+    ],
 ];
 
 #[test]
 fn a_run_without_anything_shown_gives_the_same_page() {
-    let _turn = beside_others();
+    // The layers of an I/O are looked at with nobody beside.
+    let _turn = alone();
     for command in COMMANDS {
         let place = Place::new();
         let said = place.fathom(command);
