@@ -32,7 +32,7 @@ const COMMANDS: [&[&str]; 8] = [
         "--qd",
         "32",
         "--time",
-        "60s",
+        "300s",
     ],
     &[
         "stack", ".", "--size", "16m", "--time", "200ms", "--rw", "randread", "--direct",
