@@ -52,10 +52,8 @@ fn a_run_without_anything_shown_gives_the_same_page() {
         let made = fs::read(&page).unwrap();
         let whole = fs::read(&file).unwrap();
         let mut run: Value = serde_json::from_slice(&whole).unwrap();
-        assert!(
-            !run["sections"].as_array().unwrap().is_empty(),
-            "{command:?}"
-        );
+        let shown = ["sections", "findings"].map(|key| run[key].as_array().unwrap().len());
+        assert!(shown[0] + shown[1] > 0, "{command:?}");
         for shown in ["sections", "headlines", "findings"] {
             run[shown] = json!([]);
         }
