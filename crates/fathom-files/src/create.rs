@@ -1,9 +1,9 @@
 //! What was not there before: files and directories that no other can have made.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,15 +62,29 @@ pub fn name(unnamed: &File, path: &Path) -> io::Result<()> {
     rustix::fs::linkat(CWD, held, CWD, path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
 }
 
-/// Makes a file with this content; one that could not be written whole is removed again.
+/// Makes a file with this content, and returns it. It has no name before it is whole, where the file system can do without:
+/// a kill in between leaves nothing.
 ///
 /// # Errors
-/// As [`file`], and as `write(2)`.
-pub fn whole(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    let mut file = file_for(path, mode, 0)?;
-    io::Write::write_all(&mut file, content).inspect_err(|_| {
-        let _ = std::fs::remove_file(path);
-    })
+/// As [`file`], and as `write(2)`; nothing is left then.
+pub fn whole(path: &Path, mode: u32, content: &[u8]) -> io::Result<File> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    match unnamed(parent.unwrap_or(Path::new("."))) {
+        Ok(mut file) => {
+            file.set_permissions(Permissions::from_mode(mode))?;
+            file.write_all(content)?;
+            name(&file, path)?;
+            Ok(file)
+        }
+        Err(e) if never_unnamed(&e) => {
+            let mut file = file_for(path, mode, 0)?;
+            file.write_all(content).inspect_err(|_| {
+                let _ = std::fs::remove_file(path);
+            })?;
+            Ok(file)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 /// Opens a file of fathom's own directories for adding to its end, and makes it where it is missing.

@@ -235,9 +235,7 @@ fn refused(path: &Path, why: &str) -> TraceError {
 }
 
 fn write_durably(note: &Path, text: &str) -> std::io::Result<()> {
-    let mut file = create::file(note)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    create::whole(note, 0o600, text.as_bytes())?.sync_all()?;
     // The name has to last as well.
     note.parent()
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
