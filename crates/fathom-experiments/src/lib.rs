@@ -27,6 +27,7 @@ pub mod replay;
 pub mod reproduce;
 pub mod results;
 pub mod runner;
+pub mod schedule;
 pub mod sim_bench;
 pub mod sim_fit;
 pub mod stack;
