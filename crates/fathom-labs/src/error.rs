@@ -1,8 +1,9 @@
 //! Why a lab could not do what it was asked.
 
 use fathom_experiments::{BenchError, NotebookError};
+use fathom_system::SystemError;
 
-/// See the module.
+/// Of a lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The input or the safety rules are the cause: nothing was touched.
@@ -41,6 +42,16 @@ impl LabError {
 impl From<fathom_kv::KvError> for LabError {
     fn from(e: fathom_kv::KvError) -> Self {
         Self::Failed(e.to_string())
+    }
+}
+
+impl From<SystemError> for LabError {
+    fn from(e: SystemError) -> Self {
+        match e {
+            SystemError::Refused(why) => Self::Refused(why),
+            SystemError::Missing { what, remedy } => Self::Missing { what, remedy },
+            SystemError::Failed(why) => Self::Failed(why),
+        }
     }
 }
 

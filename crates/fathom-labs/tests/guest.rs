@@ -7,9 +7,10 @@ use std::sync::{Mutex, MutexGuard};
 use fathom_experiments::Bench;
 use fathom_io::driver::PlannedJob;
 use fathom_io::{Control, JobSpec};
-use fathom_labs::LabError;
+use fathom_labs::guest::RemoteBench;
 use fathom_labs::guest::remote::Opening;
-use fathom_labs::guest::{Backing, Disk, DiskModel, Guest, Kernel, Machine, RemoteBench};
+use fathom_system::SystemError;
+use fathom_system::guest::{Backing, Disk, DiskModel, Guest, Kernel, Machine};
 use fathom_telemetry::{Bytes, FlagCode, Nanos};
 
 mod common;
@@ -182,7 +183,7 @@ fn every_disk_model_can_be_written_under_the_safety_rules() {
 
 /// What the guest says where the serial was not typed.
 fn wanted_without_serial(bench: &mut RemoteBench, device: &str) -> String {
-    use fathom_labs::guest::wire::Ask;
+    use fathom_system::guest::wire::Ask;
     let guest = &mut bench.guests()[0];
     guest.ask(&Ask::Close, &[]).unwrap();
     guest.answer().unwrap();
@@ -194,7 +195,7 @@ fn wanted_without_serial(bench: &mut RemoteBench, device: &str) -> String {
     };
     guest.ask(&ask, &[]).unwrap();
     match guest.answer() {
-        Err(LabError::Refused(e)) => e,
+        Err(SystemError::Refused(e)) => e,
         other => panic!("{:?}", other.map(|a| a.0)),
     }
 }

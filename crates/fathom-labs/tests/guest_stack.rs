@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use fathom_labs::guest::modules::Modules;
-use fathom_labs::guest::{Backing, Disk, DiskModel, Guest, Machine};
+use fathom_system::guest::modules::Modules;
+use fathom_system::guest::{Backing, Disk, DiskModel, Guest, Machine};
 use fathom_telemetry::Bytes;
 use serde_json::Value;
 

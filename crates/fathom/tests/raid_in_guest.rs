@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fathom_labs::guest::Guest;
 use fathom_labs::raid::guest::{self as in_guest, Part};
+use fathom_system::guest::Guest;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Run, Table};
 
@@ -454,7 +454,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
     assert!(said(&vm, "/nowhere").contains("apt-get install qemu-system-x86"));
     let guest = ["raid", ".", "--backend", "guest", "--size", "32m"];
     assert!(said(&guest, "/nowhere").contains("apt-get install qemu-system-x86"));
-    if fathom_labs::guest::qemu::version().is_ok() {
+    if fathom_system::guest::qemu::version().is_ok() {
         let kernel = ["vm", ".", "--size", "64m", "--kernel", "/nowhere/vmlinuz"];
         let no_kernel = said(&kernel, &path);
         assert!(no_kernel.contains("linux-image-cloud-amd64"), "{no_kernel}");

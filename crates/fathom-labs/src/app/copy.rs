@@ -20,7 +20,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use crate::LabError;
 use crate::db::directory;
-use crate::place::Workplace;
+use fathom_system::lab_dir::LabDir;
 
 /// Files and bytes of the set in the seed.
 pub const PHOTOS: (u64, u64) = (3075, 37_400_000_000);
@@ -144,7 +144,7 @@ pub fn run(
         Some(_) => own.iter().map(|i| i.bytes).sum(),
         None => options.bytes.0,
     };
-    let place = Workplace::create(&dir, total * 2 + (16 << 20)).map_err(NotebookError::from)?;
+    let place = LabDir::create(&dir, total * 2 + (16 << 20)).map_err(LabError::from)?;
     let lab = Lab {
         bench,
         options,

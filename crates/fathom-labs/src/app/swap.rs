@@ -1,9 +1,7 @@
 //! A working set larger than memory: a process under a memory limit (control group) that swaps to the target, beside
 //! the same process without a limit.
 //!
-//! See [`area`] for what the swap file does to the rest of the machine.
-
-pub(crate) mod area;
+//! See [`fathom_system::swap_file`] for what the swap file does to the rest of the machine.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -26,10 +24,10 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos};
 
 use crate::LabError;
 use crate::db::directory;
-use crate::memory::Group;
-use crate::outside::{self, Kept};
-use crate::place::Workplace;
-use area::Swap;
+use fathom_system::cgroup::Group;
+use fathom_system::lab_dir::LabDir;
+use fathom_system::programs::ChildGuard;
+use fathom_system::swap_file::Swap;
 
 /// Name of the hidden command that is the process under test.
 pub const COMMAND: &str = "swap-load";
@@ -98,7 +96,7 @@ pub fn run(
         .into());
     }
     let room = options.bytes.0 + (32 << 20);
-    let place = Workplace::create(&dir, room).map_err(NotebookError::from)?;
+    let place = LabDir::create(&dir, room).map_err(LabError::from)?;
     // One without a limit, then the limits from large to small.
     let limits: Vec<Option<f64>> = std::iter::once(None)
         .chain(options.shares.iter().map(|s| Some(*s)))
@@ -110,7 +108,7 @@ pub fn run(
     let set_up = match set_up {
         Ok(s) => Some(s),
         Err(e) => {
-            skipped.push(outside::Skipped::from_error("runs under a limit", e));
+            skipped.push(crate::skipped::Skipped::from_error("runs under a limit", e));
             None
         }
     };
@@ -156,7 +154,8 @@ pub fn run(
     drop(place);
     report(book, options, &limits, &all);
     let run = book.run_mut();
-    run.sections.extend(outside::skipped("app-swap", &skipped));
+    run.sections
+        .extend(crate::skipped::skipped("app-swap", &skipped));
     if bench.interrupted() {
         run.flags.push(Flag::new(
             FlagCode::Interrupted,
@@ -214,7 +213,7 @@ impl Lab<'_> {
             }
         }
         let errors = self.place.join("swap.log");
-        let (mut kept, out) = Kept::piped(command, &errors)?;
+        let (mut kept, out) = ChildGuard::piped(command, &errors)?;
         let counters = || self.device.and_then(|d| d.read().ok());
         let mut before = None;
         let mut repeat = None;

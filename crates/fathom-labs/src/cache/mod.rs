@@ -269,13 +269,13 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    let data = data(plan.limits.size, bench.simulated(), options).map_err(NotebookError::from)?;
+    let data = data(plan.limits.size, bench.simulated(), options)?;
     let place: Box<dyn Place> = if bench.simulated() {
-        Box::new(pilot::Virtual::fill(data, options).map_err(NotebookError::from)?)
+        Box::new(pilot::Virtual::fill(data, options)?)
     } else {
         let file = crate::kv::file(bench, plan.direct)?;
         prepare(bench, watcher)?;
-        Box::new(real::Real::fill(file, data, plan, options, bench).map_err(NotebookError::from)?)
+        Box::new(real::Real::fill(file, data, plan, options, bench)?)
     };
     let mut found = Findings {
         options,

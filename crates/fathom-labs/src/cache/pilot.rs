@@ -66,7 +66,7 @@ impl Place for Virtual {
             let warm = warm(&engine, line, at.data, seed, 1, &stop)?;
             Ok((engine, warm))
         };
-        let (engine, warm) = open().map_err(NotebookError::from)?;
+        let (engine, warm) = open()?;
         let shared = Arc::new(Shared {
             engine,
             drawer: Drawer::new(line.keys, at.data.keys),

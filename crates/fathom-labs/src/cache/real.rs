@@ -154,10 +154,7 @@ impl Place for Real {
             watcher: &mut *at.watcher,
         };
         let line = Line { keys, share: 100.0 };
-        Ok(self
-            .measured(line, &mut alone)
-            .map_err(NotebookError::from)?
-            .latency)
+        Ok(self.measured(line, &mut alone)?.latency)
     }
     fn measure(
         &self,
@@ -165,7 +162,7 @@ impl Place for Real {
         _hint: Option<f64>,
         at: &mut At<'_>,
     ) -> Result<(Option<Measured>, Option<usize>), NotebookError> {
-        let measured = self.measured(line, at).map_err(NotebookError::from)?;
+        let measured = self.measured(line, at)?;
         Ok((Some(measured), None))
     }
 }

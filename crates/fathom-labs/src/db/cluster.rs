@@ -13,7 +13,7 @@ use super::private_directory;
 use super::sql::SqlError;
 use super::sql::postgres::Postgres;
 use crate::LabError;
-use crate::outside::{self, Kept};
+use fathom_system::programs::{self, ChildGuard};
 
 /// Where the programs are.
 #[derive(Debug, Clone)]
@@ -38,8 +38,8 @@ pub(super) fn probe() -> Result<Programs, LabError> {
     places.sort();
     places.reverse();
     let find = |name: &str| {
-        outside::first(places.iter().cloned(), name)
-            .or_else(|| outside::find(name))
+        programs::first(places.iter().cloned(), name)
+            .or_else(|| programs::find(name))
             .ok_or_else(|| LabError::Missing {
                 what: format!("PostgreSQL's {name} is not installed"),
                 remedy: "apt-get install postgresql (it starts a server of its own, which fathom does not touch)"
@@ -47,8 +47,8 @@ pub(super) fn probe() -> Result<Programs, LabError> {
             })
     };
     let (server, init) = (find("postgres")?, find("initdb")?);
-    let account = if outside::is_root() {
-        let found = outside::user("postgres").or_else(|| outside::user("nobody"));
+    let account = if programs::is_root() {
+        let found = programs::user("postgres").or_else(|| programs::user("nobody"));
         Some(found.ok_or_else(|| LabError::Missing {
             what: "PostgreSQL does not run as root, and there is no other account".into(),
             remedy: "useradd --system postgres".into(),
@@ -56,7 +56,7 @@ pub(super) fn probe() -> Result<Programs, LabError> {
     } else {
         None
     };
-    let version = outside::first_line(&server, &["--version"]);
+    let version = programs::first_line(&server, &["--version"]);
     Ok(Programs {
         server,
         init,
@@ -92,7 +92,7 @@ fn enters(dir: &Path, (user, group): (u32, u32)) -> Result<(), LabError> {
 #[derive(Debug)]
 pub(super) struct Cluster {
     dir: PathBuf,
-    child: Option<Kept>,
+    child: Option<ChildGuard>,
 }
 
 impl Cluster {
@@ -131,7 +131,7 @@ impl Cluster {
             .arg(&data)
             .args(["-U", "postgres", "-A", "trust", "-E", "UTF8"])
             .args(["--locale=C", "--no-sync"]);
-        Kept::start(init, &log)?.succeed(stop)?;
+        ChildGuard::start(init, &log)?.succeed(stop)?;
         let mut server = as_account(&programs.server);
         server.arg("-D").arg(&data);
         for setting in [
@@ -148,10 +148,10 @@ impl Cluster {
         }
         let log = me.dir.join("server.log");
         let socket = me.socket();
-        let child = me.child.insert(Kept::start(server, &log)?);
+        let child = me.child.insert(ChildGuard::start(server, &log)?);
         for _ in 0..3000 {
             if let Some(status) = child.ended() {
-                return Err(child.failure(&status.to_string()));
+                return Err(child.failure(&status.to_string()).into());
             }
             if Postgres::connect(&socket, "postgres", "postgres").is_ok() {
                 return Ok(me);
@@ -163,7 +163,7 @@ impl Cluster {
         }
         Err(LabError::Failed(format!(
             "postgres did not answer within a minute: {}",
-            outside::last_words(&log)
+            programs::last_words(&log)
         )))
     }
 
@@ -178,7 +178,7 @@ impl Cluster {
             Some(child) if error.is_lost() => child.died(),
             _ => None,
         };
-        dead.unwrap_or_else(|| error.into())
+        dead.map_or_else(|| error.into(), LabError::from)
     }
 }
 
@@ -188,81 +188,6 @@ impl Drop for Cluster {
             // Immediate: its data goes with it. Its children end before it does.
             child.terminate(libc::SIGQUIT, Duration::from_secs(20));
         }
-        release_memory(&self.dir);
-    }
-}
-
-/// The one thing of a killed server that does not go with its directory: a System V segment, by which servers know
-/// that a directory is in use. `postmaster.pid` names it in its seventh line (key and number). Whoever can write there
-/// can name any segment: only one of the file's own owner goes.
-pub(crate) fn release_memory(dir: &Path) {
-    let Some((file, owner)) = owned(&dir.join("data/postmaster.pid")) else {
-        return;
-    };
-    let owner = owner.to_string();
-    let mut words = file.lines().nth(6).unwrap_or_default().split_whitespace();
-    let (Some(key), Some(id)) = (words.next(), words.next()) else {
-        return;
-    };
-    let Ok(number) = id.parse::<i32>() else {
-        return;
-    };
-    // Its processes are on their way out.
-    for _ in 0..20 {
-        // Key, number, mode, bytes, creator, last user, processes that have it, owner and group, those of who made it.
-        let all = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-        let mut rows = all
-            .lines()
-            .map(|l| l.split_whitespace().collect::<Vec<_>>());
-        // The number may belong to somebody else by now: then its key does not fit.
-        match rows.find(|r| r.get(..2) == Some(&[key, id])) {
-            Some(row) if [7, 9].iter().any(|i| row.get(*i) != Some(&&*owner)) => return,
-            Some(row) if row.get(6) == Some(&"0") => {
-                // SAFETY: removes a segment that nobody uses, made for the server in this directory.
-                unsafe { libc::shmctl(number, libc::IPC_RMID, std::ptr::null_mut()) };
-                return;
-            }
-            Some(_) => std::thread::sleep(Duration::from_millis(50)),
-            None => return,
-        }
-    }
-}
-
-/// What is in a file, and whose it is; nothing behind a link.
-fn owned(path: &Path) -> Option<(String, u32)> {
-    let file = fathom_files::open::for_reading(path, libc::O_NOFOLLOW).ok()?;
-    let owner = file.metadata().ok()?.uid();
-    Some((std::io::read_to_string(file).ok()?, owner))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_segment_goes_with_its_directory_only_where_both_have_one_owner() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("data/postmaster.pid");
-        fs::create_dir(dir.path().join("data")).unwrap();
-        let key = 0x7a00_0000 | std::process::id() as i32;
-        // SAFETY: makes a segment of one page that no process has.
-        let id = unsafe { libc::shmget(key, 4096, libc::IPC_CREAT | libc::IPC_EXCL | 0o600) };
-        assert!(id >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: asks for it by its key; nothing is made.
-        let there = || unsafe { libc::shmget(key, 0, 0) } == id;
-        let name = format!("1\n\n\n\n\n\n {key} {id}\n");
-        fs::write(&file, &name).unwrap();
-        if outside::is_root() {
-            chown(&file, Some(1), None).unwrap();
-            release_memory(dir.path());
-            assert!(there(), "it belongs to somebody else than the file does");
-            chown(&file, Some(0), None).unwrap();
-        }
-        fs::write(&file, name.replace(&key.to_string(), "7")).unwrap();
-        release_memory(dir.path());
-        assert!(there(), "its key is another");
-        fs::write(&file, &name).unwrap();
-        release_memory(dir.path());
-        assert!(!there());
+        fathom_system::shared_memory::release(&self.dir);
     }
 }

@@ -9,7 +9,7 @@ use super::private_directory;
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
 use crate::LabError;
-use crate::outside::{self, Kept};
+use fathom_system::programs::{self, ChildGuard};
 
 /// Bytes of a unix socket's path, the terminating zero left out.
 const SOCKET_MAX: usize = 107;
@@ -31,12 +31,12 @@ pub(super) fn probe() -> Result<Programs, LabError> {
             "apt-get install mariadb-server-core mariadb-client-core (no server is started by them)"
                 .into(),
     };
-    let server = outside::find("mariadbd").ok_or_else(|| missing("mariadbd"))?;
+    let server = programs::find("mariadbd").ok_or_else(|| missing("mariadbd"))?;
     let install =
-        outside::find("mariadb-install-db").ok_or_else(|| missing("mariadb-install-db"))?;
+        programs::find("mariadb-install-db").ok_or_else(|| missing("mariadb-install-db"))?;
     // The installer asks it for nothing, but does not start without.
-    outside::find("my_print_defaults").ok_or_else(|| missing("my_print_defaults"))?;
-    let said = outside::first_line(&server, &["--version"]);
+    programs::find("my_print_defaults").ok_or_else(|| missing("my_print_defaults"))?;
+    let said = programs::first_line(&server, &["--version"]);
     let version = said.split("Ver ").nth(1).unwrap_or(&said);
     // A build with assertions says so in its version.
     let build = if version.contains("-debug") {
@@ -72,7 +72,7 @@ pub(super) struct Instance {
     dir: PathBuf,
     page: u64,
     log_bytes: u64,
-    child: Option<Kept>,
+    child: Option<ChildGuard>,
 }
 
 /// How a server is started.
@@ -119,11 +119,11 @@ impl Instance {
                 "--skip-name-resolve",
             ])
             .current_dir(&me.dir);
-        if outside::is_root() {
+        if programs::is_root() {
             command.arg("--user=root");
         }
         let log = me.dir.join("install.log");
-        Kept::start(command, &log)?.succeed(stop)?;
+        ChildGuard::start(command, &log)?.succeed(stop)?;
         Ok(me)
     }
 
@@ -161,16 +161,16 @@ impl Instance {
                 "--skip-innodb-doublewrite",
             ]);
         }
-        if outside::is_root() {
+        if programs::is_root() {
             command.arg("--user=root");
         }
-        let child = self.child.insert(Kept::start(command, &log)?);
+        let child = self.child.insert(ChildGuard::start(command, &log)?);
         // A log to recover, or a slow disk, takes its time.
         for _ in 0..6000 {
             if let Some(status) = child.ended() {
                 let error = child.failure(&status.to_string());
                 self.child = None;
-                return Err(error);
+                return Err(error.into());
             }
             let socket = self.dir.join("sock");
             if socket.exists() && Mysql::connect(&socket, "root", "").is_ok() {
@@ -185,7 +185,7 @@ impl Instance {
         self.child = None;
         Err(LabError::Failed(format!(
             "mariadbd did not answer within 2 minutes: {}",
-            outside::last_words(&log)
+            programs::last_words(&log)
         )))
     }
 
@@ -205,7 +205,7 @@ impl Instance {
             Some(child) if error.is_lost() => child.died(),
             _ => None,
         };
-        dead.unwrap_or_else(|| error.into())
+        dead.map_or_else(|| error.into(), LabError::from)
     }
 
     /// Stops the server.
@@ -218,7 +218,7 @@ impl Instance {
 
     /// Process id of the server.
     pub(super) fn id(&self) -> Option<u32> {
-        self.child.as_ref().map(Kept::id)
+        self.child.as_ref().map(ChildGuard::id)
     }
 
     /// How it does asynchronous I/O, as its log says.

@@ -20,8 +20,9 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::{Around, DbOptions, directory};
 use crate::LabError;
-use crate::outside::{self, Kept, Skipped};
-use crate::place::Workplace;
+use crate::skipped::Skipped;
+use fathom_system::lab_dir::LabDir;
+use fathom_system::programs::{self, ChildGuard};
 
 /// A workload of db_bench.
 pub struct RocksWorkload {
@@ -169,11 +170,11 @@ fn parse_series(text: &str) -> Vec<(f64, f64)> {
 }
 
 fn probe() -> Result<(PathBuf, String), LabError> {
-    let program = outside::find("db_bench").ok_or_else(|| LabError::Missing {
+    let program = programs::find("db_bench").ok_or_else(|| LabError::Missing {
         what: "db_bench is not installed".into(),
         remedy: "apt-get install rocksdb-tools".into(),
     })?;
-    let version = outside::first_line(&program, &["--version"]);
+    let version = programs::first_line(&program, &["--version"]);
     Ok((program, version))
 }
 
@@ -193,8 +194,8 @@ pub fn run(
     let found = match probe() {
         Ok(found) => {
             // A fill, its log, and what compactions have not removed yet.
-            let place = Workplace::create(&dir, options.data() * 4 + (256 << 20));
-            Some((found, place.map_err(NotebookError::from)?))
+            let place = LabDir::create(&dir, options.data() * 4 + (256 << 20));
+            Some((found, place.map_err(LabError::from)?))
         }
         Err(e) => {
             skipped.push(Skipped::from_error("RocksDB", e));
@@ -222,7 +223,7 @@ pub fn run(
     drop(found);
     book.run_mut()
         .sections
-        .extend(outside::skipped("rocksdb", &skipped));
+        .extend(crate::skipped::skipped("rocksdb", &skipped));
     if bench.interrupted() {
         super::interrupted(book);
         return Ok(());
@@ -323,7 +324,7 @@ fn one(
         let seconds = limit.as_secs_f64().ceil().max(1.0);
         command.arg(format!("--duration={seconds}"));
     }
-    let mut kept = Kept::start(command, &log)?;
+    let mut kept = ChildGuard::start(command, &log)?;
     kept.succeed(&|| bench.interrupted())?;
     // Its files are closed when it has ended; the log may be written a moment later on some file systems.
     std::thread::sleep(Duration::from_millis(1));
@@ -332,7 +333,7 @@ fn one(
         LabError::Failed(format!(
             "db_bench said nothing about {} that is understood: {}",
             workload.name,
-            outside::last_words(&log)
+            programs::last_words(&log)
         ))
     })?;
     let series = std::fs::read_to_string(&report).unwrap_or_default();

@@ -18,8 +18,8 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 use serde_json::Value;
 
-use super::wire::{Answer, Ask, AskedJob, Reader, VERSION, send};
 use crate::LabError;
+use fathom_system::guest::wire::{Answer, Ask, AskedJob, Reader, VERSION, send};
 
 /// Where the agent's own binary is.
 const MYSELF: &str = "/proc/self/exe";
@@ -404,7 +404,7 @@ fn port() -> std::io::Result<fs::File> {
         {
             let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
             let device = Path::new("/dev").join(entry.file_name());
-            if name.trim() == super::qemu::PORT && device.exists() {
+            if name.trim() == fathom_system::guest::qemu::PORT && device.exists() {
                 return open::control(&device);
             }
         }

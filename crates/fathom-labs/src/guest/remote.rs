@@ -11,9 +11,9 @@ use fathom_io::{Control, Observer};
 use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::{Bytes, Flag, Nanos, Window};
 
-use super::Guest;
-use super::wire::{self, Answer, Ask, AskedJob};
 use crate::LabError;
+use fathom_system::guest::Guest;
+use fathom_system::guest::wire::{self, Answer, Ask, AskedJob};
 
 /// From the decision to the common start: every guest must have set up its job until then.
 const MARGIN: Nanos = Nanos::from_millis(400);
@@ -307,7 +307,8 @@ fn listen(
 }
 
 /// As the trait wants it: the sentence is kept.
-fn bench_error(e: LabError) -> BenchError {
+fn bench_error(e: impl Into<LabError>) -> BenchError {
+    let e = e.into();
     match e {
         LabError::Bench(b) => b,
         other => DriveError::Start {

@@ -12,7 +12,7 @@ use fathom_telemetry::{Histogram, Nanos};
 use super::engines::Tree;
 use super::keys::{Drawer, Keys};
 use crate::LabError;
-use crate::kernel_threads::{Family, Snapshot};
+use fathom_system::kernel_threads::{Family, Snapshot};
 
 /// Shares of operations in percent; the rest are read-modify-writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

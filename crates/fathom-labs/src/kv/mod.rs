@@ -26,12 +26,12 @@ use fathom_kv::{Durability, Engine, FileStore, Options};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use crate::LabError;
-use crate::outside::{self, Skipped};
-use crate::place::Workplace;
 use crate::prepare::prepare;
+use crate::skipped::Skipped;
 pub use cost::app_cost;
 use engines::Setting;
 pub use engines::{ENGINES, EngineKind};
+use fathom_system::lab_dir::LabDir;
 pub use keys::Keys;
 pub use load::Mix;
 use load::{Load, Outcome};
@@ -356,13 +356,13 @@ pub fn run(
         versus::beside(book, &cells, &all, options, &beside.versions);
     }
     let run = book.run_mut();
-    run.sections.extend(outside::skipped("kv", &skipped));
+    run.sections.extend(crate::skipped::skipped("kv", &skipped));
     Ok(())
 }
 
 /// What other engines need: a directory, and what they said of themselves.
 struct Beside {
-    place: Option<Workplace>,
+    place: Option<LabDir>,
     versions: BTreeMap<&'static str, String>,
 }
 
@@ -406,8 +406,8 @@ impl Beside {
         {
             let most = cells.iter().map(Cell::bytes).max().unwrap_or(0);
             // Copy on write and logs take as much again, and once more while nothing is reused.
-            let place = Workplace::create(dir, most * 3 + (64 << 20));
-            beside.place = Some(place.map_err(NotebookError::from)?);
+            let place = LabDir::create(dir, most * 3 + (64 << 20));
+            beside.place = Some(place.map_err(LabError::from)?);
         }
         Ok(beside)
     }

@@ -19,12 +19,13 @@ use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
 use crate::LabError;
-use crate::kernel_threads::{Family, Snapshot};
-use crate::memory::Group;
-use crate::mounted::FileSystem;
-use crate::outside::{self, Skipped};
-use crate::place::Workplace;
 use crate::prepare::{Filling, forget, prepare};
+use crate::skipped::Skipped;
+use fathom_system::SystemError;
+use fathom_system::cgroup::Group;
+use fathom_system::filesystem::FileSystem;
+use fathom_system::kernel_threads::{Family, Snapshot};
+use fathom_system::lab_dir::LabDir;
 use sites::Site;
 
 /// What is measured.
@@ -256,7 +257,7 @@ pub fn run(
     report::report(book, &results);
     book.run_mut()
         .sections
-        .extend(outside::skipped("paths", &skipped));
+        .extend(crate::skipped::skipped("paths", &skipped));
     Ok(())
 }
 
@@ -266,7 +267,7 @@ fn sites(
     plan: &Plan,
     o: &PathsOptions,
     skipped: &mut Vec<Skipped>,
-) -> Result<(Option<Workplace>, Vec<Site>), NotebookError> {
+) -> Result<(Option<LabDir>, Vec<Site>), NotebookError> {
     let about = bench.describe();
     let name = match about.kind.as_str() {
         "block-device" => "block device",
@@ -291,7 +292,7 @@ fn sites(
         ));
         return Ok((None, all));
     }
-    let place = match Workplace::create(dir, sites::room(&made, size)) {
+    let place = match LabDir::create(dir, sites::room(&made, size)) {
         Ok(place) => place,
         Err(e) => {
             skipped.push(Skipped::from_error("loop device and file systems on it", e));
@@ -381,7 +382,7 @@ fn limit(
     let made = Group::create("paths").and_then(|g| {
         g.limit(bytes)
             .and_then(|()| g.enter().map(drop))
-            .map_err(|e| LabError::Failed(e.to_string()))?;
+            .map_err(|e| SystemError::Failed(e.to_string()))?;
         Ok(g)
     });
     match made {

@@ -13,7 +13,7 @@ use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Sec
 use fathom_telemetry::units::grouped;
 
 use super::{Load, Results, Seen};
-use crate::kernel_threads::Family;
+use fathom_system::kernel_threads::Family;
 
 /// A path against the usual one of its device.
 struct Compared {

@@ -11,9 +11,9 @@ use fathom_io::{Control, Target, Wanted};
 use fathom_telemetry::Bytes;
 
 use crate::LabError;
-use crate::mounted::{FileSystem, Mount};
-use crate::outside;
-use crate::place::Workplace;
+use fathom_system::filesystem::{FileSystem, Mount};
+use fathom_system::lab_dir::LabDir;
+use fathom_system::programs;
 
 /// A place that can be measured.
 pub(super) struct Site {
@@ -78,14 +78,14 @@ pub(super) fn room(own: &[&FileSystem], bytes: u64) -> u64 {
 
 /// Why nothing of fathom's own can be made here.
 pub(super) fn unable() -> Option<(&'static str, &'static str)> {
-    if !outside::is_root() {
+    if !programs::is_root() {
         return Some((
             "loop devices and mounts need root",
             "run as root, or leave them out with --make none",
         ));
     }
     if !Path::new("/dev/loop-control").exists() {
-        outside::load_module("loop");
+        programs::load_module("loop");
     }
     if !Path::new("/dev/loop-control").exists() {
         return Some((
@@ -108,7 +108,7 @@ pub(super) fn name(kind: Option<&FileSystem>) -> String {
 /// # Errors
 /// Where a program or the kernel lacks something, or there is no room.
 pub(super) fn make(
-    place: &Workplace,
+    place: &LabDir,
     kind: Option<&FileSystem>,
     bytes: u64,
     control: &Control,

@@ -1,7 +1,7 @@
 //! Arrays of btrfs, made by mkfs.btrfs and mounted in a directory of their own.
 //!
 //! Its RAID 1 keeps two copies whatever the number of members. Data are written in place (nodatacow), as for images
-//! and databases. A keeper unmounts it where fathom is killed.
+//! and databases. A cleanup unmounts it where fathom is killed.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,9 +16,10 @@ use super::backend::{Array, Backend, Shape};
 use super::files::{Alone, FileArray, Place};
 use super::members::{self, Members, Part};
 use crate::LabError;
-use crate::kernel_threads;
-use crate::mounted::{FileSystem, Mount};
-use crate::outside;
+use fathom_system::erase;
+use fathom_system::filesystem::{FileSystem, Mount};
+use fathom_system::kernel_threads;
+use fathom_system::programs;
 
 /// Its name, as mount and the kernel know it.
 const KIND: &str = "btrfs";
@@ -38,7 +39,7 @@ pub(super) struct BtrfsArrays {
 /// # Errors
 /// What is missing, and what to do.
 pub(super) fn available() -> Result<(), LabError> {
-    FileSystem::named(KIND).map_or(Ok(()), FileSystem::available)
+    FileSystem::named(KIND).map_or(Ok(()), |fs| Ok(fs.available()?))
 }
 
 impl BtrfsArrays {
@@ -106,8 +107,7 @@ impl Mounted {
         let members = backend.members.given(count)?;
         // All are free at the same time: mkfs would notice at the last one after it has written the first.
         let claim = |m: &Part| {
-            members::claim(&m.path)
-                .map_err(|e| failed(&m.path.display().to_string(), e.to_string()))
+            erase::claim(&m.path).map_err(|e| failed(&m.path.display().to_string(), e.to_string()))
         };
         let claims: Result<Vec<File>, LabError> = members.iter().map(claim).collect();
         drop(claims?);
@@ -123,15 +123,15 @@ impl Mounted {
         };
         let nodes: Vec<&Path> = array.members.iter().map(|m| m.path.as_path()).collect();
         let metadata = if count == 1 { "single" } else { "raid1" };
-        outside::run(
-            outside::command("mkfs.btrfs")
+        programs::run(
+            programs::command("mkfs.btrfs")
                 .args(["-q", "-f", "-d", profile, "-m", metadata])
                 .args(&nodes),
         )
         .map_err(|e| failed("mkfs", e))?;
         // The kernel must know all members before the first of them is mounted.
-        let _ = outside::run(
-            outside::command("btrfs")
+        let _ = programs::run(
+            programs::command("btrfs")
                 .args(["device", "scan"])
                 .args(&nodes),
         );
@@ -158,8 +158,8 @@ impl Place for Mounted {
         self.mount.unmount()?;
         if self.made {
             // Members are told that they belong to nothing any more, so that the next array may have them.
-            let _ = outside::run(
-                outside::command("btrfs")
+            let _ = programs::run(
+                programs::command("btrfs")
                     .args(["device", "scan", "--forget"])
                     .args(self.members.iter().map(|m| &m.path)),
             );
@@ -167,7 +167,7 @@ impl Place for Mounted {
             self.made = false;
         }
         // Only now: until then somebody watched over them.
-        self.mount.leave()
+        Ok(self.mount.leave()?)
     }
 }
 

@@ -7,7 +7,7 @@
 //! that it has from nowhere (`rs_reshape_requested`, then `rs_set_cur`: EINVAL). A journal: without, a superblock that is
 //! to be written never is (`md_update_sb` of an array that is neither persistent nor its own), and writes wait for it.
 //!
-//! All are measured whole. A keeper removes what was made where fathom is killed.
+//! All are measured whole. A cleanup removes what was made where fathom is killed.
 
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,8 @@ use super::backend::{Array, Backend, Shape, Traffic};
 use super::md;
 use super::members::{self, Members, Part};
 use crate::LabError;
-use crate::keeper::{Keeper, Undo};
-use crate::{kernel_threads, mapper, outside};
+use fathom_system::cleanup::{Cleanup, Undo};
+use fathom_system::{kernel_threads, mapper, programs};
 
 /// Beginning of every array's name; the number of the process follows.
 pub(crate) const PREFIX: &str = "fathom-";
@@ -53,7 +53,7 @@ pub(super) fn available(instead: &str) -> Result<(), LabError> {
             .is_ok_and(|c| Path::new(c).exists())
     };
     if !there() {
-        outside::load_module("dm-mod");
+        programs::load_module("dm-mod");
     }
     if there() {
         return Ok(());
@@ -206,7 +206,7 @@ struct DmArray {
     parts: Vec<Part>,
     /// Dropped first: it holds the array open.
     bench: Option<RealBench>,
-    keeper: Option<Keeper>,
+    cleanup: Option<Cleanup>,
 }
 
 impl DmArray {
@@ -235,13 +235,13 @@ impl DmArray {
             node: PathBuf::new(),
             parts: members.into_iter().chain(journal).collect(),
             bench: None,
-            keeper: None,
+            cleanup: None,
         };
         let mut undo: Vec<Undo> = array.names.iter().map(|n| Undo::mapping(n)).collect();
         let stay = array.marked().iter().filter(|p| p.stays);
         undo.extend(stay.map(|p| Undo::blank(&p.path)));
-        let keeper = Keeper::watch(&undo).map_err(|e| failed(shape, "get a keeper", &e))?;
-        array.keeper = Some(keeper);
+        let cleanup = Cleanup::watch(&undo).map_err(|e| failed(shape, "get a cleanup", &e))?;
+        array.cleanup = Some(cleanup);
         // From here on dropping it takes apart what there is.
         array.assemble(bytes, number, control)?;
         Ok(array)
@@ -331,14 +331,14 @@ impl DmArray {
     /// Takes it apart; a device that is still busy is tried again for a while.
     fn remove(&mut self) -> Result<(), LabError> {
         self.bench = None;
-        if self.keeper.is_none() {
+        if self.cleanup.is_none() {
             return Ok(());
         }
         for name in &self.names {
             removed(name)?;
         }
         members::erase_all(self.marked())?;
-        self.keeper = None;
+        self.cleanup = None;
         Ok(())
     }
 }
@@ -352,8 +352,8 @@ fn failed(shape: &Shape, what: &str, e: &std::io::Error) -> LabError {
 
 /// Removes a device, for which it waits while somebody has it open.
 fn removed(name: &str) -> Result<(), LabError> {
-    match outside::patiently(5, outside::is_busy, || mapper::remove(name)) {
-        Err(e) if outside::is_busy(&e) => Err(LabError::Failed(format!(
+    match programs::patiently(5, programs::is_busy, || mapper::remove(name)) {
+        Err(e) if programs::is_busy(&e) => Err(LabError::Failed(format!(
             "{name} could not be removed ({e}): dmsetup remove {name}"
         ))),
         // Gone now, or never made.
@@ -365,7 +365,7 @@ impl Drop for DmArray {
     fn drop(&mut self) {
         if let Err(e) = self.remove() {
             say!("fathom: {e}");
-            Keeper::try_again(self.keeper.take());
+            Cleanup::try_again(self.cleanup.take());
         }
     }
 }

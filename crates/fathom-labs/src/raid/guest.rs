@@ -12,7 +12,9 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::lvm;
 use crate::LabError;
-use crate::guest::{Accelerator, Backing, Disk, Guest, Machine, Supply, Tool, emulated_flag};
+use fathom_system::guest::{
+    Accelerator, Backing, Disk, Guest, Machine, Supply, Tool, emulated_flag,
+};
 
 /// Memory of the guest: buffers of many threads, the page cache, and the stripe cache of md.
 const MEMORY: Bytes = Bytes::gib(1);
@@ -98,13 +100,13 @@ fn disk_name(mut i: usize) -> String {
 }
 
 /// A run that came back, and where it is kept.
-pub type Kept = (RunDir, Run);
+pub type ChildGuard = (RunDir, Run);
 
 /// Runs the lab in the guest; its run directory is brought into `out`.
 ///
 /// # Errors
 /// What the guest's fathom said where it made no run.
-pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<Kept, LabError> {
+pub fn run(guest: &mut Guest, arguments: &[&str], out: &Path) -> Result<ChildGuard, LabError> {
     runs(guest, arguments, out).map(|(run, _)| run)
 }
 
@@ -116,7 +118,7 @@ pub fn runs(
     guest: &mut Guest,
     arguments: &[&str],
     out: &Path,
-) -> Result<(Kept, Vec<Kept>), LabError> {
+) -> Result<(ChildGuard, Vec<ChildGuard>), LabError> {
     let (output, runs) = guest.fathom(arguments, out)?;
     let said = output
         .err

@@ -5,8 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use fathom_system::erase;
+
 use super::backend::Shape;
-use super::members;
 
 /// Where data begin on a member.
 pub(super) const DATA_OFFSET: u64 = 1 << 20;
@@ -105,7 +106,7 @@ impl Description {
         // Whole blocks of 4 KiB, so that any device takes it.
         let mut block = vec![0; b.len().next_multiple_of(4096)];
         block[..b.len()].copy_from_slice(&b);
-        let device = members::claim(device)?;
+        let device = erase::claim(device)?;
         device.write_all_at(&block, AT)?;
         device.sync_all()
     }

@@ -5,7 +5,7 @@ use fathom_io::Control;
 use super::backend::Backend;
 use super::members::Members;
 use super::{btrfs, dm, lvm, md, zfs};
-use crate::{LabError, remains};
+use crate::{LabError, leftovers};
 
 /// Makes a backend over members that the safety rules allow.
 type Over = fn(Members, Control) -> Result<Box<dyn Backend>, LabError>;
@@ -65,7 +65,7 @@ impl Local {
     /// # Errors
     /// Where the members are too small for it.
     pub fn over(&self, members: Members, control: Control) -> Result<Box<dyn Backend>, LabError> {
-        remains::clear();
+        leftovers::clear();
         (self.over)(members, control)
     }
 }

@@ -1,7 +1,7 @@
 //! Arrays that LVM makes: a volume group of the members' own, one logical volume in it, by the distribution's tools.
 //!
 //! The group is called `fathom_<pid>`; no other device is looked at, no configuration is read, no backup is written.
-//! Measured whole. A keeper removes the mappings and erases the labels where fathom is killed.
+//! Measured whole. A cleanup removes the mappings and erases the labels where fathom is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +16,8 @@ use super::backend::{Array, Backend, Shape, Traffic};
 use super::members::{self, Members, Part};
 use super::{dm, labels, md};
 use crate::LabError;
-use crate::keeper::{Keeper, Undo};
-use crate::{kernel_threads, mapper, outside};
+use fathom_system::cleanup::{Cleanup, Undo};
+use fathom_system::{kernel_threads, mapper, programs};
 
 /// Its only volume.
 pub(crate) const VOLUME: &str = "array";
@@ -37,7 +37,7 @@ pub(super) struct LvmArrays {
 /// # Errors
 /// Where it is missing, with how to get it.
 pub fn program() -> Result<PathBuf, LabError> {
-    outside::find("lvm").ok_or_else(|| LabError::Missing {
+    programs::find("lvm").ok_or_else(|| LabError::Missing {
         what: "LVM's tools are not installed".into(),
         remedy: "install them: apt-get install lvm2".into(),
     })
@@ -62,7 +62,7 @@ impl LvmArrays {
 impl Backend for LvmArrays {
     fn about(&self) -> String {
         let version = program()
-            .map(|p| outside::first_line(&p, &["version"]))
+            .map(|p| programs::first_line(&p, &["version"]))
             .unwrap_or_default();
         format!(
             "LVM ({}) over {}",
@@ -139,7 +139,7 @@ struct LvmArray {
     parts: Vec<Part>,
     /// Dropped first: it holds the volume open.
     bench: Option<RealBench>,
-    keeper: Option<Keeper>,
+    cleanup: Option<Cleanup>,
 }
 
 impl LvmArray {
@@ -159,14 +159,14 @@ impl LvmArray {
         let mut undo: Vec<Undo> = names.iter().map(|n| Undo::mapping(n)).collect();
         let stay = parts.iter().filter(|p| p.stays);
         undo.extend(stay.map(|p| Undo::blank(&p.path)));
-        let keeper = Keeper::watch(&undo).map_err(|e| failed("get a keeper", e.to_string()))?;
+        let cleanup = Cleanup::watch(&undo).map_err(|e| failed("get a cleanup", e.to_string()))?;
         let mut array = Self {
             group,
             shape: *shape,
             node: PathBuf::new(),
             parts,
             bench: None,
-            keeper: Some(keeper),
+            cleanup: Some(cleanup),
         };
         // From here on dropping it takes apart what there is.
         let size = format!("{}b", bytes / (1 << 20) * (1 << 20));
@@ -213,12 +213,12 @@ impl LvmArray {
             .arg(configuration(self.parts.iter().map(|p| p.path.as_path())))
             .args(options)
             .args(names);
-        outside::run(&mut command)
+        programs::run(&mut command)
     }
 
     fn remove(&mut self) -> Result<(), LabError> {
         self.bench = None;
-        if self.keeper.is_none() {
+        if self.cleanup.is_none() {
             return Ok(());
         }
         let remove = || match self.lvm("vgremove", &["-ff"], &[&self.group]) {
@@ -226,14 +226,14 @@ impl LvmArray {
             // What was never made is not there: only a mapping that stays is a reason to try again.
             _ => Ok(()),
         };
-        outside::patiently(2, |_| true, remove).map_err(|e| {
+        programs::patiently(2, |_| true, remove).map_err(|e| {
             LabError::Failed(format!(
                 "the volume group {0} could not be removed ({e}): vgremove {0}",
                 self.group
             ))
         })?;
         members::erase_all(&self.parts)?;
-        self.keeper = None;
+        self.cleanup = None;
         Ok(())
     }
 }
@@ -252,7 +252,7 @@ impl Drop for LvmArray {
     fn drop(&mut self) {
         if let Err(e) = self.remove() {
             say!("fathom: {e}");
-            Keeper::try_again(self.keeper.take());
+            Cleanup::try_again(self.cleanup.take());
         }
     }
 }

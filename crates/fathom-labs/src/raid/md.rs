@@ -1,6 +1,6 @@
 //! Arrays of the kernel's md driver, made by its own calls: no mdadm, no superblock, nothing on the members but data.
 //!
-//! An array is called `md_f<pid>`, so that another run can see whose it was; a keeper stops it where fathom is
+//! An array is called `md_f<pid>`, so that another run can see whose it was; a cleanup stops it where fathom is
 //! killed. Members lose their first bytes to nothing: what is left on them is data of the array. Only an array with a
 //! journal has superblocks while it lives ([`super::journal`]).
 
@@ -20,8 +20,8 @@ use super::backend::{Array, Backend, Shape, Traffic};
 use super::journal::{DATA_OFFSET, Description, Role};
 use super::members::{self, Members, Part};
 use crate::LabError;
-use crate::keeper::{Keeper, Undo};
-use crate::{kernel_threads, outside};
+use fathom_system::cleanup::{Cleanup, Undo};
+use fathom_system::{kernel_threads, programs};
 
 /// Beginning of every array's name.
 pub(crate) const PREFIX: &str = "md_f";
@@ -98,7 +98,7 @@ impl MdArrays {
 pub(super) fn available() -> Result<(), LabError> {
     let there = || Path::new(NEW_ARRAY).exists();
     if !there() {
-        outside::load_module("md-mod");
+        programs::load_module("md-mod");
     }
     if there() {
         return Ok(());
@@ -132,7 +132,7 @@ impl Backend for MdArrays {
         let loaded = fs::read_to_string("/proc/mdstat").unwrap_or_default();
         if !loaded.contains(&format!("[raid{}]", shape.level.number())) {
             // The kernel asks for the module itself where it can.
-            outside::load_module(personality);
+            programs::load_module(personality);
         }
         self.members.lack(shape)
     }
@@ -158,7 +158,7 @@ struct MdArray {
     lost: Option<usize>,
     /// Dropped first: it holds the array open.
     bench: Option<RealBench>,
-    keeper: Option<Keeper>,
+    cleanup: Option<Cleanup>,
 }
 
 impl MdArray {
@@ -179,7 +179,7 @@ impl MdArray {
             journal,
             lost: None,
             bench: None,
-            keeper: None,
+            cleanup: None,
         };
         // From here on dropping it takes apart what there is.
         array.assemble(bytes)?;
@@ -197,8 +197,8 @@ impl MdArray {
             let stay = self.devices().filter(|p| p.stays);
             undo.extend(stay.map(|p| Undo::blank(&p.path)));
         }
-        let keeper = Keeper::watch(&undo);
-        self.keeper = Some(keeper.map_err(|e| failed("get a keeper", e))?);
+        let cleanup = Cleanup::watch(&undo);
+        self.cleanup = Some(cleanup.map_err(|e| failed("get a cleanup", e))?);
         kernel::write(Path::new(NEW_ARRAY), &self.name).map_err(|e| failed("make a device", e))?;
         let node = wait_for(&self.node).map_err(|e| failed("make a device", e))?;
         let layout = match shape.level {
@@ -344,10 +344,10 @@ impl MdArray {
     /// Takes it apart; a device that is still busy is tried again for a while.
     fn stop(&mut self) -> Result<(), LabError> {
         self.bench = None;
-        if self.keeper.is_none() {
+        if self.cleanup.is_none() {
             return Ok(());
         }
-        let stopped = outside::patiently(
+        let stopped = programs::patiently(
             5,
             |_| true,
             || match File::open(&self.node) {
@@ -366,7 +366,7 @@ impl MdArray {
             // They are told that they belong to nothing any more.
             members::erase_all(self.devices())?;
         }
-        self.keeper = None;
+        self.cleanup = None;
         Ok(())
     }
 }
@@ -380,7 +380,7 @@ impl Drop for MdArray {
     fn drop(&mut self) {
         if let Err(e) = self.stop() {
             say!("fathom: {e}");
-            Keeper::try_again(self.keeper.take());
+            Cleanup::try_again(self.cleanup.take());
         }
     }
 }
@@ -403,7 +403,7 @@ fn free_name() -> Result<String, LabError> {
 pub(super) fn wait_for(node: &Path) -> io::Result<File> {
     // Names of LVM and udev are links.
     let open = || open::for_writing(&node.canonicalize()?, 0);
-    outside::patiently(2, |_| true, open)
+    programs::patiently(2, |_| true, open)
 }
 
 fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> {
@@ -461,7 +461,7 @@ impl Array for MdArray {
         self.control(SET_DISK_FAULTY, device).map_err(failed)?;
         // I/O that was under way still holds it.
         let remove = || self.control(HOT_REMOVE_DISK, device);
-        outside::patiently(5, outside::is_busy, remove).map_err(failed)?;
+        programs::patiently(5, programs::is_busy, remove).map_err(failed)?;
         self.lost = Some(member);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! RAID 5 and 6 are raidz and raidz2, RAID 10 is a stripe of mirrors. Only metadata are kept in ZFS' own cache, so that
 //! reads come from the members; nothing is compressed. Properties that a version does not know are left out, and said. A
-//! keeper destroys the pool where fathom is killed.
+//! cleanup destroys the pool where fathom is killed.
 
 use std::path::Path;
 
@@ -18,10 +18,11 @@ use super::files::{Alone, FileArray, Place};
 use super::labels::{PREFIX, TAG};
 use super::members::{self, Members, Part};
 use crate::LabError;
-use crate::keeper::Undo;
-use crate::kernel_threads;
-use crate::mounted::Mount;
-use crate::outside::{self, command, output};
+use fathom_system::cleanup::Undo;
+use fathom_system::erase;
+use fathom_system::filesystem::Mount;
+use fathom_system::kernel_threads;
+use fathom_system::programs::{self, command, output};
 
 /// zpool refuses smaller devices (SPA_MINDEVSIZE), and leaves little of those that are not much larger.
 const MEMBER_MIN: Bytes = Bytes::mib(128);
@@ -44,7 +45,7 @@ pub(super) struct ZfsArrays {
 /// # Errors
 /// What is missing, and what to do.
 pub(super) fn available() -> Result<(), LabError> {
-    if outside::find("zpool").is_none() || outside::find("zfs").is_none() {
+    if programs::find("zpool").is_none() || programs::find("zfs").is_none() {
         return Err(LabError::Missing {
             what: "ZFS' tools are not installed".into(),
             remedy: "install them: apt-get install zfs-fuse (a daemon), or zfsutils-linux zfs-dkms (a kernel module; Debian: from contrib)"
@@ -53,7 +54,7 @@ pub(super) fn available() -> Result<(), LabError> {
     }
     let names = || output(command("zpool").args(["list", "-H", "-o", "name"]));
     if names().is_err() {
-        outside::load_module("zfs");
+        programs::load_module("zfs");
     }
     names().map(|_| ()).map_err(|said| LabError::Missing {
         what: format!("ZFS does not answer zpool list ({said})"),
@@ -63,7 +64,7 @@ pub(super) fn available() -> Result<(), LabError> {
 
 /// Pools that there are and that fathom made, by its property; none where ZFS does not answer.
 pub(crate) fn pools() -> Vec<String> {
-    if outside::find("zpool").is_none() {
+    if programs::find("zpool").is_none() {
         return Vec::new();
     }
     let names = output(command("zpool").args(["list", "-H", "-o", "name"])).unwrap_or_default();
@@ -81,7 +82,7 @@ fn property(name: &str, property: &str) -> Result<String, String> {
 /// # Errors
 /// What zpool said.
 pub(crate) fn destroy(name: &str) -> Result<(), String> {
-    match outside::run(command("zpool").args(["destroy", "-f", name])) {
+    match programs::run(command("zpool").args(["destroy", "-f", name])) {
         Err(e) if !e.contains("no such pool") => Err(e),
         _ => Ok(()),
     }
@@ -183,17 +184,17 @@ impl Pool {
         let members = backend.members.given(shape.members)?;
         let nodes: Vec<&str> = members.iter().filter_map(|p| p.path.to_str()).collect();
         let name = format!("{PREFIX}{}", std::process::id());
-        if outside::run(command("zpool").args(["list", &name])).is_ok() {
+        if programs::run(command("zpool").args(["list", &name])).is_ok() {
             return Err(LabError::Refused(format!(
                 "a pool called {name} is there already, which fathom did not make: zpool export {name}, or run again"
             )));
         }
         // It does not claim them itself everywhere: nobody else may have one.
         for part in &members {
-            let claimed = members::claim(&part.path);
+            let claimed = erase::claim(&part.path);
             claimed.map_err(|e| failed(&format!("get {}", part.path.display()), e.to_string()))?;
         }
-        let program = outside::find("zpool").unwrap_or_default();
+        let program = programs::find("zpool").unwrap_or_default();
         let destroy = [&program.display().to_string(), "destroy", "-f", &name];
         let stay = members.iter().filter(|p| p.stays);
         let stay: Vec<&Path> = stay.map(|p| p.path.as_path()).collect();
@@ -213,7 +214,7 @@ impl Pool {
         create.args(["create", "-f", "-o", "cachefile=none"]);
         create.args(["-O", &format!("{MARK}={TAG}"), "-m"]);
         create.arg(pool.mount.dir()).arg(&pool.name);
-        outside::run(create.args(&pool.layout)).map_err(|e| failed("make a pool", e))?;
+        programs::run(create.args(&pool.layout)).map_err(|e| failed("make a pool", e))?;
         let record = shape.chunk.0.clamp(*RECORD.start(), *RECORD.end());
         pool.set("compression", &["off"]);
         pool.set("atime", &["off"]);
@@ -229,7 +230,7 @@ impl Pool {
     fn set(&mut self, property: &str, values: &[&str]) {
         let taken = values.iter().find(|value| {
             let word = format!("{property}={value}");
-            outside::run(command("zfs").args(["set", &word, &self.name])).is_ok()
+            programs::run(command("zfs").args(["set", &word, &self.name])).is_ok()
         });
         match taken {
             Some(value) => self.set.push((property.to_owned(), (*value).to_owned())),
@@ -257,7 +258,7 @@ impl Place for Pool {
     }
     fn leave(&mut self) -> Result<(), LabError> {
         if self.made {
-            outside::patiently(2, |_| true, || destroy(&self.name)).map_err(|e| {
+            programs::patiently(2, |_| true, || destroy(&self.name)).map_err(|e| {
                 LabError::Failed(format!(
                     "the pool {0} could not be destroyed ({e}): zpool destroy {0}",
                     self.name
@@ -268,7 +269,7 @@ impl Place for Pool {
             self.made = false;
         }
         // Only now: until then somebody watched over it.
-        self.mount.leave()
+        Ok(self.mount.leave()?)
     }
 }
 

@@ -20,9 +20,10 @@ use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
 
 use super::{Hypervisor, Lab, Load, SMALL, VmOptions, spec};
 use crate::LabError;
-use crate::mounted::{FILE_SYSTEMS, FileSystem, Mount};
-use crate::outside::{self, Skipped};
-use crate::raid::members;
+use crate::skipped::Skipped;
+use fathom_system::erase;
+use fathom_system::filesystem::{FILE_SYSTEMS, FileSystem, Mount};
+use fathom_system::programs;
 
 /// What an image lies on; `None` is the bare target.
 type Below = Option<&'static FileSystem>;
@@ -135,7 +136,8 @@ impl Lab<'_> {
         let (sections, findings) = (section(&measured), finding(&measured));
         let run = book.run_mut();
         run.sections.extend(sections);
-        run.sections.extend(outside::skipped("vm-files", &skips));
+        run.sections
+            .extend(crate::skipped::skipped("vm-files", &skips));
         run.findings.extend(findings);
         Ok(())
     }
@@ -156,7 +158,7 @@ impl Lab<'_> {
                 "file systems are made on the target, and nothing may be written: leave --no-writes out".into(),
             ));
         }
-        if !outside::is_root() {
+        if !programs::is_root() {
             return Err(LabError::Missing {
                 what: "loop devices and mounts are root's".into(),
                 remedy: "run it with sudo".into(),
@@ -246,7 +248,7 @@ impl Ready {
             remedy: "load them: modprobe loop".into(),
         })?;
         let device = self.device.insert(device);
-        self.below.map_or(Ok(()), |fs| fs.make(device.path()))
+        self.below.map_or(Ok(()), |fs| Ok(fs.make(device.path())?))
     }
 
     /// A machine whose disk is an image there, or the device itself.
@@ -300,7 +302,7 @@ impl Ready {
         let Some(fs) = self.below else {
             return Ok(());
         };
-        let erased = members::erase(device.path());
+        let erased = erase::erase(device.path());
         erased.map_err(|e| LabError::Failed(format!("{} stays on the target: {e}", fs.name)))
     }
 }

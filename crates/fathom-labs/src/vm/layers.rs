@@ -11,7 +11,8 @@ use fathom_telemetry::schema::{Cell, Chart, ChartKind, ChartSeries, Point, Secti
 use serde_json::Value;
 
 use crate::LabError;
-use crate::guest::Guest;
+use fathom_system::SystemError;
+use fathom_system::guest::Guest;
 
 /// How long the guest's stack runs: start, calibration, traced and untraced passes.
 const GUEST_TIME: &str = "3s";
@@ -44,7 +45,7 @@ pub(super) fn both(
         let here = host::of_process(pid, place, HOST_TIME, Rung::Best, interrupted);
         let there = there
             .join()
-            .unwrap_or_else(|_| Err(LabError::Failed("its listener broke off".into())));
+            .unwrap_or_else(|_| Err(SystemError::Failed("its listener broke off".into())));
         Ok::<_, LabError>((there, here))
     })?;
     let (output, runs) = of_guest?;
@@ -123,15 +124,15 @@ fn section(both: &host::Combined) -> Section {
 }
 
 /// A directory that goes with its handle.
-struct Kept(std::path::PathBuf);
+struct ChildGuard(std::path::PathBuf);
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // Nothing but what came from the guest is in it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-fn tempdir() -> std::io::Result<Kept> {
-    fathom_files::create::temporary_dir("fathom-vm-").map(Kept)
+fn tempdir() -> std::io::Result<ChildGuard> {
+    fathom_files::create::temporary_dir("fathom-vm-").map(ChildGuard)
 }

@@ -11,11 +11,12 @@ use fathom_telemetry::{Bytes, Flag, FlagCode};
 use super::backend::{Hypervisor, Knob, Setup};
 use super::layers;
 use crate::LabError;
+use crate::guest::RemoteBench;
 use crate::guest::remote::Opening;
-use crate::guest::{
-    Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, RemoteBench, Supply, vhost,
-};
 use crate::raid::guest as in_guest;
+use fathom_system::guest::{
+    Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, Supply, vhost,
+};
 
 /// What can be set, the defaults first.
 pub const KNOBS: &[Knob] = &[

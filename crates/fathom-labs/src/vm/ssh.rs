@@ -7,9 +7,10 @@ use fathom_telemetry::{Bytes, Flag, FlagCode};
 use super::backend::{Hypervisor, Knob, Setup};
 use super::counted;
 use crate::LabError;
+use crate::guest::RemoteBench;
 use crate::guest::remote::Opening;
-use crate::guest::wire::Answer;
-use crate::guest::{Guest, RemoteBench};
+use fathom_system::guest::Guest;
+use fathom_system::guest::wire::Answer;
 
 /// How machines are reached, and what is tested in each.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fathom_labs::guest::{Guest, Supply, Tool};
+use fathom_system::guest::{Guest, Supply, Tool};
 
 #[path = "../../../fathom-host/tests/common/mod.rs"]
 mod machine;

@@ -193,7 +193,7 @@ pub(crate) struct VmArgs {
 /// What a machine's disk may lie on: nothing, or a file system that labs make.
 fn below_a_machine() -> clap::builder::PossibleValuesParser {
     std::iter::once("raw")
-        .chain(fathom_labs::file_systems())
+        .chain(fathom_system::filesystem::file_systems())
         .into()
 }
 

@@ -27,7 +27,7 @@ pub(super) fn run(
     command.args(words).arg("--out").arg(out);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(Stdio::piped());
-    fathom_labs::bind(&mut command);
+    fathom_system::programs::bind(&mut command);
     let mut child = command.spawn().map_err(say)?;
     let last = std::thread::scope(|scope| {
         let errors = child.stderr.take();

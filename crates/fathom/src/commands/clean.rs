@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use fathom_files::partial;
-use fathom_labs::place;
-use fathom_labs::remains::{self, Remain};
+use fathom_labs::leftovers::{self, Leftover};
+use fathom_system::lab_dir;
 use fathom_telemetry::Bytes;
 
 use crate::cli::CleanArgs;
@@ -22,21 +22,21 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
         stays: Vec::new(),
         unseen: Vec::new(),
     };
-    let search = remains::find();
+    let search = leftovers::find();
     cleaning.unseen.extend(search.unseen);
     // Settings come after programs, which may still change them, and before loop devices and mounts, which take theirs
     // along. All of it comes before files, which it holds in use.
-    let (programs, rest): (Vec<Remain>, Vec<Remain>) = search
+    let (programs, rest): (Vec<Leftover>, Vec<Leftover>) = search
         .found
         .into_iter()
-        .partition(|r| matches!(r, Remain::Process(_)));
+        .partition(|r| matches!(r, Leftover::Process(_)));
     cleaning.remains(&programs);
     cleaning.settings();
     cleaning.remains(&rest);
     cleaning.files(&args.dir);
     // The directory of a swap file is not used by anything else.
     let beside = rest.iter().filter_map(|r| match r {
-        Remain::Swap(path) => path.parent().map(Path::to_owned),
+        Leftover::Swap(path) => path.parent().map(Path::to_owned),
         _ => None,
     });
     cleaning.places(&args.dir, beside.collect());
@@ -57,7 +57,7 @@ struct Cleaning {
 }
 
 impl Cleaning {
-    fn remains(&mut self, all: &[Remain]) {
+    fn remains(&mut self, all: &[Leftover]) {
         for remain in all {
             self.remove(remain, || remain.remove());
         }
@@ -106,7 +106,7 @@ impl Cleaning {
     }
 
     fn places(&mut self, dir: &Path, beside: Vec<PathBuf>) {
-        let found = place::search(dir).unwrap_or_default();
+        let found = lab_dir::search(dir).unwrap_or_default();
         let here: Vec<PathBuf> = found.abandoned;
         let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
         let beside = beside
@@ -114,7 +114,7 @@ impl Cleaning {
             .filter(|b| !here.iter().any(|h| same(h, b)));
         let beside: Vec<PathBuf> = beside.collect();
         for path in here.iter().chain(&beside) {
-            self.remove(&path.display(), || place::remove_abandoned(path));
+            self.remove(&path.display(), || lab_dir::remove_abandoned(path));
         }
         for (path, why) in found.alike {
             screen::print(&format!(
@@ -144,10 +144,10 @@ impl Cleaning {
         if !self.stays.is_empty() {
             return;
         }
-        let remains = remains::find().found.into_iter().map(|r| r.to_string());
+        let remains = leftovers::find().found.into_iter().map(|r| r.to_string());
         let files = fathom_host::leftovers(dir).unwrap_or_default();
         let files = files.into_iter().map(|l| l.path.display().to_string());
-        let places = place::search(dir).unwrap_or_default().abandoned;
+        let places = lab_dir::search(dir).unwrap_or_default().abandoned;
         let places = places.into_iter().map(|p| p.display().to_string());
         let all = remains.chain(files).chain(places);
         self.stays

@@ -210,7 +210,7 @@ fn size(ask: &Ask<'_>) -> Result<Bytes, Failure> {
 /// Scratch files of killed runs are named, with the command that removes them.
 pub(crate) fn mention_leftovers(target: &str) {
     let dir = Path::new(target);
-    let places = fathom_labs::place::search(dir)
+    let places = fathom_system::lab_dir::search(dir)
         .unwrap_or_default()
         .abandoned;
     if !places.is_empty() {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use fathom_experiments::Plan;
 use fathom_experiments::cpu::CpuSetting;
-use fathom_labs::file_systems;
 use fathom_labs::paths::{self, PathsOptions};
 use fathom_sim::SimTarget;
+use fathom_system::filesystem::file_systems;
 use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure, profile_of};

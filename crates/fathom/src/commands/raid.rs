@@ -8,11 +8,11 @@ use fathom_host::{Scratch, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, TargetError};
 use fathom_labs::LabError;
-use fathom_labs::guest::Supply;
 use fathom_labs::raid::guest::{self as in_guest, Part};
 use fathom_labs::raid::{self, Backend, Local, Members, RaidOptions, SimArrays, lvm};
 use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
+use fathom_system::guest::Supply;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
 use fathom_telemetry::{Bytes, Nanos};
@@ -266,6 +266,7 @@ fn choose(args: &RaidArgs) -> Result<&'static str, Failure> {
                 args.guest.guest_binary.as_deref(),
             )
             .map(|_| ())
+            .map_err(LabError::from)
         } else {
             local(backend)?.available()
         };
@@ -507,6 +508,12 @@ fn options(args: &RaidArgs) -> Result<RaidOptions, Failure> {
         blocks: args.blocks,
         seed: args.seed,
     })
+}
+
+impl From<fathom_system::SystemError> for Failure {
+    fn from(e: fathom_system::SystemError) -> Self {
+        LabError::from(e).into()
+    }
 }
 
 impl From<LabError> for Failure {

@@ -4,10 +4,10 @@ use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::TargetError;
-use fathom_labs::guest::Supply;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::{self, Hypervisor, Knob, Reach, Setup, SimMachines, SshMachines, VmOptions};
 use fathom_sim::SimTarget;
+use fathom_system::guest::Supply;
 
 use super::measure::{Measuring, measure};
 use super::raid::shortened;

@@ -34,9 +34,9 @@ fn keeper_of(pid: u32) -> Option<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let stats = processes.filter_map(|p| fs::read_to_string(p.path().join("stat")).ok());
     stats
-        .filter(|s| s.contains("(fathom-keeper)"))
+        .filter(|s| s.contains("(fathom-cleanup)"))
         .find_map(|s| {
-            let (number, rest) = s.split_once(" (fathom-keeper) ")?;
+            let (number, rest) = s.split_once(" (fathom-cleanup) ")?;
             let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
             // Its parent may be stopped, and not have waited for it.
             (parent == pid && !rest.starts_with('Z')).then(|| number.parse().ok())?

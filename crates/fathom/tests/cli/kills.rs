@@ -266,7 +266,7 @@ fn family(of: u32) -> Vec<(u32, String)> {
 fn kill(child: &mut Child) -> Vec<u32> {
     send(child.id(), libc::SIGSTOP);
     let mut all = family(child.id());
-    all.sort_by_key(|(pid, name)| (*pid == child.id(), name != "fathom-keeper"));
+    all.sort_by_key(|(pid, name)| (*pid == child.id(), name != "fathom-cleanup"));
     for (pid, name) in &all {
         if name.starts_with("fathom") {
             // SAFETY: a signal to a process that came from a child that has not been waited for.

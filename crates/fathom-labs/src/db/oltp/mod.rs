@@ -23,8 +23,9 @@ use lab::Lab;
 use super::mariadb::{self, InnodbCounters};
 use super::yours::Yours;
 use super::{DbOptions, directory};
-use crate::outside::Skipped;
-use crate::place::Workplace;
+use crate::LabError;
+use crate::skipped::Skipped;
+use fathom_system::lab_dir::LabDir;
 
 /// An experiment by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,19 +259,19 @@ pub fn run(
     let mut server = None;
     match &options.socket {
         Some(socket) => {
-            let place = Workplace::create(&dir, room(options)).map_err(NotebookError::from)?;
-            let yours = Yours::open(socket).map_err(NotebookError::from)?;
+            let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+            let yours = Yours::open(socket)?;
             server = Some((Server::Yours(Box::new(yours)), place));
         }
         None => match mariadb::probe() {
             Ok(programs) => {
-                let place = Workplace::create(&dir, room(options)).map_err(NotebookError::from)?;
+                let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
                 let longest = cells(options)
                     .iter()
                     .map(Cell::directory)
                     .max_by_key(String::len);
                 let dir = place.path().join(longest.unwrap_or_default());
-                mariadb::socket_fits(&dir).map_err(NotebookError::from)?;
+                mariadb::socket_fits(&dir)?;
                 server = Some((Server::Own(programs), place));
             }
             Err(e) => skipped.push(Skipped::from_error("InnoDB (MariaDB)", e)),
@@ -300,7 +301,7 @@ pub fn run(
     drop(server);
     book.run_mut()
         .sections
-        .extend(crate::outside::skipped("oltp", &skipped));
+        .extend(crate::skipped::skipped("oltp", &skipped));
     if bench.interrupted() {
         super::interrupted(book);
         return Ok(());

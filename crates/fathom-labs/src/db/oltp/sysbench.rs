@@ -5,15 +5,15 @@ use std::process::Command;
 
 use super::driver::Load;
 use crate::LabError;
-use crate::outside::{self, Kept};
+use fathom_system::programs::{self, ChildGuard};
 
 /// Looks for it.
 pub(super) fn probe() -> Result<(PathBuf, String), LabError> {
-    let program = outside::find("sysbench").ok_or_else(|| LabError::Missing {
+    let program = programs::find("sysbench").ok_or_else(|| LabError::Missing {
         what: "sysbench is not installed".into(),
         remedy: "apt-get install sysbench".into(),
     })?;
-    let version = outside::first_line(&program, &["--version"]);
+    let version = programs::first_line(&program, &["--version"]);
     Ok((program, version))
 }
 
@@ -56,12 +56,12 @@ pub(super) fn run(
         ])
         .arg("run")
         .current_dir(dir);
-    Kept::start(command, &log)?.succeed(stop)?;
+    ChildGuard::start(command, &log)?.succeed(stop)?;
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     parse(&said, ramp as f64).ok_or_else(|| {
         LabError::Failed(format!(
             "sysbench said nothing that is understood: {}",
-            outside::last_words(&log)
+            programs::last_words(&log)
         ))
     })
 }

@@ -28,8 +28,8 @@ use super::sql::{Session, SqlError};
 use super::yours::Yours;
 use super::{Around, DbOptions, cluster, directory, sql};
 use crate::LabError;
-use crate::outside::Skipped;
-use crate::place::Workplace;
+use crate::skipped::Skipped;
+use fathom_system::lab_dir::LabDir;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -286,17 +286,17 @@ pub fn run(
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
-    let place = Workplace::create(&dir, room(options)).map_err(NotebookError::from)?;
+    let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
     // What can be refused is refused before anything is measured.
     let has = |name: &str| options.databases.iter().any(|d| d == name);
     let serves = (has("mariadb") && mariadb::probe().is_ok())
         || (has("postgresql") && cluster::probe().is_ok());
     if options.socket.is_none() && serves {
         let longest = place.path().join(DATABASES[1]);
-        mariadb::socket_fits(&longest).map_err(NotebookError::from)?;
+        mariadb::socket_fits(&longest)?;
     }
     let yours = options.socket.as_deref().map(Yours::open);
-    let yours = yours.transpose().map_err(NotebookError::from)?;
+    let yours = yours.transpose()?;
     super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
     let mut found = Found::default();
     rounds(
@@ -312,7 +312,7 @@ pub fn run(
     results::report(book, options, &found.measured);
     book.run_mut()
         .sections
-        .extend(crate::outside::skipped("tpcc", &found.skipped));
+        .extend(crate::skipped::skipped("tpcc", &found.skipped));
     if bench.interrupted() {
         super::interrupted(book);
         return Ok(());

@@ -10,10 +10,10 @@ use fathom_telemetry::Histogram;
 
 use super::{Setting, failed};
 use crate::LabError;
-use crate::kernel_threads::Snapshot;
 use crate::kv::keys::Keys;
 use crate::kv::load::{Outcome, device_ios, kernel_cpu};
-use crate::outside::{self, Kept};
+use fathom_system::kernel_threads::Snapshot;
+use fathom_system::programs::{self, ChildGuard};
 
 const SOURCE: &str = include_str!("Tupl.java");
 const COORDINATES: &str = "org.cojen:tupl:1.3.11";
@@ -29,9 +29,9 @@ fn java() -> Result<PathBuf, LabError> {
         what: what.into(),
         remedy: "apt-get install default-jdk-headless".into(),
     };
-    let java = outside::find("java").ok_or_else(|| missing("java is not installed"))?;
+    let java = programs::find("java").ok_or_else(|| missing("java is not installed"))?;
     // Tupl.java is compiled when it is run.
-    if outside::find("javac").is_none() {
+    if programs::find("javac").is_none() {
         return Err(missing("this java cannot compile: there is no javac"));
     }
     Ok(java)
@@ -69,7 +69,7 @@ pub(super) fn probe() -> Result<String, LabError> {
     let tupl = jars[0]
         .file_stem()
         .map(|s| s.to_string_lossy().into_owned());
-    let machine = outside::first_line(&java, &["-version"]);
+    let machine = programs::first_line(&java, &["-version"]);
     Ok(format!("{}, {machine}", tupl.unwrap_or_default()))
 }
 
@@ -116,7 +116,7 @@ pub(super) fn measure(
         ])
         .current_dir(setting.dir);
     let errors = setting.dir.join("tupl.log");
-    let (mut kept, out) = Kept::piped(command, &errors)?;
+    let (mut kept, out) = ChildGuard::piped(command, &errors)?;
     let mut outcome = Outcome {
         ops: 0,
         seconds: 0.0,
@@ -163,7 +163,7 @@ pub(super) fn measure(
         Err(failed("Tupl", "interrupted"))
     } else {
         let status = kept.wait(&|| false)?;
-        Err(kept.failure(&status.to_string()))
+        Err(kept.failure(&status.to_string()).into())
     };
     drop(kept);
     for file in [data, setting.dir.join("tupl.info"), source] {

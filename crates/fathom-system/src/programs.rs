@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use fathom_experiments::parts::column;
 use fathom_files::create;
 use fathom_telemetry::Nanos;
-use fathom_telemetry::schema::{Cell, Section, Table};
 
-use crate::LabError;
-use crate::survivors;
+use crate::SystemError;
+use crate::orphans;
 
 /// Where programs lie that are in nobody's PATH.
 const ELSEWHERE: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/libexec"];
 
 /// A program by its name.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(ELSEWHERE.map(PathBuf::from));
     first(places, program)
@@ -25,7 +23,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 
 /// Asks the kernel for a module, silently: where it is built in or loaded this does nothing, and whoever needs it looks
 /// for what it brings.
-pub(crate) fn load_module(name: &str) {
+pub fn load_module(name: &str) {
     let _ = Command::new("modprobe")
         .arg(name)
         .stdin(Stdio::null())
@@ -35,17 +33,17 @@ pub(crate) fn load_module(name: &str) {
 }
 
 /// A command of a program by its name, found also where PATH does not lead.
-pub(crate) fn command(program: &str) -> Command {
+pub fn command(program: &str) -> Command {
     find(program).map_or_else(|| Command::new(program), Command::new)
 }
 
 /// Runs a program to its end, silently; the error is the last thing that it said. It ends where fathom is killed.
-pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+pub fn run(command: &mut Command) -> Result<(), String> {
     output(command).map(|_| ())
 }
 
 /// The same; what it printed.
-pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+pub fn output(command: &mut Command) -> Result<String, String> {
     bind(command);
     let out = command
         .stdin(Stdio::null())
@@ -65,7 +63,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// A program in one of these places.
-pub(crate) fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
+pub fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     places
         .filter(|p| p.is_absolute())
@@ -77,7 +75,7 @@ pub(crate) fn first(places: impl Iterator<Item = PathBuf>, program: &str) -> Opt
 }
 
 /// The first line that a program prints, such as its version; empty where it does not.
-pub(crate) fn first_line(program: &Path, arguments: &[&str]) -> String {
+pub fn first_line(program: &Path, arguments: &[&str]) -> String {
     let out = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -94,7 +92,7 @@ pub(crate) fn first_line(program: &Path, arguments: &[&str]) -> String {
 
 /// Does something again for a while as long as it fails in this way: what somebody looks at, or what I/O of a killed
 /// process still holds, is free a moment later.
-pub(crate) fn patiently<T, E>(
+pub fn patiently<T, E>(
     seconds: u64,
     busy: impl Fn(&E) -> bool,
     mut what: impl FnMut() -> Result<T, E>,
@@ -114,79 +112,17 @@ pub(crate) fn patiently<T, E>(
 }
 
 /// Whether somebody else has it for now.
-pub(crate) fn is_busy(e: &std::io::Error) -> bool {
+pub fn is_busy(e: &std::io::Error) -> bool {
     e.kind() == std::io::ErrorKind::ResourceBusy
 }
 
-/// Something that was left out, and how to have it.
-#[derive(Debug, Clone)]
-pub(crate) struct Skipped {
-    /// What is missing from the results.
-    pub(crate) what: String,
-    /// Why.
-    pub(crate) why: String,
-    /// A command, or what to do.
-    pub(crate) remedy: String,
-}
-
-impl Skipped {
-    pub(crate) fn new(
-        what: impl Into<String>,
-        why: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            what: what.into(),
-            why: why.into(),
-            remedy: remedy.into(),
-        }
-    }
-    /// Of an error of a part that others can do without.
-    pub(crate) fn from_error(what: &str, error: LabError) -> Self {
-        match error {
-            LabError::Missing { what: why, remedy } => Self::new(what, why, remedy),
-            other => Self::new(
-                what,
-                other.to_string(),
-                "see the message; the other results stand",
-            ),
-        }
-    }
-}
-
-/// What was left out, as a section; none where nothing was.
-pub(crate) fn skipped(id: &str, all: &[Skipped]) -> Option<Section> {
-    if all.is_empty() {
-        return None;
-    }
-    let row = |s: &Skipped| {
-        [&s.what, &s.why, &s.remedy]
-            .map(|t| Cell::Text(t.clone()))
-            .to_vec()
-    };
-    Some(Section {
-        id: format!("{id}-skipped"),
-        title: "What was left out".into(),
-        text: "Parts that this machine does not have; everything else was measured.".into(),
-        tables: vec![Table {
-            id: format!("{id}-skipped-table"),
-            title: "Left out, and how to have it".into(),
-            columns: ["part", "reason", "to have it"]
-                .map(|c| column(c, ""))
-                .to_vec(),
-            rows: all.iter().map(row).collect(),
-        }],
-        ..Section::default()
-    })
-}
-
 /// Whether this process is root.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// User and group of a name in /etc/passwd.
-pub(crate) fn user(name: &str) -> Option<(u32, u32)> {
+pub fn user(name: &str) -> Option<(u32, u32)> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;
     let line = text
         .lines()
@@ -197,7 +133,7 @@ pub(crate) fn user(name: &str) -> Option<(u32, u32)> {
 
 /// A process that ends with this one, however this one ends.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct ChildGuard {
     child: Child,
     name: String,
     log: Option<PathBuf>,
@@ -205,7 +141,7 @@ pub(crate) struct Kept {
 
 /// Prepares a command so that the process is killed with this thread, and no signal of the terminal reaches it.
 pub fn bind(command: &mut Command) {
-    survivors::stamp(command).process_group(0);
+    orphans::stamp(command).process_group(0);
     // SAFETY: one system call between fork and exec; nothing is allocated.
     unsafe {
         command.pre_exec(|| {
@@ -215,11 +151,12 @@ pub fn bind(command: &mut Command) {
     }
 }
 
-impl Kept {
+impl ChildGuard {
     /// Starts it, with everything that it says in a file.
-    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self, LabError> {
+    pub fn start(mut command: Command, log: &Path) -> Result<Self, SystemError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
+        let failed =
+            |e: std::io::Error| SystemError::Failed(format!("{name} cannot be started: {e}"));
         let file = create::or_append(log).map_err(failed)?;
         let again = file.try_clone().map_err(failed)?;
         bind(command.stdin(Stdio::null()).stdout(file).stderr(again));
@@ -232,12 +169,13 @@ impl Kept {
     }
 
     /// Starts it with its output on a pipe.
-    pub(crate) fn piped(
+    pub fn piped(
         mut command: Command,
         errors: &Path,
-    ) -> Result<(Self, std::process::ChildStdout), LabError> {
+    ) -> Result<(Self, std::process::ChildStdout), SystemError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
+        let failed =
+            |e: std::io::Error| SystemError::Failed(format!("{name} cannot be started: {e}"));
         let file = create::or_append(errors).map_err(failed)?;
         bind(
             command
@@ -247,7 +185,7 @@ impl Kept {
         );
         let mut child = command.spawn().map_err(failed)?;
         let Some(out) = child.stdout.take() else {
-            return Err(LabError::Failed(format!("{name} has no output")));
+            return Err(SystemError::Failed(format!("{name} has no output")));
         };
         let kept = Self {
             child,
@@ -258,17 +196,17 @@ impl Kept {
     }
 
     /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it has ended.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
     /// Waits for its end; `stop` kills it.
-    pub(crate) fn wait(&mut self, stop: &dyn Fn() -> bool) -> Result<ExitStatus, LabError> {
+    pub fn wait(&mut self, stop: &dyn Fn() -> bool) -> Result<ExitStatus, SystemError> {
         loop {
             if let Some(status) = self.ended() {
                 return Ok(status);
@@ -281,7 +219,7 @@ impl Kept {
     }
 
     /// Waits; an end without success is an error with the last thing that it said.
-    pub(crate) fn succeed(&mut self, stop: &dyn Fn() -> bool) -> Result<(), LabError> {
+    pub fn succeed(&mut self, stop: &dyn Fn() -> bool) -> Result<(), SystemError> {
         let status = self.wait(stop)?;
         if status.success() {
             return Ok(());
@@ -290,7 +228,7 @@ impl Kept {
     }
 
     /// What ended it, where it ended by itself; waits a moment for one that was killed just now.
-    pub(crate) fn died(&mut self) -> Option<LabError> {
+    pub fn died(&mut self) -> Option<SystemError> {
         use std::os::unix::process::ExitStatusExt;
         // Its connections close a little before it is gone; tearing down its memory takes time on a busy machine.
         const TRIES: u32 = 40;
@@ -308,13 +246,13 @@ impl Kept {
     }
 
     /// An error with the last thing that it said.
-    pub(crate) fn failure(&self, what: &str) -> LabError {
+    pub fn failure(&self, what: &str) -> SystemError {
         let said = self.log.as_deref().map(last_words).unwrap_or_default();
-        LabError::Failed(format!("{} ended with {what}: {said}", self.name))
+        SystemError::Failed(format!("{} ended with {what}: {said}", self.name))
     }
 
     /// Asks it to end, and kills it where it does not.
-    pub(crate) fn terminate(&mut self, signal: i32, patience: Duration) {
+    pub fn terminate(&mut self, signal: i32, patience: Duration) {
         // SAFETY: a signal to a child that has not been waited for.
         unsafe { libc::kill(self.child.id() as i32, signal) };
         let step = Duration::from_millis(20);
@@ -338,7 +276,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if self.ended().is_none() {
             self.kill();
@@ -347,7 +285,7 @@ impl Drop for Kept {
 }
 
 /// The last lines of a log, as one.
-pub(crate) fn last_words(log: &Path) -> String {
+pub fn last_words(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text
@@ -398,7 +336,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sleep");
         command.arg("60");
-        let kept = Kept::start(command, &dir.path().join("log")).unwrap();
+        let kept = ChildGuard::start(command, &dir.path().join("log")).unwrap();
         let stat = format!("/proc/{}/stat", kept.id());
         assert!(Path::new(&stat).exists());
         drop(kept);

@@ -1,5 +1,5 @@
 //! A swap file in a lab's directory: switched on for the whole machine, switched off on any exit, and found again where
-//! fathom was killed with its keeper.
+//! fathom was killed with its cleanup.
 //!
 //! The kernel swaps to the area of the highest priority first, for all processes. Where the machine has no other, it
 //! needs none; where it has some, the file comes one step above them, since otherwise the process under test would swap
@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 use fathom_files::{create, remove};
 use fathom_telemetry::say;
 
-use super::PAGE;
-use crate::LabError;
-use crate::keeper::{Keeper, Undo};
-use crate::outside;
-use crate::place::{self, Verdict};
+use crate::SystemError;
+use crate::cleanup::{Cleanup, Undo};
+use crate::lab_dir::{self, Verdict};
+use crate::programs;
+
+/// Bytes of a page of the swap.
+const PAGE: usize = 4096;
 
 /// Beginning of every such file's name; the process id follows.
 const PREFIX: &str = "fathom-swap-";
@@ -31,16 +33,20 @@ const HIGHEST: i32 = 0x7fff;
 const PATIENCE_SECONDS: u64 = 10;
 
 /// A swap file that is on.
-pub(super) struct Swap {
+pub struct Swap {
     path: CString,
-    keeper: Option<Keeper>,
+    cleanup: Option<Cleanup>,
 }
 
 impl Swap {
-    pub(super) fn on(dir: &Path, bytes: u64) -> Result<Self, LabError> {
+    /// Makes one of `bytes` in `dir` and turns it on.
+    ///
+    /// # Errors
+    /// Where it cannot be made, or the kernel refuses it; nothing is left then.
+    pub fn on(dir: &Path, bytes: u64) -> Result<Self, SystemError> {
         let path = dir.join(format!("{PREFIX}{}", std::process::id()));
         let pages = bytes / PAGE as u64;
-        let failed = |what: &str, e: io::Error| LabError::Missing {
+        let failed = |what: &str, e: io::Error| SystemError::Missing {
             what: format!("{}: {what}: {e}", path.display()),
             remedy: "run as root on a file system that can hold a swap file (ext4, XFS)".into(),
         };
@@ -52,8 +58,8 @@ impl Swap {
             .and_then(|()| file.sync_all())
             .map_err(|e| failed("cannot be written", e))?;
         let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        let keeper = Keeper::watch(&[Undo::swap(&name)])
-            .map_err(|e| LabError::Failed(format!("no process can be made: {e}")))?;
+        let cleanup = Cleanup::watch(&[Undo::swap(&name)])
+            .map_err(|e| SystemError::Failed(format!("no process can be made: {e}")))?;
         // SAFETY: a system call with a terminated string.
         if unsafe { libc::swapon(name.as_ptr(), flags(&areas())) } != 0 {
             let e = io::Error::last_os_error();
@@ -61,7 +67,7 @@ impl Swap {
         }
         Ok(Self {
             path: name,
-            keeper: Some(keeper),
+            cleanup: Some(cleanup),
         })
     }
 }
@@ -72,14 +78,14 @@ impl Drop for Swap {
         if let Err(e) = off(&self.path) {
             let path = self.path.to_string_lossy();
             say!("fathom: {path} is still used for swapping ({e}): swapoff {path}");
-            Keeper::try_again(self.keeper.take());
+            Cleanup::try_again(self.cleanup.take());
         }
     }
 }
 
 fn off(path: &CString) -> io::Result<()> {
     let broken_off = |e: &io::Error| e.kind() == io::ErrorKind::Interrupted;
-    outside::patiently(PATIENCE_SECONDS, broken_off, || {
+    programs::patiently(PATIENCE_SECONDS, broken_off, || {
         // SAFETY: a system call with a terminated string.
         match unsafe { libc::swapoff(path.as_ptr()) } {
             0 => Ok(()),
@@ -154,12 +160,12 @@ fn flags(others: &[Area]) -> i32 {
 fn process_of(path: &Path) -> Option<u32> {
     let name = |p: &Path| p.file_name().and_then(|n| n.to_str()).map(str::to_owned);
     let pid: u32 = name(path)?.strip_prefix(PREFIX)?.parse().ok()?;
-    let of = place::process_of(&name(path.parent()?)?);
+    let of = lab_dir::process_of(&name(path.parent()?)?);
     (of == Some(pid)).then_some(pid)
 }
 
 /// Swap files of killed runs that are on, and those of which it cannot be known, with why.
-pub(crate) fn abandoned() -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
+pub fn abandoned() -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for Area { path, .. } in areas() {
         let name = path.as_os_str().as_bytes();
@@ -172,7 +178,7 @@ pub(crate) fn abandoned() -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
         let (Some(_), Some(dir)) = (process_of(&path), path.parent()) else {
             continue;
         };
-        match place::judge(dir) {
+        match lab_dir::judge(dir) {
             Verdict::Abandoned(_) => found.push(path),
             Verdict::Unknown(why) => unknown.push((path, why)),
             Verdict::InUse | Verdict::Foreign(_) => {}
@@ -182,7 +188,7 @@ pub(crate) fn abandoned() -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
 }
 
 /// Switches one off that [`abandoned`] found, and removes it.
-pub(crate) fn remove_abandoned(path: &Path) -> io::Result<()> {
+pub fn remove_abandoned(path: &Path) -> io::Result<()> {
     let in_use = || io::Error::from(io::ErrorKind::ResourceBusy);
     let (Some(_), Some(dir), Some(name)) = (
         process_of(path),
@@ -191,12 +197,12 @@ pub(crate) fn remove_abandoned(path: &Path) -> io::Result<()> {
     ) else {
         return Err(in_use());
     };
-    let Verdict::Abandoned(place) = place::judge(dir) else {
+    let Verdict::Abandoned(place) = lab_dir::judge(dir) else {
         return Err(in_use());
     };
     let file: File = match remove::open_regular(&place.dir, name) {
         Ok(file) => file,
-        // Its keeper was faster.
+        // Its cleanup was faster.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };

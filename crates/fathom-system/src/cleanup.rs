@@ -8,12 +8,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::raid::journal;
-use crate::raid::members::{ZEROS, pieces};
+use crate::erase::{ZEROS, pieces};
 
 /// What is to be undone, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Undo {
+pub enum Undo {
     /// Unmounts a directory and removes it.
     Mount(CString),
     /// Stops the md array of a device node.
@@ -40,36 +39,36 @@ impl Undo {
         CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
     }
     /// See [`Undo::Mount`].
-    pub(crate) fn mount(path: &Path) -> Self {
+    pub fn mount(path: &Path) -> Self {
         Self::Mount(Self::path(path))
     }
     /// See [`Undo::Array`].
-    pub(crate) fn array(path: &Path) -> Self {
+    pub fn array(path: &Path) -> Self {
         Self::Array(Self::path(path))
     }
     /// See [`Undo::Mapping`].
-    pub(crate) fn mapping(name: &str) -> Self {
+    pub fn mapping(name: &str) -> Self {
         Self::Mapping(Self::path(Path::new(name)))
     }
     /// See [`Undo::Swap`].
-    pub(crate) fn swap(path: &std::ffi::CStr) -> Self {
+    pub fn swap(path: &std::ffi::CStr) -> Self {
         Self::Swap(path.to_owned())
     }
     /// See [`Undo::Blank`].
-    pub(crate) fn blank(member: &Path) -> Self {
+    pub fn blank(member: &Path) -> Self {
         Self::Blank(Self::path(member))
     }
     /// See [`Undo::Run`]; [`WORDS`] at most.
-    pub(crate) fn run(words: &[&str]) -> Self {
+    pub fn run(words: &[&str]) -> Self {
         Self::Run(words.iter().map(|w| Self::path(Path::new(w))).collect())
     }
     /// See [`Undo::Group`].
-    pub(crate) fn group(path: &Path) -> Self {
+    pub fn group(path: &Path) -> Self {
         Self::Group(Self::path(path))
     }
     /// See [`Undo::File`].
     #[cfg(test)]
-    pub(crate) fn file(path: &Path) -> Self {
+    pub fn file(path: &Path) -> Self {
         Self::File(Self::path(path))
     }
 
@@ -130,7 +129,8 @@ const SIGNS: [(i64, &[u8]); 6] = [
     (512, b"LABELONE"),
     // The first name in ZFS' label (`vdev_phys_t`, sys/vdev_impl.h).
     ((16 << 10) + 24, b"version\0"),
-    (journal::AT as i64, &journal::MAGIC.to_le_bytes()),
+    // md (linux/raid/md_p.h).
+    (4096, &0xa92b_4efc_u32.to_le_bytes()),
     // btrfs (fs/btrfs/ctree.h).
     ((64 << 10) + 64, b"_BHRfS_M"),
     // dm-raid's superblock, and the journal of md's parity arrays (linux/raid/md_p.h).
@@ -192,17 +192,17 @@ fn run(words: &[CString]) -> bool {
 
 /// The process. Dropping it tells it that everything was undone properly.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub struct Cleanup {
     pipe: PipeWriter,
     pid: libc::pid_t,
 }
 
-impl Keeper {
+impl Cleanup {
     /// Watches over this process: where it ends without a word, `undo` is done.
     ///
     /// # Errors
     /// Where no process can be made, or it would forget something: nothing may be made then.
-    pub(crate) fn watch(undo: &[Undo]) -> io::Result<Self> {
+    pub fn watch(undo: &[Undo]) -> io::Result<Self> {
         let words = |u: &Undo| match u {
             Undo::Run(words) => words.len(),
             _ => 0,
@@ -225,8 +225,8 @@ impl Keeper {
 
     /// Leaves to it what this process could not undo itself: it tries when this process has ended, and with it whatever
     /// kept the thing busy.
-    pub(crate) fn try_again(keeper: Option<Self>) {
-        std::mem::forget(keeper);
+    pub fn try_again(cleanup: Option<Self>) {
+        std::mem::forget(cleanup);
     }
 }
 
@@ -239,7 +239,7 @@ fn wait(pipe: i32, undo: &[Undo]) -> ! {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
-        libc::prctl(libc::PR_SET_NAME, c"fathom-keeper".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, c"fathom-cleanup".as_ptr());
         if pipe != KEPT {
             libc::dup2(pipe, KEPT);
         }
@@ -280,7 +280,7 @@ fn wait(pipe: i32, undo: &[Undo]) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-impl Drop for Keeper {
+impl Drop for Cleanup {
     fn drop(&mut self) {
         // Where it is gone there is nobody to tell.
         let _ = std::io::Write::write(&mut self.pipe, b"d");
@@ -299,7 +299,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kept");
         std::fs::write(&file, "x").unwrap();
-        drop(Keeper::watch(&[Undo::file(&file)]).unwrap());
+        drop(Cleanup::watch(&[Undo::file(&file)]).unwrap());
         assert!(file.exists());
     }
 
@@ -316,7 +316,7 @@ mod tests {
         std::fs::write(&foreign, [7; 4096]).unwrap();
         let by_program = dir.path().join("by-a-program");
         std::fs::write(&by_program, "x").unwrap();
-        let rm = crate::outside::find("rm").unwrap();
+        let rm = crate::programs::find("rm").unwrap();
         let words = [&rm, &by_program].map(|p| p.display().to_string());
         let undo = [
             Undo::file(&file),
@@ -324,11 +324,11 @@ mod tests {
             Undo::blank(&foreign),
             Undo::run(&[&words[0], &words[1]]),
         ];
-        // SAFETY: the child makes a keeper, which only forks, and is then killed by itself.
+        // SAFETY: the child makes a cleanup, which only forks, and is then killed by itself.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let keeper = Keeper::watch(&undo);
-            std::mem::forget(keeper);
+            let cleanup = Cleanup::watch(&undo);
+            std::mem::forget(cleanup);
             // SAFETY: ends this child at once.
             unsafe { libc::raise(libc::SIGKILL) };
         }
@@ -355,9 +355,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         let many = vec![Undo::file(&file); UNDO_MAX + 1];
-        let said = Keeper::watch(&many).unwrap_err().to_string();
+        let said = Cleanup::watch(&many).unwrap_err().to_string();
         assert!(said.contains("use fewer members"), "{said}");
         let long = Undo::run(&["x"; WORDS + 1]);
-        assert!(Keeper::watch(&[long]).is_err());
+        assert!(Cleanup::watch(&[long]).is_err());
     }
 }

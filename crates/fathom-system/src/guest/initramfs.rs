@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::modules::Module;
-use crate::LabError;
+use crate::SystemError;
 
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
@@ -88,9 +88,9 @@ pub fn write(out: impl Write, binary: &[u8], modules: &[Module]) -> io::Result<(
 ///
 /// # Errors
 /// Where it cannot be read, is no x86-64 program, or needs a dynamic loader, with how to build a static one.
-pub fn static_binary(path: &Path) -> Result<Vec<u8>, LabError> {
+pub fn static_binary(path: &Path) -> Result<Vec<u8>, SystemError> {
     let refused = |what: &str| {
-        LabError::Missing {
+        SystemError::Missing {
         what: format!("{} {what}", path.display()),
         remedy: "build the static one (rustup target add x86_64-unknown-linux-musl; apt-get install musl-tools; cargo build --release --target x86_64-unknown-linux-musl) and name it with --guest-binary target/x86_64-unknown-linux-musl/release/fathom".into(),
     }

@@ -9,9 +9,9 @@ use fathom_files::{create, kernel, remove};
 use fathom_telemetry::say;
 use rustix::fs::FlockOperation;
 
-use crate::LabError;
-use crate::keeper::{Keeper, Undo};
-use crate::outside;
+use crate::SystemError;
+use crate::cleanup::{Cleanup, Undo};
+use crate::programs;
 
 /// Beginning of every such group's name; what it is for and the process id follow.
 const PREFIX: &str = "fathom-";
@@ -19,20 +19,20 @@ const PREFIX: &str = "fathom-";
 const PURPOSES: [&str; 3] = ["swap", "paths", "test"];
 
 /// A memory control group of the lab's own.
-pub(crate) struct Group {
+pub struct Group {
     dir: PathBuf,
     /// The directory, locked: whose lock is free is used by nobody, whatever number the process has elsewhere.
     _lock: File,
     limit: &'static str,
     mount: PathBuf,
     /// Beside the group, so that it can remove it where this process is killed.
-    keeper: Option<Keeper>,
+    cleanup: Option<Cleanup>,
 }
 
 impl Group {
     /// `name` tells what it is for.
-    pub(crate) fn create(name: &str) -> Result<Self, LabError> {
-        let missing = |what: String| LabError::Missing {
+    pub fn create(name: &str) -> Result<Self, SystemError> {
+        let missing = |what: String| SystemError::Missing {
             what,
             remedy: "run as root on the machine itself, with the memory controller on".into(),
         };
@@ -49,7 +49,7 @@ impl Group {
         };
         let dir = base.join(format!("{PREFIX}{name}-{}", std::process::id()));
         let failed = |e: io::Error| missing(format!("{}: cannot be made: {e}", dir.display()));
-        let keeper = Keeper::watch(&[Undo::group(&dir)]).map_err(failed)?;
+        let cleanup = Cleanup::watch(&[Undo::group(&dir)]).map_err(failed)?;
         create::dir_for(&dir, 0o755).map_err(failed)?;
         let lock = remove::open_dir(&dir).and_then(|lock| {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -63,18 +63,18 @@ impl Group {
             _lock: lock,
             limit,
             mount: base,
-            keeper: Some(keeper),
+            cleanup: Some(cleanup),
             dir,
         })
     }
 
     /// Its processes, and the page cache that they fill, get so much.
-    pub(crate) fn limit(&self, bytes: u64) -> io::Result<()> {
+    pub fn limit(&self, bytes: u64) -> io::Result<()> {
         kernel::write(&self.dir.join(self.limit), &bytes.to_string())
     }
 
     /// Where a process is written that shall belong to it.
-    pub(crate) fn members(&self) -> io::Result<File> {
+    pub fn members(&self) -> io::Result<File> {
         kernel::open(&self.dir.join("cgroup.procs"))
     }
 
@@ -83,7 +83,7 @@ impl Group {
     ///
     /// # Errors
     /// Where the process may not be moved; it stays where it was then.
-    pub(crate) fn enter(&self) -> io::Result<Inside> {
+    pub fn enter(&self) -> io::Result<Inside> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let controller = if self.limit == "memory.max" {
             ""
@@ -130,7 +130,7 @@ fn process_of(name: &str) -> Option<u32> {
 }
 
 /// Groups of killed runs.
-pub(crate) fn abandoned() -> Vec<PathBuf> {
+pub fn abandoned() -> Vec<PathBuf> {
     let mut found: Vec<(u64, PathBuf)> = Vec::new();
     let bases = [mounts("cgroup2", ""), mounts("cgroup", "memory")];
     for entry in bases.iter().flatten().filter_map(|b| fs::read_dir(b).ok()) {
@@ -142,7 +142,7 @@ pub(crate) fn abandoned() -> Vec<PathBuf> {
             let new = !found
                 .iter()
                 .any(|(i, p)| *i == inode && p.file_name() == path.file_name());
-            if new && pid.is_some_and(crate::remains::is_gone) && unused(&path).is_ok() {
+            if new && pid.is_some_and(crate::process::is_gone) && unused(&path).is_ok() {
                 found.push((inode, path));
             }
         }
@@ -158,17 +158,17 @@ fn unused(dir: &Path) -> io::Result<File> {
 }
 
 /// Removes one that [`abandoned`] found; the kernel refuses while processes are in it.
-pub(crate) fn remove_abandoned(dir: &Path) -> io::Result<()> {
+pub fn remove_abandoned(dir: &Path) -> io::Result<()> {
     let pid = dir
         .file_name()
         .and_then(|n| n.to_str())
         .and_then(process_of);
-    if !pid.is_some_and(crate::remains::is_gone) {
+    if !pid.is_some_and(crate::process::is_gone) {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     match unused(dir) {
         Ok(_lock) => fs::remove_dir(dir),
-        // Its keeper was faster.
+        // Its cleanup was faster.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
     }
@@ -177,14 +177,14 @@ pub(crate) fn remove_abandoned(dir: &Path) -> io::Result<()> {
 impl Drop for Group {
     fn drop(&mut self) {
         // Its last process may be on its way out.
-        if outside::patiently(1, |_| true, || fs::remove_dir(&self.dir)).is_err() {
-            Keeper::try_again(self.keeper.take());
+        if programs::patiently(1, |_| true, || fs::remove_dir(&self.dir)).is_err() {
+            Cleanup::try_again(self.cleanup.take());
         }
     }
 }
 
 /// This process is in a [`Group`].
-pub(crate) struct Inside {
+pub struct Inside {
     home: File,
 }
 

@@ -6,10 +6,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use crate::LabError;
+use crate::SystemError;
 
 /// Where it takes calls.
-pub(crate) const CONTROL: &CStr = c"/dev/mapper/control";
+pub const CONTROL: &CStr = c"/dev/mapper/control";
 
 // _IOWR(0xfd, n, struct dm_ioctl).
 const DEV_CREATE: libc::c_ulong = 0xc138_fd03;
@@ -90,14 +90,14 @@ fn call(request: libc::c_ulong, head: &mut Head) -> io::Result<()> {
 }
 
 /// Makes a device that has no table yet; returns its major and minor number.
-pub(crate) fn create(name: &str) -> io::Result<(u32, u32)> {
+pub fn create(name: &str) -> io::Result<(u32, u32)> {
     let mut head = Head::about(name.as_bytes());
     call(DEV_CREATE, &mut head)?;
     Ok(number(&head))
 }
 
 /// Node of a device that there is.
-pub(crate) fn node(name: &str) -> io::Result<PathBuf> {
+pub fn node(name: &str) -> io::Result<PathBuf> {
     let mut head = Head::about(name.as_bytes());
     call(DEV_STATUS, &mut head)?;
     Ok(PathBuf::from(format!("/dev/dm-{}", number(&head).1)))
@@ -107,10 +107,10 @@ pub(crate) fn node(name: &str) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// The first such name, and what to do.
-pub(crate) fn free<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), LabError> {
+pub fn free<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), SystemError> {
     let taken = names.into_iter().find(|n| node(n).is_ok());
     taken.map_or(Ok(()), |name| {
-        Err(LabError::Refused(format!(
+        Err(SystemError::Refused(format!(
             "a device called {name} is there already, which fathom did not make: remove it (dmsetup remove {name}), or run again"
         )))
     })
@@ -126,7 +126,7 @@ fn number(head: &Head) -> (u32, u32) {
 }
 
 /// Gives it a table of one line and lets I/O through.
-pub(crate) fn load(name: &str, sectors: u64, kind: &str, arguments: &str) -> io::Result<()> {
+pub fn load(name: &str, sectors: u64, kind: &str, arguments: &str) -> io::Result<()> {
     let mut line = Line {
         start: 0,
         length: sectors,
@@ -162,12 +162,12 @@ pub(crate) fn load(name: &str, sectors: u64, kind: &str, arguments: &str) -> io:
 }
 
 /// Removes it.
-pub(crate) fn remove(name: &str) -> io::Result<()> {
+pub fn remove(name: &str) -> io::Result<()> {
     call(DEV_REMOVE, &mut Head::about(name.as_bytes()))
 }
 
 /// What its target says of itself: the status of its only line (Documentation/admin-guide/device-mapper/dm-raid.rst).
-pub(crate) fn status(name: &str) -> io::Result<String> {
+pub fn status(name: &str) -> io::Result<String> {
     const ROOM: usize = 4096;
     let mut words = vec![0u64; ROOM / 8];
     let mut head = Head::about(name.as_bytes());
@@ -190,7 +190,7 @@ pub(crate) fn status(name: &str) -> io::Result<String> {
 
 /// The same as [`remove`] with nothing but system calls, for a process that was forked from one with threads; whether
 /// there is no such device any more.
-pub(crate) fn remove_after_fork(name: &CStr) -> bool {
+pub fn remove_after_fork(name: &CStr) -> bool {
     let mut head = Head::about(name.to_bytes());
     // SAFETY: system calls with a terminated path and a structure of the right size; what fails was gone already.
     unsafe {

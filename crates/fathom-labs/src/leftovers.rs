@@ -1,7 +1,7 @@
 //! What runs that were killed together with what watches over them left in the kernel: programs, swap files, control
 //! groups, trace instances, arrays, mappings, mounts, pools and labels, in the order in which they let go of each other.
 //!
-//! A keeper undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
+//! A cleanup undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
 //! process that made it; where a living run can, it holds a lock besides; and what could be destroyed with data of
 //! somebody's has fathom's mark, too ([`labels::TAG`]): nothing is touched that has another name, whose process lives,
 //! that is somebody else's, or that somebody uses. All of that is asked once more at the moment of removal. In a
@@ -17,19 +17,21 @@ use fathom_telemetry::say;
 use rustix::mount::UnmountFlags;
 
 use crate::LabError;
-use crate::app::swap::area;
-use crate::mapper;
-use crate::memory;
-use crate::mounted;
-use crate::outside;
-use crate::raid::{dm, labels, lvm, md, members, zfs};
-use crate::survivors::{self, Survivor};
+use crate::raid::{dm, labels, lvm, md, zfs};
+use fathom_system::cgroup;
+use fathom_system::erase;
+use fathom_system::filesystem;
+use fathom_system::mapper;
+use fathom_system::orphans::{self, Orphan};
+use fathom_system::process;
+use fathom_system::programs;
+use fathom_system::swap_file;
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remain {
+pub enum Leftover {
     /// A program that a lab started.
-    Process(Survivor),
+    Process(Orphan),
     /// A swap file that is on.
     Swap(PathBuf),
     /// A control group, by its directory.
@@ -48,7 +50,7 @@ pub enum Remain {
     Label(String, PathBuf),
 }
 
-impl fmt::Display for Remain {
+impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process(survivor) => survivor.fmt(f),
@@ -64,27 +66,6 @@ impl fmt::Display for Remain {
     }
 }
 
-/// Inode of the initial namespace of process numbers (`PROC_PID_INIT_INO`, linux/proc_ns.h).
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-
-/// Whether there is no process of this number, on the whole machine: any that lives keeps what has its name, since in a
-/// guest fathom is `init`, and tests have names of their own.
-fn is_dead(pid: i32) -> bool {
-    // SAFETY: signal 0 asks only.
-    let there = unsafe { libc::kill(pid, 0) } == 0;
-    pid > 0 && !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-}
-
-/// Whether numbers of processes mean the same here as for the whole machine: in a container, another container's seem dead.
-pub(crate) fn sees_all_processes() -> bool {
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == FIRST_NAMESPACE)
-}
-
-/// Whether a process is known to be gone.
-pub(crate) fn is_gone(pid: u32) -> bool {
-    sees_all_processes() && i32::try_from(pid).is_ok_and(is_dead)
-}
-
 /// Whether `name` is `prefix`, the number of a process that is gone, and a tail that fathom gives.
 fn abandoned(name: &str, prefix: &str, tail: fn(&str) -> bool) -> bool {
     let Some(rest) = name.strip_prefix(prefix) else {
@@ -93,7 +74,7 @@ fn abandoned(name: &str, prefix: &str, tail: fn(&str) -> bool) -> bool {
     let end = rest
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(rest.len());
-    tail(&rest[end..]) && rest[..end].parse().is_ok_and(is_dead)
+    tail(&rest[end..]) && rest[..end].parse().is_ok_and(process::is_dead)
 }
 
 fn is_number(text: &str) -> bool {
@@ -134,7 +115,7 @@ fn is_abandoned_mount(path: &Path) -> bool {
         .file_name()
         .and_then(|n| n.to_str())
         .unwrap_or_default();
-    abandoned(name, mounted::PREFIX, of_mount)
+    abandoned(name, filesystem::PREFIX, of_mount)
         && is_own_directory(path)
         && fathom_files::remove::open_dir(path).is_ok_and(|dir| {
             let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
@@ -153,14 +134,14 @@ fn is_own_directory(path: &Path) -> bool {
 #[derive(Debug, Default)]
 pub struct Search {
     /// In the order in which they can be removed.
-    pub found: Vec<Remain>,
+    pub found: Vec<Leftover>,
     /// What was not looked at, and what to do.
     pub unseen: Vec<String>,
 }
 
 /// Finds them; nothing in a container, where it cannot be known whose process is gone.
 pub fn find() -> Search {
-    if !sees_all_processes() {
+    if !process::sees_all_processes() {
         return Search {
             found: Vec::new(),
             unseen: vec![
@@ -170,22 +151,22 @@ pub fn find() -> Search {
         };
     }
     let mut unseen = Vec::new();
-    let survivors = survivors::find().into_iter().map(Remain::Process);
-    let mut found: Vec<Remain> = survivors.collect();
-    let (swaps, unknown) = area::abandoned();
-    found.extend(swaps.into_iter().map(Remain::Swap));
+    let survivors = orphans::find().into_iter().map(Leftover::Process);
+    let mut found: Vec<Leftover> = survivors.collect();
+    let (swaps, unknown) = swap_file::abandoned();
+    found.extend(swaps.into_iter().map(Leftover::Swap));
     unseen.extend(
         unknown
             .into_iter()
             .map(|(path, why)| format!("swap {} ({why})", path.display())),
     );
-    found.extend(memory::abandoned().into_iter().map(Remain::Group));
+    found.extend(cgroup::abandoned().into_iter().map(Leftover::Group));
     // A kernel without it has no instances; who may not see them is told below.
     if let Ok(tracefs) = TraceFs::find() {
         let names = instance::leftovers(&tracefs).into_iter();
-        found.extend(names.map(Remain::Trace));
+        found.extend(names.map(Leftover::Trace));
     }
-    if !outside::is_root() {
+    if !programs::is_root() {
         unseen.push(
             "what runs of other users left, also in the kernel (run fathom clean as root)".into(),
         );
@@ -195,7 +176,7 @@ pub fn find() -> Search {
 }
 
 /// Pools, mounts, arrays, mappings and labels.
-fn machine() -> Vec<Remain> {
+fn machine() -> Vec<Leftover> {
     let names = |dir: &Path| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let mut all: Vec<String> = entries
@@ -207,17 +188,17 @@ fn machine() -> Vec<Remain> {
     let of_dead = |n: &String| abandoned(n, labels::PREFIX, str::is_empty);
     // Before its mount, which goes with it.
     let pools = zfs::pools().into_iter().filter(of_dead);
-    let mut found: Vec<Remain> = pools.map(Remain::Pool).collect();
+    let mut found: Vec<Leftover> = pools.map(Leftover::Pool).collect();
     let temporary = std::env::temp_dir();
     for name in names(&temporary) {
         let path = temporary.join(&name);
         if is_abandoned_mount(&path) {
-            found.push(Remain::Mount(path));
+            found.push(Leftover::Mount(path));
         }
     }
     let block = names(Path::new("/sys/block"));
     for name in block.iter().filter(|n| abandoned(n, md::PREFIX, of_array)) {
-        found.push(Remain::Array(Path::new("/dev").join(name)));
+        found.push(Leftover::Array(Path::new("/dev").join(name)));
     }
     let ours =
         |n: &String| abandoned(n, dm::PREFIX, of_mapping) || abandoned(n, labels::PREFIX, of_group);
@@ -229,22 +210,22 @@ fn machine() -> Vec<Remain> {
         .collect();
     // What lies on others has a shorter name, and goes first.
     mappings.sort();
-    found.extend(mappings.into_iter().map(Remain::Mapping));
+    found.extend(mappings.into_iter().map(Leftover::Mapping));
     // What lies on them holds them in use until then.
     found.extend(labels());
     found
 }
 
 /// Devices with labels of what killed runs made, of groups and of pools alike.
-fn labels() -> Vec<Remain> {
+fn labels() -> Vec<Leftover> {
     let all = fs::read_dir("/sys/class/block").into_iter().flatten();
-    let mut found: Vec<Remain> = all
+    let mut found: Vec<Leftover> = all
         .flatten()
         .filter(|entry| may_be_labelled(&entry.path()))
         .filter_map(|entry| {
             let node = Path::new("/dev").join(entry.file_name());
             let name = labels::owner_of(&node)?;
-            abandoned(&name, labels::PREFIX, str::is_empty).then_some(Remain::Label(name, node))
+            abandoned(&name, labels::PREFIX, str::is_empty).then_some(Leftover::Label(name, node))
         })
         .collect();
     found.sort_by_key(ToString::to_string);
@@ -262,14 +243,14 @@ fn may_be_labelled(device: &Path) -> bool {
     !is("size", "0") && !is("loop/autoclear", "1") && !removable
 }
 
-impl Remain {
+impl Leftover {
     /// Stops it, removes it or unmounts it; what is busy is tried again for a second: the kernel ends the I/O of a process
     /// that was killed a moment later.
     ///
     /// # Errors
     /// Where somebody uses it, or this user may not.
     pub fn remove(&self) -> Result<(), LabError> {
-        outside::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
+        programs::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
             let remedy = if is_busy(&e) {
                 "end who uses it and run fathom clean again"
             } else if e.raw_os_error() == Some(libc::ENOMEM) {
@@ -286,8 +267,8 @@ impl Remain {
     fn try_to_remove(&self) -> io::Result<()> {
         match self {
             Self::Process(survivor) => survivor.kill(),
-            Self::Swap(path) => area::remove_abandoned(path),
-            Self::Group(dir) => memory::remove_abandoned(dir),
+            Self::Swap(path) => swap_file::remove_abandoned(path),
+            Self::Group(dir) => cgroup::remove_abandoned(dir),
             Self::Trace(name) => {
                 let tracefs = TraceFs::find().map_err(io::Error::other)?;
                 instance::remove_leftover(&tracefs, name)
@@ -311,15 +292,15 @@ impl Remain {
                 let busy = |said| io::Error::new(io::ErrorKind::ResourceBusy, said);
                 zfs::destroy(name).map_err(busy)?;
                 // Its labels say only now that it is over.
-                let ours = |r: &Remain| matches!(r, Self::Label(n, _) if n == name);
+                let ours = |r: &Leftover| matches!(r, Self::Label(n, _) if n == name);
                 let mut labels = labels().into_iter().filter(ours);
                 labels.try_for_each(|label| label.try_to_remove())
             }
             Self::Label(name, device) => {
-                let device = members::claim(device)?;
+                let device = erase::claim(device)?;
                 // Looked at again, now that nobody else can have it.
                 match labels::owner(&device) {
-                    Some(owner) if owner == *name => members::erase_claimed(device),
+                    Some(owner) if owner == *name => erase::erase_claimed(device),
                     _ => Ok(()),
                 }
             }
@@ -329,12 +310,12 @@ impl Remain {
 
 fn is_busy(e: &io::Error) -> bool {
     // A directory in which something is mounted is not empty.
-    outside::is_busy(e) || e.raw_os_error() == Some(libc::ENOTEMPTY)
+    programs::is_busy(e) || e.raw_os_error() == Some(libc::ENOTEMPTY)
 }
 
 /// Removes what it can, and says so: a run that makes arrays begins with this.
 pub(crate) fn clear() {
-    if !outside::is_root() || !sees_all_processes() {
+    if !programs::is_root() || !process::sees_all_processes() {
         return;
     }
     for remain in machine() {
@@ -363,8 +344,11 @@ mod tests {
         assert_eq!(of("md_f", of_array, &["", "b", "z", "a"]), yes);
         assert_eq!(of("md_f", of_array, &["B", "bb", "-0", "_"]), no);
         let mounts = ["-3", "-0", "-10", "-999"];
-        assert_eq!(of(mounted::PREFIX, of_mount, &mounts), yes);
-        assert_eq!(of(mounted::PREFIX, of_mount, &["", "-", "-3x", "3-"]), no);
+        assert_eq!(of(filesystem::PREFIX, of_mount, &mounts), yes);
+        assert_eq!(
+            of(filesystem::PREFIX, of_mount, &["", "-", "-3x", "3-"]),
+            no
+        );
         let mappings = ["", "-meta-0", "-data-12", "-data-0"];
         assert_eq!(of(dm::PREFIX, of_mapping, &mappings), yes);
         let others = ["-root", "-meta-", "-data-0x", "p1"];
@@ -395,22 +379,22 @@ mod tests {
 
     #[test]
     fn the_directory_of_a_mount_that_never_was_goes_and_a_link_stays() {
-        let at = |n: u32| std::env::temp_dir().join(format!("{}{DEAD}-{n}", mounted::PREFIX));
+        let at = |n: u32| std::env::temp_dir().join(format!("{}{DEAD}-{n}", filesystem::PREFIX));
         let (dir, link) = (at(900_001), at(900_002));
         fs::create_dir_all(&dir).unwrap();
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(&dir, &link).unwrap();
-        let mine = Remain::Mount(dir.clone());
+        let mine = Leftover::Mount(dir.clone());
         let found = find().found;
         fs::remove_file(&link).unwrap();
-        if !sees_all_processes() {
+        if !process::sees_all_processes() {
             fs::remove_dir(&dir).unwrap();
             assert_eq!(found, []);
             return println!("SKIP the_directory_of_a_mount_that_never_was: this is a container");
         }
-        assert!(found.contains(&mine) && !found.contains(&Remain::Mount(link)));
+        assert!(found.contains(&mine) && !found.contains(&Leftover::Mount(link)));
         let removed = mine.remove();
-        if outside::is_root() {
+        if programs::is_root() {
             removed.unwrap();
         } else {
             let said = removed.unwrap_err().to_string();

@@ -11,29 +11,30 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use super::qemu::memory_file;
-use crate::LabError;
+use crate::SystemError;
 
 /// See the module. Dropping it ends the program.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(crate) struct Reached {
     child: Child,
     said: File,
 }
 
-impl Far {
+impl Reached {
     /// Starts `program` with its arguments; the stream is its input and output.
-    pub(super) fn start(program: &[String]) -> Result<(Self, UnixStream), LabError> {
+    pub(crate) fn start(program: &[String]) -> Result<(Self, UnixStream), SystemError> {
         let [name, arguments @ ..] = program else {
-            return Err(LabError::Refused(
+            return Err(SystemError::Refused(
                 "no program was named that reaches a machine".into(),
             ));
         };
-        let failed = |e: std::io::Error| LabError::Failed(format!("{name} cannot be started: {e}"));
+        let failed =
+            |e: std::io::Error| SystemError::Failed(format!("{name} cannot be started: {e}"));
         let said = memory_file(c"fathom-far").map_err(failed)?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = OwnedFd::from(theirs);
         let mut command = Command::new(name);
-        crate::survivors::stamp(&mut command)
+        crate::orphans::stamp(&mut command)
             .args(arguments)
             .stdin(Stdio::from(theirs.try_clone().map_err(failed)?))
             .stdout(Stdio::from(theirs))
@@ -57,7 +58,7 @@ impl Far {
             });
         }
         let child = command.spawn().map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => LabError::Missing {
+            std::io::ErrorKind::NotFound => SystemError::Missing {
                 what: format!("{name} is not installed"),
                 remedy: "install it (apt-get install openssh-client), or name another program with --ssh-program"
                     .into(),
@@ -67,11 +68,11 @@ impl Far {
         Ok((Self { child, said }, ours))
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn said(&mut self) -> String {
+    pub(crate) fn said(&mut self) -> String {
         let mut text = Vec::new();
         let read = self
             .said
@@ -83,12 +84,12 @@ impl Far {
         }
     }
 
-    pub(super) fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 }
 
-impl Drop for Far {
+impl Drop for Reached {
     fn drop(&mut self) {
         // One that has ended already is only waited for.
         let _ = self.child.kill();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::LabError;
+use crate::SystemError;
 
 /// Where kernels are looked for where none is named.
 pub const KERNEL_VARIABLE: &str = "FATHOM_GUEST_KERNEL";
@@ -29,7 +29,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Where there is none, with how to get one.
-    pub fn find(named: Option<&Path>) -> Result<Self, LabError> {
+    pub fn find(named: Option<&Path>) -> Result<Self, SystemError> {
         if let Some(path) = named {
             return Self::at(path);
         }
@@ -40,14 +40,14 @@ impl Kernel {
         for dir in entries(Path::new("/lib/modules")) {
             found.extend(Some(dir.join("vmlinuz")).filter(|p| p.is_file()));
         }
-        Self::newest(&found).ok_or_else(|| LabError::Missing {
+        Self::newest(&found).ok_or_else(|| SystemError::Missing {
             what: "no kernel for a guest was found in /boot or /lib/modules".into(),
             remedy: REMEDY.into(),
         })
     }
 
-    fn at(path: &Path) -> Result<Self, LabError> {
-        let missing = |what: String| LabError::Missing {
+    fn at(path: &Path) -> Result<Self, SystemError> {
+        let missing = |what: String| SystemError::Missing {
             what,
             remedy: REMEDY.into(),
         };

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::kernel::Kernel;
-use crate::LabError;
+use crate::SystemError;
 
 /// What every guest needs to talk and to see virtio disks.
 pub const BASE: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console"];
@@ -52,7 +52,7 @@ impl Modules {
     ///
     /// # Errors
     /// Names the module that is missing or cannot be read.
-    pub fn closure(&self, wanted: &[&str]) -> Result<Vec<Module>, LabError> {
+    pub fn closure(&self, wanted: &[&str]) -> Result<Vec<Module>, SystemError> {
         let mut done = BTreeSet::new();
         let mut ordered = Vec::new();
         for name in wanted {
@@ -67,7 +67,7 @@ impl Modules {
         needed: bool,
         done: &mut BTreeSet<String>,
         ordered: &mut Vec<Module>,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), SystemError> {
         if self.builtin.contains(name) || !done.insert(name.to_owned()) {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Modules {
             if !needed {
                 return Ok(());
             }
-            return Err(LabError::Missing {
+            return Err(SystemError::Missing {
                 what: format!("the guest's kernel has no module {name}"),
                 remedy: "name another kernel with --kernel".into(),
             });
@@ -138,9 +138,9 @@ fn name_of(path: &Path) -> Option<String> {
 }
 
 /// The module, unpacked where it is compressed.
-fn read(path: &Path) -> Result<Vec<u8>, LabError> {
+fn read(path: &Path) -> Result<Vec<u8>, SystemError> {
     let failed = |e: std::io::Error| {
-        LabError::Failed(format!("the module {} cannot be read: {e}", path.display()))
+        SystemError::Failed(format!("the module {} cannot be read: {e}", path.display()))
     };
     let stored = fs::read(path).map_err(failed)?;
     let mut bytes = Vec::new();

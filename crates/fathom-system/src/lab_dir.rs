@@ -16,8 +16,8 @@ use fathom_telemetry::say;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::LabError;
-use crate::outside;
+use crate::SystemError;
+use crate::programs;
 
 /// Beginning of every such directory's name; the process id and a nonce follow.
 pub const PREFIX: &str = ".fathom-lab-";
@@ -28,20 +28,20 @@ const MARK_MAX: u64 = 4096;
 
 /// A directory in use. Dropping it removes it with all that it holds.
 #[derive(Debug)]
-pub struct Workplace {
+pub struct LabDir {
     path: PathBuf,
     held: File,
     _lock: File,
 }
 
-impl Workplace {
+impl LabDir {
     /// Makes one in `dir`, where `bytes` must fit.
     ///
     /// # Errors
     /// Where there is no room, or the directory cannot be written.
-    pub fn create(dir: &Path, bytes: u64) -> Result<Self, LabError> {
+    pub fn create(dir: &Path, bytes: u64) -> Result<Self, SystemError> {
         let refused = |what: &str, e: &io::Error| {
-            LabError::Refused(format!(
+            SystemError::Refused(format!(
                 "{}: {what}: {e}; name a directory that can be written",
                 dir.display()
             ))
@@ -50,7 +50,7 @@ impl Workplace {
         if let Ok(space) = fathom_host::space(&dir)
             && space.fits_bytes < bytes
         {
-            return Err(LabError::Refused(format!(
+            return Err(SystemError::Refused(format!(
                 "{}: {} of room are left for a lab that needs {}: use a smaller --size, or another directory",
                 dir.display(),
                 fathom_telemetry::Bytes(space.fits_bytes),
@@ -207,11 +207,11 @@ fn mark(path: &Path, held: &File) -> io::Result<File> {
     }
 }
 
-impl Drop for Workplace {
+impl Drop for LabDir {
     fn drop(&mut self) {
         // A server that is ending may still make a file.
         let there = |e: &io::Error| e.kind() != io::ErrorKind::NotFound;
-        let removed = outside::patiently(1, there, || remove::tree(&self.path, &self.held, MARK));
+        let removed = programs::patiently(1, there, || remove::tree(&self.path, &self.held, MARK));
         if let Err(e) = removed.or_else(|e| if there(&e) { Err(e) } else { Ok(()) }) {
             say!(
                 "fathom: {} could not be removed ({e}); fathom clean will, once that is over",
@@ -223,7 +223,7 @@ impl Drop for Workplace {
 
 /// What a directory of such a name is.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Of a run that was killed; its lock is held as long as this.
     Abandoned(Abandoned),
     /// Of a run that is still going on.
@@ -236,22 +236,22 @@ pub(crate) enum Verdict {
 
 /// A directory of a killed run, held and locked.
 #[derive(Debug)]
-pub(crate) struct Abandoned {
+pub struct Abandoned {
     /// The directory.
-    pub(crate) dir: File,
+    pub dir: File,
     /// `None` where the run was killed before it wrote one: the directory is empty then.
     lock: Option<File>,
 }
 
 /// The process in a directory's name; `None` where it is no name of fathom's.
-pub(crate) fn process_of(name: &str) -> Option<u32> {
+pub fn process_of(name: &str) -> Option<u32> {
     let (pid, nonce) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let is_nonce = nonce.len() == 8 && nonce.bytes().all(|b| b.is_ascii_hexdigit());
     is_nonce.then(|| pid.parse().ok()).flatten()
 }
 
 /// Judges a directory by its own mark, not by its name.
-pub(crate) fn judge(path: &Path) -> Verdict {
+pub fn judge(path: &Path) -> Verdict {
     let name = path.file_name().and_then(|n| n.to_str());
     let Some(pid) = name.and_then(process_of) else {
         return Verdict::Foreign("its name is none of fathom's".into());
@@ -273,7 +273,7 @@ fn weigh(path: &Path, pid: u32) -> io::Result<Verdict> {
             let empty = fs::read_dir(path)?.next().is_none();
             return Ok(if !empty {
                 Verdict::Foreign("it has no mark of fathom's".into())
-            } else if crate::remains::is_gone(pid) {
+            } else if crate::process::is_gone(pid) {
                 Verdict::Abandoned(Abandoned { dir, lock: None })
             } else {
                 Verdict::InUse
@@ -355,8 +355,8 @@ pub fn search(dir: &Path) -> io::Result<Found> {
 ///
 /// # Errors
 /// Where it is in use again, is not fathom's, or something in it stays.
-pub fn remove_abandoned(path: &Path) -> Result<(), LabError> {
-    let refused = |why: &str| LabError::Refused(format!("{}: {why}", path.display()));
+pub fn remove_abandoned(path: &Path) -> Result<(), SystemError> {
+    let refused = |why: &str| SystemError::Refused(format!("{}: {why}", path.display()));
     let Abandoned { dir, lock } = match judge(path) {
         Verdict::Abandoned(abandoned) => abandoned,
         Verdict::InUse => {
@@ -371,12 +371,12 @@ pub fn remove_abandoned(path: &Path) -> Result<(), LabError> {
         }
     };
     let stays =
-        |e: io::Error| LabError::Failed(format!("{}: cannot be removed: {e}", path.display()));
+        |e: io::Error| SystemError::Failed(format!("{}: cannot be removed: {e}", path.display()));
     if lock.is_none() {
         return fs::remove_dir(path).map_err(stays);
     }
     // A server that was killed with its run may have left more than files.
-    crate::db::cluster::release_memory(&path.join("postgresql"));
+    crate::shared_memory::release(&path.join("postgresql"));
     remove::tree(path, &dir, MARK).map_err(stays)
 }
 
@@ -386,7 +386,7 @@ mod tests {
 
     /// What a killed run leaves: all but the lock.
     fn killed(dir: &Path) -> PathBuf {
-        let place = Workplace::create(dir, 1).unwrap();
+        let place = LabDir::create(dir, 1).unwrap();
         let path = place.path().to_owned();
         fs::write(path.join("data"), "x").unwrap();
         assert!(search(dir).unwrap().abandoned.is_empty(), "in use");
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn a_place_goes_with_its_run_and_is_found_after_a_kill() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Workplace::create(dir.path(), 1).unwrap();
+        let place = LabDir::create(dir.path(), 1).unwrap();
         fs::write(place.path().join("data"), "x").unwrap();
         let path = place.path().to_owned();
         drop(place);
@@ -461,7 +461,7 @@ mod tests {
         let living = format!("{PREFIX}{}-deadbeef", std::process::id());
         fs::create_dir(&dead).unwrap();
         fs::create_dir(dir.path().join(living)).unwrap();
-        if !crate::remains::sees_all_processes() {
+        if !crate::process::sees_all_processes() {
             return println!("SKIP a_run_that_was_killed_before_it_wrote: this is a container");
         }
         assert_eq!(
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn no_room_is_said_before_anything_is_made() {
         let dir = tempfile::tempdir().unwrap();
-        let e = Workplace::create(dir.path(), u64::MAX).unwrap_err();
+        let e = LabDir::create(dir.path(), u64::MAX).unwrap_err();
         assert!(e.to_string().contains("of room are left"), "{e}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -15,7 +15,7 @@ use fathom_telemetry::Bytes;
 
 use super::accel::Accelerator;
 use super::vhost::Server;
-use crate::LabError;
+use crate::SystemError;
 
 /// The program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -233,7 +233,7 @@ impl Machine {
 
 impl Disk {
     /// Its nodes and its thread, for QEMU or for who serves it.
-    pub(super) fn node_arguments(&self, i: usize) -> Vec<String> {
+    pub(crate) fn node_arguments(&self, i: usize) -> Vec<String> {
         let (direct, no_flush, _) = self.cache.parts();
         let on = |b: bool| if b { "on" } else { "off" };
         let caching = format!(
@@ -307,7 +307,7 @@ impl Disk {
     }
 
     /// Its uppermost node.
-    pub(super) fn node(&self, i: usize) -> String {
+    pub(crate) fn node(&self, i: usize) -> String {
         if self.is_limited() {
             format!("slow{i}")
         } else {
@@ -418,8 +418,8 @@ impl Qemu {
         initramfs: &File,
         machine: &Machine,
         accelerator: &Accelerator,
-    ) -> Result<(Self, UnixStream), LabError> {
-        let failed = |what: &str, e: std::io::Error| LabError::Failed(format!("{what}: {e}"));
+    ) -> Result<(Self, UnixStream), SystemError> {
+        let failed = |what: &str, e: std::io::Error| SystemError::Failed(format!("{what}: {e}"));
         let console =
             memory_file(c"fathom-console").map_err(|e| failed("no memory for a console", e))?;
         let (ours, theirs) = UnixStream::pair().map_err(|e| failed("no socket for a guest", e))?;
@@ -446,7 +446,7 @@ impl Qemu {
         inherited.extend(files.served.iter().map(|s| s.1));
         let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
-        crate::survivors::stamp(&mut command)
+        crate::orphans::stamp(&mut command)
             .args(machine.arguments(accelerator, &files))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -523,8 +523,8 @@ impl Drop for Qemu {
 }
 
 /// QEMU is not there.
-pub fn missing() -> LabError {
-    LabError::Missing {
+pub fn missing() -> SystemError {
+    SystemError::Missing {
         what: format!("{PROGRAM} is not installed"),
         remedy: "install it: apt-get install qemu-system-x86".into(),
     }
@@ -534,7 +534,7 @@ pub fn missing() -> LabError {
 ///
 /// # Errors
 /// Where it is not installed.
-pub fn version() -> Result<String, LabError> {
+pub fn version() -> Result<String, SystemError> {
     let out = Command::new(PROGRAM)
         .arg("--version")
         .stdin(Stdio::null())

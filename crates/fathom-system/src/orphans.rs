@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 /// Name of the word in the environment: namespace of process numbers, number, start of the process.
 const WORD: &str = "FATHOM_RUN";
 /// They undo what a run did, and end by themselves.
-const KEEPERS: [&str; 2] = ["fathom-keeper", "keep-settings"];
+const KEEPERS: [&str; 2] = ["fathom-cleanup", "keep-settings"];
 
 /// As the word has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ fn namespace() -> String {
 }
 
 /// Tells a program, and what it starts, which run it belongs to.
-pub(crate) fn stamp(command: &mut Command) -> &mut Command {
+pub fn stamp(command: &mut Command) -> &mut Command {
     command.env(WORD, &*THIS)
 }
 
@@ -69,29 +69,29 @@ impl Run {
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survivor {
+pub struct Orphan {
     pid: u32,
     started: u64,
     name: String,
 }
 
-impl std::fmt::Display for Survivor {
+impl std::fmt::Display for Orphan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} ({})", self.pid, self.name)
     }
 }
 
 /// Looks for them.
-pub(crate) fn find() -> Vec<Survivor> {
+pub fn find() -> Vec<Orphan> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<Survivor> = numbers
+    let mut found: Vec<Orphan> = numbers
         .filter_map(|e| look(e.file_name().to_str()?.parse().ok()?))
         .collect();
     found.sort_by_key(|s| s.pid);
     found
 }
 
-fn look(pid: u32) -> Option<Survivor> {
+fn look(pid: u32) -> Option<Orphan> {
     let started = start_time(pid)?;
     if !Run::of(pid)?.is_over() || has_ended(pid) {
         return None;
@@ -101,12 +101,12 @@ fn look(pid: u32) -> Option<Survivor> {
     let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let word = words.split(|b| *b == 0).nth(1).unwrap_or_default();
     let keeps = KEEPERS.iter().any(|k| name == *k || word == k.as_bytes());
-    (!keeps).then_some(Survivor { pid, started, name })
+    (!keeps).then_some(Orphan { pid, started, name })
 }
 
-impl Survivor {
+impl Orphan {
     /// Kills it, where it is still the same.
-    pub(crate) fn kill(&self) -> io::Result<()> {
+    pub fn kill(&self) -> io::Result<()> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
         };
@@ -128,7 +128,7 @@ impl Survivor {
             true => Ok(()),
             false => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
         };
-        crate::outside::patiently(3, |_| true, gone)
+        crate::programs::patiently(3, |_| true, gone)
     }
 }
 

@@ -6,12 +6,12 @@ use std::fs;
 use fathom_telemetry::Nanos;
 
 /// Time of kernel threads whose names begin with one of `prefixes`, threads of one name together.
-pub(crate) fn by_name(prefixes: &[&str]) -> Vec<(String, Nanos)> {
+pub fn by_name(prefixes: &[&str]) -> Vec<(String, Nanos)> {
     times(|p| p.kernel && prefixes.iter().any(|n| p.name.starts_with(n)))
 }
 
 /// Time of programs of this name: what does a kernel's work outside of it.
-pub(crate) fn of_program(name: &str) -> Vec<(String, Nanos)> {
+pub fn of_program(name: &str) -> Vec<(String, Nanos)> {
     times(|p| !p.kernel && p.name == name)
 }
 
@@ -37,7 +37,7 @@ fn times(wanted: impl Fn(&Process<'_>) -> bool) -> Vec<(String, Nanos)> {
 
 /// What a kernel thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
+pub enum Family {
     /// Work queues: write-back, completions of buffered I/O, loop devices.
     Kworker,
     /// Reclaims memory.
@@ -51,7 +51,8 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 5] = [
+    /// Every one.
+    pub const ALL: [Self; 5] = [
         Self::Kworker,
         Self::Kswapd,
         Self::Softirq,
@@ -60,7 +61,7 @@ impl Family {
     ];
 
     /// For people.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Kworker => "kworker",
             Self::Kswapd => "kswapd",
@@ -88,11 +89,11 @@ impl Family {
 
 /// CPU time of every kernel thread so far. Threads change their names and end, so each is known by its number.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Snapshot(BTreeMap<u32, (Family, u64)>);
+pub struct Snapshot(BTreeMap<u32, (Family, u64)>);
 
 impl Snapshot {
     /// Empty where /proc does not say.
-    pub(crate) fn take() -> Self {
+    pub fn take() -> Self {
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         let mut all = BTreeMap::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -115,7 +116,7 @@ impl Snapshot {
     }
 
     /// Time of a family since `earlier`. Threads that ended meanwhile are not seen.
-    pub(crate) fn since(&self, earlier: &Self, family: Family) -> Nanos {
+    pub fn since(&self, earlier: &Self, family: Family) -> Nanos {
         let more = |(pid, (f, ns)): (&u32, &(Family, u64))| {
             let before = earlier.0.get(pid).map_or(0, |b| b.1);
             (*f == family).then(|| ns.saturating_sub(before))

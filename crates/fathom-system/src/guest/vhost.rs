@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::qemu::Disk;
-use crate::LabError;
+use crate::SystemError;
 
 /// The program.
 const PROGRAM: &str = "qemu-storage-daemon";
@@ -19,12 +19,12 @@ pub const SERIAL: &str = "vhost_user_blk";
 
 /// See the module. Dropping it ends the process.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
 }
 
 /// Whether it is there; the error says how to get it.
-pub(super) fn available() -> Result<(), LabError> {
+pub(crate) fn available() -> Result<(), SystemError> {
     let there = Command::new(PROGRAM)
         .arg("--version")
         .stdin(Stdio::null())
@@ -33,7 +33,7 @@ pub(super) fn available() -> Result<(), LabError> {
         .status();
     match there {
         Ok(s) if s.success() => Ok(()),
-        _ => Err(LabError::Missing {
+        _ => Err(SystemError::Missing {
             what: format!("disk=vhost-user needs {PROGRAM}, which is not installed"),
             remedy: "install it: apt-get install qemu-utils qemu-system-common".into(),
         }),
@@ -42,11 +42,11 @@ pub(super) fn available() -> Result<(), LabError> {
 
 impl Server {
     /// Serves disk `i`; the stream is for QEMU.
-    pub(super) fn start(disk: &Disk, i: usize) -> Result<(Self, UnixStream), LabError> {
+    pub(crate) fn start(disk: &Disk, i: usize) -> Result<(Self, UnixStream), SystemError> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         available()?;
         let failed =
-            |e: std::io::Error| LabError::Failed(format!("{PROGRAM} cannot be started: {e}"));
+            |e: std::io::Error| SystemError::Failed(format!("{PROGRAM} cannot be started: {e}"));
         let name = format!(
             "fathom-vhost-{}-{}",
             std::process::id(),
@@ -59,7 +59,7 @@ impl Server {
         let fd = listener.as_raw_fd();
         let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
-        crate::survivors::stamp(&mut command)
+        crate::orphans::stamp(&mut command)
             .args(disk.node_arguments(i))
             .arg("--export")
             .arg(export(disk, i, fd))

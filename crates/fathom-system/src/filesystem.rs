@@ -10,17 +10,17 @@ use fathom_telemetry::{Bytes, say};
 use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
 
-use crate::LabError;
-use crate::keeper::{Keeper, Undo};
-use crate::outside;
+use crate::SystemError;
+use crate::cleanup::{Cleanup, Undo};
+use crate::programs;
 
 /// A file system that labs make on devices of their own.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FileSystem {
+pub struct FileSystem {
     /// Its name, as mount and the kernel know it.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Devices of fewer bytes are refused by its mkfs, or have no room for a file.
-    pub(crate) least: Bytes,
+    pub least: Bytes,
     /// Arguments of its mkfs, which is called `mkfs.<name>`.
     options: &'static [&'static str],
     /// Debian's package of it.
@@ -28,7 +28,7 @@ pub(crate) struct FileSystem {
 }
 
 /// All that there are.
-pub(crate) const FILE_SYSTEMS: [FileSystem; 3] = [
+pub const FILE_SYSTEMS: [FileSystem; 3] = [
     FileSystem {
         name: "ext4",
         least: Bytes::mib(64),
@@ -58,7 +58,7 @@ pub fn file_systems() -> Vec<&'static str> {
 
 impl FileSystem {
     /// By its name.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+    pub fn named(name: &str) -> Option<&'static Self> {
         FILE_SYSTEMS.iter().find(|f| f.name == name)
     }
 
@@ -66,10 +66,10 @@ impl FileSystem {
     ///
     /// # Errors
     /// What is missing, and what to do.
-    pub(crate) fn available(&self) -> Result<(), LabError> {
+    pub fn available(&self) -> Result<(), SystemError> {
         let Self { name, package, .. } = self;
-        if outside::find(&format!("mkfs.{name}")).is_none() {
-            return Err(LabError::Missing {
+        if programs::find(&format!("mkfs.{name}")).is_none() {
+            return Err(SystemError::Missing {
                 what: format!("mkfs.{name} is not installed"),
                 remedy: format!("install it: apt-get install {package}"),
             });
@@ -80,12 +80,12 @@ impl FileSystem {
                 .any(|l| l.split_whitespace().last() == Some(*name))
         };
         if !known() {
-            outside::load_module(name);
+            programs::load_module(name);
         }
         if known() {
             return Ok(());
         }
-        Err(LabError::Missing {
+        Err(SystemError::Missing {
             what: format!("this kernel has no {name}"),
             remedy: format!("load it: modprobe {name}"),
         })
@@ -95,15 +95,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// Where its mkfs refuses, with what that said.
-    pub(crate) fn make(&self, device: &Path) -> Result<(), LabError> {
+    pub fn make(&self, device: &Path) -> Result<(), SystemError> {
         let mkfs = format!("mkfs.{}", self.name);
-        outside::run(outside::command(&mkfs).args(self.options).arg(device))
-            .map_err(|e| LabError::Failed(format!("{mkfs} {}: {e}", device.display())))
+        programs::run(programs::command(&mkfs).args(self.options).arg(device))
+            .map_err(|e| SystemError::Failed(format!("{mkfs} {}: {e}", device.display())))
     }
 }
 
 /// Beginning of such a directory's name; the process id and a number follow.
-pub(crate) const PREFIX: &str = "fathom-mount-";
+pub const PREFIX: &str = "fathom-mount-";
 
 /// A directory for a mount, made by this process just now, and no link. What is opened below the mount is locked as long
 /// as it is held: who sees the directory without the mount, in another container, sees that somebody has it.
@@ -119,11 +119,11 @@ fn directory() -> io::Result<(PathBuf, File)> {
 
 /// A mount. Dropping it unmounts it and removes its directory.
 #[derive(Debug)]
-pub(crate) struct Mount {
+pub struct Mount {
     dir: PathBuf,
     _lock: File,
     mounted: bool,
-    keeper: Option<Keeper>,
+    cleanup: Option<Cleanup>,
 }
 
 impl Mount {
@@ -131,8 +131,8 @@ impl Mount {
     /// fathom is killed, what says that they belong to a file system is erased.
     ///
     /// # Errors
-    /// Where there can be no directory, or no keeper; nothing is left then.
-    pub(crate) fn prepare(stay: &[&Path]) -> io::Result<Self> {
+    /// Where there can be no directory, or no cleanup; nothing is left then.
+    pub fn prepare(stay: &[&Path]) -> io::Result<Self> {
         Self::prepare_after(&[], stay)
     }
 
@@ -140,7 +140,7 @@ impl Mount {
     ///
     /// # Errors
     /// As [`Mount::prepare`].
-    pub(crate) fn prepare_after(first: &[Undo], stay: &[&Path]) -> io::Result<Self> {
+    pub fn prepare_after(first: &[Undo], stay: &[&Path]) -> io::Result<Self> {
         let (dir, lock) = directory()?;
         let mut undo = first.to_vec();
         undo.push(Undo::mount(&dir));
@@ -149,9 +149,9 @@ impl Mount {
             dir,
             _lock: lock,
             mounted: false,
-            keeper: None,
+            cleanup: None,
         };
-        mount.keeper = Some(Keeper::watch(&undo)?);
+        mount.cleanup = Some(Cleanup::watch(&undo)?);
         Ok(mount)
     }
 
@@ -159,16 +159,16 @@ impl Mount {
     ///
     /// # Errors
     /// What the program said.
-    pub(crate) fn on(&mut self, device: &Path, kind: &str, options: &str) -> Result<(), String> {
-        let mut command = outside::command("mount");
+    pub fn on(&mut self, device: &Path, kind: &str, options: &str) -> Result<(), String> {
+        let mut command = programs::command("mount");
         command.args(["-t", kind, "-o", options]);
-        outside::run(command.arg(device).arg(&self.dir))?;
+        programs::run(command.arg(device).arg(&self.dir))?;
         self.mounted = true;
         Ok(())
     }
 
     /// Where it is.
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -176,7 +176,7 @@ impl Mount {
     ///
     /// # Errors
     /// Where somebody keeps it busy.
-    pub(crate) fn unmount(&mut self) -> Result<(), LabError> {
+    pub fn unmount(&mut self) -> Result<(), SystemError> {
         if self.mounted {
             unmount(&self.dir)?;
             self.mounted = false;
@@ -188,32 +188,32 @@ impl Mount {
     ///
     /// # Errors
     /// Where somebody keeps it busy: it is there as before then.
-    pub(crate) fn leave(&mut self) -> Result<(), LabError> {
+    pub fn leave(&mut self) -> Result<(), SystemError> {
         self.unmount()?;
         match fs::remove_dir(&self.dir) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(LabError::Failed(format!(
+                return Err(SystemError::Failed(format!(
                     "{0} could not be removed: {e}; umount {0} && rmdir {0}",
                     self.dir.display()
                 )));
             }
             _ => {}
         }
-        self.keeper = None;
+        self.cleanup = None;
         Ok(())
     }
 
-    /// What could not be undone is left to the keeper, which tries again when this process has ended.
-    pub(crate) fn give_up(&mut self) {
-        Keeper::try_again(self.keeper.take());
+    /// What could not be undone is left to the cleanup, which tries again when this process has ended.
+    pub fn give_up(&mut self) {
+        Cleanup::try_again(self.cleanup.take());
     }
 }
 
 /// Unmounts a directory, for which it waits while somebody has files open there.
-fn unmount(dir: &Path) -> Result<(), LabError> {
+fn unmount(dir: &Path) -> Result<(), SystemError> {
     let unmount = || rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
-    outside::patiently(3, |_| true, unmount).map_err(|e| {
-        LabError::Failed(format!(
+    programs::patiently(3, |_| true, unmount).map_err(|e| {
+        SystemError::Failed(format!(
             "{0} could not be unmounted: {e}; umount {0}",
             dir.display()
         ))
@@ -242,7 +242,10 @@ mod tests {
             package: "no-such-progs",
         };
         let said = none.available().unwrap_err();
-        assert!(said.is_refusal(), "{said}");
+        assert!(
+            matches!(said, SystemError::Refused(_) | SystemError::Missing { .. }),
+            "{said}"
+        );
         assert!(
             said.to_string().contains("apt-get install no-such-progs"),
             "{said}"

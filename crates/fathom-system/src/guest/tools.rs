@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Guest;
-use crate::LabError;
+use crate::SystemError;
 
 /// Where a guest looks for programs.
 const PLACE: &str = "/sbin";
@@ -22,11 +22,11 @@ impl Tool {
     ///
     /// # Errors
     /// Where that cannot be asked.
-    pub fn of(program: &Path) -> Result<Self, LabError> {
+    pub fn of(program: &Path) -> Result<Self, SystemError> {
         let said = Command::new("ldd")
             .arg(program)
             .output()
-            .map_err(|e| LabError::Missing {
+            .map_err(|e| SystemError::Missing {
                 what: format!("ldd, which says what {} needs: {e}", program.display()),
                 remedy: "install it: apt-get install libc-bin".into(),
             })?;
@@ -41,10 +41,10 @@ impl Tool {
     ///
     /// # Errors
     /// Where a file cannot be read here or written there.
-    pub fn bring(&self, guest: &mut Guest) -> Result<(), LabError> {
+    pub fn bring(&self, guest: &mut Guest) -> Result<(), SystemError> {
         let read = |p: &Path| {
             fs::read(p)
-                .map_err(|e| LabError::Failed(format!("{} cannot be read: {e}", p.display())))
+                .map_err(|e| SystemError::Failed(format!("{} cannot be read: {e}", p.display())))
         };
         for library in &self.libraries {
             guest.put(&library.display().to_string(), 0o755, &read(library)?)?;

@@ -1,0 +1,19 @@
+//! Effects on the machine and its outside parts: programs, mounts, mappings, control groups, guests, and what undoes all
+//! of them even where fathom is killed. Knows no experiment.
+
+pub mod cgroup;
+pub mod cleanup;
+pub mod erase;
+mod error;
+pub mod filesystem;
+pub mod guest;
+pub mod kernel_threads;
+pub mod lab_dir;
+pub mod mapper;
+pub mod orphans;
+pub mod process;
+pub mod programs;
+pub mod shared_memory;
+pub mod swap_file;
+
+pub use error::SystemError;

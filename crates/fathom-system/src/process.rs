@@ -1,0 +1,25 @@
+//! Whether a process is there, seen from the whole machine.
+
+use std::fs;
+use std::io;
+
+/// Inode of the initial namespace of process numbers (`PROC_PID_INIT_INO`, linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether there is no process of this number, on the whole machine: any that lives keeps what has its name, since in a
+/// guest fathom is `init`, and tests have names of their own.
+pub fn is_dead(pid: i32) -> bool {
+    // SAFETY: signal 0 asks only.
+    let there = unsafe { libc::kill(pid, 0) } == 0;
+    pid > 0 && !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
+/// Whether numbers of processes mean the same here as for the whole machine: in a container, another container's seem dead.
+pub fn sees_all_processes() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == FIRST_NAMESPACE)
+}
+
+/// Whether a process is known to be gone.
+pub fn is_gone(pid: u32) -> bool {
+    sees_all_processes() && i32::try_from(pid).is_ok_and(is_dead)
+}
