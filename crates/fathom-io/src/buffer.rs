@@ -2,21 +2,29 @@
 //!
 //! Written data is incompressible and unique per 512-byte sector by default, so
 //! that devices which compress or deduplicate show what they do with real data.
+//!
+//! Each page that is written is a page of random bytes, whose words were combined (exclusive or) with a random
+//! number of the page's own. Two pages have no word in common then, and no compressor finds one in the other; it
+//! costs little more than a copy from the processor's nearest cache.
 
 use crate::load::rng::{Rng, mix};
 
 /// Page alignment suits every direct I/O and registered buffers.
 const ALIGN: usize = 4096;
-/// Sectors are stamped at this distance, so that no two written sectors are alike.
-const SECTOR: usize = 512;
 
 /// What writes put into their buffers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Content {
     /// Compressible share, 0..=1.
     pub compress: f64,
+    /// Compressible and other bytes alternate in so many.
+    pub chunk: usize,
     /// Share of blocks that duplicate others, 0..=1.
     pub duplicate: f64,
+    /// Duplicates are of so many blocks; 0 for the block before.
+    pub duplicate_of: u64,
+    /// A slot carries the same data in each of its writes.
+    pub same: bool,
     /// Seed.
     pub seed: u64,
 }
@@ -28,8 +36,10 @@ pub struct Buffers {
     slot_len: usize,
     slots: u32,
     content: Option<Content>,
-    template: Vec<u8>,
-    counter: u64,
+    /// A page of random bytes, the same in every job.
+    page: Box<[u64; WORDS]>,
+    /// What makes the last block that was none's duplicate what it is.
+    last: u64,
     rng: Rng,
     leaked: bool,
 }
@@ -54,29 +64,21 @@ impl Buffers {
         // SAFETY: the range is ours; the advice changes no content.
         unsafe { libc::madvise(base.cast(), layout.size(), libc::MADV_HUGEPAGE) };
         let seed = content.map_or(0, |c| c.seed);
+        let mut common = Rng::new(0, 0x6461_7400);
         let mut buffers = Self {
             base,
             layout,
             slot_len,
             slots: slots.max(1),
             content,
-            template: Vec::new(),
-            counter: 0,
+            page: Box::new(std::array::from_fn(|_| common.bits())),
+            last: mix(seed),
             rng: Rng::new(seed, 0x6275_6600),
             leaked: false,
         };
-        if let Some(c) = content {
+        if content.is_some() {
             for slot in 0..buffers.slots {
-                let mut rng = Rng::new(c.seed, 0x6461_7400 + u64::from(slot));
-                fill(buffers.slot_mut(slot), c.compress, &mut rng);
-            }
-            if c.duplicate > 0.0 {
-                buffers.template = vec![0; slot_len];
-                fill(
-                    &mut buffers.template,
-                    c.compress,
-                    &mut Rng::new(0, 0x6475_7000),
-                );
+                buffers.prepare_write(slot, slot_len as u32);
             }
         } else {
             // Touch the pages now rather than in the first I/Os.
@@ -126,29 +128,36 @@ impl Buffers {
         let Some(c) = self.content else {
             return;
         };
-        let len = len as usize;
-        if c.duplicate > 0.0 && self.rng.unit() < c.duplicate {
-            let template = std::mem::take(&mut self.template);
-            self.slot_mut(slot)[..len].copy_from_slice(&template[..len]);
-            self.template = template;
-            return;
+        let key = if c.same {
+            mix(c.seed ^ u64::from(slot))
+        } else {
+            self.key(&c)
+        };
+        let len = (len as usize).min(self.slot_len);
+        // SAFETY: slots do not overlap, the memory is initialised and borrowed through `&mut self`, and the page is
+        // another allocation.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.slot(slot), len) };
+        for (n, part) in (0..).zip(bytes.chunks_mut(ALIGN)) {
+            imprint(part, &self.page, mix(key.wrapping_add(n)));
         }
-        let restore = c.duplicate > 0.0;
-        let stamp = self.counter;
-        self.counter += (len / SECTOR + 1) as u64;
-        let key = mix(c.seed);
-        let random = 1.0 - c.compress;
-        let mut rng = restore.then(|| Rng::new(c.seed, stamp));
-        let bytes = &mut self.slot_mut(slot)[..len];
-        if let Some(rng) = &mut rng {
-            // A duplicate may have been here: make the content unique again.
-            fill(bytes, 1.0 - random, rng);
-        }
-        for (stamp, sector) in (stamp..).zip(bytes.chunks_mut(SECTOR)) {
-            if let Some(first) = sector.first_chunk_mut::<8>() {
-                *first = mix(stamp ^ key).to_le_bytes();
+        if c.compress > 0.0 {
+            for chunk in bytes.chunks_mut(c.chunk.max(1)) {
+                let random = (chunk.len() as f64 * (1.0 - c.compress)) as usize;
+                chunk[random..].fill(0);
             }
         }
+    }
+
+    /// What the next block is made of: that of another block where it is a duplicate.
+    fn key(&mut self, c: &Content) -> u64 {
+        if c.duplicate > 0.0 && self.rng.unit() < c.duplicate {
+            return match c.duplicate_of {
+                0 => self.last,
+                n => mix(!self.rng.below(n)),
+            };
+        }
+        self.last = self.rng.bits();
+        self.last
     }
 }
 
@@ -162,17 +171,19 @@ impl Drop for Buffers {
     }
 }
 
-/// Fills each page: first the random part, then zeros for the compressible share.
-fn fill(bytes: &mut [u8], compress: f64, rng: &mut Rng) {
-    for page in bytes.chunks_mut(ALIGN) {
-        let random = ((page.len() as f64) * (1.0 - compress)) as usize;
-        let (noise, zeros) = page.split_at_mut(random);
-        for word in noise.chunks_mut(8) {
-            let bits = rng.bits().to_le_bytes();
-            word.copy_from_slice(&bits[..word.len()]);
-        }
-        zeros.fill(0);
+/// Words of a page.
+const WORDS: usize = ALIGN / 8;
+
+/// `page`, each word combined with `key`, into `out`, which may be shorter.
+#[inline]
+fn imprint(out: &mut [u8], page: &[u64; WORDS], key: u64) {
+    let mut words = out.chunks_exact_mut(8);
+    for (word, random) in words.by_ref().zip(page) {
+        word.copy_from_slice(&(random ^ key).to_le_bytes());
     }
+    let rest = words.into_remainder();
+    let last = key.to_le_bytes();
+    rest.copy_from_slice(&last[..rest.len()]);
 }
 
 #[cfg(test)]
@@ -190,49 +201,86 @@ mod tests {
             .collect()
     }
 
+    const PLAIN: Content = Content {
+        compress: 0.0,
+        chunk: 4096,
+        duplicate: 0.0,
+        duplicate_of: 1,
+        same: false,
+        seed: 3,
+    };
+
     #[test]
     fn no_two_written_sectors_are_alike() {
         let mut seen = std::collections::HashSet::new();
-        for block in written(
-            Content {
-                compress: 0.0,
-                duplicate: 0.0,
-                seed: 3,
-            },
-            50,
-        ) {
+        for block in written(PLAIN, 50) {
             for sector in block.chunks(512) {
                 assert!(seen.insert(sector.to_vec()));
             }
         }
     }
 
+    /// What no compressor can shorten has no eight bytes twice.
     #[test]
-    fn compressible_data_has_its_share_of_zeros() {
-        let block = &written(
-            Content {
+    fn no_words_repeat_from_write_to_write() {
+        let mut seen = std::collections::HashSet::new();
+        for block in written(PLAIN, 50) {
+            for at in 0..block.len() - 8 {
+                // Wherever it begins: a compressor looks at every byte.
+                if at % 8 == 0 || at % 64 == 1 {
+                    assert!(seen.insert(block[at..at + 8].to_vec()), "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn compressible_data_has_its_share_of_zeros_in_each_chunk() {
+        for chunk in [512, 4096] {
+            let half = Content {
                 compress: 0.6,
-                duplicate: 0.0,
-                seed: 3,
-            },
-            1,
-        )[0];
-        let zeros = block.iter().filter(|b| **b == 0).count() as f64 / 8192.0;
-        assert!((zeros - 0.6).abs() < 0.03, "{zeros}");
+                chunk,
+                ..PLAIN
+            };
+            for part in written(half, 1)[0].chunks(chunk) {
+                let zeros = part.iter().filter(|b| **b == 0).count() as f64 / chunk as f64;
+                assert!((zeros - 0.6).abs() < 0.03, "{zeros}");
+            }
+        }
+        let nothing = Content {
+            compress: 1.0,
+            ..PLAIN
+        };
+        assert!(written(nothing, 2)[1].iter().all(|b| *b == 0));
     }
 
     #[test]
     fn duplicates_have_their_share_and_the_rest_stays_unique() {
+        for (duplicate_of, originals) in [(0, 0), (1, 1), (8, 8)] {
+            let content = Content {
+                duplicate: 0.3,
+                duplicate_of,
+                ..PLAIN
+            };
+            let blocks = written(content, 400);
+            let unique: std::collections::HashSet<_> = blocks.iter().collect();
+            let duplicates = 1.0 - (unique.len() - originals) as f64 / 400.0;
+            assert!(
+                (duplicates - 0.3).abs() < 0.08,
+                "{duplicate_of}: {duplicates}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_same_data_is_that_of_its_slot() {
         let blocks = written(
             Content {
-                compress: 0.0,
-                duplicate: 0.3,
-                seed: 3,
+                same: true,
+                ..PLAIN
             },
-            400,
+            6,
         );
-        let unique: std::collections::HashSet<_> = blocks.iter().collect();
-        let duplicates = 1.0 - (unique.len() - 1) as f64 / 400.0;
-        assert!((duplicates - 0.3).abs() < 0.08, "{duplicates}");
+        assert!(blocks[0] == blocks[2] && blocks[1] == blocks[5] && blocks[0] != blocks[1]);
     }
 }

@@ -29,6 +29,8 @@ pub enum FlagCode {
     MissedSchedule,
     /// The device served I/O that this job did not ask for.
     ForeignIo,
+    /// The kernel made fewer, larger requests of the job's I/Os.
+    RequestsMerged,
     /// The run directory is not whole: its writer could not keep up with the I/Os, or its disk was full.
     LogLostRecords,
     /// The I/O log or the run directory lies on the device under test.
@@ -84,6 +86,7 @@ impl FlagCode {
             Self::TooFewSamples => "too-few-samples",
             Self::MissedSchedule => "missed-schedule",
             Self::ForeignIo => "foreign-io",
+            Self::RequestsMerged => "requests-merged",
             Self::LogLostRecords => "log-lost-records",
             Self::LogOnTestedDevice => "log-on-tested-device",
             Self::EngineFallback => "engine-fallback",

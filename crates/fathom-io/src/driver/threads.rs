@@ -23,7 +23,7 @@ use crate::port::null::Null;
 use crate::port::posixaio::PosixAio;
 use crate::port::preadv::Preadv;
 use crate::port::uring::{self, Uring};
-use crate::port::{Blocking, PortError};
+use crate::port::{self, Blocking, PortError};
 
 /// What threads tell the main loop.
 enum Message {
@@ -492,7 +492,10 @@ impl Seat {
         };
         let content = planned.ops().contains(&Op::Write).then_some(Content {
             compress: spec.compress / 100.0,
+            chunk: spec.compress_chunk.0 as usize,
             duplicate: spec.duplicate / 100.0,
+            duplicate_of: spec.duplicate_of,
+            same: spec.same_data,
             seed: crate::load::rng::mix(
                 spec.seed ^ (u64::from(self.thread) << 32) ^ ((self.job as u64) << 48),
             ),
@@ -503,6 +506,12 @@ impl Seat {
         };
         let mut files = vec![file];
         files.extend(planned.guide.iter().flat_map(|g| g.files.iter().cloned()));
+        if let Some(advice) = spec.advise.filter(|_| !spec.direct) {
+            match port::advised(files, spec, advice) {
+                Ok(own) => files = own,
+                Err(e) => return self.fail(e.to_string()),
+            }
+        }
         match spec.engine {
             Engine::Null => {}
             Engine::Preadv => {

@@ -11,7 +11,7 @@ mod validate;
 pub use file::{JobFile, jobs_from_toml};
 pub use options::{OPTIONS, OptionDef};
 pub use types::{
-    Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncCall, SyncPolicy,
+    Advice, Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncCall, SyncPolicy,
     TextDuration,
 };
 pub use validate::{Limits, ValidJob};
@@ -107,8 +107,14 @@ pub struct JobSpec {
     pub burst: Option<Burst>,
     /// Compressible share of written data, percent.
     pub compress: f64,
+    /// Compressible and other bytes alternate in so many.
+    pub compress_chunk: Bytes,
     /// Share of written blocks that duplicate others, percent.
     pub duplicate: f64,
+    /// Duplicates are of so many blocks; 0 for the block before.
+    pub duplicate_of: u64,
+    /// Every buffer carries the same data in each of its writes.
+    pub same_data: bool,
     /// Write one row per I/O to `io.parquet`.
     pub record: bool,
     /// Width of the windows of the time series.
@@ -119,6 +125,14 @@ pub struct JobSpec {
     pub sqpoll: bool,
     /// Completions to wait for at once in closed loop.
     pub batch: u32,
+    /// I/Os handed over in one call, and the hand-over timed apart from the wait; 0 for all that may start.
+    pub submit_batch: u32,
+    /// Completions taken at once, at most; 0 for all that are there.
+    pub complete_max: u32,
+    /// Buffered: the page cache forgets the range whenever a pass over it begins again.
+    pub drop_cache: bool,
+    /// Buffered: what the kernel is told of the accesses to come.
+    pub advise: Option<Advice>,
     /// Processors to pin threads to, in turn.
     pub cpus: Vec<u32>,
     /// What an I/O error does.
@@ -154,12 +168,19 @@ impl Default for JobSpec {
             arrival: Arrival::Poisson,
             burst: None,
             compress: 0.0,
+            compress_chunk: Bytes(4096),
             duplicate: 0.0,
+            duplicate_of: 1,
+            same_data: false,
             record: false,
             window: Nanos::from_millis(100),
             iopoll: false,
             sqpoll: false,
             batch: 1,
+            submit_batch: 0,
+            complete_max: 0,
+            drop_cache: false,
+            advise: None,
             cpus: Vec::new(),
             on_error: OnError::Stop,
         }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::types::{TextDuration, size_text};
-use super::{BlockSizes, Burst, Distribution, Engine, JobError, JobSpec, OnError, Rw, SyncCall};
+use super::{
+    Advice, BlockSizes, Burst, Distribution, Engine, JobError, JobSpec, OnError, Rw, SyncCall,
+};
 use fathom_telemetry::{Bytes, Nanos};
 
 /// One option of a job.
@@ -186,6 +188,22 @@ pub const OPTIONS: &[OptionDef] = &[
         "Go through the page cache",
         |s, t| s.direct = !switch(t)?,
         |_s| None
+    ),
+    option!(
+        "Path",
+        "drop-cache",
+        "",
+        "Buffered: the page cache forgets the range whenever a pass over it begins again",
+        |s, t| s.drop_cache = switch(t)?,
+        |s| s.drop_cache.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
+        "advise",
+        "ADVICE",
+        "Buffered: what the kernel is told of the accesses to come, which decides how far it reads ahead: random, sequential or noreuse",
+        |s, t| s.advise = Some(t.parse::<Advice>()?),
+        |s| s.advise.map(|a| json!(a.word()))
     ),
     option!(
         "Path",
@@ -374,6 +392,22 @@ pub const OPTIONS: &[OptionDef] = &[
         |s| (s.batch != 1).then(|| json!(s.batch))
     ),
     option!(
+        "When",
+        "submit-batch",
+        "N",
+        "I/Os per hand-over to the kernel, each timed apart from the wait, so that a queue cannot merge neighbours; 0 for all that may start [default: 0]",
+        |s, t| s.submit_batch = number(t, 0, 65_536)?,
+        |s| (s.submit_batch != 0).then(|| json!(s.submit_batch))
+    ),
+    option!(
+        "When",
+        "complete-max",
+        "N",
+        "Completions taken at once, at most; 0 for all that are there [default: 0]",
+        |s, t| s.complete_max = number(t, 0, 65_536)?,
+        |s| (s.complete_max != 0).then(|| json!(s.complete_max))
+    ),
+    option!(
         "Data",
         "compress",
         "PERCENT",
@@ -383,11 +417,43 @@ pub const OPTIONS: &[OptionDef] = &[
     ),
     option!(
         "Data",
+        "compress-chunk",
+        "SIZE",
+        "Compressible and other bytes alternate in so many [default: 4k]",
+        |s, t| {
+            let n: Bytes = unit(t)?;
+            if n.0 < 16 || n.0 > 1 << 30 {
+                return Err(format!(
+                    "chunks of {n} are not possible: expected 16 bytes to 1 GiB"
+                ));
+            }
+            s.compress_chunk = n;
+        },
+        |s| (s.compress_chunk.0 != 4096).then(|| json!(size_text(s.compress_chunk)))
+    ),
+    option!(
+        "Data",
         "duplicate",
         "PERCENT",
         "Share of written blocks that duplicate others [default: 0]",
         |s, t| s.duplicate = number(t.trim_end_matches('%'), 0.0, 100.0)?,
         |s| (s.duplicate > 0.0).then(|| json!(s.duplicate))
+    ),
+    option!(
+        "Data",
+        "duplicate-of",
+        "N",
+        "Duplicates are of so many blocks; 0: of the block written before [default: 1]",
+        |s, t| s.duplicate_of = number(t, 0, 1 << 40)?,
+        |s| (s.duplicate_of != 1).then(|| json!(s.duplicate_of))
+    ),
+    option!(
+        "Data",
+        "same-data",
+        "",
+        "Every buffer carries the same data in each of its writes",
+        |s, t| s.same_data = switch(t)?,
+        |s| s.same_data.then_some(Value::Bool(true))
     ),
     option!(
         "Results",

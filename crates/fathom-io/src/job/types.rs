@@ -141,6 +141,29 @@ words! {
 }
 
 words! {
+    /// What the kernel is told of the accesses to come (posix_fadvise, madvise): how far it reads ahead.
+    Advice {
+        /// No reading ahead.
+        Random = "random",
+        /// Twice as far.
+        Sequential = "sequential",
+        /// What is read is not wanted again.
+        NoReuse = "noreuse",
+    }
+}
+
+impl Advice {
+    /// The kernel's number.
+    pub(crate) const fn number(self) -> libc::c_int {
+        match self {
+            Self::Random => libc::POSIX_FADV_RANDOM,
+            Self::Sequential => libc::POSIX_FADV_SEQUENTIAL,
+            Self::NoReuse => libc::POSIX_FADV_NOREUSE,
+        }
+    }
+}
+
+words! {
     /// What an I/O error does.
     OnError {
         /// The job ends; what was measured is kept.

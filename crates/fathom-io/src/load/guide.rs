@@ -25,6 +25,15 @@ pub enum Next {
     End,
 }
 
+/// The page cache has no part in what comes next, where that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// A pass over the range begins again.
+    Again,
+    /// What was written is read back: it is made durable first, and read from the device.
+    ReadBack,
+}
+
 /// Guides one thread of a job. Every method has a default that changes nothing.
 pub trait Pilot: Send {
     /// Measuring begins at `origin`.
@@ -36,6 +45,14 @@ pub trait Pilot: Send {
     /// The next I/O. It is called once per I/O: what it returned with [`Next::Start`] will be issued.
     fn next(&mut self, _now: Nanos) -> Next {
         Next::Own
+    }
+    /// Whether the I/O that [`Pilot::next`] has just returned waits for its turn in an open loop's schedule.
+    fn paced(&self) -> bool {
+        true
+    }
+    /// Whether a pass has begun with the I/O that [`Pilot::next`] has just returned; said once.
+    fn passed(&mut self) -> Option<Pass> {
+        None
     }
     /// Puts content into the buffer of a write; `false` leaves it to the job's own.
     fn fill(&mut self, _io: &PilotIo, _data: &mut [u8]) -> bool {

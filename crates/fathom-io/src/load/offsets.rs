@@ -248,6 +248,12 @@ impl Offsets {
         self.passes > 0
     }
 
+    /// Whole passes over this thread's part.
+    #[inline]
+    pub(super) fn passes(&self) -> u64 {
+        self.passes
+    }
+
     /// Whether one pass of all threads needs nothing of this one.
     pub(super) fn spare(&self) -> bool {
         self.spare

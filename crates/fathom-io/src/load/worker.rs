@@ -2,6 +2,7 @@
 //! wait; [`Worker::reap`] takes completions. Nothing here blocks, allocates or formats per I/O.
 
 mod books;
+mod cold;
 mod guided;
 mod outcome;
 mod plain;
@@ -13,11 +14,12 @@ use fathom_telemetry::{Nanos, Op, Recorder, WindowSink};
 
 pub use outcome::{Batches, ErrorCount, Live, Outcome, Wait};
 
+use self::cold::Cold;
 use super::arrivals::Arrivals;
 use super::guide::{Pilot, PilotSeat};
 use super::offsets::Pattern;
 use super::rng::Rng;
-use crate::job::{OnError, SyncPolicy, ValidJob};
+use crate::job::{Engine, OnError, SyncPolicy, ValidJob};
 use crate::port::{Port, Request};
 use crate::replay::{Feed, FeedHandle};
 
@@ -85,6 +87,11 @@ pub struct Worker<P, S> {
     /// Every slot that is free starts an I/O of the pattern at once; see [`plain`].
     plain: bool,
     batch: u32,
+    /// I/Os per hand-over, which is timed apart from the wait; 0 for all that may start.
+    few: u32,
+    /// Completions taken at once; 0 for all that are there.
+    take: usize,
+    cold: Option<Cold>,
     on_error: OnError,
     ios_left: u64,
     bytes_left: u64,
@@ -209,6 +216,12 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             pilot: None,
             plain: false,
             batch: spec.batch.min(depth),
+            few: match spec.engine {
+                Engine::Uring | Engine::Libaio | Engine::PosixAio => spec.submit_batch,
+                Engine::Preadv | Engine::Mmap | Engine::Null => 0,
+            },
+            take: spec.complete_max as usize,
+            cold: Cold::of(job),
             on_error: spec.on_error,
             ios_left: spec.ios.map_or(u64::MAX, share),
             bytes_left,
@@ -298,6 +311,13 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 let slots = &self.slots;
                 let request = |slot: &u32| (*slot, slots[*slot as usize].request);
                 self.port.stage(self.staged.iter().map(request));
+                if self.few > 0 {
+                    // Handed over first, then marked: see `reap`.
+                    return Wait::For {
+                        min: 0,
+                        until: Nanos::ZERO,
+                    };
+                }
                 let now = self.port.now();
                 self.mark_submitted(now);
             }
@@ -354,6 +374,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             && self.ios_left > 0
             && self.bytes_left > 0
             && (self.measuring || self.ramp_bytes_left > 0)
+            && (self.few == 0 || self.staged.len() < self.few as usize)
         {
             if let Some(p) = &mut self.pilot
                 && !p.ready(self.now)
@@ -361,7 +382,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 return;
             }
             let mut traced = None;
+            let paced = self.pilot.as_ref().is_none_or(|p| p.pilot.paced());
             let intended = match &mut self.pace {
+                Pace::Open(_) if !paced => self.now,
                 Pace::Closed => self.now,
                 Pace::Think { ready, .. } => match ready.front() {
                     Some(t) if *t <= self.now => {
@@ -414,9 +437,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 }
             };
             let led = self.pilot.as_mut().and_then(|p| p.take());
+            if let Some(pass) = self.pilot.as_mut().and_then(|p| p.pilot.passed()) {
+                self.begin_pass(pass);
+            }
             let io = match led.or(traced) {
                 Some(io) => io,
-                None => self.own(),
+                None => {
+                    self.cool();
+                    self.own()
+                }
             };
             let (op, len) = (io.op, io.len);
             // Limits hold for the measured part: a ramp uses none of them up.
@@ -459,6 +488,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         self.measuring = true;
         self.outcome.batches = Batches::default();
         self.pattern.offsets.restart();
+        if let Some(c) = &mut self.cold {
+            c.restart();
+        }
         for slot in &self.free {
             self.slots[*slot as usize].request.len = 0;
         }
@@ -495,6 +527,13 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 self.port.prepare(slot, io.len);
             }
         }
+        let intended = match self.pace {
+            // Content was made, or each hand-over is timed: the I/O itself begins here.
+            Pace::Closed | Pace::Burst { .. } if self.pilot.is_some() || self.few > 0 => {
+                self.port.now()
+            }
+            _ => intended,
+        };
         note(&mut self.slots, slot, io, intended);
         self.outcome.issued += 1;
         self.staged.push(slot);
@@ -585,14 +624,22 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if self.recorder.advance(now) {
             self.port.tick();
         }
+        if self.few > 0 && !self.staged.is_empty() {
+            // Handed over just now. As long as there is room for more, nothing is taken.
+            return self.mark_submitted(now);
+        }
         if self.pilot.is_some() {
             return self.reap_guided(before);
         }
         if self.plain {
             return self.reap_plain(before);
         }
+        let take = self.take;
         let (port, mut books) = self.books();
-        port.reap(|slot, result| books.enter(slot, result));
+        match take {
+            0 => port.reap(|slot, result| books.enter(slot, result)),
+            n => port.reap_some(n, |slot, result| books.enter(slot, result)),
+        }
         let (done, failed) = (books.done, books.failed);
         self.settle(before, done, failed);
     }

@@ -206,6 +206,11 @@ impl Port for Libaio {
     fn tick(&mut self) {
         self.clock.discipline();
     }
+    fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
+        for file in &self.files {
+            super::forget(file.fd(), start, len, durable);
+        }
+    }
     fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
         Some(self.buffers.bytes(slot, len))
     }
@@ -245,6 +250,12 @@ impl Port for Libaio {
     #[inline]
     fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
         for (slot, result) in self.done.drain(..) {
+            each(slot, result);
+        }
+    }
+    fn reap_some(&mut self, most: usize, mut each: impl FnMut(u32, i64)) {
+        let most = most.min(self.done.len());
+        for (slot, result) in self.done.drain(..most) {
             each(slot, result);
         }
     }

@@ -8,7 +8,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::{Alarm, Blocking, Port, PortError, Request, Served, bus};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{JobSpec, SyncPolicy};
+use crate::job::{Advice, JobSpec, SyncPolicy};
 
 /// One mapped file.
 struct Map {
@@ -107,6 +107,13 @@ impl Mmap {
             if base == libc::MAP_FAILED {
                 return Err(PortError::last("the file could not be mapped"));
             }
+            let advice = match spec.advise {
+                Some(Advice::Random) => libc::MADV_RANDOM,
+                Some(Advice::Sequential) => libc::MADV_SEQUENTIAL,
+                Some(Advice::NoReuse) | None => libc::MADV_NORMAL,
+            };
+            // SAFETY: the mapping is ours; the advice changes no content.
+            unsafe { libc::madvise(base, len.max(1), advice) };
             maps.push(Map {
                 base: base.cast(),
                 len,
@@ -194,6 +201,14 @@ impl Port for Mmap {
     }
     fn tick(&mut self) {
         self.clock.discipline();
+    }
+    fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
+        for map in &self.maps {
+            // Pages that are mapped stay in the cache: the mapping lets go of them first.
+            // SAFETY: the mapping is ours and shared, so that nothing in it is lost.
+            unsafe { libc::madvise(map.base.cast(), map.len.max(1), libc::MADV_DONTNEED) };
+            super::forget(map.file.fd(), start, len, durable);
+        }
     }
     fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
         Some(self.buffers.bytes(slot, len))

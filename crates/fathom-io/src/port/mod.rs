@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use fathom_telemetry::{Nanos, Op};
 
-use crate::job::{JobSpec, SyncPolicy};
+use crate::job::{Advice, JobSpec, SyncPolicy};
 
 /// One I/O to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,14 @@ pub trait Port {
         None
     }
 
+    /// Lets the page cache forget a range of every file, made durable first where that is asked for.
+    fn drop_cache(&mut self, _start: u64, _len: u64, _durable: bool) {}
+
+    /// [`Port::reap`] for at most `most` completions. Ports that never have more than one take it as it is.
+    fn reap_some(&mut self, _most: usize, each: impl FnMut(u32, i64)) {
+        self.reap(each);
+    }
+
     /// Takes every completion that is there: slot and result (bytes done, 0 for a sync or a
     /// discard, or negative errno).
     fn reap(&mut self, each: impl FnMut(u32, i64));
@@ -136,6 +144,32 @@ pub(crate) fn own_files(
             what: "the file could not be opened again for this thread".into(),
             source,
         })
+}
+
+/// The files opened again for this thread, whose accesses to come are told to the kernel: advice belongs to a
+/// descriptor, and other jobs may use the same file in another way.
+pub(crate) fn advised(
+    files: Vec<Arc<File>>,
+    spec: &JobSpec,
+    advice: Advice,
+) -> Result<Vec<Arc<File>>, PortError> {
+    let own = own_files(files, spec, true, false)?;
+    for file in &own {
+        // SAFETY: the descriptor is open; no memory is involved. Where there is nothing to advise, nothing is lost.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice.number()) };
+    }
+    Ok(own)
+}
+
+/// Lets the page cache forget a range; what cannot be dropped stays.
+pub(crate) fn forget(fd: RawFd, start: u64, len: u64, durable: bool) {
+    // SAFETY: the descriptor is open; no memory is involved.
+    unsafe {
+        if durable {
+            libc::fsync(fd);
+        }
+        libc::posix_fadvise(fd, start as i64, len as i64, libc::POSIX_FADV_DONTNEED);
+    }
 }
 
 /// A file that a port serves, and what of it decides how: asked once, not with every I/O.

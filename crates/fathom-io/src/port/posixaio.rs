@@ -176,6 +176,11 @@ impl Port for PosixAio {
     fn tick(&mut self) {
         self.clock.discipline();
     }
+    fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
+        for file in &self.files {
+            super::forget(file.fd(), start, len, durable);
+        }
+    }
     fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
         Some(self.buffers.bytes(slot, len))
     }
@@ -190,11 +195,20 @@ impl Port for PosixAio {
             each(slot, result);
         }
     }
+    fn reap_some(&mut self, most: usize, mut each: impl FnMut(u32, i64)) {
+        let most = most.min(self.done.len());
+        for (slot, result) in self.done.drain(..most) {
+            each(slot, result);
+        }
+    }
 }
 
 impl Blocking for PosixAio {
     fn flush(&mut self, min: u32, until: Nanos) -> Result<(), PortError> {
         self.submit();
+        if min == 0 && until == Nanos::ZERO {
+            return Ok(());
+        }
         loop {
             self.collect();
             let want = min.min((self.done.len() + self.flying.len()) as u32);

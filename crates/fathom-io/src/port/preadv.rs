@@ -117,6 +117,11 @@ impl Port for Preadv {
     fn tick(&mut self) {
         self.clock.discipline();
     }
+    fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
+        for file in &self.files {
+            super::forget(file.fd(), start, len, durable);
+        }
+    }
     fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
         Some(self.buffers.bytes(slot, len))
     }

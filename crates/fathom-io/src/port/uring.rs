@@ -27,6 +27,8 @@ pub struct Uring {
     shape: Shape,
     sqpoll: bool,
     iopoll: bool,
+    /// Hand-overs and waits are calls of their own.
+    few: bool,
     /// File descriptor for io_uring_enter, and its flag: a registered index saves a look-up per call.
     enter_fd: (i32, u32),
     /// Whether a wait may have a time limit (Linux 5.11).
@@ -307,6 +309,7 @@ impl Uring {
             },
             sqpoll: spec.sqpoll,
             iopoll: spec.iopoll,
+            few: spec.submit_batch > 0,
             enter_fd,
             timed,
             deferred,
@@ -434,6 +437,20 @@ impl Port for Uring {
         self.deferred.then_some(self.sampled)
     }
 
+    fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
+        for fd in &self.fds {
+            super::forget(*fd, start, len, durable);
+        }
+    }
+
+    fn reap_some(&mut self, most: usize, mut each: impl FnMut(u32, i64)) {
+        let mut done = self.ring.completion();
+        for c in done.by_ref().take(most) {
+            self.outstanding -= 1;
+            each(c.user_data() as u32, i64::from(c.result()));
+        }
+    }
+
     fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
         Some(self.buffers.bytes(slot, len))
     }
@@ -486,6 +503,15 @@ impl Blocking for Uring {
             source,
         };
         if until == Nanos::MAX {
+            if self.few {
+                // Nothing is staged: what is there already needs no call.
+                let there = self.ring.completion().len() >= min as usize;
+                return if there && self.ring.submission().is_empty() {
+                    Ok(())
+                } else {
+                    self.enter(min, None).map_err(failed)
+                };
+            }
             if self.flushes == 0 {
                 self.flushes = INLINE_SAMPLED;
                 if self.deferred && !self.sqpoll && !self.iopoll {

@@ -87,6 +87,7 @@ pub(super) fn flags(
             "page cache and foreign I/O are judged by the rest of it: run it longer, or on a machine that is less busy",
         ));
     }
+    flags.extend(merged(&done, jobs, device));
     flags.extend(reads(&done, device, below));
     flags.extend(writes(&done, jobs, device, below));
     flags.extend(lost(&done, jobs, planned));
@@ -160,6 +161,32 @@ fn reads(done: &Done, device: &DeviceDelta, below: Option<&Below>) -> Vec<Flag> 
     // Who asked for the page cache gets its numbers, flagged; a direct job's are not what they seem.
     flag.void = !done.buffered;
     vec![flag]
+}
+
+/// Neighbours that were handed over together and went to the device as one: its speed is that of larger blocks.
+fn merged(done: &Done, jobs: &[Job], device: &DeviceDelta) -> Option<Flag> {
+    // What the page cache writes and reads has sizes of its own.
+    if done.buffered {
+        return None;
+    }
+    let ours: u64 = jobs
+        .iter()
+        .flat_map(|j| [j.direction(Op::Read), j.direction(Op::Write)])
+        .flatten()
+        .map(|d| d.ios)
+        .sum();
+    let requests = device.read_ios + device.write_ios;
+    let merges = device.read_merges + device.write_merges;
+    (merges > 100 && merges * 10 > ours && requests < ours).then(|| {
+        Flag::new(
+            FlagCode::RequestsMerged,
+            format!(
+                "{} did {requests} requests for {ours} I/Os: neighbours were merged on the way",
+                device.name
+            ),
+            "this is the speed of larger blocks: say them with --bs, or keep neighbours apart with --submit-batch 1 --complete-max 1",
+        )
+    })
 }
 
 /// What to do about a stack of devices that answers by itself.

@@ -14,8 +14,12 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         };
         // The pilot looks into buffers, which belong to the port: so the port is asked first for all.
         let mut landed = std::mem::take(&mut seat.landed);
+        let take = self.take;
         let (port, mut books) = self.books();
-        port.reap(|slot, result| landed.push((slot, result)));
+        match take {
+            0 => port.reap(|slot, result| landed.push((slot, result))),
+            n => port.reap_some(n, |slot, result| landed.push((slot, result))),
+        }
         for (slot, result) in landed.drain(..) {
             let io = books.slots[slot as usize].request;
             let mut record = books.record(slot, result);

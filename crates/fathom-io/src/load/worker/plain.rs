@@ -16,6 +16,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             && self.syncing.is_none()
             && self.bytes_left == u64::MAX
             && !self.once
+            && self.few == 0
+            && self.take == 0
+            && self.cold.is_none()
     }
 
     /// Takes the slots that may start an I/O now.
