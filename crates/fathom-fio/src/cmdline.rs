@@ -131,6 +131,39 @@ const PROGRAM: &[(&str, bool)] = &[
     ("bandwidth-log", false),
 ];
 
+/// The one option that begins like this, as getopt finds it; the name itself where it is whole or unknown.
+fn full_name(name: &str) -> Result<&str, FioError> {
+    let known = |n: &str| PROGRAM.iter().any(|p| p.0 == n) || options::find(n).is_some();
+    if known(name) {
+        return Ok(name);
+    }
+    // What fio has not must be written out, so that what is short there is not ambiguous here.
+    const OWN: [&str; 6] = [
+        "convert",
+        "lenient",
+        "destroy",
+        "size-cap",
+        "time-cap",
+        "runtime-cap",
+    ];
+    let jobs = options::all().flat_map(|o| [o.name, o.alias]);
+    let program = PROGRAM.iter().map(|p| p.0).filter(|n| !OWN.contains(n));
+    let mut all: Vec<&'static str> = program
+        .chain(jobs)
+        .filter(|n| n.starts_with(name))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    match all[..] {
+        [] => Ok(name),
+        [one] => Ok(one),
+        _ => Err(FioError::Usage(format!(
+            "--{name} is ambiguous: it may be --{}",
+            all.join(", --")
+        ))),
+    }
+}
+
 impl Invocation {
     /// Reads arguments, the program's name left out, and the job files that they name.
     pub fn parse(args: &[String]) -> Result<Self, FioError> {
@@ -176,7 +209,7 @@ impl Invocation {
                 "o" => "output",
                 "h" => "help",
                 "v" => "version",
-                other => other,
+                other => full_name(other)?,
             };
             if let Some((_, wants)) = PROGRAM.iter().find(|p| p.0 == name) {
                 if *wants && value.is_none() {

@@ -8,6 +8,7 @@ use fathom_io::JobSpec;
 use fathom_io::load::{Guide, Pilot};
 use fathom_telemetry::Op;
 
+use crate::feed::phases::Phases;
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
 use crate::output::side::{Outputs, Trouble};
@@ -21,9 +22,16 @@ pub struct Guided {
     resets: Arc<AtomicU64>,
     writes: Arc<AtomicU64>,
     trouble: Trouble,
+    phases: Arc<Phases>,
+    reads: bool,
 }
 
 impl Guided {
+    /// Times of the load and of reading back, for the task's measure.
+    pub fn time(&self, measure: &mut crate::Measure) {
+        measure.phases = Some(self.phases.clone());
+        measure.reads = self.reads;
+    }
     /// Depth that a latency target led to.
     pub fn found_depth(&self) -> u64 {
         self.depth.load(Ordering::Relaxed)
@@ -73,11 +81,8 @@ impl Task {
         (verifies && r.state_save).then(|| self.state(outputs))
     }
     fn state(&self, outputs: &Outputs) -> PathBuf {
-        outputs.path(&format!(
-            "local-{}-{}-verify.state",
-            self.name,
-            self.number - 1
-        ))
+        let job = self.name.replace('/', ".");
+        outputs.path(&format!("local-{job}-{}-verify.state", self.number - 1))
     }
     /// How many writes an earlier run completed, by its state file.
     fn known_writes(&self, outputs: &Outputs) -> Result<Option<u64>, String> {
@@ -115,6 +120,9 @@ pub fn guide(
     let depth = Arc::new(AtomicU64::new(0));
     let writes = Arc::new(AtomicU64::new(0));
     let resets = Arc::new(AtomicU64::new(0));
+    let phases = Arc::new(Phases::default());
+    let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
+    let reads = recipe.does[0] || backlog;
     if recipe.plain && !each {
         let only_enters = |enter| Guided {
             guide: Guide {
@@ -125,6 +133,8 @@ pub fn guide(
             resets,
             writes,
             trouble: Trouble::default(),
+            phases,
+            reads,
         };
         return Ok(enter.map(only_enters));
     }
@@ -133,21 +143,23 @@ pub fn guide(
     let each = EachLog::create(task, outputs, &trouble).map_err(unmade)?;
     let start = spec.offset.0;
     let length = spec.size.map_or(0, |s| s.0);
-    let files = sizes.len().max(1) as u64;
-    let ranges: Vec<(u64, u64)> = sizes
-        .iter()
-        .map(|size| {
+    let loops = task.shape.loops.max(1);
+    let several = sizes.len() > 1 && task.shape.replay.is_none();
+    let (ranges, whole) = if several {
+        task.shape.ranges(task.clone, sizes)
+    } else {
+        let cut = |size: &u64| {
             let end = start.saturating_add(length).min(*size);
             (start.min(end), end)
-        })
-        .collect();
-    let loops = task.shape.loops.max(1);
+        };
+        let ranges: Vec<(u64, u64)> = sizes.iter().map(cut).collect();
+        let whole = ranges.iter().map(|(a, b)| b - a).sum();
+        (ranges, whole)
+    };
     let pass = match spec.bytes {
-        Some(_) if files > 1 && task.shape.io_size.is_none() => {
-            ranges.iter().map(|(a, b)| b - a).sum()
-        }
+        Some(_) if several && task.shape.io_size.is_none() => whole,
         Some(b) => b.0 / loops,
-        None => ranges.iter().map(|(a, b)| b - a).sum(),
+        None => whole,
     };
     let mut names: Vec<PathBuf> = Vec::new();
     for place in std::iter::once(&task.shape.place).chain(&task.shape.more) {
@@ -182,6 +194,7 @@ pub fn guide(
         loops,
         ios: task.shape.spec.ios,
         time_based: task.shape.time_based,
+        again: task.shape.io_size.is_some(),
         depth: spec.qd,
         seed: spec.seed,
         thread: task.number as u16,
@@ -193,6 +206,7 @@ pub fn guide(
         known_writes: task.known_writes(outputs)?,
         writes_done: writes.clone(),
         zone_resets: resets.clone(),
+        phases: phases.clone(),
         real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
         outputs: outputs.clone(),
     };
@@ -209,5 +223,7 @@ pub fn guide(
         resets,
         writes,
         trouble,
+        phases,
+        reads,
     }))
 }

@@ -24,6 +24,7 @@ pub use feed::FlowGroup;
 pub use guide::{Guided, guide};
 pub use jobfile::{Script, parse_job_file};
 pub use measure::{Measure, Rusage, Totals, merge};
+pub use output::progress;
 pub use plan::{Task, Terms, plan};
 pub use section::Section;
 pub use steady::Steady;

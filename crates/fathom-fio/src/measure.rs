@@ -1,8 +1,12 @@
 //! What one task yields, in the terms that fio's output needs; complete at any moment of a run.
 
+use std::sync::Arc;
+
 use fathom_io::load::Batches;
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Histogram, Nanos, Window};
+
+use crate::feed::phases::Phases;
 
 /// Mean, deviation and extremes of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +51,7 @@ impl Stat {
             0.0
         }
     }
-    /// Rates of jobs that ran side by side add up.
+    /// Rates of jobs that ran side by side add up, the extremes too, as in fio.
     fn join(&mut self, other: &Self) {
         if other.n == 0 {
             return;
@@ -58,8 +62,8 @@ impl Stat {
         }
         self.mean += other.mean;
         self.squares += other.squares;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        self.min += other.min;
+        self.max += other.max;
         self.n += other.n;
     }
 }
@@ -151,6 +155,12 @@ pub struct Measure {
     pub steady: Option<crate::Steady>,
     /// The model that answered in a device's place.
     pub simulated: Option<String>,
+    /// Times of the load and of reading back, where a job does both.
+    pub(crate) phases: Option<Arc<Phases>>,
+    /// Runtimes of reads, writes and trims of tasks that became one, ms.
+    pub(crate) runtimes: Option<[u64; 3]>,
+    /// The load itself reads, or reads back while it goes on.
+    pub(crate) reads: bool,
     /// Zones that were emptied to be written again.
     pub zone_resets: u64,
     /// Depth that a latency target led to; 0 without one.
@@ -203,11 +213,41 @@ impl Measure {
 
     /// Runtime in ms, at least 1 once anything ran.
     pub fn runtime_ms(&self) -> u64 {
-        if self.wall.0 == 0 {
-            0
-        } else {
-            (self.wall.0 / 1_000_000).max(1)
+        ms(self.wall)
+    }
+
+    /// Reads, writes and trims become one that took `ms`.
+    pub(crate) fn all_take(&mut self, ms: u64) {
+        self.runtimes = Some([ms; 3]);
+    }
+
+    /// Runtime of reads (0), writes (1) or trims (2): reading back what was written is no time of the writes, and the
+    /// other way round. 0 where nothing was done.
+    pub fn runtime_of(&self, direction: usize) -> u64 {
+        if self.totals[direction].as_ref().is_none_or(|t| t.ios == 0) {
+            return 0;
         }
+        if let Some(all) = self.runtimes {
+            return all[direction];
+        }
+        let Some(phases) = &self.phases else {
+            return self.runtime_ms();
+        };
+        let [load, back] = phases.of(self.wall);
+        ms(match direction {
+            // Reads that belong to the load take its time too.
+            0 if back == Nanos::ZERO || self.reads => load + back,
+            0 => back,
+            _ => load,
+        })
+    }
+}
+
+/// At least 1 once anything ran.
+fn ms(time: Nanos) -> u64 {
+    match time.0 {
+        0 => 0,
+        n => (n / 1_000_000).max(1),
     }
 }
 
@@ -234,6 +274,10 @@ pub fn merge(measures: &[&Measure]) -> Measure {
         all.usage.major_faults += m.usage.major_faults;
         all.usage.minor_faults += m.usage.minor_faults;
         all.batches.add(&m.batches);
+        let longest = all.runtimes.get_or_insert_default();
+        for (d, slot) in longest.iter_mut().enumerate() {
+            *slot = (*slot).max(m.runtime_of(d));
+        }
         for (mine, theirs) in all.totals.iter_mut().zip(&m.totals) {
             let Some(t) = theirs else { continue };
             let a = mine.get_or_insert_with(Box::default);

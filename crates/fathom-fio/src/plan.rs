@@ -45,11 +45,7 @@ pub fn plan(script: &Script) -> Result<Vec<Task>, FioError> {
             group += 1;
         }
         in_group = true;
-        let name = section
-            .get("name")
-            .filter(|n| !n.is_empty())
-            .unwrap_or(&section.name)
-            .to_owned();
+        let name = section.own_name().to_owned();
         let wait_for = section.get("wait_for").map(str::to_owned);
         if let Some(w) = &wait_for
             && !tasks.iter().any(|t| t.name == *w)

@@ -32,6 +32,25 @@ impl Section {
             .find(|s| s.option.name == name)
             .map(|s| s.value.as_deref().unwrap_or("").trim_start())
     }
+    /// Its name in the output: one of `[global]` is none of its own.
+    pub(crate) fn own_name(&self) -> &str {
+        self.settings
+            .iter()
+            .rev()
+            .find(|s| s.option.name == "name" && !s.global)
+            .and_then(|s| s.value.as_deref().map(str::trim_start))
+            .filter(|n| !n.is_empty())
+            .unwrap_or(&self.name)
+    }
+    /// Every file that is named, those of `[global]` first: each `filename` adds to those before it.
+    pub(crate) fn file_names(&self) -> Vec<String> {
+        self.settings
+            .iter()
+            .filter(|s| s.option.name == "filename")
+            .filter_map(|s| s.value.as_deref())
+            .flat_map(crate::translate::names)
+            .collect()
+    }
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some_and(|v| !v.is_empty())
     }
@@ -90,8 +109,13 @@ impl Section {
     }
     /// Name of the engine; fio's default on Linux is psync.
     pub(crate) fn engine(&self) -> &str {
-        self.get("ioengine")
-            .map_or("psync", |e| e.split([':', ',']).next().unwrap_or(e))
+        let name = self
+            .get("ioengine")
+            .map_or("psync", |e| e.split([':', ',']).next().unwrap_or(e));
+        match name {
+            n if n.starts_with("linuxaio") || n.starts_with("aio") => "libaio",
+            n => n,
+        }
     }
 
     /// Adds an option after fio's own checks.

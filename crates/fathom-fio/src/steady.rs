@@ -30,7 +30,7 @@ pub struct Steady {
     ios: u64,
     bytes: u64,
     latency: (u128, u64),
-    /// IOPS, KiB/s and ns of the last intervals.
+    /// IOPS, bytes per second and ns of the last intervals.
     pub(crate) samples: VecDeque<[f64; 3]>,
     /// Whether it was reached.
     pub attained: bool,
@@ -109,7 +109,7 @@ impl Steady {
     pub(crate) fn judges_latency(&self) -> bool {
         self.what == What::Latency
     }
-    /// Mean of IOPS (0), KiB/s (1) or ns (2).
+    /// Mean of IOPS (0), bytes per second (1) or ns (2).
     pub(crate) fn mean(&self, which: usize) -> f64 {
         let n = self.samples.len().max(1) as f64;
         self.samples.iter().map(|s| s[which]).sum::<f64>() / n
@@ -133,7 +133,7 @@ impl Steady {
         let seconds = self.covered.as_secs_f64();
         self.samples.push_back([
             self.ios as f64 / seconds,
-            self.bytes as f64 / 1024.0 / seconds,
+            self.bytes as f64 / seconds,
             self.latency.0 as f64 / self.latency.1.max(1) as f64,
         ]);
         (self.covered, self.ios, self.bytes, self.latency) = (Nanos::ZERO, 0, 0, (0, 0));

@@ -1,7 +1,9 @@
 //! Guides the driver where a plain job is not enough: fio's sequences, zones, patterns, verification,
 //! replay, flow and latency target. It decides which I/O and what it carries; the driver does and measures it.
 
+mod crc;
 pub(crate) mod pattern;
+pub(crate) mod phases;
 mod places;
 pub(crate) mod replay;
 pub(crate) mod sums;
@@ -16,13 +18,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fathom_io::clock::monotonic;
 use fathom_io::load::rng::Rng;
-use fathom_io::load::{Next, Pilot, PilotIo, Spots};
+use fathom_io::load::{Next, Pass, Pilot, PilotIo, Spots};
 use fathom_telemetry::{Nanos, Op, Record};
 
 use crate::output::{EachLog, Outputs};
 use crate::translate::recipe::{Recipe, Service};
 pub use turns::FlowGroup;
 
+use phases::Phases;
 use places::Place;
 use replay::Replay;
 use turns::{Part, Seeker};
@@ -44,6 +47,8 @@ pub(crate) struct Order {
     pub(crate) loops: u64,
     pub(crate) ios: Option<u64>,
     pub(crate) time_based: bool,
+    /// The amount (`io_size`) counts, not the end of the files.
+    pub(crate) again: bool,
     pub(crate) depth: u32,
     pub(crate) seed: u64,
     pub(crate) thread: u16,
@@ -60,6 +65,8 @@ pub(crate) struct Order {
     pub(crate) writes_done: Arc<AtomicU64>,
     /// Zones that started again.
     pub(crate) zone_resets: Arc<AtomicU64>,
+    /// Times of the load and of reading back.
+    pub(crate) phases: Arc<Phases>,
     /// Not a model's time.
     pub(crate) real_time: bool,
     /// Where files beside the data go.
@@ -74,6 +81,8 @@ pub(crate) struct FioFeed {
     file: usize,
     file_left: u64,
     left: u64,
+    /// What was left when files began again before their time.
+    left_then: u64,
     loops_left: u64,
     ios_left: u64,
     run_left: u64,
@@ -81,6 +90,10 @@ pub(crate) struct FioFeed {
     trim_next: bool,
     flying: u32,
     reading_back: bool,
+    /// The last I/O reads back: no rate holds for it.
+    checks: bool,
+    /// When the load, or reading back, began.
+    phase_began: Nanos,
     history: History,
     since_batch: u64,
     part: Option<Part>,
@@ -97,6 +110,8 @@ pub(crate) struct FioFeed {
     each: Option<EachLog>,
     /// Sequential files that are complete in this pass.
     complete: Vec<bool>,
+    /// A pass begins with the next I/O.
+    passed: Option<Pass>,
     /// Replay ran out and its I/Os are done.
     stopped: bool,
     reads_verified: u64,
@@ -143,6 +158,7 @@ impl FioFeed {
             file: 0,
             file_left: 0,
             left: order.pass.saturating_mul(pairs),
+            left_then: u64::MAX,
             loops_left: order.loops,
             ios_left: order.ios.unwrap_or(u64::MAX),
             run_left: 0,
@@ -150,6 +166,8 @@ impl FioFeed {
             trim_next: true,
             flying: 0,
             reading_back: false,
+            checks: false,
+            phase_began: Nanos::ZERO,
             history: History::in_order(r.map || !r.random),
             since_batch: 0,
             part,
@@ -168,6 +186,7 @@ impl FioFeed {
             log,
             each,
             complete,
+            passed: None,
             stopped: false,
             reads_verified: 0,
             spots: match r.service {
@@ -244,7 +263,15 @@ impl FioFeed {
         loop {
             let direction = self.direction();
             let pair = self.order.recipe.pairs && direction == 1;
-            let file = if pair { self.file } else { self.choose_file()? };
+            let file = if pair {
+                self.file
+            } else {
+                match self.choose_file() {
+                    Some(f) => f,
+                    None if self.once_more() => continue,
+                    None => return None,
+                }
+            };
             let r = self.order.recipe.clone();
             let jump = if r.run_length > 1 {
                 let jump = self.run_left == 0;
@@ -280,6 +307,9 @@ impl FioFeed {
                 self.complete[file] = true;
                 continue;
             };
+            if self.places[file].wrapped() {
+                self.passed = Some(Pass::Again);
+            }
             if r.pairs {
                 self.trim_next = !self.trim_next;
             }
@@ -306,9 +336,27 @@ impl FioFeed {
         }
     }
 
+    /// All files are complete, and what is left of io_size is a block at least: they begin again, as in fio.
+    fn once_more(&mut self) -> bool {
+        let r = self.order.recipe.clone();
+        let largest = r.all_sizes().last().copied().unwrap_or(u64::MAX);
+        let moved = self.left < self.left_then;
+        if !self.order.again || self.order.time_based || self.left < largest || !moved {
+            return false;
+        }
+        self.left_then = self.left;
+        self.complete.fill(false);
+        for p in &mut self.places {
+            p.reset(&r);
+        }
+        self.passed = Some(Pass::Again);
+        true
+    }
+
     fn begin_pass(&mut self) {
         let r = self.order.recipe.clone();
         self.left = self.order.pass.saturating_mul(if r.pairs { 2 } else { 1 });
+        self.left_then = u64::MAX;
         self.ios_left = self.order.ios.unwrap_or(u64::MAX);
         self.complete.fill(false);
         self.trim_next = true;
@@ -319,6 +367,7 @@ impl FioFeed {
         for p in &mut self.places {
             p.reset(&r);
         }
+        self.passed = Some(Pass::Again);
     }
 
     /// Checks of verification between I/Os: a read to be done, or nothing.
@@ -416,6 +465,13 @@ impl FioFeed {
         None
     }
 
+    /// The load ends and reading back begins, or the other way round.
+    fn turn(&mut self, now: Nanos, reading_back: bool) {
+        let time = now.since(self.phase_began);
+        self.order.phases.turn(time, usize::from(reading_back));
+        (self.phase_began, self.reading_back) = (now, reading_back);
+    }
+
     /// Waits where one direction has a rate and it is its turn.
     fn pace(&mut self, io: &PilotIo, now: Nanos) {
         let Some(rates) = self.order.recipe.rates else {
@@ -432,15 +488,17 @@ impl FioFeed {
     }
 
     fn custom(&mut self, now: Nanos) -> Next {
+        self.checks = false;
         if let Some(io) = self.back() {
             self.flying += 1;
+            self.checks = true;
             return Next::Start(io);
         }
         if !self.reading_back {
             let only = self.order.recipe.check.as_ref().is_some_and(|c| c.only);
             while let Some(io) = self.generate() {
                 if only && io.op == Op::Write {
-                    self.history.wrote(&io, 0);
+                    self.history.wrote(&io, None);
                     continue;
                 }
                 self.flying += 1;
@@ -451,19 +509,17 @@ impl FioFeed {
         if self.flying > 0 {
             return Next::Drain;
         }
-        if !self.reading_back && self.history.len() > 0 {
-            self.reading_back = true;
-            if self
-                .order
-                .recipe
-                .check
-                .as_ref()
-                .is_some_and(|c| c.read_back)
-            {
-                return Next::At(now);
-            }
+        // Like fio, a job that writes for a time writes only.
+        let backwards = self.order.recipe.check.as_ref();
+        let backwards = backwards.is_some_and(|c| c.read_back) && !self.order.time_based;
+        if !self.reading_back && self.history.len() > 0 && backwards {
+            self.turn(now, true);
+            self.passed = Some(Pass::ReadBack);
+            return Next::At(now);
         }
-        self.reading_back = false;
+        if self.reading_back {
+            self.turn(now, false);
+        }
         self.history.forget();
         if self.loops_left > 1 || self.order.time_based {
             self.loops_left = self.loops_left.saturating_sub(1);
@@ -479,18 +535,17 @@ impl FioFeed {
         let Some(check) = &order.recipe.check else {
             return true;
         };
-        let known = self.history.checked(io);
-        let mixed = order.recipe.does[0] && order.recipe.does[1];
-        if !order.moves_data || data.is_empty() || (known.is_none() && mixed) {
+        let back = self.history.checked(io);
+        // A job that writes checks what it wrote, unless it has written there again since.
+        if !order.moves_data || data.is_empty() || (back.is_none() && order.recipe.does[1]) {
             return true;
         }
+        let known = back.flatten();
         self.reads_verified += 1;
         if known.is_none() && order.known_writes.is_some_and(|n| self.reads_verified > n) {
             return true;
         }
-        // With several writes under way to one place nobody knows which is last.
-        let certain = !check.only && (order.depth == 1 || order.recipe.map || !order.recipe.random);
-        let good = check.holds(io, data, known.filter(|_| certain && !order.time_based));
+        let good = check.holds(io, data, known.filter(|_| !check.only));
         if !good && order.recipe.dump {
             let name = order
                 .names
@@ -519,6 +574,7 @@ impl Pilot for FioFeed {
 
     fn start(&mut self, origin: Nanos) {
         self.origin = origin;
+        self.phase_began = origin;
         self.last_think = origin;
         if let Some(l) = &mut self.log {
             l.start(origin);
@@ -565,19 +621,32 @@ impl Pilot for FioFeed {
         next
     }
 
+    fn paced(&self) -> bool {
+        !self.checks
+    }
+
+    fn passed(&mut self) -> Option<Pass> {
+        self.passed.take()
+    }
+
     fn fill(&mut self, io: &PilotIo, data: &mut [u8]) -> bool {
         if let Some(c) = &self.order.recipe.check {
             let number = self.history.start(io);
             c.fill(io, data, number, self.order.thread);
             return c.sum != sums::Sum::Null;
         }
-        match &self.order.recipe.pattern {
-            Some(p) => {
-                p.fill(data, io.offset);
-                true
+        let Some(p) = &self.order.recipe.pattern else {
+            return false;
+        };
+        p.fill(data, io.offset);
+        if let Some((percent, chunk)) = self.order.recipe.compress {
+            // The pattern is what compresses; the rest does not.
+            for part in data.chunks_mut(chunk as usize) {
+                let random = part.len() * (100 - percent as usize) / 100;
+                verify::noise(&mut part[..random], self.rng.bits());
             }
-            None => false,
         }
+        true
     }
 
     fn done(&mut self, io: &PilotIo, record: &Record, data: &[u8]) -> i64 {

@@ -108,6 +108,8 @@ pub(super) struct Place {
     maps: [Option<Map>; 3],
     zones: Option<Zones>,
     passes: u64,
+    /// It began again since this was asked last.
+    wrapped: bool,
     step: u64,
     spots: Option<[Spots; 3]>,
     seed: u64,
@@ -127,6 +129,7 @@ impl Place {
             maps: [const { None }; 3],
             zones: recipe.zoned.map(|z| Zones::new(z, start, end)),
             passes: 0,
+            wrapped: false,
             step: 0,
             spots: None,
             seed,
@@ -142,6 +145,11 @@ impl Place {
         }));
         p.reset(recipe);
         p
+    }
+
+    /// Whether it began again since this was asked last.
+    pub(super) fn wrapped(&mut self) -> bool {
+        std::mem::take(&mut self.wrapped)
     }
 
     /// Zones that were emptied to be written again.
@@ -268,6 +276,7 @@ impl Place {
                 return None;
             }
             pos = start;
+            self.wrapped = true;
         }
         let room = end - pos;
         if want > room {
@@ -279,6 +288,7 @@ impl Place {
                 if !again {
                     return None;
                 }
+                self.wrapped = true;
                 return Some((start, want.min(end - start)));
             }
             return Some((pos, room / least * least));
@@ -307,6 +317,7 @@ impl Place {
                     return Some((at, (n * unit).min(want).min(end - at)));
                 }
                 self.new_map(recipe);
+                self.wrapped = true;
             }
             return None;
         }

@@ -33,6 +33,8 @@ pub(crate) struct Check {
     /// Where in each interval the header stands.
     pub(crate) offset: u32,
     pub(crate) pattern: Option<Pattern>,
+    /// Compressible share of what stands beside the header, percent.
+    pub(crate) compress: u64,
     /// Read back after so many blocks; 0 for at the end.
     pub(crate) backlog: u64,
     /// Blocks to read back then.
@@ -70,16 +72,33 @@ impl Dump<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     len: u32,
-    op_trim: bool,
+    /// Which write it was; `None` where another to the same place was under way with it: nobody knows which was last.
+    number: Option<u64>,
+}
+
+/// A write under way.
+#[derive(Debug, Clone, Copy)]
+struct Flying {
+    place: (u16, u64),
+    len: u32,
     number: u64,
+    clashes: bool,
+}
+
+impl Flying {
+    fn meets(&self, (file, offset): (u16, u64), len: u32) -> bool {
+        let end = |at: u64, len: u32| at + u64::from(len);
+        self.place.0 == file
+            && self.place.1 < end(offset, len)
+            && offset < end(self.place.1, self.len)
+    }
 }
 
 /// What was written and not yet read back.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     blocks: BTreeMap<(u16, u64), Written>,
-    /// Handed over, by place: number of the write.
-    flying: BTreeMap<(u16, u64), u64>,
+    flying: Vec<Flying>,
     /// Being read back.
     checking: BTreeMap<(u16, u64), Written>,
     batch: VecDeque<(u16, u64)>,
@@ -106,7 +125,21 @@ impl History {
         self.order.clear();
     }
     /// A write that has completed; what it overlaps is gone.
-    pub(crate) fn wrote(&mut self, io: &PilotIo, number: u64) {
+    pub(crate) fn wrote(&mut self, io: &PilotIo, number: Option<u64>) {
+        self.forget_place(io);
+        self.blocks.insert(
+            (io.file, io.offset),
+            Written {
+                len: io.len,
+                number,
+            },
+        );
+        if self.in_order {
+            self.order.push_back((io.file, io.offset));
+        }
+    }
+    /// Nothing that was written before is there any more.
+    fn forget_place(&mut self, io: &PilotIo) {
         let end = io.offset + u64::from(io.len);
         let before = self
             .blocks
@@ -122,23 +155,10 @@ impl History {
         for k in before.into_iter().chain(inside) {
             self.blocks.remove(&k);
         }
-        self.blocks.insert(
-            (io.file, io.offset),
-            Written {
-                len: io.len,
-                op_trim: false,
-                number,
-            },
-        );
-        if self.in_order {
-            self.order.push_back((io.file, io.offset));
-        }
     }
     /// A trim that has completed: nothing is known of the range any more.
     pub(crate) fn trimmed(&mut self, io: &PilotIo) {
-        let number = self.number;
-        self.wrote(io, number);
-        self.blocks.remove(&(io.file, io.offset));
+        self.forget_place(io);
     }
     /// Starts to read back `n` blocks.
     pub(crate) fn begin_batch(&mut self, n: usize) {
@@ -159,9 +179,6 @@ impl History {
                 None => return None,
             };
             if let Some(w) = self.blocks.remove(&key) {
-                if w.op_trim {
-                    continue;
-                }
                 self.checking.insert(key, w);
                 return Some(PilotIo {
                     op: fathom_telemetry::Op::Read,
@@ -180,14 +197,34 @@ impl History {
     pub(crate) fn start(&mut self, io: &PilotIo) -> u64 {
         let n = self.number;
         self.number += 1;
-        self.flying.insert((io.file, io.offset), n);
+        let mut this = Flying {
+            place: (io.file, io.offset),
+            len: io.len,
+            number: n,
+            clashes: false,
+        };
+        for other in self
+            .flying
+            .iter_mut()
+            .filter(|f| f.meets(this.place, io.len))
+        {
+            (other.clashes, this.clashes) = (true, true);
+        }
+        // What was there is being overwritten: neither what waits to be read back nor what is being read is it any more.
+        self.forget_place(io);
+        self.checking.retain(|k, w| !this.meets(*k, w.len));
+        self.flying.push(this);
         n
     }
-    pub(crate) fn landed(&mut self, io: &PilotIo) -> u64 {
-        self.flying.remove(&(io.file, io.offset)).unwrap_or(0)
+    /// The write's number, where nothing else was written there meanwhile.
+    pub(crate) fn landed(&mut self, io: &PilotIo) -> Option<u64> {
+        let here = |f: &Flying| f.place == (io.file, io.offset) && f.len == io.len;
+        let i = self.flying.iter().position(here)?;
+        let f = self.flying.swap_remove(i);
+        (!f.clashes).then_some(f.number)
     }
-    /// Whether this read was for reading back, and the number that its blocks should have.
-    pub(crate) fn checked(&mut self, io: &PilotIo) -> Option<u64> {
+    /// Whether this read was for reading back, and the number that its blocks should have, where it is known.
+    pub(crate) fn checked(&mut self, io: &PilotIo) -> Option<Option<u64>> {
         self.checking
             .remove(&(io.file, io.offset))
             .map(|w| w.number)
@@ -222,7 +259,12 @@ impl Check {
         let seed = mix(io.offset ^ mix(number ^ u64::from(thread) << 48));
         match &self.pattern {
             Some(p) => p.fill(data, io.offset),
-            None => noise(data, seed),
+            None => {
+                let random = data.len() * (100 - self.compress.min(100) as usize) / 100;
+                let (noisy, zeros) = data.split_at_mut(random);
+                noise(noisy, seed);
+                zeros.fill(0);
+            }
         }
         if self.sum == Sum::Pattern {
             return;
@@ -401,6 +443,7 @@ mod tests {
                     interval,
                     offset,
                     pattern: patterned.then(|| Pattern::parse("0xdeadbeef%o").unwrap()),
+                    compress: 30,
                     backlog: 0,
                     batch: 0,
                     read_back: true,
@@ -433,11 +476,30 @@ mod tests {
         let mut h = History::default();
         for (offset, len) in [(0, 4096), (4096, 4096), (2048, 4096)] {
             let n = h.start(&io(offset, len));
-            h.wrote(&io(offset, len), n);
+            h.wrote(&io(offset, len), Some(n));
         }
         let back = h.next(true).unwrap();
         assert_eq!((back.offset, back.len), (2048, 4096));
-        assert_eq!(h.checked(&back), Some(2));
+        assert_eq!(h.checked(&back), Some(Some(2)));
         assert!(h.next(true).is_none());
+    }
+
+    #[test]
+    fn of_two_writes_to_one_place_at_once_nobody_knows_which_is_there() {
+        let mut h = History::default();
+        let block = io(0, 4096);
+        h.start(&block);
+        h.start(&io(4096, 512));
+        h.start(&block);
+        for _ in 0..2 {
+            let number = h.landed(&block);
+            assert_eq!(number, None);
+            h.wrote(&block, number);
+        }
+        assert_eq!(h.landed(&io(4096, 512)), Some(1));
+        let back = h.next(true).unwrap();
+        // And what is being read is not checked once it is written anew.
+        h.start(&block);
+        assert_eq!(h.checked(&back), None);
     }
 }

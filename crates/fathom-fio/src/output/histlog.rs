@@ -36,7 +36,11 @@ impl HistLog {
         };
         Ok(Some(Self {
             out: outputs.log(&path, logs.per_job, is_log)?,
-            period: Nanos::from_millis(logs.histogram_ms),
+            // Without a period the file is made and stays empty.
+            period: match logs.histogram_ms {
+                0 => Nanos::MAX,
+                ms => Nanos::from_millis(ms),
+            },
             covered: Nanos::ZERO,
             sums: Default::default(),
             blocks: task.shape.terms.blocks.map(|b| b.1),
@@ -62,6 +66,9 @@ impl HistLog {
     /// Writes what came since the last entry.
     pub(super) fn entry(&mut self, end: Nanos) -> io::Result<()> {
         self.covered = Nanos::ZERO;
+        if self.period == Nanos::MAX {
+            return Ok(());
+        }
         let ms = end.0 / 1_000_000 + self.epoch_ms;
         for (direction, sum) in self.sums.iter_mut().enumerate() {
             if sum.is_empty() {
@@ -90,7 +97,7 @@ impl HistLog {
 /// Its place; `None` where the task asks for none.
 pub(super) fn path(task: &Task, outputs: &Outputs) -> Option<PathBuf> {
     let logs = &task.shape.logs;
-    let prefix = logs.histogram.as_ref().filter(|_| logs.histograms())?;
+    let prefix = logs.histogram.as_ref()?;
     Some(outputs.path(&if logs.per_job {
         format!("{prefix}_clat_hist.{}.log", task.number)
     } else {

@@ -118,7 +118,7 @@ fn aggregates(entries: &[Entry<'_>]) -> Vec<(u32, [f64; 3])> {
 }
 
 fn speed(m: &Measure, direction: usize) -> f64 {
-    let ms = m.runtime_ms();
+    let ms = m.runtime_of(direction);
     match &m.totals[direction] {
         Some(t) if ms > 0 => (t.bytes as f64 * 1000.0 / ms as f64).floor(),
         _ => 0.0,
@@ -250,7 +250,7 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
     let t = m.totals[d].as_deref();
     let get = |f: fn(&Totals) -> u64| t.map_or(0, f);
     let (ios, bytes) = (get(|t| t.ios), get(|t| t.bytes));
-    let ms = if ios > 0 { m.runtime_ms() } else { 0 };
+    let ms = m.runtime_of(d);
     let per_second = |n: u64| n.saturating_mul(1000).checked_div(ms).unwrap_or(0);
     o.int("io_bytes", bytes);
     o.int("io_kbytes", bytes >> 10);

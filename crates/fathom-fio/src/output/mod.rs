@@ -1,6 +1,7 @@
 //! fio's forms of output: JSON, JSON with histograms, terse version 3, text, logs.
 
 mod bins;
+mod eta;
 mod histlog;
 mod json;
 mod logs;
@@ -12,6 +13,7 @@ mod terse;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::DeviceDelta;
 
+pub use eta::progress;
 pub use logs::{EachLog, LogFiles};
 pub use side::{COMMANDS, Outputs, is_log, is_output, is_state, is_text, named, text_of};
 
@@ -150,10 +152,9 @@ fn strerror(errno: i32) -> String {
 fn unify(m: Measure) -> Measure {
     let mut parts: Vec<Measure> = Vec::new();
     let (wall, sync) = (m.wall, m.totals[3].clone());
-    let mut rest = Measure {
-        totals: [None, None, None, None],
-        ..m.clone()
-    };
+    let longest = (0..3).map(|d| m.runtime_of(d)).max();
+    let mut rest = m.clone();
+    rest.all_take(longest.unwrap_or(0));
     for t in m.totals.into_iter().take(3).flatten() {
         parts.push(Measure {
             totals: [Some(t), None, None, None],

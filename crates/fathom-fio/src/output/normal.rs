@@ -201,12 +201,12 @@ fn share_base(e: &Entry<'_>, all: &[Entry<'_>], d: usize) -> f64 {
         .clone()
         .map(|o| o.measure.totals[d].as_deref().map_or(0, |t| t.bytes))
         .sum();
-    let longest = group.map(|o| o.measure.runtime_ms()).max().unwrap_or(1);
+    let longest = group.map(|o| o.measure.runtime_of(d)).max().unwrap_or(1);
     bytes as f64 * 1000.0 / longest.max(1) as f64
 }
 
 fn direction(out: &mut String, m: &Measure, d: usize, name: &str, terms: &Terms, group: f64) {
-    let ms = m.runtime_ms();
+    let ms = m.runtime_of(d);
     let Some(t) = m.totals[d].as_deref().filter(|t| t.ios > 0 && ms > 0) else {
         return;
     };
@@ -379,7 +379,7 @@ fn sync(out: &mut String, m: &Measure, terms: &Terms) {
 
 fn steady(out: &mut String, s: &crate::Steady, terms: &Terms) {
     let binary = terms.kb_base == 1024;
-    let speed = (s.mean(1) * 1024.0) as u64;
+    let speed = s.mean(1) as u64;
     let latency = if s.judges_latency() {
         let v = s.mean(2);
         let (v, unit) = if v > 2e6 {
@@ -420,7 +420,7 @@ fn group(out: &mut String, group: u32, entries: &[Entry<'_>]) {
             .filter_map(|e| {
                 let t = e.measure.totals[d].as_deref().filter(|t| t.bytes > 0)?;
                 terms = Some(&e.task.shape.terms);
-                Some((t.bytes, e.measure.runtime_ms().max(1)))
+                Some((t.bytes, e.measure.runtime_of(d).max(1)))
             })
             .collect();
         let Some(terms) = terms else { continue };

@@ -78,7 +78,7 @@ fn direction(out: &mut String, m: &Measure, d: usize, terms: &Terms) {
     let empty = Histogram::default();
     let t = m.totals[d].as_deref();
     let (ios, bytes) = t.map_or((0, 0), |t| (t.ios, t.bytes));
-    let ms = if ios > 0 { m.runtime_ms() } else { 0 };
+    let ms = m.runtime_of(d);
     let rate = |n: u64| n.saturating_mul(1000).checked_div(ms).unwrap_or(0);
     let _ = write!(
         out,
@@ -93,8 +93,14 @@ fn direction(out: &mut String, m: &Measure, d: usize, terms: &Terms) {
     moments(out, submit);
     moments(out, service);
     let mut left = PERCENTILES;
-    if !service.is_empty() && terms.percentiles_of[1] {
-        for (p, v) in bins::percentiles(&bins::bins(service), &terms.percentiles)
+    // Those of the total latency where they were asked for.
+    let shown = match terms.percentiles_of {
+        [_, _, true] => response,
+        [_, true, _] => service,
+        _ => &empty,
+    };
+    if !shown.is_empty() {
+        for (p, v) in bins::percentiles(&bins::bins(shown), &terms.percentiles)
             .into_iter()
             .take(PERCENTILES)
         {

@@ -115,6 +115,7 @@ impl Logs {
     }
 }
 
+pub(crate) use place::names;
 pub use terms_of_thread::ThreadTerms;
 
 /// What ends with a job that ends (`exitall`, `exitall_on_error`).
@@ -230,6 +231,8 @@ pub struct Shape {
     pub offset_increment: Extent,
     /// A percentage offset is rounded down to this.
     pub offset_align: u64,
+    /// Duplicates are taken from this share of the size, percent.
+    pub working_set: Option<u64>,
     /// Passes.
     pub loops: u64,
     /// The amount is no limit.
@@ -274,6 +277,8 @@ pub struct Shape {
     pub steady: Option<crate::Steady>,
     /// Files beside the first.
     pub more: Vec<Place>,
+    /// Where files are whose names come from the job's; `None` where they are named.
+    pub base: Option<PathBuf>,
     /// What goes beyond a plain job.
     pub(crate) recipe: std::sync::Arc<recipe::Recipe>,
     /// I/Os to be replayed.
@@ -388,7 +393,13 @@ impl Shape {
         pace::content(s, &mut spec);
         spec.iopoll = s.flag("hipri", false) && spec.engine == Engine::Uring;
         spec.sqpoll = s.flag("sqthread_poll", false);
-        spec.batch = pace::batch(s, spec.qd);
+        pace::hand_over(s, &mut spec);
+        // fio keeps a file mapped from pass to pass, and what is mapped stays in the cache.
+        spec.drop_cache = s.flag("invalidate", true)
+            && !s.flag("pre_read", false)
+            && !spec.direct
+            && spec.engine != Engine::Mmap;
+        spec.advise = place::advice(s, recipe.random);
         spec.time = s.nanos("runtime").filter(|t| *t > 0).map(Nanos);
         spec.ramp = Nanos(s.nanos("ramp_time").unwrap_or(0));
         spec.ios = s.number("number_ios").filter(|n| *n > 0);
@@ -423,6 +434,7 @@ impl Shape {
             steady: crate::Steady::of(s)?,
             ignore,
             more: places,
+            base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
             file_size: s.number("filesize").filter(|n| *n > 0),
             size: Extent::of(s.quantity("size"), job, "size")?,
@@ -442,6 +454,7 @@ impl Shape {
                 .number("offset_align")
                 .filter(|n| *n > 0)
                 .unwrap_or(spec.bs.min().0),
+            working_set: pace::working_set(s),
             loops: s.number("loops").unwrap_or(1).max(1),
             time_based,
             start_delay: Nanos(s.nanos("startdelay").unwrap_or(0)),
@@ -480,6 +493,50 @@ impl Shape {
         })
     }
 
+    /// What the file of this number has of a size that several files share; the first ones have a block more where
+    /// it does not divide.
+    pub(crate) fn share(&self, index: u64) -> Option<u64> {
+        let all = match (self.size, self.io_size) {
+            (Extent::Bytes(n), _) | (Extent::Whole, Some(Extent::Bytes(n))) => n,
+            _ => return None,
+        };
+        let files = 1 + self.more.len() as u64;
+        let block = self.spec.bs.min().0.max(1);
+        let each = all / files;
+        let extra = (all - each * files) / block;
+        Some(each + if index < extra { block } else { 0 })
+    }
+
+    /// First and end of the range in each of several files, and the bytes of one pass over all of them.
+    pub(crate) fn ranges(&self, clone: u32, sizes: &[u64]) -> (Vec<(u64, u64)>, u64) {
+        let mut all = 0u64;
+        let ranges: Vec<(u64, u64)> = (0u64..)
+            .zip(sizes)
+            .map(|(i, size)| {
+                let step = self.offset_increment.bytes(*size);
+                let mut start = self.offset.bytes(*size);
+                if matches!(self.offset, Extent::Percent(_)) {
+                    start -= start % self.offset_align.max(1);
+                }
+                let start = start.saturating_add(step.saturating_mul(u64::from(clone)));
+                let room = size.saturating_sub(start);
+                let len = match (self.file_size, self.size) {
+                    (_, Extent::Percent(_)) => self.size.bytes(*size).min(room),
+                    (None, Extent::Bytes(_)) => self.share(i).unwrap_or(room).min(room),
+                    (Some(file), _) => file.saturating_sub(start).min(room),
+                    _ => room,
+                };
+                all += len;
+                (start.min(*size), start.min(*size) + len)
+            })
+            .collect();
+        let pass = match self.size {
+            Extent::Bytes(n) => n.min(all),
+            _ => all,
+        };
+        (ranges, pass)
+    }
+
     /// Bytes that the file must hold, where the section says it.
     pub fn wanted_size(&self, clone: u32, cap: Option<u64>) -> Option<u64> {
         let cut = |n: u64| cap.map_or(n, |c| n.min(c.max(self.spec.bs.max().0)));
@@ -489,13 +546,15 @@ impl Shape {
         if let Some(size) = self.file_size {
             return Some(cut(size));
         }
-        let files = 1 + self.more.len() as u64;
-        if files > 1 {
-            let all = match (self.size, self.io_size) {
-                (Extent::Bytes(n), _) | (_, Some(Extent::Bytes(n))) => n,
-                _ => return None,
-            };
-            return Some(cut((all / files).max(self.spec.bs.max().0)));
+        if !self.more.is_empty() {
+            let largest = self.spec.bs.max().0;
+            return self.share(0).map(|n| {
+                let start = match self.offset {
+                    Extent::Bytes(b) => b,
+                    _ => 0,
+                };
+                cut(n.max(largest)).saturating_add(start.min(cut(start)))
+            });
         }
         match (self.size, self.offset, self.offset_increment) {
             (Extent::Bytes(size), Extent::Bytes(start), Extent::Bytes(step)) => Some(
@@ -584,6 +643,10 @@ impl Shape {
         }
         spec.offset = Bytes(start);
         spec.size = Some(Bytes(range));
+        if let Some(percent) = self.working_set {
+            let blocks = u128::from(range) * u128::from(percent) / 100 / u128::from(largest.max(1));
+            spec.duplicate_of = (blocks as u64).max(1);
+        }
         spec.time = match (spec.time, caps.time) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -596,12 +659,8 @@ impl Shape {
         } else {
             let once = match self.io_size {
                 Some(e) => cut(e.bytes(room)),
-                None if self.file_size.is_some() && asked < room => asked,
-                None => range.max(if self.file_size.is_some() {
-                    cut(asked)
-                } else {
-                    range
-                }),
+                // A size beyond filesize= is that of the file.
+                None => range,
             };
             let whole = if once > unit {
                 once - once % unit

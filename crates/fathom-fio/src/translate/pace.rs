@@ -2,7 +2,7 @@
 
 use fathom_io::JobSpec;
 use fathom_io::job::{Arrival, Burst, SyncPolicy};
-use fathom_telemetry::Nanos;
+use fathom_telemetry::{Bytes, Nanos};
 
 use crate::FioError;
 use crate::section::Section;
@@ -124,7 +124,29 @@ pub(super) fn content(s: &Section, spec: &mut JobSpec) {
     } else {
         s.number("buffer_compress_percentage").unwrap_or(0).min(100) as f64
     };
+    spec.compress_chunk = Bytes(compress_chunk(s).max(16));
     spec.duplicate = s.number("dedupe_percentage").unwrap_or(0).min(100) as f64;
+    // How many blocks a working set has shows when the size is known.
+    spec.duplicate_of = 0;
+    spec.duplicate_shared = s.flag("dedupe_global", false);
+    let plain = spec.compress == 0.0 && spec.duplicate == 0.0;
+    spec.same_data = plain && !s.flag("scramble_buffers", true) && !s.flag("refill_buffers", false);
+}
+
+/// Compressible and other bytes alternate in so many.
+pub(super) fn compress_chunk(s: &Section) -> u64 {
+    s.number("buffer_compress_chunk")
+        .filter(|n| *n > 0)
+        .unwrap_or(512)
+}
+
+/// Share of the size from which duplicates are taken, percent (`dedupe_mode=working_set`).
+pub(super) fn working_set(s: &Section) -> Option<u64> {
+    (s.get("dedupe_mode") == Some("working_set")).then(|| {
+        s.number("dedupe_working_set_percentage")
+            .unwrap_or(5)
+            .min(100)
+    })
 }
 
 pub(super) fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
@@ -161,15 +183,22 @@ pub(super) fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
     Ok(list)
 }
 
-/// How many slots become free before they are filled again, together.
-pub(super) fn batch(s: &Section, depth: u32) -> u32 {
-    let of = |name: &str| s.number(name).unwrap_or(1);
-    let low = match s.number("iodepth_low") {
-        Some(low) if low > 0 => u64::from(depth).saturating_sub(low),
+/// How I/Os are handed over and taken back: as fio does it, by default one by one.
+pub(super) fn hand_over(s: &Section, spec: &mut JobSpec) {
+    let depth = u64::from(spec.qd);
+    let of = |name: &str| s.number(name);
+    // 0, and more than the depth, stand for the depth.
+    let submit = of("iodepth_batch").unwrap_or(1);
+    let submit = if submit == 0 { depth } else { submit };
+    let least = of("iodepth_batch_complete_min").unwrap_or(1).max(1);
+    // A full queue is drained to this depth before it is filled again.
+    let drain = match of("iodepth_low") {
+        Some(low) if low > 0 => depth.saturating_sub(low).max(1),
         _ => 1,
     };
-    of("iodepth_batch")
-        .max(of("iodepth_batch_complete_min"))
-        .max(low)
-        .clamp(1, u64::from(depth)) as u32
+    let least = least.max(drain).clamp(1, depth);
+    let most = of("iodepth_batch_complete_max").unwrap_or(0).max(least);
+    spec.submit_batch = submit.clamp(1, depth) as u32;
+    spec.batch = least as u32;
+    spec.complete_max = most.clamp(1, depth) as u32;
 }

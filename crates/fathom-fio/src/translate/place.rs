@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use fathom_io::job::Advice;
 use fathom_telemetry::Nanos;
 
 use super::{Logs, Place, Terms, Unified};
@@ -40,6 +41,27 @@ pub(super) fn logs(s: &Section) -> Logs {
     }
 }
 
+/// What the kernel is told of the accesses to come (`fadvise_hint`).
+pub(super) fn advice(s: &Section, random: bool) -> Option<Advice> {
+    match s.get("fadvise_hint").unwrap_or("1") {
+        "0" => None,
+        "random" => Some(Advice::Random),
+        "sequential" => Some(Advice::Sequential),
+        "noreuse" => Some(Advice::NoReuse),
+        _ if random => Some(Advice::Random),
+        _ => Some(Advice::Sequential),
+    }
+}
+
+/// The directory in which a job makes files of its own names.
+pub(super) fn base(s: &Section, clone: u32) -> Option<PathBuf> {
+    let directories = s.get("directory").map(names).unwrap_or_default();
+    s.file_names().is_empty().then(|| match &directories[..] {
+        [] => PathBuf::from("."),
+        all => PathBuf::from(&all[clone as usize % all.len()]),
+    })
+}
+
 /// The files of a job, at least one.
 pub(super) fn places(
     s: &Section,
@@ -61,7 +83,7 @@ pub(super) fn places(
     if let Some(model) = s.get("filename").filter(|f| f.starts_with("sim:")) {
         return Ok(vec![Place::Sim(model.to_owned())]);
     }
-    let names = s.get("filename").map(names).unwrap_or_default();
+    let names = s.file_names();
     if names.iter().any(|n| n == "-") {
         return Err(FioError::unsupported(job, "filename=-", "name a file"));
     }
@@ -106,8 +128,9 @@ pub(super) fn replayed(s: &Section, log: &crate::feed::replay::Replay) -> Vec<Pl
 }
 
 /// Names between colons; `\:` is a colon of the name.
-pub(super) fn names(text: &str) -> Vec<String> {
-    text.replace("\\:", "\u{0}")
+pub(crate) fn names(text: &str) -> Vec<String> {
+    text.trim()
+        .replace("\\:", "\u{0}")
         .split(':')
         .filter(|n| !n.is_empty())
         .map(|n| n.replace('\u{0}', ":"))

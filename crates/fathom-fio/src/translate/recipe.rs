@@ -110,11 +110,15 @@ pub(crate) struct Recipe {
     pub(crate) walks: bool,
     /// Every pass draws the same sequence again.
     pub(crate) repeats: bool,
+    /// More than one pass: the feed ends each and begins the next.
+    pub(crate) loops: bool,
     pub(crate) strided: Option<Strided>,
     pub(crate) read_share: f64,
     pub(crate) service: Service,
     pub(crate) files: u64,
     pub(crate) pattern: Option<Pattern>,
+    /// Compressible share of written data in percent, and the chunks in which it alternates with other data.
+    pub(crate) compress: Option<(u64, u64)>,
     pub(crate) check: Option<Check>,
     pub(crate) think: Nanos,
     pub(crate) think_blocks: u64,
@@ -221,16 +225,11 @@ impl Recipe {
                 .map(|t| Pattern::parse(t).map_err(|e| FioError::value(&s.name, option, e)))
                 .transpose()
         };
-        let names = s
-            .get("filename")
-            .filter(|f| !f.starts_with("sim:"))
-            .map(super::place::names)
-            .unwrap_or_default();
-        let files = s
-            .number("nrfiles")
-            .unwrap_or(1)
-            .max(names.len() as u64)
-            .max(1);
+        let named = match s.get("filename") {
+            Some(f) if f.starts_with("sim:") => 0,
+            _ => s.file_names().len() as u64,
+        };
+        let files = s.number("nrfiles").unwrap_or(1).max(named).max(1);
         let zoned = match s.get("zonemode") {
             Some("zbd") => {
                 let size = s.number("zonesize").unwrap_or(0);
@@ -322,11 +321,16 @@ impl Recipe {
             map,
             walks: s.get("random_generator") == Some("lfsr"),
             repeats: random && s.flag("randrepeat", true) && s.number("loops").unwrap_or(1) > 1,
+            loops: s.number("loops").unwrap_or(1) > 1,
             strided,
             read_share: super::load::read_share(s),
             service,
             files,
             pattern: pattern("buffer_pattern")?,
+            compress: s
+                .number("buffer_compress_percentage")
+                .filter(|p| *p > 0)
+                .map(|p| (p.min(100), super::pace::compress_chunk(s))),
             think: if has_rate || check.is_some() || flow.is_some() || busy_think || zoned.is_some()
             {
                 think
@@ -395,7 +399,7 @@ impl Recipe {
             && self.strided.is_none()
             && self.zoned.is_none()
             && self.priorities.is_none()
-            && !self.repeats
+            && (!self.loops || fake)
             && !self.by_motion
             && (self.files == 1 || fake)
             && self.check.is_none()
@@ -659,6 +663,7 @@ fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioErro
         interval: s.number("verify_interval").unwrap_or(0).min(1 << 30) as u32,
         offset: s.number("verify_offset").unwrap_or(0).min(1 << 30) as u32,
         pattern,
+        compress: s.number("buffer_compress_percentage").unwrap_or(0),
         backlog,
         batch: s
             .number("verify_backlog_batch")

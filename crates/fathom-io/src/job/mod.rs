@@ -113,6 +113,8 @@ pub struct JobSpec {
     pub duplicate: f64,
     /// Duplicates are of so many blocks; 0 for the block before.
     pub duplicate_of: u64,
+    /// The blocks that are repeated are those of every job.
+    pub duplicate_shared: bool,
     /// Every buffer carries the same data in each of its writes.
     pub same_data: bool,
     /// Write one row per I/O to `io.parquet`.
@@ -171,6 +173,7 @@ impl Default for JobSpec {
             compress_chunk: Bytes(4096),
             duplicate: 0.0,
             duplicate_of: 1,
+            duplicate_shared: false,
             same_data: false,
             record: false,
             window: Nanos::from_millis(100),

@@ -449,6 +449,14 @@ pub const OPTIONS: &[OptionDef] = &[
     ),
     option!(
         "Data",
+        "duplicate-shared",
+        "",
+        "The blocks that are repeated are those of every job",
+        |s, t| s.duplicate_shared = switch(t)?,
+        |s| s.duplicate_shared.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Data",
         "same-data",
         "",
         "Every buffer carries the same data in each of its writes",

@@ -649,7 +649,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let Pace::Open(a) = &mut self.pace {
             // What was due before the end (or the stop) and never started.
             let end = self.end.min(self.now);
-            if self.bytes_left > 0 {
+            if self.bytes_left > 0 && !self.pilot.as_ref().is_some_and(|p| p.ended) {
                 self.outcome.unissued = a.due_before(end, self.ios_left);
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use fathom_fio::{Place, Task};
+use fathom_fio::{Invocation, Place, Task};
 use fathom_io::driver::{Destination, PlannedJob, Setting, run_group};
 use fathom_io::job::{BlockSizes, Engine, Rw};
 use fathom_io::{Control, JobSpec, Target, Wanted};
@@ -68,9 +68,8 @@ impl OpenFile {
 
 /// Opens what the tasks need. Where one is refused, those made before it are removed again.
 pub(super) fn open(
+    it: &Invocation,
     tasks: &[Task],
-    destroy: Option<&str>,
-    cap: Option<u64>,
     control: &Control,
 ) -> Result<Vec<OpenFile>, Failure> {
     let mut files: Vec<OpenFile> = Vec::new();
@@ -82,7 +81,7 @@ pub(super) fn open(
             .iter()
             .filter(|t| t.places().any(|p| p == place))
             .collect();
-        match open_one(place, &users, destroy, cap, control) {
+        match open_one(it, place, &users, control) {
             Ok(f) => files.push(f),
             Err(e) => {
                 close(files, &[], true);
@@ -109,12 +108,12 @@ pub(super) fn close(files: Vec<OpenFile>, unlink: &[Place], all_fresh: bool) {
 }
 
 fn open_one(
+    it: &Invocation,
     place: &Place,
     users: &[&Task],
-    destroy: Option<&str>,
-    cap: Option<u64>,
     control: &Control,
 ) -> Result<OpenFile, Failure> {
+    let cap = it.size_cap;
     let Place::Path(path) = place else {
         let wanted = Wanted {
             size: users
@@ -144,7 +143,7 @@ fn open_one(
         buffered: users.iter().any(|t| !t.shape.spec.direct),
         polled: users.iter().any(|t| t.shape.spec.iopoll),
         size: size.map(Bytes),
-        destroy: destroy.map(str::to_owned),
+        destroy: it.destroy.clone(),
     };
     // A colon in a relative name is no scheme.
     let name = if path.is_absolute() {
@@ -172,6 +171,18 @@ fn open_one(
                 path.display()
             )));
         }
+        if it.read_only {
+            return Err(read_only(path, "does not exist"));
+        }
+        if let Some(dir) = name.parent().filter(|d| !d.exists()) {
+            // A job's name may have directories, which belong to what the job makes.
+            let base = users.iter().find_map(|t| t.shape.base.as_ref());
+            if base.is_some_and(|b| b.is_dir()) {
+                fathom_files::create::dirs(dir)
+                    .with_context(|| format!("the directory {} could not be made", dir.display()))
+                    .map_err(refused)?;
+            }
+        }
         if let Some(dir) = name.parent().filter(|d| !d.exists()) {
             return Err(refused(anyhow!(
                 "the directory {} does not exist: make it, or choose another",
@@ -192,6 +203,9 @@ fn open_one(
     if let (Some(have), Some(size)) = (have, size)
         && have < size
     {
+        if it.read_only {
+            return Err(read_only(path, "is smaller than the job needs"));
+        }
         extend(&name, have, size)?;
         fill_from = Some(have - have % 4096);
         wanted.modifies = true;
@@ -214,6 +228,7 @@ fn open_one(
     if first_reads
         && fill_from.is_none()
         && target.unwritten(0, limits.size).is_some_and(|n| n > 0)
+        && !it.read_only
         && fathom_host::may_overwrite(&name)
     {
         if !wanted.modifies {
@@ -236,6 +251,14 @@ fn open_one(
         return Err(e);
     }
     Ok(file)
+}
+
+/// With `--readonly` nothing is laid out.
+fn read_only(path: &Path, what: &str) -> Failure {
+    failed(anyhow!(
+        "{} {what}, and --readonly forbids to lay it out: leave --readonly out, or make the file first",
+        path.display()
+    ))
 }
 
 /// What the file system of `path` has room for, as far as a scratch file may fill it; at most `cap`.

@@ -1,6 +1,7 @@
 //! `fathom fio …`: fio's command line and job files in, fio's output out, fathom's driver between.
 
 mod aggregate;
+mod eta;
 mod files;
 mod idle;
 mod run;
@@ -13,15 +14,26 @@ use std::sync::{Mutex, PoisonError};
 use fathom_files::Output;
 use fathom_fio::options::{self, EngineFate, Fate};
 use fathom_fio::output::{self, is_output};
-use fathom_fio::{Invocation, Purpose, Task, plan, to_toml};
+use fathom_fio::{FioError, Invocation, Purpose, Task, plan, to_toml};
 use fathom_telemetry::say;
 
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::screen;
 
+/// fio's exit code of a run that a signal ended.
+const INTERRUPTED: u8 = 128;
+
+/// A script that fio would not take either ends as it does there; one that fathom refuses, with fathom's code.
+fn rejected(e: FioError) -> Failure {
+    match e {
+        FioError::Unsupported { .. } => refused(e),
+        e => failed(e),
+    }
+}
+
 /// See the module. `args` are what follows the program's name.
 pub(crate) fn fio(args: &[String]) -> Outcome {
-    let it = Invocation::parse(args).map_err(refused)?;
+    let it = Invocation::parse(args).map_err(rejected)?;
     match &it.purpose {
         Purpose::Help => screen::print(HELP),
         Purpose::Version => screen::print(&format!("{}\n", fathom_fio::output::FIO_VERSION)),
@@ -40,8 +52,8 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
 }
 
 fn run(it: &Invocation) -> Outcome {
-    it.script.cross_check(it.read_only).map_err(refused)?;
-    let tasks = plan(&it.script).map_err(refused)?;
+    it.script.cross_check(it.read_only).map_err(rejected)?;
+    let tasks = plan(&it.script).map_err(rejected)?;
     unsupported(&tasks, it.lenient)?;
     let answer = Answer::begin(it)?;
     // What cannot be written is refused before anything is made, and before anything runs.

@@ -57,7 +57,7 @@ struct Stage<'a> {
     flows: BTreeMap<u64, Arc<FlowGroup>>,
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked has left a number unfinished at worst.
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -70,7 +70,10 @@ pub(super) fn run(
 ) -> Result<(String, u8), Failure> {
     let control = signals::control().map_err(refused)?;
     let begin = monotonic();
-    let files = files::open(tasks, it.destroy.as_deref(), it.size_cap, &control)?;
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
+        .map_err(|e| refused(anyhow!(e)))?;
+    let files = files::open(it, tasks, &control)?;
     // What cannot work is refused before anything runs.
     for task in tasks.iter().filter(|t| !t.shape.create_only) {
         if let Err(e) = planned(it, task, file_of(&files, task)) {
@@ -115,7 +118,7 @@ pub(super) fn run(
     };
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
-        match threads::within(s, || stage.watch(&done, &disks)) {
+        match threads::within(s, || stage.watch(&done, &asked, &disks)) {
             Ok(_) => stage.waves(),
             Err(e) => stage.fail(e.to_string()),
         }
@@ -125,7 +128,9 @@ pub(super) fn run(
     let text = stage.print(disks());
     let failure = lock(&stage.failure).take();
     let errors = stage.measures.iter().any(|m| lock(m).error != 0);
-    let code = if errors || failure.is_some() || stage.control.interrupted() {
+    let code = if stage.control.interrupted() {
+        super::INTERRUPTED
+    } else if errors || failure.is_some() {
         FAILED
     } else {
         DONE
@@ -281,17 +286,25 @@ impl Stage<'_> {
         let guided = self.guide(task, &mut job)?;
         let logs = LogFiles::create(task, &self.outputs)
             .map_err(|e| format!("its log could not be made: {e}"))?;
-        if task.shape.layout.pre_read {
-            file.pre_read()
-                .map_err(|e| format!("it could not be read before the job: {e}"))?;
-        } else if task.shape.invalidate {
-            file.invalidate();
+        for file in self.files_of(task) {
+            if task.shape.layout.pre_read {
+                file.pre_read()
+                    .map_err(|e| format!("it could not be read before the job: {e}"))?;
+            } else if task.shape.invalidate {
+                file.invalidate();
+            }
         }
-        self.command(task, 0)?;
+        if !self.command(task, 0)? {
+            // As in fio, the job does nothing then, and the others go on.
+            return Ok(());
+        }
         {
             let mut m = lock(&self.measures[i]);
             m.started = true;
             m.steady.clone_from(&task.shape.steady);
+            if let Some(g) = &guided {
+                g.time(&mut m);
+            }
             m.start_ms = now_ms();
         }
         // Counters of the device tell something only while one task uses it.
@@ -378,12 +391,16 @@ impl Stage<'_> {
         }
     }
 
+    /// Every file of a task.
+    fn files_of(&self, task: &Task) -> Vec<&OpenFile> {
+        task.places()
+            .filter_map(|p| self.files.iter().find(|f| f.place == *p))
+            .collect()
+    }
+
     /// Lets a feed guide the job where the task needs one.
     fn guide(&self, task: &Task, job: &mut PlannedJob) -> Result<Option<Guided>, String> {
-        let files: Vec<&OpenFile> = task
-            .places()
-            .filter_map(|p| self.files.iter().find(|f| f.place == *p))
-            .collect();
+        let files = self.files_of(task);
         let sizes: Vec<u64> = files.iter().map(|f| f.target.limits().size).collect();
         let flow = task.flow_id().and_then(|id| self.flows.get(&id).cloned());
         let moves_data = task.shape.spec.engine != Engine::Null;
@@ -421,8 +438,10 @@ impl Stage<'_> {
     }
 
     /// Progress on a terminal, and the output so far at `--status-interval`.
-    fn watch(&self, done: &AtomicBool, disks: &dyn Fn() -> Vec<Disk>) {
-        let mut line = (self.it.eta != Some(false)).then(|| progress::Line::new(0).without_plain());
+    fn watch(&self, done: &AtomicBool, asked: &AtomicBool, disks: &dyn Fn() -> Vec<Disk>) {
+        let mut eta = self.eta();
+        let mut line = (self.it.eta != Some(false) && eta.is_none())
+            .then(|| progress::Line::new(0).without_plain());
         if let Some(l) = &mut line {
             l.name("fio");
         }
@@ -439,6 +458,13 @@ impl Stage<'_> {
                 next = Some(at + Nanos::from(step));
                 // A full disk shows when the final output is written.
                 let _ = self.answer.say(&self.print(disks()));
+            }
+            // SIGUSR1 asks for a report in between.
+            if asked.swap(false, Ordering::Relaxed) {
+                let _ = self.answer.say(&self.print(disks()));
+            }
+            if let Some(e) = &mut eta {
+                e.step(self.tasks, &self.measures, monotonic().since(self.begin));
             }
             if let Some(l) = &mut logs {
                 l.step(monotonic().since(self.begin), || self.bytes());
@@ -470,9 +496,10 @@ impl Stage<'_> {
     }
 
     /// `exec_prerun` (0) and `exec_postrun` (1): the shell's output goes to JOB.prerun.txt and JOB.postrun.txt, as in fio.
-    fn command(&self, task: &Task, which: usize) -> Result<(), String> {
+    /// Whether it did its work.
+    fn command(&self, task: &Task, which: usize) -> Result<bool, String> {
         let Some(line) = &task.shape.commands[which] else {
-            return Ok(());
+            return Ok(true);
         };
         let word = COMMANDS[which];
         let name = text_of(task, word);
@@ -487,12 +514,19 @@ impl Stage<'_> {
             .map_err(|e| format!("exec_{word} could not be started: {e}"))?;
         out.commit().map_err(text)?;
         if !status.success() {
-            return Err(format!(
-                "exec_{word} '{line}' ended with {status}: see {}",
+            say!(
+                "fathom: job '{}': exec_{word} '{line}' ended with {status}: see {}",
+                task.name,
                 name.display()
-            ));
+            );
         }
-        Ok(())
+        Ok(status.success())
+    }
+
+    /// fio's line of progress, where it was asked for and the output is for people.
+    fn eta(&self) -> Option<super::eta::Eta> {
+        let people = self.it.formats == [Format::Normal] && self.it.output.is_none();
+        (self.it.eta == Some(true) && people).then(super::eta::Eta::default)
     }
 
     /// Bytes read, written and trimmed so far.
@@ -538,11 +572,12 @@ pub(super) fn print(
         now_text: local_time(),
         idle,
     };
+    // As in fio, whatever the order in which they were asked for.
     let order = [
-        Format::Normal,
         Format::Terse,
         Format::Json,
         Format::JsonPlus,
+        Format::Normal,
     ];
     order
         .iter()

@@ -67,6 +67,8 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
         for i in &members {
             let task = &tasks[*i];
             let mut job = PlannedJob::new(super::run::settled(it, task, &limits)?);
+            // A model has no queue that merges.
+            (job.job.spec.submit_batch, job.job.spec.complete_max) = (0, 0);
             let flow = task.flow_id().and_then(|id| flows.get(&id).cloned());
             let outputs = &it.outputs();
             let g = guide(task, &job.job.spec, &[limits.size], flow, outputs, false)
@@ -109,8 +111,13 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
             break;
         }
     }
-    let errors = measures.iter().any(|m| m.error != 0) || bench.interrupted();
-    let code = if errors { FAILED } else { DONE };
+    let code = if bench.interrupted() {
+        super::INTERRUPTED
+    } else if measures.iter().any(|m| m.error != 0) {
+        FAILED
+    } else {
+        DONE
+    };
     Ok((print(it, tasks, &measures, Vec::new(), Vec::new()), code))
 }
 
