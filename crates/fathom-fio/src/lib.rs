@@ -28,4 +28,5 @@ pub use output::progress;
 pub use plan::{Task, Terms, plan};
 pub use section::Section;
 pub use steady::Steady;
+pub use translate::names;
 pub use translate::{ExitWhat, Extent, Layout, Logs, Place, Shape, ThreadTerms};

@@ -115,7 +115,7 @@ impl Logs {
     }
 }
 
-pub(crate) use place::names;
+pub use place::names;
 pub use terms_of_thread::ThreadTerms;
 
 /// What ends with a job that ends (`exitall`, `exitall_on_error`).

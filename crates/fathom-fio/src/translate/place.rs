@@ -128,7 +128,7 @@ pub(super) fn replayed(s: &Section, log: &crate::feed::replay::Replay) -> Vec<Pl
 }
 
 /// Names between colons; `\:` is a colon of the name.
-pub(crate) fn names(text: &str) -> Vec<String> {
+pub fn names(text: &str) -> Vec<String> {
     text.trim()
         .replace("\\:", "\u{0}")
         .split(':')

@@ -624,15 +624,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if self.recorder.advance(now) {
             self.port.tick();
         }
+        if self.plain {
+            return self.reap_plain(before);
+        }
         if self.few > 0 && !self.staged.is_empty() {
             // Handed over just now. As long as there is room for more, nothing is taken.
             return self.mark_submitted(now);
         }
         if self.pilot.is_some() {
             return self.reap_guided(before);
-        }
-        if self.plain {
-            return self.reap_plain(before);
         }
         let take = self.take;
         let (port, mut books) = self.books();

@@ -11,6 +11,7 @@ use fathom_io::job::{BlockSizes, Engine, Rw};
 use fathom_io::{Control, JobSpec, Target, Wanted};
 use fathom_telemetry::Bytes;
 
+use super::permits::{Lent, Permits};
 use crate::exit::{Failure, failed, refused};
 
 /// An open target and how it came to be.
@@ -19,6 +20,8 @@ pub(super) struct OpenFile {
     pub(super) target: Target,
     /// Made by this run.
     pub(super) fresh: bool,
+    /// Somebody else's, and on the list of what may be written.
+    _lent: Option<Lent>,
 }
 
 impl OpenFile {
@@ -127,6 +130,7 @@ fn open_one(
             place: place.clone(),
             target: Target::open("null:", &wanted)?,
             fresh: false,
+            _lent: None,
         });
     };
     let size = users
@@ -194,6 +198,16 @@ fn open_one(
         .as_ref()
         .filter(|m| m.is_file())
         .map(std::fs::Metadata::len);
+    let permits = Permits::of_environment();
+    if wanted.modifies && wanted.destroy.is_none() {
+        wanted.destroy = permits.device(&name);
+    }
+    let grows = have.zip(size).is_some_and(|(have, size)| have < size);
+    let lent = if wanted.modifies || grows {
+        permits.file(&name)
+    } else {
+        None
+    };
     // What is to be verified stays as it is.
     let first_reads = users.first().is_some_and(|t| {
         let l = t.shape.layout;
@@ -242,6 +256,7 @@ fn open_one(
         place: place.clone(),
         target,
         fresh,
+        _lent: lent,
     };
     if let Some(from) = fill_from
         && first_reads

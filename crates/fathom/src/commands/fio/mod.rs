@@ -4,6 +4,7 @@ mod aggregate;
 mod eta;
 mod files;
 mod idle;
+mod permits;
 mod run;
 mod sim;
 
@@ -197,6 +198,8 @@ Of fathom's own:
 
 filename=sim:MODEL runs the jobs on a model (fathom sim list).
 
-Nothing is destroyed: writes go to files that fathom made, or to a device named after --destroy.
-Exit codes: 0 done, 1 the measurement failed, 2 usage or refused for safety.
+Nothing is destroyed: writes go to files that fathom made, to a device named after --destroy, or to what the
+environment variable FATHOM_FIO_WRITE names: full paths of files, and devices as after --destroy, colons between.
+Exit codes are fio's: 0 done, 1 it failed or the script is wrong, 128 a signal ended it; and 2: refused for safety,
+or not supported.
 ";
