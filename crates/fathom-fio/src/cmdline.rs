@@ -28,6 +28,10 @@ pub enum Purpose {
     OptionHelp(Option<String>),
     /// `--enghelp`.
     EngineHelp,
+    /// `--crctest`: how fast checksums are, all or these.
+    Checksums(String),
+    /// `--cpuclock-test`.
+    Clock,
 }
 
 /// A form of output.
@@ -70,6 +74,8 @@ pub struct Invocation {
     pub size_cap: Option<u64>,
     /// Jobs get no longer than this.
     pub time_cap: Option<Duration>,
+    /// Version of the terse form.
+    pub terse_version: u32,
     /// Terse in the same output after JSON or text.
     pub append_terse: bool,
     /// Logs of bandwidth over all jobs.
@@ -180,6 +186,7 @@ impl Invocation {
             destroy: None,
             size_cap: None,
             time_cap: None,
+            terse_version: 3,
             append_terse: false,
             bandwidth_log: false,
             aux_path: None,
@@ -232,8 +239,6 @@ impl Invocation {
                     | "trigger-timeout"
                     | "trigger-remote"
                     | "inflate-log"
-                    | "cpuclock-test"
-                    | "crctest"
                     | "memcpytest"
                     | "merge-blktrace-only"
                     | "latency-log" => {
@@ -337,14 +342,10 @@ impl Invocation {
             }
             "minimal" => self.formats.push(Format::Terse),
             "append-terse" => self.append_terse = true,
-            "terse-version" if text != "3" && text != "2" && text != "4" && text != "5" => {
-                return Err(bad("3"));
-            }
-            "terse-version" if text != "3" => {
-                return Err(FioError::Usage(
-                    "--terse-version: only version 3 is supported".into(),
-                ));
-            }
+            "terse-version" => match text {
+                "2" | "3" | "4" | "5" => self.terse_version = text.parse().unwrap_or(3),
+                _ => return Err(bad("2, 3, 4 or 5")),
+            },
             "version" => self.purpose = Purpose::Version,
             "help" => self.purpose = Purpose::Help,
             "cmdhelp" => {
@@ -353,6 +354,8 @@ impl Invocation {
                 )
             }
             "enghelp" => self.purpose = Purpose::EngineHelp,
+            "crctest" => self.purpose = Purpose::Checksums(text.to_owned()),
+            "cpuclock-test" => self.purpose = Purpose::Clock,
             "showcmd" => self.purpose = Purpose::ShowCommand,
             "parse-only" => self.purpose = Purpose::ParseOnly,
             "convert" => self.purpose = Purpose::Convert,

@@ -30,14 +30,14 @@ pub(crate) struct Replay {
 const STEPS_MAX: usize = 20_000_000;
 
 impl Replay {
-    /// Reads a log; an error says the line.
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+    /// Reads a log; an error says the line. Offsets are divided by `scale`, lengths rounded up to `align`.
+    pub(crate) fn read(path: &Path, scale: u64, align: u64) -> Result<Self, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| format!("the log '{}' could not be read: {e}", path.display()))?;
-        Self::parse(&text)
+        Self::parse(&text, scale, align)
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, scale: u64, align: u64) -> Result<Self, String> {
         let mut lines = text.lines().enumerate();
         let version = match lines.next().map(|l| l.1.trim()) {
             Some("fio version 2 iolog") => 2,
@@ -92,7 +92,8 @@ impl Replay {
             let (offset, len) = if op == Op::Sync {
                 (0, 0)
             } else {
-                (number_of()?, number_of()?)
+                let (offset, len) = (number_of()? / scale.max(1), number_of()?);
+                (offset, len.next_multiple_of(align.max(1)))
             };
             let file = match log.files.iter().position(|f| f == Path::new(name)) {
                 Some(i) => i,
@@ -225,14 +226,14 @@ mod tests {
     #[test]
     fn logs_of_both_versions_are_read() {
         let v2 = "fio version 2 iolog\nf add\nf open\nf write 0 4096\nf wait 100\nf read 4096 8192\nf close\n";
-        let log = Replay::parse(v2).unwrap();
+        let log = Replay::parse(v2, 1, 0).unwrap();
         assert_eq!(
             (log.steps.len(), log.largest, log.sizes[0]),
             (2, 8192, 12_288)
         );
         assert_eq!(log.steps[1].0, Nanos(100_000));
         let v3 = "fio version 3 iolog\n30 /dev/null add\n31 /dev/null open\n36 /dev/null trim 0 2147483648\n52 /dev/null write 0 4096\n";
-        let log = Replay::parse(v3).unwrap();
+        let log = Replay::parse(v3, 1, 0).unwrap();
         assert_eq!(log.steps.len(), 3);
         assert_eq!(log.steps[2].0, Nanos(52_000));
         assert_eq!(log.does, [false, true, true]);
@@ -240,12 +241,14 @@ mod tests {
 
     #[test]
     fn what_is_no_log_is_refused_with_its_line() {
-        assert!(Replay::parse("hello").is_err());
+        assert!(Replay::parse("hello", 1, 0).is_err());
         assert!(
             Replay::parse("fio version 2 iolog\nf read x 1\n")
                 .unwrap_err()
-                .starts_with("line 2")
+                .starts_with("line 2"),
+            1,
+            0
         );
-        assert!(Replay::parse("fio version 3 iolog\n").is_err());
+        assert!(Replay::parse("fio version 3 iolog\n", 1, 0).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Checksums of verified blocks, as fio computes them.
 
+use fathom_io::clock::monotonic;
+use fathom_telemetry::Nanos;
 use sha2::Digest;
 
 /// What stands in a block, and how it is checked.
@@ -334,6 +336,49 @@ fn xxh32(data: &[u8], seed: u32) -> u32 {
     h = (h ^ (h >> 15)).wrapping_mul(P[1]);
     h = (h ^ (h >> 13)).wrapping_mul(P[2]);
     h ^ (h >> 16)
+}
+
+/// Bytes per second of the checksums, all or those that `which` names.
+pub fn speeds(which: &str) -> Vec<(&'static str, f64)> {
+    const NAMES: [&str; 16] = [
+        "md5",
+        "crc64",
+        "crc32",
+        "crc32c",
+        "crc16",
+        "crc7",
+        "sha1",
+        "sha256",
+        "sha512",
+        "xxhash",
+        "sha3-224",
+        "sha3-256",
+        "sha3-384",
+        "sha3-512",
+        "crc32c-intel",
+        "null",
+    ];
+    /// At a time, and for so long.
+    const BLOCK: usize = 64 << 10;
+    const TIME: Nanos = Nanos::from_millis(20);
+    let mut data = vec![0; BLOCK];
+    super::verify::noise(&mut data, 1);
+    let wanted = |n: &&str| *n != "null" && (which.is_empty() || which.split(',').any(|w| w == *n));
+    NAMES
+        .into_iter()
+        .filter(wanted)
+        .filter_map(|name| {
+            let sum = Sum::named(name)?;
+            let (begun, mut n, mut out) = (monotonic(), 0u64, [0; 128]);
+            let mut time = Nanos::ZERO;
+            while time < TIME {
+                sum.of(std::hint::black_box(&data), &mut out);
+                n += 1;
+                time = monotonic().since(begun);
+            }
+            Some((name, n as f64 * BLOCK as f64 / time.as_secs_f64()))
+        })
+        .collect()
 }
 
 #[cfg(test)]

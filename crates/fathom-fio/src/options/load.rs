@@ -56,7 +56,7 @@ pub(super) const LOAD: &[OptionDef] = &[
     def("percentage_random", "", Int(0, 100), "100,100,100", Mapped, "share of random offsets", &[]),
     def("percentage_sequential", "", Deprecated, "", Refused, "fio no longer has it", &[]),
     def("nrfiles", "nr_files", Int(0, 0), "1", Mapped, "as many files, which share size between them", &[]),
-    def("openfiles", "", Int(0, 0), "", Harmless, "all files of a job stay open", &[]),
+    def("openfiles", "", Int(0, 0), "", Harmless, "all files of a job stay open; opening is no part of what is measured", &[]),
     def("file_service_type", "", Choice(&["random", "zipf", "pareto", "normal", "gauss", "roundrobin", "sequential"]), "roundrobin", Mapped, "as in fio", &[]),
     def("fallocate", "", Choice(&["none", "native", "posix", "keep", "truncate", "0", "1"]), "native", Mapped, "none and truncate leave a sparse file; otherwise space is reserved", &[]),
     def("fadvise_hint", "", Choice(&["0", "1", "random", "sequential", "noreuse"]), "1", Mapped, "advise: posix_fadvise, and madvise of a mapping", &[]),
@@ -77,6 +77,6 @@ pub(super) const LOAD: &[OptionDef] = &[
     def("ramp_time", "", Time { bare_seconds: true }, "", Mapped, "ramp", &[]),
     def("ramp_size", "", Size(1, 0), "", Refused, "use ramp_time", &[]),
     def("clocksource", "", Choice(&["gettimeofday", "clock_gettime", "cpu"]), "", Harmless, "fathom reads the TSC", &[]),
-    def("mem", "iomem", Choice(&["malloc", "shm", "shmhuge", "mmap", "mmapshared", "mmaphuge", "cudamalloc"]), "malloc", Harmless, "buffers are page-aligned memory, huge where possible", &[]),
+    def("mem", "iomem", Choice(&["malloc", "shm", "shmhuge", "mmap", "mmapshared", "mmaphuge", "cudamalloc"]), "malloc", Harmless, "buffers are page-aligned memory, in huge pages wherever the kernel has some", &[]),
     def("iomem_align", "mem_align", Int(0, 0), "0", Harmless, "buffers are page-aligned", &[]),
 ];

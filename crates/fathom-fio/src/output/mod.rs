@@ -62,6 +62,8 @@ pub struct Results<'a> {
     pub now_ms: u64,
     /// Now in words, as ctime prints it.
     pub now_text: String,
+    /// Version of the terse form.
+    pub terse_version: u32,
     /// Idle share in percent: of the system, then of each processor where that was asked for.
     pub idle: Vec<f64>,
 }

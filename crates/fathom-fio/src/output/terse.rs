@@ -1,4 +1,4 @@
-//! fio's terse form, version 3: one line of semicolons per job. Latencies are in µs, bandwidth in KiB/s.
+//! fio's terse form, versions 2 to 5: one line of semicolons per job. Latencies are in µs, bandwidth in KiB/s.
 
 use std::fmt::Write;
 
@@ -16,13 +16,16 @@ pub(super) fn print(r: &Results<'_>) -> String {
     let mut out = String::new();
     for e in r.entries() {
         let (m, terms) = (&e.measure, &e.task.shape.terms);
-        let _ = write!(
-            out,
-            "3;{FIO_VERSION};{};{};{}",
-            e.task.name, e.task.group, m.error
-        );
-        direction(&mut out, m, 0, terms);
-        direction(&mut out, m, 1, terms);
+        let version = r.terse_version;
+        let _ = write!(out, "{version};");
+        if version > 2 {
+            let _ = write!(out, "{FIO_VERSION};");
+        }
+        let _ = write!(out, "{};{};{}", e.task.name, e.task.group, m.error);
+        let directions = if version == 3 { 2 } else { 3 };
+        for d in 0..directions {
+            direction(&mut out, m, d, terms, version);
+        }
         let ms = (m.runtime_ms() * e.members as u64).max(1) as f64;
         let _ = write!(
             out,
@@ -45,7 +48,7 @@ pub(super) fn print(r: &Results<'_>) -> String {
         for v in shown {
             let _ = write!(out, ";{v:.2}%");
         }
-        if terms.disk_util {
+        if terms.disk_util && version > 2 {
             for d in &r.disks {
                 let x = &d.delta;
                 let _ = write!(
@@ -67,14 +70,15 @@ pub(super) fn print(r: &Results<'_>) -> String {
             let _ = write!(out, ";{};{}", m.errors, m.error);
         }
         if !terms.description.is_empty() {
-            let _ = write!(out, ";{}", terms.description);
+            let line = if version == 2 { "\n" } else { "" };
+            let _ = write!(out, "{line};{}", terms.description);
         }
         out.push('\n');
     }
     out
 }
 
-fn direction(out: &mut String, m: &Measure, d: usize, terms: &Terms) {
+fn direction(out: &mut String, m: &Measure, d: usize, terms: &Terms, version: u32) {
     let empty = Histogram::default();
     let t = m.totals[d].as_deref();
     let (ios, bytes) = t.map_or((0, 0), |t| (t.ios, t.bytes));
@@ -129,6 +133,19 @@ fn direction(out: &mut String, m: &Measure, d: usize, terms: &Terms) {
         s.mean,
         s.deviation()
     );
+    if version == 5 {
+        let i = t.map_or_else(Stat::default, |t| t.rate);
+        let min = if i.n > 0 { i.min as u64 } else { 0 };
+        let _ = write!(
+            out,
+            ";{};{min};{};{:.6};{:.6};{}",
+            s.n,
+            i.max as u64,
+            i.mean,
+            i.deviation(),
+            i.n
+        );
+    }
 }
 
 fn moments(out: &mut String, h: &Histogram) {

@@ -142,6 +142,10 @@ pub struct Layout {
     pub all_room: bool,
     /// Read once before the job, so that the page cache holds it.
     pub pre_read: bool,
+    /// Made durable once it is laid out.
+    pub durable: bool,
+    /// How long its data lives, in the kernel's number; 0 where nothing is said.
+    pub hint: u64,
 }
 
 /// How reads and writes are shown.
@@ -329,7 +333,11 @@ impl Shape {
         let replay = recipe
             .read_log
             .as_ref()
-            .map(|p| crate::feed::replay::Replay::read(std::path::Path::new(p)))
+            .map(|p| {
+                let scale = s.number("replay_scale").unwrap_or(1).max(1);
+                let align = s.number("replay_align").unwrap_or(0);
+                crate::feed::replay::Replay::read(std::path::Path::new(p), scale, align)
+            })
             .transpose()
             .map_err(|e| FioError::value(job, "read_iolog", e))?;
         if let Some(r) = &replay {
@@ -393,6 +401,14 @@ impl Shape {
         pace::content(s, &mut spec);
         spec.iopoll = s.flag("hipri", false) && spec.engine == Engine::Uring;
         spec.sqpoll = s.flag("sqthread_poll", false);
+        let flagged = matches!(s.engine(), "pvsync2" | "libaio" | "io_uring");
+        spec.hipri = s.engine() == "pvsync2" && s.flag("hipri", false);
+        spec.nowait = flagged && s.flag("nowait", false);
+        spec.uncached = flagged && s.flag("uncached", false);
+        if spec.engine == Engine::Uring && !spec.sqpoll {
+            spec.plain_buffers = !s.flag("fixedbufs", false);
+            spec.plain_files = !s.flag("registerfiles", false);
+        }
         pace::hand_over(s, &mut spec);
         // fio keeps a file mapped from pass to pass, and what is mapped stays in the cache.
         spec.drop_cache = s.flag("invalidate", true)
@@ -477,6 +493,15 @@ impl Shape {
                 bare: s.flag("create_on_open", false),
                 all_room: s.flag("fill_device", false),
                 pre_read: s.flag("pre_read", false),
+                durable: s.flag("create_fsync", true),
+                hint: match s.get("write_hint") {
+                    Some("none") => 1,
+                    Some("short") => 2,
+                    Some("medium") => 3,
+                    Some("long") => 4,
+                    Some("extreme") => 5,
+                    _ => 0,
+                },
             },
             thread: ThreadTerms::of(s)?,
             rate_min: pace::rate_min(s, &spec),

@@ -125,6 +125,16 @@ pub struct JobSpec {
     pub iopoll: bool,
     /// io_uring: a kernel thread submits.
     pub sqpoll: bool,
+    /// Calls carry RWF_NOWAIT: what would block fails with EAGAIN.
+    pub nowait: bool,
+    /// Buffered calls carry RWF_DONTCACHE: the page cache keeps nothing of them.
+    pub uncached: bool,
+    /// preadv2 and pwritev2 carry RWF_HIPRI: the kernel polls where the device has poll queues.
+    pub hipri: bool,
+    /// io_uring: files are not registered.
+    pub plain_files: bool,
+    /// io_uring: buffers are not registered.
+    pub plain_buffers: bool,
     /// Completions to wait for at once in closed loop.
     pub batch: u32,
     /// I/Os handed over in one call, and the hand-over timed apart from the wait; 0 for all that may start.
@@ -178,6 +188,11 @@ impl Default for JobSpec {
             record: false,
             window: Nanos::from_millis(100),
             iopoll: false,
+            nowait: false,
+            uncached: false,
+            hipri: false,
+            plain_files: false,
+            plain_buffers: false,
             sqpoll: false,
             batch: 1,
             submit_batch: 0,

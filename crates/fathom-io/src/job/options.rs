@@ -239,6 +239,46 @@ pub const OPTIONS: &[OptionDef] = &[
     ),
     option!(
         "Path",
+        "nowait",
+        "",
+        "Calls carry RWF_NOWAIT: what would block fails with EAGAIN (uring, libaio, preadv)",
+        |s, t| s.nowait = switch(t)?,
+        |s| s.nowait.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
+        "uncached",
+        "",
+        "Buffered: calls carry RWF_DONTCACHE, so that the page cache keeps nothing (uring, libaio, preadv)",
+        |s, t| s.uncached = switch(t)?,
+        |s| s.uncached.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
+        "hipri",
+        "",
+        "preadv: calls carry RWF_HIPRI, so that the kernel polls where the device has poll queues",
+        |s, t| s.hipri = switch(t)?,
+        |s| s.hipri.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
+        "plain-files",
+        "",
+        "io_uring: files are not registered",
+        |s, t| s.plain_files = switch(t)?,
+        |s| s.plain_files.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
+        "plain-buffers",
+        "",
+        "io_uring: buffers are not registered",
+        |s, t| s.plain_buffers = switch(t)?,
+        |s| s.plain_buffers.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
         "sqpoll",
         "",
         "A kernel thread submits; no system call per batch",

@@ -2,7 +2,7 @@
 
 use fathom_telemetry::{Bytes, Op};
 
-use super::{Engine, JobError, JobSpec, SyncPolicy};
+use super::{Engine, JobError, JobSpec, SyncCall, SyncPolicy};
 use crate::replay::FeedHandle;
 
 /// Linux's IORING_MAX_ENTRIES.
@@ -198,6 +198,17 @@ impl JobSpec {
         }
         if self.iopoll && self.rw.trims() {
             return Err(bad("iopoll", &"a polled ring cannot trim: drop --iopoll"));
+        }
+        let carries = match self.engine {
+            Engine::Uring | Engine::Libaio => true,
+            Engine::Preadv => self.call == SyncCall::Preadv2,
+            Engine::PosixAio | Engine::Mmap | Engine::Null => false,
+        };
+        if (self.nowait || self.uncached || self.hipri) && !carries {
+            return Err(bad(
+                "engine",
+                &"nowait, uncached and hipri are flags of a call, which this engine has not: use uring, libaio or preadv",
+            ));
         }
         if (self.iopoll || self.sqpoll) && self.engine != Engine::Uring {
             return Err(bad(

@@ -59,7 +59,8 @@ pub struct Libaio {
     done: Vec<(u32, i64)>,
     /// Handed over and not completed.
     flying: u32,
-    rw_flags: i32,
+    /// RWF_* flags of reads and of writes.
+    flags: (i32, i32),
     datasync: bool,
 }
 
@@ -92,11 +93,7 @@ impl Libaio {
             events: vec![Event::default(); depth as usize].into_boxed_slice(),
             done: Vec::with_capacity(depth as usize),
             flying: 0,
-            rw_flags: match spec.sync {
-                SyncPolicy::Fua => libc::RWF_DSYNC,
-                SyncPolicy::Sync => libc::RWF_SYNC,
-                _ => 0,
-            },
+            flags: super::call_flags(spec),
             datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
         })
     }
@@ -234,7 +231,11 @@ impl Port for Libaio {
             };
             *iocb = Iocb {
                 data: u64::from(slot),
-                rw_flags: if r.op == Op::Write { self.rw_flags } else { 0 },
+                rw_flags: if r.op == Op::Write {
+                    self.flags.1
+                } else {
+                    self.flags.0
+                },
                 opcode,
                 priority: r.priority as i16,
                 flags: if r.priority > 0 { FLAG_PRIORITY } else { 0 },

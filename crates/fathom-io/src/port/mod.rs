@@ -146,6 +146,27 @@ pub(crate) fn own_files(
         })
 }
 
+/// RWF_DONTCACHE (linux/fs.h, Linux 6.14), which libc has not.
+const DONTCACHE: i32 = 0x80;
+
+/// RWF_* flags of reads and of writes.
+pub(crate) fn call_flags(spec: &JobSpec) -> (i32, i32) {
+    let mut both = 0;
+    for (asked, flag) in [
+        (spec.nowait, libc::RWF_NOWAIT),
+        (spec.uncached, DONTCACHE),
+        (spec.hipri, libc::RWF_HIPRI),
+    ] {
+        both |= if asked { flag } else { 0 };
+    }
+    let durable = match spec.sync {
+        SyncPolicy::Fua => libc::RWF_DSYNC,
+        SyncPolicy::Sync => libc::RWF_SYNC,
+        _ => 0,
+    };
+    (both, both | durable)
+}
+
 /// The files opened again for this thread, whose accesses to come are told to the kernel: advice belongs to a
 /// descriptor, and other jobs may use the same file in another way.
 pub(crate) fn advised(

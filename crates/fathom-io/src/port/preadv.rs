@@ -16,7 +16,8 @@ pub struct Preadv {
     alarm: Alarm,
     buffers: Buffers,
     call: SyncCall,
-    rw_flags: i32,
+    /// RWF_* flags of reads and of writes.
+    flags: (i32, i32),
     datasync: bool,
     staged: Option<(u32, Request)>,
     done: Option<(u32, i64)>,
@@ -39,10 +40,11 @@ impl Preadv {
             alarm: Alarm::new(),
             buffers,
             call: spec.call,
-            rw_flags: match spec.sync {
-                SyncPolicy::Fua if plain => libc::RWF_DSYNC,
-                SyncPolicy::Sync if plain => libc::RWF_SYNC,
-                _ => 0,
+            // The older calls carry none: `own_files` opens files for what they are to do.
+            flags: if plain {
+                super::call_flags(spec)
+            } else {
+                (0, 0)
             },
             datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
             staged: None,
@@ -79,7 +81,7 @@ impl Preadv {
         unsafe {
             match r.op {
                 Op::Read => match self.call {
-                    SyncCall::Preadv2 => libc::preadv2(fd, &iov, 1, offset, 0) as i64,
+                    SyncCall::Preadv2 => libc::preadv2(fd, &iov, 1, offset, self.flags.0) as i64,
                     SyncCall::Preadv => libc::preadv(fd, &iov, 1, offset) as i64,
                     SyncCall::Pread => libc::pread(fd, iov.iov_base, iov.iov_len, offset) as i64,
                     SyncCall::Readv if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {
@@ -91,7 +93,7 @@ impl Preadv {
                     SyncCall::Readv | SyncCall::Read => -1,
                 },
                 Op::Write => match self.call {
-                    SyncCall::Preadv2 => libc::pwritev2(fd, &iov, 1, offset, self.rw_flags) as i64,
+                    SyncCall::Preadv2 => libc::pwritev2(fd, &iov, 1, offset, self.flags.1) as i64,
                     SyncCall::Preadv => libc::pwritev(fd, &iov, 1, offset) as i64,
                     SyncCall::Pread => libc::pwrite(fd, iov.iov_base, iov.iov_len, offset) as i64,
                     SyncCall::Readv if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {

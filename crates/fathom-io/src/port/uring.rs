@@ -72,7 +72,8 @@ struct Shape {
     fixed_buffer: bool,
     /// Trims are discards of a block device, not holes in a file.
     discards: bool,
-    /// RWF_* flags of writes.
+    /// RWF_* flags of reads and of writes.
+    read_flags: u32,
     rw_flags: u32,
     fsync_flags: u32,
 }
@@ -95,10 +96,11 @@ impl Shape {
     fn entry(self, slot: u32, r: Request, file: u32, buffer: u64) -> squeue::Entry {
         let len = u64::from(r.len);
         let high = |flags: u32| u64::from(flags) << 32;
+        let read = len | high(self.read_flags);
         // Operation, then the words "offset", "address" and "length and flags", then the last but one.
         let (op, words, extra) = match r.op {
-            Op::Read if self.fixed_buffer => (Self::READ_FIXED, [r.offset, buffer, len], 0),
-            Op::Read => (Self::READ, [r.offset, buffer, len], 0),
+            Op::Read if self.fixed_buffer => (Self::READ_FIXED, [r.offset, buffer, read], 0),
+            Op::Read => (Self::READ, [r.offset, buffer, read], 0),
             Op::Write => {
                 let op = if self.fixed_buffer {
                     Self::WRITE_FIXED
@@ -256,16 +258,20 @@ impl Uring {
             ok
         };
         let fds: Vec<RawFd> = files.iter().map(|f| f.as_raw_fd()).collect();
-        let r = ring.submitter().register_files(&fds);
-        let fixed_file = note(r.is_ok(), "file", r.as_ref().err());
+        let fixed_file = !spec.plain_files && {
+            let r = ring.submitter().register_files(&fds);
+            note(r.is_ok(), "file", r.as_ref().err())
+        };
         let (base, len) = buffers.whole();
         let iov = libc::iovec {
             iov_base: base.cast(),
             iov_len: len,
         };
-        // SAFETY: the buffers live in this port and are dropped after the ring (field order).
-        let r = unsafe { ring.submitter().register_buffers(&[iov]) };
-        let fixed_buffer = note(r.is_ok(), "buffer", r.as_ref().err());
+        let fixed_buffer = !spec.plain_buffers && {
+            // SAFETY: the buffers live in this port and are dropped after the ring (field order).
+            let r = unsafe { ring.submitter().register_buffers(&[iov]) };
+            note(r.is_ok(), "buffer", r.as_ref().err())
+        };
         let r = register_ring(&ring);
         note(r.is_ok(), "ring", r.as_ref().err());
         let enter_fd = match r {
@@ -275,11 +281,7 @@ impl Uring {
         if spec.iopoll {
             notes.push("polled completions".into());
         }
-        let rw_flags = match spec.sync {
-            SyncPolicy::Fua => libc::RWF_DSYNC,
-            SyncPolicy::Sync => libc::RWF_SYNC,
-            _ => 0,
-        };
+        let (read_flags, rw_flags) = super::call_flags(spec);
         let timed = ring.params().is_feature_ext_arg();
         let deferred = set_up.starts_with("defer-taskrun");
         let discards = spec.rw.modifies() && files.iter().any(|f| super::is_block_device(f));
@@ -301,6 +303,7 @@ impl Uring {
                 fixed_file,
                 fixed_buffer,
                 discards,
+                read_flags: read_flags as u32,
                 rw_flags: rw_flags as u32,
                 fsync_flags: match spec.sync {
                     SyncPolicy::Fdatasync(_) => types::FsyncFlags::DATASYNC.bits(),

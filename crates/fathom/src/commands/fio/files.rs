@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use fathom_fio::{Invocation, Place, Task};
 use fathom_io::driver::{Destination, PlannedJob, Setting, run_group};
 use fathom_io::job::{BlockSizes, Engine, Rw};
+use fathom_io::thread_terms;
 use fathom_io::{Control, JobSpec, Target, Wanted};
 use fathom_telemetry::Bytes;
 
@@ -58,6 +59,14 @@ impl OpenFile {
                 0 => return Ok(()),
                 n => at += n as u64,
             }
+        }
+    }
+
+    /// Says how long its data lives.
+    pub(super) fn hint(&self, hint: u64) -> std::io::Result<()> {
+        match self.buffered().filter(|_| hint > 0) {
+            Some(f) => thread_terms::set_write_hint(f, hint),
+            None => Ok(()),
         }
     }
 
@@ -260,7 +269,12 @@ fn open_one(
     };
     if let Some(from) = fill_from
         && first_reads
-        && let Err(e) = fill(&file, from, control)
+        && let Err(e) = fill(
+            &file,
+            from,
+            users.iter().any(|t| t.shape.layout.durable),
+            control,
+        )
     {
         close(vec![file], &[], true);
         return Err(e);
@@ -331,8 +345,8 @@ fn extend(path: &Path, have: u64, size: u64) -> Result<(), Failure> {
         .map_err(refused)
 }
 
-/// Writes incompressible data from `from` to the end, and makes it durable.
-fn fill(file: &OpenFile, from: u64, control: &Control) -> Result<(), Failure> {
+/// Writes incompressible data from `from` to the end, and makes it durable where that is asked for.
+fn fill(file: &OpenFile, from: u64, durable: bool, control: &Control) -> Result<(), Failure> {
     let limits = file.target.limits();
     if from >= limits.size {
         return Ok(());
@@ -371,7 +385,7 @@ fn fill(file: &OpenFile, from: u64, control: &Control) -> Result<(), Failure> {
             e.first_offset
         )));
     }
-    if let Some(f) = file.buffered() {
+    if let Some(f) = file.buffered().filter(|_| durable) {
         f.sync_data()
             .context("the laid out file could not be made durable")
             .map_err(failed)?;

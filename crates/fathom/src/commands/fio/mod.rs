@@ -40,6 +40,8 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
         Purpose::Version => screen::print(&format!("{}\n", fathom_fio::output::FIO_VERSION)),
         Purpose::OptionHelp(name) => screen::print(&option_help(name.as_deref())?),
         Purpose::EngineHelp => screen::print(&engine_help()),
+        Purpose::Checksums(which) => screen::print(&checksums(which)?),
+        Purpose::Clock => screen::print(&clock_test()),
         // Like fio, this judges options one by one; what they mean together shows in a run.
         Purpose::ParseOnly => {}
         Purpose::ShowCommand => screen::print(&(it.script.command_line() + "\n")),
@@ -156,6 +158,27 @@ fn option_help(name: Option<&str>) -> Result<String, Failure> {
             format!("{:<28} {fate} {}\n", o.name, o.note)
         })
         .collect())
+}
+
+/// How fast the checksums of `verify` are, in fio's lines.
+fn checksums(which: &str) -> Result<String, Failure> {
+    let found = fathom_fio::checksum_speeds(which);
+    if found.is_empty() {
+        return Err(failed(anyhow::anyhow!(
+            "there is no checksum '{which}': expected one such as md5, crc32c or sha256"
+        )));
+    }
+    let line = |(name, speed): (&str, f64)| {
+        format!("{name}:\t{:8.2} MiB/sec\n", speed / f64::from(1 << 20))
+    };
+    Ok(found.into_iter().map(line).collect())
+}
+
+/// Whether the processor's time-stamp counter can be relied on, in fio's words.
+fn clock_test() -> String {
+    let reliable = fathom_io::clock::Clock::new().is_tsc();
+    let word = if reliable { "yes" } else { "no" };
+    format!("cs: reliable_tsc: {word}\ncs: Pass!\n")
 }
 
 fn engine_help() -> String {

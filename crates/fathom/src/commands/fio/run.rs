@@ -287,6 +287,8 @@ impl Stage<'_> {
         let logs = LogFiles::create(task, &self.outputs)
             .map_err(|e| format!("its log could not be made: {e}"))?;
         for file in self.files_of(task) {
+            file.hint(task.shape.layout.hint)
+                .map_err(|e| format!("write_hint could not be given: {e}"))?;
             if task.shape.layout.pre_read {
                 file.pre_read()
                     .map_err(|e| format!("it could not be read before the job: {e}"))?;
@@ -570,6 +572,7 @@ pub(super) fn print(
         disks,
         now_ms: now_ms(),
         now_text: local_time(),
+        terse_version: it.terse_version,
         idle,
     };
     // As in fio, whatever the order in which they were asked for.
