@@ -243,11 +243,9 @@ mod tests {
     fn what_is_no_log_is_refused_with_its_line() {
         assert!(Replay::parse("hello", 1, 0).is_err());
         assert!(
-            Replay::parse("fio version 2 iolog\nf read x 1\n")
+            Replay::parse("fio version 2 iolog\nf read x 1\n", 1, 0)
                 .unwrap_err()
-                .starts_with("line 2"),
-            1,
-            0
+                .starts_with("line 2")
         );
         assert!(Replay::parse("fio version 3 iolog\n", 1, 0).is_err());
     }

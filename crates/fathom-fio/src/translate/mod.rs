@@ -7,13 +7,14 @@ mod pace;
 mod place;
 pub(crate) mod priority;
 pub(crate) mod recipe;
+mod settle;
 mod terms_of_thread;
 
 use std::path::PathBuf;
 
 use fathom_io::JobSpec;
 use fathom_io::job::{Engine, OnError, SyncCall};
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::Nanos;
 
 use crate::FioError;
 use crate::options::value::Quantity;
@@ -293,13 +294,6 @@ pub struct Shape {
     pub accepted: Vec<String>,
 }
 
-/// Values that hold nothing back.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Caps {
-    pub(crate) bytes: Option<u64>,
-    pub(crate) time: Option<Nanos>,
-}
-
 impl Shape {
     /// Makes the shape of one clone of a section.
     pub(crate) fn of(s: &Section, clone: u32) -> Result<Self, FioError> {
@@ -516,187 +510,5 @@ impl Shape {
             spec,
             recipe: std::sync::Arc::new(recipe),
         })
-    }
-
-    /// What the file of this number has of a size that several files share; the first ones have a block more where
-    /// it does not divide.
-    pub(crate) fn share(&self, index: u64) -> Option<u64> {
-        let all = match (self.size, self.io_size) {
-            (Extent::Bytes(n), _) | (Extent::Whole, Some(Extent::Bytes(n))) => n,
-            _ => return None,
-        };
-        let files = 1 + self.more.len() as u64;
-        let block = self.spec.bs.min().0.max(1);
-        let each = all / files;
-        let extra = (all - each * files) / block;
-        Some(each + if index < extra { block } else { 0 })
-    }
-
-    /// First and end of the range in each of several files, and the bytes of one pass over all of them.
-    pub(crate) fn ranges(&self, clone: u32, sizes: &[u64]) -> (Vec<(u64, u64)>, u64) {
-        let mut all = 0u64;
-        let ranges: Vec<(u64, u64)> = (0u64..)
-            .zip(sizes)
-            .map(|(i, size)| {
-                let step = self.offset_increment.bytes(*size);
-                let mut start = self.offset.bytes(*size);
-                if matches!(self.offset, Extent::Percent(_)) {
-                    start -= start % self.offset_align.max(1);
-                }
-                let start = start.saturating_add(step.saturating_mul(u64::from(clone)));
-                let room = size.saturating_sub(start);
-                let len = match (self.file_size, self.size) {
-                    (_, Extent::Percent(_)) => self.size.bytes(*size).min(room),
-                    (None, Extent::Bytes(_)) => self.share(i).unwrap_or(room).min(room),
-                    (Some(file), _) => file.saturating_sub(start).min(room),
-                    _ => room,
-                };
-                all += len;
-                (start.min(*size), start.min(*size) + len)
-            })
-            .collect();
-        let pass = match self.size {
-            Extent::Bytes(n) => n.min(all),
-            _ => all,
-        };
-        (ranges, pass)
-    }
-
-    /// Bytes that the file must hold, where the section says it.
-    pub fn wanted_size(&self, clone: u32, cap: Option<u64>) -> Option<u64> {
-        let cut = |n: u64| cap.map_or(n, |c| n.min(c.max(self.spec.bs.max().0)));
-        if let Some(r) = &self.replay {
-            return r.sizes.iter().copied().max();
-        }
-        if let Some(size) = self.file_size {
-            return Some(cut(size));
-        }
-        if !self.more.is_empty() {
-            let largest = self.spec.bs.max().0;
-            return self.share(0).map(|n| {
-                let start = match self.offset {
-                    Extent::Bytes(b) => b,
-                    _ => 0,
-                };
-                cut(n.max(largest)).saturating_add(start.min(cut(start)))
-            });
-        }
-        match (self.size, self.offset, self.offset_increment) {
-            (Extent::Bytes(size), Extent::Bytes(start), Extent::Bytes(step)) => Some(
-                cut(size)
-                    .saturating_add(cut(start).min(start))
-                    .saturating_add(cut(step).min(step).saturating_mul(u64::from(clone))),
-            ),
-            (Extent::Whole, Extent::Bytes(start), Extent::Bytes(step))
-                if self.io_size.is_some() || start > 0 || step > 0 =>
-            {
-                let amount = match self.io_size {
-                    Some(Extent::Bytes(n)) => n,
-                    _ => return None,
-                };
-                Some(
-                    cut(amount)
-                        .saturating_add(cut(start).min(start))
-                        .saturating_add(cut(step).min(step).saturating_mul(u64::from(clone))),
-                )
-            }
-            (Extent::Bytes(size), ..) => Some(cut(size)),
-            _ => match self.io_size {
-                Some(Extent::Bytes(n)) => Some(cut(n)),
-                _ => None,
-            },
-        }
-    }
-
-    /// The job on a target of `target` bytes.
-    pub fn settle(
-        &self,
-        clone: u32,
-        target: u64,
-        cap: Option<u64>,
-        time_cap: Option<Nanos>,
-    ) -> Result<JobSpec, FioError> {
-        let caps = Caps {
-            bytes: cap,
-            time: time_cap,
-        };
-        let mut spec = self.spec.clone();
-        let job = &self.spec.name;
-        let unit = spec.bs.min().0.max(1);
-        let largest = spec.bs.max().0;
-        let mut start = self.offset.bytes(target);
-        if let Some(c) = caps.bytes
-            && matches!(self.offset, Extent::Bytes(_))
-        {
-            // A range that lies far in shrinks with it.
-            start = start.min(c - c % self.offset_align.max(1));
-        }
-        if matches!(self.offset, Extent::Percent(_)) {
-            start -= start % self.offset_align.max(1);
-        }
-        start = start.saturating_add(
-            caps.bytes
-                .map_or(self.offset_increment.bytes(target), |c| {
-                    self.offset_increment.bytes(target).min(c)
-                })
-                .saturating_mul(u64::from(clone)),
-        );
-        let room = target.saturating_sub(start);
-        let cut = |n: u64| caps.bytes.map_or(n, |c| n.min(c.max(largest)));
-        let asked = match self.size {
-            _ if self.replay.is_some() => room,
-            Extent::Percent(p) => Extent::Percent(p).bytes(target).min(room),
-            other => other.bytes(room),
-        };
-        let mut range = cut(asked).min(room);
-        // Like fio, whole blocks only.
-        if range > unit {
-            range -= range % unit;
-        }
-        if room == 0 || range < largest {
-            return Err(FioError::value(
-                job,
-                "size",
-                format!(
-                    "{} from offset {} of a target of {} leaves no room for a block of {}: choose a larger size or file",
-                    Bytes(asked),
-                    Bytes(start),
-                    Bytes(target),
-                    Bytes(largest)
-                ),
-            ));
-        }
-        spec.offset = Bytes(start);
-        spec.size = Some(Bytes(range));
-        if let Some(percent) = self.working_set {
-            let blocks = u128::from(range) * u128::from(percent) / 100 / u128::from(largest.max(1));
-            spec.duplicate_of = (blocks as u64).max(1);
-        }
-        spec.time = match (spec.time, caps.time) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        if caps.time.is_some() {
-            spec.ramp = spec.ramp.min(caps.time.unwrap_or_default());
-        }
-        spec.bytes = if self.time_based {
-            None
-        } else {
-            let once = match self.io_size {
-                Some(e) => cut(e.bytes(room)),
-                // A size beyond filesize= is that of the file.
-                None => range,
-            };
-            let whole = if once > unit {
-                once - once % unit
-            } else {
-                once
-            };
-            Some(Bytes(whole.saturating_mul(self.loops)))
-        };
-        if let Some(n) = spec.ios {
-            spec.ios = Some(n.saturating_mul(self.loops));
-        }
-        Ok(spec)
     }
 }

@@ -27,6 +27,13 @@ fn written_data_compresses_as_it_was_asked_for() {
             ],
             0.53,
         ),
+        (
+            &[
+                "--buffer_compress_percentage=50",
+                "--buffer_compress_chunk=4k",
+            ],
+            0.51,
+        ),
         (&["--zero_buffers"], 0.005),
         // Duplicates that are further apart than gzip sees: the share alone is asked for.
         (&["--dedupe_percentage=80"], 0.25),
@@ -98,4 +105,32 @@ fn a_working_set_has_so_many_blocks() {
         // One in ten of 1024, those of the set among them.
         assert!((60..150).contains(&blocks.len()), "{}", blocks.len());
     }
+}
+
+#[test]
+fn jobs_share_a_working_set_where_it_is_global() {
+    let unique = |global: &str| -> usize {
+        let dir = scratch();
+        let args = [
+            "--name=a",
+            "--numjobs=2",
+            "--rw=write",
+            "--bs=4k",
+            "--size=256k",
+            "--dedupe_percentage=99",
+            "--dedupe_mode=working_set",
+            "--dedupe_working_set_percentage=10",
+            global,
+        ];
+        assert!(fathom(dir.path(), &args).status.success());
+        let data: Vec<u8> = ["a.0.0", "a.1.0"]
+            .iter()
+            .flat_map(|f| std::fs::read(dir.path().join(f)).unwrap())
+            .collect();
+        data.chunks(4096)
+            .collect::<std::collections::HashSet<_>>()
+            .len()
+    };
+    let (shared, apart) = (unique("--dedupe_global=1"), unique("--dedupe_global=0"));
+    assert!(shared + 3 < apart, "{shared} {apart}");
 }
