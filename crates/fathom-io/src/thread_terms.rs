@@ -102,6 +102,29 @@ pub fn set_write_hint(file: &std::fs::File, hint: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Keeps this thread on one of `cpus`, by its number; anywhere where there are none.
+pub(crate) fn pin(cpus: &[u32], thread: u32) -> Result<(), String> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let cpu = cpus[thread as usize % cpus.len()];
+    // SAFETY: an all-zero cpu_set_t is valid; CPU_SET stays in bounds for cpu < CPU_SETSIZE.
+    let r = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if cpu < libc::CPU_SETSIZE as u32 {
+            libc::CPU_SET(cpu as usize, &mut set);
+        }
+        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set)
+    };
+    if r != 0 {
+        return Err(format!(
+            "processor {cpu} cannot be used: {}; see which are online with lscpu",
+            std::io::Error::last_os_error()
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,11 @@ pub(crate) fn print(text: &str) {
     put(&screen().harmless(text));
 }
 
+/// Prints a line that the next one overwrites.
+pub(crate) fn over(line: &str) {
+    put(&(say::one_line(line) + "\r"));
+}
+
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(failed)?;

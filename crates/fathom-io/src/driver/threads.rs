@@ -24,6 +24,7 @@ use crate::port::posixaio::PosixAio;
 use crate::port::preadv::Preadv;
 use crate::port::uring::{self, Uring};
 use crate::port::{self, Blocking, PortError};
+use crate::thread_terms;
 
 /// What threads tell the main loop.
 enum Message {
@@ -463,7 +464,7 @@ impl Seat {
         let planned = self.planned.clone();
         let spec = &planned.job.spec;
         let (_, depth) = planned.seats();
-        if let Err(e) = pin(&spec.cpus, self.thread) {
+        if let Err(e) = thread_terms::pin(&spec.cpus, self.thread) {
             return self.fail(e);
         }
         let enter = planned.guide.as_ref().and_then(|g| g.enter.as_ref());
@@ -677,26 +678,4 @@ fn fall_back(jobs: &[PlannedJob], destination: &Destination) -> Option<(String, 
         job.job.spec.sqpoll = false;
     }
     Some((why, jobs))
-}
-
-fn pin(cpus: &[u32], thread: u32) -> Result<(), String> {
-    if cpus.is_empty() {
-        return Ok(());
-    }
-    let cpu = cpus[thread as usize % cpus.len()];
-    // SAFETY: an all-zero cpu_set_t is valid; CPU_SET stays in bounds for cpu < CPU_SETSIZE.
-    let r = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if cpu < libc::CPU_SETSIZE as u32 {
-            libc::CPU_SET(cpu as usize, &mut set);
-        }
-        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set)
-    };
-    if r != 0 {
-        return Err(format!(
-            "processor {cpu} cannot be used: {}; see which are online with lscpu",
-            std::io::Error::last_os_error()
-        ));
-    }
-    Ok(())
 }

@@ -1,12 +1,12 @@
 //! fio's line of progress (`--eta=always`), once a second on standard output: programs read it there.
 
-use std::io::Write as _;
 use std::sync::Mutex;
 
 use fathom_fio::{Measure, Task, progress};
 use fathom_telemetry::Nanos;
 
 use super::run::lock;
+use crate::screen;
 
 /// What the last line said.
 #[derive(Default)]
@@ -47,8 +47,6 @@ impl Eta {
         // A shorter line leaves nothing of the one before.
         let blank = self.width.saturating_sub(line.len());
         self.width = line.len();
-        let mut out = std::io::stdout();
-        let _ = write!(out, "{line}{}\r", " ".repeat(blank));
-        let _ = out.flush();
+        screen::over(&format!("{line}{}", " ".repeat(blank)));
     }
 }

@@ -7,6 +7,7 @@ mod idle;
 mod permits;
 mod run;
 mod sim;
+mod watcher;
 
 use std::io::Write;
 use std::path::Path;

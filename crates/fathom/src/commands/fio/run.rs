@@ -9,20 +9,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use fathom_fio::output::{COMMANDS, Disk, LogFiles, Outputs, Results, is_state, is_text, text_of};
-use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Rusage, Task, guide};
+use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Task, guide};
 use fathom_host::{CounterSource, Counters};
 use fathom_io::clock::monotonic;
-use fathom_io::driver::{ClosedWindow, PlannedJob, Progress, Setting, ThreadUsage, run_group};
+use fathom_io::driver::{PlannedJob, Progress, Setting, run_group};
 use fathom_io::job::{Engine, Limits, ValidJob};
-use fathom_io::load::Batches;
 use fathom_io::target::counted;
-use fathom_io::{Control, Observer, threads, validity};
+use fathom_io::{Control, threads, validity};
 use fathom_telemetry::say;
 use fathom_telemetry::{FlagCode, Nanos};
 
 use super::aggregate::AggregateLogs;
 use super::files::{self, OpenFile};
 use super::idle::Account;
+use super::watcher::{Least, Watcher};
 use crate::exit::{DONE, FAILED, Failure, failed, refused};
 use crate::{progress, signals};
 
@@ -587,108 +587,6 @@ pub(super) fn print(
         .filter(|f| it.formats.contains(f))
         .map(|f| results.print(*f))
         .collect()
-}
-
-/// Collects windows into the measure and the logs.
-struct Watcher<'a> {
-    measure: &'a Mutex<Measure>,
-    task: &'a Task,
-    logs: Option<LogFiles>,
-    all: &'a Control,
-    own: &'a Control,
-    least: Option<Least>,
-}
-
-/// `rate_min`: whether a task reaches what it must.
-struct Least {
-    bytes: [f64; 3],
-    cycle: Nanos,
-    covered: Nanos,
-    done: [u64; 3],
-    missed: bool,
-}
-
-/// A job may take so long to come up to its rate, as in fio.
-const START_UP: i64 = 2_000_000_000;
-
-impl Least {
-    fn new(bytes: [f64; 3], cycle: Nanos) -> Self {
-        Self {
-            bytes,
-            cycle,
-            covered: Nanos::ZERO,
-            done: [0; 3],
-            missed: false,
-        }
-    }
-    /// Takes a window; the direction that fell behind, with its bytes per second.
-    fn window(&mut self, w: &ClosedWindow<'_>) -> Option<(usize, f64)> {
-        self.covered += w.width;
-        for (sum, d) in self.done.iter_mut().zip(&w.window.directions) {
-            *sum += d.as_ref().map_or(0, |d| d.bytes);
-        }
-        if self.covered < self.cycle {
-            return None;
-        }
-        let time = std::mem::take(&mut self.covered).as_secs_f64();
-        let done = std::mem::take(&mut self.done);
-        if w.start_ns < START_UP {
-            return None;
-        }
-        (0..3)
-            .map(|d| (d, done[d] as f64 / time))
-            .find(|(d, speed)| *speed < self.bytes[*d])
-    }
-}
-
-impl Observer for Watcher<'_> {
-    fn window(&mut self, w: &ClosedWindow<'_>) {
-        // Ramp-up is not measured.
-        if w.start_ns < 0 {
-            return;
-        }
-        let mut m = lock(self.measure);
-        m.window(w.width, w.window, self.task.shape.terms.sample);
-        if let Some(s) = &mut m.steady
-            && s.window(w.start_ns, w.width, w.window)
-        {
-            self.own.interrupt();
-        }
-        drop(m);
-        if let Some(logs) = &mut self.logs {
-            logs.window(w.start_ns, w.width, w.window);
-        }
-        if let Some(l) = &mut self.least
-            && !l.missed
-            && let Some((direction, speed)) = l.window(w)
-        {
-            l.missed = true;
-            say!(
-                "fathom: job '{}': rate_min={:.0} bytes/s is not met: {} reach {speed:.0}",
-                self.task.name,
-                l.bytes[direction],
-                ["reads", "writes", "trims"][direction]
-            );
-            self.own.interrupt();
-        }
-    }
-    fn progress(&mut self, _progress: &Progress) {
-        if self.all.interrupted() {
-            self.own.interrupt();
-        }
-    }
-    fn thread_ended(&mut self, _job: usize, u: &ThreadUsage, batches: &Batches) {
-        let mut measure = lock(self.measure);
-        measure.batches.add(batches);
-        let usage = &mut measure.usage;
-        *usage = Rusage {
-            user_us: usage.user_us + u.user.0 / 1000,
-            system_us: usage.system_us + u.system.0 / 1000,
-            switches: usage.switches + u.switches,
-            major_faults: usage.major_faults + u.major_faults,
-            minor_faults: usage.minor_faults + u.minor_faults,
-        };
-    }
 }
 
 /// The whole disks behind the files, each once.
