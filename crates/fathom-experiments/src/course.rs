@@ -37,33 +37,16 @@ pub(crate) fn judge(
     }
     let spec = &planned.job.spec;
     let paced = spec.rate.is_some() || spec.burst.is_some() || spec.think.0 > 0;
-    // Data of a trace comes when the trace says; the last window is rarely whole.
+    // Data of a trace comes when the trace says.
     if paced || planned.job.feed.is_some() || job.wall_ns < TIME_MIN.0 || !job.errors.is_empty() {
         return None;
     }
-    let whole = course.get(..course.len().saturating_sub(1))?;
-    let per_round = whole.len() / ROUNDS;
-    if per_round == 0 {
-        return None;
-    }
-    let seconds = spec.window.as_secs_f64() * per_round as f64;
-    let rounds: Vec<f64> = whole
-        .chunks_exact(per_round)
-        .map(|c| c.iter().sum())
-        .collect();
-    let verdict = steadiness(&rounds, &Question::new(TOLERANCE, rounds.len() as f64)).verdict;
-    if let Verdict::NotSteady(reasons) = verdict {
-        let why: Vec<String> = reasons.iter().map(|r| r.sentence()).collect();
-        job.flags.push(Flag::new(
-            FlagCode::NotSteady,
-            format!(
-                "not steady over {} rounds of {seconds:.1} s: {}",
-                rounds.len(),
-                why.join("; ")
-            ),
-            "condition the device first (fathom condition --until-steady), or run longer",
-        ));
-    }
+    let Rounds {
+        windows: per_round,
+        seconds,
+        amounts: rounds,
+    } = Rounds::of(course, spec.window)?;
+    job.flags.extend(unsteady(&rounds, seconds));
     let windows: Vec<Window> = rounds
         .iter()
         .enumerate()
@@ -81,6 +64,58 @@ pub(crate) fn judge(
         job: index,
         regimes: regimes(&windows, seconds)?,
     })
+}
+
+/// A course in rounds of whole windows.
+struct Rounds {
+    /// Windows of each.
+    windows: usize,
+    /// Length of each.
+    seconds: f64,
+    amounts: Vec<f64>,
+}
+
+impl Rounds {
+    /// The last window is rarely whole. `None` where there are too few.
+    fn of(course: &[f64], window: Nanos) -> Option<Self> {
+        let whole = course.get(..course.len().saturating_sub(1))?;
+        let windows = whole.len() / ROUNDS;
+        (windows > 0).then(|| Self {
+            windows,
+            seconds: window.as_secs_f64() * windows as f64,
+            amounts: whole
+                .chunks_exact(windows)
+                .map(|c| c.iter().sum())
+                .collect(),
+        })
+    }
+}
+
+fn unsteady(rounds: &[f64], seconds: f64) -> Option<Flag> {
+    let question = Question::new(TOLERANCE, rounds.len() as f64);
+    let Verdict::NotSteady(reasons) = steadiness(rounds, &question).verdict else {
+        return None;
+    };
+    let why: Vec<String> = reasons.iter().map(|r| r.sentence()).collect();
+    Some(Flag::new(
+        FlagCode::NotSteady,
+        format!(
+            "not steady over {} rounds of {seconds:.1} s: {}",
+            rounds.len(),
+            why.join("; ")
+        ),
+        "condition the device first (fathom condition --until-steady), or run longer",
+    ))
+}
+
+/// Flags a long load that something else than the driver drove, where its level still moved; `course` is the number of
+/// operations in each window.
+pub(crate) fn judge_load(job: &mut Job, course: &[f64], window: Nanos) {
+    if job.wall_ns >= TIME_MIN.0 && job.errors.is_empty() {
+        let rounds = Rounds::of(course, window);
+        job.flags
+            .extend(rounds.and_then(|r| unsteady(&r.amounts, r.seconds)));
+    }
 }
 
 /// A long job that had a burst and a base.

@@ -11,7 +11,7 @@ use fathom_telemetry::reserve::Reserve;
 use fathom_telemetry::rundir::{RunDir, RunDirError};
 use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, SavedResult, Target};
 use fathom_telemetry::series::{SeriesError, SeriesWriter};
-use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, say, utc};
+use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, Window, say, utc};
 
 use crate::bench::{Bench, BenchError};
 use crate::course;
@@ -251,11 +251,39 @@ impl Notebook {
         self.merged.extend(merged);
         self.courses = courses;
         self.run.jobs.extend(measures);
-        // A run of thousands of short jobs would spend its time on saving: it loses two seconds at most.
+        self.save_soon();
+        Ok((first..self.run.jobs.len()).collect())
+    }
+
+    /// Keeps a load that something else than the driver drove and that has just ended, with its windows of `width`,
+    /// numbered from the measured part on; `course` is the number of operations in each window of a regular width, of
+    /// which it is judged whether the level still moved. Returns the index of its job.
+    pub fn keep_load(
+        &mut self,
+        mut job: Job,
+        (width, windows): (Nanos, &[Window]),
+        course: (Nanos, &[f64]),
+    ) -> usize {
+        let index = self.run.jobs.len();
+        flag_empty(&mut job);
+        course::judge_load(&mut job, course.1, course.0);
+        self.keep(job);
+        for window in windows {
+            merge(&mut self.merged[index], window);
+            if let Some(s) = &mut self.series {
+                // Where it has to end early, it says so in the end.
+                let _ = s.push(index as u16, width, window);
+            }
+        }
+        self.save_soon();
+        index
+    }
+
+    /// A run of thousands of short jobs would spend its time on saving: it loses two seconds at most.
+    fn save_soon(&mut self) {
         if self.run.jobs.len() < 200 || self.saved.elapsed().as_secs() >= 2 {
             self.save_now();
         }
-        Ok((first..self.run.jobs.len()).collect())
     }
 
     /// Keeps a job that was not run through [`Notebook::measure`] (such as the preparation) and has just
@@ -468,6 +496,16 @@ fn flag_empty(job: &mut Job) {
     }
 }
 
+fn merge(merged: &mut Merged, window: &Window) {
+    for (total, d) in merged.iter_mut().zip(&window.directions) {
+        if let Some(d) = d {
+            total
+                .get_or_insert_with(Box::default)
+                .merge_sparse(&d.response);
+        }
+    }
+}
+
 /// Writes windows to the series and merges them.
 struct Keeper<'a> {
     first: usize,
@@ -484,13 +522,7 @@ impl Observer for Keeper<'_> {
         if w.start_ns < 0 {
             return;
         }
-        for (total, d) in self.merged[w.job].iter_mut().zip(&w.window.directions) {
-            if let Some(d) = d {
-                total
-                    .get_or_insert_with(Box::default)
-                    .merge_sparse(&d.response);
-            }
-        }
+        merge(&mut self.merged[w.job], w.window);
         let index = (w.start_ns as u64 / w.width.0.max(1)) as usize;
         let course = &mut self.courses[w.job];
         if index >= course.len() && index < course::WINDOWS_MAX {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fathom_stats::Estimate;
 use fathom_telemetry::Op;
 use fathom_telemetry::schema::{
-    Axis, Cell as TableCell, Chart, ChartKind, ChartSeries, Column, Headline, Point,
+    Axis, Cell as TableCell, Chart, ChartKind, ChartSeries, Column, Headline, Point, Table,
 };
 
 use crate::cells::Cell;
@@ -40,6 +40,20 @@ pub fn number(v: Option<f64>) -> TableCell {
 /// A table's cell: words.
 pub fn text(t: impl Into<String>) -> TableCell {
     TableCell::Text(t.into())
+}
+
+/// A column with what stands in it, of a row of what the table is made of: its heading, its unit, its cell.
+pub type ColumnOf<'a, R> = (&'a str, &'a str, &'a dyn Fn(&R) -> TableCell);
+
+/// A table of `rows`: each column stands beside its cells.
+pub fn table<R>(id: &str, title: &str, rows: &[R], columns: &[ColumnOf<'_, R>]) -> Table {
+    let row = |r| columns.iter().map(|(_, _, cell)| cell(r)).collect();
+    Table {
+        id: id.into(),
+        title: title.into(),
+        columns: columns.iter().map(|c| column(c.0, c.1)).collect(),
+        rows: rows.iter().map(row).collect(),
+    }
 }
 
 /// Points with a name in the legend.

@@ -476,14 +476,7 @@ impl Target {
 
     /// Cumulative counters of the device behind the target.
     pub fn counters(&self) -> Option<DeviceDelta> {
-        let source = self.counters.as_ref()?;
-        let c = source.read().ok()?;
-        let below = source.read_below().ok()?.into_iter();
-        Some(DeviceDelta {
-            process_read_bytes: process_read_bytes(),
-            below: below.map(step).collect(),
-            ..counted(c)
-        })
+        count(self.counters.as_ref()?)
     }
 
     /// What the device is made of, where its I/O is counted.
@@ -569,6 +562,17 @@ pub fn counted(c: Counters) -> DeviceDelta {
         busy_ms: c.busy_ms,
         ..DeviceDelta::default()
     }
+}
+
+/// Cumulative counters of a device and of what it is made of, with what this process has read from any.
+pub fn count(source: &CounterSource) -> Option<DeviceDelta> {
+    let c = source.read().ok()?;
+    let below = source.read_below().ok()?.into_iter();
+    Some(DeviceDelta {
+        process_read_bytes: process_read_bytes(),
+        below: below.map(step).collect(),
+        ..counted(c)
+    })
 }
 
 fn step(c: Counters) -> BelowDelta {

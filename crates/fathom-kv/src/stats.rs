@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::sync::Waits;
 
 macro_rules! counters {
@@ -16,7 +18,7 @@ macro_rules! counters {
             pub(crate) stall: Waits,
         }
         /// Totals since the engine was opened; subtract two for an interval.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
             /// Waits for latches of leaves and inner nodes (a page on its way from the store counts).

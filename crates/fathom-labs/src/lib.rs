@@ -3,11 +3,13 @@
 
 pub mod app;
 pub mod cache;
+mod clients;
 pub mod db;
 mod error;
 pub mod guest;
 pub mod kv;
 pub mod leftovers;
+mod loads;
 pub mod paths;
 mod prepare;
 pub mod raid;
@@ -15,3 +17,10 @@ mod skipped;
 pub mod vm;
 
 pub use error::LabError;
+use fathom_experiments::results::Presenter;
+
+/// Every kind of result of this room; a new one is a line here.
+pub const PRESENTERS: &[Presenter] = &[
+    Presenter::of::<kv::KvResult>(),
+    Presenter::of::<db::rocksdb::RocksResult>(),
+];

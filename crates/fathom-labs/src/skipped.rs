@@ -1,12 +1,15 @@
 //! Parts of a lab that this machine does not have: said, with what to install, and left out.
 
-use fathom_experiments::parts::column;
-use fathom_telemetry::schema::{Cell, Section, Table};
+use fathom_experiments::Notebook;
+use fathom_experiments::parts::{table, text};
+use fathom_telemetry::schema::Section;
+use fathom_telemetry::{Flag, FlagCode};
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
 /// Something that was left out, and how to have it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Skipped {
     /// What is missing from the results.
     pub(crate) what: String,
@@ -41,28 +44,35 @@ impl Skipped {
     }
 }
 
+/// Says on the screen what was left out, as flags of the run, which voids it where that is what was asked for rather than
+/// something beside it.
+pub(crate) fn missing(book: &mut Notebook, skipped: &[Skipped], asked_for: bool) {
+    book.run_mut().flags.extend(skipped.iter().map(|s| Flag {
+        void: asked_for,
+        ..Flag::new(
+            FlagCode::NotChecked,
+            format!("{} was left out: {}", s.what, s.why),
+            s.remedy.clone(),
+        )
+    }));
+}
+
 /// What was left out, as a section; none where nothing was.
 pub(crate) fn skipped(id: &str, all: &[Skipped]) -> Option<Section> {
-    if all.is_empty() {
-        return None;
-    }
-    let row = |s: &Skipped| {
-        [&s.what, &s.why, &s.remedy]
-            .map(|t| Cell::Text(t.clone()))
-            .to_vec()
-    };
-    Some(Section {
+    (!all.is_empty()).then(|| Section {
         id: format!("{id}-skipped"),
         title: "What was left out".into(),
         text: "Parts that this machine does not have; everything else was measured.".into(),
-        tables: vec![Table {
-            id: format!("{id}-skipped-table"),
-            title: "Left out, and how to have it".into(),
-            columns: ["part", "reason", "to have it"]
-                .map(|c| column(c, ""))
-                .to_vec(),
-            rows: all.iter().map(row).collect(),
-        }],
+        tables: vec![table(
+            &format!("{id}-skipped-table"),
+            "Left out, and how to have it",
+            all,
+            &[
+                ("part", "", &|s| text(&s.what)),
+                ("reason", "", &|s| text(&s.why)),
+                ("to have it", "", &|s| text(&s.remedy)),
+            ],
+        )],
         ..Section::default()
     })
 }

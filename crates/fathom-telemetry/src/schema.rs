@@ -434,6 +434,42 @@ pub struct DeviceDelta {
     pub below: Vec<BelowDelta>,
 }
 
+impl DeviceDelta {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let (a, b) = (earlier, self);
+        let d = |x: u64, y: u64| y.saturating_sub(x);
+        Self {
+            name: b.name.clone(),
+            read_ios: d(a.read_ios, b.read_ios),
+            read_merges: d(a.read_merges, b.read_merges),
+            read_bytes: d(a.read_bytes, b.read_bytes),
+            read_ticks_ms: d(a.read_ticks_ms, b.read_ticks_ms),
+            write_ios: d(a.write_ios, b.write_ios),
+            write_merges: d(a.write_merges, b.write_merges),
+            write_bytes: d(a.write_bytes, b.write_bytes),
+            write_ticks_ms: d(a.write_ticks_ms, b.write_ticks_ms),
+            discard_ios: d(a.discard_ios, b.discard_ios),
+            discard_bytes: d(a.discard_bytes, b.discard_bytes),
+            flush_ios: d(a.flush_ios, b.flush_ios),
+            busy_ms: d(a.busy_ms, b.busy_ms),
+            process_read_bytes: d(a.process_read_bytes, b.process_read_bytes),
+            asked_bytes: a.asked_bytes.zip(b.asked_bytes).map(|(a, b)| d(a, b)),
+            below: b
+                .below
+                .iter()
+                .zip(&a.below)
+                .map(|(b, a)| BelowDelta {
+                    name: b.name.clone(),
+                    read_bytes: d(a.read_bytes, b.read_bytes),
+                    write_bytes: d(a.write_bytes, b.write_bytes),
+                })
+                .collect(),
+        }
+    }
+}
+
 /// What the devices one step further down counted, added up.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

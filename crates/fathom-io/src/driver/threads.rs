@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use fathom_telemetry::schema::{BelowDelta, DeviceDelta, HeldUp, Job};
+use fathom_telemetry::schema::{DeviceDelta, HeldUp, Job};
 use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
@@ -350,7 +350,7 @@ fn watch(
     w.device = device_start
         .as_ref()
         .zip(counted(setting, lives))
-        .map(|(a, b)| difference(a, &b));
+        .map(|(before, now)| now.since(before));
     w.device_start = device_start;
     let conditions_end = conditions.read();
     w.held_up = waited
@@ -387,42 +387,11 @@ fn progress(
 /// Bytes written since `start`, by the account of the device or of what it is made of that counts least, and whose it is.
 fn least_written(start: Option<&DeviceDelta>, setting: &Setting<'_>) -> Option<(u64, String)> {
     let now = setting.counters.and_then(|c| c())?;
-    let d = difference(start?, &now);
+    let d = now.since(start?);
     let below = d.below.into_iter().map(|s| (s.write_bytes, s.name));
     std::iter::once((d.write_bytes, d.name))
         .chain(below)
         .min_by_key(|s| s.0)
-}
-
-fn difference(a: &DeviceDelta, b: &DeviceDelta) -> DeviceDelta {
-    let d = |x: u64, y: u64| y.saturating_sub(x);
-    DeviceDelta {
-        name: b.name.clone(),
-        read_ios: d(a.read_ios, b.read_ios),
-        read_merges: d(a.read_merges, b.read_merges),
-        read_bytes: d(a.read_bytes, b.read_bytes),
-        read_ticks_ms: d(a.read_ticks_ms, b.read_ticks_ms),
-        write_ios: d(a.write_ios, b.write_ios),
-        write_merges: d(a.write_merges, b.write_merges),
-        write_bytes: d(a.write_bytes, b.write_bytes),
-        write_ticks_ms: d(a.write_ticks_ms, b.write_ticks_ms),
-        discard_ios: d(a.discard_ios, b.discard_ios),
-        discard_bytes: d(a.discard_bytes, b.discard_bytes),
-        flush_ios: d(a.flush_ios, b.flush_ios),
-        busy_ms: d(a.busy_ms, b.busy_ms),
-        process_read_bytes: d(a.process_read_bytes, b.process_read_bytes),
-        asked_bytes: a.asked_bytes.zip(b.asked_bytes).map(|(a, b)| d(a, b)),
-        below: b
-            .below
-            .iter()
-            .zip(&a.below)
-            .map(|(b, a)| BelowDelta {
-                name: b.name.clone(),
-                read_bytes: d(a.read_bytes, b.read_bytes),
-                write_bytes: d(a.write_bytes, b.write_bytes),
-            })
-            .collect(),
-    }
 }
 
 /// Lets this thread's sleeps end on time: the kernel may add 50 µs to them otherwise, to wake up less often.

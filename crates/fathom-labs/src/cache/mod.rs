@@ -480,7 +480,7 @@ fn fill(
 ) -> Result<u64, LabError> {
     let log = log_bytes(store.len());
     let engine = Engine::create(store, &kv_options(o, (32 << 20) / o.page.0, log))?;
-    load::fill(&engine, data.keys, o.value, stop)?;
+    load::fill(&engine, 0..data.keys, o.value, stop)?;
     let leaves = engine.leaves();
     engine.close()?;
     Ok(leaves)

@@ -63,14 +63,12 @@ impl Real {
         };
         let outcome = load::run(&engine, &load, &stop, &mut crate::kv::ticker(at.watcher))?;
         let asked = (outcome.stats.hits + outcome.stats.misses).max(1) as f64;
+        let (seconds, ops) = (outcome.load.wall.as_secs_f64(), outcome.load.operations());
         Ok(Measured {
-            rate: outcome.ops as f64 / outcome.seconds,
-            latency: f64::from(o.threads) * outcome.seconds * 1e9 / outcome.ops.max(1) as f64,
+            rate: ops as f64 / seconds,
+            latency: f64::from(o.threads) * seconds * 1e9 / ops.max(1) as f64,
             hits: outcome.stats.hits as f64 / asked,
-            p99: outcome
-                .latency
-                .quantile_supported(0.99, 10)
-                .map(|v| v as f64),
+            p99: crate::loads::quantile(&outcome.load.latency(), 0.99),
             warm: warmed,
         })
     }
@@ -86,6 +84,7 @@ fn reads<'a>(keys: Keys, count: u64, threads: u32, seed: u64) -> Load<'a> {
         },
         keys,
         count,
+        hashed: false,
         value: 0,
         threads,
         ramp: Nanos::from_millis(20),
@@ -120,8 +119,9 @@ fn extra(o: &CacheOptions) -> Result<f64, LabError> {
             &|| false,
             &mut |_| (),
         )?;
-        let misses = outcome.stats.misses as f64 / outcome.ops.max(1) as f64;
-        Ok((outcome.seconds * 1e9 / outcome.ops.max(1) as f64, misses))
+        let misses = outcome.stats.misses as f64 / outcome.operations.max(1) as f64;
+        let ops = outcome.load.operations().max(1) as f64;
+        Ok((outcome.load.wall.0 as f64 / ops, misses))
     };
     let (hit, _) = cost(leaves + Options::FRAMES_MIN)?;
     let (miss, share) = cost(Options::FRAMES_MIN)?;

@@ -16,13 +16,13 @@ use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::TargetError;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::kv::load::device_ios;
 use crate::kv::{self, Keys, KvOptions};
 
 /// What every database lab takes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DbOptions {
     /// Time of one measurement; by the profile where it is not given.
     pub time: Option<Nanos>,
@@ -127,6 +127,12 @@ fn interrupted(book: &mut Notebook) {
         "the lab was interrupted; what was measured until then is kept",
         "run again for the rest",
     ));
+}
+
+/// Reads and writes that a device has completed.
+fn device_ios(source: Option<&CounterSource>) -> Option<[u64; 2]> {
+    let now = source?.read().ok()?;
+    Some([now.read_ios, now.write_ios])
 }
 
 /// What the device counts around a measurement.

@@ -27,7 +27,7 @@ pub fn app_cost() -> Result<Nanos, KvError> {
         write_ahead: false,
     };
     let engine = Engine::create(Arc::new(SimStore::zeroed(STORE)), &options)?;
-    super::load::fill(&engine, KEYS, 8, &|| false)?;
+    super::load::fill(&engine, 0..KEYS, 8, &|| false)?;
     let (mut random, mut value) = (SplitMix64::new(1), Vec::new());
     let mut best = u64::MAX;
     for _ in 0..ROUNDS {

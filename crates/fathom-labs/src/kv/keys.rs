@@ -1,9 +1,10 @@
 //! Which key is asked for next, and how often each page of a tree is therefore asked for.
 
 use fathom_stats::rng::SplitMix64;
+use serde::{Deserialize, Serialize};
 
 /// How keys are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keys {
     /// All alike.
     Uniform,

@@ -1,17 +1,20 @@
 //! The load on the tree: which key, which operation, by how many threads, and what came of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fathom_host::CounterSource;
-use fathom_io::clock::{Clock, process_cpu};
+use fathom_io::clock::monotonic;
+use fathom_io::target::count;
 use fathom_kv::{Engine, KvError, Stats};
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::{Histogram, Nanos};
+use fathom_telemetry::schema::DeviceDelta;
+use fathom_telemetry::{Nanos, Op};
 
 use super::engines::Tree;
 use super::keys::{Drawer, Keys};
 use crate::LabError;
+use crate::clients::{self, Client, ClosedLoop, Total};
+use crate::loads;
 use fathom_system::kernel_threads::{Family, Snapshot};
 
 /// Shares of operations in percent; the rest are read-modify-writes.
@@ -36,6 +39,8 @@ pub(crate) struct Load<'a> {
     pub keys: Keys,
     /// Keys in the tree.
     pub count: u64,
+    /// Whether keys are hashed.
+    pub hashed: bool,
     /// Bytes of a value.
     pub value: u32,
     /// Threads.
@@ -50,30 +55,36 @@ pub(crate) struct Load<'a> {
     pub device: Option<&'a CounterSource>,
 }
 
-/// What came of it.
-pub(crate) struct Outcome {
-    /// Operations in the measured time.
-    pub ops: u64,
-    /// Measured time, s.
-    pub seconds: f64,
-    /// Latency of operations, ns.
-    pub latency: Histogram,
-    /// (seconds since the start of the ramp, operations per second).
-    pub series: Vec<(f64, f64)>,
-    /// The engine's counters.
-    pub stats: Stats,
-    /// CPU time of the process and of the kernel's own threads (kworker, kswapd), s.
-    pub cpu: f64,
-    /// See `cpu`.
-    pub kernel_cpu: f64,
-    /// Reads and writes that the device completed.
-    pub device: Option<[u64; 2]>,
+impl Load<'_> {
+    /// The key of a number; YCSB hashes them, so that what is inserted later does not lie behind all that was there.
+    fn key(&self, number: u64) -> u64 {
+        match self.hashed {
+            true => SplitMix64::new(number).next_u64(),
+            false => number,
+        }
+    }
+
+    /// Keys of the tree at the start, in order, so that filling it leaves full pages.
+    pub(crate) fn first_keys(&self) -> Vec<u64> {
+        let mut keys: Vec<u64> = (0..self.count).map(|n| self.key(n)).collect();
+        keys.sort_unstable();
+        keys
+    }
 }
 
-/// On a cache line of its own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Count(AtomicU64);
+/// What came of it.
+pub(crate) struct Outcome {
+    /// By windows.
+    pub(crate) load: loads::Load,
+    /// Operations while the rest was counted.
+    pub(crate) operations: u64,
+    /// The engine's counters.
+    pub(crate) stats: Stats,
+    /// CPU time of the kernel's own threads (kworker, kswapd), s.
+    pub(crate) kernel_cpu: f64,
+    /// What the device counted.
+    pub(crate) device: Option<DeviceDelta>,
+}
 
 /// Runs the load; an interruption ends it early.
 ///
@@ -82,154 +93,124 @@ struct Count(AtomicU64);
 pub(crate) fn run(
     tree: &dyn Tree,
     load: &Load<'_>,
-    control: &dyn Fn() -> bool,
+    stop: &dyn Fn() -> bool,
     tick: &mut dyn FnMut(f64),
 ) -> Result<Outcome, LabError> {
-    const TICK: Duration = Duration::from_millis(100);
     let drawer = Drawer::new(load.keys, load.count);
     let newest = AtomicU64::new(load.count);
-    // Without a ramp everything counts, from the first operation on.
-    let at_once = load.ramp == Nanos::ZERO;
-    let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(at_once));
-    let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
-    let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
-    let worker = |thread: usize| -> Result<Histogram, LabError> {
-        let clock = Clock::new();
-        let mut random = SplitMix64::new(load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64());
-        let bytes: Vec<u8> = (0..load.value).map(|_| random.next_u64() as u8).collect();
-        let mut found = Vec::new();
-        let mut latency = Histogram::new();
-        let mut began = clock.now();
-        while !stop.load(Ordering::Relaxed) {
-            let dice = random.below(100) as u32;
-            let mix = &load.mix;
-            let limit = newest.load(Ordering::Relaxed);
-            let key = drawer.draw(limit, &mut random);
-            if dice < mix.read {
-                tree.get(thread, key, &mut found)?;
-            } else if dice < mix.read + mix.update {
-                tree.put(thread, key, &bytes)?;
-            } else if dice < mix.read + mix.update + mix.insert {
-                let key = if mix.insert == 100 {
-                    random.next_u64()
-                } else {
-                    newest.fetch_add(1, Ordering::Relaxed)
-                };
-                tree.put(thread, key, &bytes)?;
-            } else if dice < mix.read + mix.update + mix.insert + mix.scan {
-                tree.scan(thread, key, 1 + random.below(100))?;
-            } else {
-                tree.get(thread, key, &mut found)?;
-                tree.put(thread, key, &bytes)?;
+    let (drawer, newest) = (&drawer, &newest);
+    let client = |thread: usize| -> Client<'_, LabError> {
+        Box::new(move |seat| {
+            let seed = load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64();
+            let mut random = SplitMix64::new(seed);
+            let bytes: Vec<u8> = (0..load.value).map(|_| random.next_u64() as u8).collect();
+            let mut found = Vec::new();
+            while seat.going() {
+                let op = operation(
+                    tree,
+                    load,
+                    (drawer, newest),
+                    thread,
+                    &mut random,
+                    (&bytes, &mut found),
+                )?;
+                seat.done(op, 8 + load.value);
             }
-            let now = clock.now();
-            if measuring.load(Ordering::Relaxed) {
-                latency.record(now.0.saturating_sub(began.0));
-            }
-            began = now;
-            counts[thread].0.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(latency)
-    };
-    std::thread::scope(|scope| {
-        let clock = Clock::new();
-        let mut base = Sample::take(tree, load.device, &clock, &total);
-        let workers: Vec<_> = (0..load.threads as usize)
-            .map(|t| fathom_io::threads::within(scope, move || worker(t)))
-            .collect::<Result<_, _>>()
-            .map_err(|e| {
-                stop.store(true, Ordering::Relaxed);
-                LabError::Failed(e.to_string())
-            })?;
-        let start = clock.now();
-        let mut series = Vec::new();
-        let mut last = (start, 0);
-        let mut ramped = at_once;
-        loop {
-            std::thread::sleep(TICK);
-            let (now, ops) = (clock.now(), total());
-            let since = now.0 - last.0.0;
-            let rate = (ops - last.1) as f64 / since.max(1) as f64 * 1e9;
-            series.push(((now.0 - start.0) as f64 / 1e9, rate));
-            tick(rate);
-            last = (now, ops);
-            if !ramped && now.0 - start.0 >= load.ramp.0 {
-                base = Sample::take(tree, load.device, &clock, &total);
-                measuring.store(true, Ordering::Relaxed);
-                ramped = true;
-            }
-            let ended = workers.iter().any(|w| w.is_finished());
-            // The time counts from the end of the ramp, however late this thread came to see it.
-            let full = ramped && now.0.saturating_sub(base.at.0) >= load.time.0;
-            if control() || ended || full {
-                break;
-            }
-        }
-        stop.store(true, Ordering::Relaxed);
-        let mut latency = Histogram::new();
-        for w in workers {
-            match w.join() {
-                Ok(h) => latency.merge(&h?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        // Nothing moves any more: the last sample and the histogram speak of the same operations.
-        let end = Sample::take(tree, load.device, &clock, &total);
-        Ok(Outcome {
-            ops: end.ops - base.ops,
-            seconds: (end.at.0 - base.at.0) as f64 / 1e9,
-            latency,
-            series,
-            stats: end.stats.since(&base.stats),
-            cpu: end.cpu - base.cpu,
-            kernel_cpu: kernel_cpu(&end.kernel, &base.kernel),
-            device: end
-                .device
-                .zip(base.device)
-                .map(|(e, b)| [e[0] - b[0], e[1] - b[1]]),
+            Ok(())
         })
+    };
+    let how = ClosedLoop {
+        ramp: load.ramp,
+        time: load.time,
+        kinds: &[&[Op::Read, Op::Write]],
+        stop,
+    };
+    let (mut before, mut after) = (None, None);
+    let mut loads = clients::run(
+        &how,
+        (0..load.threads as usize).map(client).collect(),
+        &mut |total| before = Some(Sample::take(tree, load.device, total)),
+        &mut |total| after = Some(Sample::take(tree, load.device, total)),
+        &|| (),
+        tick,
+    )?;
+    let load = loads.remove(0);
+    // One that was ended in its ramp has counted nothing.
+    let (Some(before), Some(after)) = (before, after) else {
+        return Ok(Outcome {
+            load,
+            operations: 0,
+            stats: Stats::default(),
+            kernel_cpu: 0.0,
+            device: None,
+        });
+    };
+    Ok(Outcome {
+        load,
+        operations: after.operations - before.operations,
+        stats: after.stats.since(&before.stats),
+        kernel_cpu: kernel_cpu(&after.kernel, &before.kernel),
+        device: after.device.zip(before.device).map(|(a, b)| a.since(&b)),
     })
+}
+
+/// One operation; whether it read or wrote.
+fn operation(
+    tree: &dyn Tree,
+    load: &Load<'_>,
+    (drawer, newest): (&Drawer, &AtomicU64),
+    thread: usize,
+    random: &mut SplitMix64,
+    (bytes, found): (&[u8], &mut Vec<u8>),
+) -> Result<Op, LabError> {
+    let dice = random.below(100) as u32;
+    let mix = &load.mix;
+    let key = load.key(drawer.draw(newest.load(Ordering::Relaxed), random));
+    if dice < mix.read {
+        tree.get(thread, key, found)?;
+        return Ok(Op::Read);
+    }
+    if dice < mix.read + mix.update {
+        tree.put(thread, key, bytes)?;
+    } else if dice < mix.read + mix.update + mix.insert {
+        let key = if mix.insert == 100 {
+            random.next_u64()
+        } else {
+            load.key(newest.fetch_add(1, Ordering::Relaxed))
+        };
+        tree.put(thread, key, bytes)?;
+    } else if dice < mix.read + mix.update + mix.insert + mix.scan {
+        tree.scan(thread, key, 1 + random.below(100))?;
+        return Ok(Op::Read);
+    } else {
+        tree.get(thread, key, found)?;
+        tree.put(thread, key, bytes)?;
+    }
+    Ok(Op::Write)
 }
 
 /// What has been counted up to a moment.
 struct Sample {
-    at: Nanos,
-    ops: u64,
+    operations: u64,
     stats: Stats,
-    /// CPU time of this process so far, s.
-    cpu: f64,
     kernel: Snapshot,
-    device: Option<[u64; 2]>,
-}
-
-/// Reads and writes that a device has completed.
-pub(crate) fn device_ios(source: Option<&CounterSource>) -> Option<[u64; 2]> {
-    let now = source?.read().ok()?;
-    Some([now.read_ios, now.write_ios])
+    device: Option<DeviceDelta>,
 }
 
 impl Sample {
     /// Reads everything at once; again where this thread lost its processor in between, for operations went on.
-    fn take(
-        tree: &dyn Tree,
-        source: Option<&CounterSource>,
-        clock: &Clock,
-        total: &dyn Fn() -> u64,
-    ) -> Self {
-        const ONE_MOMENT: u64 = 200_000;
-        let (kernel, device) = (Snapshot::take(), device_ios(source));
+    fn take(tree: &dyn Tree, source: Option<&CounterSource>, total: Total<'_>) -> Self {
+        const ONE_MOMENT: Nanos = Nanos::from_micros(200);
+        let (kernel, device) = (Snapshot::take(), source.and_then(count));
         let mut tries = 0;
         loop {
-            let at = clock.now();
-            let (ops, stats, (user, system)) = (total(), tree.stats(), process_cpu());
+            let at = monotonic();
+            let (operations, stats) = (total(), tree.stats());
             tries += 1;
-            if clock.now().0 - at.0 <= ONE_MOMENT || tries == 20 {
-                let cpu = (user.0 + system.0) as f64 / 1e9;
+            if monotonic().since(at) <= ONE_MOMENT || tries == 20 {
                 return Self {
-                    at,
-                    ops,
+                    operations,
                     stats,
-                    cpu,
                     kernel,
                     device,
                 };
@@ -244,21 +225,21 @@ pub(super) fn kernel_cpu(now: &Snapshot, before: &Snapshot) -> f64 {
     of(Family::Kworker) + of(Family::Kswapd)
 }
 
-/// Fills a tree with keys 0..count in order, so that its leaves are full.
+/// Fills a tree with keys in order, so that its leaves are full.
 ///
 /// # Errors
 /// The first failure of an operation.
 pub(crate) fn fill(
     engine: &Engine,
-    count: u64,
+    keys: impl Iterator<Item = u64>,
     value: u32,
     control: &dyn Fn() -> bool,
 ) -> Result<(), KvError> {
-    let mut random = SplitMix64::new(count);
+    let mut random = SplitMix64::new(value.into());
     let bytes: Vec<u8> = (0..value).map(|_| random.next_u64() as u8).collect();
-    for key in 0..count {
+    for (i, key) in keys.enumerate() {
         engine.put(key, &bytes)?;
-        if key % 4096 == 0 && control() {
+        if i % 4096 == 0 && control() {
             break;
         }
     }
@@ -279,7 +260,7 @@ mod tests {
             ..fathom_kv::Options::default()
         };
         let engine = Engine::create(store, &options).unwrap();
-        fill(&engine, 100_000, 0, &|| false).unwrap();
+        fill(&engine, 0..100_000, 0, &|| false).unwrap();
         let load = Load {
             mix: Mix {
                 read: 0,
@@ -289,6 +270,7 @@ mod tests {
             },
             keys: Keys::Uniform,
             count: 100_000,
+            hashed: false,
             value: 0,
             threads: 4,
             ramp: Nanos::from_millis(100),
@@ -297,18 +279,49 @@ mod tests {
             device: None,
         };
         let outcome = run(&engine, &load, &|| false, &mut |_| ()).unwrap();
-        let stats = outcome.stats;
-        assert!(outcome.ops > 0 && outcome.seconds >= 0.3);
-        // Each update looks at one leaf. How many are under way when the ramp ends depends on the machine; that
-        // each was counted once, everywhere, does not.
+        let (stats, ops) = (outcome.stats, outcome.load.operations());
+        assert!(ops > 0 && outcome.load.wall >= load.time);
+        // Each update looks at one leaf, and what is counted beside is counted at one moment; windows begin a moment
+        // apart from it, which depends on the machine.
         let seen = stats.hits + stats.misses;
-        let slack = 64 + outcome.ops / 5;
+        let slack = 64 + outcome.operations / 100;
         assert!(
-            seen.abs_diff(outcome.ops) < slack,
-            "{seen} of {}",
-            outcome.ops
+            seen.abs_diff(outcome.operations) < slack,
+            "{seen} {}",
+            outcome.operations
         );
-        assert!(outcome.series.len() >= 2 && outcome.latency.count() <= outcome.ops);
+        assert!(
+            ops.abs_diff(outcome.operations) < 64 + ops / 5,
+            "{ops} {}",
+            outcome.operations
+        );
         assert_eq!(engine.check().unwrap().keys, 100_000);
+    }
+
+    #[test]
+    fn hashed_keys_lie_anywhere_and_are_found_again() {
+        let load = Load {
+            mix: Mix {
+                read: 100,
+                update: 0,
+                insert: 0,
+                scan: 0,
+            },
+            keys: Keys::Latest,
+            count: 1000,
+            hashed: true,
+            value: 0,
+            threads: 1,
+            ramp: Nanos::ZERO,
+            time: Nanos::ZERO,
+            seed: 1,
+            device: None,
+        };
+        let keys = load.first_keys();
+        assert!(keys.is_sorted() && keys.binary_search(&load.key(999)).is_ok());
+        assert!(
+            load.key(1000) < *keys.last().unwrap(),
+            "a new key lies among the old ones"
+        );
     }
 }

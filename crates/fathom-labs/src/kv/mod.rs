@@ -17,17 +17,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::schedule::{cut_short, seed, turns};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::{Destination, PlannedJob, Progress};
 use fathom_io::{JobError, TargetError};
-use fathom_kv::{Durability, Engine, FileStore, Options};
+use fathom_kv::{Durability, Engine, FileStore, Options, Stats};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::LabError;
+use crate::loads::{self, About};
 use crate::prepare::prepare;
-use crate::skipped::Skipped;
+use crate::skipped::{self, Skipped};
 pub use cost::app_cost;
 use engines::Setting;
 pub use engines::{ENGINES, EngineKind};
@@ -37,13 +42,14 @@ pub use load::Mix;
 use load::{Load, Outcome};
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KvOptions {
     /// Names of [`WORKLOADS`].
     pub workloads: Vec<String>,
     /// Threads.
     pub threads: u32,
-    /// Keys that the tree is filled with; by default as many as fill 40 % of its half, at most 4 million.
+    /// Keys that the tree is filled with; by default as many as fill 40 % of its half, at most 4 million, and none for
+    /// inserts.
     pub keys: Option<u64>,
     /// Bytes of a value; YCSB has 1000 where this is 0.
     pub value: u32,
@@ -73,7 +79,7 @@ pub struct Workload {
     pub about: &'static str,
     mix: Mix,
     keys: Option<Keys>,
-    /// Begins with an empty tree.
+    /// Begins with an empty tree, where no number of keys is given.
     empty: bool,
     sweep: Sweep,
 }
@@ -113,7 +119,7 @@ pub const WORKLOADS: [Workload; 10] = [
         empty: true,
         ..workload(
             "insert",
-            "random inserts into an empty tree",
+            "random inserts into an empty tree, or into one of --keys",
             [0, 0, 100, 0],
         )
     },
@@ -157,25 +163,58 @@ pub const WORKLOADS: [Workload; 10] = [
 const PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 const CACHES: [f64; 5] = [5.0, 10.0, 25.0, 50.0, 100.0];
 
-/// One line of the table.
+/// What one line of the table measures.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Cell {
-    /// `None` for fathom's own.
-    engine: Option<&'static EngineKind>,
-    workload: &'static Workload,
+    /// Name of another engine; `None` for fathom's own.
+    engine: Option<String>,
+    /// Name of a workload.
+    workload: String,
     page: u64,
+    /// Cached share, percent.
     cache: f64,
     value: u32,
     keys: u64,
 }
 
-/// One measurement of it.
-struct Repeat {
-    outcome: Outcome,
-    /// Mixed IOPS of the raw device: the mean of just before and just after.
-    raw: Option<f64>,
+/// What the tree counted in a measurement.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Counted {
+    stats: Stats,
+    /// CPU time of the kernel's own threads (kworker, kswapd), s.
+    kernel_cpu: f64,
     leaves: u64,
     /// Bytes of the cache.
     cached: u64,
+    /// Jobs of the raw device just before and just after.
+    raw: Vec<usize>,
+}
+
+type Line = loads::Line<Cell, Counted>;
+type Repeat = loads::Repeat<Counted>;
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct KvResult {
+    options: KvOptions,
+    lines: Vec<Line>,
+    /// What other engines said of themselves.
+    versions: BTreeMap<String, String>,
+    skipped: Vec<Skipped>,
+    /// This fathom was built with assertions.
+    assertions: bool,
+}
+
+impl ExperimentResult for KvResult {
+    const EXPERIMENT: &'static str = "kv";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        results::present(self, evidence, shown);
+        if !self.options.beside.is_empty() {
+            versus::present(self, evidence, shown);
+        }
+        shown.sections.extend(skipped::skipped("kv", &self.skipped));
+    }
 }
 
 fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
@@ -200,15 +239,15 @@ fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
         for page in pages {
             for cache in caches {
                 let keys = if workload.empty {
-                    0
+                    options.keys.unwrap_or(0)
                 } else {
                     let per_key = 12 + u64::from(value);
                     let most = plan.limits.size / 2 * 2 / 5 / per_key;
                     options.keys.unwrap_or(most.min(4_000_000)).max(1)
                 };
-                let of = |engine| Cell {
-                    engine,
-                    workload,
+                let of = |engine: Option<&EngineKind>| Cell {
+                    engine: engine.map(|e| e.name.to_owned()),
+                    workload: workload.name.to_owned(),
                     page: *page,
                     cache: *cache,
                     value,
@@ -280,90 +319,221 @@ pub fn run(
     let beside = Beside::prepare(bench, &mut cells, options, &mut skipped)?;
     // What can be refused has been refused.
     prepare(bench, watcher)?;
-    let total = cells.len() as u32 * plan.profile.repeats;
-    let mut all: Vec<Vec<Repeat>> = cells.iter().map(|_| Vec::new()).collect();
-    let mut failed = vec![false; cells.len()];
-    let mut pools: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut done = 0;
-    'repeats: for repeat in 0..plan.profile.repeats {
-        // In turns, so that a drift of the device favours no line.
-        let forward = repeat % 2 == 0;
-        for k in 0..cells.len() {
-            let c = if forward { k } else { cells.len() - 1 - k };
-            let cell = &cells[c];
-            if failed[c] {
-                continue;
-            }
-            if bench.interrupted() {
-                break 'repeats;
-            }
-            watcher.job(done, total, &results::label(cell));
-            let measured = match cell.engine {
-                None => {
-                    // Half of it before and half after: a drift of the device is in both, and cancels.
-                    let mut raw = |bench: &mut dyn Bench, when: &str, watcher: &mut dyn Watcher| {
-                        raw(bench, plan, cell, options, (repeat, when), book, watcher)
-                    };
-                    let before = raw(bench, "before", watcher)?;
-                    let measured = measure(&file, bench, plan, cell, options, repeat, watcher);
-                    let after = if bench.interrupted() {
-                        None
-                    } else {
-                        raw(bench, "after", watcher)?
-                    };
-                    measured.map(|m| Repeat {
-                        raw: before.zip(after).map(|(b, a)| (b + a) / 2.0),
-                        ..m
-                    })
+    let lines = cells.into_iter().map(Line::new).collect();
+    let mut lab = Lab {
+        bench,
+        plan,
+        options,
+        book,
+        watcher,
+        file,
+        beside,
+        skipped,
+        lines,
+    };
+    lab.rounds()?;
+    skipped::missing(lab.book, &lab.skipped, false);
+    let result = KvResult {
+        options: options.clone(),
+        versions: lab.beside.versions,
+        skipped: lab.skipped,
+        lines: lab.lines,
+        assertions: cfg!(debug_assertions),
+    };
+    book.found(&result)
+}
+
+/// A measurement under way.
+struct Lab<'a> {
+    bench: &'a mut dyn Bench,
+    plan: &'a Plan,
+    options: &'a KvOptions,
+    book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
+    file: Arc<std::fs::File>,
+    beside: Beside,
+    skipped: Vec<Skipped>,
+    lines: Vec<Line>,
+}
+
+impl Lab<'_> {
+    /// In turns, so that a drift of the device favours no line.
+    fn rounds(&mut self) -> Result<(), NotebookError> {
+        let n = self.lines.len();
+        let total = n as u32 * self.plan.profile.repeats;
+        let mut failed = vec![false; n];
+        let mut done = 0;
+        for repeat in 0..self.plan.profile.repeats {
+            for c in turns(n, repeat) {
+                if failed[c] {
+                    continue;
                 }
-                Some(engine) => {
-                    let cache = pools.get(cell.workload.name).copied();
-                    beside.measure(engine, bench, plan, cell, options, repeat, cache, watcher)
+                if self.bench.interrupted() {
+                    self.book.run_mut().flags.push(cut_short(done, total));
+                    return Ok(());
                 }
-            };
-            done += 1;
-            match measured {
-                Ok(r) => {
-                    if cell.engine.is_none() {
-                        pools.entry(cell.workload.name).or_insert(r.cached);
+                let cell = self.lines[c].setting.clone();
+                self.watcher.job(done, total, &cell.label());
+                let measured = match cell.engine() {
+                    None => self.own(&cell, repeat)?,
+                    Some(engine) => self.other(engine, &cell, repeat),
+                };
+                done += 1;
+                match measured {
+                    Ok(r) => self.lines[c].repeats.push(r),
+                    Err(e) => {
+                        failed[c] = true;
+                        self.failed(&cell, e);
                     }
-                    all[c].push(r);
-                }
-                Err(e) if cell.engine.is_some() => {
-                    failed[c] = true;
-                    skipped.push(Skipped::from_error(&results::label(cell), e));
-                }
-                Err(e) => {
-                    failed[c] = true;
-                    book.run_mut().flags.push(Flag::new(
-                        FlagCode::IoErrors,
-                        format!("{} ended early: {e}", cell.workload.name),
-                        "use a larger --size or fewer --keys; look at the kernel log",
-                    ));
                 }
             }
         }
+        Ok(())
     }
-    if bench.interrupted() {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{done} of {total} measurements were made"),
-            "run again for the rest",
+
+    fn failed(&mut self, cell: &Cell, e: LabError) {
+        if cell.engine.is_some() {
+            let skipped = Skipped::from_error(&cell.label(), e);
+            return self.skipped.push(skipped);
+        }
+        self.book.run_mut().flags.push(Flag::new(
+            FlagCode::IoErrors,
+            format!("{} ended early: {e}", cell.workload),
+            "use a larger --size or fewer --keys; look at the kernel log",
         ));
     }
-    results::report(book, &cells, &all, options);
-    if !options.beside.is_empty() {
-        versus::beside(book, &cells, &all, options, &beside.versions);
+
+    /// fathom's own tree, between two looks at the raw device: a drift of the device is in both, and cancels.
+    fn own(&mut self, cell: &Cell, repeat: u32) -> Result<Result<Repeat, LabError>, NotebookError> {
+        let mut raw = self.raw(cell, repeat, "before")?;
+        let measured = self.tree(cell, repeat);
+        if !self.bench.interrupted() {
+            raw.extend(self.raw(cell, repeat, "after")?);
+        }
+        Ok(measured.map(|(outcome, leaves, cached)| {
+            self.keep(cell, repeat, outcome, (leaves, cached), raw)
+        }))
     }
-    let run = book.run_mut();
-    run.sections.extend(crate::skipped::skipped("kv", &skipped));
-    Ok(())
+
+    /// The raw device at the depth of the tree's threads.
+    fn raw(&mut self, cell: &Cell, repeat: u32, when: &str) -> Result<Vec<usize>, NotebookError> {
+        let mut spec = raw_job(self.plan, cell, self.options).map_err(BenchError::from)?;
+        spec.name = format!("{}-{when}-{}.{}", spec.name, cell.workload, repeat + 1);
+        spec.seed = seed(self.options.seed, "kv", &format!("raw-{when}"), repeat);
+        let limits = self.bench.limits();
+        let planned = [PlannedJob {
+            experiment: "kv".into(),
+            repeat,
+            ..PlannedJob::new(spec.validate(&limits).map_err(BenchError::from)?)
+        }];
+        let watcher = &mut *self.watcher;
+        self.book
+            .measure(self.bench, &planned, &mut |p| watcher.progress(p))
+    }
+
+    /// What came of the load, how many leaves the tree has, and the bytes of its cache.
+    fn tree(&mut self, cell: &Cell, repeat: u32) -> Result<(Outcome, u64, u64), LabError> {
+        let half = self.plan.limits.size / 2 / 65536 * 65536;
+        let store = || Arc::new(FileStore::new(Arc::clone(&self.file), half));
+        let bench = &*self.bench;
+        let stop = || bench.interrupted();
+        let mut kv = Options {
+            page_bytes: cell.page,
+            pool_bytes: 64 << 20,
+            log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
+            durability: Durability::Checkpoint,
+            checkpoint_every: Some(Duration::from_secs(1)),
+            write_ahead: true,
+        };
+        // Filled without a log, and with a pool of its own; then opened as it is measured.
+        let engine = Engine::create(store(), &kv)?;
+        let keys = load_of(self.plan, cell, self.options, repeat, None).first_keys();
+        load::fill(&engine, keys.into_iter(), cell.value, &stop)?;
+        let leaves = engine.leaves();
+        engine.close()?;
+        kv.pool_bytes = if cell.keys == 0 {
+            // What an empty tree will grow to is not known: the share is of the half.
+            (half as f64 * cell.cache / 100.0 / 4.0) as u64
+        } else {
+            (leaves as f64 * cell.cache / 100.0).ceil() as u64 * cell.page
+        };
+        if self.options.commit {
+            kv.durability = Durability::Commit;
+        }
+        let engine = Engine::open(store(), &kv)?;
+        let about = bench.describe();
+        let source = about.path.as_deref().map(std::path::Path::new);
+        let source = source.and_then(|p| CounterSource::locate(p).ok());
+        let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
+        let outcome = load::run(&engine, &load, &stop, &mut ticker(self.watcher))?;
+        Ok((outcome, engine.leaves(), engine.frames() * cell.page))
+    }
+
+    /// Another engine, with a cache of as many bytes.
+    fn other(&mut self, engine: &EngineKind, cell: &Cell, repeat: u32) -> Result<Repeat, LabError> {
+        let Some(place) = &self.beside.place else {
+            return Err(LabError::Failed("there is no directory for it".into()));
+        };
+        let mut own = self.lines.iter().filter(|l| l.setting.engine.is_none());
+        let own = own.find(|l| l.setting.workload == cell.workload);
+        let same = own.and_then(|l| Some(l.repeats.first()?.beside.cached));
+        let cache = same.unwrap_or((cell.bytes() as f64 * cell.cache / 100.0) as u64);
+        let cache = cache.max(Options::FRAMES_MIN * cell.page);
+        let source = CounterSource::locate(place.path()).ok();
+        let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
+        let bench = &*self.bench;
+        let setting = Setting {
+            dir: place.path(),
+            cache,
+            page: cell.page,
+            commit: self.options.commit,
+            load: &load,
+            stop: &|| bench.interrupted(),
+        };
+        let outcome = (engine.measure)(&setting, &mut ticker(self.watcher))?;
+        Ok(self.keep(cell, repeat, outcome, (0, cache), Vec::new()))
+    }
+
+    fn keep(
+        &mut self,
+        cell: &Cell,
+        repeat: u32,
+        outcome: Outcome,
+        (leaves, cached): (u64, u64),
+        raw: Vec<usize>,
+    ) -> Repeat {
+        let mut spec =
+            json!({ "cell": cell, "threads": self.options.threads, "commit": self.options.commit });
+        spec["seed"] = json!(seed(self.options.seed, "kv", &cell.workload, repeat));
+        let version = cell.engine.as_ref().map(|e| (e, &self.beside.versions[e]));
+        let about = About {
+            experiment: "kv",
+            name: &format!("kv-{}", cell.label()),
+            repeat,
+            engine: &version.map_or("fathom-kv".into(), |(name, v)| format!("{name}: {v}")),
+            spec,
+            device: outcome.device,
+        };
+        let course = outcome.load.course.clone();
+        Repeat {
+            jobs: vec![outcome.load.keep(self.book, about)],
+            operations: outcome.operations,
+            course,
+            beside: Counted {
+                stats: outcome.stats,
+                kernel_cpu: outcome.kernel_cpu,
+                leaves,
+                cached,
+                raw,
+            },
+        }
+    }
 }
 
 /// What other engines need: a directory, and what they said of themselves.
 struct Beside {
     place: Option<LabDir>,
-    versions: BTreeMap<&'static str, String>,
+    versions: BTreeMap<String, String>,
 }
 
 impl Beside {
@@ -391,14 +561,14 @@ impl Beside {
             }
             match (engine.probe)() {
                 Ok(version) => {
-                    beside.versions.insert(engine.name, version);
+                    beside.versions.insert(engine.name.to_owned(), version);
                 }
                 Err(e) => skipped.push(Skipped::from_error(engine.name, e)),
             }
         }
         cells.retain(|c| {
-            c.engine
-                .is_none_or(|e| beside.versions.contains_key(e.name))
+            let engine = c.engine.as_ref();
+            engine.is_none_or(|e| beside.versions.contains_key(e))
         });
         if !beside.versions.is_empty()
             && let Some(dir) = about.path.as_deref().map(std::path::Path::new)
@@ -411,45 +581,35 @@ impl Beside {
         }
         Ok(beside)
     }
-
-    #[allow(clippy::too_many_arguments)]
-    fn measure(
-        &self,
-        engine: &EngineKind,
-        bench: &dyn Bench,
-        plan: &Plan,
-        cell: &Cell,
-        options: &KvOptions,
-        repeat: u32,
-        cache: Option<u64>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Repeat, LabError> {
-        let Some(place) = &self.place else {
-            return Err(LabError::Failed("there is no directory for it".into()));
-        };
-        let cache = cache.unwrap_or((cell.bytes() as f64 * cell.cache / 100.0) as u64);
-        let cache = cache.max(Options::FRAMES_MIN * cell.page);
-        let source = CounterSource::locate(place.path()).ok();
-        let load = load_of(plan, cell, options, repeat, source.as_ref());
-        let setting = Setting {
-            dir: place.path(),
-            cache,
-            page: cell.page,
-            commit: options.commit,
-            load: &load,
-            stop: &|| bench.interrupted(),
-        };
-        let outcome = (engine.measure)(&setting, &mut ticker(watcher))?;
-        Ok(Repeat {
-            outcome,
-            raw: None,
-            leaves: 0,
-            cached: cache,
-        })
-    }
 }
 
 impl Cell {
+    fn workload(&self) -> &'static Workload {
+        let known = WORKLOADS.iter().find(|w| w.name == self.workload);
+        known.unwrap_or(&WORKLOADS[0])
+    }
+
+    fn engine(&self) -> Option<&'static EngineKind> {
+        let name = self.engine.as_deref()?;
+        ENGINES.iter().find(|e| e.name == name)
+    }
+
+    /// Where keys come to what was filled, they lie anywhere among it, as YCSB's do.
+    fn hashed(&self) -> bool {
+        self.workload().mix.insert > 0
+    }
+
+    fn label(&self) -> String {
+        if let Some(engine) = &self.engine {
+            return format!("{}-{engine}", self.workload);
+        }
+        match self.workload().sweep {
+            Sweep::None => self.workload.clone(),
+            Sweep::Pages => format!("update-{}k", self.page / 1024),
+            Sweep::Caches => format!("update-{}pc", self.cache),
+        }
+    }
+
     /// Of its keys and values.
     fn bytes(&self) -> u64 {
         self.keys * (12 + u64::from(self.value))
@@ -483,18 +643,16 @@ fn load_of<'a>(
 ) -> Load<'a> {
     let (ramp, time) = time(plan, options);
     Load {
-        mix: cell.workload.mix,
-        keys: cell.workload.keys.unwrap_or(options.keys_drawn),
+        mix: cell.workload().mix,
+        keys: cell.workload().keys.unwrap_or(options.keys_drawn),
         count: cell.keys,
         value: cell.value,
         threads: options.threads,
-        ramp: if cell.workload.empty {
-            Nanos::ZERO
-        } else {
-            ramp
-        },
+        hashed: cell.hashed(),
+        ramp: if cell.keys == 0 { Nanos::ZERO } else { ramp },
         time,
-        seed: options.seed + u64::from(repeat),
+        // Engines are held against each other on the same keys.
+        seed: seed(options.seed, "kv", &cell.workload, repeat),
         device,
     }
 }
@@ -521,81 +679,5 @@ pub(crate) fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::F
             message: "a tree needs bytes that stay: name a directory, a file or a block device"
                 .into(),
         })
-    })
-}
-
-fn raw(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    cell: &Cell,
-    options: &KvOptions,
-    (repeat, when): (u32, &str),
-    book: &mut Notebook,
-    watcher: &mut dyn Watcher,
-) -> Result<Option<f64>, NotebookError> {
-    let mut spec = raw_job(plan, cell, options).map_err(BenchError::from)?;
-    spec.name = format!("{}-{when}-{}.{}", spec.name, cell.workload.name, repeat + 1);
-    spec.seed = options.seed + u64::from(repeat);
-    let job = spec.validate(&bench.limits()).map_err(BenchError::from)?;
-    let planned = [PlannedJob {
-        experiment: "kv".into(),
-        repeat,
-        ..PlannedJob::new(job)
-    }];
-    let jobs = book.measure(bench, &planned, &mut |p| watcher.progress(p))?;
-    let rate = |j: &usize| {
-        let job = &book.run().jobs[*j];
-        let sum = [&job.read, &job.write].into_iter().flatten();
-        (!job.is_void()).then(|| sum.map(|d| d.iops).sum())
-    };
-    Ok(jobs.first().and_then(rate))
-}
-
-#[allow(clippy::too_many_arguments)]
-fn measure(
-    file: &Arc<std::fs::File>,
-    bench: &dyn Bench,
-    plan: &Plan,
-    cell: &Cell,
-    options: &KvOptions,
-    repeat: u32,
-    watcher: &mut dyn Watcher,
-) -> Result<Repeat, LabError> {
-    let half = plan.limits.size / 2 / 65536 * 65536;
-    let store = || Arc::new(FileStore::new(Arc::clone(file), half));
-    let stop = || bench.interrupted();
-    let mut kv = Options {
-        page_bytes: cell.page,
-        pool_bytes: 64 << 20,
-        log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
-        durability: Durability::Checkpoint,
-        checkpoint_every: Some(Duration::from_secs(1)),
-        write_ahead: true,
-    };
-    // Filled without a log, and with a pool of its own; then opened as it is measured.
-    let engine = Engine::create(store(), &kv)?;
-    load::fill(&engine, cell.keys, cell.value, &stop)?;
-    let leaves = engine.leaves();
-    engine.close()?;
-    kv.pool_bytes = if cell.workload.empty {
-        // What an empty tree will grow to is not known: the share is of the half.
-        (half as f64 * cell.cache / 100.0 / 4.0) as u64
-    } else {
-        (leaves as f64 * cell.cache / 100.0).ceil() as u64 * cell.page
-    };
-    if options.commit {
-        kv.durability = Durability::Commit;
-    }
-    let engine = Engine::open(store(), &kv)?;
-    let about = bench.describe();
-    let source = about.path.as_deref().map(std::path::Path::new);
-    let source = source.and_then(|p| CounterSource::locate(p).ok());
-    let load = load_of(plan, cell, options, repeat, source.as_ref());
-    let outcome = load::run(&engine, &load, &stop, &mut ticker(watcher))?;
-    Ok(Repeat {
-        outcome,
-        raw: None,
-        leaves: engine.leaves(),
-        cached: engine.frames() * cell.page,
     })
 }

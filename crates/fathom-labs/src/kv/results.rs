@@ -1,227 +1,252 @@
 //! What the measurements of the key-value lab say: tables, charts, headlines, a finding.
 
-use fathom_experiments::Notebook;
 use fathom_experiments::parts::{
-    axis, chart, column, estimate, headline_of, line_chart, number, point, series,
+    axis, chart, estimate, headline_of, line_chart, number, point, series, table, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
+use fathom_kv::Stats;
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{
-    Axis, Cell as TableCell, Chart, ChartKind, Finding, Headline, Section, Table,
-};
-use fathom_telemetry::{Flag, FlagCode, Histogram};
+use fathom_telemetry::schema::{Axis, Chart, ChartKind, Finding, Headline, Section, Table};
+use fathom_telemetry::{Flag, FlagCode};
 
-use super::{Cell, KvOptions, Repeat, Sweep};
+use super::{Cell, KvResult, Line, Repeat, Sweep};
 
 /// Share of the ceiling from which the device is the limit, percent.
 const NEAR: f64 = 85.0;
 /// Of headlines.
 const GROUP: &str = "Key-value";
 
-pub(super) fn mean(repeats: &[Repeat], f: impl Fn(&Repeat) -> Option<f64>) -> Option<Estimate> {
-    let values: Vec<f64> = repeats.iter().filter_map(f).collect();
-    Estimate::mean_of(&values)
+/// Misses per operation.
+fn misses(r: &Repeat) -> Option<f64> {
+    r.per(r.beside.stats.misses as f64)
 }
 
-pub(super) fn rate(r: &Repeat) -> Option<f64> {
-    (r.outcome.ops > 0).then(|| r.outcome.ops as f64 / r.outcome.seconds)
-}
-
-pub(super) fn per_op(r: &Repeat, n: u64) -> Option<f64> {
-    (r.outcome.ops > 0).then(|| n as f64 / r.outcome.ops as f64)
-}
-
-/// What the raw device allows: every miss costs a read and, where leaves change, a write.
-fn ceiling(cell: &Cell, r: &Repeat) -> Option<f64> {
-    let misses = per_op(r, r.outcome.stats.misses).filter(|m| *m > 0.01)?;
-    let updates = cell.workload.mix.update == 100;
-    updates.then_some(r.raw? / 2.0 / misses)
-}
-
-pub(super) fn label(cell: &Cell) -> String {
-    if let Some(engine) = cell.engine {
-        return format!("{}-{}", cell.workload.name, engine.name);
-    }
-    match cell.workload.sweep {
-        Sweep::None => cell.workload.name.to_owned(),
-        Sweep::Pages => format!("update-{}k", cell.page / 1024),
-        Sweep::Caches => format!("update-{}pc", cell.cache),
-    }
-}
-
-/// Puts everything into the notebook.
-pub(super) fn report(
-    book: &mut Notebook,
-    cells: &[Cell],
-    all: &[Vec<Repeat>],
-    options: &KvOptions,
-) {
-    let mut section = Section {
-        id: "kv".into(),
-        title: "Key-value operations".into(),
-        text: format!(
-            "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before and just after) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}",
-            options.threads,
-            if options.buffered {
-                "through the page cache"
-            } else {
-                "past the page cache"
-            },
-            if options.commit {
-                "every commit logged and synced"
-            } else {
-                "durable with checkpoints every second, nothing logged"
-            },
-            if cfg!(debug_assertions) {
-                " This fathom was built with assertions: an optimised one does more."
-            } else {
-                ""
-            }
-        ),
-        ..Section::default()
+/// Mixed IOPS of the raw device: the mean of just before and just after.
+fn raw(r: &Repeat, evidence: &Evidence<'_>) -> Option<f64> {
+    let rate = |j: &usize| {
+        let job = evidence.job(*j).filter(|j| !j.is_void())?;
+        let both = [&job.read, &job.write].into_iter().flatten();
+        Some(both.map(|d| d.iops).sum())
     };
-    let (mut rows, mut waits) = (Vec::new(), Vec::new());
-    let mut headlines = Vec::new();
-    let mut best: Option<Estimate> = None;
-    for (cell, repeats) in cells.iter().zip(all) {
-        if cell.engine.is_some() {
-            continue;
-        }
-        let name = label(cell);
-        let ops = mean(repeats, rate);
-        // A miss that the page cache answers costs the device nothing: its IOPS are no limit then.
-        let ceiling = |r: &Repeat| ceiling(cell, r).filter(|_| !options.buffered);
-        // Leaves moved between pool and device, each way counted, of the raw device's IOPS.
-        let of_ceiling = mean(repeats, |r| Some(rate(r)? / ceiling(r)? * 100.0));
-        let mut latency = Histogram::new();
-        repeats
-            .iter()
-            .for_each(|r| latency.merge(&r.outcome.latency));
-        let quantile = |q| latency.quantile_supported(q, 10).map(|v| v as f64);
-        rows.push(vec![
-            TableCell::Text(name.clone()),
-            TableCell::Number(cell.page as f64),
-            number(repeats.last().map(|r| r.cached as f64)),
-            number(
-                repeats
-                    .last()
-                    .map(|r| r.leaves as f64 * cell.page as f64)
-                    .filter(|b| *b > 0.0),
-            ),
-            estimate(ops),
-            estimate(mean(repeats, |r| per_op(r, r.outcome.stats.misses))),
-            estimate(mean(repeats, |r| r.raw)),
-            estimate(mean(repeats, ceiling)),
-            estimate(of_ceiling),
-            number(quantile(0.5)),
-            number(quantile(0.99)),
-        ]);
-        let micros = |f: fn(&fathom_kv::Stats) -> u64| {
-            estimate(mean(repeats, |r| {
-                per_op(r, f(&r.outcome.stats)).map(|ns| ns / 1000.0)
-            }))
-        };
-        waits.push(vec![
-            TableCell::Text(name.clone()),
-            micros(|s| s.latch_wait_ns),
-            micros(|s| s.frame_wait_ns),
-            micros(|s| s.space_wait_ns),
-            micros(|s| s.log_wait_ns),
-            micros(|s| s.stall_ns),
-            estimate(mean(repeats, |r| {
-                let n = r.outcome.stats.checkpoints;
-                (n > 0).then(|| r.outcome.stats.cut_ns as f64 / n as f64 / 1000.0)
-            })),
-            estimate(mean(repeats, |r| {
-                per_op(r, 1).map(|x| x * r.outcome.cpu * 1e6)
-            })),
-            estimate(mean(repeats, |r| {
-                per_op(r, 1).map(|x| x * r.outcome.kernel_cpu * 1e6)
-            })),
-        ]);
-        headlines.push(Headline {
-            flags: flags(repeats, options),
+    match r
+        .beside
+        .raw
+        .iter()
+        .map(rate)
+        .collect::<Option<Vec<f64>>>()?[..]
+    {
+        [before, after] => Some((before + after) / 2.0),
+        _ => None,
+    }
+}
+
+/// A line with what it rests on.
+struct Shows<'a> {
+    line: &'a Line,
+    evidence: &'a Evidence<'a>,
+    result: &'a KvResult,
+}
+
+impl Shows<'_> {
+    fn name(&self) -> String {
+        self.line.setting.label()
+    }
+
+    fn rate(&self) -> Option<Estimate> {
+        self.line.rate(self.evidence)
+    }
+
+    fn updates(&self) -> bool {
+        self.line.setting.workload().mix.update == 100
+    }
+
+    /// What the raw device allows: every miss costs a read and, where leaves change, a write. A miss that the page cache
+    /// answers costs the device nothing: its IOPS are no limit then.
+    fn ceiling(&self, r: &Repeat) -> Option<f64> {
+        let misses = misses(r).filter(|m| *m > 0.01)?;
+        let limited = self.updates() && !self.result.options.buffered;
+        limited.then_some(raw(r, self.evidence)? / 2.0 / misses)
+    }
+
+    /// Leaves moved between pool and device, each way counted, of the raw device's IOPS, percent.
+    fn of_ceiling(&self) -> Option<Estimate> {
+        self.line
+            .mean(|r| Some(r.rate(self.evidence)? / self.ceiling(r)? * 100.0))
+    }
+
+    fn headlines(&self) -> Vec<Headline> {
+        let jobs = self.line.jobs();
+        let name = self.name();
+        let mut all = vec![Headline {
+            flags: self.page_cache().into_iter().collect(),
             ..headline_of(
                 GROUP,
                 &format!("{name}: operations"),
                 &format!("kv-{name}-ops"),
                 "1/s",
-                ops,
-                Vec::new(),
+                self.rate(),
+                jobs.clone(),
             )
-        });
-        if cell.workload.mix.update == 100 && of_ceiling.is_some() {
-            headlines.push(headline_of(
+        }];
+        if let Some(of) = self.of_ceiling() {
+            let raw = self.line.repeats.iter().flat_map(|r| &r.beside.raw);
+            all.push(headline_of(
                 GROUP,
                 &format!("{name}: of what the raw device allows"),
                 &format!("kv-{name}-of-ceiling"),
                 "%",
-                of_ceiling,
-                Vec::new(),
+                Some(of),
+                jobs.iter().chain(raw).copied().collect(),
             ));
-            best = best.or(of_ceiling);
         }
+        all
     }
-    section.tables.push(Table {
-        id: "kv-table".into(),
-        title: "Operations and their ceiling".into(),
-        columns: vec![
-            column("workload", ""),
-            column("page", "bytes"),
-            column("cache", "bytes"),
-            column("leaves", "bytes"),
-            column("operations", "1/s"),
-            column("misses per operation", ""),
-            column("raw mixed IOPS", "1/s"),
-            column("ceiling", "1/s"),
-            column("of the ceiling", "%"),
-            column("p50", "ns"),
-            column("p99", "ns"),
-        ],
-        rows,
-    });
-    section.tables.push(Table {
-        id: "kv-waits".into(),
-        title: "Waits and CPU time per operation, microseconds".into(),
-        columns: [
-            "workload",
-            "latches",
-            "free frames",
-            "free places",
-            "log",
-            "stalls",
-            "cut of a checkpoint",
-            "CPU",
-            "kernel threads' CPU",
-        ]
-        .iter()
-        .map(|c| column(c, ""))
-        .collect(),
-        rows: waits,
-    });
-    let (dips, dipped) = super::dips::report(cells, all);
-    section.tables.push(dips);
-    section.charts.push(over_time(cells, all));
-    section.charts.extend(sweeps(cells, all));
-    let finding = match best {
-        Some(e) if e.value < NEAR => Some(below_ceiling(e)),
-        Some(e) => {
-            section.text.push_str(&format!(
-                " Random updates reach {:.0} % of the ceiling: the device is the limit. A larger cache helps, or more threads where the device gains from depth.",
-                e.value
-            ));
-            None
-        }
-        None => None,
+
+    /// Not all reads of leaves reach the device, because one of them may bring a neighbour that is asked for later.
+    fn page_cache(&self) -> Option<Flag> {
+        let repeats = &self.line.repeats;
+        let asked: u64 = repeats.iter().map(|r| r.beside.stats.misses).sum();
+        let read = |r: &Repeat| Some(r.job(self.evidence)?.device.as_ref()?.read_ios);
+        let read: u64 = repeats.iter().map(read).sum::<Option<u64>>()?;
+        let answered = self.result.options.buffered && asked > 1000 && read * 2 < asked;
+        answered.then(|| {
+            Flag::new(
+                FlagCode::PageCacheAnswered,
+                format!("{asked} leaves were read, of which the device saw {read}"),
+                "leave out --buffered, or use a --size that is much larger than the memory",
+            )
+        })
+    }
+}
+
+/// Section, headlines and findings of fathom's own tree.
+pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let own = result.lines.iter().filter(|l| l.setting.engine.is_none());
+    let all: Vec<Shows<'_>> = own
+        .map(|line| Shows {
+            line,
+            evidence,
+            result,
+        })
+        .collect();
+    let (dips, dipped) = super::dips::report(&result.lines);
+    let mut section = Section {
+        id: "kv".into(),
+        title: "Key-value operations".into(),
+        text: about(result),
+        tables: vec![rates(&all), waits(&all), dips],
+        charts: std::iter::once(over_time(&result.lines))
+            .chain(sweeps(&result.lines, evidence))
+            .collect(),
+        ..Section::default()
     };
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    run.findings.extend(finding);
-    run.findings.extend(dipped);
+    let updates = all.iter().filter(|s| s.updates());
+    match updates.filter_map(|s| Some((s, s.of_ceiling()?))).next() {
+        Some((s, e)) if e.value < NEAR => shown.findings.push(below_ceiling(e, s.line.jobs())),
+        Some((_, e)) => section.text.push_str(&format!(
+            " Random updates reach {:.0} % of the ceiling: the device is the limit. A larger cache helps, or more threads where the device gains from depth.",
+            e.value
+        )),
+        None => {}
+    }
+    shown.sections.push(section);
+    shown
+        .headlines
+        .extend(all.iter().flat_map(Shows::headlines));
+    shown.findings.extend(dipped);
+}
+
+fn about(result: &KvResult) -> String {
+    let o = &result.options;
+    format!(
+        "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before and just after) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}",
+        o.threads,
+        if o.buffered {
+            "through the page cache"
+        } else {
+            "past the page cache"
+        },
+        if o.commit {
+            "every commit logged and synced"
+        } else {
+            "durable with checkpoints every second, nothing logged"
+        },
+        if result.assertions {
+            " This fathom was built with assertions: an optimised one does more."
+        } else {
+            ""
+        }
+    )
+}
+
+fn rates(all: &[Shows<'_>]) -> Table {
+    let last = |s: &Shows<'_>, f: fn(&Repeat) -> u64| s.line.repeats.last().map(|r| f(r) as f64);
+    let percentile = |s: &Shows<'_>, q| number(s.line.percentile(s.evidence, q));
+    table(
+        "kv-table",
+        "Operations and their ceiling",
+        all,
+        &[
+            ("workload", "", &|s| text(s.name())),
+            ("page", "bytes", &|s| {
+                number(Some(s.line.setting.page as f64))
+            }),
+            ("cache", "bytes", &|s| number(last(s, |r| r.beside.cached))),
+            ("leaves", "bytes", &|s| {
+                let leaves = last(s, |r| r.beside.leaves).filter(|n| *n > 0.0);
+                number(leaves.map(|n| n * s.line.setting.page as f64))
+            }),
+            ("operations", "1/s", &|s| estimate(s.rate())),
+            ("misses per operation", "", &|s| {
+                estimate(s.line.mean(misses))
+            }),
+            ("raw mixed IOPS", "1/s", &|s| {
+                estimate(s.line.mean(|r| raw(r, s.evidence)))
+            }),
+            ("ceiling", "1/s", &|s| {
+                estimate(s.line.mean(|r| s.ceiling(r)))
+            }),
+            ("of the ceiling", "%", &|s| estimate(s.of_ceiling())),
+            ("p50", "ns", &|s| percentile(s, 0.5)),
+            ("p99", "ns", &|s| percentile(s, 0.99)),
+        ],
+    )
+}
+
+fn waits(all: &[Shows<'_>]) -> Table {
+    let micros = |s: &Shows<'_>, f: fn(&Stats) -> u64| {
+        estimate(s.line.mean(|r| r.per(f(&r.beside.stats) as f64 / 1000.0)))
+    };
+    table(
+        "kv-waits",
+        "Waits and CPU time per operation, microseconds",
+        all,
+        &[
+            ("workload", "", &|s| text(s.name())),
+            ("latches", "", &|s| micros(s, |s| s.latch_wait_ns)),
+            ("free frames", "", &|s| micros(s, |s| s.frame_wait_ns)),
+            ("free places", "", &|s| micros(s, |s| s.space_wait_ns)),
+            ("log", "", &|s| micros(s, |s| s.log_wait_ns)),
+            ("stalls", "", &|s| micros(s, |s| s.stall_ns)),
+            ("cut of a checkpoint", "", &|s| {
+                estimate(s.line.mean(|r| {
+                    let stats = &r.beside.stats;
+                    let n = stats.checkpoints;
+                    (n > 0).then(|| stats.cut_ns as f64 / n as f64 / 1000.0)
+                }))
+            }),
+            ("CPU", "", &|s| {
+                estimate(s.line.mean(|r| r.cpu(s.evidence)).map(|e| e.scale(1e6)))
+            }),
+            ("kernel threads' CPU", "", &|s| {
+                estimate(s.line.mean(|r| r.per(r.beside.kernel_cpu * 1e6)))
+            }),
+        ],
+    )
 }
 
 /// What keeps updates from the ceiling is not the device.
-fn below_ceiling(of: Estimate) -> Finding {
+fn below_ceiling(of: Estimate, jobs: Vec<usize>) -> Finding {
     let more = |share: f64| 100.0 / share - 1.0;
     let gain = Estimate {
         value: more(of.value),
@@ -241,71 +266,31 @@ fn below_ceiling(of: Estimate) -> Finding {
             _ => "weak",
         }
         .into(),
-        jobs: Vec::new(),
+        jobs,
         evidence: vec!["kv-table".into(), "kv-waits".into()],
         gain: Some(gain),
         refuted_by: "More repeats that come nearer to the ceiling: --repeats 10.".into(),
     }
 }
 
-/// The processors' share is of the whole machine: 1 is all of them.
-fn flags(repeats: &[Repeat], options: &KvOptions) -> Vec<Flag> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
-    let busy = repeats
-        .iter()
-        .map(|r| r.outcome.cpu / r.outcome.seconds / cores)
-        .fold(0.0, f64::max);
-    let mut flags = Vec::new();
-    // Not all, because one read of the device may bring a neighbour that is asked for later.
-    let asked: u64 = repeats.iter().map(|r| r.outcome.stats.misses).sum();
-    let read: Option<u64> = repeats.iter().map(|r| Some(r.outcome.device?[0])).sum();
-    if let Some(read) = read.filter(|r| options.buffered && asked > 1000 && r * 2 < asked) {
-        flags.push(Flag::new(
-            FlagCode::PageCacheAnswered,
-            format!("{asked} leaves were read, of which the device saw {read}"),
-            "leave out --buffered, or use a --size that is much larger than the memory",
-        ));
-    }
-    if busy > 0.9 {
-        flags.push(Flag::new(
-            FlagCode::CpuBound,
-            format!("{:.0} % of all processors were used", busy * 100.0),
-            "the rate says as much of the processors as of the device: use fewer threads or a smaller cache",
-        ));
-    }
-    flags
-}
-
-/// The last repeat of each line, at most 600 points.
-fn over_time(cells: &[Cell], all: &[Vec<Repeat>]) -> Chart {
-    const POINTS: usize = 600;
-    let lines = cells
-        .iter()
-        .zip(all)
-        .filter_map(|(cell, repeats)| {
-            let full = &repeats.last()?.outcome.series;
-            let step = full.len().div_ceil(POINTS).max(1);
-            let mean = |c: &[(f64, f64)]| c.iter().map(|p| p.1).sum::<f64>() / c.len() as f64;
-            let points = full.chunks(step).map(|c| (c[0].0, mean(c))).collect();
-            Some((label(cell), points))
-        })
-        .collect();
+/// The last repeat of each line.
+fn over_time(lines: &[Line]) -> Chart {
+    let last = |l: &Line| Some((l.setting.label(), l.repeats.last()?.course.points()));
     line_chart(
         "kv-over-time",
         "Rate over time, last repeat",
         axis("time", "s", false),
         axis("operations", "1/s", false),
-        lines,
+        lines.iter().filter_map(last).collect(),
     )
 }
 
-fn sweeps(cells: &[Cell], all: &[Vec<Repeat>]) -> Vec<Chart> {
+fn sweeps(lines: &[Line], evidence: &Evidence<'_>) -> Vec<Chart> {
     let one = |sweep, id, title, x: Axis, at: fn(&Cell) -> f64| {
-        let points: Vec<_> = cells
+        let points: Vec<_> = lines
             .iter()
-            .zip(all)
-            .filter(|(c, _)| c.workload.sweep == sweep)
-            .map(|(c, repeats)| point(at(c), mean(repeats, rate)))
+            .filter(|l| l.setting.workload().sweep == sweep)
+            .map(|l| point(at(&l.setting), l.rate(evidence)))
             .collect();
         let y = axis("operations", "1/s", false);
         (!points.is_empty()).then(|| {

@@ -1,98 +1,67 @@
 //! fathom's own tree beside other engines: the same keys, threads, cache and file system, in turns.
 
-use std::collections::BTreeMap;
-
-use fathom_experiments::Notebook;
 use fathom_experiments::parts::{
-    axis, chart, column, estimate, headline_of, number, point, series,
+    axis, chart, estimate, headline_of, number, point, series, table, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Section, Table};
-use fathom_telemetry::{Flag, FlagCode, Histogram};
+use fathom_telemetry::schema::{Chart, ChartKind, Headline, Section, Table};
+use fathom_telemetry::{Flag, FlagCode};
 
-use super::results::{label, mean, per_op, rate};
-use super::{Cell, KvOptions, Repeat};
+use super::{Cell, KvResult, Line, Sweep};
 
-fn quantile(repeats: &[Repeat], q: f64) -> Option<f64> {
-    let mut all = Histogram::new();
-    repeats.iter().for_each(|r| all.merge(&r.outcome.latency));
-    all.quantile_supported(q, 10).map(|v| v as f64)
+/// A line beside fathom's own of the same workload.
+struct Pair<'a> {
+    line: &'a Line,
+    own: &'a Line,
+    evidence: &'a Evidence<'a>,
+    result: &'a KvResult,
 }
 
-/// fathom's rate over the other's, with an interval where both were measured several times.
-fn times(own: &[Repeat], other: &[Repeat]) -> Option<Estimate> {
-    // Repeats were made in turns: each pair saw the same device.
-    let ratios: Vec<f64> = own
-        .iter()
-        .zip(other)
-        .filter_map(|(a, b)| Some(rate(a)? / rate(b)?))
-        .collect();
-    Estimate::mean_of(&ratios)
-}
+impl Pair<'_> {
+    fn engine(&self) -> &str {
+        self.line.setting.engine.as_deref().unwrap_or("fathom")
+    }
 
-/// Puts the comparison into the notebook.
-pub(super) fn beside(
-    book: &mut Notebook,
-    cells: &[Cell],
-    all: &[Vec<Repeat>],
-    options: &KvOptions,
-    versions: &BTreeMap<&'static str, String>,
-) {
-    let mut rows = Vec::new();
-    let (mut headlines, mut charts, mut compared) = (Vec::new(), Vec::new(), String::new());
-    let (mut own, mut bars): (Option<usize>, Vec<(String, Option<Estimate>)>) = (None, Vec::new());
-    for (i, (cell, repeats)) in cells.iter().zip(all).enumerate() {
-        if cell.engine.is_none() {
-            charts.extend(finished(cells, own, &mut bars));
-            own = (cell.workload.sweep == super::Sweep::None).then_some(i);
-        }
-        let Some(own) = own else { continue };
-        let ops = mean(repeats, rate);
-        let (name, version, about) = match cell.engine {
+    /// Version, and how it writes.
+    fn about(&self) -> String {
+        let (version, about) = match self.line.setting.engine() {
             None => (
-                "fathom",
-                env!("CARGO_PKG_VERSION"),
+                self.evidence.run().tool_version.as_str(),
                 "copy-on-write B+tree, many writers",
             ),
             Some(e) => (
-                e.name,
-                versions.get(e.name).map_or("", String::as_str),
+                self.result.versions.get(e.name).map_or("", String::as_str),
                 e.about,
             ),
         };
-        bars.push((name.to_owned(), ops));
-        let ratio = cell.engine.and_then(|_| times(&all[own], repeats));
-        let device =
-            |which: usize| estimate(mean(repeats, |r| per_op(r, r.outcome.device?[which])));
-        rows.push(vec![
-            TableCell::Text(cell.workload.name.into()),
-            TableCell::Text(name.into()),
-            TableCell::Text(format!("{version}; {about}")),
-            number(repeats.last().map(|r| r.cached as f64)),
-            estimate(ops),
-            estimate(ratio),
-            number(quantile(repeats, 0.5)),
-            number(quantile(repeats, 0.99)),
-            device(0),
-            device(1),
-            estimate(mean(repeats, |r| {
-                per_op(r, 1).map(|x| x * r.outcome.cpu * 1e6)
-            })),
-        ]);
-        let Some(engine) = cell.engine else { continue };
+        format!("{version}; {about}")
+    }
+
+    /// fathom's rate over this one's, with an interval where both were measured several times.
+    fn ratio(&self) -> Option<Estimate> {
+        self.line.setting.engine.as_ref()?;
+        Estimate::mean_of(&self.own.over(self.line, self.evidence))
+    }
+
+    fn device(&self, line: &Line, which: usize) -> Option<Estimate> {
+        line.mean(|r| r.device(self.evidence)[which])
+    }
+
+    fn headline(&self) -> Option<Headline> {
+        let cell = &self.line.setting;
+        cell.engine.as_ref()?;
         let mut h = headline_of(
             "Key-value, other engines",
-            &format!("{} on {}: operations", cell.workload.name, engine.name),
-            &format!("kv-{}-ops", label(cell)),
+            &format!("{} on {}: operations", cell.workload, self.engine()),
+            &format!("kv-{}-ops", cell.label()),
             "1/s",
-            ops,
-            Vec::new(),
+            self.line.rate(self.evidence),
+            self.line.jobs(),
         );
         // Most of what is read must come from the device, or the page cache has answered.
-        let reads = mean(repeats, |r| per_op(r, r.outcome.device?[0]));
-        let own_reads = mean(&all[own], |r| per_op(r, r.outcome.device?[0]));
-        if let (Some(theirs), Some(ours)) = (reads, own_reads)
-            && engine.name != "tupl"
+        if let (Some(theirs), Some(ours)) = (self.device(self.line, 0), self.device(self.own, 0))
+            && self.engine() != "tupl"
             && ours.value > 0.1
             && theirs.value < ours.value / 2.0
         {
@@ -102,74 +71,111 @@ pub(super) fn beside(
                 "use a larger --size, so that more than the memory is looked up",
             ));
         }
-        headlines.push(h);
-        if let Some(r) = ratio {
-            compared.push_str(&told(cell, engine.name, r));
-        }
+        Some(h)
     }
-    charts.extend(finished(cells, own, &mut bars));
-    let section = Section {
+}
+
+/// The comparison.
+pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let is_own = |l: &&Line| l.setting.engine.is_none();
+    let compared = |l: &&Line| l.setting.workload().sweep == Sweep::None;
+    let own = |of: &Line| {
+        let mut own = result.lines.iter().filter(is_own);
+        own.find(|l| l.setting.workload == of.setting.workload)
+    };
+    let pairs: Vec<Pair<'_>> = result
+        .lines
+        .iter()
+        .filter(compared)
+        .filter_map(|line| {
+            Some(Pair {
+                line,
+                own: own(line)?,
+                evidence,
+                result,
+            })
+        })
+        .collect();
+    let told: String = pairs
+        .iter()
+        .filter_map(|p| Some(told(&p.line.setting, p.engine(), p.ratio()?)))
+        .collect();
+    shown.sections.push(Section {
         id: "kv-engines".into(),
         title: "Other engines on the same test".into(),
         text: format!(
-            "{} threads, the same keys and values, caches of the same size, files in the same file system, measured in turns. {} Engines that read through the page cache have it emptied ten times a second, so that their own cache is what counts; the reads per operation, as the device counted them, show how far that goes.{compared}",
-            options.threads,
-            if options.commit {
+            "{} threads, the same keys and values, caches of the same size, files in the same file system, measured in turns. {} Engines that read through the page cache have it emptied ten times a second, so that their own cache is what counts; the reads per operation, as the device counted them, show how far that goes.{told}",
+            result.options.threads,
+            if result.options.commit {
                 "Every commit is synced."
             } else {
                 "Changes are durable within a second."
             }
         ),
-        charts,
-        tables: vec![Table {
-            id: "kv-engines-table".into(),
-            title: "Engines".into(),
-            columns: vec![
-                column("workload", ""),
-                column("engine", ""),
-                column("about", ""),
-                column("cache", "bytes"),
-                column("operations", "1/s"),
-                column("fathom is faster by", "x"),
-                column("p50", "ns"),
-                column("p99", "ns"),
-                column("reads per operation", ""),
-                column("writes per operation", ""),
-                column("CPU per operation, microseconds", ""),
-            ],
-            rows,
-        }],
+        charts: charts(&pairs),
+        tables: vec![engines(&pairs)],
         flags: Vec::new(),
-    };
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
+    });
+    shown
+        .headlines
+        .extend(pairs.iter().filter_map(Pair::headline));
 }
 
-/// The bars of a workload that has been seen to its end.
-fn finished(
-    cells: &[Cell],
-    own: Option<usize>,
-    bars: &mut Vec<(String, Option<Estimate>)>,
-) -> Option<Chart> {
-    let bars = std::mem::take(bars);
-    let workload = cells[own?].workload;
-    let points = bars
-        .iter()
-        .enumerate()
-        .map(|(i, (_, e))| point(i as f64, *e))
-        .collect();
-    (bars.len() > 1).then(|| Chart {
-        categories: bars.into_iter().map(|(n, _)| n).collect(),
-        ..chart(
-            &format!("kv-engines-{}", workload.name),
-            &format!("Engines: {}", workload.about),
-            ChartKind::Bar,
-            axis("engine", "", false),
-            axis("operations", "1/s", false),
-            vec![series("operations", points)],
-        )
-    })
+fn engines(pairs: &[Pair<'_>]) -> Table {
+    let percentile = |p: &Pair<'_>, q| number(p.line.percentile(p.evidence, q));
+    table(
+        "kv-engines-table",
+        "Engines",
+        pairs,
+        &[
+            ("workload", "", &|p| text(&p.line.setting.workload)),
+            ("engine", "", &|p| text(p.engine())),
+            ("about", "", &|p| text(p.about())),
+            ("cache", "bytes", &|p| {
+                number(p.line.repeats.last().map(|r| r.beside.cached as f64))
+            }),
+            ("operations", "1/s", &|p| estimate(p.line.rate(p.evidence))),
+            ("fathom is faster by", "x", &|p| estimate(p.ratio())),
+            ("p50", "ns", &|p| percentile(p, 0.5)),
+            ("p99", "ns", &|p| percentile(p, 0.99)),
+            ("reads per operation", "", &|p| {
+                estimate(p.device(p.line, 0))
+            }),
+            ("writes per operation", "", &|p| {
+                estimate(p.device(p.line, 1))
+            }),
+            ("CPU per operation, microseconds", "", &|p| {
+                estimate(p.line.mean(|r| r.cpu(p.evidence)).map(|e| e.scale(1e6)))
+            }),
+        ],
+    )
+}
+
+/// Bars for each workload.
+fn charts(pairs: &[Pair<'_>]) -> Vec<Chart> {
+    let one = |of: &Pair<'_>| {
+        let workload = &of.line.setting.workload;
+        let bars = || {
+            pairs
+                .iter()
+                .filter(|p| p.line.setting.workload == *workload)
+        };
+        let points = bars().enumerate();
+        let points = points.map(|(i, p)| point(i as f64, p.line.rate(p.evidence)));
+        Chart {
+            categories: bars().map(|p| p.engine().to_owned()).collect(),
+            ..chart(
+                &format!("kv-engines-{workload}"),
+                &format!("Engines: {}", of.line.setting.workload().about),
+                ChartKind::Bar,
+                axis("engine", "", false),
+                axis("operations", "1/s", false),
+                vec![series("operations", points.collect())],
+            )
+        }
+    };
+    let own = pairs.iter().filter(|p| p.line.setting.engine.is_none());
+    own.map(one).filter(|c| c.categories.len() > 1).collect()
 }
 
 /// How an engine compares, in words.
@@ -178,7 +184,7 @@ fn told(cell: &Cell, engine: &str, ratio: Estimate) -> String {
         .low
         .zip(ratio.high)
         .is_some_and(|(low, high)| low > 1.0 || high < 1.0);
-    let about = cell.workload.about;
+    let about = cell.workload().about;
     if sure {
         format!(
             " fathom's tree does {:.2} times the operations of {engine} ({about}).",

@@ -91,7 +91,8 @@ pub(super) fn data(path: &Path) -> Result<ReportData, Failure> {
 
 fn present(run: &mut Run, dir: &RunDir) -> Result<(), Failure> {
     let histograms = SavedHistograms::of_series(dir.series_file());
-    present_anew(run, &histograms, PRESENTERS).map_err(refused)
+    let presenters = [PRESENTERS, fathom_labs::PRESENTERS].concat();
+    present_anew(run, &histograms, &presenters).map_err(refused)
 }
 
 /// Makes a directory for exports.

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::common::{Place, alone};
+use crate::common::{Place, alone, beside_others};
+use crate::db::found;
 
 /// Commands whose results are data, each as small as it can be.
 const COMMANDS: [&[&str]; 8] = [
@@ -39,6 +40,24 @@ const COMMANDS: [&[&str]; 8] = [
     ],
 ];
 
+/// Labs, each as small as it can be, with what they need.
+const LABS: [&[&str]; 1] = [&[
+    "kv",
+    ".",
+    "--size",
+    "64m",
+    "--keys",
+    "20000",
+    "--time",
+    "300ms",
+    "--repeats",
+    "2",
+    "--workload",
+    "update,d",
+    "--beside",
+    "redb,sqlite",
+]];
+
 #[test]
 fn a_run_without_anything_shown_gives_the_same_page() {
     // The layers of an I/O are looked at with nobody beside.
@@ -47,26 +66,42 @@ fn a_run_without_anything_shown_gives_the_same_page() {
         let place = Place::new();
         let said = place.fathom(command);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
-        let dir = place.the_run_dir();
-        let (file, page) = (dir.join("run.json"), dir.join("report.html"));
-        let made = fs::read(&page).unwrap();
-        let whole = fs::read(&file).unwrap();
-        let mut run: Value = serde_json::from_slice(&whole).unwrap();
-        let shown = ["sections", "findings"].map(|key| run[key].as_array().unwrap().len());
-        assert!(shown[0] + shown[1] > 0, "{command:?}");
-        for shown in ["sections", "headlines", "findings"] {
-            run[shown] = json!([]);
-        }
-        // The page says how large its files are.
-        let mut bare = run.to_string().into_bytes();
-        bare.resize(whole.len(), b' ');
-        fs::write(&file, bare).unwrap();
-        fs::remove_file(&page).unwrap();
-        let said = place.fathom(&["report", dir.to_str().unwrap()]);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        assert!(
-            fs::read(&page).unwrap() == made,
-            "{command:?}: another page"
-        );
+        the_same_page(&place, command);
     }
+}
+
+#[test]
+fn a_lab_without_anything_shown_gives_the_same_page() {
+    let _turn = beside_others();
+    for command in LABS {
+        let place = Place::new();
+        if found(place.fathom(&[command, &["--json"]].concat())).is_some() {
+            the_same_page(&place, command);
+        }
+    }
+}
+
+/// Removes what is shown from the only run of a place, and makes its page anew.
+pub(crate) fn the_same_page(place: &Place, command: &[&str]) {
+    let dir = place.the_run_dir();
+    let (file, page) = (dir.join("run.json"), dir.join("report.html"));
+    let made = fs::read(&page).unwrap();
+    let whole = fs::read(&file).unwrap();
+    let mut run: Value = serde_json::from_slice(&whole).unwrap();
+    let shown = ["sections", "findings"].map(|key| run[key].as_array().unwrap().len());
+    assert!(shown[0] + shown[1] > 0, "{command:?}");
+    for shown in ["sections", "headlines", "findings"] {
+        run[shown] = json!([]);
+    }
+    // The page says how large its files are.
+    let mut bare = run.to_string().into_bytes();
+    bare.resize(whole.len(), b' ');
+    fs::write(&file, bare).unwrap();
+    fs::remove_file(&page).unwrap();
+    let said = place.fathom(&["report", dir.to_str().unwrap()]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(
+        fs::read(&page).unwrap() == made,
+        "{command:?}: another page"
+    );
 }

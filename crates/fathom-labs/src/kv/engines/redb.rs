@@ -11,7 +11,7 @@ use crate::kv::load::{self, Outcome};
 
 const TABLE: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("t");
 /// Keys of one transaction while loading.
-const BATCH: u64 = 50_000;
+const BATCH: usize = 50_000;
 /// As fathom's own tree makes checkpoints.
 const CHECKPOINT_NS: u64 = 1_000_000_000;
 
@@ -81,19 +81,20 @@ pub(super) fn measure(
         .create(&path)
         .map_err(error)?;
     let bytes = vec![0x5a; load.value as usize];
-    let mut key = 0;
+    let keys = load.first_keys();
+    let mut batches = keys.chunks(BATCH);
     loop {
         // A transaction at least, so that the table is there.
+        let batch = batches.next();
         let write = db.begin_write().map_err(error)?;
         {
             let mut table = write.open_table(TABLE).map_err(error)?;
-            for _ in 0..BATCH.min(load.count - key) {
+            for key in batch.into_iter().flatten() {
                 table.insert(key, &bytes[..]).map_err(error)?;
-                key += 1;
             }
         }
         write.commit().map_err(error)?;
-        if key >= load.count || (setting.stop)() {
+        if batch.is_none() || (setting.stop)() {
             break;
         }
     }

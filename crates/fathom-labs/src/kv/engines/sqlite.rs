@@ -110,9 +110,9 @@ pub(super) fn measure(
         let mut insert = writer
             .prepare("INSERT INTO t VALUES (?1, ?2)")
             .map_err(error)?;
-        for key in 0..load.count {
+        for (i, key) in load.first_keys().into_iter().enumerate() {
             insert.execute((signed(key), &bytes[..])).map_err(error)?;
-            if key % 4096 == 0 && (setting.stop)() {
+            if i % 4096 == 0 && (setting.stop)() {
                 break;
             }
         }

@@ -5,13 +5,15 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Command;
 
+use fathom_io::target::count;
 use fathom_kv::Stats;
-use fathom_telemetry::Histogram;
+use fathom_telemetry::{Histogram, Nanos, Op};
 
 use super::{Setting, failed};
 use crate::LabError;
 use crate::kv::keys::Keys;
-use crate::kv::load::{Outcome, device_ios, kernel_cpu};
+use crate::kv::load::{Outcome, kernel_cpu};
+use crate::loads::{Course, Load};
 use fathom_system::kernel_threads::Snapshot;
 use fathom_system::programs::{self, ChildGuard};
 
@@ -79,9 +81,11 @@ pub(super) fn measure(
     tick: &mut dyn FnMut(f64),
 ) -> Result<Outcome, LabError> {
     let load = setting.load;
-    if load.keys != Keys::Uniform || load.mix.scan > 0 {
+    if load.keys != Keys::Uniform || load.mix.scan > 0 || (load.hashed && load.count > 0) {
         return Err(LabError::Missing {
-            what: "Tupl's adapter draws uniform keys and reads no ranges".into(),
+            what:
+                "Tupl's adapter draws uniform keys, reads no ranges and inserts into an empty tree"
+                    .into(),
             remedy: "use --workload update,insert with --distribution uniform".into(),
         });
     }
@@ -117,18 +121,9 @@ pub(super) fn measure(
         .current_dir(setting.dir);
     let errors = setting.dir.join("tupl.log");
     let (mut kept, out) = ChildGuard::piped(command, &errors)?;
-    let mut outcome = Outcome {
-        ops: 0,
-        seconds: 0.0,
-        latency: Histogram::new(),
-        series: Vec::new(),
-        stats: Stats::default(),
-        cpu: 0.0,
-        kernel_cpu: 0.0,
-        device: None,
-    };
-    let sample = || (device_ios(load.device), Snapshot::take());
-    let (mut before, mut done) = (sample(), false);
+    let sample = || (load.device.and_then(count), Snapshot::take());
+    let mut before = sample();
+    let (mut rates, mut latency, mut end, mut done) = (Vec::new(), Histogram::new(), None, false);
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         let mut words = line.split(' ');
         let what = words.next().unwrap_or_default();
@@ -136,23 +131,14 @@ pub(super) fn measure(
         match (what, &numbers[..]) {
             ("measuring", _) => before = sample(),
             ("rate", [at, rate]) => {
-                outcome.series.push((*at, *rate));
+                rates.push((*at, *rate));
                 tick(*rate);
                 if (setting.stop)() {
                     break;
                 }
             }
-            ("end", [ops, seconds, cpu]) => {
-                let after = sample();
-                outcome.ops = *ops as u64;
-                (outcome.seconds, outcome.cpu) = (*seconds, *cpu);
-                outcome.kernel_cpu = kernel_cpu(&after.1, &before.1);
-                outcome.device = after
-                    .0
-                    .zip(before.0)
-                    .map(|(e, b)| [e[0] - b[0], e[1] - b[1]]);
-            }
-            ("latency", [value, n]) => outcome.latency.record_n(*value as u64, *n as u64),
+            ("end", [ops, seconds, cpu]) => end = Some(([*ops, *seconds, *cpu], sample())),
+            ("latency", [value, n]) => latency.record_n(*value as u64, *n as u64),
             ("done", _) => done = true,
             _ => {}
         }
@@ -169,5 +155,24 @@ pub(super) fn measure(
     for file in [data, setting.dir.join("tupl.info"), source] {
         let _ = std::fs::remove_file(file);
     }
-    ended.map(|()| outcome)
+    ended?;
+    let ([ops, seconds, cpu], after) = end.ok_or_else(|| failed("Tupl", "it said no end"))?;
+    let op = if load.mix.read == 100 {
+        Op::Read
+    } else {
+        Op::Write
+    };
+    let course = Course::of_rates(&rates, load.ramp);
+    let ns = |s: f64| Nanos((s * 1e9) as u64);
+    let bytes = latency.count() * u64::from(8 + load.value);
+    Ok(Outcome {
+        load: Load {
+            cpu: (ns(cpu), Nanos::ZERO),
+            ..Load::of_histograms(&[(op, latency)], bytes, load.threads, ns(seconds), course)
+        },
+        operations: ops as u64,
+        stats: Stats::default(),
+        kernel_cpu: kernel_cpu(&after.1, &before.1),
+        device: after.0.zip(before.0).map(|(a, b)| a.since(&b)),
+    })
 }

@@ -1,0 +1,280 @@
+//! Clients in a closed loop: threads that each ask again as soon as they were answered, and what came of it by windows.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fathom_io::clock::{Clock, process_cpu};
+use fathom_io::threads::within;
+use fathom_telemetry::{Nanos, Op, Record, Recorder, Window, WindowSink};
+
+use crate::LabError;
+use crate::loads::{Course, Load};
+
+/// Of the windows that clients record.
+const WIDTH: Nanos = Nanos::from_millis(100);
+
+/// How long, and what is recorded.
+pub(crate) struct ClosedLoop<'a> {
+    /// Left out at the start; rounded up to whole windows. Without it everything counts, from the first operation on.
+    pub(crate) ramp: Nanos,
+    /// Measured.
+    pub(crate) time: Nanos,
+    /// Operations of each kind of work that is recorded for itself; kinds are numbered from 0.
+    pub(crate) kinds: &'a [&'a [Op]],
+    /// Ends it early.
+    pub(crate) stop: &'a dyn Fn() -> bool,
+}
+
+/// On a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Count(AtomicU64);
+
+/// Windows of a kind, all clients together.
+#[derive(Clone, Default)]
+struct Windows(Arc<Mutex<BTreeMap<u64, Window>>>);
+
+impl WindowSink for Windows {
+    fn window(&mut self, window: Window) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get_mut(&window.index) {
+            Some(w) => w.merge(&window),
+            None => {
+                all.insert(window.index, window);
+            }
+        }
+    }
+}
+
+/// A client's place: it works as long as it is `going`, and says what it has `done`.
+pub(crate) struct Seat<'a> {
+    clock: Clock,
+    began: Nanos,
+    recorders: Vec<Recorder<Windows>>,
+    stop: &'a AtomicBool,
+    count: &'a Count,
+}
+
+impl Seat<'_> {
+    /// Whether to go on.
+    pub(crate) fn going(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Now, on the clock of what is recorded.
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// An operation of the first kind has ended, which began when the one before had ended.
+    pub(crate) fn done(&mut self, op: Op, bytes: u32) {
+        self.began = self.done_since(0, op, bytes, self.began);
+    }
+
+    /// An operation of a kind has ended that began at a moment of [`Seat::now`]; returns the end.
+    pub(crate) fn done_since(&mut self, kind: usize, op: Op, bytes: u32, began: Nanos) -> Nanos {
+        let now = self.clock.now();
+        let recorder = &mut self.recorders[kind];
+        recorder.advance(now);
+        recorder.record(&Record {
+            intended: began,
+            submitted: began,
+            completed: now,
+            offset: 0,
+            len: bytes,
+            result: i64::from(bytes),
+            op,
+        });
+        self.count.0.fetch_add(1, Ordering::Relaxed);
+        now
+    }
+}
+
+/// What a client does from its first operation to its last.
+pub(crate) type Client<'a, E> = Box<dyn FnOnce(&mut Seat<'_>) -> Result<(), E> + Send + 'a>;
+
+/// Operations so far, for whoever counts something beside.
+pub(crate) type Total<'a> = &'a dyn Fn() -> u64;
+
+/// Runs clients; returns one load for each kind. `begin` is called when the ramp is over, `end` when nothing moves any
+/// more, for what is counted beside; `woken` wakes clients that wait for something else when they are to stop.
+///
+/// # Errors
+/// The first failure of a client.
+pub(crate) fn run<E: From<LabError> + Send>(
+    how: &ClosedLoop<'_>,
+    clients: Vec<Client<'_, E>>,
+    begin: &mut dyn FnMut(Total<'_>),
+    end: &mut dyn FnMut(Total<'_>),
+    woken: &dyn Fn(),
+    tick: &mut dyn FnMut(f64),
+) -> Result<Vec<Load>, E> {
+    let stop = AtomicBool::new(false);
+    let counts: Vec<Count> = clients.iter().map(|_| Count::default()).collect();
+    let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
+    let windows: Vec<Windows> = how.kinds.iter().map(|_| Windows::default()).collect();
+    let ramp_windows = how.ramp.0.div_ceil(WIDTH.0);
+    let n = clients.len() as u32;
+    std::thread::scope(|scope| {
+        let clock = Clock::new();
+        let mut cpu = process_cpu();
+        if ramp_windows == 0 {
+            begin(&total);
+            cpu = process_cpu();
+        }
+        let start = clock.now();
+        let workers: Vec<_> = clients
+            .into_iter()
+            .zip(&counts)
+            .map(|(client, count)| {
+                let recorders = how.kinds.iter().zip(&windows);
+                let mut seat = Seat {
+                    clock: Clock::new(),
+                    began: start,
+                    recorders: recorders
+                        .map(|(ops, w)| Recorder::new(start, WIDTH, ops, None, w.clone()))
+                        .collect(),
+                    stop: &stop,
+                    count,
+                };
+                within(scope, move || {
+                    seat.began = seat.now();
+                    let done = client(&mut seat);
+                    seat.recorders.drain(..).for_each(|r| drop(r.finish()));
+                    done
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map_err(|e| {
+                stop.store(true, Ordering::SeqCst);
+                woken();
+                LabError::Failed(e.to_string())
+            })?;
+        let end_of_ramp = start + Nanos(ramp_windows * WIDTH.0);
+        let (mut last, mut ramped) = ((start, 0), ramp_windows == 0);
+        loop {
+            // To the next window: what is counted beside begins where a window does.
+            let now = clock.now();
+            let next = (now.since(start).0 / WIDTH.0 + 1) * WIDTH.0;
+            std::thread::sleep(Duration::from(start + Nanos(next) - now));
+            let (now, done) = (clock.now(), total());
+            tick((done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9));
+            last = (now, done);
+            if !ramped && now >= end_of_ramp {
+                begin(&total);
+                cpu = process_cpu();
+                ramped = true;
+            }
+            let full = now >= end_of_ramp + how.time;
+            if full || (how.stop)() || workers.iter().any(|w| w.is_finished()) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+        woken();
+        let ended: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        let now = clock.now();
+        let cpu_end = process_cpu();
+        end(&total);
+        for client in ended {
+            client.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        let load = |w: &Windows| {
+            let mut all = std::mem::take(&mut *w.0.lock().unwrap_or_else(PoisonError::into_inner));
+            let course = Course::of(WIDTH, ramp_windows as usize, &all);
+            let mut measured = all.split_off(&ramp_windows);
+            measured.values_mut().for_each(|w| w.index -= ramp_windows);
+            Load {
+                clients: n,
+                wall: now.since(end_of_ramp),
+                cpu: (cpu_end.0 - cpu.0, cpu_end.1 - cpu.1),
+                width: WIDTH,
+                windows: measured.into_values().collect(),
+                course,
+            }
+        };
+        Ok(windows.iter().map(load).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ends_after_the_ramp_counts_and_each_kind_for_itself() {
+        let how = ClosedLoop {
+            ramp: Nanos::from_millis(200),
+            time: Nanos::from_millis(400),
+            kinds: &[&[Op::Read], &[Op::Write]],
+            stop: &|| false,
+        };
+        let client = |kind: usize, op: Op, ms: u64| -> Client<'_, LabError> {
+            Box::new(move |seat| {
+                while seat.going() {
+                    let began = seat.now();
+                    std::thread::sleep(Duration::from_millis(ms));
+                    seat.done_since(kind, op, 10, began);
+                }
+                Ok(())
+            })
+        };
+        let (mut before, mut after) = (0, 0);
+        let loads = run(
+            &how,
+            vec![client(0, Op::Read, 5), client(1, Op::Write, 20)],
+            &mut |total| before = total(),
+            &mut |total| after = total(),
+            &|| (),
+            &mut |_| (),
+        )
+        .unwrap();
+        let [reads, writes] = &loads[..] else {
+            panic!("two kinds")
+        };
+        let (r, w) = (reads.operations(), writes.operations());
+        assert!(r > w && w > 0, "{r} {w}");
+        // Counted beside at about the same moments.
+        assert!(
+            (after - before).abs_diff(r + w) <= 40,
+            "{after} {before} {r} {w}"
+        );
+        assert!(reads.wall >= how.time);
+        let latency = reads.windows[0].directions[Op::Read as usize].as_ref();
+        let least = latency.unwrap().response.quantile(0.5).unwrap();
+        assert!(least >= 4_900_000, "{least}");
+    }
+
+    #[test]
+    fn a_client_that_fails_ends_all() {
+        let how = ClosedLoop {
+            ramp: Nanos::ZERO,
+            time: Nanos::from_secs(60),
+            kinds: &[&[Op::Read]],
+            stop: &|| false,
+        };
+        let patient: Client<'_, LabError> = Box::new(|seat| {
+            while seat.going() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        let failing: Client<'_, LabError> = Box::new(|_| Err(LabError::Failed("it broke".into())));
+        let none = &mut |_: Total<'_>| ();
+        let also = &mut |_: Total<'_>| ();
+        let said = run(
+            &how,
+            vec![patient, failing],
+            none,
+            also,
+            &|| (),
+            &mut |_| (),
+        );
+        assert_eq!(
+            said.err().map(|e| e.to_string()).as_deref(),
+            Some("it broke")
+        );
+    }
+}

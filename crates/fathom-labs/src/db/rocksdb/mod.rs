@@ -1,0 +1,386 @@
+//! RocksDB by its own db_bench: run, parsed, and set beside what the device counted.
+//!
+//! Fills and reads have different seeds: db_bench draws the same keys in the same order from the same seed, and a
+//! read phase that replays its fill finds everything where it was just put.
+
+mod printed;
+mod results;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::survey::{Outlook, Watcher};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_host::CounterSource;
+use fathom_io::target::count;
+use fathom_telemetry::schema::DeviceDelta;
+use fathom_telemetry::{Bytes, Nanos, Op};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{DbOptions, directory};
+use crate::LabError;
+use crate::loads::{self, About};
+use crate::skipped::{self, Skipped};
+use fathom_system::lab_dir::LabDir;
+use fathom_system::programs::{self, ChildGuard};
+use printed::{Printed, parse, parse_series};
+
+/// A workload of db_bench.
+pub struct RocksWorkload {
+    /// Its name there.
+    pub name: &'static str,
+    /// Whether it begins with an empty database.
+    fills: bool,
+    /// Whether it has several threads.
+    many: bool,
+}
+
+const fn workload(name: &'static str, fills: bool, many: bool) -> RocksWorkload {
+    RocksWorkload { name, fills, many }
+}
+
+/// The four of Han et al. 2021, and more. Reads come after a fill.
+pub const WORKLOADS: [RocksWorkload; 8] = [
+    workload("fillseq", true, false),
+    workload("fillrandom", true, false),
+    workload("overwrite", false, true),
+    workload("readseq", false, true),
+    workload("readrandom", false, true),
+    workload("seekrandom", false, true),
+    workload("readwhilewriting", false, true),
+    workload("updaterandom", false, true),
+];
+
+/// What is measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RocksOptions {
+    /// What every database lab takes.
+    pub db: DbOptions,
+    /// Names of [`WORKLOADS`].
+    pub workloads: Vec<String>,
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Threads, where a workload has several.
+    pub threads: u32,
+    /// Bytes of the block cache.
+    pub cache: Bytes,
+}
+
+const KEY: u64 = 16;
+
+impl RocksOptions {
+    fn data(&self) -> u64 {
+        self.keys * (KEY + u64::from(self.value))
+    }
+}
+
+fn chosen(options: &RocksOptions) -> Vec<&'static RocksWorkload> {
+    WORKLOADS
+        .iter()
+        .filter(|w| options.workloads.iter().any(|n| n == w.name))
+        .collect()
+}
+
+fn time(plan: &Plan, options: &RocksOptions) -> Nanos {
+    options
+        .db
+        .time
+        .unwrap_or(Nanos(plan.profile.job_time.0 * 3))
+}
+
+/// Time and bytes, at most.
+pub fn outlook(plan: &Plan, options: &RocksOptions, fills: Bytes) -> Outlook {
+    let mut o = super::embedded_outlook(plan, &options.db, &["update"], fills);
+    let n = chosen(options).len() as u32 * plan.profile.repeats;
+    o.jobs += n;
+    o.time += Nanos(time(plan, options).0 * u64::from(n)) + Nanos::from_secs(u64::from(n) * 2);
+    // Each byte is written to the log, flushed, and compacted a few times.
+    o.written_at_most.0 += options.data() * 8 * u64::from(n);
+    o
+}
+
+/// What one measurement gave beside its job.
+type Repeat = loads::Repeat<Printed>;
+type Line = loads::Line<Setting, Printed>;
+
+/// A workload with its threads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Setting {
+    workload: String,
+    threads: u32,
+}
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RocksResult {
+    options: RocksOptions,
+    version: String,
+    lines: Vec<Line>,
+    skipped: Vec<Skipped>,
+}
+
+impl ExperimentResult for RocksResult {
+    const EXPERIMENT: &'static str = "rocksdb";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        results::present(self, evidence, shown);
+        shown
+            .sections
+            .extend(skipped::skipped("rocksdb", &self.skipped));
+    }
+}
+
+/// db_bench.
+struct Program {
+    path: PathBuf,
+    version: String,
+    /// It can wait until everything is flushed and compacted.
+    settles: bool,
+}
+
+fn probe() -> Result<Program, LabError> {
+    let path = programs::find("db_bench").ok_or_else(|| LabError::Missing {
+        what: "db_bench is not installed".into(),
+        remedy: "apt-get install rocksdb-tools".into(),
+    })?;
+    let help = programs::output(Command::new(&path).arg("--help")).unwrap_or_default();
+    Ok(Program {
+        version: programs::first_line(&path, &["--version"]),
+        settles: help.contains("waitforcompaction"),
+        path,
+    })
+}
+
+/// Measures and puts sections, headlines and findings into the notebook.
+///
+/// # Errors
+/// Where the target is no directory, db_bench fails, or the run directory does.
+pub fn run(
+    bench: &mut dyn Bench,
+    plan: &Plan,
+    options: &RocksOptions,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<(), NotebookError> {
+    let dir = directory(bench)?;
+    let mut skipped = Vec::new();
+    let found = match probe() {
+        Ok(found) => {
+            // A fill, its log, and what compactions have not removed yet.
+            let place = LabDir::create(&dir, options.data() * 4 + (256 << 20));
+            Some((found, place.map_err(LabError::from)?))
+        }
+        Err(e) => {
+            skipped.push(Skipped::from_error("RocksDB", e));
+            None
+        }
+    };
+    super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
+    let mut result = RocksResult {
+        options: options.clone(),
+        version: String::new(),
+        lines: Vec::new(),
+        skipped,
+    };
+    let mut measured = Ok(());
+    if let Some((program, place)) = &found {
+        result.version.clone_from(&program.version);
+        let mut lab = Lab {
+            bench,
+            plan,
+            options,
+            program,
+            place: place.path(),
+            book,
+            watcher,
+        };
+        measured = lab.rounds(&mut result.lines);
+        measured = measured.map_err(|e| super::with_room(place.path(), e));
+    }
+    drop(found);
+    skipped::missing(book, &result.skipped, true);
+    book.found(&result)?;
+    if bench.interrupted() {
+        super::interrupted(book);
+        return Ok(());
+    }
+    measured.map_err(NotebookError::from)
+}
+
+/// A measurement under way.
+struct Lab<'a> {
+    bench: &'a dyn Bench,
+    plan: &'a Plan,
+    options: &'a RocksOptions,
+    program: &'a Program,
+    place: &'a Path,
+    book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
+}
+
+impl Lab<'_> {
+    /// Each round in the order of [`WORKLOADS`], for reads come after a fill.
+    fn rounds(&mut self, lines: &mut Vec<Line>) -> Result<(), LabError> {
+        let all = chosen(self.options);
+        lines.extend(all.iter().map(|w| {
+            Line::new(Setting {
+                workload: w.name.to_owned(),
+                threads: if w.many { self.options.threads } else { 1 },
+            })
+        }));
+        let total = all.len() as u32 * self.plan.profile.repeats;
+        let device = CounterSource::locate(self.place).ok();
+        let mut done = 0;
+        for repeat in 0..self.plan.profile.repeats {
+            let mut filled = false;
+            for (workload, line) in all.iter().zip(&mut *lines) {
+                if self.bench.interrupted() {
+                    return Ok(());
+                }
+                self.watcher.job(done, total, workload.name);
+                if workload.fills {
+                    let _ = std::fs::remove_dir_all(self.place.join("db"));
+                } else if !filled {
+                    // Reads need something to read, where no fill was asked for.
+                    self.one(&WORKLOADS[1], repeat, Nanos::ZERO)?;
+                }
+                filled = true;
+                let before = device.as_ref().and_then(count);
+                let limit = time(self.plan, self.options);
+                let (printed, series) = self.one(workload, repeat, limit)?;
+                let device = device.as_ref().and_then(count).zip(before);
+                let device = device.map(|(after, before)| after.since(&before));
+                let repeat = self.keep(&line.setting, repeat, printed, &series, device);
+                line.repeats.push(repeat);
+                done += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        setting: &Setting,
+        repeat: u32,
+        printed: Printed,
+        series: &[(f64, f64)],
+        device: Option<DeviceDelta>,
+    ) -> Repeat {
+        let writes = ["fill", "overwrite", "update"];
+        let op = match writes.iter().any(|w| setting.workload.starts_with(w)) {
+            true => Op::Write,
+            false => Op::Read,
+        };
+        let bytes = printed.megabytes.map_or(0.0, |m| m * 1e6 * printed.seconds);
+        let load = printed.load(op, setting.threads, bytes as u64, series);
+        let course = load.course.clone();
+        let operations = load.operations();
+        let about = About {
+            experiment: "rocksdb",
+            name: &format!("rocksdb-{}", setting.workload),
+            repeat,
+            engine: &self.program.version,
+            spec: json!({ "setting": setting, "options": self.options }),
+            device,
+        };
+        Repeat {
+            jobs: vec![load.keep(self.book, about)],
+            operations,
+            course,
+            beside: printed,
+        }
+    }
+
+    /// Runs one workload; a fill has no limit of time, so that what is read later is complete.
+    fn one(
+        &self,
+        workload: &RocksWorkload,
+        repeat: u32,
+        limit: Nanos,
+    ) -> Result<(Printed, Vec<(f64, f64)>), LabError> {
+        let (options, place) = (self.options, self.place);
+        let log = place.join("db_bench.log");
+        let report = place.join("report.csv");
+        for old in [&log, &report] {
+            let _ = std::fs::remove_file(old);
+        }
+        let seed = seed(options.db.seed, repeat, workload);
+        // What a fill leaves to be flushed and compacted is its own, not that of the reads after it.
+        let settled = match workload.fills && self.program.settles {
+            true => ",flush,waitforcompaction",
+            false => "",
+        };
+        let mut command = Command::new(&self.program.path);
+        command
+            .arg(format!("--benchmarks={}{settled},stats", workload.name))
+            .arg(format!("--db={}", place.join("db").display()))
+            .arg(format!("--num={}", options.keys))
+            .arg(format!("--value_size={}", options.value))
+            .arg(format!("--seed={seed}"))
+            .arg(format!("--cache_size={}", options.cache.0))
+            .arg(format!("--use_existing_db={}", u32::from(!workload.fills)))
+            .arg(format!(
+                "--threads={}",
+                if workload.many { options.threads } else { 1 }
+            ))
+            .args([
+                "--use_direct_io_for_flush_and_compaction",
+                "--use_direct_reads",
+                "--batch_size=8",
+                "--max_write_buffer_number=64",
+                "--compression_type=none",
+                "--statistics",
+                "--stats_level=3",
+                "--histogram",
+                "--report_interval_seconds=1",
+            ])
+            .arg(format!("--report_file={}", report.display()))
+            .current_dir(place);
+        if !workload.fills {
+            let seconds = limit.as_secs_f64().ceil().max(1.0);
+            command.arg(format!("--duration={seconds}"));
+        }
+        let mut kept = ChildGuard::start(command, &log)?;
+        kept.succeed(&|| self.bench.interrupted())?;
+        // Its files are closed when it has ended; the log may be written a moment later on some file systems.
+        std::thread::sleep(Duration::from_millis(1));
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let printed = parse(&said, workload.name).ok_or_else(|| {
+            LabError::Failed(format!(
+                "db_bench said nothing about {} that is understood: {}",
+                workload.name,
+                programs::last_words(&log)
+            ))
+        })?;
+        let series = std::fs::read_to_string(&report).unwrap_or_default();
+        Ok((printed, parse_series(&series)))
+    }
+}
+
+/// Never the seed of a fill for what comes after one, in any repeat.
+fn seed(seed: u64, repeat: u32, workload: &RocksWorkload) -> u64 {
+    (seed + u64::from(repeat)) * 1000 + 500 * u64::from(!workload.fills) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_never_have_the_seed_of_a_fill() {
+        let seeds = |fills: bool| -> std::collections::BTreeSet<u64> {
+            let those = || WORKLOADS.iter().filter(|w| w.fills == fills);
+            (0..10)
+                .flat_map(|repeat| those().map(move |w| seed(7, repeat, w)))
+                .collect()
+        };
+        let (fills, reads) = (seeds(true), seeds(false));
+        assert_eq!((fills.len(), reads.len()), (10, 10));
+        assert!(fills.is_disjoint(&reads));
+    }
+}
