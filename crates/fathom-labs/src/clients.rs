@@ -17,14 +17,24 @@ const WIDTH: Nanos = Nanos::from_millis(100);
 
 /// How long, and what is recorded.
 pub(crate) struct ClosedLoop<'a> {
-    /// Left out at the start; rounded up to whole windows. Without it everything counts, from the first operation on.
+    /// Left out at the start, at least; rounded up to whole windows. Without it everything counts, from the first
+    /// operation on.
     pub(crate) ramp: Nanos,
+    /// Whether what is measured has warmed up: the ramp goes on until then, or until `ramp_max`.
+    pub(crate) warm: &'a dyn Fn() -> bool,
+    /// Longest ramp.
+    pub(crate) ramp_max: Nanos,
     /// Measured.
     pub(crate) time: Nanos,
     /// Operations of each kind of work that is recorded for itself; kinds are numbered from 0.
     pub(crate) kinds: &'a [&'a [Op]],
     /// Ends it early.
     pub(crate) stop: &'a dyn Fn() -> bool,
+}
+
+/// How long a server's pool may take to fill before a load of so much time.
+pub(crate) fn ramp_max(time: Nanos) -> Nanos {
+    Nanos(time.0 * 10).max(Nanos::from_secs(30))
 }
 
 /// On a cache line of its own.
@@ -92,6 +102,22 @@ impl Seat<'_> {
     }
 }
 
+/// How the ramp ended.
+#[derive(Default)]
+struct Ramp {
+    /// First window of the measured part.
+    first: Option<u64>,
+    warm: bool,
+    /// CPU time of the process until then.
+    cpu: (Nanos, Nanos),
+}
+
+impl Ramp {
+    fn ends(&mut self, first: u64, warm: bool) {
+        (self.first, self.warm, self.cpu) = (Some(first), warm, process_cpu());
+    }
+}
+
 /// What a client does from its first operation to its last.
 pub(crate) type Client<'a, E> = Box<dyn FnOnce(&mut Seat<'_>) -> Result<(), E> + Send + 'a>;
 
@@ -115,14 +141,13 @@ pub(crate) fn run<E: From<LabError> + Send>(
     let counts: Vec<Count> = clients.iter().map(|_| Count::default()).collect();
     let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
     let windows: Vec<Windows> = how.kinds.iter().map(|_| Windows::default()).collect();
-    let ramp_windows = how.ramp.0.div_ceil(WIDTH.0);
     let n = clients.len() as u32;
     std::thread::scope(|scope| {
         let clock = Clock::new();
-        let mut cpu = process_cpu();
-        if ramp_windows == 0 {
+        let mut ramp = Ramp::default();
+        if how.ramp == Nanos::ZERO {
             begin(&total);
-            cpu = process_cpu();
+            ramp.ends(0, true);
         }
         let start = clock.now();
         let workers: Vec<_> = clients
@@ -152,22 +177,27 @@ pub(crate) fn run<E: From<LabError> + Send>(
                 woken();
                 LabError::Failed(e.to_string())
             })?;
-        let end_of_ramp = start + Nanos(ramp_windows * WIDTH.0);
-        let (mut last, mut ramped) = ((start, 0), ramp_windows == 0);
+        let mut last = (start, 0);
         loop {
             // To the next window: what is counted beside begins where a window does.
-            let now = clock.now();
-            let next = (now.since(start).0 / WIDTH.0 + 1) * WIDTH.0;
-            std::thread::sleep(Duration::from(start + Nanos(next) - now));
+            let window = clock.now().since(start).0 / WIDTH.0 + 1;
+            let due = start + Nanos(window * WIDTH.0);
+            std::thread::sleep(Duration::from(due.since(clock.now())));
             let (now, done) = (clock.now(), total());
             tick((done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9));
             last = (now, done);
-            if !ramped && now >= end_of_ramp {
-                begin(&total);
-                cpu = process_cpu();
-                ramped = true;
+            if ramp.first.is_none() {
+                let warm = (how.warm)();
+                let ramped = now.since(start) >= how.ramp;
+                if ramped && (warm || now.since(start) >= how.ramp_max) {
+                    // Asking took its time.
+                    let window = clock.now().since(start).0 / WIDTH.0;
+                    begin(&total);
+                    ramp.ends(window, warm);
+                }
             }
-            let full = now >= end_of_ramp + how.time;
+            let measured = |first| now.since(start) >= Nanos(first * WIDTH.0) + how.time;
+            let full = ramp.first.is_some_and(measured);
             if full || (how.stop)() || workers.iter().any(|w| w.is_finished()) {
                 break;
             }
@@ -181,18 +211,21 @@ pub(crate) fn run<E: From<LabError> + Send>(
         for client in ended {
             client.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
+        // One that was ended in its ramp has measured nothing.
+        let first = ramp.first.unwrap_or(u64::MAX);
         let load = |w: &Windows| {
             let mut all = std::mem::take(&mut *w.0.lock().unwrap_or_else(PoisonError::into_inner));
-            let course = Course::of(WIDTH, ramp_windows as usize, &all);
-            let mut measured = all.split_off(&ramp_windows);
-            measured.values_mut().for_each(|w| w.index -= ramp_windows);
+            let course = Course::of(WIDTH, first as usize, &all);
+            let mut measured = all.split_off(&first);
+            measured.values_mut().for_each(|w| w.index -= first);
             Load {
                 clients: n,
-                wall: now.since(end_of_ramp),
-                cpu: (cpu_end.0 - cpu.0, cpu_end.1 - cpu.1),
+                wall: now.since(start + Nanos(first.saturating_mul(WIDTH.0))),
+                cpu: (cpu_end.0 - ramp.cpu.0, cpu_end.1 - ramp.cpu.1),
                 width: WIDTH,
                 windows: measured.into_values().collect(),
                 course,
+                warm: ramp.warm,
             }
         };
         Ok(windows.iter().map(load).collect())
@@ -208,6 +241,8 @@ mod tests {
         let how = ClosedLoop {
             ramp: Nanos::from_millis(200),
             time: Nanos::from_millis(400),
+            warm: &|| true,
+            ramp_max: Nanos::from_secs(1),
             kinds: &[&[Op::Read], &[Op::Write]],
             stop: &|| false,
         };
@@ -248,10 +283,43 @@ mod tests {
     }
 
     #[test]
+    fn the_ramp_goes_on_until_it_is_warm_and_what_stays_cold_is_void() {
+        for (after, max, warm) in [(3, 60_000, true), (1_000_000, 500, false)] {
+            let asked = std::cell::Cell::new(0);
+            let how = ClosedLoop {
+                ramp: Nanos::from_millis(100),
+                time: Nanos::from_millis(200),
+                warm: &|| {
+                    asked.set(asked.get() + 1);
+                    asked.get() >= after
+                },
+                ramp_max: Nanos::from_millis(max),
+                kinds: &[&[Op::Read]],
+                stop: &|| false,
+            };
+            let client: Client<'_, LabError> = Box::new(|seat| {
+                while seat.going() {
+                    std::thread::sleep(Duration::from_millis(1));
+                    seat.done(Op::Read, 1);
+                }
+                Ok(())
+            });
+            let none = &mut |_: Total<'_>| ();
+            let also = &mut |_: Total<'_>| ();
+            let loads = run(&how, vec![client], none, also, &|| (), &mut |_| ()).unwrap();
+            assert_eq!(loads[0].warm, warm);
+            assert!(loads[0].course.ramp >= 3, "{:?}", loads[0].course);
+            assert!(loads[0].operations() > 0 && loads[0].wall >= how.time);
+        }
+    }
+
+    #[test]
     fn a_client_that_fails_ends_all() {
         let how = ClosedLoop {
             ramp: Nanos::ZERO,
             time: Nanos::from_secs(60),
+            warm: &|| true,
+            ramp_max: Nanos::ZERO,
             kinds: &[&[Op::Read]],
             stop: &|| false,
         };

@@ -27,6 +27,8 @@ pub(crate) struct Load {
     pub(crate) windows: Vec<Window>,
     /// Over time, ramp included.
     pub(crate) course: Course,
+    /// Whether what was measured had warmed up when its ramp ended.
+    pub(crate) warm: bool,
 }
 
 /// How a load is named in the run.
@@ -85,6 +87,7 @@ impl Load {
             width: Nanos(wall.0.max(1)),
             windows: vec![window],
             course,
+            warm: true,
         }
     }
 
@@ -158,6 +161,15 @@ impl Load {
             device: about.device,
             ..Job::default()
         };
+        if !self.warm {
+            let mut flag = Flag::new(
+                FlagCode::NotSteady,
+                "its cache was still being filled when the longest ramp was over",
+                "give it more --time, or a smaller pool",
+            );
+            flag.void = true;
+            job.flags.push(flag);
+        }
         job.flags.extend(thin(&job));
         job.flags.extend(busy(&job));
         job
@@ -313,6 +325,20 @@ impl<M> Repeat<M> {
         Some(all.map(|d| d.iops).sum()).filter(|r| *r > 0.0)
     }
 
+    /// Mean latency of an operation, ns.
+    pub(crate) fn latency(&self, evidence: &Evidence<'_>) -> Option<f64> {
+        let jobs = self.valid(evidence)?;
+        let all = jobs.iter().flat_map(|j| data(j));
+        let (n, ns) = all.fold((0, 0.0), |(n, ns), d| {
+            let mean = d.response_ns.mean.unwrap_or(0.0);
+            (
+                n + d.response_ns.samples,
+                ns + mean * d.response_ns.samples as f64,
+            )
+        });
+        (n > 0).then(|| ns / n as f64)
+    }
+
     /// Of its first job.
     pub(crate) fn job<'a>(&self, evidence: &Evidence<'a>) -> Option<&'a Job> {
         self.valid(evidence)?.first().copied()
@@ -365,27 +391,37 @@ impl<S, M> Line<S, M> {
             .collect()
     }
 
-    /// Response latency of one of its jobs over all repeats that may be used, operations together.
-    fn merged(&self, evidence: &Evidence<'_>, kind: Option<usize>) -> Histogram {
+    /// Response latency over all repeats of the jobs that `which` names, operations together; void jobs do not count.
+    fn merged(
+        &self,
+        evidence: &Evidence<'_>,
+        which: impl Fn(&Repeat<M>) -> Vec<usize>,
+    ) -> Histogram {
         let mut all = Histogram::new();
-        for r in &self.repeats {
-            let jobs = r.jobs.iter().enumerate();
-            for (_, job) in jobs.filter(|(k, _)| kind.is_none_or(|kind| *k == kind)) {
-                let usable = evidence.job(*job).is_some_and(|j| !j.is_void());
-                let merged = evidence.merged(*job).filter(|_| usable);
-                merged
-                    .into_iter()
-                    .flatten()
-                    .flatten()
-                    .for_each(|h| all.merge(h));
-            }
+        for job in self.repeats.iter().flat_map(which) {
+            let usable = evidence.job(job).is_some_and(|j| !j.is_void());
+            let merged = evidence.merged(job).filter(|_| usable);
+            merged
+                .into_iter()
+                .flatten()
+                .flatten()
+                .for_each(|h| all.merge(h));
         }
         all
     }
 
     /// A percentile over all repeats, ns, where enough samples lie beyond it.
     pub(crate) fn percentile(&self, evidence: &Evidence<'_>, q: f64) -> Option<f64> {
-        quantile(&self.merged(evidence, None), q)
+        quantile(&self.merged(evidence, |r| r.jobs.clone()), q)
+    }
+
+    /// Response latency of one kind of work over all repeats.
+    pub(crate) fn latency_of(
+        &self,
+        evidence: &Evidence<'_>,
+        job: impl Fn(&Repeat<M>) -> Option<usize>,
+    ) -> Histogram {
+        self.merged(evidence, |r| job(r).into_iter().collect())
     }
 
     /// Jobs behind it.

@@ -10,6 +10,8 @@ use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
 use crate::LabError;
 use fathom_system::programs::{self, ChildGuard};
+use fathom_telemetry::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a unix socket's path, the terminating zero left out.
 const SOCKET_MAX: usize = 107;
@@ -241,6 +243,16 @@ impl Instance {
         direct_files(pid, |name| name.ends_with(".ibd"))
     }
 
+    /// Bytes that its process had read from storage and written to it so far.
+    pub(super) fn process_io(&self) -> Option<[u64; 2]> {
+        let text = fs::read_to_string(format!("/proc/{}/io", self.id()?)).ok()?;
+        let of = |name: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        Some([of("read_bytes:")?, of("write_bytes:")?])
+    }
+
     /// Bytes of the tables of a database.
     pub(super) fn table_bytes(&self, database: &str) -> u64 {
         use std::os::unix::fs::MetadataExt;
@@ -283,8 +295,74 @@ pub(super) fn direct_files(pid: u32, which: impl Fn(&str) -> bool) -> (usize, us
     (direct, all)
 }
 
+/// What a server counts, by name; `None` where it does not.
+fn status<const N: usize>(
+    session: &mut Mysql,
+    names: [&str; N],
+) -> super::sql::Result<[Option<u64>; N]> {
+    let mut answer = Answer::default();
+    let list = names.map(|n| format!("'{n}'")).join(",");
+    session.query(
+        &format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({list})"),
+        &mut answer,
+    )?;
+    Ok(names.map(|name| {
+        (0..answer.rows())
+            .find(|r| answer.text(*r, 0).eq_ignore_ascii_case(name))
+            .and_then(|r| answer.text(r, 1).parse().ok())
+    }))
+}
+
+/// Whether a server's buffer pool has warmed up: it is full, or it has not grown for a second, because everything that is
+/// asked for is in it.
+pub(super) struct PoolWatch {
+    session: Mysql,
+    last: Option<(Nanos, u64)>,
+    warm: bool,
+}
+
+impl PoolWatch {
+    /// Between questions.
+    const PERIOD: Nanos = Nanos::from_secs(1);
+    /// Free pages of a pool that is full: InnoDB keeps some for reads to come.
+    const FREE: f64 = 0.03;
+    /// Growth within a second that is no growth any more, as a share of the pool.
+    const FLAT: f64 = 0.002;
+
+    pub(super) fn new(session: Mysql) -> Self {
+        Self {
+            session,
+            last: None,
+            warm: false,
+        }
+    }
+
+    /// Asks where a second has passed. A server that does not answer is somebody else's to report.
+    pub(super) fn warm(&mut self) -> bool {
+        let now = fathom_io::clock::monotonic();
+        if self.warm || self.last.is_some_and(|l| now.since(l.0) < Self::PERIOD) {
+            return self.warm;
+        }
+        let names = [
+            "Innodb_buffer_pool_pages_total",
+            "Innodb_buffer_pool_pages_free",
+            "Innodb_buffer_pool_pages_data",
+        ];
+        let Ok([Some(total), Some(free), Some(data)]) = status(&mut self.session, names) else {
+            return true;
+        };
+        let small = |n: u64, share: f64| n as f64 <= share * total as f64;
+        let flat = self
+            .last
+            .is_some_and(|l| small(data.abs_diff(l.1), Self::FLAT));
+        self.warm = flat || small(free, Self::FREE);
+        self.last = Some((now, data));
+        self.warm
+    }
+}
+
 /// What InnoDB counts: reads and writes of pages, syncs of the log.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct InnodbCounters {
     pub(super) reads: u64,
     pub(super) writes: u64,
@@ -295,20 +373,21 @@ pub(super) struct InnodbCounters {
 impl InnodbCounters {
     /// Asks the server.
     pub(super) fn read(session: &mut Mysql) -> super::sql::Result<Self> {
-        let mut answer = Answer::default();
-        session.query(
-            "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_data_reads','Innodb_data_writes','Innodb_os_log_fsyncs')",
-            &mut answer,
+        let [reads, writes, log_syncs] = status(
+            session,
+            [
+                "Innodb_data_reads",
+                "Innodb_data_writes",
+                "Innodb_os_log_fsyncs",
+            ],
         )?;
-        let of = |name: &str| {
-            (0..answer.rows())
-                .find(|r| answer.text(*r, 0).eq_ignore_ascii_case(name))
-                .map(|r| answer.int(r, 1) as u64)
+        let counted = |n: Option<u64>| {
+            n.ok_or_else(|| SqlError::here("the server does not count its reads and writes".into()))
         };
         Ok(Self {
-            reads: of("Innodb_data_reads").unwrap_or(0),
-            writes: of("Innodb_data_writes").unwrap_or(0),
-            log_syncs: of("Innodb_os_log_fsyncs"),
+            reads: counted(reads)?,
+            writes: counted(writes)?,
+            log_syncs,
         })
     }
     /// What happened since.

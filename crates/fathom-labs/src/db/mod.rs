@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
-use fathom_host::CounterSource;
 use fathom_io::TargetError;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
@@ -127,35 +126,6 @@ fn interrupted(book: &mut Notebook) {
         "the lab was interrupted; what was measured until then is kept",
         "run again for the rest",
     ));
-}
-
-/// Reads and writes that a device has completed.
-fn device_ios(source: Option<&CounterSource>) -> Option<[u64; 2]> {
-    let now = source?.read().ok()?;
-    Some([now.read_ios, now.write_ios])
-}
-
-/// What the device counts around a measurement.
-struct Around<'a> {
-    source: Option<&'a CounterSource>,
-    before: Option<[u64; 2]>,
-}
-
-impl<'a> Around<'a> {
-    fn begin(source: Option<&'a CounterSource>) -> Self {
-        Self {
-            source,
-            before: device_ios(source),
-        }
-    }
-    /// Reads and writes since.
-    fn end(self) -> Option<[u64; 2]> {
-        let (before, after) = (self.before?, device_ios(self.source)?);
-        Some([
-            after[0].saturating_sub(before[0]),
-            after[1].saturating_sub(before[1]),
-        ])
-    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Yours {
             ),
             PathBuf::from(said(5)),
         );
-        let (page, pool) = (answer.int(0, 1) as u64, answer.int(0, 2) as u64);
+        let (page, pool) = (answer.int(0, 1)? as u64, answer.int(0, 2)? as u64);
         for old in leftovers(&mut holder)? {
             holder.batch(&format!("DROP DATABASE {old}"))?;
             say!(
@@ -83,7 +83,7 @@ impl Yours {
         // An idle connection must not lose its lock while the others work.
         holder.batch("SET SESSION wait_timeout=2000000")?;
         holder.query(&format!("SELECT GET_LOCK('{name}', 0)"), &mut answer)?;
-        if answer.int(0, 0) != 1 {
+        if answer.int(0, 0)? != 1 {
             return Err(refused(format!(
                 "a fathom works in the database {name} there: wait for its end"
             )));
@@ -164,7 +164,7 @@ fn leftovers(session: &mut Mysql) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for name in abandoned(&tables) {
         session.query(&format!("SELECT IS_FREE_LOCK('{name}')"), &mut answer)?;
-        if answer.int(0, 0) == 1 {
+        if answer.int(0, 0).is_ok_and(|free| free == 1) {
             found.push(name);
         }
     }

@@ -122,6 +122,8 @@ pub(crate) fn run(
     let how = ClosedLoop {
         ramp: load.ramp,
         time: load.time,
+        warm: &|| true,
+        ramp_max: load.ramp,
         kinds: &[&[Op::Read, Op::Write]],
         stop,
     };

@@ -161,11 +161,10 @@ fn a_run_without_any_array_is_void_and_says_why() {
     let options = options(&[0, 1], &[2]);
     run(&mut backend, &plan(), &options, &mut measured, &mut Quiet).unwrap();
     let mut other = book();
-    let all = [within::Within {
-        shape: shapes(&options)[0],
-        run: Err("its members are on strike".into()),
-    }];
-    within::report(&mut other, "kv", "", &all);
+    let mut result = within::WithinResult::new("kv", "");
+    let why = Err("its members are on strike".into());
+    result.add(&mut other, shapes(&options)[0], why);
+    result.keep(&mut other).unwrap();
     for run in [measured.finish().unwrap().0, other.finish().unwrap().0] {
         let said = |f: &Flag, what: &str| f.detail.contains(what);
         assert!(run.flags.iter().any(|f| f.void && said(f, "no array")));

@@ -1,113 +1,167 @@
 //! Another lab on each array: its headlines beside each other, by array. The other lab is a run of its own in a
 //! directory of the array's file system.
 
-use fathom_experiments::Notebook;
-use fathom_experiments::parts::{axis, chart, column, estimate, headline_of, point, series};
-use fathom_telemetry::schema::{Cell, Chart, ChartKind, Run, Section, Table};
+use fathom_experiments::parts::{axis, chart, estimate, number, point, series, table, text};
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::{Notebook, NotebookError};
+use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
+use serde::{Deserialize, Serialize};
 
 use super::Shape;
 
-/// What came of one array.
-pub struct Within {
-    /// The array.
-    pub shape: Shape,
-    /// The lab's run and where it is kept, or why there is none.
-    pub run: Result<(Run, String), String>,
+/// What came of all arrays.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WithinResult {
+    /// The lab, as it would be typed.
+    lab: String,
+    /// Of the arrays.
+    about: String,
+    /// Those on which it ran.
+    arrays: Vec<OnArray>,
 }
 
-/// Tables of values by array have this in front of the headline's id. Columns: array, level, members, value, run.
-pub const TABLE: &str = "raid-lab-";
+/// What the lab found on one array.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct OnArray {
+    title: String,
+    slug: String,
+    level: u32,
+    members: u32,
+    /// Where its run is kept.
+    run: String,
+    headlines: Vec<Headline>,
+}
 
-/// Puts everything into the notebook: a table and a chart for each of the lab's headlines. Without any array the run is
-/// void.
-pub fn report(book: &mut Notebook, lab: &str, about: &str, all: &[Within]) {
-    let mut known: Vec<(String, String, String)> = Vec::new();
-    let runs = || {
-        all.iter()
-            .filter_map(|w| Some((w.shape, w.run.as_ref().ok()?)))
-    };
-    for (_, (run, _)) in runs() {
-        for h in &run.headlines {
-            if !known.iter().any(|k| k.0 == h.id) {
-                known.push((h.id.clone(), h.label.clone(), h.unit.clone()));
+impl WithinResult {
+    /// Nothing measured yet.
+    pub fn new(lab: &str, about: &str) -> Self {
+        Self {
+            lab: lab.to_owned(),
+            about: about.to_owned(),
+            arrays: Vec::new(),
+        }
+    }
+
+    /// Adds what came of an array: the lab's run and where it is kept, or why there is none, which is a flag.
+    pub fn add(&mut self, book: &mut Notebook, shape: Shape, run: Result<(Run, String), String>) {
+        let flags = &mut book.run_mut().flags;
+        let (run, dir) = match run {
+            Ok(run) => run,
+            Err(why) => {
+                return flags.push(Flag::new(
+                    FlagCode::NotChecked,
+                    format!("{} was not measured: {why}", shape.title()),
+                    "the other arrays are not concerned",
+                ));
+            }
+        };
+        // What the lab says against its numbers holds here, too.
+        flags.extend(run.flags.iter().map(|f| Flag {
+            detail: format!("{}: {} ({dir})", shape.title(), f.detail),
+            ..f.clone()
+        }));
+        self.arrays.push(OnArray {
+            title: shape.title(),
+            slug: shape.slug(),
+            level: shape.level.number(),
+            members: shape.members,
+            run: dir,
+            headlines: run.headlines,
+        });
+    }
+
+    /// Arrays that were measured.
+    pub fn arrays(&self) -> usize {
+        self.arrays.len()
+    }
+
+    /// Keeps it. Without any array the run is void.
+    ///
+    /// # Errors
+    /// Where the run directory fails.
+    pub fn keep(&self, book: &mut Notebook) -> Result<(), NotebookError> {
+        if self.arrays.is_empty() {
+            super::none_measured(book);
+        }
+        book.found(self)
+    }
+
+    /// The lab's headlines, each once.
+    fn known(&self) -> Vec<&Headline> {
+        let mut known: Vec<&Headline> = Vec::new();
+        for h in self.arrays.iter().flat_map(|a| &a.headlines) {
+            if !known.iter().any(|k| k.id == h.id) {
+                known.push(h);
             }
         }
+        known
     }
-    let mut section = Section {
-        id: "raid-lab".into(),
-        title: format!("fathom {lab} on arrays"),
-        text: format!(
-            "{about} Each array is made anew; the lab runs in its file system, or on its device where it has none, and keeps a run of its own."
-        ),
-        ..Section::default()
-    };
-    let mut headlines = Vec::new();
-    for (id, label, unit) in &known {
-        let (mut rows, mut bars) = (Vec::new(), Vec::new());
-        for (shape, (run, dir)) in runs() {
-            let found = run.headlines.iter().find(|h| h.id == *id);
-            let value = found.and_then(|h| h.estimate);
-            bars.push(point(bars.len() as f64, value));
-            rows.push(vec![
-                Cell::Text(shape.title()),
-                Cell::Number(f64::from(shape.level.number())),
-                Cell::Number(f64::from(shape.members)),
-                estimate(value),
-                Cell::Text(dir.clone()),
-            ]);
-            headlines.push(headline_of(
-                &shape.title(),
-                label,
-                &format!("{}-{id}", shape.slug()),
-                unit,
-                value,
-                Vec::new(),
-            ));
-        }
-        section.charts.push(Chart {
-            categories: runs().map(|(s, _)| s.title()).collect(),
+
+    fn chart(&self, of: &Headline) -> Chart {
+        let bars = self.arrays.iter().enumerate();
+        let bars = bars.map(|(i, a)| point(i as f64, a.value(&of.id)));
+        Chart {
+            categories: self.arrays.iter().map(|a| a.title.clone()).collect(),
             ..chart(
-                &format!("{TABLE}{id}"),
-                label,
+                &format!("raid-lab-{}", of.id),
+                &of.label,
                 ChartKind::Bar,
                 axis("array", "", false),
-                axis(label, unit, false),
-                vec![series(label, bars)],
+                axis(&of.label, &of.unit, false),
+                vec![series(&of.label, bars.collect())],
             )
-        });
-        section.tables.push(Table {
-            id: format!("{TABLE}{id}"),
-            title: label.clone(),
-            columns: vec![
-                column("array", ""),
-                column("level", ""),
-                column("members", ""),
-                column(label, unit),
-                column("run", ""),
+        }
+    }
+
+    fn table(&self, of: &Headline) -> Table {
+        table(
+            &format!("raid-lab-{}", of.id),
+            &of.label,
+            &self.arrays,
+            &[
+                ("array", "", &|a| text(&a.title)),
+                ("level", "", &|a| number(Some(f64::from(a.level)))),
+                ("members", "", &|a| number(Some(f64::from(a.members)))),
+                (&of.label, &of.unit, &|a| estimate(a.value(&of.id))),
+                ("run", "", &|a| text(&a.run)),
             ],
-            rows,
+        )
+    }
+}
+
+impl OnArray {
+    fn value(&self, id: &str) -> Option<fathom_stats::Estimate> {
+        self.headlines.iter().find(|h| h.id == id)?.estimate
+    }
+}
+
+impl ExperimentResult for WithinResult {
+    const EXPERIMENT: &'static str = "raid-lab";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        let known = self.known();
+        shown.sections.push(Section {
+            id: "raid-lab".into(),
+            title: format!("fathom {} on arrays", self.lab),
+            text: format!(
+                "{} Each array is made anew; the lab runs in its file system, or on its device where it has none, and keeps a run of its own.",
+                self.about
+            ),
+            charts: known.iter().map(|h| self.chart(h)).collect(),
+            tables: known.iter().map(|h| self.table(h)).collect(),
+            flags: Vec::new(),
         });
-    }
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    if all.iter().all(|w| w.run.is_err()) {
-        super::none_measured(book);
-    }
-    let run = book.run_mut();
-    for w in all {
-        match &w.run {
-            // What the lab says against its numbers holds here, too.
-            Ok((inner, dir)) => run.flags.extend(inner.flags.iter().map(|f| Flag {
-                detail: format!("{}: {} ({dir})", w.shape.title(), f.detail),
-                ..f.clone()
-            })),
-            Err(why) => run.flags.push(Flag::new(
-                FlagCode::NotChecked,
-                format!("{} was not measured: {why}", w.shape.title()),
-                "the other arrays are not concerned",
-            )),
+        for array in &self.arrays {
+            // With its flags; its jobs are in the lab's own run.
+            shown
+                .headlines
+                .extend(array.headlines.iter().map(|h| Headline {
+                    id: format!("{}-{}", array.slug, h.id),
+                    group: array.title.clone(),
+                    jobs: Vec::new(),
+                    ..h.clone()
+                }));
         }
     }
 }

@@ -2,120 +2,182 @@
 
 use std::path::Path;
 
-use fathom_experiments::Notebook;
-use fathom_experiments::parts::{axis, chart, column, estimate, headline_of, point, series};
+use fathom_experiments::parts::{axis, chart, estimate, point, series, table, text};
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::Flag;
-use fathom_telemetry::schema::{Cell, Chart, ChartKind, Run, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section};
+use serde::{Deserialize, Serialize};
 
 /// What came of the turns.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Sides {
-    host: Vec<Run>,
-    machine: Vec<Run>,
-    /// Where each is kept.
-    kept: Vec<String>,
+    turns: Vec<Turn>,
+}
+
+/// One turn of the lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Turn {
+    /// In a machine, or on the host.
+    inside: bool,
+    /// Where its run is kept.
+    run: String,
+    headlines: Vec<Headline>,
+    /// What the lab says against its run.
+    flags: Vec<Flag>,
+}
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SidesResult {
+    /// The lab, as it would be typed.
+    lab: String,
+    /// Of the machine.
+    about: String,
+    /// What is to be known of numbers from it.
+    stamps: Vec<Flag>,
+    sides: Sides,
 }
 
 impl Sides {
     /// A run on the host or, where `inside`, in a machine.
     pub fn add(&mut self, inside: bool, run: Run, dir: &Path) {
-        self.kept.push(dir.display().to_string());
-        if inside {
-            self.machine.push(run);
-        } else {
-            self.host.push(run);
+        self.turns.push(Turn {
+            inside,
+            run: dir.display().to_string(),
+            headlines: run.headlines,
+            flags: run.flags,
+        });
+    }
+
+    /// What is kept of them.
+    pub fn result(self, lab: &str, about: String, stamps: Vec<Flag>) -> SidesResult {
+        SidesResult {
+            lab: lab.to_owned(),
+            about,
+            stamps,
+            sides: self,
         }
+    }
+
+    /// Flags of the lab's runs: they hold for what is made of their numbers, too.
+    pub fn flags(&self) -> impl Iterator<Item = Flag> + '_ {
+        let side = |inside| if inside { "machine" } else { "host" };
+        self.turns.iter().flat_map(move |t| {
+            t.flags.iter().map(move |f| Flag {
+                detail: format!("{}: {}", side(t.inside), f.detail),
+                ..f.clone()
+            })
+        })
+    }
+
+    fn of(&self, inside: bool, id: &str) -> Vec<&Headline> {
+        let turns = self.turns.iter().filter(|t| t.inside == inside);
+        turns
+            .filter_map(|t| t.headlines.iter().find(|h| h.id == id))
+            .collect()
     }
 }
 
-/// Means of a headline over the runs of one side.
-fn values(runs: &[Run], id: &str) -> Vec<f64> {
-    let one = |r: &Run| {
-        let found = r.headlines.iter().find(|h| h.id == id)?;
-        Some(found.estimate?.value)
-    };
-    runs.iter().filter_map(one).collect()
+/// A headline of the lab on both sides.
+struct Both<'a> {
+    of: &'a Headline,
+    host: Vec<&'a Headline>,
+    machine: Vec<&'a Headline>,
 }
 
-/// Puts everything into the notebook: a line of the table and a bar for each of the lab's headlines.
-pub fn report(book: &mut Notebook, lab: &str, about: &str, sides: &Sides, stamps: &[Flag]) {
-    let mut known: Vec<(&str, &str, &str)> = Vec::new();
-    for h in sides.host.iter().flat_map(|r| &r.headlines) {
-        if !known.iter().any(|k| k.0 == h.id) {
-            known.push((&h.id, &h.label, &h.unit));
-        }
-    }
-    let (mut rows, mut bars, mut headlines) = (Vec::new(), Vec::new(), Vec::new());
-    for (id, label, unit) in &known {
-        let (host, machine) = (values(&sides.host, id), values(&sides.machine, id));
+fn values(side: &[&Headline]) -> Vec<f64> {
+    side.iter()
+        .filter_map(|h| Some(h.estimate?.value))
+        .collect()
+}
+
+fn mean(side: &[&Headline]) -> Option<Estimate> {
+    Estimate::mean_of(&values(side))
+}
+
+impl Both<'_> {
+    fn ratio(&self) -> Option<Estimate> {
+        let (host, machine) = (values(&self.host), values(&self.machine));
         let ratios: Vec<f64> = host.iter().zip(&machine).map(|(h, m)| m / h).collect();
-        let ratio = Estimate::mean_of(&ratios);
-        bars.push(point(bars.len() as f64, ratio));
-        let (host, machine) = (Estimate::mean_of(&host), Estimate::mean_of(&machine));
-        rows.push(vec![
-            Cell::Text((*label).to_owned()),
-            Cell::Text((*unit).to_owned()),
-            estimate(host),
-            estimate(machine),
-            estimate(ratio),
-        ]);
-        for (side, value) in [("host", host), ("machine", machine)] {
-            let mut h = headline_of(
-                side,
-                label,
-                &format!("{side}-{id}"),
-                unit,
-                value,
-                Vec::new(),
-            );
-            if side == "machine" {
-                h.flags.extend(stamps.iter().cloned());
+        Estimate::mean_of(&ratios)
+    }
+
+    /// With the flags of all turns.
+    fn headline(&self, name: &str, side: &[&Headline], stamps: &[Flag]) -> Headline {
+        let mut flags = stamps.to_vec();
+        for f in side.iter().flat_map(|h| &h.flags) {
+            if !flags.iter().any(|g| g.code == f.code) {
+                flags.push(f.clone());
             }
-            headlines.push(h);
+        }
+        Headline {
+            id: format!("{name}-{}", self.of.id),
+            group: name.to_owned(),
+            estimate: mean(side),
+            extra: Default::default(),
+            jobs: Vec::new(),
+            flags,
+            ..self.of.clone()
         }
     }
-    let section = Section {
-        id: "vm-lab".into(),
-        title: format!("fathom {lab} in a machine"),
-        text: format!(
-            "{about}. The lab ran on the host and in a machine over scratch files of the same size in the same directory, in turns (host, machine, machine, host); each turn is a run of its own: {}.",
-            sides.kept.join(", ")
-        ),
-        charts: vec![Chart {
-            categories: known.iter().map(|k| k.1.to_owned()).collect(),
-            ..chart(
-                "vm-lab-ratio",
-                "Machine over host",
-                ChartKind::Bar,
-                axis("", "", false),
-                axis("machine over host", "x", false),
-                vec![series("machine over host", bars)],
-            )
-        }],
-        tables: vec![Table {
-            id: "vm-lab-table".into(),
-            title: "Host and machine".into(),
-            columns: vec![
-                column("what", ""),
-                column("unit", ""),
-                column("host", ""),
-                column("machine", ""),
-                column("machine over host", "x"),
-            ],
-            rows,
-        }],
-        flags: stamps.to_vec(),
-    };
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    // What a lab says against its numbers holds here, too.
-    for (side, runs) in [("host", &sides.host), ("machine", &sides.machine)] {
-        let flags = runs.iter().flat_map(|r| &r.flags);
-        run.flags.extend(flags.map(|f| Flag {
-            detail: format!("{side}: {}", f.detail),
-            ..f.clone()
-        }));
+}
+
+impl ExperimentResult for SidesResult {
+    const EXPERIMENT: &'static str = "vm-lab";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        let mut all: Vec<Both<'_>> = Vec::new();
+        let host = self.sides.turns.iter().filter(|t| !t.inside);
+        for of in host.flat_map(|t| &t.headlines) {
+            if !all.iter().any(|b| b.of.id == of.id) {
+                all.push(Both {
+                    of,
+                    host: self.sides.of(false, &of.id),
+                    machine: self.sides.of(true, &of.id),
+                });
+            }
+        }
+        let kept: Vec<&str> = self.sides.turns.iter().map(|t| t.run.as_str()).collect();
+        let bars = all.iter().enumerate();
+        let bars = bars.map(|(i, b)| point(i as f64, b.ratio())).collect();
+        shown.sections.push(Section {
+            id: "vm-lab".into(),
+            title: format!("fathom {} in a machine", self.lab),
+            text: format!(
+                "{}. The lab ran on the host and in a machine over scratch files of the same size in the same directory, in turns (host, machine, machine, host); each turn is a run of its own: {}.",
+                self.about,
+                kept.join(", ")
+            ),
+            charts: vec![Chart {
+                categories: all.iter().map(|b| b.of.label.clone()).collect(),
+                ..chart(
+                    "vm-lab-ratio",
+                    "Machine over host",
+                    ChartKind::Bar,
+                    axis("", "", false),
+                    axis("machine over host", "x", false),
+                    vec![series("machine over host", bars)],
+                )
+            }],
+            tables: vec![table(
+                "vm-lab-table",
+                "Host and machine",
+                &all,
+                &[
+                    ("what", "", &|b| text(&b.of.label)),
+                    ("unit", "", &|b| text(&b.of.unit)),
+                    ("host", "", &|b| estimate(mean(&b.host))),
+                    ("machine", "", &|b| estimate(mean(&b.machine))),
+                    ("machine over host", "x", &|b| estimate(b.ratio())),
+                ],
+            )],
+            flags: self.stamps.clone(),
+        });
+        for b in &all {
+            shown.headlines.push(b.headline("host", &b.host, &[]));
+            let machine = b.headline("machine", &b.machine, &self.stamps);
+            shown.headlines.push(machine);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! a run. A signal to us is passed on; it does not outlive us.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -10,43 +10,55 @@ use fathom_io::Control;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
+use serde::Deserialize;
 
-/// Runs `fathom WORDS --out OUT` and opens its run; `name` is what the run calls its command. What it says is repeated.
+/// Runs `fathom WORDS --out OUT` and opens the run that it names in its JSON: whatever else is measured meanwhile, it is
+/// its own. What it says is repeated.
 ///
 /// # Errors
 /// Its last words, where it kept no run.
 pub(super) fn run(
     words: &[String],
-    name: &str,
     out: &Path,
     control: &Control,
 ) -> Result<(Run, RunDir), String> {
     let say = |e: std::io::Error| e.to_string();
-    let before = RunDir::newest(out).ok();
     let mut command = Command::new(std::env::current_exe().map_err(say)?);
     command.args(words).arg("--out").arg(out);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.stderr(Stdio::piped());
+    if !words.iter().any(|w| w == "--json") {
+        command.arg("--json");
+    }
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     fathom_system::programs::bind(&mut command);
     let mut child = command.spawn().map_err(say)?;
-    let last = std::thread::scope(|scope| {
-        let errors = child.stderr.take();
+    let (status, named, last) = std::thread::scope(|scope| {
+        let (answer, errors) = (child.stdout.take(), child.stderr.take());
         // Refused, its end of the pipe is closed: the child may go on without being heard.
         let reader = fathom_io::threads::within(scope, move || echoed(errors));
-        let ended = wait(&mut child, control);
-        let last = reader.map(|r| r.join().unwrap_or_default());
-        ended.and_then(|status| Ok((status, last?))).map_err(say)
-    });
-    let (status, last) = last?;
-    let newest = RunDir::newest(out)
-        .ok()
-        .filter(|n| before.as_ref() != Some(n));
-    let opened = newest.and_then(|path| RunDir::open(&path).ok());
-    match opened.filter(|(_, run)| run.command == name) {
+        let named = fathom_io::threads::within(scope, move || named(answer));
+        let status = wait(&mut child, control)?;
+        let last = reader.map(|r| r.join().unwrap_or_default())?;
+        Ok((status, named?.join().unwrap_or_default(), last))
+    })
+    .map_err(say)?;
+    match named.and_then(|path| RunDir::open(&path).ok()) {
         Some((dir, run)) => Ok((run, dir)),
         None if last.is_empty() => Err(format!("it ended with {status}")),
         None => Err(last),
     }
+}
+
+/// The run directory in its JSON; none where it was refused.
+fn named(answer: Option<impl std::io::Read>) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct Answer {
+        run_directory: PathBuf,
+    }
+    let mut text = Vec::new();
+    answer?.read_to_end(&mut text).ok()?;
+    let answer: Answer = serde_json::from_slice(&text).ok()?;
+    Some(answer.run_directory)
 }
 
 /// As it would be typed.

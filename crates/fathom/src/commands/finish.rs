@@ -156,6 +156,9 @@ fn shown(
         let mut json = serde_json::to_value(run).map_err(failed)?;
         if let Some(object) = json.as_object_mut() {
             object.extend(extra);
+            // Who calls this from a script finds the run, whatever else runs.
+            let path = serde_json::to_value(dir.path()).map_err(failed)?;
+            object.insert("run_directory".into(), path);
         }
         screen::json(&json)?;
         return Ok(code);

@@ -3,7 +3,7 @@
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::Control;
 use fathom_labs::LabError;
-use fathom_labs::raid::within::{self, Within};
+use fathom_labs::raid::within::WithinResult;
 use fathom_labs::raid::{self, Array, Backend, RaidOptions, Shape};
 use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
@@ -90,26 +90,26 @@ pub(super) fn run(
         environment: capsule_of(&about),
     };
     let mut book = Notebook::create(&args.out.out, meta, about, false, 0)?;
-    let mut all = Vec::new();
+    let mut result = WithinResult::new(&words.typed(), &backend.about());
     for shape in raid::shapes(options) {
         if control.interrupted() {
             break;
         }
         let run = one(&mut *backend, shape, words, args, control).map_err(|e| e.to_string());
-        all.push(Within { shape, run });
+        result.add(&mut book, shape, run);
     }
-    within::report(&mut book, &words.typed(), &backend.about(), &all);
     if control.interrupted() {
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
-            format!("{} arrays were measured", all.len()),
+            format!("{} arrays were measured", result.arrays()),
             "run again for the rest",
         ));
     }
+    let found = result.keep(&mut book);
     drop(backend);
     finish(
         book,
-        Ok(()),
+        found,
         None,
         &args.out,
         fathom_report::terminal::summary,
@@ -129,7 +129,7 @@ fn one(
     let mut array = backend.make(&shape)?;
     let ran = on_array(&mut *array, words).and_then(|words_on| {
         say!("{}: {}", shape.title(), child::typed(&words_on));
-        child::run(&words_on, &words.name(), &args.out.out, control)
+        child::run(&words_on, &args.out.out, control)
             .map(|(run, kept)| (run, kept.path().display().to_string()))
             .map_err(LabError::Failed)
     });

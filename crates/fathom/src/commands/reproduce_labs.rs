@@ -91,5 +91,5 @@ fn one(
             }
         }
     }
-    child::run(&words, lab.command, &args.out.out, control)
+    child::run(&words, &args.out.out, control)
 }

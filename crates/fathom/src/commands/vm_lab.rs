@@ -8,7 +8,7 @@ use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::Outlook;
 use fathom_labs::LabError;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
-use fathom_labs::vm::within::{self, Sides};
+use fathom_labs::vm::within::Sides;
 use fathom_labs::vm::{Hypervisor, Setup};
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
@@ -83,7 +83,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
                 if !words.options().iter().any(|w| w.starts_with("--size")) {
                     on.extend(["--size".to_owned(), size.to_string()]);
                 }
-                let ran = child::run(&on, &words.name(), out, &control);
+                let ran = child::run(&on, out, &control);
                 ran.map(|(run, dir)| (dir, run)).map_err(LabError::Failed)
             };
             match ran {
@@ -104,8 +104,9 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
             ));
         }
         let about = format!("{}; {}", machines.about(), setup.words());
-        within::report(book, &words.typed(), &about, &sides, &machines.stamps());
-        Ok(())
+        let stamps = machines.stamps();
+        book.run_mut().flags.extend(sides.flags());
+        book.found(&sides.result(&words.typed(), about, stamps))
     })
 }
 

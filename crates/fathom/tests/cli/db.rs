@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::common::{Place, Said, beside_others, codes, end, send, skip, until, wait};
+use crate::common::{Place, Said, beside_others, codes, end, names, send, skip, until, wait};
 use crate::contract::promised;
 use crate::db_failures::mariadb;
 use crate::presented::the_same_page;
@@ -266,6 +266,65 @@ fn what_db_bench_prints_becomes_jobs_and_the_page_is_made_of_them_again() {
             .all(|h| !h["jobs"].as_array().unwrap().is_empty())
     );
     the_same_page(&place, &args);
+}
+
+#[test]
+fn a_lab_of_a_reproduction_takes_its_own_run_whatever_else_is_measured_meanwhile() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let kv = [
+        "kv",
+        ".",
+        "--size",
+        "64m",
+        "--keys",
+        "20000",
+        "--time",
+        "200ms",
+        "--repeats",
+        "1",
+        "--workload",
+        "insert,update",
+        "--threads",
+        "4",
+    ];
+    let said = place.fathom(&kv);
+    if no_room(&said) {
+        return;
+    }
+    // Somebody else's, newer than all that follow, with other numbers.
+    let theirs = place.the_run_dir();
+    let mut other: Value =
+        serde_json::from_slice(&std::fs::read(theirs.join("run.json")).unwrap()).unwrap();
+    for h in other["headlines"].as_array_mut().unwrap() {
+        h["estimate"] = serde_json::json!({"value": 7.0, "low": null, "high": null, "samples": 1});
+    }
+    std::fs::write(theirs.join("run.json"), other.to_string()).unwrap();
+    std::fs::rename(&theirs, place.runs().join("29990101T000000Z-kv")).unwrap();
+    let on = [
+        "reproduce",
+        "oneill2018",
+        "--on",
+        ".",
+        "--size",
+        "128m",
+        "--time",
+        "300ms",
+        "--json",
+    ];
+    let run = place.fathom(&on).json();
+    let rows = run["rows"].as_array().unwrap();
+    for id in ["O017", "O020"] {
+        let row = rows.iter().find(|r| r["id"] == id).unwrap();
+        let note = row["note"].as_str().unwrap();
+        assert!(!note.contains("29990101"), "{note}");
+        // What it has is its own; what it has not it says.
+        let own = names(&place.runs()).into_iter().any(|n| note.contains(&n));
+        assert!(own, "{note}");
+        assert!(row["ours"].as_f64().is_none_or(|v| v > 1e-3), "{row}");
+    }
+    let named = run["run_directory"].as_str().unwrap();
+    assert!(place.dir.join(named).join("run.json").exists(), "{named}");
 }
 
 /// A short TPC-C run on one database.

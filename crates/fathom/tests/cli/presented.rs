@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::common::{Place, alone, beside_others};
-use crate::db::found;
+use crate::common::{Place, alone, beside_others, skip};
+use crate::db::{found, has};
 
 /// Commands whose results are data, each as small as it can be.
 const COMMANDS: [&[&str]; 8] = [
@@ -41,22 +41,20 @@ const COMMANDS: [&[&str]; 8] = [
 ];
 
 /// Labs, each as small as it can be, with what they need.
-const LABS: [&[&str]; 1] = [&[
-    "kv",
-    ".",
-    "--size",
-    "64m",
-    "--keys",
-    "20000",
-    "--time",
-    "300ms",
-    "--repeats",
-    "2",
-    "--workload",
-    "update,d",
-    "--beside",
-    "redb,sqlite",
-]];
+const LABS: [(&str, &[&str]); 3] = [
+    (
+        "kv . --size 64m --keys 20000 --time 300ms --repeats 2 --workload update,d --beside redb,sqlite",
+        &[],
+    ),
+    (
+        "db mysql . --experiment one --rows 2000 --threads 2 --time 300ms --repeats 2 --size 64m --workload mixed",
+        &["mariadbd", "my_print_defaults"],
+    ),
+    (
+        "db tpcc . --database sqlite --terminals 4 --time 500ms --repeats 2 --no-embedded --size 64m",
+        &[],
+    ),
+];
 
 #[test]
 fn a_run_without_anything_shown_gives_the_same_page() {
@@ -73,11 +71,22 @@ fn a_run_without_anything_shown_gives_the_same_page() {
 #[test]
 fn a_lab_without_anything_shown_gives_the_same_page() {
     let _turn = beside_others();
-    for command in LABS {
-        let place = Place::new();
-        if found(place.fathom(&[command, &["--json"]].concat())).is_some() {
-            the_same_page(&place, command);
+    for (command, needs) in LABS {
+        if let Some(missing) = needs.iter().find(|p| !has(p)) {
+            skip(&format!("{missing} is not installed"));
+            continue;
         }
+        let place = Place::new();
+        let mut words: Vec<&str> = command.split(' ').collect();
+        words.push("--json");
+        let Some(run) = found(place.fathom(&words)) else {
+            continue;
+        };
+        // Behind each number there are jobs.
+        for h in run["headlines"].as_array().unwrap() {
+            assert!(!h["jobs"].as_array().unwrap().is_empty(), "{h}");
+        }
+        the_same_page(&place, &words);
     }
 }
 

@@ -1,17 +1,17 @@
 //! sysbench's OLTP transactions by fathom's own driver: the same table, statements and shares.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use fathom_io::clock::{Clock, process_cpu};
-use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::{Histogram, Nanos};
+use fathom_telemetry::{Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use super::super::sql::{Answer, Result, Session, SqlError, Value};
+use crate::clients::{self, ClosedLoop, Total};
+use crate::loads;
 
 /// What transactions do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mix {
     /// oltp_read_only: 10 point selects and 4 ranges.
     Read,
@@ -40,6 +40,9 @@ impl Mix {
             Self::Write => "oltp_write_only",
         }
     }
+    fn op(self) -> Op {
+        if self.writes() { Op::Write } else { Op::Read }
+    }
     fn reads(self) -> bool {
         self != Self::Write
     }
@@ -53,7 +56,7 @@ impl Mix {
 }
 
 /// How rows are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rows {
     /// All alike.
     Uniform,
@@ -93,28 +96,6 @@ pub(super) struct Load {
     pub(super) ramp: Nanos,
     pub(super) time: Nanos,
     pub(super) seed: u64,
-}
-
-/// What came of it.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) transactions: u64,
-    /// Tried again after a deadlock.
-    pub(super) again: u64,
-    pub(super) seconds: f64,
-    pub(super) latency: Histogram,
-    /// (seconds, transactions per second).
-    pub(super) series: Vec<(f64, f64)>,
-    /// CPU time of the driver, s.
-    pub(super) cpu: f64,
-}
-
-impl Outcome {
-    /// Transactions per second.
-    pub(super) fn rate(&self) -> Option<f64> {
-        (self.transactions > 0 && self.seconds > 0.0)
-            .then(|| self.transactions as f64 / self.seconds)
-    }
 }
 
 const RANGE: i64 = 100;
@@ -222,119 +203,69 @@ impl Client<'_> {
     }
 }
 
-#[repr(align(128))]
-#[derive(Default)]
-struct Count(AtomicU64);
-
-/// Runs the load; `begin` is called when the ramp is over, for what others count from then on.
+/// Runs the load; returns it with the number of transactions that were tried again. `warm` says whether the ramp may end,
+/// `begin` and `end` are called when counting begins and ends, for what others count.
 ///
 /// # Errors
 /// The first failure that is no deadlock.
 pub(super) fn run<S: Session>(
     connect: &(dyn Fn() -> Result<S> + Sync),
     load: &Load,
-    stop_early: &dyn Fn() -> bool,
-    begin: &mut dyn FnMut(),
+    (stop, warm): (&dyn Fn() -> bool, &dyn Fn() -> bool),
+    begin: &mut dyn FnMut(Total<'_>),
+    end: &mut dyn FnMut(Total<'_>),
     tick: &mut dyn FnMut(f64),
-) -> Result<Outcome> {
-    const TICK: Duration = Duration::from_millis(100);
-    let (stop, measuring) = (AtomicBool::new(false), AtomicBool::new(false));
-    let counts: Vec<Count> = (0..load.threads).map(|_| Count::default()).collect();
-    let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
+) -> Result<(loads::Load, u64)> {
     let again = AtomicU64::new(0);
     // All are connected and prepared before the clock starts.
     let mut sessions = (0..load.threads)
         .map(|_| connect())
         .collect::<Result<Vec<S>>>()?;
-    let work = |thread: usize, session: &mut S| -> Result<Histogram> {
-        let clock = Clock::new();
-        let seed = load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64();
-        let statements = Statements::prepare(session)?;
-        let mut client = Client {
-            session,
-            statements,
-            answer: Answer::default(),
-            random: SplitMix64::new(seed),
-            c: String::new(),
-            pad: String::new(),
-        };
-        let mut latency = Histogram::new();
-        let mut began = clock.now();
-        while !stop.load(Ordering::Relaxed) {
-            match client.transaction(load) {
-                Ok(()) => {
-                    let now = clock.now();
-                    if measuring.load(Ordering::Relaxed) {
-                        latency.record(now.0.saturating_sub(began.0));
+    let clients = sessions.iter_mut().enumerate().map(|(thread, session)| {
+        let again = &again;
+        let client: clients::Client<'_, SqlError> = Box::new(move |seat| {
+            let seed = load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64();
+            let statements = Statements::prepare(session)?;
+            let mut client = Client {
+                session,
+                statements,
+                answer: Answer::default(),
+                random: SplitMix64::new(seed),
+                c: String::new(),
+                pad: String::new(),
+            };
+            let op = load.mix.op();
+            let mut began = seat.now();
+            while seat.going() {
+                match client.transaction(load) {
+                    Ok(()) => began = seat.done_since(0, op, 0, began),
+                    Err(e) if e.again || e.code == "1062" => {
+                        // Two clients may put the same row back; sysbench tries again, too.
+                        client.session.batch("ROLLBACK")?;
+                        again.fetch_add(1, Ordering::Relaxed);
                     }
-                    began = now;
-                    counts[thread].0.fetch_add(1, Ordering::Relaxed);
+                    Err(e) => return Err(e),
                 }
-                Err(e) if e.again || e.code == "1062" => {
-                    // Two clients may put the same row back; sysbench tries again, too.
-                    client.session.batch("ROLLBACK")?;
-                    again.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(e) => return Err(e),
             }
-        }
-        Ok(latency)
+            Ok(())
+        });
+        client
+    });
+    let how = ClosedLoop {
+        ramp: load.ramp,
+        time: load.time,
+        warm,
+        ramp_max: clients::ramp_max(load.time),
+        kinds: &[&[load.mix.op()]],
+        stop,
     };
-    std::thread::scope(|scope| {
-        let work = &work;
-        let workers: Vec<_> = sessions
-            .iter_mut()
-            .enumerate()
-            .map(|(t, s)| within(scope, move || work(t, s)))
-            .collect::<std::io::Result<_>>()
-            .map_err(|e| {
-                stop.store(true, Ordering::Relaxed);
-                SqlError::here(e.to_string())
-            })?;
-        let clock = Clock::new();
-        let start = clock.now();
-        let cpu = || {
-            let (user, system) = process_cpu();
-            (user.0 + system.0) as f64 / 1e9
-        };
-        let mut out = Outcome::default();
-        let mut last = (start, 0);
-        let mut base: Option<(Nanos, u64, f64, u64)> = None;
-        loop {
-            std::thread::sleep(TICK);
-            let (now, done) = (clock.now(), total());
-            let rate = (done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9);
-            out.series.push((now.since(start).as_secs_f64(), rate));
-            tick(rate);
-            last = (now, done);
-            if base.is_none() && now.since(start) >= load.ramp {
-                // It may take its time, in which transactions go on.
-                begin();
-                let now = clock.now();
-                base = Some((now, total(), cpu(), again.load(Ordering::Relaxed)));
-                measuring.store(true, Ordering::Relaxed);
-            }
-            let full = base.is_some_and(|b| now.since(b.0) >= load.time);
-            if full || stop_early() || workers.iter().any(|w| w.is_finished()) {
-                break;
-            }
-        }
-        let (end, done) = (clock.now(), total());
-        stop.store(true, Ordering::Relaxed);
-        if let Some((at, before, cpu_before, again_before)) = base {
-            out.transactions = done - before;
-            out.seconds = end.since(at).as_secs_f64();
-            out.cpu = cpu() - cpu_before;
-            out.again = again.load(Ordering::Relaxed) - again_before;
-        }
-        for w in workers {
-            match w.join() {
-                Ok(h) => out.latency.merge(&h?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok::<_, SqlError>(out)
-    })
+    let mut before = 0;
+    let mut counting = |total: Total<'_>| {
+        before = again.load(Ordering::Relaxed);
+        begin(total);
+    };
+    let mut loads = clients::run(&how, clients.collect(), &mut counting, end, &|| (), tick)?;
+    Ok((loads.remove(0), again.load(Ordering::Relaxed) - before))
 }
 
 #[cfg(test)]

@@ -1,25 +1,32 @@
 //! A measurement under way: rounds over all settings, on servers of the lab's own or on one that the user runs.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
+use fathom_experiments::schedule::{seed, turns};
 use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, Plan};
+use fathom_experiments::{Bench, Notebook, Plan};
 use fathom_host::CounterSource;
-use fathom_io::driver::Progress;
+use fathom_io::target::count;
 use fathom_telemetry::Nanos;
+use serde_json::json;
 
-use super::super::Around;
-use super::super::mariadb::{InnodbCounters, Instance, Programs, Start};
+use super::super::mariadb::{InnodbCounters, Instance, PoolWatch, Programs, Start};
 use super::super::sql::mysql::Mysql;
-use super::super::sql::{Result as SqlResult, Session, SqlError};
+use super::super::sql::{Result as SqlResult, Session, SqlError, quoted};
 use super::super::yours::Yours;
 use super::driver::{self, Load};
 use super::results::Facts;
 use super::rows::{insert_rows, table, write_rows};
-use super::{Cell, FORMATS, OltpOptions, ROW, Repeat, cells, log_bytes, sysbench, times};
+use super::{
+    Cell, Counted, FORMATS, Line, OltpOptions, ROW, Repeat, cells, log_bytes, sysbench, times,
+};
 use crate::LabError;
+use crate::clients::Total;
+use crate::kv::ticker;
+use crate::loads::About;
 
 /// Why a measurement ended.
 enum Ended {
@@ -41,39 +48,44 @@ impl From<LabError> for Ended {
     }
 }
 
-/// See the module.
+/// A measurement under way.
 pub(super) struct Lab<'a> {
     bench: &'a dyn Bench,
+    book: &'a mut Notebook,
     plan: &'a Plan,
     options: &'a OltpOptions,
     place: &'a Path,
     sysbench: Option<&'a (PathBuf, String)>,
     device: Option<CounterSource>,
     pub(super) facts: Facts,
-    pub(super) cells: Vec<Cell>,
-    /// Repeats of each cell.
-    pub(super) all: Vec<Vec<Repeat>>,
+    pub(super) lines: Vec<Line>,
+}
+
+/// A server that is measured.
+struct Server<'a> {
+    connect: &'a (dyn Fn() -> SqlResult<Mysql> + Sync),
+    whom: sysbench::Whom<'a>,
+    /// What its process read and wrote.
+    process: &'a dyn Fn() -> Option<[u64; 2]>,
 }
 
 impl<'a> Lab<'a> {
     pub(super) fn new(
-        bench: &'a dyn Bench,
-        plan: &'a Plan,
+        (bench, book, plan): (&'a dyn Bench, &'a mut Notebook, &'a Plan),
         options: &'a OltpOptions,
         place: &'a Path,
         sysbench: Option<&'a (PathBuf, String)>,
     ) -> Self {
-        let cells = cells(options);
         Self {
             bench,
+            book,
             plan,
             options,
             place,
             sysbench,
             device: CounterSource::locate(place).ok(),
             facts: Facts::default(),
-            all: cells.iter().map(|_| Vec::new()).collect(),
-            cells,
+            lines: cells(options).into_iter().map(Line::new).collect(),
         }
     }
 
@@ -89,19 +101,15 @@ impl<'a> Lab<'a> {
         let rows = self.place.join("rows.csv");
         write_rows(&rows, self.options.count, self.options.db.seed)?;
         let mut instances: BTreeMap<(u64, usize), Instance> = BTreeMap::new();
-        let total = self.cells.len() as u32 * self.plan.profile.repeats;
+        let total = self.lines.len() as u32 * self.plan.profile.repeats;
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
-            let mut order: Vec<usize> = (0..self.cells.len()).collect();
-            if repeat % 2 == 1 {
-                order.reverse();
-            }
             let mut running: Option<(u64, usize, u64)> = None;
-            for c in order {
+            for c in turns(self.lines.len(), repeat) {
                 if stop() {
                     return Ok(());
                 }
-                let cell = self.cells[c].clone();
+                let cell = self.lines[c].setting.clone();
                 watcher.job(done, total, &cell.label());
                 let key = (cell.page, cell.format);
                 if running.is_some_and(|r| r != cell.server()) {
@@ -120,15 +128,19 @@ impl<'a> Lab<'a> {
                     instance.start(how, &stop)?;
                     running = Some(cell.server());
                 }
-                let connect = || instance.session("sbtest");
-                let whom = sysbench::Whom {
-                    socket: &instance.socket_path(),
-                    user: "root",
-                    database: "sbtest",
+                let socket = instance.socket_path();
+                let server = Server {
+                    connect: &|| instance.session("sbtest"),
+                    whom: sysbench::Whom {
+                        socket: &socket,
+                        user: "root",
+                        database: "sbtest",
+                    },
+                    process: &|| instance.process_io(),
                 };
-                let measured = self.measure(&connect, &whom, &cell, repeat, watcher);
+                let measured = self.measure(&server, &cell, repeat, watcher);
                 match measured {
-                    Ok(repeat) => self.all[c].push(repeat),
+                    Ok(repeat) => self.lines[c].repeats.push(repeat),
                     Err(_) if stop() => return Ok(()),
                     Err(Ended::Sql(e)) => return Err(instance.explain(e)),
                     Err(Ended::Lab(e)) => return Err(e),
@@ -160,8 +172,8 @@ impl<'a> Lab<'a> {
             s.batch(&table(clause))?;
             s.batch("SET unique_checks=0, foreign_key_checks=0")?;
             s.batch(&format!(
-                "LOAD DATA INFILE '{}' INTO TABLE sbtest1 FIELDS TERMINATED BY ','",
-                rows.display()
+                "LOAD DATA INFILE {} INTO TABLE sbtest1 FIELDS TERMINATED BY ','",
+                quoted(&rows.display().to_string())
             ))?;
             s.batch("CREATE INDEX k_1 ON sbtest1(k)")
         })();
@@ -171,15 +183,16 @@ impl<'a> Lab<'a> {
     }
 
     fn measure(
-        &self,
-        connect: &(dyn Fn() -> SqlResult<Mysql> + Sync),
-        whom: &sysbench::Whom<'_>,
+        &mut self,
+        server: &Server<'_>,
         cell: &Cell,
         repeat: u32,
         watcher: &mut dyn Watcher,
     ) -> Result<Repeat, Ended> {
-        let stop = || self.bench.interrupted();
+        let bench = self.bench;
+        let stop = || bench.interrupted();
         let (ramp, time) = times(self.plan, self.options);
+        let seed = |of: &str| seed(self.options.db.seed, "oltp", of, repeat);
         let load = Load {
             mix: cell.mix,
             rows: self.options.rows,
@@ -187,51 +200,68 @@ impl<'a> Lab<'a> {
             threads: cell.threads,
             ramp,
             time,
-            seed: self.options.db.seed + u64::from(repeat),
+            seed: seed(cell.mix.name()),
         };
         // Half of it before and half after: what drifts is in both halves, and cancels.
-        let beside = |half: u64| -> Result<Option<f64>, LabError> {
+        let beside = |half: &str| -> Result<Option<f64>, LabError> {
             let Some((program, _)) = self.sysbench.filter(|_| !stop()) else {
                 return Ok(None);
             };
             let other = Load {
-                seed: load.seed + 1000 * half,
+                seed: seed(half),
                 time: Nanos(load.time.0 / 2),
                 ..load
             };
-            sysbench::run(program, whom, self.place, &other, &stop).map(Some)
+            sysbench::run(program, &server.whom, self.place, &other, &stop).map(Some)
         };
-        let first = beside(1)?;
-        let mut asking = connect()?;
-        // What is counted in the ramp belongs to no transaction that is.
-        let mut counted = None;
-        let mut begin = || {
-            let around = Around::begin(self.device.as_ref());
-            counted = Some((InnodbCounters::read(&mut asking), around));
+        let first = beside("sysbench-before")?;
+        let pool = RefCell::new(PoolWatch::new((server.connect)()?));
+        let mut asking = (server.connect)()?;
+        let device = self.device.as_ref();
+        let mut sample = |total: Total<'_>| {
+            let innodb = InnodbCounters::read(&mut asking);
+            (total(), innodb, (server.process)(), device.and_then(count))
         };
-        let began = fathom_io::clock::monotonic();
-        let mut done = 0.0;
-        let outcome = driver::run(connect, &load, &stop, &mut begin, &mut |rate| {
-            done += rate / 10.0;
-            watcher.progress(&Progress {
-                elapsed: fathom_io::clock::monotonic().since(began),
-                ios: done as u64,
-                ..Progress::default()
-            });
-        })?;
-        let (innodb, device) = match counted {
-            Some((before, around)) => {
-                let device = around.end();
-                (InnodbCounters::read(&mut asking)?.since(&before?), device)
-            }
-            None => (InnodbCounters::default(), None),
+        let (mut before, mut after) = (None, None);
+        let sample = RefCell::new(&mut sample);
+        let (load_done, again) = driver::run(
+            server.connect,
+            &load,
+            (&stop, &|| pool.borrow_mut().warm()),
+            &mut |total| before = Some((sample.borrow_mut())(total)),
+            &mut |total| after = Some((sample.borrow_mut())(total)),
+            &mut ticker(watcher),
+        )?;
+        // One that was ended in its ramp counted nothing.
+        let (Some(before), Some(after)) = (before, after) else {
+            return Err(LabError::Failed("it was ended in its ramp".into()).into());
         };
-        let sysbench = first.zip(beside(2)?).map(|(a, b)| (a + b) / 2.0);
+        let sysbench = first
+            .zip(beside("sysbench-after")?)
+            .map(|(a, b)| (a + b) / 2.0);
+        let spec = json!({ "setting": cell, "rows": self.options.count, "keys": self.options.rows, "seed": load.seed });
+        let about = About {
+            experiment: "oltp",
+            name: &format!("oltp-{}", cell.label()),
+            repeat,
+            engine: &self.facts.version,
+            spec,
+            device: after.3.zip(before.3).map(|(a, b)| a.since(&b)),
+        };
+        let course = load_done.course.clone();
         Ok(Repeat {
-            outcome,
-            sysbench,
-            innodb,
-            device,
+            jobs: vec![load_done.keep(self.book, about)],
+            operations: after.0 - before.0,
+            course,
+            beside: Counted {
+                innodb: after.1?.since(&before.1?),
+                process: after
+                    .2
+                    .zip(before.2)
+                    .map(|(a, b)| [0, 1].map(|i| a[i].saturating_sub(b[i]))),
+                again,
+                sysbench,
+            },
         })
     }
 
@@ -243,12 +273,11 @@ impl<'a> Lab<'a> {
     ) -> Result<(), LabError> {
         let bench = self.bench;
         let stop = || bench.interrupted();
-        self.cells
-            .retain(|c| OltpOptions::OF_YOURS.contains(&c.experiment));
-        for cell in &mut self.cells {
-            (cell.page, cell.pool) = (yours.page, yours.pool);
+        self.lines
+            .retain(|l| OltpOptions::OF_YOURS.contains(&l.setting.experiment));
+        for line in &mut self.lines {
+            (line.setting.page, line.setting.pool) = (yours.page, yours.pool);
         }
-        self.all.truncate(self.cells.len());
         self.facts.version = format!("{} (yours)", yours.version);
         self.facts.yours = Some(yours.settings.clone());
         // Its files need not lie on the target.
@@ -262,27 +291,26 @@ impl<'a> Lab<'a> {
             s.batch("CREATE INDEX k_1 ON sbtest1(k)")
         });
         filled?;
-        let connect = || yours.session();
-        let whom = sysbench::Whom {
-            socket: yours.socket(),
-            user: yours.user(),
-            database: yours.name(),
+        let server = Server {
+            connect: &|| yours.session(),
+            whom: sysbench::Whom {
+                socket: yours.socket(),
+                user: yours.user(),
+                database: yours.name(),
+            },
+            process: &|| None,
         };
-        let total = self.cells.len() as u32 * self.plan.profile.repeats;
+        let total = self.lines.len() as u32 * self.plan.profile.repeats;
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
-            for k in 0..self.cells.len() {
+            for c in turns(self.lines.len(), repeat) {
                 if stop() {
                     return Ok(());
                 }
-                let c = match repeat % 2 {
-                    0 => k,
-                    _ => self.cells.len() - 1 - k,
-                };
-                let cell = self.cells[c].clone();
+                let cell = self.lines[c].setting.clone();
                 watcher.job(done, total, &cell.label());
-                match self.measure(&connect, &whom, &cell, repeat, watcher) {
-                    Ok(repeat) => self.all[c].push(repeat),
+                match self.measure(&server, &cell, repeat, watcher) {
+                    Ok(repeat) => self.lines[c].repeats.push(repeat),
                     Err(_) if stop() => return Ok(()),
                     Err(Ended::Sql(e)) => return Err(e.into()),
                     Err(Ended::Lab(e)) => return Err(e),

@@ -12,23 +12,26 @@ mod sysbench;
 
 use std::path::PathBuf;
 
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
-use driver::Outcome;
 pub use driver::{Mix, Rows};
 use lab::Lab;
+use results::Facts;
 
 use super::mariadb::{self, InnodbCounters};
 use super::yours::Yours;
 use super::{DbOptions, directory};
 use crate::LabError;
-use crate::skipped::Skipped;
+use crate::loads;
+use crate::skipped::{self, Skipped};
 use fathom_system::lab_dir::LabDir;
 
 /// An experiment by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Experiment {
     /// Pages of 4 to 64 KiB.
     PageSize,
@@ -54,7 +57,7 @@ impl Experiment {
 }
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OltpOptions {
     /// What every database lab takes.
     pub db: DbOptions,
@@ -96,7 +99,7 @@ const FORMATS: [(&str, &str); 4] = [
 ];
 
 /// A setting under which transactions are measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Cell {
     experiment: Experiment,
     page: u64,
@@ -127,15 +130,39 @@ impl Cell {
     }
 }
 
-/// One measurement.
-#[derive(Debug)]
-struct Repeat {
-    outcome: Outcome,
+/// What was counted beside a measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Counted {
+    innodb: InnodbCounters,
+    /// Bytes that the server's process read from storage and wrote to it; not of a server of the user's.
+    process: Option<[u64; 2]>,
+    /// Transactions that were tried again after a deadlock.
+    again: u64,
     /// sysbench's transactions per second beside it.
     sysbench: Option<f64>,
-    innodb: InnodbCounters,
-    /// Reads and writes that the device completed.
-    device: Option<[u64; 2]>,
+}
+
+type Line = loads::Line<Cell, Counted>;
+type Repeat = loads::Repeat<Counted>;
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct OltpResult {
+    options: OltpOptions,
+    facts: Facts,
+    lines: Vec<Line>,
+    skipped: Vec<Skipped>,
+}
+
+impl ExperimentResult for OltpResult {
+    const EXPERIMENT: &'static str = "oltp";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        results::present(self, evidence, shown);
+        shown
+            .sections
+            .extend(skipped::skipped("oltp", &self.skipped));
+    }
 }
 
 fn cells(options: &OltpOptions) -> Vec<Cell> {
@@ -289,19 +316,24 @@ pub fn run(
         });
     super::embedded(bench, plan, &options.db, &embedded(options), book, watcher)?;
     let mut measured = Ok(());
+    let mut result = OltpResult {
+        options: options.clone(),
+        facts: Facts::default(),
+        lines: Vec::new(),
+        skipped,
+    };
+    skipped::missing(book, &result.skipped, server.is_none());
     if let Some((server, place)) = &server {
-        let mut lab = Lab::new(bench, plan, options, place.path(), other.as_ref());
+        let mut lab = Lab::new((bench, book, plan), options, place.path(), other.as_ref());
         measured = match server {
             Server::Own(programs) => lab.own_servers(programs, watcher),
             Server::Yours(yours) => lab.your_server(yours, watcher),
         };
         measured = measured.map_err(|e| super::with_room(place.path(), e));
-        results::report(book, &lab.cells, &lab.all, options, &lab.facts);
+        (result.facts, result.lines) = (lab.facts, lab.lines);
     }
     drop(server);
-    book.run_mut()
-        .sections
-        .extend(crate::skipped::skipped("oltp", &skipped));
+    book.found(&result)?;
     if bench.interrupted() {
         super::interrupted(book);
         return Ok(());

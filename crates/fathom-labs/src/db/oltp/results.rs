@@ -1,24 +1,22 @@
 //! What the measurements say: the figures and tables of Zhang et al. 2018, section V, with intervals.
 
-use std::collections::BTreeMap;
-
-use fathom_experiments::Notebook;
 use fathom_experiments::parts::{
-    axis, chart, column, estimate, headline_of, number, point, series,
+    axis, chart, estimate, headline_of, number, point, series, table, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, Verdict, geometric_mean, paired};
-use fathom_telemetry::Histogram;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
+use serde::{Deserialize, Serialize};
 
 use super::super::mariadb::Instance;
-use super::{Cell, Experiment, FORMATS, Mix, OltpOptions, Repeat};
+use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
 
 /// InnoDB's page size where nobody says another, bytes.
 const USUAL_PAGE: u64 = 16 << 10;
 
 /// What was seen of the servers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Facts {
     pub(super) version: String,
     /// Settings of a server that the user runs.
@@ -26,8 +24,15 @@ pub(super) struct Facts {
     aio: String,
     /// Open table spaces with O_DIRECT, and all.
     direct: (usize, usize),
-    /// Bytes of the tables by page size and format.
-    bytes: BTreeMap<(u64, usize), u64>,
+    bytes: Vec<TableBytes>,
+}
+
+/// Bytes of the tables by page size and format.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TableBytes {
+    page: u64,
+    format: usize,
+    bytes: u64,
 }
 
 impl Facts {
@@ -40,8 +45,13 @@ impl Facts {
         if all > 0 {
             self.direct = (direct, all);
         }
-        let bytes = instance.table_bytes("sbtest");
-        self.bytes.insert((cell.page, cell.format), bytes);
+        self.bytes
+            .retain(|b| (b.page, b.format) != (cell.page, cell.format));
+        self.bytes.push(TableBytes {
+            page: cell.page,
+            format: cell.format,
+            bytes: instance.table_bytes("sbtest"),
+        });
     }
 
     /// How the server does its I/O, and what of it was seen.
@@ -63,20 +73,6 @@ impl Facts {
     }
 }
 
-fn rates(repeats: &[Repeat]) -> Vec<f64> {
-    repeats.iter().filter_map(|r| r.outcome.rate()).collect()
-}
-
-fn mean(repeats: &[Repeat], f: impl Fn(&Repeat) -> Option<f64>) -> Option<Estimate> {
-    let values: Vec<f64> = repeats.iter().filter_map(f).collect();
-    Estimate::mean_of(&values)
-}
-
-/// Per transaction.
-fn per(r: &Repeat, n: u64) -> Option<f64> {
-    (r.outcome.transactions > 0).then(|| n as f64 / r.outcome.transactions as f64)
-}
-
 /// The sweep's own axis: its name, its unit, and where a cell stands on it.
 fn sweep(experiment: Experiment) -> (&'static str, &'static str, fn(&Cell) -> f64) {
     match experiment {
@@ -88,358 +84,364 @@ fn sweep(experiment: Experiment) -> (&'static str, &'static str, fn(&Cell) -> f6
     }
 }
 
-/// Puts everything into the notebook.
-pub(super) fn report(
-    book: &mut Notebook,
-    cells: &[Cell],
-    all: &[Vec<Repeat>],
-    options: &OltpOptions,
-    facts: &Facts,
-) {
+/// Section, headlines and findings of each experiment.
+pub(super) fn present(result: &OltpResult, evidence: &Evidence<'_>, shown: &mut Shown) {
     for (name, experiment) in Experiment::ALL {
-        let mine: Vec<(&Cell, &[Repeat])> = cells
-            .iter()
-            .zip(all)
-            .filter(|(c, r)| c.experiment == experiment && !r.is_empty())
-            .map(|(c, r)| (c, r.as_slice()))
-            .collect();
-        if !mine.is_empty() {
-            section(book, name, experiment, &mine, options, facts);
+        let mine = |l: &&Line| l.setting.experiment == experiment && !l.repeats.is_empty();
+        let part = Part {
+            name,
+            experiment,
+            lines: result.lines.iter().filter(mine).collect(),
+            result,
+            evidence,
+        };
+        if !part.lines.is_empty() {
+            part.present(shown);
         }
     }
 }
 
-fn section(
-    book: &mut Notebook,
-    name: &str,
+/// One experiment's lines.
+struct Part<'a> {
+    name: &'static str,
     experiment: Experiment,
-    cells: &[(&Cell, &[Repeat])],
-    options: &OltpOptions,
-    facts: &Facts,
-) {
-    let mut section = Section {
-        id: format!("oltp-{name}"),
-        title: format!("InnoDB (MariaDB): {name}"),
-        text: format!(
-            "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket. {} Repeats in turns.",
-            facts.version,
-            options.count,
-            options.rows.name(),
-            facts.in_words()
-        ),
-        ..Section::default()
-    };
-    if experiment != Experiment::One {
-        section.charts.extend(charts(name, experiment, cells));
-    }
-    section.tables.push(rates_table(name, cells, facts));
-    section.tables.push(counters_table(name, cells));
-    if ![Experiment::Threads, Experiment::One].contains(&experiment) {
-        let (table, said) = best(book, name, experiment, cells);
-        section.tables.push(table);
-        section.text.push_str(&said);
-    }
-    if cells
-        .iter()
-        .any(|(_, r)| r.iter().any(|x| x.sysbench.is_some()))
-    {
-        let (table, said) = cross_check(name, cells);
-        section.tables.push(table);
-        section.text.push_str(&said);
-    }
-    let run = book.run_mut();
-    run.sections.push(section);
-    for (cell, repeats) in cells {
-        run.headlines.push(headline_of(
-            "InnoDB (MariaDB)",
-            &format!("{}: transactions", cell.label()),
-            &format!("oltp-{name}-{}", cell.label()),
-            "1/s",
-            Estimate::mean_of(&rates(repeats)),
-            Vec::new(),
-        ));
-    }
+    lines: Vec<&'a Line>,
+    result: &'a OltpResult,
+    evidence: &'a Evidence<'a>,
 }
 
-fn mixes(cells: &[(&Cell, &[Repeat])]) -> Vec<Mix> {
-    Mix::ALL
-        .into_iter()
-        .filter(|m| cells.iter().any(|(c, _)| c.mix == *m))
-        .collect()
-}
+impl Part<'_> {
+    fn present(&self, shown: &mut Shown) {
+        let (name, o) = (self.name, &self.result.options);
+        let mut section = Section {
+            id: format!("oltp-{name}"),
+            title: format!("InnoDB (MariaDB): {name}"),
+            text: format!(
+                "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket, measured once the buffer pool was full or did not grow any more. {} Repeats in turns.",
+                self.result.facts.version,
+                o.count,
+                o.rows.name(),
+                self.result.facts.in_words()
+            ),
+            tables: vec![self.rates_table(), self.counters_table()],
+            ..Section::default()
+        };
+        if self.experiment != Experiment::One {
+            section.charts.extend(self.charts());
+        }
+        if ![Experiment::Threads, Experiment::One].contains(&self.experiment) {
+            let best: Vec<Best<'_>> = self
+                .mixes()
+                .into_iter()
+                .filter_map(|m| self.best(m))
+                .collect();
+            section.tables.push(self.best_table(&best));
+            for b in &best {
+                match b.gain() {
+                    Some(gain) => shown.findings.push(b.finding(gain)),
+                    None => section.text.push_str(&format!(" {}.", b.sentence())),
+                }
+            }
+        }
+        let checked = |r: &Repeat| r.beside.sysbench.is_some();
+        if self.lines.iter().any(|l| l.repeats.iter().any(checked)) {
+            let (table, said) = self.cross_check();
+            section.tables.push(table);
+            section.text.push_str(&said);
+        }
+        shown.sections.push(section);
+        shown.headlines.extend(self.lines.iter().map(|line| {
+            let label = line.setting.label();
+            headline_of(
+                "InnoDB (MariaDB)",
+                &format!("{label}: transactions"),
+                &format!("oltp-{name}-{label}"),
+                "1/s",
+                line.rate(self.evidence),
+                line.jobs(),
+            )
+        }));
+    }
 
-fn charts(name: &str, experiment: Experiment, cells: &[(&Cell, &[Repeat])]) -> Vec<Chart> {
-    let (label, unit, at) = sweep(experiment);
-    let lines = |value: &dyn Fn(&[Repeat]) -> Option<Estimate>| {
-        mixes(cells)
-            .into_iter()
-            .map(|mix| {
-                let points = cells
-                    .iter()
-                    .filter(|(c, _)| c.mix == mix)
-                    .map(|(c, r)| point(at(c), value(r)))
-                    .collect();
-                series(mix.name(), points)
-            })
-            .collect::<Vec<_>>()
-    };
-    let kind = if experiment == Experiment::Compression {
-        ChartKind::Bar
-    } else {
-        ChartKind::Line
-    };
-    let x = || axis(label, unit, experiment != Experiment::Compression);
-    let categories = || match experiment {
-        Experiment::Compression => FORMATS.iter().map(|f| f.0.to_owned()).collect(),
-        _ => Vec::new(),
-    };
-    vec![
-        Chart {
-            categories: categories(),
-            ..chart(
-                &format!("oltp-{name}-rate"),
-                &format!("Transactions by {label}"),
-                kind,
-                x(),
+    fn mixes(&self) -> Vec<Mix> {
+        let has = |m: &Mix| self.lines.iter().any(|l| l.setting.mix == *m);
+        Mix::ALL.into_iter().filter(has).collect()
+    }
+
+    fn charts(&self) -> [Chart; 2] {
+        let (label, unit, at) = sweep(self.experiment);
+        let bars = self.experiment == Experiment::Compression;
+        let one = |id: &str, title: String, y, value: &dyn Fn(&Line) -> Option<Estimate>| {
+            let of = |mix: Mix| {
+                let lines = self.lines.iter().filter(|l| l.setting.mix == mix);
+                let points = lines.map(|l| point(at(&l.setting), value(l)));
+                series(mix.name(), points.collect())
+            };
+            Chart {
+                categories: match bars {
+                    true => FORMATS.iter().map(|f| f.0.to_owned()).collect(),
+                    false => Vec::new(),
+                },
+                ..chart(
+                    &format!("oltp-{}-{id}", self.name),
+                    &title,
+                    if bars {
+                        ChartKind::Bar
+                    } else {
+                        ChartKind::Line
+                    },
+                    axis(label, unit, !bars),
+                    y,
+                    self.mixes().into_iter().map(of).collect(),
+                )
+            }
+        };
+        [
+            one(
+                "rate",
+                format!("Transactions by {label}"),
                 axis("transactions", "1/s", false),
-                lines(&|r| Estimate::mean_of(&rates(r))),
-            )
-        },
-        Chart {
-            categories: categories(),
-            ..chart(
-                &format!("oltp-{name}-latency"),
-                &format!("Mean latency of a transaction by {label}"),
-                kind,
-                x(),
+                &|l| l.rate(self.evidence),
+            ),
+            one(
+                "latency",
+                format!("Mean latency of a transaction by {label}"),
                 axis("latency", "ns", false),
-                lines(&|r| mean(r, |x| x.outcome.latency.moments().mean())),
-            )
-        },
-    ]
-}
-
-fn rates_table(name: &str, cells: &[(&Cell, &[Repeat])], facts: &Facts) -> Table {
-    let rows = cells
-        .iter()
-        .map(|(cell, repeats)| {
-            let mut latency = Histogram::new();
-            repeats
-                .iter()
-                .for_each(|r| latency.merge(&r.outcome.latency));
-            let quantile = |q| latency.quantile_supported(q, 10).map(|v| v as f64);
-            let bytes = facts.bytes.get(&(cell.page, cell.format));
-            vec![
-                TableCell::Text(cell.mix.name().into()),
-                TableCell::Number(cell.page as f64),
-                TableCell::Text(FORMATS[cell.format].0.into()),
-                TableCell::Number(cell.pool as f64),
-                TableCell::Number(f64::from(cell.threads)),
-                number(bytes.map(|b| *b as f64)),
-                estimate(Estimate::mean_of(&rates(repeats))),
-                estimate(
-                    Estimate::mean_of(&rates(repeats))
-                        .map(|e| e.scale(cell.mix.statements() as f64)),
-                ),
-                number(quantile(0.5)),
-                number(quantile(0.99)),
-                number(Some(
-                    repeats.iter().map(|r| r.outcome.again).sum::<u64>() as f64
-                )),
-            ]
-        })
-        .collect();
-    Table {
-        id: format!("oltp-{name}-table"),
-        title: "Transactions".into(),
-        columns: vec![
-            column("transactions", ""),
-            column("page", "bytes"),
-            column("compression", ""),
-            column("buffer pool", "bytes"),
-            column("threads", ""),
-            column("table", "bytes"),
-            column("rate", "1/s"),
-            column("statements", "1/s"),
-            column("p50", "ns"),
-            column("p99", "ns"),
-            column("tried again", ""),
-        ],
-        rows,
+                &|l| l.mean(|r| r.latency(self.evidence)),
+            ),
+        ]
     }
-}
 
-fn counters_table(name: &str, cells: &[(&Cell, &[Repeat])]) -> Table {
-    let rows = cells
-        .iter()
-        .map(|(cell, repeats)| {
-            vec![
-                TableCell::Text(cell.label()),
-                estimate(mean(repeats, |r| per(r, r.innodb.reads))),
-                estimate(mean(repeats, |r| per(r, r.innodb.writes))),
-                estimate(mean(repeats, |r| per(r, r.innodb.log_syncs?))),
-                estimate(mean(repeats, |r| {
-                    let [reads, _] = r.device?;
-                    (r.innodb.reads > 100).then(|| reads as f64 / r.innodb.reads as f64)
-                })),
-                estimate(mean(repeats, |r| {
-                    let [_, writes] = r.device?;
-                    (r.innodb.writes > 100).then(|| writes as f64 / r.innodb.writes as f64)
-                })),
-            ]
-        })
-        .collect();
-    Table {
-        id: format!("oltp-{name}-counters"),
-        title: "What the engine and the device counted (device over engine: 1 where they agree)"
-            .into(),
-        columns: vec![
-            column("transactions", ""),
-            column("reads per transaction", ""),
-            column("writes per transaction", ""),
-            column("log syncs per transaction", ""),
-            column("device reads over engine's", ""),
-            column("device writes over engine's", ""),
-        ],
-        rows,
+    fn rates_table(&self) -> Table {
+        let whole = |n: u64| number(Some(n as f64));
+        let bytes = |c: &Cell| {
+            let mut all = self.result.facts.bytes.iter();
+            all.find(|b| (b.page, b.format) == (c.page, c.format))
+        };
+        table(
+            &format!("oltp-{}-table", self.name),
+            "Transactions",
+            &self.lines,
+            &[
+                ("transactions", "", &|l| text(l.setting.mix.name())),
+                ("page", "bytes", &|l| whole(l.setting.page)),
+                ("compression", "", &|l| text(FORMATS[l.setting.format].0)),
+                ("buffer pool", "bytes", &|l| whole(l.setting.pool)),
+                ("threads", "", &|l| whole(l.setting.threads.into())),
+                ("table", "bytes", &|l| {
+                    number(bytes(&l.setting).map(|b| b.bytes as f64))
+                }),
+                ("rate", "1/s", &|l| estimate(l.rate(self.evidence))),
+                ("statements", "1/s", &|l| {
+                    let statements = l.setting.mix.statements() as f64;
+                    estimate(l.rate(self.evidence).map(|e| e.scale(statements)))
+                }),
+                ("p50", "ns", &|l| number(l.percentile(self.evidence, 0.5))),
+                ("p99", "ns", &|l| number(l.percentile(self.evidence, 0.99))),
+                ("tried again", "", &|l| {
+                    whole(l.repeats.iter().map(|r| r.beside.again).sum())
+                }),
+            ],
+        )
     }
-}
 
-/// Which setting is best for which transactions, and whether that is more than noise; in words where nobody is told to
-/// change anything.
-fn best(
-    book: &mut Notebook,
-    name: &str,
-    experiment: Experiment,
-    cells: &[(&Cell, &[Repeat])],
-) -> (Table, String) {
-    let (label, _, _) = sweep(experiment);
-    let setting = |c: &Cell| match experiment {
-        Experiment::PageSize => format!("{} KiB", c.page >> 10),
-        Experiment::Threads | Experiment::One => c.threads.to_string(),
-        Experiment::Cache => format!("{} MiB", c.pool >> 20),
-        Experiment::Compression => FORMATS[c.format].0.to_owned(),
-    };
-    let (mut rows, mut said) = (Vec::new(), String::new());
-    for mix in mixes(cells) {
-        let mut ranked: Vec<(&Cell, Estimate, &[Repeat])> = cells
-            .iter()
-            .filter(|(c, _)| c.mix == mix)
-            .filter_map(|(c, r)| Some((*c, Estimate::mean_of(&rates(r))?, *r)))
+    fn counters_table(&self) -> Table {
+        let per = |l: &Line, f: &dyn Fn(&Repeat) -> Option<f64>| estimate(l.mean(|r| r.per(f(r)?)));
+        let over = |l: &Line, device: usize, engine: fn(&Repeat) -> u64| {
+            estimate(l.mean(|r| {
+                let counted = r.device(self.evidence)[device]? * r.operations as f64;
+                let own = engine(r);
+                (own > 100).then(|| counted / own as f64)
+            }))
+        };
+        table(
+            &format!("oltp-{}-counters", self.name),
+            "What the engine, its process and the device counted (device over engine: 1 where they agree)",
+            &self.lines,
+            &[
+                ("transactions", "", &|l| text(l.setting.label())),
+                ("reads per transaction", "", &|l| {
+                    per(l, &|r| Some(r.beside.innodb.reads as f64))
+                }),
+                ("writes per transaction", "", &|l| {
+                    per(l, &|r| Some(r.beside.innodb.writes as f64))
+                }),
+                ("log syncs per transaction", "", &|l| {
+                    per(l, &|r| r.beside.innodb.log_syncs.map(|n| n as f64))
+                }),
+                ("read by the server per transaction", "bytes", &|l| {
+                    per(l, &|r| Some(r.beside.process?[0] as f64))
+                }),
+                ("written by the server per transaction", "bytes", &|l| {
+                    per(l, &|r| Some(r.beside.process?[1] as f64))
+                }),
+                ("device reads over engine's", "", &|l| {
+                    over(l, 0, |r| r.beside.innodb.reads)
+                }),
+                ("device writes over engine's", "", &|l| {
+                    over(l, 1, |r| r.beside.innodb.writes)
+                }),
+            ],
+        )
+    }
+
+    /// Which setting is best for some transactions; one setting is no choice.
+    fn best(&self, mix: Mix) -> Option<Best<'_>> {
+        let of_mix = self.lines.iter().filter(|l| l.setting.mix == mix);
+        let mut ranked: Vec<(&Line, Estimate)> = of_mix
+            .filter_map(|l| Some((*l, l.rate(self.evidence)?)))
             .collect();
         ranked.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
-        // One setting is no choice.
-        let [(first, e, of_first), others @ ..] = &ranked[..] else {
-            continue;
+        let [(first, rate), others @ ..] = &ranked[..] else {
+            return None;
         };
-        if others.is_empty() {
-            continue;
+        (!others.is_empty()).then(|| Best {
+            part: self,
+            mix,
+            first,
+            rate: *rate,
+            others: others.iter().map(|o| o.0).collect(),
+        })
+    }
+
+    fn best_table(&self, best: &[Best<'_>]) -> Table {
+        let (label, _, _) = sweep(self.experiment);
+        table(
+            &format!("oltp-{}-best", self.name),
+            &format!("Best {label} by transactions"),
+            best,
+            &[
+                ("transactions", "", &|b| text(b.mix.name())),
+                ("best", "", &|b| text(self.setting(b.first))),
+                ("rate", "1/s", &|b| estimate(Some(b.rate))),
+                ("verdict (95 %)", "", &|b| text(b.verdict())),
+            ],
+        )
+    }
+
+    fn setting(&self, line: &Line) -> String {
+        let c = &line.setting;
+        match self.experiment {
+            Experiment::PageSize => format!("{} KiB", c.page >> 10),
+            Experiment::Threads | Experiment::One => c.threads.to_string(),
+            Experiment::Cache => format!("{} MiB", c.pool >> 20),
+            Experiment::Compression => FORMATS[c.format].0.to_owned(),
         }
-        // The best is named together with all that it was not shown to beat: repeats of one round belong together.
-        let over = |other: &[Repeat]| {
-            let ratios = rates(of_first).into_iter().zip(rates(other));
-            paired(&ratios.map(|(a, b)| a / b).collect::<Vec<_>>(), Good::More)
-        };
-        let beaten = |other: &[Repeat]| over(other).is_some_and(|d| d.verdict == Verdict::Better);
-        let like: Vec<String> = others
+    }
+
+    fn cross_check(&self) -> (Table, String) {
+        let ratio = |l: &Line| l.mean(|r| Some(r.rate(self.evidence)? / r.beside.sysbench?));
+        let ratios: Vec<f64> = self
+            .lines
             .iter()
-            .filter(|(_, _, r)| !beaten(r))
-            .map(|(c, _, _)| setting(c))
+            .filter_map(|l| Some(ratio(l)?.value))
             .collect();
-        let verdict = if like.is_empty() {
+        let said = geometric_mean(&ratios).map_or(String::new(), |middle| {
+            format!(
+                " fathom's driver and sysbench differ by {:+.1} % on the same instances (geometric mean of {} settings, in turns).",
+                (middle - 1.0) * 100.0,
+                ratios.len()
+            )
+        });
+        let table = table(
+            &format!("oltp-{}-cross-check", self.name),
+            "fathom's driver and sysbench on the same instance, in turns",
+            &self.lines,
+            &[
+                ("transactions", "", &|l| text(l.setting.label())),
+                ("fathom", "1/s", &|l| estimate(l.rate(self.evidence))),
+                ("sysbench", "1/s", &|l| {
+                    estimate(l.mean(|r| r.beside.sysbench))
+                }),
+                ("fathom over sysbench", "", &|l| estimate(ratio(l))),
+            ],
+        );
+        (table, said)
+    }
+}
+
+/// The setting that measured best for some transactions, and the others.
+struct Best<'a> {
+    part: &'a Part<'a>,
+    mix: Mix,
+    first: &'a Line,
+    rate: Estimate,
+    others: Vec<&'a Line>,
+}
+
+impl Best<'_> {
+    /// Repeats of one round belong together.
+    fn over(&self, other: &Line) -> Option<fathom_stats::compare::Difference> {
+        paired(&self.first.over(other, self.part.evidence), Good::More)
+    }
+
+    /// All that it was not shown to beat.
+    fn like(&self) -> Vec<String> {
+        let beaten = |l: &Line| self.over(l).is_some_and(|d| d.verdict == Verdict::Better);
+        let like = self.others.iter().filter(|l| !beaten(l));
+        like.map(|l| self.part.setting(l)).collect()
+    }
+
+    fn verdict(&self) -> String {
+        let like = self.like();
+        if like.is_empty() {
             "better than all others".to_owned()
         } else {
             format!("no difference shown to {}", like.join(", "))
-        };
-        let text = format!(
-            "InnoDB's {} transactions: {label} {} measured best with {:.0} per second, {verdict}",
-            mix.name(),
-            setting(first),
-            e.value
-        );
-        // What a server has that nobody has set up otherwise.
-        let usual = |c: &Cell| match experiment {
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let (label, _, _) = sweep(self.part.experiment);
+        format!(
+            "InnoDB's {} transactions: {label} {} measured best with {:.0} per second, {}",
+            self.mix.name(),
+            self.part.setting(self.first),
+            self.rate.value,
+            self.verdict()
+        )
+    }
+
+    /// Against what a server has that nobody has set up otherwise, where that was shown.
+    fn gain(&self) -> Option<Estimate> {
+        let usual = |c: &Cell| match self.part.experiment {
             Experiment::PageSize => c.page == USUAL_PAGE,
             Experiment::Compression => c.format == 0,
             _ => false,
         };
-        let against = others.iter().find(|(c, _, _)| usual(c));
-        let better = against.and_then(|(_, _, r)| over(r));
-        match better.filter(|d| d.verdict == Verdict::Better) {
-            Some(d) => book.run_mut().findings.push(Finding {
-                id: format!("oltp-{name}-best-{}", mix.name()),
-                text: format!(
-                    "{text}; {:+.0} % against what is usual",
-                    100.0 * d.relative.value
-                ),
-                advice: match experiment {
-                    Experiment::PageSize => format!("innodb_page_size={}", first.page),
-                    _ => FORMATS[first.format].1.to_owned(),
-                },
-                confidence: if like.is_empty() {
-                    "strong"
-                } else {
-                    "moderate"
-                }
-                .into(),
-                jobs: Vec::new(),
-                evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
-                gain: Some(d.relative),
-                refuted_by: "Your own tables and transactions with both settings.".into(),
-            }),
-            None => said.push_str(&format!(" {text}.")),
-        }
-        rows.push(vec![
-            TableCell::Text(mix.name().into()),
-            TableCell::Text(setting(first)),
-            TableCell::Estimate(*e),
-            TableCell::Text(verdict),
-        ]);
+        let against = self.others.iter().find(|l| usual(&l.setting))?;
+        let better = self.over(against)?;
+        (better.verdict == Verdict::Better).then_some(better.relative)
     }
-    let table = Table {
-        id: format!("oltp-{name}-best"),
-        title: format!("Best {label} by transactions"),
-        columns: vec![
-            column("transactions", ""),
-            column("best", ""),
-            column("rate", "1/s"),
-            column("verdict (95 %)", ""),
-        ],
-        rows,
-    };
-    (table, said)
-}
 
-fn cross_check(name: &str, cells: &[(&Cell, &[Repeat])]) -> (Table, String) {
-    let mut rows = Vec::new();
-    let mut ratios = Vec::new();
-    for (cell, repeats) in cells {
-        let ratio = mean(repeats, |r| Some(r.outcome.rate()? / r.sysbench?));
-        ratios.extend(ratio.map(|r| r.value));
-        rows.push(vec![
-            TableCell::Text(cell.label()),
-            estimate(Estimate::mean_of(&rates(repeats))),
-            estimate(mean(repeats, |r| r.sysbench)),
-            estimate(ratio),
-        ]);
+    fn finding(&self, gain: Estimate) -> Finding {
+        let (name, setting) = (self.part.name, &self.first.setting);
+        Finding {
+            id: format!("oltp-{name}-best-{}", self.mix.name()),
+            text: format!(
+                "{}; {:+.0} % against what is usual",
+                self.sentence(),
+                100.0 * gain.value
+            ),
+            advice: match self.part.experiment {
+                Experiment::PageSize => format!("innodb_page_size={}", setting.page),
+                _ => FORMATS[setting.format].1.to_owned(),
+            },
+            confidence: if self.like().is_empty() {
+                "strong"
+            } else {
+                "moderate"
+            }
+            .into(),
+            jobs: self
+                .others
+                .iter()
+                .chain([&self.first])
+                .flat_map(|l| l.jobs())
+                .collect(),
+            evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
+            gain: Some(gain),
+            refuted_by: "Your own tables and transactions with both settings.".into(),
+        }
     }
-    let said = geometric_mean(&ratios).map_or(String::new(), |middle| {
-        format!(
-            " fathom's driver and sysbench differ by {:+.1} % on the same instances (geometric mean of {} settings, in turns).",
-            (middle - 1.0) * 100.0,
-            ratios.len()
-        )
-    });
-    let table = Table {
-        id: format!("oltp-{name}-cross-check"),
-        title: "fathom's driver and sysbench on the same instance, in turns".into(),
-        columns: vec![
-            column("transactions", ""),
-            column("fathom", "1/s"),
-            column("sysbench", "1/s"),
-            column("fathom over sysbench", ""),
-        ],
-        rows,
-    };
-    (table, said)
 }

@@ -66,16 +66,37 @@ impl Answer {
         let bytes = &self.text[*start as usize..(*start + *len) as usize];
         std::str::from_utf8(bytes).unwrap_or("")
     }
-    /// A whole number; 0 where it is none.
-    pub(crate) fn int(&self, row: usize, column: usize) -> i64 {
+    /// A whole number.
+    ///
+    /// # Errors
+    /// Where there is none: a missing value is no 0.
+    pub(crate) fn int(&self, row: usize, column: usize) -> Result<i64> {
         let text = self.text(row, column);
-        text.parse()
-            .unwrap_or_else(|_| text.parse::<f64>().unwrap_or(0.0) as i64)
+        let whole = text.parse().ok();
+        whole
+            .or_else(|| text.parse::<f64>().ok().map(|n| n as i64))
+            .ok_or_else(|| self.lacks(row, column))
     }
-    /// A number; 0 where it is none.
-    pub(crate) fn num(&self, row: usize, column: usize) -> f64 {
-        self.text(row, column).parse().unwrap_or(0.0)
+    /// A number.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub(crate) fn num(&self, row: usize, column: usize) -> Result<f64> {
+        let n = self.text(row, column).parse();
+        n.map_err(|_| self.lacks(row, column))
     }
+    fn lacks(&self, row: usize, column: usize) -> SqlError {
+        SqlError::here(format!(
+            "a number was expected in row {row}, column {column} of the server's answer, which has {} rows: {:?}",
+            self.rows(),
+            self.text(row, column)
+        ))
+    }
+}
+
+/// A text as MySQL reads it in a statement.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// What a server said no with.
@@ -100,6 +121,12 @@ impl std::fmt::Display for SqlError {
         } else {
             write!(f, "{} ({})", self.message, self.code)
         }
+    }
+}
+
+impl From<LabError> for SqlError {
+    fn from(e: LabError) -> Self {
+        Self::here(e.to_string())
     }
 }
 
@@ -178,8 +205,14 @@ mod tests {
         a.null();
         a.push(b"2.5");
         assert_eq!(a.rows(), 2);
-        assert_eq!((a.text(0, 0), a.int(0, 1)), ("one", 42));
-        assert_eq!((a.text(1, 0), a.num(1, 1), a.int(1, 1)), ("", 2.5, 2));
+        assert_eq!((a.text(0, 0), a.int(0, 1).unwrap()), ("one", 42));
+        assert_eq!((a.num(1, 1).unwrap(), a.int(1, 1).unwrap()), (2.5, 2));
+        assert_eq!(a.text(1, 0), "");
+        // Nothing is no number.
+        for (row, column) in [(1, 0), (0, 0), (7, 0)] {
+            assert!(a.int(row, column).is_err() && a.num(row, column).is_err());
+        }
+        assert_eq!(quoted(r"/a'b\c d"), r"'/a''b\\c d'");
         assert_eq!(a.text(9, 9), "");
     }
 }

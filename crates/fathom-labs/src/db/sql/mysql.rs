@@ -397,7 +397,10 @@ mod tests {
         };
         let types = [(3, false), (8, false), (253, false), (10, false)];
         binary_row(&packet, &types, &mut a).unwrap();
-        assert_eq!((a.int(0, 0), a.text(0, 1), a.text(0, 2)), (-5, "", "abc"));
+        assert_eq!(
+            (a.int(0, 0).unwrap(), a.text(0, 1), a.text(0, 2)),
+            (-5, "", "abc")
+        );
         assert_eq!(a.text(0, 3), "2026-11-22 00:00:00");
         let cut = binary_row(&packet[..6], &types, &mut a);
         assert!(cut.unwrap_err().message.contains("ended early"));

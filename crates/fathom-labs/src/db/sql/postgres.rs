@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(e.message, "deadlock detected");
         let mut a = Answer::default();
         row(b"\0\x02\0\0\0\x011\xff\xff\xff\xff", &mut a).unwrap();
-        assert_eq!((a.rows(), a.int(0, 0), a.text(0, 1)), (1, 1, ""));
+        assert_eq!((a.rows(), a.int(0, 0).unwrap(), a.text(0, 1)), (1, 1, ""));
         assert!(row(b"\0\x02\0\0\0\x09", &mut a).is_err());
     }
 }

@@ -73,15 +73,11 @@ pub(super) fn check(session: &mut dyn Session) -> Result<[i64; 12]> {
     for (into, (_, _, sql)) in found.iter_mut().zip(CONDITIONS) {
         session.query(sql, &mut answer)?;
         // A table that is empty satisfies nothing: no answer is a contradiction.
-        *into = if answer.rows() == 1 {
-            answer.int(0, 0)
-        } else {
-            -1
-        };
+        *into = answer.int(0, 0).unwrap_or(-1);
     }
     // Conditions over nothing hold: the load must be there.
     session.query("SELECT COUNT(*) FROM warehouse", &mut answer)?;
-    if answer.int(0, 0) == 0 {
+    if answer.int(0, 0)? == 0 {
         found = [-1; 12];
     }
     Ok(found)

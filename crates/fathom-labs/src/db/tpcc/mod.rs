@@ -10,29 +10,38 @@ mod results;
 mod schema;
 mod transactions;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::schedule::{seed, turns};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
-use fathom_io::driver::Progress;
+use fathom_io::target::count;
 use fathom_stats::rng::SplitMix64;
+use fathom_system::lab_dir::LabDir;
+use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{Bytes, Nanos, utc};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use driver::{Load, Outcome};
 use schema::Dialect;
 use transactions::Constants;
 
-use super::mariadb::{self, Instance, Start};
+use super::mariadb::{self, Instance, PoolWatch, Start};
 use super::sql::{Session, SqlError};
 use super::yours::Yours;
-use super::{Around, DbOptions, cluster, directory, sql};
+use super::{DbOptions, cluster, directory, sql};
 use crate::LabError;
-use crate::skipped::Skipped;
-use fathom_system::lab_dir::LabDir;
+use crate::clients::Total;
+use crate::kv::ticker;
+use crate::loads::{self, About};
+use crate::skipped::{self, Skipped};
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TpccOptions {
     /// What every database lab takes.
     pub db: DbOptions,
@@ -189,6 +198,16 @@ impl Database {
         }
     }
 
+    /// Looks whether its pool has warmed up, where it can be asked.
+    fn pool(&self) -> sql::Result<Option<PoolWatch>> {
+        let session = match &self.kind {
+            Kind::MariaDb(i) => i.session("tpcc")?,
+            Kind::Yours(y) => y.session()?,
+            _ => return Ok(None),
+        };
+        Ok(Some(PoolWatch::new(session)))
+    }
+
     /// Where the device's counters are to be read.
     fn data(&self, place: &Path) -> Option<PathBuf> {
         match &self.kind {
@@ -262,15 +281,49 @@ fn now() -> String {
     utc::text(std::time::SystemTime::now(), "%Y-%m-%d %H:%M:%S")
 }
 
-/// What came of one database.
-struct Measured {
-    name: &'static str,
+/// What was seen of a database.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Seen {
+    name: String,
     version: String,
+    /// How it does its I/O.
     proof: String,
     /// Contradictions to each condition: before, and after.
     before: [i64; 12],
     after: Option<[i64; 12]>,
-    repeats: Vec<(Outcome, Option<[u64; 2]>)>,
+}
+
+/// What was counted beside a measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Counted {
+    /// The job of each kind of transaction that was done.
+    kinds: [Option<usize>; 5],
+    /// New orders that were rolled back because they had to be.
+    rolled_back: u64,
+    /// Tried again after deadlocks and lock waits.
+    again: u64,
+}
+
+type Line = loads::Line<Seen, Counted>;
+type Repeat = loads::Repeat<Counted>;
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TpccResult {
+    options: TpccOptions,
+    lines: Vec<Line>,
+    skipped: Vec<Skipped>,
+}
+
+impl ExperimentResult for TpccResult {
+    const EXPERIMENT: &'static str = "tpcc";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        results::present(self, evidence, shown);
+        shown
+            .sections
+            .extend(skipped::skipped("tpcc", &self.skipped));
+    }
 }
 
 /// Measures and puts sections, headlines and findings into the notebook. A database that fails does not end the
@@ -298,162 +351,243 @@ pub fn run(
     let yours = options.socket.as_deref().map(Yours::open);
     let yours = yours.transpose()?;
     super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
-    let mut found = Found::default();
-    rounds(
+    let mut lab = Lab {
         bench,
         plan,
         options,
-        place.path(),
-        yours,
-        &mut found,
+        place: place.path(),
+        book,
         watcher,
-    );
+        lines: Vec::new(),
+        skipped: Vec::new(),
+        failure: None,
+        done: 0,
+    };
+    lab.all(yours)?;
+    let (lines, skipped, failure) = (lab.lines, lab.skipped, lab.failure);
     drop(place);
-    results::report(book, options, &found.measured);
-    book.run_mut()
-        .sections
-        .extend(crate::skipped::skipped("tpcc", &found.skipped));
+    skipped::missing(book, &skipped, true);
+    book.found(&TpccResult {
+        options: options.clone(),
+        lines,
+        skipped,
+    })?;
     if bench.interrupted() {
         super::interrupted(book);
         return Ok(());
     }
-    found
-        .failure
-        .map_or(Ok(()), |e| Err(NotebookError::from(e)))
+    failure.map_or(Ok(()), |e| Err(NotebookError::from(e)))
 }
 
-/// What came of all databases.
-#[derive(Default)]
-struct Found {
-    measured: Vec<Measured>,
+/// A measurement under way.
+struct Lab<'a> {
+    bench: &'a dyn Bench,
+    plan: &'a Plan,
+    options: &'a TpccOptions,
+    place: &'a Path,
+    book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
+    lines: Vec<Line>,
     skipped: Vec<Skipped>,
     /// The first, where something went wrong.
     failure: Option<LabError>,
+    done: u32,
 }
 
-impl Found {
+/// Numbers that all terminals have in common.
+fn constants(random: &mut SplitMix64, last: i64) -> Constants {
+    Constants {
+        last,
+        customer: schema::between(random, 0, 1023),
+        item: schema::between(random, 0, 8191),
+    }
+}
+
+impl Lab<'_> {
     /// A database is out. One that is not there is no failure.
-    fn out(&mut self, name: &str, place: &Path, error: LabError) {
+    fn out(&mut self, name: &str, error: LabError) {
         if let LabError::Missing { .. } = error {
             self.skipped.push(Skipped::from_error(name, error));
             return;
         }
-        let error = match super::with_room(place, error) {
+        let error = match super::with_room(self.place, error) {
             LabError::Failed(said) => LabError::Failed(format!("{name}: {said}")),
             other => other,
         };
         self.failure.get_or_insert(error);
     }
-}
 
-fn rounds(
-    bench: &dyn Bench,
-    plan: &Plan,
-    options: &TpccOptions,
-    place: &Path,
-    mut yours: Option<Yours>,
-    found: &mut Found,
-    watcher: &mut dyn Watcher,
-) {
-    let stop = || bench.interrupted();
-    let mut random = SplitMix64::new(options.db.seed ^ 0x7bcc);
-    let (c_load, c_run) = schema::last_name_constants(&mut random);
-    let constants = Constants {
-        last: c_run,
-        customer: schema::between(&mut random, 0, 1023),
-        item: schema::between(&mut random, 0, 8191),
-    };
-    let names = match yours {
-        Some(_) => vec![DATABASES[0]],
-        None => DATABASES
-            .into_iter()
-            .filter(|d| options.databases.iter().any(|n| n == d))
-            .collect(),
-    };
-    // Beside each in `found.measured`: the database, as long as it works.
-    let mut databases: Vec<Option<Database>> = Vec::new();
-    let total = names.len() as u32 * (plan.profile.repeats + 1);
-    let mut done = 0;
-    for name in names {
-        watcher.job(done, total, &format!("load {name}"));
-        done += 1;
-        let opened = Database::open(name, place, options, yours.take(), &stop);
-        let loaded = opened.and_then(|mut database| {
-            let filled = database.fill(options, c_load, &stop);
-            filled.map_err(|e| database.explain(e))?;
-            if stop() {
-                return Err(LabError::Failed("interrupted".into()));
-            }
-            let before = database.check();
-            Ok((before.map_err(|e| database.explain(e))?, database))
-        });
-        match loaded {
-            Ok((before, database)) => {
-                found.measured.push(Measured {
-                    name,
-                    version: database.version.clone(),
-                    proof: database.proof(),
-                    before,
-                    after: None,
-                    repeats: Vec::new(),
-                });
-                databases.push(Some(database));
-            }
-            Err(_) if stop() => return,
-            Err(e) => found.out(name, place, e),
-        }
+    /// Says what comes next.
+    fn next(&mut self, databases: usize, what: &str) {
+        let total = databases as u32 * (self.plan.profile.repeats + 1);
+        self.watcher.job(self.done, total, what);
+        self.done += 1;
     }
-    let (ramp, time) = times(plan, options);
-    for repeat in 0..plan.profile.repeats {
+
+    /// Fills all databases, measures them in turns, and asks them whether they are consistent.
+    fn all(&mut self, mut yours: Option<Yours>) -> Result<(), NotebookError> {
+        let bench = self.bench;
+        let stop = || bench.interrupted();
+        let mut random = SplitMix64::new(self.options.db.seed ^ 0x7bcc);
+        let (c_load, c_run) = schema::last_name_constants(&mut random);
+        let constants = constants(&mut random, c_run);
+        let asked = |d: &&str| self.options.databases.iter().any(|n| n == d);
+        let names = match yours {
+            Some(_) => vec![DATABASES[0]],
+            None => DATABASES.into_iter().filter(asked).collect(),
+        };
+        // Beside each line: the database, as long as it works.
+        let mut databases: Vec<Option<Database>> = Vec::new();
+        for name in &names {
+            self.next(names.len(), &format!("load {name}"));
+            match self.open(name, yours.take(), c_load) {
+                Ok((database, seen)) => {
+                    self.lines.push(Line::new(seen));
+                    databases.push(Some(database));
+                }
+                Err(_) if stop() => return Ok(()),
+                Err(e) => self.out(name, e),
+            }
+        }
+        for repeat in 0..self.plan.profile.repeats {
+            for i in turns(databases.len(), repeat) {
+                if stop() {
+                    return Ok(());
+                }
+                let Some(database) = &mut databases[i] else {
+                    continue;
+                };
+                self.next(names.len(), &format!("tpcc {}", database.name));
+                match self.measure(database, constants, repeat) {
+                    Ok(r) => self.lines[i].repeats.push(r),
+                    Err(_) if stop() => return Ok(()),
+                    Err(e) => {
+                        let (name, e) = (database.name, database.explain(e));
+                        self.out(name, e);
+                        databases[i] = None;
+                    }
+                }
+            }
+        }
         for (i, slot) in databases.iter_mut().enumerate() {
-            if stop() {
-                return;
-            }
             let Some(database) = slot else { continue };
-            let name = database.name;
-            watcher.job(done, total, &format!("tpcc {name}"));
-            done += 1;
-            let load = Load {
-                constants,
-                warehouses: options.warehouses,
-                terminals: options.terminals,
-                ramp,
-                time,
-                seed: options.db.seed * 1000 + u64::from(repeat),
-            };
-            let device = database.data(place);
-            let device = device.and_then(|d| CounterSource::locate(&d).ok());
-            let mut around = None;
-            let mut begin = || around = Some(Around::begin(device.as_ref()));
-            let began = fathom_io::clock::monotonic();
-            let mut count = 0.0;
-            let outcome = driver::run(database, &load, &stop, &mut begin, &mut |rate| {
-                count += rate / 10.0;
-                watcher.progress(&Progress {
-                    elapsed: fathom_io::clock::monotonic().since(began),
-                    ios: count as u64,
-                    ..Progress::default()
-                });
-            });
-            match outcome {
-                Ok(outcome) => {
-                    let device = around.and_then(Around::end);
-                    found.measured[i].repeats.push((outcome, device));
-                }
-                Err(_) if stop() => return,
+            match database.check() {
+                Ok(after) => self.lines[i].setting.after = Some(after),
+                Err(_) if stop() => return Ok(()),
                 Err(e) => {
-                    found.out(name, place, database.explain(e));
-                    *slot = None;
+                    let (name, e) = (database.name, database.explain(e));
+                    self.out(name, e);
                 }
             }
         }
+        Ok(())
     }
-    for (i, slot) in databases.iter_mut().enumerate() {
-        let Some(database) = slot else { continue };
-        match database.check() {
-            Ok(after) => found.measured[i].after = Some(after),
-            Err(_) if stop() => return,
-            Err(e) => found.out(database.name, place, database.explain(e)),
+
+    /// Makes, fills and asks a database.
+    fn open(
+        &self,
+        name: &'static str,
+        yours: Option<Yours>,
+        c_load: i64,
+    ) -> Result<(Database, Seen), LabError> {
+        let bench = self.bench;
+        let stop = || bench.interrupted();
+        let mut database = Database::open(name, self.place, self.options, yours, &stop)?;
+        let filled = database.fill(self.options, c_load, &stop);
+        filled.map_err(|e| database.explain(e))?;
+        if stop() {
+            return Err(LabError::Failed("interrupted".into()));
+        }
+        let before = database.check().map_err(|e| database.explain(e))?;
+        let seen = Seen {
+            name: name.to_owned(),
+            version: database.version.clone(),
+            proof: database.proof(),
+            before,
+            after: None,
+        };
+        Ok((database, seen))
+    }
+
+    fn measure(
+        &mut self,
+        database: &Database,
+        constants: Constants,
+        repeat: u32,
+    ) -> sql::Result<Repeat> {
+        let bench = self.bench;
+        let stop = || bench.interrupted();
+        let (ramp, time) = times(self.plan, self.options);
+        let load = Load {
+            constants,
+            warehouses: self.options.warehouses,
+            terminals: self.options.terminals,
+            ramp,
+            time,
+            // Databases are held against each other on the same transactions.
+            seed: seed(self.options.db.seed, "tpcc", "terminals", repeat),
+        };
+        let device = database.data(self.place);
+        let device = device.and_then(|d| CounterSource::locate(&d).ok());
+        let pool = RefCell::new(database.pool()?);
+        let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
+        let (mut before, mut after) = (None, None);
+        let outcome = driver::run(
+            database,
+            &load,
+            (&stop, &|| {
+                pool.borrow_mut().as_mut().is_none_or(PoolWatch::warm)
+            }),
+            &mut |total| before = Some(sample(total)),
+            &mut |total| after = Some(sample(total)),
+            &mut ticker(self.watcher),
+        )?;
+        let (Some(before), Some(after)) = (before, after) else {
+            return Err(LabError::Failed("it was ended in its ramp".into()).into());
+        };
+        let device = after.1.zip(before.1).map(|(a, b)| a.since(&b));
+        Ok(self.keep(database, &load, outcome, after.0 - before.0, device, repeat))
+    }
+
+    /// A job for each kind of transaction that was done.
+    fn keep(
+        &mut self,
+        database: &Database,
+        load: &Load,
+        outcome: Outcome,
+        operations: u64,
+        device: Option<DeviceDelta>,
+        repeat: u32,
+    ) -> Repeat {
+        let course = outcome.loads[0].course.clone();
+        let mut kinds = [None; 5];
+        for ((kind, slot), done) in transactions::Kind::ALL
+            .into_iter()
+            .zip(&mut kinds)
+            .zip(outcome.loads)
+        {
+            if done.operations() == 0 {
+                continue;
+            }
+            let about = About {
+                experiment: "tpcc",
+                name: &format!("tpcc-{}-{}", database.name, kind.name()),
+                repeat,
+                engine: &database.version,
+                spec: json!({ "options": self.options, "seed": load.seed }),
+                device: device.clone(),
+            };
+            *slot = Some(done.keep(self.book, about));
+        }
+        Repeat {
+            jobs: kinds.into_iter().flatten().collect(),
+            operations: operations + outcome.rolled_back,
+            course,
+            beside: Counted {
+                kinds,
+                rolled_back: outcome.rolled_back,
+                again: outcome.again,
+            },
         }
     }
 }

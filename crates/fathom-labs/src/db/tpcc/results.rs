@@ -1,115 +1,156 @@
 //! What the measurements say: tpmC, latency by transaction, consistency.
 
-use fathom_experiments::Notebook;
 use fathom_experiments::parts::{
-    axis, chart, column, estimate, headline_of, line_chart, number, point, series,
+    axis, chart, column, estimate, headline_of, line_chart, number, point, series, table, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Section, Table};
+use fathom_telemetry::schema::{Cell, Chart, ChartKind, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram};
 
 use super::check::CONDITIONS;
-use super::driver::Outcome;
 use super::transactions::Kind;
-use super::{Measured, TpccOptions};
+use super::{Line, Repeat, TpccResult};
+use crate::loads::quantile;
 
-fn tpmc(o: &Outcome) -> Option<f64> {
-    (o.seconds > 0.0 && o.done[0] > 0).then(|| o.done[0] as f64 / o.seconds * 60.0)
+/// A database with what it rests on.
+struct Shows<'a> {
+    line: &'a Line,
+    evidence: &'a Evidence<'a>,
 }
 
-fn mean(m: &Measured, f: impl Fn(&Outcome, Option<[u64; 2]>) -> Option<f64>) -> Option<Estimate> {
-    let values: Vec<f64> = m.repeats.iter().filter_map(|(o, d)| f(o, *d)).collect();
-    Estimate::mean_of(&values)
+impl Shows<'_> {
+    fn name(&self) -> &str {
+        &self.line.setting.name
+    }
+
+    /// New orders per minute.
+    fn tpmc(&self) -> Option<Estimate> {
+        let new_orders = |r: &Repeat| {
+            r.job(self.evidence)?;
+            let job = self.evidence.job(r.beside.kinds[0]?)?;
+            Some(job.write.as_ref()?.iops * 60.0)
+        };
+        self.line.mean(new_orders)
+    }
+
+    /// Transactions per second, those that were rolled back included.
+    fn rate(&self) -> Option<Estimate> {
+        self.line.mean(|r| {
+            let seconds = r.job(self.evidence)?.wall_ns as f64 / 1e9;
+            Some(r.rate(self.evidence)? + r.beside.rolled_back as f64 / seconds)
+        })
+    }
+
+    /// Share of new orders, percent.
+    fn rolled_back(&self) -> Option<Estimate> {
+        self.line.mean(|r| {
+            let job = self.evidence.job(r.beside.kinds[0]?)?;
+            let done = job.write.as_ref()?.ios + r.beside.rolled_back;
+            (done > 0).then(|| r.beside.rolled_back as f64 / done as f64 * 100.0)
+        })
+    }
+
+    fn latency(&self, kind: usize) -> Histogram {
+        self.line
+            .latency_of(self.evidence, |r| r.beside.kinds[kind])
+    }
+
+    /// What does not hold: a database that loses or invents something has no rate.
+    fn contradiction(&self) -> Option<Flag> {
+        let bad = |found: &[i64; 12]| {
+            let bad = CONDITIONS.iter().zip(found).filter(|(_, n)| **n != 0);
+            let bad: Vec<String> = bad.map(|((id, ..), _)| id.to_string()).collect();
+            bad.join(", ")
+        };
+        let seen = &self.line.setting;
+        let (before, after) = (bad(&seen.before), bad(seen.after.as_ref()?));
+        (!before.is_empty() || !after.is_empty()).then(|| {
+            Flag::new(
+                FlagCode::IoErrors,
+                format!(
+                    "{}: consistency conditions that do not hold before: [{before}]; after: [{after}]",
+                    seen.name
+                ),
+                "do not use these rates: the database lost or invented something",
+            )
+        })
+    }
+
+    fn headline(&self) -> Headline {
+        Headline {
+            flags: self.contradiction().into_iter().collect(),
+            ..headline_of(
+                "TPC-C-like, not audited",
+                &format!("{}: new orders per minute (tpmC)", self.name()),
+                &format!("tpcc-{}", self.name()),
+                "",
+                self.tpmc(),
+                self.line.jobs(),
+            )
+        }
+    }
 }
 
-/// Puts everything into the notebook.
-pub(super) fn report(book: &mut Notebook, options: &TpccOptions, all: &[Measured]) {
+/// Section and headlines.
+pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let all: Vec<Shows<'_>> = result
+        .lines
+        .iter()
+        .map(|line| Shows { line, evidence })
+        .collect();
     if all.is_empty() {
         return;
     }
+    let o = &result.options;
+    let about = |s: &Shows<'_>| {
+        let seen = &s.line.setting;
+        format!("{}: {}; {}.", seen.name, seen.version, seen.proof)
+    };
     let mut section = Section {
         id: "tpcc".into(),
         title: "TPC-C-like, not audited".into(),
         text: format!(
             "{} warehouses, {} terminals without keying and think times (so the limit of 12.86 tpmC for each warehouse does not hold), deliveries in the background, buffer pool {}. Databases in turns. {}",
-            options.warehouses,
-            options.terminals,
-            options.pool,
-            all.iter()
-                .map(|m| format!("{}: {}; {}.", m.name, m.version, m.proof))
-                .collect::<Vec<_>>()
-                .join(" ")
+            o.warehouses,
+            o.terminals,
+            o.pool,
+            all.iter().map(about).collect::<Vec<_>>().join(" ")
         ),
+        charts: charts(&all),
+        tables: vec![rates(&all), latencies(&all), consistency(&result.lines)],
         ..Section::default()
     };
-    section.charts = charts(all);
-    section.tables = vec![rates(all), latencies(all), consistency(all)];
-    for m in all {
-        let bad = |found: &[i64; 12]| -> Vec<String> {
-            CONDITIONS
-                .iter()
-                .zip(found)
-                .filter(|(_, n)| **n != 0)
-                .map(|((id, ..), _)| id.to_string())
-                .collect()
-        };
-        let before = bad(&m.before);
-        let Some(after) = m.after.as_ref().map(bad) else {
-            continue;
-        };
-        if after.is_empty() && before.is_empty() {
+    section
+        .flags
+        .extend(all.iter().filter_map(Shows::contradiction));
+    for s in &all {
+        if s.line.setting.after.is_some() && s.contradiction().is_none() {
             section.text.push_str(&format!(
                 " {}: consistency conditions 1 to 12 hold before and after.",
-                m.name
+                s.name()
             ));
-            continue;
         }
-        section.flags.push(Flag::new(
-            FlagCode::IoErrors,
-            format!(
-                "{}: consistency conditions that do not hold before: [{}]; after: [{}]",
-                m.name,
-                before.join(", "),
-                after.join(", ")
-            ),
-            "do not use these rates: the database lost or invented something",
-        ));
     }
-    let run = book.run_mut();
-    run.sections.push(section);
-    for m in all {
-        run.headlines.push(headline_of(
-            "TPC-C-like, not audited",
-            &format!("{}: new orders per minute (tpmC)", m.name),
-            &format!("tpcc-{}", m.name),
-            "",
-            mean(m, |o, _| tpmc(o)),
-            Vec::new(),
-        ));
-    }
+    shown.sections.push(section);
+    shown.headlines.extend(all.iter().map(Shows::headline));
 }
 
-fn charts(all: &[Measured]) -> Vec<Chart> {
-    let bars = all
-        .iter()
-        .enumerate()
-        .map(|(i, m)| point(i as f64, mean(m, |o, _| tpmc(o))))
-        .collect();
-    let over_time = all
-        .iter()
-        .filter_map(|m| {
-            let s = &m.repeats.last()?.0.series;
-            // Seconds, from tenths.
-            let points = s.chunks(10).map(|c| {
-                let sum: f64 = c.iter().map(|p| p.1).sum();
-                (c[0].0, sum / c.len() as f64)
-            });
-            Some((m.name.to_owned(), points.collect()))
-        })
-        .collect();
+fn charts(all: &[Shows<'_>]) -> Vec<Chart> {
+    let bars = all.iter().enumerate();
+    let bars = bars.map(|(i, s)| point(i as f64, s.tpmc())).collect();
+    let over_time = |s: &Shows<'_>| {
+        let points = s.line.repeats.last()?.course.points();
+        // Seconds, from tenths.
+        let seconds = points.chunks(10).map(|c| {
+            let sum: f64 = c.iter().map(|p| p.1).sum();
+            (c[0].0, sum / c.len() as f64 * 60.0)
+        });
+        Some((s.name().to_owned(), seconds.collect()))
+    };
     vec![
         Chart {
-            categories: all.iter().map(|m| m.name.to_owned()).collect(),
+            categories: all.iter().map(|s| s.name().to_owned()).collect(),
             ..chart(
                 "tpcc-rates",
                 "New orders per minute",
@@ -124,110 +165,91 @@ fn charts(all: &[Measured]) -> Vec<Chart> {
             "New orders per minute over time, last repeat",
             axis("time", "s", false),
             axis("tpmC", "", false),
-            over_time,
+            all.iter().filter_map(over_time).collect(),
         ),
     ]
 }
 
-fn rates(all: &[Measured]) -> Table {
-    let rows = all
+fn rates(all: &[Shows<'_>]) -> Table {
+    let device = |s: &Shows<'_>, i: usize| estimate(s.line.mean(|r| r.device(s.evidence)[i]));
+    table(
+        "tpcc-table",
+        "Rates",
+        all,
+        &[
+            ("database", "", &|s| text(s.name())),
+            ("tpmC", "", &|s| estimate(s.tpmc())),
+            ("transactions", "1/s", &|s| estimate(s.rate())),
+            ("rolled back, as wanted", "%", &|s| {
+                estimate(s.rolled_back())
+            }),
+            ("tried again", "%", &|s| {
+                estimate(s.line.mean(|r| r.per(r.beside.again as f64 * 100.0)))
+            }),
+            ("device reads per transaction", "", &|s| device(s, 0)),
+            ("device writes per transaction", "", &|s| device(s, 1)),
+            ("processors that fathom's driver used", "", &|s| {
+                estimate(s.line.mean(|r| {
+                    let job = r.job(s.evidence)?;
+                    Some(job.cpu_ns as f64 / job.wall_ns as f64)
+                }))
+            }),
+        ],
+    )
+}
+
+fn latencies(all: &[Shows<'_>]) -> Table {
+    struct Row<'a> {
+        name: &'a str,
+        kind: Kind,
+        latency: Histogram,
+        /// Transactions of all kinds.
+        total: u64,
+    }
+    let rows: Vec<Row<'_>> = all
         .iter()
-        .map(|m| {
-            let transactions = |o: &Outcome| o.done.iter().sum::<u64>() + o.rolled_back;
-            let per = |which: usize| {
-                mean(m, |o, d| {
-                    let n = transactions(o);
-                    (n > 0).then_some(d?[which] as f64 / n as f64)
+        .flat_map(|s| {
+            let each: Vec<Histogram> = (0..Kind::ALL.len()).map(|k| s.latency(k)).collect();
+            let total = each.iter().map(Histogram::count).sum();
+            Kind::ALL
+                .into_iter()
+                .zip(each)
+                .map(move |(kind, latency)| Row {
+                    name: s.name(),
+                    kind,
+                    latency,
+                    total,
                 })
-            };
-            vec![
-                TableCell::Text(m.name.into()),
-                estimate(mean(m, |o, _| tpmc(o))),
-                estimate(mean(m, |o, _| {
-                    (o.seconds > 0.0).then(|| transactions(o) as f64 / o.seconds)
-                })),
-                estimate(mean(m, |o, _| {
-                    let orders = o.done[0] + o.rolled_back;
-                    (orders > 0).then(|| o.rolled_back as f64 / orders as f64 * 100.0)
-                })),
-                estimate(mean(m, |o, _| {
-                    let n = transactions(o);
-                    (n > 0).then(|| o.again as f64 / n as f64 * 100.0)
-                })),
-                estimate(per(0)),
-                estimate(per(1)),
-                estimate(mean(m, |o, _| (o.seconds > 0.0).then(|| o.cpu / o.seconds))),
-            ]
         })
         .collect();
-    Table {
-        id: "tpcc-table".into(),
-        title: "Rates".into(),
-        columns: vec![
-            column("database", ""),
-            column("tpmC", ""),
-            column("transactions", "1/s"),
-            column("rolled back, as wanted", "%"),
-            column("tried again", "%"),
-            column("device reads per transaction", ""),
-            column("device writes per transaction", ""),
-            column("processors that fathom's driver used", ""),
+    table(
+        "tpcc-latency",
+        "Response times (deliveries from the moment they were queued)",
+        &rows,
+        &[
+            ("database", "", &|r| text(r.name)),
+            ("transaction", "", &|r| text(r.kind.name())),
+            ("share", "%", &|r| {
+                let share = r.latency.count() as f64 / r.total.max(1) as f64 * 100.0;
+                number((r.total > 0).then_some(share))
+            }),
+            ("mean", "ns", &|r| number(r.latency.moments().mean())),
+            ("p50", "ns", &|r| number(quantile(&r.latency, 0.5))),
+            ("p90", "ns", &|r| number(quantile(&r.latency, 0.9))),
+            ("p95", "ns", &|r| number(quantile(&r.latency, 0.95))),
+            ("p99", "ns", &|r| number(quantile(&r.latency, 0.99))),
         ],
-        rows,
-    }
+    )
 }
 
-fn latencies(all: &[Measured]) -> Table {
-    let mut rows = Vec::new();
-    for m in all {
-        let total: u64 = m
-            .repeats
-            .iter()
-            .map(|(o, _)| o.done.iter().sum::<u64>() + o.rolled_back)
-            .sum();
-        for (i, kind) in Kind::ALL.into_iter().enumerate() {
-            let mut latency = Histogram::new();
-            m.repeats
-                .iter()
-                .for_each(|(o, _)| latency.merge(&o.latency[i]));
-            let q = |q| latency.quantile_supported(q, 10).map(|v| v as f64);
-            rows.push(vec![
-                TableCell::Text(m.name.into()),
-                TableCell::Text(kind.name().into()),
-                number((total > 0).then(|| latency.count() as f64 / total as f64 * 100.0)),
-                number(latency.moments().mean()),
-                number(q(0.5)),
-                number(q(0.9)),
-                number(q(0.95)),
-                number(q(0.99)),
-            ]);
-        }
-    }
-    Table {
-        id: "tpcc-latency".into(),
-        title: "Response times (deliveries from the moment they were queued)".into(),
-        columns: vec![
-            column("database", ""),
-            column("transaction", ""),
-            column("share", "%"),
-            column("mean", "ns"),
-            column("p50", "ns"),
-            column("p90", "ns"),
-            column("p95", "ns"),
-            column("p99", "ns"),
-        ],
-        rows,
-    }
-}
-
-fn consistency(all: &[Measured]) -> Table {
+fn consistency(all: &[Line]) -> Table {
     let word = |n: i64| match n {
         0 => "holds".to_owned(),
         -1 => "could not be asked".to_owned(),
         n => format!("{n} rows contradict it"),
     };
     let mut columns = vec![column("condition", ""), column("in words", "")];
-    for m in all {
+    for m in all.iter().map(|l| &l.setting) {
         columns.push(column(&format!("{} before", m.name), ""));
         columns.push(column(&format!("{} after", m.name), ""));
     }
@@ -236,15 +258,12 @@ fn consistency(all: &[Measured]) -> Table {
         .enumerate()
         .map(|(i, (id, words, _))| {
             let mut row = vec![
-                TableCell::Text(format!("3.3.2.{id}")),
-                TableCell::Text((*words).into()),
+                Cell::Text(format!("3.3.2.{id}")),
+                Cell::Text((*words).into()),
             ];
-            for m in all {
-                row.push(TableCell::Text(word(m.before[i])));
-                row.push(
-                    m.after
-                        .map_or(TableCell::Hole(()), |a| TableCell::Text(word(a[i]))),
-                );
+            for m in all.iter().map(|l| &l.setting) {
+                row.push(Cell::Text(word(m.before[i])));
+                row.push(m.after.map_or(Cell::Hole(()), |a| Cell::Text(word(a[i]))));
             }
             row
         })

@@ -1,6 +1,7 @@
 //! The five transactions of TPC-C (clause 2).
 
 use fathom_stats::rng::SplitMix64;
+use fathom_telemetry::Op;
 
 use super::super::sql::{Answer, Result, Session, Value};
 use super::schema::{CUSTOMERS, DISTRICTS, Dialect, ITEMS, between, last_name, nurand};
@@ -31,6 +32,20 @@ impl Kind {
             Self::OrderStatus => "order-status",
             Self::Delivery => "delivery",
             Self::StockLevel => "stock-level",
+        }
+    }
+    /// Whether it writes.
+    pub(super) fn op(self) -> Op {
+        match self {
+            Self::OrderStatus | Self::StockLevel => Op::Read,
+            _ => Op::Write,
+        }
+    }
+    /// The same as what a recorder takes.
+    pub(super) fn ops(self) -> &'static [Op] {
+        match self.op() {
+            Op::Read => &[Op::Read],
+            _ => &[Op::Write],
         }
     }
     /// A deck of cards: 10 new orders, 10 payments, one of each other (clause 5.2.4.2).
@@ -221,12 +236,12 @@ impl Client {
         }
         let local = items.iter().all(|i| i.0 == w);
         self.sql(self.statements.warehouse_tax, &[Int(w)])?;
-        let w_tax = self.answer.num(0, 0);
+        let w_tax = self.answer.num(0, 0)?;
         self.sql(self.statements.district_next, &[Int(w), Int(d)])?;
-        let (d_tax, o) = (self.answer.num(0, 0), self.answer.int(0, 1));
+        let (d_tax, o) = (self.answer.num(0, 0)?, self.answer.int(0, 1)?);
         self.sql(self.statements.district_count, &[Int(w), Int(d)])?;
         self.sql(self.statements.customer_credit, &[Int(w), Int(d), Int(c)])?;
-        let discount = self.answer.num(0, 0);
+        let discount = self.answer.num(0, 0)?;
         let order = [
             Int(w),
             Int(d),
@@ -244,10 +259,10 @@ impl Client {
             if self.answer.rows() == 0 {
                 return Ok(End::RolledBack);
             }
-            let amount = cents(self.answer.num(0, 0) * quantity as f64);
+            let amount = cents(self.answer.num(0, 0)? * quantity as f64);
             let stock = self.statements.stock[d as usize - 1];
             self.sql(stock, &[Int(from), Int(item)])?;
-            let left = self.answer.int(0, 0);
+            let left = self.answer.int(0, 0)?;
             let left = if left >= quantity + 10 {
                 left - quantity
             } else {
@@ -295,7 +310,7 @@ impl Client {
         self.sql(self.statements.by_name, &[Int(w), Int(d), Text(&name)])?;
         let rows = self.answer.rows();
         // Each of the thousand names was given to a customer of each district.
-        Ok(self.answer.int(rows.div_ceil(2).saturating_sub(1), 0))
+        self.answer.int(rows.div_ceil(2).saturating_sub(1), 0)
     }
 
     fn payment(&mut self, w: i64, now: &str) -> Result<End> {
@@ -356,7 +371,7 @@ impl Client {
         let c = self.customer(w, d)?;
         self.sql(self.statements.customer, &[Int(w), Int(d), Int(c)])?;
         self.sql(self.statements.last_order, &[Int(w), Int(d), Int(c)])?;
-        let o = self.answer.int(0, 0);
+        let o = self.answer.int(0, 0)?;
         self.sql(self.statements.lines, &[Int(w), Int(d), Int(o)])?;
         Ok(End::Committed)
     }
@@ -368,17 +383,17 @@ impl Client {
             if self.answer.rows() == 0 {
                 continue;
             }
-            let o = self.answer.int(0, 0);
+            let o = self.answer.int(0, 0)?;
             let order = [Int(w), Int(d), Int(o)];
             self.sql(self.statements.new_order_delete, &order)?;
             self.sql(self.statements.order_customer, &order)?;
-            let c = self.answer.int(0, 0);
+            let c = self.answer.int(0, 0)?;
             let carried = [Int(carrier), Int(w), Int(d), Int(o)];
             self.sql(self.statements.order_carrier, &carried)?;
             let delivered = [Text(now), Int(w), Int(d), Int(o)];
             self.sql(self.statements.lines_deliver, &delivered)?;
             self.sql(self.statements.lines_sum, &order)?;
-            let amount = cents(self.answer.num(0, 0));
+            let amount = cents(self.answer.num(0, 0)?);
             let values = [Num(amount), Int(w), Int(d), Int(c)];
             self.sql(self.statements.customer_deliver, &values)?;
         }
@@ -388,7 +403,7 @@ impl Client {
     fn stock_level(&mut self, w: i64, d: i64) -> Result<End> {
         let threshold = between(&mut self.random, 10, 20);
         self.sql(self.statements.next_order, &[Int(w), Int(d)])?;
-        let next = self.answer.int(0, 0);
+        let next = self.answer.int(0, 0)?;
         let values = [
             Int(w),
             Int(d),
