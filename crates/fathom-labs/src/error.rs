@@ -50,6 +50,7 @@ impl From<SystemError> for LabError {
         match e {
             SystemError::Refused(why) => Self::Refused(why),
             SystemError::Missing { what, remedy } => Self::Missing { what, remedy },
+            SystemError::Target(e) => Self::Bench(e.into()),
             SystemError::Failed(why) => Self::Failed(why),
         }
     }

@@ -8,7 +8,6 @@ pub mod db;
 mod error;
 pub mod guest;
 pub mod kv;
-pub mod leftovers;
 mod loads;
 pub mod paths;
 mod prepare;

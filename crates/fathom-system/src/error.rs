@@ -14,7 +14,17 @@ pub enum SystemError {
         /// A command, or what to do.
         remedy: String,
     },
+    /// What jobs were to run on cannot be opened.
+    #[error(transparent)]
+    Target(#[from] fathom_io::TargetError),
     /// An outside part did not do what it was told.
     #[error("{0}")]
     Failed(String),
+}
+
+impl SystemError {
+    /// Whether the input, the safety rules or a missing part are the cause.
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Failed(_))
+    }
 }

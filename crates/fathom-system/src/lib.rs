@@ -1,6 +1,7 @@
 //! Effects on the machine and its outside parts: programs, mounts, mappings, control groups, guests, and what undoes all
 //! of them even where fathom is killed. Knows no experiment.
 
+pub mod array;
 pub mod cgroup;
 pub mod cleanup;
 pub mod erase;
@@ -9,6 +10,7 @@ pub mod filesystem;
 pub mod guest;
 pub mod kernel_threads;
 pub mod lab_dir;
+pub mod leftovers;
 pub mod mapper;
 pub mod orphans;
 pub mod process;

@@ -37,7 +37,7 @@ const STRANGERS: [(&str, &[&str]); 7] = [
     ("fathom-sim", &["fathom-host"]),
     ("fathom-experiments", &["fathom-report", "fathom-kv"]),
     ("fathom-kv", &["fathom-host"]),
-    ("fathom-system", &["fathom-sim", "fathom-kv"]),
+    ("fathom-system", &["fathom-kv"]),
     ("fathom-labs", &["fathom-report"]),
 ];
 

@@ -1,67 +1,16 @@
-//! What the RAID lab asks of those who make arrays: one file per backend, behind these two traits.
+//! Arrays as benches: those of this kernel ([`fathom_system::array`]), and of models ([`super::SimArrays`]).
 
-use std::path::{Path, PathBuf};
-
-use fathom_experiments::Bench;
-use fathom_sim::raid::Level;
-use fathom_telemetry::{Bytes, Flag, Nanos};
+use fathom_experiments::bench::LogMaker;
+use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_io::driver::PlannedJob;
+use fathom_io::job::Limits;
+use fathom_io::{Control, Observer};
+use fathom_system::SystemError;
+use fathom_system::array::{Array, ArrayMaker, Shape};
+use fathom_telemetry::schema::{self, Job};
+use fathom_telemetry::{Bytes, Flag};
 
 use crate::LabError;
-
-/// An array to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// How its members make it up.
-    pub level: Level,
-    /// How many.
-    pub members: u32,
-    /// Bytes of a chunk.
-    pub chunk: Bytes,
-}
-
-impl Shape {
-    /// `RAID 5 of 8`.
-    pub fn title(&self) -> String {
-        format!("RAID {} of {}", self.level.number(), self.members)
-    }
-
-    /// Unique in a run: `raid5x8-512k`.
-    pub fn slug(&self) -> String {
-        format!(
-            "raid{}x{}-{}k",
-            self.level.number(),
-            self.members,
-            self.chunk.0 / 1024
-        )
-    }
-}
-
-/// Bytes that have moved so far, each read and written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Traffic {
-    /// Asked of the array.
-    pub asked: [u64; 2],
-    /// Moved by its members, over all of them.
-    pub members: [u64; 2],
-}
-
-impl Traffic {
-    /// What moved since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
-        let less =
-            |a: [u64; 2], b: [u64; 2]| [a[0].saturating_sub(b[0]), a[1].saturating_sub(b[1])];
-        Self {
-            asked: less(self.asked, earlier.asked),
-            members: less(self.members, earlier.members),
-        }
-    }
-
-    /// Bytes that members moved, one way, for each byte that was asked of the array; `None` where nothing was.
-    pub fn per_byte_asked(&self) -> Option<[f64; 2]> {
-        let asked = self.asked[0] + self.asked[1];
-        (asked > 0).then(|| self.members.map(|m| m as f64 / asked as f64))
-    }
-}
 
 /// Makes arrays over the same members, one after another.
 pub trait Backend {
@@ -78,75 +27,24 @@ pub trait Backend {
     ///
     /// # Errors
     /// Where it could not be made; nothing is left of it then.
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError>;
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn ArrayBench>, LabError>;
     /// What stands against every number.
     fn stamps(&self) -> Vec<Flag> {
         Vec::new()
     }
 }
 
-/// An array at work. Dropping it takes it apart. What is not said otherwise holds for one that is measured whole and has
-/// no settings.
-pub trait Array {
+/// An array, and the bench that runs jobs on it.
+pub trait ArrayBench {
     /// Runs jobs on it.
     fn bench(&mut self) -> &mut dyn Bench;
-    /// What its members have moved so far; `None` where nobody counts.
-    fn traffic(&self) -> Option<Traffic> {
-        None
-    }
-    /// CPU time so far of the kernel threads that serve it, by name.
-    fn threads(&self) -> Vec<(String, Nanos)>;
-    /// Settings that it has now, for the report.
-    fn settings(&self) -> Vec<(String, String)>;
-    /// Changes a setting; `false` where it has none of this name.
-    ///
-    /// # Errors
-    /// Where the value is refused.
-    fn set(&mut self, _name: &str, _value: &str) -> Result<bool, LabError> {
-        Ok(false)
-    }
-    /// Its device node, where it has one: then it is filled first, and its data are checked.
-    fn device(&self) -> Option<&Path> {
-        None
-    }
-    /// A directory in it, where it has a file system; its bench cannot be used any more then.
+    /// The array.
+    fn itself(&mut self) -> &mut dyn Array;
+    /// The array for somebody else's jobs: its bench is closed, and cannot be used any more.
     ///
     /// # Errors
     /// Where the bench could not be closed.
-    fn directory(&mut self) -> Result<Option<PathBuf>, LabError> {
-        Ok(None)
-    }
-    /// Its device node, where it has one, for another process; its bench cannot be used any more then.
-    ///
-    /// # Errors
-    /// Where the bench could not be closed.
-    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        Ok(None)
-    }
-    /// Every block of the tested range has been written once.
-    fn filled(&mut self) {}
-    /// Whether members can be taken away and put back.
-    fn states(&self) -> bool {
-        false
-    }
-    /// Takes a member away.
-    ///
-    /// # Errors
-    /// Where the level or the backend cannot lose one.
-    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
-        Err(whole_only())
-    }
-    /// Puts an empty member into the place of the lost one and begins to fill it.
-    ///
-    /// # Errors
-    /// Where nothing was lost, or the array refuses it.
-    fn rebuild(&mut self) -> Result<(), LabError> {
-        Err(whole_only())
-    }
-    /// Share of the rebuild that is done; `None` where there is none.
-    fn rebuilt(&mut self) -> Option<f64> {
-        None
-    }
+    fn hand_over(&mut self) -> Result<&mut dyn Array, LabError>;
     /// Takes it apart.
     ///
     /// # Errors
@@ -154,6 +52,122 @@ pub trait Array {
     fn close(self: Box<Self>) -> Result<(), LabError>;
 }
 
-fn whole_only() -> LabError {
-    LabError::Refused("arrays of this backend are measured whole only".into())
+/// Arrays of this kernel.
+pub struct KernelArrays {
+    maker: Box<dyn ArrayMaker>,
+    control: Control,
+}
+
+impl KernelArrays {
+    /// Those that `maker` makes; `control` interrupts jobs on them.
+    pub fn new(maker: Box<dyn ArrayMaker>, control: Control) -> Self {
+        Self { maker, control }
+    }
+
+    fn open(&self, array: Box<dyn Array>) -> Result<KernelArray, LabError> {
+        let target = array.open()?;
+        Ok(KernelArray {
+            bench: Some(RealBench::new(target, self.control.clone())),
+            array,
+        })
+    }
+}
+
+impl Backend for KernelArrays {
+    fn about(&self) -> String {
+        self.maker.about()
+    }
+    fn cannot(&self, shape: &Shape) -> Option<String> {
+        self.maker.cannot(shape)
+    }
+    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
+        let alone = self.maker.member()?;
+        Ok(Box::new(self.open(alone)?))
+    }
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn ArrayBench>, LabError> {
+        let array = self.maker.make(shape)?;
+        Ok(Box::new(self.open(array)?))
+    }
+}
+
+/// One of them, opened. Dropping it takes it apart.
+struct KernelArray {
+    /// Dropped first: it holds the array open.
+    bench: Option<RealBench>,
+    array: Box<dyn Array>,
+}
+
+impl KernelArray {
+    fn opened(&self) -> &RealBench {
+        match &self.bench {
+            Some(b) => b,
+            None => unreachable!("nobody runs jobs on what was handed over"),
+        }
+    }
+
+    fn opened_mut(&mut self) -> &mut RealBench {
+        match &mut self.bench {
+            Some(b) => b,
+            None => unreachable!("nobody runs jobs on what was handed over"),
+        }
+    }
+
+    fn close_bench(&mut self) -> Result<(), BenchError> {
+        self.bench.take().map_or(Ok(()), |b| Box::new(b).close())
+    }
+}
+
+impl ArrayBench for KernelArray {
+    fn bench(&mut self) -> &mut dyn Bench {
+        self.opened_mut()
+    }
+    fn itself(&mut self) -> &mut dyn Array {
+        &mut *self.array
+    }
+    fn hand_over(&mut self) -> Result<&mut dyn Array, LabError> {
+        self.close_bench()?;
+        Ok(&mut *self.array)
+    }
+    fn close(mut self: Box<Self>) -> Result<(), LabError> {
+        self.close_bench()?;
+        Ok(self.array.close()?)
+    }
+}
+
+/// As a bench alone: one member under the same file system, or as it is.
+impl Bench for KernelArray {
+    fn limits(&self) -> Limits {
+        self.opened().limits()
+    }
+    fn describe(&self) -> schema::Target {
+        self.opened().describe()
+    }
+    fn simulated(&self) -> bool {
+        false
+    }
+    fn control(&self) -> Control {
+        self.opened().control()
+    }
+    fn real(&mut self) -> Option<&mut RealBench> {
+        self.bench.as_mut()
+    }
+    fn fills(&self) -> Bytes {
+        self.opened().fills()
+    }
+    fn close(mut self: Box<Self>) -> Result<(), BenchError> {
+        self.close_bench()?;
+        let outside = |e: SystemError| BenchError::Outside(e.to_string());
+        self.array.close().map_err(outside)
+    }
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        self.opened_mut().prepare(observer)
+    }
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        self.opened_mut().run(jobs, log, observer)
+    }
 }

@@ -10,8 +10,8 @@ use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::lvm;
 use crate::LabError;
+use fathom_system::array::lvm;
 use fathom_system::guest::{
     Accelerator, Backing, Disk, Guest, Machine, Supply, Tool, emulated_flag,
 };

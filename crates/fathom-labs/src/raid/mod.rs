@@ -5,22 +5,12 @@
 //! the arrays is behind [`Backend`]; the experiment is the same for a model and for a kernel.
 
 mod backend;
-mod btrfs;
-pub(crate) mod dm;
 pub mod expect;
-mod files;
 pub mod guest;
-pub(crate) mod journal;
-pub(crate) mod labels;
-mod local;
-pub mod lvm;
-pub(crate) mod md;
-pub mod members;
 mod proof;
 mod results;
 mod sim;
 pub mod within;
-pub(crate) mod zfs;
 
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{Outlook, Watcher};
@@ -30,10 +20,10 @@ use fathom_io::{JobError, JobSpec};
 use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
-pub use backend::{Array, Backend, Shape, Traffic};
-pub use local::Local;
-pub use members::Members;
+pub use backend::{ArrayBench, Backend, KernelArrays};
 pub use sim::SimArrays;
+
+use fathom_system::array::{Shape, Traffic};
 
 use crate::LabError;
 use crate::prepare;
@@ -410,24 +400,24 @@ impl Lab<'_> {
 
     fn states(
         &mut self,
-        array: &mut dyn Array,
+        array: &mut dyn ArrayBench,
         shape: Shape,
         book: &mut Notebook,
         watcher: &mut dyn Watcher,
     ) -> Result<(), LabError> {
         self.fill(array, shape, book, watcher)?;
         for (name, value) in &self.options.sets {
-            array.set(name, value)?;
+            array.itself().set(name, value)?;
         }
         self.on(array, shape, State::Whole, book, watcher)?;
         self.tries(array, shape, book, watcher)?;
         let redundant = shape.level.spare_members(shape.members) > 0;
         let wanted = self.options.degraded || self.options.rebuild;
-        if !redundant || !array.states() || !wanted || self.interrupted {
+        if !redundant || !array.itself().states() || !wanted || self.interrupted {
             return Ok(());
         }
         let whole = self.checksum(array)?;
-        array.lose(0)?;
+        array.itself().lose(0)?;
         self.check(array, shape, "without member 1", whole)?;
         if self.options.degraded {
             self.on(array, shape, State::Degraded, book, watcher)?;
@@ -436,9 +426,9 @@ impl Lab<'_> {
             return Ok(());
         }
         let began = fathom_io::clock::monotonic();
-        array.rebuild()?;
+        array.itself().rebuild()?;
         self.on(array, shape, State::Rebuilding, book, watcher)?;
-        if array.device().is_none() {
+        if array.itself().device().is_none() {
             return Ok(());
         }
         let ended = self.wait_rebuilt(array, began)?;
@@ -448,7 +438,7 @@ impl Lab<'_> {
         if ended.is_some() {
             // Without the next member, data can only come from the one that was filled.
             let whole = self.checksum(array)?;
-            array.lose(1)?;
+            array.itself().lose(1)?;
             self.check(array, shape, "rebuilt, without member 2", whole)?;
         }
         Ok(())
@@ -456,26 +446,26 @@ impl Lab<'_> {
 
     fn on(
         &mut self,
-        array: &mut dyn Array,
+        array: &mut dyn ArrayBench,
         shape: Shape,
         state: State,
         book: &mut Notebook,
         watcher: &mut dyn Watcher,
     ) -> Result<(), LabError> {
-        let settings = array.settings();
-        let before = array.rebuilt();
+        let settings = array.itself().settings();
+        let before = array.itself().rebuilt();
         let first = book.run().jobs.len();
         let began = fathom_io::clock::monotonic();
         let mut loads = self.measure(Subject::Array(array), Some(shape), state, book, watcher)?;
         loads.settings = settings;
-        let time = if array.device().is_some() {
+        let time = if array.itself().device().is_some() {
             fathom_io::clock::monotonic().since(began)
         } else {
             Nanos(book.run().jobs[first..].iter().map(|j| j.wall_ns).sum())
         };
         loads.rebuild = (state == State::Rebuilding).then(|| Rebuild {
             // A rebuild that has ended says nothing any more.
-            done: array.rebuilt().unwrap_or(1.0) - before.unwrap_or(0.0),
+            done: array.itself().rebuilt().unwrap_or(1.0) - before.unwrap_or(0.0),
             time,
             ended: None,
         });
@@ -563,7 +553,7 @@ impl Lab<'_> {
 /// What jobs run on.
 enum Subject<'a> {
     Member(&'a mut dyn Bench),
-    Array(&'a mut dyn Array),
+    Array(&'a mut dyn ArrayBench),
 }
 
 impl Subject<'_> {
@@ -575,12 +565,12 @@ impl Subject<'_> {
     }
 
     /// What was used so far.
-    fn usage(&self) -> Usage {
+    fn usage(&mut self) -> Usage {
         match self {
             Self::Member(_) => Usage::default(),
             Self::Array(a) => Usage {
-                traffic: Some(a.traffic().unwrap_or_default()),
-                threads: a.threads(),
+                traffic: Some(a.itself().traffic().unwrap_or_default()),
+                threads: a.itself().threads(),
             },
         }
     }

@@ -14,7 +14,9 @@ use fathom_stats::compare::Verdict;
 use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
-use super::backend::{Array, Shape};
+use fathom_system::array::Shape;
+
+use super::backend::ArrayBench;
 use super::{EXPERIMENT, Lab, Load, RaidOptions, spec};
 use crate::LabError;
 
@@ -58,12 +60,12 @@ impl Lab<'_> {
     /// is that of the data.
     pub(super) fn fill(
         &mut self,
-        array: &mut dyn Array,
+        array: &mut dyn ArrayBench,
         shape: Shape,
         book: &mut Notebook,
         watcher: &mut dyn Watcher,
     ) -> Result<(), LabError> {
-        if array.device().is_none() {
+        if array.itself().device().is_none() {
             return Ok(());
         }
         let size = self.range(array.bench(), Some(shape));
@@ -89,13 +91,16 @@ impl Lab<'_> {
         if let Some(e) = failed {
             return Err(LabError::Failed(format!("it could not be filled: {e}")));
         }
-        array.filled();
+        array.itself().filled();
         Ok(())
     }
 
     /// Of the beginning of the array, read past the page cache's copies; `None` where there is no device.
-    pub(super) fn checksum(&self, array: &mut dyn Array) -> Result<Option<(u64, u64)>, LabError> {
-        let Some(device) = array.device().map(std::path::Path::to_owned) else {
+    pub(super) fn checksum(
+        &self,
+        array: &mut dyn ArrayBench,
+    ) -> Result<Option<(u64, u64)>, LabError> {
+        let Some(device) = array.itself().device().map(std::path::Path::to_owned) else {
             return Ok(None);
         };
         let size = array.bench().limits().size.min(CHECKED);
@@ -121,7 +126,7 @@ impl Lab<'_> {
 
     pub(super) fn check(
         &mut self,
-        array: &mut dyn Array,
+        array: &mut dyn ArrayBench,
         shape: Shape,
         what: &'static str,
         before: Option<(u64, u64)>,
@@ -142,10 +147,10 @@ impl Lab<'_> {
     /// or somebody asked to end.
     pub(super) fn wait_rebuilt(
         &mut self,
-        array: &mut dyn Array,
+        array: &mut dyn ArrayBench,
         began: Nanos,
     ) -> Result<Option<Nanos>, LabError> {
-        while array.rebuilt().is_some() {
+        while array.itself().rebuilt().is_some() {
             let took = fathom_io::clock::monotonic().since(began);
             self.interrupted |= array.bench().interrupted();
             if took > REBUILD_LIMIT || self.interrupted {
@@ -159,13 +164,14 @@ impl Lab<'_> {
     /// Each setting against what the array has, in turns, on large sequential and random writes.
     pub(super) fn tries(
         &mut self,
-        array: &mut dyn Array,
+        array: &mut dyn ArrayBench,
         shape: Shape,
         book: &mut Notebook,
         watcher: &mut dyn Watcher,
     ) -> Result<(), LabError> {
         for (name, value) in &self.options.tries {
             let had = array
+                .itself()
                 .settings()
                 .into_iter()
                 .find(|s| s.0 == *name)
@@ -192,7 +198,7 @@ impl Lab<'_> {
                             ab::Setting::A => (0, &had),
                             ab::Setting::B => (1, value),
                         };
-                        array.set(name, set)?;
+                        array.itself().set(name, set)?;
                         let point = match &mut sides[i] {
                             Ok(p) => p,
                             Err(e) => return Err(LabError::Failed(e.to_string())),
@@ -213,12 +219,12 @@ impl Lab<'_> {
                         order.extend(point.jobs[before..].iter().map(|j| (side, *j)));
                         self.interrupted |= !going && array.bench().interrupted();
                         if !going {
-                            array.set(name, &had)?;
+                            array.itself().set(name, &had)?;
                             return Ok(());
                         }
                     }
                 }
-                array.set(name, &had)?;
+                array.itself().set(name, &had)?;
                 let run = book.run();
                 let jobs: Vec<_> = order
                     .iter()

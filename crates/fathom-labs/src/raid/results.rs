@@ -11,7 +11,8 @@ use fathom_telemetry::schema::{
 };
 
 use super::expect::{self, Expected, fit, loss};
-use super::{Load, Measured, Measurement, RaidOptions, Shape, State};
+use super::{Load, Measured, Measurement, RaidOptions, State};
+use fathom_system::array::Shape;
 
 /// One cell of an array beside one member under the same load.
 struct Line<'a> {

@@ -2,11 +2,14 @@
 
 use fathom_experiments::bench::simulated_flag;
 use fathom_experiments::{Bench, BenchError, SimBench};
-use fathom_io::Control;
+use fathom_io::{Control, Target};
 use fathom_sim::{Shape as SimShape, SimTarget};
 use fathom_telemetry::{Bytes, Flag, Nanos};
 
-use super::backend::{Array, Backend, Shape, Traffic};
+use fathom_system::SystemError;
+use fathom_system::array::{Array, Shape, Traffic};
+
+use super::backend::{ArrayBench, Backend};
 use crate::LabError;
 
 /// See the module.
@@ -49,7 +52,7 @@ impl Backend for SimArrays {
         let bench = SimBench::open(&name, self.control.clone()).map_err(BenchError::from)?;
         Ok(Box::new(bench))
     }
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn ArrayBench>, LabError> {
         Ok(Box::new(SimArray::open(self, *shape, State::Whole)?))
     }
     fn stamps(&self) -> Vec<Flag> {
@@ -100,19 +103,20 @@ impl SimArray {
         })
     }
 
-    fn become_(&mut self, state: State) -> Result<(), LabError> {
+    fn become_(&mut self, state: State) -> Result<(), SystemError> {
         let backend = SimArrays {
             model: self.model.clone(),
             control: self.control.clone(),
         };
-        *self = Self::open(&backend, self.shape, state)?;
+        *self = Self::open(&backend, self.shape, state)
+            .map_err(|e| SystemError::Failed(e.to_string()))?;
         Ok(())
     }
 }
 
 impl Array for SimArray {
-    fn bench(&mut self) -> &mut dyn Bench {
-        &mut self.bench
+    fn open(&self) -> Result<Target, SystemError> {
+        Err(SystemError::Refused("a model has no device".into()))
     }
     fn traffic(&self) -> Option<Traffic> {
         let (asked, members) = self.bench.array()?.traffic();
@@ -127,12 +131,12 @@ impl Array for SimArray {
     fn states(&self) -> bool {
         true
     }
-    fn lose(&mut self, _member: u32) -> Result<(), LabError> {
+    fn lose(&mut self, _member: u32) -> Result<(), SystemError> {
         self.become_(State::Degraded)
     }
-    fn rebuild(&mut self) -> Result<(), LabError> {
+    fn rebuild(&mut self) -> Result<(), SystemError> {
         if self.state != State::Degraded {
-            return Err(LabError::Failed(
+            return Err(SystemError::Failed(
                 "nothing was lost that could be rebuilt".into(),
             ));
         }
@@ -140,6 +144,21 @@ impl Array for SimArray {
     }
     fn rebuilt(&mut self) -> Option<f64> {
         self.bench.array()?.rebuilt()
+    }
+    fn close(self: Box<Self>) -> Result<(), SystemError> {
+        Ok(())
+    }
+}
+
+impl ArrayBench for SimArray {
+    fn bench(&mut self) -> &mut dyn Bench {
+        &mut self.bench
+    }
+    fn itself(&mut self) -> &mut dyn Array {
+        self
+    }
+    fn hand_over(&mut self) -> Result<&mut dyn Array, LabError> {
+        Ok(self)
     }
     fn close(self: Box<Self>) -> Result<(), LabError> {
         Ok(())

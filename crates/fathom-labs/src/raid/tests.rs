@@ -146,7 +146,7 @@ impl Backend for Unable {
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
         self.0.member()
     }
-    fn make(&mut self, _shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, _shape: &Shape) -> Result<Box<dyn ArrayBench>, LabError> {
         unreachable!("it said that it cannot")
     }
 }

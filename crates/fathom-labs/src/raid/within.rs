@@ -8,7 +8,7 @@ use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 use serde::{Deserialize, Serialize};
 
-use super::Shape;
+use fathom_system::array::Shape;
 
 /// What came of all arrays.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use fathom_files::partial;
-use fathom_labs::leftovers::{self, Leftover};
 use fathom_system::lab_dir;
+use fathom_system::leftovers::{self, Leftover};
 use fathom_telemetry::Bytes;
 
 use crate::cli::CleanArgs;

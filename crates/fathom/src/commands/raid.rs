@@ -9,9 +9,10 @@ use fathom_io::job::Limits;
 use fathom_io::{Control, TargetError};
 use fathom_labs::LabError;
 use fathom_labs::raid::guest::{self as in_guest, Part};
-use fathom_labs::raid::{self, Backend, Local, Members, RaidOptions, SimArrays, lvm};
+use fathom_labs::raid::{self, Backend, KernelArrays, RaidOptions, SimArrays};
 use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
+use fathom_system::array::{Local, Members, lvm, members};
 use fathom_system::guest::Supply;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
@@ -224,7 +225,8 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         }
         What::Model(_) => return Err(refused(anyhow::anyhow!("a model has no members"))),
     };
-    Ok(Made::Here(local.over(members, control)?))
+    let maker = local.over(members, control.clone())?;
+    Ok(Made::Here(Box::new(KernelArrays::new(maker, control))))
 }
 
 fn local(backend: &str) -> Result<&'static Local, Failure> {
@@ -266,7 +268,6 @@ fn choose(args: &RaidArgs) -> Result<&'static str, Failure> {
                 args.guest.guest_binary.as_deref(),
             )
             .map(|_| ())
-            .map_err(LabError::from)
         } else {
             local(backend)?.available()
         };
@@ -292,7 +293,7 @@ fn parts(what: &What, args: &RaidArgs, count: u32) -> Result<GuestParts, Failure
     };
     match what {
         What::Files(dir) => {
-            raid::members::large_enough(size.0, raid::members::MEMBER_MIN, "")?;
+            members::large_enough(size.0, members::MEMBER_MIN, "")?;
             // The journal is the last one.
             let count = count + u32::from(args.write_journal.is_some());
             let all = u64::from(count) * size.0;

@@ -4,7 +4,8 @@ use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::Control;
 use fathom_labs::LabError;
 use fathom_labs::raid::within::WithinResult;
-use fathom_labs::raid::{self, Array, Backend, RaidOptions, Shape};
+use fathom_labs::raid::{self, ArrayBench, Backend, RaidOptions};
+use fathom_system::array::Shape;
 use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
@@ -139,11 +140,12 @@ fn one(
 }
 
 /// The lab's command line in the array's file system; without one, on its device, which is the run's own to destroy.
-fn on_array(array: &mut dyn Array, words: &Words) -> Result<Vec<String>, LabError> {
-    if let Some(dir) = array.directory()? {
+fn on_array(array: &mut dyn ArrayBench, words: &Words) -> Result<Vec<String>, LabError> {
+    let array = array.hand_over()?;
+    if let Some(dir) = array.directory() {
         return Ok(words.on(&dir.display().to_string()));
     }
-    let node = array.handed_over()?.filter(|_| words.takes_devices());
+    let node = array.device().filter(|_| words.takes_devices());
     let node = node.ok_or_else(|| {
         LabError::Refused(
             "it has no file system: use --backend btrfs or zfs, or kv as the lab".into(),

@@ -2,19 +2,19 @@
 
 use fathom_io::Control;
 
-use super::backend::Backend;
+use super::ArrayMaker;
 use super::members::Members;
 use super::{btrfs, dm, lvm, md, zfs};
-use crate::{LabError, leftovers};
+use crate::{SystemError, leftovers};
 
 /// Makes a backend over members that the safety rules allow.
-type Over = fn(Members, Control) -> Result<Box<dyn Backend>, LabError>;
+type Over = fn(Members, Control) -> Result<Box<dyn ArrayMaker>, SystemError>;
 
-/// See the module.
+/// One of them.
 pub struct Local {
     /// On the command line.
     pub name: &'static str,
-    available: fn() -> Result<(), LabError>,
+    available: fn() -> Result<(), SystemError>,
     over: Over,
 }
 
@@ -22,7 +22,7 @@ const LOCAL: [Local; 5] = [
     Local {
         name: "md",
         available: md::available,
-        over: |m, c| Ok(Box::new(md::MdArrays::new(m, c))),
+        over: |m, _| Ok(Box::new(md::MdArrays::new(m))),
     },
     Local {
         name: "dm",
@@ -37,12 +37,12 @@ const LOCAL: [Local; 5] = [
     Local {
         name: "btrfs",
         available: btrfs::available,
-        over: |m, c| Ok(Box::new(btrfs::BtrfsArrays::new(m, c)?)),
+        over: |m, _| Ok(Box::new(btrfs::BtrfsArrays::new(m)?)),
     },
     Local {
         name: "zfs",
         available: zfs::available,
-        over: |m, c| Ok(Box::new(zfs::ZfsArrays::new(m, c)?)),
+        over: |m, _| Ok(Box::new(zfs::ZfsArrays::new(m)?)),
     },
 ];
 
@@ -56,7 +56,7 @@ impl Local {
     ///
     /// # Errors
     /// What is missing, and what to do.
-    pub fn available(&self) -> Result<(), LabError> {
+    pub fn available(&self) -> Result<(), SystemError> {
         (self.available)()
     }
 
@@ -64,7 +64,11 @@ impl Local {
     ///
     /// # Errors
     /// Where the members are too small for it.
-    pub fn over(&self, members: Members, control: Control) -> Result<Box<dyn Backend>, LabError> {
+    pub fn over(
+        &self,
+        members: Members,
+        control: Control,
+    ) -> Result<Box<dyn ArrayMaker>, SystemError> {
         leftovers::clear();
         (self.over)(members, control)
     }

@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use fathom_system::erase;
+use crate::erase;
 
-use super::backend::Shape;
+use super::Shape;
 
 /// Where data begin on a member.
-pub(super) const DATA_OFFSET: u64 = 1 << 20;
+pub(crate) const DATA_OFFSET: u64 = 1 << 20;
 /// Where version 1.2 lies.
 pub(crate) const AT: u64 = 4096;
 const SECTOR: u64 = 512;
@@ -25,7 +25,7 @@ const CHECKSUM: usize = 216;
 
 /// What a device is in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// A member, by its number.
     Member(u32),
     /// The journal.
@@ -89,19 +89,19 @@ fn checksum(b: &[u8]) -> u32 {
 
 /// An array whose superblocks are to be written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Description {
-    pub(super) shape: Shape,
+pub(crate) struct Description {
+    pub(crate) shape: Shape,
     /// md's number for it.
-    pub(super) layout: u32,
+    pub(crate) layout: u32,
     /// Bytes of each member that hold data.
-    pub(super) used: u64,
+    pub(crate) used: u64,
     /// Tells arrays apart.
-    pub(super) nonce: u64,
+    pub(crate) nonce: u64,
 }
 
 impl Description {
     /// Writes the superblock of a device; `own` are bytes of it that are used.
-    pub(super) fn write(&self, device: &Path, role: Role, own: u64) -> io::Result<()> {
+    pub(crate) fn write(&self, device: &Path, role: Role, own: u64) -> io::Result<()> {
         let b = superblock(&self.shape, self.layout, self.used, own, role, self.nonce);
         // Whole blocks of 4 KiB, so that any device takes it.
         let mut block = vec![0; b.len().next_multiple_of(4096)];

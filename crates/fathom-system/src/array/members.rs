@@ -4,15 +4,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::{Bench, BenchError, RealBench};
 use fathom_host::{Loop, Scratch, open_for_write};
-use fathom_io::{Control, Target, Wanted};
+use fathom_io::{Target, TargetError, Wanted};
 use fathom_sim::raid::Level;
-use fathom_telemetry::Bytes;
+use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Shape, Traffic};
-use crate::LabError;
-use fathom_system::erase::erase;
+use super::{Array, Shape, Traffic};
+use crate::SystemError;
+use crate::erase::erase;
 
 /// Smaller members say more of the array's own bookkeeping than of its throughput.
 pub const MEMBER_MIN: Bytes = Bytes::mib(16);
@@ -43,9 +42,9 @@ impl Member {
     ///
     /// # Errors
     /// Where the node is gone.
-    pub(super) fn part(&self) -> Result<Part, LabError> {
+    pub(crate) fn part(&self) -> Result<Part, SystemError> {
         let meta = fs::metadata(&self.path)
-            .map_err(|e| LabError::Failed(format!("{}: {e}", self.path.display())))?;
+            .map_err(|e| SystemError::Failed(format!("{}: {e}", self.path.display())))?;
         Ok(Part {
             path: self.path.clone(),
             number: (
@@ -60,18 +59,18 @@ impl Member {
 
 /// What an array keeps of a member.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub(super) path: PathBuf,
+pub(crate) struct Part {
+    pub(crate) path: PathBuf,
     /// Major and minor number of the device.
-    pub(super) number: (u32, u32),
+    pub(crate) number: (u32, u32),
     /// All that it holds.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Whether it is there when this run has ended: a device, not a file behind a loop device.
-    pub(super) stays: bool,
+    pub(crate) stays: bool,
 }
 
 /// Bytes that an array and its members have moved so far.
-pub(super) fn traffic<'a>(array: &Path, parts: impl IntoIterator<Item = &'a Part>) -> Traffic {
+pub(crate) fn traffic<'a>(array: &Path, parts: impl IntoIterator<Item = &'a Part>) -> Traffic {
     let members = parts.into_iter().map(|p| moved(&p.path));
     Traffic {
         asked: moved(array),
@@ -96,11 +95,7 @@ fn moved(device: &Path) -> [u64; 2] {
 ///
 /// # Errors
 /// Where they refuse it, or it cannot be opened.
-pub(super) fn open(
-    path: &Path,
-    destroy: Option<&str>,
-    control: &Control,
-) -> Result<RealBench, LabError> {
+fn open(path: &Path, destroy: Option<&str>) -> Result<Target, SystemError> {
     let wanted = Wanted {
         modifies: true,
         direct: true,
@@ -110,39 +105,46 @@ pub(super) fn open(
         destroy: destroy.map(str::to_owned),
     };
     let name = path.display().to_string();
-    let target = Target::open(&name, &wanted).map_err(BenchError::from)?;
-    Ok(RealBench::new(target, control.clone()))
+    Ok(Target::open(&name, &wanted)?)
 }
 
 /// The device of an array, which fathom has made just now: it has no serial, so its own path permits it.
-pub(super) fn open_array(node: &Path, control: &Control) -> Result<RealBench, LabError> {
-    open(node, Some(&node.display().to_string()), control)
-}
-
-/// An array's bench, which is there until the array is taken apart.
-pub(super) fn bench_of(bench: &mut Option<RealBench>) -> &mut dyn Bench {
-    match bench {
-        Some(b) => b,
-        None => unreachable!("the bench lives as long as the array"),
-    }
-}
-
-/// Ends a bench before its array does, or before somebody else takes it over; doing it twice does nothing.
-pub(super) fn close(bench: &mut Option<RealBench>) -> Result<(), BenchError> {
-    bench.take().map_or(Ok(()), |b| Box::new(b).close())
+pub(crate) fn open_array(node: &Path) -> Result<Target, SystemError> {
+    open(node, Some(&node.display().to_string()))
 }
 
 /// The same of every part; the error says what is left on which.
-pub(super) fn erase_all<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Result<(), LabError> {
+pub(crate) fn erase_all<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Result<(), SystemError> {
     for part in parts {
         erase(&part.path).map_err(|e| {
-            LabError::Failed(format!(
+            SystemError::Failed(format!(
                 "{0} keeps what says that it belongs to an array ({e}): wipefs --all {0}",
                 part.path.display()
             ))
         })?;
     }
     Ok(())
+}
+
+/// One member alone, as it is.
+struct Single {
+    path: PathBuf,
+    destroy: Option<String>,
+}
+
+impl Array for Single {
+    fn open(&self) -> Result<Target, SystemError> {
+        open(&self.path, self.destroy.as_deref())
+    }
+    fn threads(&self) -> Vec<(String, Nanos)> {
+        Vec::new()
+    }
+    fn settings(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    fn close(self: Box<Self>) -> Result<(), SystemError> {
+        Ok(())
+    }
 }
 
 /// All of them.
@@ -159,13 +161,12 @@ impl Members {
     ///
     /// # Errors
     /// Where they do not fit, or loop devices are not to be had; nothing is left then.
-    pub fn files(dir: &Path, count: u32, size: Bytes) -> Result<Self, LabError> {
+    pub fn files(dir: &Path, count: u32, size: Bytes) -> Result<Self, SystemError> {
         large_enough(size.0, MEMBER_MIN, "")?;
         let mut all = Vec::new();
         for _ in 0..count {
-            let file = Scratch::create(dir, size.0)
-                .map_err(|e| LabError::Bench(fathom_io::TargetError::from(e).into()))?;
-            let device = Loop::over(file.file()).map_err(|e| LabError::Missing {
+            let file = Scratch::create(dir, size.0).map_err(TargetError::from)?;
+            let device = Loop::over(file.file()).map_err(|e| SystemError::Missing {
                 what: format!("loop devices cannot be used: {e}"),
                 remedy: "run as root on a kernel with loop devices (modprobe loop), or name block devices".into(),
             })?;
@@ -198,14 +199,14 @@ impl Members {
         paths: &[String],
         destroy: &[String],
         size: Option<Bytes>,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, SystemError> {
         let mut all = Vec::new();
         let mut sizes = Vec::new();
         for path in paths {
             let (permit, named) = permitted(Path::new(path), destroy)?;
             let twice = all.iter().any(|m: &Member| m.path == permit.path());
             if twice {
-                return Err(LabError::Refused(format!(
+                return Err(SystemError::Refused(format!(
                     "{path} is named twice: expected different members"
                 )));
             }
@@ -220,18 +221,18 @@ impl Members {
         }
         let (least, most) = (sizes.iter().min(), sizes.iter().max());
         let (Some(least), Some(most)) = (least.copied(), most.copied()) else {
-            return Err(LabError::Refused("no member was named".into()));
+            return Err(SystemError::Refused("no member was named".into()));
         };
         let used = match size {
             Some(s) if s.0 <= least => s.0,
             Some(s) => {
-                return Err(LabError::Refused(format!(
+                return Err(SystemError::Refused(format!(
                     "--size {s}: the smallest member has {}",
                     Bytes(least)
                 )));
             }
             None if least != most => {
-                return Err(LabError::Refused(format!(
+                return Err(SystemError::Refused(format!(
                     "members differ in size, {} to {}: name alike ones, or use so much of each with --size {least}",
                     Bytes(least),
                     Bytes(most)
@@ -264,7 +265,7 @@ impl Members {
     ///
     /// # Errors
     /// Where they are, with what to do.
-    pub fn at_least(&self, least: Bytes, who: &str) -> Result<(), LabError> {
+    pub fn at_least(&self, least: Bytes, who: &str) -> Result<(), SystemError> {
         large_enough(self.size, least, &format!(" for {who}"))
     }
 
@@ -272,22 +273,24 @@ impl Members {
     ///
     /// # Errors
     /// Where the safety rules refuse it.
-    pub fn first(&self, control: &Control) -> Result<Box<dyn Bench>, LabError> {
+    pub fn first(&self) -> Result<Box<dyn Array>, SystemError> {
         let [first, ..] = &self.all[..] else {
-            return Err(LabError::Refused("no member was named".into()));
+            return Err(SystemError::Refused("no member was named".into()));
         };
-        let bench = open(first.path(), first.destroy.as_deref(), control)?;
-        Ok(Box::new(bench))
+        Ok(Box::new(Single {
+            path: first.path.clone(),
+            destroy: first.destroy.clone(),
+        }))
     }
 
     /// The first `count` of them, after the safety rules were asked once more: they are given to an array now.
     ///
     /// # Errors
     /// Where there are not so many, or somebody has begun to use one.
-    pub(super) fn given(&self, count: u32) -> Result<Vec<Part>, LabError> {
+    pub(crate) fn given(&self, count: u32) -> Result<Vec<Part>, SystemError> {
         let there = self.all.len();
         let used = self.all.get(..count as usize).ok_or_else(|| {
-            LabError::Refused(format!("it needs {count} members, {there} are there"))
+            SystemError::Refused(format!("it needs {count} members, {there} are there"))
         })?;
         used.iter().map(given).collect()
     }
@@ -296,7 +299,7 @@ impl Members {
     ///
     /// # Errors
     /// Where somebody has begun to use it.
-    pub(super) fn given_journal(&self, level: Level) -> Result<Option<Part>, LabError> {
+    pub(crate) fn given_journal(&self, level: Level) -> Result<Option<Part>, SystemError> {
         let journal = self.journal.as_ref().filter(|_| level.has_parity());
         journal.map(given).transpose()
     }
@@ -311,11 +314,11 @@ impl Members {
     ///
     /// # Errors
     /// Where it is a member too, in use, not named for destruction, or too small.
-    pub fn with_journal(mut self, path: &str, destroy: &[String]) -> Result<Self, LabError> {
+    pub fn with_journal(mut self, path: &str, destroy: &[String]) -> Result<Self, SystemError> {
         let (permit, named) = permitted(Path::new(path), destroy)?;
         large_enough(permit.size_bytes(), MEMBER_MIN, "")?;
         if self.all.iter().any(|m| m.path == permit.path()) {
-            return Err(LabError::Refused(format!(
+            return Err(SystemError::Refused(format!(
                 "--write-journal={path}: it is a member: expected another device"
             )));
         }
@@ -345,20 +348,20 @@ impl Members {
     }
 }
 
-fn given(member: &Member) -> Result<Part, LabError> {
+fn given(member: &Member) -> Result<Part, SystemError> {
     open_for_write(&member.path, member.destroy.as_deref()).map_err(refused)?;
     member.part()
 }
 
-fn refused(e: fathom_host::Refusal) -> LabError {
-    LabError::Bench(fathom_io::TargetError::from(e).into())
+fn refused(e: fathom_host::Refusal) -> SystemError {
+    TargetError::from(e).into()
 }
 
 /// A device's permit and what permits it; without a word that fits, the refusal says which one would.
 fn permitted(
     path: &Path,
     destroy: &[String],
-) -> Result<(fathom_host::Permit, Option<String>), LabError> {
+) -> Result<(fathom_host::Permit, Option<String>), SystemError> {
     for word in destroy {
         match open_for_write(path, Some(word)) {
             Ok(permit) => return Ok((permit, Some(word.clone()))),
@@ -384,11 +387,11 @@ fn permitted(
 ///
 /// # Errors
 /// Where it is too small, with what to do.
-pub fn large_enough(size: u64, least: Bytes, who: &str) -> Result<(), LabError> {
+pub fn large_enough(size: u64, least: Bytes, who: &str) -> Result<(), SystemError> {
     if size >= least.0 {
         return Ok(());
     }
-    Err(LabError::Refused(format!(
+    Err(SystemError::Refused(format!(
         "a member of {} is too small{who}: expected {least} or more (--size)",
         Bytes(size)
     )))
@@ -418,7 +421,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let members = match Members::files(dir.path(), 2, MEMBER_MIN) {
             Ok(m) => m,
-            Err(e @ LabError::Missing { .. }) => return println!("SKIP files_become_devices: {e}"),
+            Err(e @ SystemError::Missing { .. }) => {
+                return println!("SKIP files_become_devices: {e}");
+            }
             Err(e) => panic!("{e}"),
         };
         let paths: Vec<PathBuf> = members.all().iter().map(|m| m.path().to_owned()).collect();
@@ -462,7 +467,7 @@ mod tests {
             .iter()
             .map(|(d, _)| d.path().display().to_string())
             .collect();
-        let said = |r: Result<Members, LabError>| r.unwrap_err().to_string();
+        let said = |r: Result<Members, SystemError>| r.unwrap_err().to_string();
         let mixed = said(Members::devices(&names, &names, None));
         assert!(
             mixed.contains("differ in size") && mixed.contains("--size"),

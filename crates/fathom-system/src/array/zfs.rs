@@ -7,22 +7,20 @@
 
 use std::path::Path;
 
-use fathom_experiments::Bench;
-use fathom_io::Control;
+use fathom_io::Target;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Array, Backend, Shape};
-use super::files::{Alone, FileArray, Place};
 use super::labels::{PREFIX, TAG};
 use super::members::{self, Members, Part};
-use crate::LabError;
-use fathom_system::cleanup::Undo;
-use fathom_system::erase;
-use fathom_system::filesystem::Mount;
-use fathom_system::kernel_threads;
-use fathom_system::programs::{self, command, output};
+use super::{Array, ArrayMaker, Shape, scratch_file};
+use crate::SystemError;
+use crate::cleanup::Undo;
+use crate::erase;
+use crate::filesystem::Mount;
+use crate::kernel_threads;
+use crate::programs::{self, command, output};
 
 /// zpool refuses smaller devices (SPA_MINDEVSIZE), and leaves little of those that are not much larger.
 const MEMBER_MIN: Bytes = Bytes::mib(128);
@@ -35,18 +33,17 @@ const RECORD_EVERYWHERE: u64 = 128 << 10;
 const MARK: &str = "fathom:made";
 
 /// See the module.
-pub(super) struct ZfsArrays {
+pub(crate) struct ZfsArrays {
     members: Members,
-    control: Control,
 }
 
 /// Whether ZFS answers here: its module, which is asked for, or a daemon.
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub(super) fn available() -> Result<(), LabError> {
+pub(crate) fn available() -> Result<(), SystemError> {
     if programs::find("zpool").is_none() || programs::find("zfs").is_none() {
-        return Err(LabError::Missing {
+        return Err(SystemError::Missing {
             what: "ZFS' tools are not installed".into(),
             remedy: "install them: apt-get install zfs-fuse (a daemon), or zfsutils-linux zfs-dkms (a kernel module; Debian: from contrib)"
                 .into(),
@@ -56,7 +53,7 @@ pub(super) fn available() -> Result<(), LabError> {
     if names().is_err() {
         programs::load_module("zfs");
     }
-    names().map(|_| ()).map_err(|said| LabError::Missing {
+    names().map(|_| ()).map_err(|said| SystemError::Missing {
         what: format!("ZFS does not answer zpool list ({said})"),
         remedy: "load its module (modprobe zfs), or start its daemon (zfs-fuse)".into(),
     })
@@ -113,13 +110,13 @@ impl ZfsArrays {
     ///
     /// # Errors
     /// Where the members are too small for it.
-    pub(super) fn new(members: Members, control: Control) -> Result<Self, LabError> {
+    pub(crate) fn new(members: Members) -> Result<Self, SystemError> {
         members.at_least(MEMBER_MIN, "ZFS")?;
-        Ok(Self { members, control })
+        Ok(Self { members })
     }
 }
 
-impl Backend for ZfsArrays {
+impl ArrayMaker for ZfsArrays {
     fn about(&self) -> String {
         format!(
             "ZFS ({}) over {}; RAID 5 and 6 are raidz and raidz2; only metadata are cached, nothing is compressed",
@@ -131,15 +128,15 @@ impl Backend for ZfsArrays {
         self.members.lack(shape)
     }
     /// A pool on one member: the same code, without an array.
-    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
+    fn member(&mut self) -> Result<Box<dyn Array>, SystemError> {
         let shape = Shape {
             level: Level::Raid0,
             members: 1,
             chunk: Bytes::kib(512),
         };
-        Ok(Box::new(Alone(Pool::make(self, &shape)?)))
+        Ok(Box::new(Pool::make(self, &shape)?))
     }
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, SystemError> {
         Ok(Box::new(Pool::make(self, shape)?))
     }
 }
@@ -174,18 +171,20 @@ struct Pool {
     mount: Mount,
     /// Whether there may be a pool, and labels of it on members.
     made: bool,
+    /// Bytes of the scratch file that jobs run on.
+    size: u64,
 }
 
 impl Pool {
-    fn make(backend: &ZfsArrays, shape: &Shape) -> Result<FileArray<Self>, LabError> {
+    fn make(backend: &ZfsArrays, shape: &Shape) -> Result<Self, SystemError> {
         let failed = |what: &str, why: String| {
-            LabError::Failed(format!("ZFS did not {what} for {}: {why}", shape.title()))
+            SystemError::Failed(format!("ZFS did not {what} for {}: {why}", shape.title()))
         };
         let members = backend.members.given(shape.members)?;
         let nodes: Vec<&str> = members.iter().filter_map(|p| p.path.to_str()).collect();
         let name = format!("{PREFIX}{}", std::process::id());
         if programs::run(command("zpool").args(["list", &name])).is_ok() {
-            return Err(LabError::Refused(format!(
+            return Err(SystemError::Refused(format!(
                 "a pool called {name} is there already, which fathom did not make: zpool export {name}, or run again"
             )));
         }
@@ -208,6 +207,7 @@ impl Pool {
             unknown: Vec::new(),
             mount,
             made: true,
+            size: 0,
             members,
         };
         let mut create = command("zpool");
@@ -223,7 +223,8 @@ impl Pool {
         pool.set("recordsize", &records.each_ref().map(String::as_str));
         let data = f64::from(shape.level.data_members(shape.members));
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
-        FileArray::open(pool, size, &backend.control)
+        pool.size = size;
+        Ok(pool)
     }
 
     /// Sets the first of these values that this version takes.
@@ -239,9 +240,12 @@ impl Pool {
     }
 }
 
-impl Place for Pool {
-    fn dir(&self) -> &Path {
-        self.mount.dir()
+impl Array for Pool {
+    fn open(&self) -> Result<Target, SystemError> {
+        scratch_file(self.mount.dir(), self.size)
+    }
+    fn directory(&self) -> Option<&Path> {
+        Some(self.mount.dir())
     }
     fn settings(&self) -> Vec<(String, String)> {
         let mut all = vec![("layout".to_owned(), self.layout.join(" "))];
@@ -256,10 +260,17 @@ impl Place for Pool {
         all.extend(kernel_threads::of_program("zfs-fuse"));
         all
     }
-    fn leave(&mut self) -> Result<(), LabError> {
+    fn close(mut self: Box<Self>) -> Result<(), SystemError> {
+        self.leave()
+    }
+}
+
+impl Pool {
+    /// Takes it apart; doing it twice does nothing.
+    fn leave(&mut self) -> Result<(), SystemError> {
         if self.made {
             programs::patiently(2, |_| true, || destroy(&self.name)).map_err(|e| {
-                LabError::Failed(format!(
+                SystemError::Failed(format!(
                     "the pool {0} could not be destroyed ({e}): zpool destroy {0}",
                     self.name
                 ))
@@ -269,7 +280,7 @@ impl Place for Pool {
             self.made = false;
         }
         // Only now: until then somebody watched over it.
-        Ok(self.mount.leave()?)
+        self.mount.leave()
     }
 }
 

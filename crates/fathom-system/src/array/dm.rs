@@ -11,18 +11,17 @@
 
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::{Bench, RealBench};
-use fathom_io::Control;
+use fathom_io::{Control, Target};
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Array, Backend, Shape, Traffic};
 use super::md;
 use super::members::{self, Members, Part};
-use crate::LabError;
-use fathom_system::cleanup::{Cleanup, Undo};
-use fathom_system::{kernel_threads, mapper, programs};
+use super::{Array, ArrayMaker, Shape, Traffic};
+use crate::SystemError;
+use crate::cleanup::{Cleanup, Undo};
+use crate::{kernel_threads, mapper, programs};
 
 /// Beginning of every array's name; the number of the process follows.
 pub(crate) const PREFIX: &str = "fathom-";
@@ -31,12 +30,12 @@ pub(crate) const PIECES: [&str; 2] = ["-meta-", "-data-"];
 /// Bytes of a piece for metadata: a superblock, and a bit for each region, of which the kernel makes 2^21 at most.
 const METADATA: Bytes = Bytes::mib(1);
 /// Kernel threads that serve such arrays; md calls those of an array that it does not show so.
-pub(super) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
+pub(crate) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
 /// RAID 6 that takes longer until it is whole is not waited for.
 const SYNC_LIMIT: Nanos = Nanos::from_secs(1800);
 
 /// See the module.
-pub(super) struct DmArrays {
+pub(crate) struct DmArrays {
     members: Members,
     control: Control,
 }
@@ -46,7 +45,7 @@ pub(super) struct DmArrays {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub(super) fn available(instead: &str) -> Result<(), LabError> {
+pub(crate) fn available(instead: &str) -> Result<(), SystemError> {
     let there = || {
         mapper::CONTROL
             .to_str()
@@ -58,7 +57,7 @@ pub(super) fn available(instead: &str) -> Result<(), LabError> {
     if there() {
         return Ok(());
     }
-    Err(LabError::Missing {
+    Err(SystemError::Missing {
         what: "this kernel has no device mapper".into(),
         remedy: format!(
             "load it (modprobe dm-mod dm-raid), or let guests have it: --backend {instead}"
@@ -68,12 +67,12 @@ pub(super) fn available(instead: &str) -> Result<(), LabError> {
 
 impl DmArrays {
     /// Over members that the safety rules allow.
-    pub(super) fn new(members: Members, control: Control) -> Self {
+    pub(crate) fn new(members: Members, control: Control) -> Self {
         Self { members, control }
     }
 }
 
-impl Backend for DmArrays {
+impl ArrayMaker for DmArrays {
     fn about(&self) -> String {
         format!(
             "Linux device mapper (striped, dm-raid) over {}",
@@ -83,10 +82,10 @@ impl Backend for DmArrays {
     fn cannot(&self, shape: &Shape) -> Option<String> {
         self.members.lack(shape)
     }
-    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
-        self.members.first(&self.control)
+    fn member(&mut self) -> Result<Box<dyn Array>, SystemError> {
+        self.members.first()
     }
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, SystemError> {
         let parts = self.members.given(shape.members)?;
         let journal = self.members.given_journal(shape.level)?;
         let size = self.members.size();
@@ -162,21 +161,21 @@ fn table(
 ///
 /// # Errors
 /// Where it takes too long, a member is lost meanwhile, or somebody asks to end.
-pub(super) fn synchronised(name: &str, control: &Control) -> Result<(), LabError> {
+pub(crate) fn synchronised(name: &str, control: &Control) -> Result<(), SystemError> {
     let began = fathom_io::clock::monotonic();
     loop {
         let status =
-            mapper::status(name).map_err(|e| LabError::Failed(format!("{name} says {e}")))?;
+            mapper::status(name).map_err(|e| SystemError::Failed(format!("{name} says {e}")))?;
         match is_whole(&status) {
             Some(true) => return Ok(()),
             Some(false) => {}
-            None => return Err(LabError::Failed(format!("{name} says '{status}'"))),
+            None => return Err(SystemError::Failed(format!("{name} says '{status}'"))),
         }
         if control.interrupted() {
-            return Err(LabError::Failed("interrupted".into()));
+            return Err(SystemError::Failed("interrupted".into()));
         }
         if fathom_io::clock::monotonic().since(began) > SYNC_LIMIT {
-            return Err(LabError::Failed(format!(
+            return Err(SystemError::Failed(format!(
                 "{name} was not whole after {SYNC_LIMIT}: '{status}'; use less of each member with --size"
             )));
         }
@@ -204,8 +203,6 @@ struct DmArray {
     node: PathBuf,
     /// Members, then the journal.
     parts: Vec<Part>,
-    /// Dropped first: it holds the array open.
-    bench: Option<RealBench>,
     cleanup: Option<Cleanup>,
 }
 
@@ -217,7 +214,7 @@ impl DmArray {
         journal: Option<Part>,
         bytes: u64,
         control: &Control,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, SystemError> {
         let name = format!("{PREFIX}{}", std::process::id());
         let divided = shape.level == Level::Raid10 || journal.is_some();
         let mut names = vec![name.clone()];
@@ -234,7 +231,6 @@ impl DmArray {
             shape: *shape,
             node: PathBuf::new(),
             parts: members.into_iter().chain(journal).collect(),
-            bench: None,
             cleanup: None,
         };
         let mut undo: Vec<Undo> = array.names.iter().map(|n| Undo::mapping(n)).collect();
@@ -262,7 +258,7 @@ impl DmArray {
         bytes: u64,
         journal: Option<(u32, u32)>,
         control: &Control,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), SystemError> {
         let shape = self.shape;
         // What an earlier array left there the kernel would go on with.
         members::erase_all(self.marked())?;
@@ -270,13 +266,13 @@ impl DmArray {
         let room = bytes - if divided { METADATA.0 } else { 0 };
         let usable = room / shape.chunk.0 * shape.chunk.0;
         if usable == 0 {
-            return Err(LabError::Refused(format!(
+            return Err(SystemError::Refused(format!(
                 "members of {} have no room for a chunk of {}: use a smaller --chunk or a larger --size",
                 Bytes(bytes),
                 shape.chunk
             )));
         }
-        let given: Result<Vec<Given>, LabError> = (0..shape.members as usize)
+        let given: Result<Vec<Given>, SystemError> = (0..shape.members as usize)
             .map(|i| {
                 let member = self.parts[i].number;
                 if !divided {
@@ -308,7 +304,6 @@ impl DmArray {
             synchronised(&self.names[0], control)?;
         }
         md::wait_for(&self.node).map_err(|e| failed(&shape, "make a node", &e))?;
-        self.bench = Some(members::open_array(&self.node, control)?);
         Ok(())
     }
 
@@ -318,7 +313,7 @@ impl DmArray {
         piece: &str,
         member: usize,
         (begin, bytes): (u64, u64),
-    ) -> Result<(u32, u32), LabError> {
+    ) -> Result<(u32, u32), SystemError> {
         let name = format!("{}{piece}{member}", self.names[0]);
         let arguments = format!("{} {}", word(self.parts[member].number), begin / 512);
         mapper::create(&name)
@@ -329,8 +324,7 @@ impl DmArray {
     }
 
     /// Takes it apart; a device that is still busy is tried again for a while.
-    fn remove(&mut self) -> Result<(), LabError> {
-        self.bench = None;
+    fn remove(&mut self) -> Result<(), SystemError> {
         if self.cleanup.is_none() {
             return Ok(());
         }
@@ -343,17 +337,17 @@ impl DmArray {
     }
 }
 
-fn failed(shape: &Shape, what: &str, e: &std::io::Error) -> LabError {
-    LabError::Failed(format!(
+fn failed(shape: &Shape, what: &str, e: &std::io::Error) -> SystemError {
+    SystemError::Failed(format!(
         "device mapper did not {what} for {}: {e}",
         shape.title()
     ))
 }
 
 /// Removes a device, for which it waits while somebody has it open.
-fn removed(name: &str) -> Result<(), LabError> {
+fn removed(name: &str) -> Result<(), SystemError> {
     match programs::patiently(5, programs::is_busy, || mapper::remove(name)) {
-        Err(e) if programs::is_busy(&e) => Err(LabError::Failed(format!(
+        Err(e) if programs::is_busy(&e) => Err(SystemError::Failed(format!(
             "{name} could not be removed ({e}): dmsetup remove {name}"
         ))),
         // Gone now, or never made.
@@ -371,18 +365,14 @@ impl Drop for DmArray {
 }
 
 impl Array for DmArray {
-    fn bench(&mut self) -> &mut dyn Bench {
-        members::bench_of(&mut self.bench)
+    fn open(&self) -> Result<Target, SystemError> {
+        members::open_array(&self.node)
     }
     fn traffic(&self) -> Option<Traffic> {
         Some(members::traffic(&self.node, &self.parts))
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(THREADS)
-    }
-    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        members::close(&mut self.bench)?;
-        Ok(Some(self.node.clone()))
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![
@@ -397,7 +387,7 @@ impl Array for DmArray {
     fn device(&self) -> Option<&Path> {
         Some(&self.node)
     }
-    fn close(mut self: Box<Self>) -> Result<(), LabError> {
+    fn close(mut self: Box<Self>) -> Result<(), SystemError> {
         self.remove()
     }
 }

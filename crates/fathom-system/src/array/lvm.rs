@@ -6,18 +6,17 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fathom_experiments::{Bench, RealBench};
-use fathom_io::Control;
+use fathom_io::{Control, Target};
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Array, Backend, Shape, Traffic};
 use super::members::{self, Members, Part};
+use super::{Array, ArrayMaker, Shape, Traffic};
 use super::{dm, labels, md};
-use crate::LabError;
-use fathom_system::cleanup::{Cleanup, Undo};
-use fathom_system::{kernel_threads, mapper, programs};
+use crate::SystemError;
+use crate::cleanup::{Cleanup, Undo};
+use crate::{kernel_threads, mapper, programs};
 
 /// Its only volume.
 pub(crate) const VOLUME: &str = "array";
@@ -27,7 +26,7 @@ pub(crate) const PIECES: [&str; 2] = ["_rimage_", "_rmeta_"];
 const EXTENT: Bytes = Bytes::mib(1);
 
 /// See the module.
-pub(super) struct LvmArrays {
+pub(crate) struct LvmArrays {
     members: Members,
     control: Control,
 }
@@ -36,8 +35,8 @@ pub(super) struct LvmArrays {
 ///
 /// # Errors
 /// Where it is missing, with how to get it.
-pub fn program() -> Result<PathBuf, LabError> {
-    programs::find("lvm").ok_or_else(|| LabError::Missing {
+pub fn program() -> Result<PathBuf, SystemError> {
+    programs::find("lvm").ok_or_else(|| SystemError::Missing {
         what: "LVM's tools are not installed".into(),
         remedy: "install them: apt-get install lvm2".into(),
     })
@@ -47,19 +46,19 @@ pub fn program() -> Result<PathBuf, LabError> {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub(super) fn available() -> Result<(), LabError> {
+pub(crate) fn available() -> Result<(), SystemError> {
     dm::available("guest-lvm")?;
     program().map(|_| ())
 }
 
 impl LvmArrays {
     /// Over members that the safety rules allow.
-    pub(super) fn new(members: Members, control: Control) -> Self {
+    pub(crate) fn new(members: Members, control: Control) -> Self {
         Self { members, control }
     }
 }
 
-impl Backend for LvmArrays {
+impl ArrayMaker for LvmArrays {
     fn about(&self) -> String {
         let version = program()
             .map(|p| programs::first_line(&p, &["version"]))
@@ -77,10 +76,10 @@ impl Backend for LvmArrays {
         }
         self.members.lack(shape)
     }
-    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
-        self.members.first(&self.control)
+    fn member(&mut self) -> Result<Box<dyn Array>, SystemError> {
+        self.members.first()
     }
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, SystemError> {
         let parts = self.members.given(shape.members)?;
         let array = LvmArray::make(shape, parts, self.members.size(), &self.control)?;
         Ok(Box::new(array))
@@ -137,8 +136,6 @@ struct LvmArray {
     shape: Shape,
     node: PathBuf,
     parts: Vec<Part>,
-    /// Dropped first: it holds the volume open.
-    bench: Option<RealBench>,
     cleanup: Option<Cleanup>,
 }
 
@@ -149,10 +146,10 @@ impl LvmArray {
         parts: Vec<Part>,
         bytes: u64,
         control: &Control,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, SystemError> {
         let group = format!("{}{}", labels::PREFIX, std::process::id());
         let failed = |what: &str, why: String| {
-            LabError::Failed(format!("LVM did not {what} for {}: {why}", shape.title()))
+            SystemError::Failed(format!("LVM did not {what} for {}: {why}", shape.title()))
         };
         let names = mappings(&group, parts.len());
         mapper::free(&names)?;
@@ -165,7 +162,6 @@ impl LvmArray {
             shape: *shape,
             node: PathBuf::new(),
             parts,
-            bench: None,
             cleanup: Some(cleanup),
         };
         // From here on dropping it takes apart what there is.
@@ -194,7 +190,6 @@ impl LvmArray {
         }
         array.node = mapper::node(&mapping).map_err(|e| failed("make a node", e.to_string()))?;
         md::wait_for(&array.node).map_err(|e| failed("make a node", e.to_string()))?;
-        array.bench = Some(members::open_array(&array.node, control)?);
         Ok(array)
     }
 
@@ -216,8 +211,7 @@ impl LvmArray {
         programs::run(&mut command)
     }
 
-    fn remove(&mut self) -> Result<(), LabError> {
-        self.bench = None;
+    fn remove(&mut self) -> Result<(), SystemError> {
         if self.cleanup.is_none() {
             return Ok(());
         }
@@ -227,7 +221,7 @@ impl LvmArray {
             _ => Ok(()),
         };
         programs::patiently(2, |_| true, remove).map_err(|e| {
-            LabError::Failed(format!(
+            SystemError::Failed(format!(
                 "the volume group {0} could not be removed ({e}): vgremove {0}",
                 self.group
             ))
@@ -258,18 +252,14 @@ impl Drop for LvmArray {
 }
 
 impl Array for LvmArray {
-    fn bench(&mut self) -> &mut dyn Bench {
-        members::bench_of(&mut self.bench)
+    fn open(&self) -> Result<Target, SystemError> {
+        members::open_array(&self.node)
     }
     fn traffic(&self) -> Option<Traffic> {
         Some(members::traffic(&self.node, &self.parts))
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(dm::THREADS)
-    }
-    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        members::close(&mut self.bench)?;
-        Ok(Some(self.node.clone()))
     }
     fn settings(&self) -> Vec<(String, String)> {
         let status = mapper::status(&self.mapping()).unwrap_or_default();
@@ -282,7 +272,7 @@ impl Array for LvmArray {
     fn device(&self) -> Option<&Path> {
         Some(&self.node)
     }
-    fn close(mut self: Box<Self>) -> Result<(), LabError> {
+    fn close(mut self: Box<Self>) -> Result<(), SystemError> {
         self.remove()
     }
 }

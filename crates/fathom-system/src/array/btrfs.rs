@@ -6,20 +6,18 @@
 use std::fs::File;
 use std::path::Path;
 
-use fathom_experiments::Bench;
-use fathom_io::Control;
+use fathom_io::Target;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Array, Backend, Shape};
-use super::files::{Alone, FileArray, Place};
 use super::members::{self, Members, Part};
-use crate::LabError;
-use fathom_system::erase;
-use fathom_system::filesystem::{FileSystem, Mount};
-use fathom_system::kernel_threads;
-use fathom_system::programs;
+use super::{Array, ArrayMaker, Shape, scratch_file};
+use crate::SystemError;
+use crate::erase;
+use crate::filesystem::{FileSystem, Mount};
+use crate::kernel_threads;
+use crate::programs;
 
 /// Its name, as mount and the kernel know it.
 const KIND: &str = "btrfs";
@@ -29,17 +27,16 @@ const MEMBER_MIN: Bytes = Bytes::mib(128);
 const USED: f64 = 0.5;
 
 /// See the module.
-pub(super) struct BtrfsArrays {
+pub(crate) struct BtrfsArrays {
     members: Members,
-    control: Control,
 }
 
 /// Whether btrfs can be used here.
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub(super) fn available() -> Result<(), LabError> {
-    FileSystem::named(KIND).map_or(Ok(()), |fs| Ok(fs.available()?))
+pub(crate) fn available() -> Result<(), SystemError> {
+    FileSystem::named(KIND).map_or(Ok(()), FileSystem::available)
 }
 
 impl BtrfsArrays {
@@ -47,13 +44,13 @@ impl BtrfsArrays {
     ///
     /// # Errors
     /// Where the members are too small for it.
-    pub(super) fn new(members: Members, control: Control) -> Result<Self, LabError> {
+    pub(crate) fn new(members: Members) -> Result<Self, SystemError> {
         members.at_least(MEMBER_MIN, KIND)?;
-        Ok(Self { members, control })
+        Ok(Self { members })
     }
 }
 
-impl Backend for BtrfsArrays {
+impl ArrayMaker for BtrfsArrays {
     fn about(&self) -> String {
         format!(
             "btrfs over {}; its RAID 1 keeps two copies whatever the number of members; data are written in place (nodatacow)",
@@ -64,11 +61,11 @@ impl Backend for BtrfsArrays {
         self.members.lack(shape)
     }
     /// A file system on one member: the same code, without an array.
-    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
+    fn member(&mut self) -> Result<Box<dyn Array>, SystemError> {
         let alone = Mounted::make(self, "single", 1, 1.0)?;
-        Ok(Box::new(Alone(alone)))
+        Ok(Box::new(alone))
     }
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, SystemError> {
         let profile = match shape.level {
             Level::Raid0 => "raid0",
             Level::Raid1 => "raid1",
@@ -93,6 +90,8 @@ struct Mounted {
     mount: Mount,
     /// Whether members may carry superblocks of it.
     made: bool,
+    /// Bytes of the scratch file that jobs run on.
+    size: u64,
 }
 
 impl Mounted {
@@ -101,15 +100,16 @@ impl Mounted {
         profile: &str,
         count: u32,
         data: f64,
-    ) -> Result<FileArray<Self>, LabError> {
-        let failed =
-            |what: &str, why: String| LabError::Failed(format!("btrfs {profile}: {what}: {why}"));
+    ) -> Result<Self, SystemError> {
+        let failed = |what: &str, why: String| {
+            SystemError::Failed(format!("btrfs {profile}: {what}: {why}"))
+        };
         let members = backend.members.given(count)?;
         // All are free at the same time: mkfs would notice at the last one after it has written the first.
         let claim = |m: &Part| {
             erase::claim(&m.path).map_err(|e| failed(&m.path.display().to_string(), e.to_string()))
         };
-        let claims: Result<Vec<File>, LabError> = members.iter().map(claim).collect();
+        let claims: Result<Vec<File>, SystemError> = members.iter().map(claim).collect();
         drop(claims?);
         let stay = members.iter().filter(|m| m.stays);
         let stay: Vec<&Path> = stay.map(|m| m.path.as_path()).collect();
@@ -120,6 +120,7 @@ impl Mounted {
             members,
             mount,
             made: true,
+            size: 0,
         };
         let nodes: Vec<&Path> = array.members.iter().map(|m| m.path.as_path()).collect();
         let metadata = if count == 1 { "single" } else { "raid1" };
@@ -140,13 +141,17 @@ impl Mounted {
             .on(nodes[0], KIND, "noatime,nodatacow")
             .map_err(|e| failed("mount", e))?;
         let size = (backend.members.size() as f64 * data * USED) as u64 >> 20 << 20;
-        FileArray::open(array, size, &backend.control)
+        array.size = size;
+        Ok(array)
     }
 }
 
-impl Place for Mounted {
-    fn dir(&self) -> &Path {
-        self.mount.dir()
+impl Array for Mounted {
+    fn open(&self) -> Result<Target, SystemError> {
+        scratch_file(self.mount.dir(), self.size)
+    }
+    fn directory(&self) -> Option<&Path> {
+        Some(self.mount.dir())
     }
     fn settings(&self) -> Vec<(String, String)> {
         vec![("data profile".into(), self.profile.clone())]
@@ -154,7 +159,14 @@ impl Place for Mounted {
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(&["btrfs", "loop"])
     }
-    fn leave(&mut self) -> Result<(), LabError> {
+    fn close(mut self: Box<Self>) -> Result<(), SystemError> {
+        self.leave()
+    }
+}
+
+impl Mounted {
+    /// Takes it apart; doing it twice does nothing.
+    fn leave(&mut self) -> Result<(), SystemError> {
         self.mount.unmount()?;
         if self.made {
             // Members are told that they belong to nothing any more, so that the next array may have them.
@@ -167,7 +179,7 @@ impl Place for Mounted {
             self.made = false;
         }
         // Only now: until then somebody watched over them.
-        Ok(self.mount.leave()?)
+        self.mount.leave()
     }
 }
 

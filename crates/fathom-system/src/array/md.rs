@@ -9,19 +9,18 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::{Bench, RealBench};
 use fathom_files::{kernel, open};
-use fathom_io::Control;
+use fathom_io::Target;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
-use super::backend::{Array, Backend, Shape, Traffic};
 use super::journal::{DATA_OFFSET, Description, Role};
 use super::members::{self, Members, Part};
-use crate::LabError;
-use fathom_system::cleanup::{Cleanup, Undo};
-use fathom_system::{kernel_threads, programs};
+use super::{Array, ArrayMaker, Shape, Traffic};
+use crate::SystemError;
+use crate::cleanup::{Cleanup, Undo};
+use crate::{kernel_threads, programs};
 
 /// Beginning of every array's name.
 pub(crate) const PREFIX: &str = "md_f";
@@ -79,15 +78,14 @@ struct DiskInfo {
 }
 
 /// See the module.
-pub(super) struct MdArrays {
+pub(crate) struct MdArrays {
     members: Members,
-    control: Control,
 }
 
 impl MdArrays {
     /// Over members that the safety rules allow.
-    pub(super) fn new(members: Members, control: Control) -> Self {
-        Self { members, control }
+    pub(crate) fn new(members: Members) -> Self {
+        Self { members }
     }
 }
 
@@ -95,7 +93,7 @@ impl MdArrays {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub(super) fn available() -> Result<(), LabError> {
+pub(crate) fn available() -> Result<(), SystemError> {
     let there = || Path::new(NEW_ARRAY).exists();
     if !there() {
         programs::load_module("md-mod");
@@ -103,7 +101,7 @@ pub(super) fn available() -> Result<(), LabError> {
     if there() {
         return Ok(());
     }
-    Err(LabError::Missing {
+    Err(SystemError::Missing {
         what: "this kernel has no md driver".into(),
         remedy: "load it (modprobe md-mod), or let guests have it: --backend guest".into(),
     })
@@ -111,7 +109,7 @@ pub(super) fn available() -> Result<(), LabError> {
 
 const NEW_ARRAY: &str = "/sys/module/md_mod/parameters/new_array";
 
-impl Backend for MdArrays {
+impl ArrayMaker for MdArrays {
     fn about(&self) -> String {
         let journal = match self.members.journal() {
             Some(j) => format!(
@@ -136,14 +134,14 @@ impl Backend for MdArrays {
         }
         self.members.lack(shape)
     }
-    fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
-        self.members.first(&self.control)
+    fn member(&mut self) -> Result<Box<dyn Array>, SystemError> {
+        self.members.first()
     }
-    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, LabError> {
+    fn make(&mut self, shape: &Shape) -> Result<Box<dyn Array>, SystemError> {
         let parts = self.members.given(shape.members)?;
         let journal = self.members.given_journal(shape.level)?;
         let size = self.members.size();
-        let array = MdArray::make(shape, parts, journal, size, &self.control)?;
+        let array = MdArray::make(shape, parts, journal, size)?;
         Ok(Box::new(array))
     }
 }
@@ -156,8 +154,6 @@ struct MdArray {
     /// Where writes to a parity array go first.
     journal: Option<Part>,
     lost: Option<usize>,
-    /// Dropped first: it holds the array open.
-    bench: Option<RealBench>,
     cleanup: Option<Cleanup>,
 }
 
@@ -168,8 +164,7 @@ impl MdArray {
         parts: Vec<Part>,
         journal: Option<Part>,
         bytes: u64,
-        control: &Control,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, SystemError> {
         let name = free_name()?;
         let mut array = Self {
             node: Path::new("/dev").join(&name),
@@ -178,19 +173,17 @@ impl MdArray {
             parts,
             journal,
             lost: None,
-            bench: None,
             cleanup: None,
         };
         // From here on dropping it takes apart what there is.
         array.assemble(bytes)?;
-        array.bench = Some(members::open_array(&array.node, control)?);
         Ok(array)
     }
 
-    fn assemble(&mut self, bytes: u64) -> Result<(), LabError> {
+    fn assemble(&mut self, bytes: u64) -> Result<(), SystemError> {
         let shape = self.shape;
         let failed = |what: &str, e: io::Error| {
-            LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
+            SystemError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
         };
         let mut undo = vec![Undo::array(&self.node)];
         if self.journal.is_some() {
@@ -223,10 +216,10 @@ impl MdArray {
     }
 
     /// Tells the kernel what the array is; nothing of it is written anywhere.
-    fn describe(&self, node: &File, bytes: u64, layout: i32) -> Result<(), LabError> {
+    fn describe(&self, node: &File, bytes: u64, layout: i32) -> Result<(), SystemError> {
         let shape = self.shape;
         let failed = |what: &str, e: io::Error| {
-            LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
+            SystemError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
         };
         let disks = self.parts.len() as i32;
         let chunk = shape.chunk.0;
@@ -236,7 +229,7 @@ impl MdArray {
             minor_version: 90,
             level: shape.level.number() as i32,
             size_kib: i32::try_from(usable / 1024).map_err(|_| {
-                LabError::Refused(
+                SystemError::Refused(
                     "members of more than 2 TiB: use so much of each with --size 2t".into(),
                 )
             })?,
@@ -276,10 +269,10 @@ impl MdArray {
         node: &File,
         bytes: u64,
         layout: i32,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), SystemError> {
         let shape = self.shape;
         let failed = |what: &str, e: io::Error| {
-            LabError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
+            SystemError::Failed(format!("md did not {what} for {}: {e}", shape.title()))
         };
         let own = bytes.saturating_sub(DATA_OFFSET);
         let description = Description {
@@ -342,8 +335,7 @@ impl MdArray {
     }
 
     /// Takes it apart; a device that is still busy is tried again for a while.
-    fn stop(&mut self) -> Result<(), LabError> {
-        self.bench = None;
+    fn stop(&mut self) -> Result<(), SystemError> {
         if self.cleanup.is_none() {
             return Ok(());
         }
@@ -357,7 +349,7 @@ impl MdArray {
             },
         );
         stopped.map_err(|e| {
-            LabError::Failed(format!(
+            SystemError::Failed(format!(
                 "{0} could not be stopped ({e}): mdadm --stop {0}",
                 self.node.display()
             ))
@@ -386,21 +378,21 @@ impl Drop for MdArray {
 }
 
 /// A name that no array has: the number of this process, which says whose it is, and a letter where that is not enough.
-fn free_name() -> Result<String, LabError> {
+fn free_name() -> Result<String, SystemError> {
     let name = format!("{PREFIX}{}", std::process::id());
     let letters = std::iter::once(String::new()).chain(('a'..='z').map(String::from));
     letters
         .map(|letter| format!("{name}{letter}"))
         .find(|n| !Path::new("/sys/block").join(n).exists())
         .ok_or_else(|| {
-            LabError::Refused(format!(
+            SystemError::Refused(format!(
                 "arrays {name} to {name}z are there already: look at /proc/mdstat, and stop those that nobody needs (mdadm --stop)"
             ))
         })
 }
 
 /// Opens a node that appears a moment after its device.
-pub(super) fn wait_for(node: &Path) -> io::Result<File> {
+pub(crate) fn wait_for(node: &Path) -> io::Result<File> {
     // Names of LVM and udev are links.
     let open = || open::for_writing(&node.canonicalize()?, 0);
     programs::patiently(2, |_| true, open)
@@ -417,18 +409,14 @@ fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> 
 }
 
 impl Array for MdArray {
-    fn bench(&mut self) -> &mut dyn Bench {
-        members::bench_of(&mut self.bench)
+    fn open(&self) -> Result<Target, SystemError> {
+        members::open_array(&self.node)
     }
     fn traffic(&self) -> Option<Traffic> {
         Some(members::traffic(&self.node, self.devices()))
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         kernel_threads::by_name(&[&self.name, "loop", "raid5wq"])
-    }
-    fn handed_over(&mut self) -> Result<Option<PathBuf>, LabError> {
-        members::close(&mut self.bench)?;
-        Ok(Some(self.node.clone()))
     }
     fn settings(&self) -> Vec<(String, String)> {
         let mut all = vec![("chunk".to_owned(), Bytes(self.shape.chunk.0).to_string())];
@@ -442,21 +430,21 @@ impl Array for MdArray {
         all.extend(journal.map(|j| ("journal".to_owned(), j.path.display().to_string())));
         all
     }
-    fn set(&mut self, name: &str, value: &str) -> Result<bool, LabError> {
+    fn set(&mut self, name: &str, value: &str) -> Result<bool, SystemError> {
         if !SETTINGS.contains(&name) || !self.sysfs(name).exists() {
             return Ok(false);
         }
         kernel::write(&self.sysfs(name), value)
             .map(|()| true)
-            .map_err(|e| LabError::Refused(format!("{name}={value}: md says {e}")))
+            .map_err(|e| SystemError::Refused(format!("{name}={value}: md says {e}")))
     }
     fn filled(&mut self) {
         self.sysfs_write("rmw_level", "1");
     }
-    fn lose(&mut self, member: u32) -> Result<(), LabError> {
+    fn lose(&mut self, member: u32) -> Result<(), SystemError> {
         let member = member as usize;
         let failed =
-            |e: io::Error| LabError::Failed(format!("a member could not be taken away: {e}"));
+            |e: io::Error| SystemError::Failed(format!("a member could not be taken away: {e}"));
         let device = self.device_argument(member);
         self.control(SET_DISK_FAULTY, device).map_err(failed)?;
         // I/O that was under way still holds it.
@@ -465,14 +453,14 @@ impl Array for MdArray {
         self.lost = Some(member);
         Ok(())
     }
-    fn rebuild(&mut self) -> Result<(), LabError> {
+    fn rebuild(&mut self) -> Result<(), SystemError> {
         let Some(member) = self.lost.take() else {
-            return Err(LabError::Failed(
+            return Err(SystemError::Failed(
                 "nothing was lost that could be rebuilt".into(),
             ));
         };
         self.control(HOT_ADD_DISK, self.device_argument(member))
-            .map_err(|e| LabError::Failed(format!("a member could not be put back: {e}")))
+            .map_err(|e| SystemError::Failed(format!("a member could not be put back: {e}")))
     }
     fn rebuilt(&mut self) -> Option<f64> {
         if self.read("degraded").as_deref() == Some("0") || self.lost.is_some() {
@@ -492,7 +480,7 @@ impl Array for MdArray {
         // Who has a superblock is put back by its superblock only.
         self.journal.is_none()
     }
-    fn close(mut self: Box<Self>) -> Result<(), LabError> {
+    fn close(mut self: Box<Self>) -> Result<(), SystemError> {
         self.stop()
     }
 }

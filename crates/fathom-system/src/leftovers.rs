@@ -16,16 +16,16 @@ use fathom_stack::tracefs::{TraceFs, instance};
 use fathom_telemetry::say;
 use rustix::mount::UnmountFlags;
 
-use crate::LabError;
-use crate::raid::{dm, labels, lvm, md, zfs};
-use fathom_system::cgroup;
-use fathom_system::erase;
-use fathom_system::filesystem;
-use fathom_system::mapper;
-use fathom_system::orphans::{self, Orphan};
-use fathom_system::process;
-use fathom_system::programs;
-use fathom_system::swap_file;
+use crate::SystemError;
+use crate::array::{dm, labels, lvm, md, zfs};
+use crate::cgroup;
+use crate::erase;
+use crate::filesystem;
+use crate::mapper;
+use crate::orphans::{self, Orphan};
+use crate::process;
+use crate::programs;
+use crate::swap_file;
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,7 +249,7 @@ impl Leftover {
     ///
     /// # Errors
     /// Where somebody uses it, or this user may not.
-    pub fn remove(&self) -> Result<(), LabError> {
+    pub fn remove(&self) -> Result<(), SystemError> {
         programs::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
             let remedy = if is_busy(&e) {
                 "end who uses it and run fathom clean again"
@@ -258,7 +258,7 @@ impl Leftover {
             } else {
                 "run fathom clean as root"
             };
-            LabError::Refused(format!(
+            SystemError::Refused(format!(
                 "{self} of a run that was killed stays ({e}): {remedy}"
             ))
         })
