@@ -15,6 +15,7 @@ pub mod health;
 mod judge;
 mod loops;
 pub use fathom_files::mark;
+mod meminfo;
 pub mod mounts;
 pub mod processors;
 pub mod refusal;

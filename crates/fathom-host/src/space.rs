@@ -85,5 +85,5 @@ fn is_memory(path: &Path) -> bool {
 
 fn memory_available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    crate::capsule::meminfo(&text, "MemAvailable")
+    crate::meminfo::meminfo(&text, "MemAvailable")
 }

@@ -34,24 +34,6 @@ pub fn process_cpu() -> (Nanos, Nanos) {
     (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
-/// What the kernel has counted for the calling thread.
-pub(crate) fn thread_usage() -> crate::driver::ThreadUsage {
-    // SAFETY: an all-zero rusage is valid, and the kernel fills it.
-    let u = unsafe {
-        let mut u: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &mut u);
-        u
-    };
-    let ns = |t: libc::timeval| Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000);
-    crate::driver::ThreadUsage {
-        user: ns(u.ru_utime),
-        system: ns(u.ru_stime),
-        switches: (u.ru_nvcsw + u.ru_nivcsw) as u64,
-        major_faults: u.ru_majflt as u64,
-        minor_faults: u.ru_minflt as u64,
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 mod tsc {
     /// Ticks of the time-stamp counter.

@@ -17,6 +17,7 @@ mod index;
 mod leaf;
 mod log;
 mod meta;
+mod options;
 mod overflow;
 mod pool;
 mod recover;
@@ -29,7 +30,8 @@ mod sync;
 mod table;
 
 pub use check::Census;
-pub use engine::{Durability, Engine, Options};
+pub use engine::Engine;
 pub use error::KvError;
+pub use options::{Durability, Options};
 pub use stats::Stats;
 pub use store::{FileStore, Store};

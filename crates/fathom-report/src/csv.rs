@@ -11,8 +11,8 @@ use fathom_telemetry::{Histogram, LatencySummary, Op, SparseHistogram};
 
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::exporter::Exporter;
 use crate::output::{Output, file_name, written};
-use crate::registry::Exporter;
 use crate::stamp::Stamp;
 use crate::terminal::{cpu_per_io, directions};
 

@@ -2,8 +2,8 @@
 
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::exporter::Exporter;
 use crate::output::{Output, written};
-use crate::registry::Exporter;
 
 /// The JSON exporter.
 pub(crate) struct Json;

@@ -4,9 +4,11 @@
 //! experiment: tables and charts are generic sections of the run, so that a new
 //! experiment never touches it. Everything in a run is untrusted text here.
 
+mod beginning;
 mod csv;
 mod data;
 mod error;
+mod exporter;
 pub mod format;
 mod group;
 mod html;
@@ -24,8 +26,9 @@ mod text;
 
 pub use data::{MemorySeries, ReportData, SeriesSource};
 pub use error::ReportError;
+pub use exporter::Exporter;
 pub use html::{RUNS_MAX, compare_page, write_report};
 pub use markdown::{escape as markdown_text, markdown};
 pub use output::{Body, DirOutput, MemoryOutput, Output, percent_encoded};
-pub use registry::{EXPORTERS, Exporter, exporter};
+pub use registry::{EXPORTERS, exporter};
 pub use text::{Colour, Screen, clean};

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::exporter::Exporter;
 use crate::format::{self, HOLE};
 use crate::output::{Output, written};
-use crate::registry::Exporter;
 use crate::stamp::Stamp;
 use crate::terminal::{delivered, extra_label, extra_names, gain, groups, sentence};
 use crate::text::{clean, shell_quoted};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use fathom_files::{Existing, create};
 use fathom_telemetry::rundir::is_run;
 
+use crate::beginning;
 use crate::error::ReportError;
 
 /// Fills one file.
@@ -70,9 +71,9 @@ impl Output for DirOutput {
 /// What a file of the report may replace: one of fathom's, by the kind that its name says.
 fn existing(name: &str) -> Existing {
     match name.rsplit('.').next() {
-        Some("html") => Existing::OfKind(crate::html::is_page),
+        Some("html") => Existing::OfKind(beginning::is_page),
         Some("json") => Existing::OfKind(is_run),
-        Some("svg") => Existing::OfKind(crate::svg::is_picture),
+        Some("svg") => Existing::OfKind(beginning::is_picture),
         Some("md") => Existing::OfKind(|head| head.starts_with(b"# fathom ")),
         Some("txt") => Existing::OfKind(|head| head.starts_with(b"fathom ")),
         // Its columns.

@@ -290,6 +290,27 @@ impl Grid {
     }
 }
 
+/// A flag's or an experiment's name for people: `io-errors` becomes `I/O errors`.
+pub(crate) fn human(name: &str) -> String {
+    let words: Vec<&str> = name
+        .split(['-', '_'])
+        .map(|w| match w {
+            "io" => "I/O",
+            "cpu" => "CPU",
+            w => w,
+        })
+        .collect();
+    words.join(" ")
+}
+
+/// `text` with a capital first letter.
+pub(crate) fn capital(text: &str) -> String {
+    let mut c = text.chars();
+    c.next()
+        .map(|first| first.to_uppercase().chain(c).collect())
+        .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,12 @@ use fathom_telemetry::Op;
 use fathom_telemetry::iolog::ThreadRecords;
 use serde::{Deserialize, Serialize};
 
+use crate::boundary::Boundary;
 use crate::chain::{self, Chains};
 use crate::device::Devices;
 use crate::event::{Event, Kind};
 use crate::join::{Answer, Join, Joined, Manner, join};
-use crate::layer::{self, Boundary, Layer, Naming, Owner};
+use crate::layer::{self, Layer, Naming, Owner};
 use crate::session::Trace;
 
 /// Slow I/Os that are shown.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use fathom_telemetry::{Nanos, Op, Record};
 
+use crate::boundary::{BOUNDARIES, Boundary};
 use crate::chain::{Chain, Chains};
 use crate::device::Devices;
 use crate::error::TraceError;
 use crate::event::{Event, Kind, rwbs};
 use crate::join::{Answer, Join, Joined, io_call_numbers};
-use crate::layer::{BOUNDARIES, Boundary};
 use crate::session::{Session, Trace, TraceConfig};
 use crate::stacked::{Way, way};
 

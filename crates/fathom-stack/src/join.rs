@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use fathom_telemetry::Record;
 use fathom_telemetry::iolog::ThreadRecords;
 
+use crate::boundary::{BOUNDARIES, Boundary};
 use crate::chain::{Chain, Chains};
 use crate::device::Devices;
 use crate::event::{Event, Kind};
-use crate::layer::{BOUNDARIES, Boundary};
 use crate::stacked::way;
 
 /// Clock difference between application and kernel that is taken for none, ns.

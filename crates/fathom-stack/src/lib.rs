@@ -6,6 +6,7 @@
 //! This room knows no experiments: it neither plans jobs nor judges what a layer should cost.
 
 pub mod analysis;
+pub mod boundary;
 pub mod chain;
 pub mod device;
 pub mod error;
@@ -18,13 +19,15 @@ pub mod reduced;
 pub mod rows;
 pub mod session;
 pub mod settings;
+mod source;
 mod stacked;
 pub mod tracefs;
 pub mod watch;
 
 pub use analysis::{StackAnalysis, StackResult};
+pub use boundary::Boundary;
 pub use device::{Devices, Disk};
 pub use error::TraceError;
 pub use join::{Answer, Join, Joined, Manner};
-pub use layer::{Boundary, Layer, Naming, Owner};
+pub use layer::{Layer, Naming, Owner};
 pub use session::{Backend, Session, Trace, TraceConfig};

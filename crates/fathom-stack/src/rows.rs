@@ -12,9 +12,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
+use crate::boundary::BOUNDARY_NAMES;
 use crate::error::TraceError;
 use crate::join::{Answer, Joined};
-use crate::layer::BOUNDARY_NAMES;
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
@@ -133,7 +133,7 @@ fn columns(file: File, ios: &[Joined]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::{BOUNDARIES, Boundary};
+    use crate::boundary::{BOUNDARIES, Boundary};
     use fathom_telemetry::{Nanos, Op, Record};
 
     #[test]

@@ -14,8 +14,8 @@ use crate::device::Devices;
 use crate::error::TraceError;
 use crate::event::{Decoder, EVENTS, Event, Kind};
 use crate::perf::PerfSource;
+use crate::source::{Chosen, Collected, Source};
 use crate::tracefs::TraceFs;
-use crate::tracefs::format::{Format, number};
 use crate::tracefs::source::TraceSource;
 
 /// Room in the buffers per I/O (measured: 700 to 900 bytes, all events together), twice over: others
@@ -82,65 +82,6 @@ pub struct Trace {
     pub broken_pages: u64,
     /// Names of threads that shared a processor with the job's.
     pub names: HashMap<u32, String>,
-}
-
-/// An event that this kernel has, to be switched on.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    /// `system/event`.
-    pub(crate) name: &'static str,
-    /// What its absence means.
-    pub(crate) boundary: &'static str,
-    pub(crate) format: Format,
-    pub(crate) filter: Option<String>,
-}
-
-/// What was read so far, whatever it came from.
-#[derive(Debug, Default)]
-pub(crate) struct Collected {
-    decoders: HashMap<u16, Decoder>,
-    events: Vec<Event>,
-    names: HashMap<u32, String>,
-    /// Pages or records that were not understood.
-    pub(crate) broken: u64,
-}
-
-impl Collected {
-    /// Takes the data of one event, as the kernel wrote it.
-    pub(crate) fn push(&mut self, ts: u64, cpu: u16, data: &[u8]) {
-        let Self {
-            decoders,
-            events,
-            names,
-            ..
-        } = self;
-        let Some(d) = decoders.get(&(number(data, 0, 2) as u16)) else {
-            return;
-        };
-        d.decode(ts, cpu, data, |e| events.push(e));
-        for (tid, name) in d.names(data).into_iter().flatten() {
-            names
-                .entry(tid)
-                .or_insert_with(|| String::from_utf8_lossy(name).into_owned());
-        }
-    }
-}
-
-/// A backend with its events switched on.
-pub(crate) trait Source: Debug + Send {
-    /// Lets events in, or no more.
-    fn record(&mut self, on: bool) -> Result<(), TraceError>;
-    /// Reads what is there.
-    fn drain(&mut self, into: &mut Collected);
-    /// Events that found no room.
-    fn lost(&mut self) -> Result<u64, TraceError>;
-    /// Whether it must be drained while the pass runs.
-    fn is_small(&self) -> bool;
-    /// Switches its events off, so that what follows runs as if nothing had ever been traced, and empties its
-    /// buffers, which stay. False where only opening it again can switch them on again.
-    fn rest(&mut self) -> Result<bool, TraceError>;
-    /// Switches the events on again after a rest.
-    fn wake(&mut self) -> Result<(), TraceError>;
 }
 
 type Reader = (Box<dyn Source>, Collected);

@@ -11,7 +11,6 @@ use rustix::fs::FlockOperation;
 
 use crate::SystemError;
 use crate::cleanup::{Cleanup, Undo};
-use crate::programs;
 
 /// Beginning of every such group's name; what it is for and the process id follow.
 const PREFIX: &str = "fathom-";
@@ -177,7 +176,7 @@ pub fn remove_abandoned(dir: &Path) -> io::Result<()> {
 impl Drop for Group {
     fn drop(&mut self) {
         // Its last process may be on its way out.
-        if programs::patiently(1, |_| true, || fs::remove_dir(&self.dir)).is_err() {
+        if crate::retry::patiently(1, |_| true, || fs::remove_dir(&self.dir)).is_err() {
             Cleanup::try_again(self.cleanup.take());
         }
     }

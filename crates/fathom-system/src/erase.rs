@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::programs::{is_busy, patiently};
+use crate::retry::{is_busy, patiently};
 
 /// Bytes of a piece that is erased at once.
 const PIECE: usize = 128 << 10;

@@ -212,7 +212,7 @@ impl Mount {
 /// Unmounts a directory, for which it waits while somebody has files open there.
 fn unmount(dir: &Path) -> Result<(), SystemError> {
     let unmount = || rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
-    programs::patiently(3, |_| true, unmount).map_err(|e| {
+    crate::retry::patiently(3, |_| true, unmount).map_err(|e| {
         SystemError::Failed(format!(
             "{0} could not be unmounted: {e}; umount {0}",
             dir.display()

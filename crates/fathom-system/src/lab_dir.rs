@@ -17,7 +17,6 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::SystemError;
-use crate::programs;
 
 /// Beginning of every such directory's name; the process id and a nonce follow.
 pub const PREFIX: &str = ".fathom-lab-";
@@ -211,7 +210,8 @@ impl Drop for LabDir {
     fn drop(&mut self) {
         // A server that is ending may still make a file.
         let there = |e: &io::Error| e.kind() != io::ErrorKind::NotFound;
-        let removed = programs::patiently(1, there, || remove::tree(&self.path, &self.held, MARK));
+        let removed =
+            crate::retry::patiently(1, there, || remove::tree(&self.path, &self.held, MARK));
         if let Err(e) = removed.or_else(|e| if there(&e) { Err(e) } else { Ok(()) }) {
             say!(
                 "fathom: {} could not be removed ({e}); fathom clean will, once that is over",

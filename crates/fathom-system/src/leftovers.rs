@@ -250,7 +250,7 @@ impl Leftover {
     /// # Errors
     /// Where somebody uses it, or this user may not.
     pub fn remove(&self) -> Result<(), SystemError> {
-        programs::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
+        crate::retry::patiently(1, is_busy, || self.try_to_remove()).map_err(|e| {
             let remedy = if is_busy(&e) {
                 "end who uses it and run fathom clean again"
             } else if e.raw_os_error() == Some(libc::ENOMEM) {
@@ -310,11 +310,11 @@ impl Leftover {
 
 fn is_busy(e: &io::Error) -> bool {
     // A directory in which something is mounted is not empty.
-    programs::is_busy(e) || e.raw_os_error() == Some(libc::ENOTEMPTY)
+    crate::retry::is_busy(e) || e.raw_os_error() == Some(libc::ENOTEMPTY)
 }
 
 /// Removes what it can, and says so: a run that makes arrays begins with this.
-pub(crate) fn clear() {
+pub fn clear() {
     if !programs::is_root() || !process::sees_all_processes() {
         return;
     }

@@ -15,6 +15,7 @@ pub mod mapper;
 pub mod orphans;
 pub mod process;
 pub mod programs;
+pub mod retry;
 pub mod shared_memory;
 pub mod swap_file;
 

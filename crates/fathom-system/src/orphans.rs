@@ -128,7 +128,7 @@ impl Orphan {
             true => Ok(()),
             false => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
         };
-        crate::programs::patiently(3, |_| true, gone)
+        crate::retry::patiently(3, |_| true, gone)
     }
 }
 

@@ -19,7 +19,6 @@ use fathom_telemetry::say;
 use crate::SystemError;
 use crate::cleanup::{Cleanup, Undo};
 use crate::lab_dir::{self, Verdict};
-use crate::programs;
 
 /// Bytes of a page of the swap.
 const PAGE: usize = 4096;
@@ -85,7 +84,7 @@ impl Drop for Swap {
 
 fn off(path: &CString) -> io::Result<()> {
     let broken_off = |e: &io::Error| e.kind() == io::ErrorKind::Interrupted;
-    programs::patiently(PATIENCE_SECONDS, broken_off, || {
+    crate::retry::patiently(PATIENCE_SECONDS, broken_off, || {
         // SAFETY: a system call with a terminated string.
         match unsafe { libc::swapoff(path.as_ptr()) } {
             0 => Ok(()),

@@ -8,6 +8,7 @@ mod limits;
 mod progress;
 mod screen;
 mod signals;
+mod tty;
 mod usage;
 mod view;
 

@@ -21,7 +21,7 @@ pub(crate) fn control() -> anyhow::Result<Control> {
         unsafe {
             signal_hook::low_level::register(signal, move || {
                 if asked.load(Ordering::Relaxed) {
-                    crate::view::give_back();
+                    crate::tty::give_back();
                 }
             })?;
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::meminfo;
+use crate::meminfo::meminfo;
 use crate::root::{HostRoot, choice, flag, names, number, text};
 
 /// Processors and what slows them down.

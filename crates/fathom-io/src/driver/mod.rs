@@ -8,6 +8,7 @@ mod collect;
 mod conditions;
 pub mod live;
 mod threads;
+mod usage;
 mod write_back;
 
 use std::cell::RefCell;
@@ -25,6 +26,7 @@ use crate::load::{Batches, Guide, Live, Outcome, Worker};
 use crate::port::virtual_time::{self, VirtualPort, World};
 use collect::Collector;
 pub use threads::run_group;
+pub use usage::ThreadUsage;
 
 /// What the names of this process' I/O threads begin with: the process is told, so that a trace by name
 /// does not see another fathom's (the kernel keeps 15 characters, which the longest number leaves room in).
@@ -175,35 +177,6 @@ pub struct ClosedWindow<'a> {
     pub width: Nanos,
     /// What completed in it; numbered from the measured part on.
     pub window: &'a Window,
-}
-
-/// What the kernel counted for one thread over its load, ramp-up included. Kernel threads that work
-/// for a ring are not in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ThreadUsage {
-    /// CPU time in user mode.
-    pub user: Nanos,
-    /// CPU time in the kernel.
-    pub system: Nanos,
-    /// Context switches, voluntary or not.
-    pub switches: u64,
-    /// Page faults that needed I/O.
-    pub major_faults: u64,
-    /// Page faults that did not.
-    pub minor_faults: u64,
-}
-
-impl ThreadUsage {
-    /// What was counted since `earlier`.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            user: self.user - earlier.user,
-            system: self.system - earlier.system,
-            switches: self.switches.saturating_sub(earlier.switches),
-            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
-            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
-        }
-    }
 }
 
 /// Watches a group while it runs.

@@ -11,10 +11,11 @@ use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
 use super::conditions::{Conditions, Waited};
+use super::usage::{ThreadUsage, thread_usage};
 use super::write_back::WrittenBack;
-use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, ThreadUsage, live};
+use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, live};
 use crate::buffer::{Buffers, Content};
-use crate::clock::{Clock, process_cpu, thread_usage};
+use crate::clock::{Clock, process_cpu};
 use crate::job::Engine;
 use crate::load::{Live, Outcome, Wait, Worker};
 use crate::port::libaio::Libaio;

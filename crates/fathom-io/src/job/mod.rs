@@ -4,17 +4,19 @@
 //! help all come from that table.
 
 mod file;
+mod limits;
 pub mod options;
 mod types;
 mod validate;
 
 pub use file::{JobFile, jobs_from_toml};
+pub use limits::Limits;
 pub use options::{OPTIONS, OptionDef};
 pub use types::{
     Advice, Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncCall, SyncPolicy,
     TextDuration,
 };
-pub use validate::{Limits, ValidJob};
+pub use validate::ValidJob;
 
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

@@ -2,20 +2,12 @@
 
 use fathom_telemetry::{Bytes, Op};
 
+use super::limits::Limits;
 use super::{Engine, JobError, JobSpec, SyncCall, SyncPolicy};
 use crate::replay::FeedHandle;
 
 /// Linux's IORING_MAX_ENTRIES.
 const URING_ENTRIES_MAX: u32 = 32_768;
-
-/// What the target allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes in the target.
-    pub size: u64,
-    /// Direct I/O must be aligned to this (offset and length), bytes.
-    pub direct_align: u32,
-}
 
 /// A job that fits its target: range, alignment and totals are settled.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::Page;
 use super::escape::Esc;
-use super::results::capital;
 use crate::format::{self, HOLE};
+use crate::text::capital;
 
 /// Objects inside objects beyond this depth are shown as JSON text.
 const DEPTH_MAX: usize = 6;

@@ -12,6 +12,7 @@ use super::time::not_steady;
 use crate::data::ReportData;
 use crate::error::ReportError;
 use crate::group::job_groups;
+use crate::text::capital;
 
 /// Curves in one chart; more cannot be told apart.
 const CURVES_MAX: usize = 24;
@@ -188,13 +189,6 @@ fn charts_of(op: Op, curves: &[Curve], steps: Steps) -> [Spec; 2] {
         });
     }
     [cdf, percentiles]
-}
-
-fn capital(text: &str) -> String {
-    let mut c = text.chars();
-    c.next()
-        .map(|first| first.to_uppercase().chain(c).collect())
-        .unwrap_or_default()
 }
 
 /// (latency in ns, share at or below), thinned where neighbours would fall on one pixel.

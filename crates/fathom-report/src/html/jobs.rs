@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use fathom_telemetry::schema::{Job, Run};
 
-use super::body::{chips, flag_list};
 use super::capsule::value_html;
 use super::escape::Esc;
-use super::results::{capital, human};
+use super::flags::{chips, flag_list};
 use super::{Detail, Page};
 use crate::format::{self, HOLE};
 use crate::terminal::{cpu_per_io, directions, ns, seen};
+use crate::text::{capital, human};
 
 /// Jobs in the page; run.json has them all.
 const JOBS_MAX: usize = 1_000;

@@ -7,6 +7,7 @@ mod body;
 mod capsule;
 mod distribution;
 pub(crate) mod escape;
+mod flags;
 mod jobs;
 mod results;
 mod several;
@@ -18,10 +19,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::beginning::BEGINNING;
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::exporter::Exporter;
 use crate::output::{DirOutput, Output, link_base, written};
-use crate::registry::Exporter;
 use crate::stamp::Stamp;
 use distribution::{Distribution, Totals, distributions};
 use escape::{Esc, script_json};
@@ -78,16 +80,6 @@ pub fn write_report(run: &Path) -> Result<PathBuf, ReportError> {
     let dir = data.dir.clone().unwrap_or_default();
     Html.export(&data, &mut DirOutput::new(&dir))?;
     Ok(dir.join("report.html"))
-}
-
-/// What every page begins with; a page that exists is known by it.
-const BEGINNING: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-    <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">";
-
-/// Whether a file begins like a page of fathom's.
-pub(crate) fn is_page(head: &[u8]) -> bool {
-    head.starts_with(BEGINNING.as_bytes())
 }
 
 /// What the page's script reads.

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use fathom_telemetry::schema::{Cell, Run, Section, Table};
 
 use super::Page;
-use super::body::flag_list;
 use super::distribution::Distribution;
 use super::escape::{Esc, slug};
+use super::flags::flag_list;
 use super::spec::Spec;
 use super::time::{GROUP, JOBS_MAX, OverTime, not_steady};
 use crate::format::{self, HOLE};
+use crate::text::{capital, human};
 
 /// The order in which a reader wants the sections: how the storage behaves over its load, the same at
 /// single points, where the time goes, mixes, bursts and steady states, what models say, what labs found.
@@ -182,27 +183,6 @@ pub(super) fn heading(experiment: &str) -> String {
         human(experiment)
     };
     format!("<h3>{}</h3>\n", Esc(&capital(&name)))
-}
-
-/// A flag's or an experiment's name for people: `io-errors` becomes `I/O errors`.
-pub(super) fn human(name: &str) -> String {
-    let words: Vec<&str> = name
-        .split(['-', '_'])
-        .map(|w| match w {
-            "io" => "I/O",
-            "cpu" => "CPU",
-            w => w,
-        })
-        .collect();
-    words.join(" ")
-}
-
-/// `text` with a capital first letter.
-pub(super) fn capital(text: &str) -> String {
-    let mut c = text.chars();
-    c.next()
-        .map(|first| first.to_uppercase().chain(c).collect())
-        .unwrap_or_default()
 }
 
 /// Percentiles and throughput over time, one job at a time.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use fathom_telemetry::schema::{Finding, Run};
 
 use super::Page;
-use super::body::chips;
 use super::escape::{Esc, slug, with_options};
+use super::flags::chips;
 use crate::terminal::{delivered, gain, sentence};
 
 /// Findings, or jobs, that fit on the first page.

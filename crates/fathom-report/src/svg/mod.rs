@@ -13,10 +13,10 @@ use fathom_telemetry::schema::ChartKind;
 
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::exporter::Exporter;
 use crate::html::escape::Esc;
 use crate::html::spec::{Abscissa, Columns, Num, Spec};
 use crate::output::{Output, file_name, written};
-use crate::registry::Exporter;
 use crate::text::{fit, fit_middle};
 use scale::{Labels, Scale};
 
@@ -218,12 +218,6 @@ pub(crate) fn picture(spec: &Spec, stamp: &str, source: &str) -> String {
         bottom - TOP + 8.0,
         p.body
     )
-}
-
-/// Whether a file begins like a picture of fathom's.
-pub(crate) fn is_picture(head: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(head);
-    text.starts_with("<svg xmlns=") && text.contains("<clipPath id=\"inside\"><rect x=")
 }
 
 fn axes(p: &mut Picture<'_>, layout: &marks::Layout, bottom: f64) {

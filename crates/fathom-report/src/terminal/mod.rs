@@ -16,8 +16,8 @@ use fathom_telemetry::{Flag, FlagCode};
 
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::exporter::Exporter;
 use crate::output::{Output, written};
-use crate::registry::Exporter;
 use crate::stamp::Stamp;
 use crate::text::{Paint, Screen, clean, wrap};
 

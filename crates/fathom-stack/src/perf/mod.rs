@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use ring::Ring;
 
 use crate::error::TraceError;
-use crate::session::{Chosen, Collected, Source};
+use crate::source::{Chosen, Collected, Source};
 use crate::tracefs::format::number;
 
 /// Largest and smallest buffer of a processor.

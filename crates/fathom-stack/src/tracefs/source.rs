@@ -7,7 +7,7 @@ use super::TraceFs;
 use super::instance::Instance;
 use super::page;
 use crate::error::TraceError;
-use crate::session::{Chosen, Collected, Source};
+use crate::source::{Chosen, Collected, Source};
 
 /// Buffers of all processors together, at most.
 const BUDGET_BYTES: u64 = 512 << 20;

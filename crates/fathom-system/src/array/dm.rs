@@ -346,8 +346,8 @@ fn failed(shape: &Shape, what: &str, e: &std::io::Error) -> SystemError {
 
 /// Removes a device, for which it waits while somebody has it open.
 fn removed(name: &str) -> Result<(), SystemError> {
-    match programs::patiently(5, programs::is_busy, || mapper::remove(name)) {
-        Err(e) if programs::is_busy(&e) => Err(SystemError::Failed(format!(
+    match crate::retry::patiently(5, crate::retry::is_busy, || mapper::remove(name)) {
+        Err(e) if crate::retry::is_busy(&e) => Err(SystemError::Failed(format!(
             "{name} could not be removed ({e}): dmsetup remove {name}"
         ))),
         // Gone now, or never made.

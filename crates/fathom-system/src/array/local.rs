@@ -5,7 +5,7 @@ use fathom_io::Control;
 use super::ArrayMaker;
 use super::members::Members;
 use super::{btrfs, dm, lvm, md, zfs};
-use crate::{SystemError, leftovers};
+use crate::SystemError;
 
 /// Makes a backend over members that the safety rules allow.
 type Over = fn(Members, Control) -> Result<Box<dyn ArrayMaker>, SystemError>;
@@ -60,7 +60,7 @@ impl Local {
         (self.available)()
     }
 
-    /// Arrays over these members. What killed runs left is removed first.
+    /// Arrays over these members.
     ///
     /// # Errors
     /// Where the members are too small for it.
@@ -69,7 +69,6 @@ impl Local {
         members: Members,
         control: Control,
     ) -> Result<Box<dyn ArrayMaker>, SystemError> {
-        leftovers::clear();
         (self.over)(members, control)
     }
 }

@@ -220,7 +220,7 @@ impl LvmArray {
             // What was never made is not there: only a mapping that stays is a reason to try again.
             _ => Ok(()),
         };
-        programs::patiently(2, |_| true, remove).map_err(|e| {
+        crate::retry::patiently(2, |_| true, remove).map_err(|e| {
             SystemError::Failed(format!(
                 "the volume group {0} could not be removed ({e}): vgremove {0}",
                 self.group

@@ -339,7 +339,7 @@ impl MdArray {
         if self.cleanup.is_none() {
             return Ok(());
         }
-        let stopped = programs::patiently(
+        let stopped = crate::retry::patiently(
             5,
             |_| true,
             || match File::open(&self.node) {
@@ -395,7 +395,7 @@ fn free_name() -> Result<String, SystemError> {
 pub(crate) fn wait_for(node: &Path) -> io::Result<File> {
     // Names of LVM and udev are links.
     let open = || open::for_writing(&node.canonicalize()?, 0);
-    programs::patiently(2, |_| true, open)
+    crate::retry::patiently(2, |_| true, open)
 }
 
 fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> {
@@ -449,7 +449,7 @@ impl Array for MdArray {
         self.control(SET_DISK_FAULTY, device).map_err(failed)?;
         // I/O that was under way still holds it.
         let remove = || self.control(HOT_REMOVE_DISK, device);
-        programs::patiently(5, programs::is_busy, remove).map_err(failed)?;
+        crate::retry::patiently(5, crate::retry::is_busy, remove).map_err(failed)?;
         self.lost = Some(member);
         Ok(())
     }

@@ -269,7 +269,7 @@ impl Pool {
     /// Takes it apart; doing it twice does nothing.
     fn leave(&mut self) -> Result<(), SystemError> {
         if self.made {
-            programs::patiently(2, |_| true, || destroy(&self.name)).map_err(|e| {
+            crate::retry::patiently(2, |_| true, || destroy(&self.name)).map_err(|e| {
                 SystemError::Failed(format!(
                     "the pool {0} could not be destroyed ({e}): zpool destroy {0}",
                     self.name

@@ -5,6 +5,7 @@
 //! translator; host and guest talk over a virtio port ([`wire`]), the guest's side is its agent.
 
 pub mod accel;
+mod disk;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
@@ -23,8 +24,9 @@ use fathom_files::create;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 pub use accel::Accelerator;
+pub use disk::{Backing, Cache, Disk, DiskModel};
 pub use kernel::Kernel;
-pub use qemu::{Backing, Cache, Disk, DiskModel, Machine};
+pub use qemu::Machine;
 pub use tools::Tool;
 
 use crate::SystemError;

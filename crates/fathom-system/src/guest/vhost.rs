@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::qemu::Disk;
+use super::disk::Disk;
 use crate::SystemError;
 
 /// The program.

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::footer::{MAGIC, RowGroups};
-use super::handle::{Chunk, Row};
 use super::page::{PAGE_ROWS, RowGroup};
+use super::row::{Chunk, Row};
 use super::{IoLogError, IoLogMeta, LogSummary, Store};
 use crate::units::Nanos;
 

@@ -9,61 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use super::encoder::Message;
-use super::memory::{self, Shelf, ThreadRecords};
+use super::row::{Chunk, Row, record_of};
+use super::shelf::{self, Shelf, ThreadRecords};
 use crate::record::Record;
 use crate::units::Nanos;
-
-/// A record on its way to the encoder, times relative to the job's origin.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Row {
-    pub(super) intended: u64,
-    pub(super) submitted: u64,
-    pub(super) completed: u64,
-    pub(super) offset: u64,
-    pub(super) len: u32,
-    pub(super) done: u32,
-    pub(super) errno: u16,
-    pub(super) job: u16,
-    pub(super) thread: u16,
-    pub(super) op: u16,
-}
-
-impl Row {
-    /// Error, job, thread and operation as one number, for fast comparison (one load: they are neighbours).
-    #[inline]
-    pub(super) fn who(&self) -> u64 {
-        u64::from(self.errno)
-            | u64::from(self.job) << 16
-            | u64::from(self.thread) << 32
-            | u64::from(self.op) << 48
-    }
-
-    /// Bytes asked for and done as one number.
-    #[inline]
-    pub(super) fn size(&self) -> u64 {
-        u64::from(self.len) | u64::from(self.done) << 32
-    }
-
-    /// The row with these [`Self::who`] and [`Self::size`].
-    pub(super) fn from_bits(who: u64, size: u64) -> Self {
-        Self {
-            errno: who as u16,
-            job: (who >> 16) as u16,
-            thread: (who >> 32) as u16,
-            op: (who >> 48) as u16,
-            len: size as u32,
-            done: (size >> 32) as u32,
-            ..Self::default()
-        }
-    }
-}
-
-/// A full (or last) chunk of one handle's rows, and the way back.
-pub(super) struct Chunk {
-    pub(super) rows: Vec<Row>,
-    pub(super) home: SyncSender<Vec<Row>>,
-}
 
 /// A thread's end of the I/O log. Dropping it closes it.
 pub struct LogHandle {
@@ -183,7 +132,7 @@ impl LogHandle {
         self.origin = origin;
         if self.shelf.is_some() {
             // The recorder does this on its own thread, before the first I/O.
-            self.tid = memory::own_tid();
+            self.tid = shelf::own_tid();
         }
     }
 
@@ -261,11 +210,7 @@ impl Drop for LogHandle {
                 job: self.job,
                 thread: self.thread,
                 tid: self.tid,
-                records: self
-                    .rows
-                    .iter()
-                    .map(|row| memory::record_of(row, origin))
-                    .collect(),
+                records: self.rows.iter().map(|row| record_of(row, origin)).collect(),
                 lost: self.lost,
             };
             shelf

@@ -4,28 +4,10 @@
 //! A thread's end is the same [`LogHandle`] as that of the Parquet log, so the path of an I/O does
 //! not change. It must not know what the records are for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use super::handle::{LogHandle, Row};
-use crate::record::{Op, Record};
-use crate::units::Nanos;
-
-/// All records of one thread, in the order of their completion.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ThreadRecords {
-    /// The job's number, as given to [`MemoryLog::handle`].
-    pub job: u16,
-    /// The thread's number.
-    pub thread: u16,
-    /// The kernel's number of the thread; absent without `/proc`.
-    pub tid: Option<u32>,
-    /// The records, on the driver's clock.
-    pub records: Vec<Record>,
-    /// Records that found no room.
-    pub lost: u64,
-}
-
-pub(super) type Shelf = Arc<Mutex<Vec<ThreadRecords>>>;
+use super::handle::LogHandle;
+use super::shelf::{Shelf, ThreadRecords};
 
 /// A log in memory.
 #[derive(Debug, Default)]
@@ -53,34 +35,11 @@ impl MemoryLog {
     }
 }
 
-/// The kernel's number of the calling thread.
-pub(super) fn own_tid() -> Option<u32> {
-    // `/proc/thread-self` is a link to `PID/task/TID`.
-    let link = std::fs::read_link("/proc/thread-self").ok()?;
-    link.file_name()?.to_str()?.parse().ok()
-}
-
-/// The record that a row was made of.
-pub(super) fn record_of(row: &Row, origin: Nanos) -> Record {
-    let at = |t: u64| Nanos(t.wrapping_add(origin.0));
-    Record {
-        intended: at(row.intended),
-        submitted: at(row.submitted),
-        completed: at(row.completed),
-        offset: row.offset,
-        len: row.len,
-        result: if row.errno > 0 {
-            -i64::from(row.errno)
-        } else {
-            i64::from(row.done)
-        },
-        op: Op::from_index(usize::from(row.op)).unwrap_or(Op::Read),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Op, Record};
+    use crate::units::Nanos;
 
     #[test]
     fn records_come_back_as_they_were_pushed_and_what_had_no_room_is_counted() {

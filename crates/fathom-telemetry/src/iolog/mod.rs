@@ -17,6 +17,8 @@ mod handle;
 mod memory;
 mod page;
 mod read;
+mod row;
+mod shelf;
 mod thrift;
 
 use std::collections::BTreeMap;
@@ -32,9 +34,10 @@ use crate::units::Nanos;
 use encoder::{Encoder, Message};
 use fathom_files::{Existing, Output};
 pub use handle::LogHandle;
-use handle::Row;
-pub use memory::{MemoryLog, ThreadRecords};
+pub use memory::MemoryLog;
 pub use read::{IoLogReader, IoRow};
+use row::Row;
+pub use shelf::ThreadRecords;
 
 /// Name of the log in a run directory.
 pub const FILE_NAME: &str = "io.parquet";

@@ -7,7 +7,7 @@
 
 use super::delta::{BLOCK, DeltaPage};
 use super::dictionary::Dictionary;
-use super::handle::Row;
+use super::row::Row;
 use super::thrift::Thrift;
 use crate::record::Op;
 

@@ -5,7 +5,7 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::handle::Chunk;
+use super::row::Chunk;
 use super::*;
 use crate::record::{Op, Record};
 

@@ -180,3 +180,17 @@ pub(super) fn announcement(profile: &Profile, o: &Outlook, fills: Bytes) -> Stri
         o.written_at_most
     )
 }
+
+/// Profile with what was said on the command line.
+pub(crate) fn shortened(
+    mut profile: Profile,
+    time: Option<Nanos>,
+    repeats: Option<u32>,
+) -> Profile {
+    if let Some(time) = time {
+        profile.job_time = time;
+        profile.ramp = Nanos(time.0 / 2).min(profile.ramp.max(Nanos::from_millis(300)));
+    }
+    profile.repeats = repeats.unwrap_or(profile.repeats);
+    profile
+}

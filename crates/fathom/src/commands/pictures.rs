@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use fathom_files::{Existing, create, output};
 use fathom_report::{DirOutput, percent_encoded};
 
-use super::report::make;
+use super::saved::{data, make};
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::screen;
 
@@ -24,7 +24,7 @@ const SHARPNESS: u32 = 2;
 pub(super) fn write(run: &Path, dir: &Path, png: bool) -> Outcome {
     let browser = if png { Some(browser()?) } else { None };
     let exporter = fathom_report::exporter("svg")?;
-    let data = super::report::data(run)?;
+    let data = data(run)?;
     make(dir)?;
     let mut out = DirOutput::new(dir);
     exporter.export(&data, &mut out)?;

@@ -14,16 +14,18 @@ use fathom_sim::SimTarget;
 use fathom_sim::raid::Level;
 use fathom_system::array::{Local, Members, lvm, members};
 use fathom_system::guest::Supply;
+use fathom_system::leftovers;
+use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
-use fathom_telemetry::{Bytes, Nanos};
 
 use super::compare::columns;
 use super::finish::{command_line, finish, present};
+use super::guests::supply;
 use super::measure::announcement;
+use super::measure::shortened;
 use super::open::{capsule_of, profile};
 use super::raid_lab;
-use super::vm::supply;
 use crate::cli::RaidArgs;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::progress::SurveyLine;
@@ -124,20 +126,6 @@ impl What {
     }
 }
 
-/// Profile with what was said on the command line.
-pub(crate) fn shortened(
-    mut profile: Profile,
-    time: Option<Nanos>,
-    repeats: Option<u32>,
-) -> Profile {
-    if let Some(time) = time {
-        profile.job_time = time;
-        profile.ramp = Nanos(time.0 / 2).min(profile.ramp.max(Nanos::from_millis(300)));
-    }
-    profile.repeats = repeats.unwrap_or(profile.repeats);
-    profile
-}
-
 fn plan(what: &What, args: &RaidArgs, profile: Profile) -> Plan {
     let size = match (what, args.size) {
         (_, Some(size)) => size.0,
@@ -225,6 +213,8 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         }
         What::Model(_) => return Err(refused(anyhow::anyhow!("a model has no members"))),
     };
+    // Of killed runs: members may be theirs.
+    leftovers::clear();
     let maker = local.over(members, control.clone())?;
     Ok(Made::Here(Box::new(KernelArrays::new(maker, control))))
 }

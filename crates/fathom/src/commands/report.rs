@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use fathom_experiments::compare::{Comparison, Row, WindowSource, compare as compare_runs};
-use fathom_experiments::results::{PRESENTERS, SavedHistograms, present_anew};
-use fathom_report::{DirOutput, Output, RUNS_MAX, ReportData, clean};
+use fathom_report::{DirOutput, Output, RUNS_MAX, clean};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
-use fathom_telemetry::schema::{Cell, Column, Run, Section, Table};
+use fathom_telemetry::schema::{Cell, Column, Section, Table};
 
 use super::compare::{conditions, relative, shown, windows, words};
 use super::pictures;
+use super::saved::{data, make, open};
 use crate::cli::ReportArgs;
-use crate::exit::{DONE, Failure, Outcome, refused};
+use crate::exit::{DONE, Outcome, refused};
 use crate::screen;
 
 /// The page of several runs.
@@ -74,35 +74,6 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     exporter.export(&data, &mut DirOutput::new(&out))?;
     screen::print(&format!("{}: {}\n", exporter.name(), out.display()));
     Ok(DONE)
-}
-
-/// A run, shown anew from its results.
-pub(super) fn open(path: &Path) -> Result<(RunDir, Run), Failure> {
-    let (dir, mut run) = RunDir::open(path).map_err(refused)?;
-    present(&mut run, &dir)?;
-    Ok((dir, run))
-}
-
-/// The same with its series.
-pub(super) fn data(path: &Path) -> Result<ReportData, Failure> {
-    let (dir, run) = open(path)?;
-    Ok(ReportData::of(&dir, run)?)
-}
-
-fn present(run: &mut Run, dir: &RunDir) -> Result<(), Failure> {
-    let histograms = SavedHistograms::of_series(dir.series_file());
-    let presenters = [PRESENTERS, fathom_labs::PRESENTERS].concat();
-    present_anew(run, &histograms, &presenters).map_err(refused)
-}
-
-/// Makes a directory for exports.
-pub(super) fn make(out: &Path) -> Result<(), Failure> {
-    fathom_files::create::dirs(out).map_err(|e| {
-        refused(anyhow!(
-            "{}: cannot be made: {e}; choose another --out",
-            out.display()
-        ))
-    })
 }
 
 /// One page with all runs over each other, and each beside the first.

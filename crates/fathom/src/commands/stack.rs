@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use fathom_experiments::cpu::CpuSetting;
-use fathom_experiments::stack::{self, Choice, Rung, StackPlan, StackReport};
+use fathom_experiments::stack::{self, Choice, StackPlan};
 use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
-use fathom_files::Existing;
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
@@ -14,11 +13,11 @@ use fathom_stack::rows::{self, Form};
 use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
-use super::finish::{capsule, command_line, finish_with};
+use super::finish::{capsule, command_line};
 use super::open::cpu_setting;
-use super::stack_sides;
+use super::stack_sides::{self, end, rung};
 use crate::cli::StackArgs;
-use crate::exit::{DONE, FAILED, Outcome, failed, refused};
+use crate::exit::{DONE, FAILED, Outcome, refused};
 use crate::{progress, signals};
 
 /// See the module.
@@ -153,38 +152,6 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         FAILED
     };
     end(book, args, code, &report)
-}
-
-/// Keeps the result beside the run, and says it.
-pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &StackReport) -> Outcome {
-    book.found(report)?;
-    let document = stack::document(report);
-    let json = serde_json::to_string_pretty(&document).map_err(failed)?;
-    let kept = book
-        .dir()
-        .write("stack.json", Existing::None, json.as_bytes());
-    if let Err(e) = kept {
-        say!("fathom: {e}");
-    }
-    finish_with(book, &args.out, Some(code), document, |run, _, places| {
-        let mut text = format!(
-            "fathom stack · {} ({})\n\n",
-            run.target.name, run.target.description
-        );
-        text.push_str(&stack::text(report));
-        if let Some(r) = places.report {
-            text.push_str(&format!("report {}\n", r.display()));
-        }
-        text
-    })
-}
-
-pub(super) fn rung(args: &StackArgs) -> Rung {
-    match args.rung.as_str() {
-        "unprivileged" => Rung::Unprivileged,
-        "perf" => Rung::Perf,
-        _ => Rung::Best,
-    }
 }
 
 fn choice(args: &StackArgs) -> Choice {

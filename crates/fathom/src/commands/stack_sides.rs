@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use fathom_experiments::stack::host;
+use fathom_experiments::stack::{self, Rung, StackReport, host};
 use fathom_experiments::{Notebook, RunMeta};
-use fathom_telemetry::schema;
+use fathom_files::Existing;
+use fathom_telemetry::{say, schema};
 use serde_json::Value;
 
-use super::finish::{capsule, command_line};
-use super::stack::{end, rung};
+use super::finish::{capsule, command_line, finish_with};
 use crate::cli::StackArgs;
-use crate::exit::{DONE, FAILED, Outcome, refused};
+use crate::exit::{DONE, FAILED, Outcome, failed, refused};
 use crate::{screen, signals};
 
 /// Watches a VMM on this host.
@@ -118,4 +118,37 @@ pub(super) fn combine(guest: &Path, host: &Path, json: bool) -> Outcome {
     }
     screen::print(&text);
     Ok(code)
+}
+
+/// Keeps the result beside the run, and says it.
+pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &StackReport) -> Outcome {
+    book.found(report)?;
+    let document = stack::document(report);
+    let json = serde_json::to_string_pretty(&document).map_err(failed)?;
+    let kept = book
+        .dir()
+        .write("stack.json", Existing::None, json.as_bytes());
+    if let Err(e) = kept {
+        say!("fathom: {e}");
+    }
+    finish_with(book, &args.out, Some(code), document, |run, _, places| {
+        let mut text = format!(
+            "fathom stack · {} ({})\n\n",
+            run.target.name, run.target.description
+        );
+        text.push_str(&stack::text(report));
+        if let Some(r) = places.report {
+            text.push_str(&format!("report {}\n", r.display()));
+        }
+        text
+    })
+}
+
+/// Which means of tracing was asked for.
+pub(super) fn rung(args: &StackArgs) -> Rung {
+    match args.rung.as_str() {
+        "unprivileged" => Rung::Unprivileged,
+        "perf" => Rung::Perf,
+        _ => Rung::Best,
+    }
 }

@@ -2,16 +2,14 @@
 
 use fathom_experiments::cpu::CpuSetting;
 use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
-use fathom_io::TargetError;
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::{self, Hypervisor, Knob, Reach, Setup, SimMachines, SshMachines, VmOptions};
 use fathom_sim::SimTarget;
-use fathom_system::guest::Supply;
 
-use super::measure::{Measuring, measure};
-use super::raid::shortened;
-use crate::cli::{GuestArgs, VmArgs};
+use super::guests::{supply, without_bytes};
+use super::measure::{Measuring, measure, shortened};
+use crate::cli::VmArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::signals;
 
@@ -84,23 +82,6 @@ fn by_ssh(args: &VmArgs) -> Outcome {
         let mut machines = SshMachines::new(reach, size, options.writes, control);
         vm::run(bench, &mut machines, plan, &options, book, watcher)
     })
-}
-
-/// Kernel, static binary and QEMU; the refusal says how to get what is missing.
-pub(crate) fn supply(args: &GuestArgs) -> Result<Supply, Failure> {
-    Ok(Supply::find(
-        args.kernel.as_deref(),
-        args.guest_binary.as_deref(),
-    )?)
-}
-
-/// Said of a target that can be no machine's disk.
-pub(super) fn without_bytes(bench: &dyn Bench) -> NotebookError {
-    BenchError::Target(TargetError::Unfit {
-        target: bench.describe().name,
-        message: "it has no bytes for a machine's disk".into(),
-    })
-    .into()
 }
 
 fn run(

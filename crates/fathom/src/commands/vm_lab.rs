@@ -13,10 +13,10 @@ use fathom_labs::vm::{Hypervisor, Setup};
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use super::child;
+use super::guests::{supply, without_bytes};
 use super::kv;
 use super::measure::{Measuring, measure};
 use super::raid_lab::Words;
-use super::vm::{supply, without_bytes};
 use crate::cli::{Cli, Command, VmArgs};
 use crate::exit::{Failure, Outcome, refused};
 use crate::{signals, usage};

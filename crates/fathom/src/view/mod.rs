@@ -90,11 +90,6 @@ pub(crate) fn leave() {
     }
 }
 
-/// Gives the terminal back from a signal handler, before the process ends at once.
-pub(crate) fn give_back() {
-    terminal::give_back();
-}
-
 fn view(terminal: &Terminal, windows: &Receiver<LiveWindow>) {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let clock = Clock::new();

@@ -5,29 +5,19 @@
 //! gives the terminal back to the shell until the run is in the foreground again.
 
 use std::io::{IsTerminal, Read, Write};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use fathom_telemetry::say;
-use rustix::process::getpgrp;
-use rustix::stdio::{stderr, stdin};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
-    tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
 use super::draw::{Line, Style};
 use crate::signals::Stops;
+use crate::tty::{BEFORE, TAKEN, foreground, give_back};
 
 /// Alternate screen, no cursor, no wrapping.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-/// All of it back.
-const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
-
-/// The terminal's modes as they were before it was taken over.
-static BEFORE: OnceLock<Termios> = OnceLock::new();
-/// Whether it is taken over now.
-static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A terminal that is taken over until it is dropped.
 pub(super) struct Terminal(Stops);
@@ -123,24 +113,6 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         give_back();
     }
-}
-
-/// Gives the terminal back with system calls alone, as a signal handler may. In the background it is
-/// somebody else's already.
-pub(super) fn give_back() {
-    if !foreground() {
-        return;
-    }
-    if let (Some(before), true) = (BEFORE.get(), TAKEN.swap(false, Ordering::Relaxed)) {
-        let _ = rustix::io::write(stderr(), LEAVE.as_bytes());
-        let _ = tcsetattr(stdin(), OptionalActions::Now, before);
-    }
-}
-
-/// Whether the terminal listens to this process: one in the background would be stopped by reading a key.
-/// Where there is no job control, nobody else is there.
-fn foreground() -> bool {
-    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
 }
 
 /// The escape sequence of a style. Heat is one hue of the 256 colours from dark to bright, which reads on

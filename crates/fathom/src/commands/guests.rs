@@ -1,0 +1,25 @@
+//! What commands that use guests share.
+
+use fathom_experiments::{Bench, BenchError, NotebookError};
+use fathom_io::TargetError;
+use fathom_system::guest::Supply;
+
+use crate::cli::GuestArgs;
+use crate::exit::Failure;
+
+/// Kernel, static binary and QEMU; the refusal says how to get what is missing.
+pub(crate) fn supply(args: &GuestArgs) -> Result<Supply, Failure> {
+    Ok(Supply::find(
+        args.kernel.as_deref(),
+        args.guest_binary.as_deref(),
+    )?)
+}
+
+/// Said of a target that can be no machine's disk.
+pub(super) fn without_bytes(bench: &dyn Bench) -> NotebookError {
+    BenchError::Target(TargetError::Unfit {
+        target: bench.describe().name,
+        message: "it has no bytes for a machine's disk".into(),
+    })
+    .into()
+}
