@@ -15,7 +15,7 @@ type Arrows = BTreeMap<Module, BTreeSet<Module>>;
 const LEFT: [(&str, usize); 3] = [
     ("fathom-experiments", 2),
     ("fathom-fio", 1),
-    ("fathom-labs", 2),
+    ("fathom-labs", 1),
 ];
 
 struct Room {

@@ -1,11 +1,10 @@
 //! fio's line of progress (`--eta=always`), once a second on standard output: programs read it there.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fathom_fio::{Measure, Task, progress};
 use fathom_telemetry::Nanos;
 
-use super::run::lock;
 use crate::screen;
 
 /// What the last line said.
@@ -49,4 +48,9 @@ impl Eta {
         self.width = line.len();
         screen::over(&format!("{line}{}", " ".repeat(blank)));
     }
+}
+
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked has left a number unfinished at worst.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }

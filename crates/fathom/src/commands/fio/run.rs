@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
@@ -20,6 +20,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{FlagCode, Nanos};
 
 use super::aggregate::AggregateLogs;
+use super::eta::lock;
 use super::files::{self, OpenFile};
 use super::idle::Account;
 use super::watcher::{Least, Watcher};
@@ -55,11 +56,6 @@ struct Stage<'a> {
     processors: Account,
     failure: Mutex<Option<String>>,
     flows: BTreeMap<u64, Arc<FlowGroup>>,
-}
-
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked has left a number unfinished at worst.
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs them and returns the output and the exit code.

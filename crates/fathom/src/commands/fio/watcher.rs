@@ -9,7 +9,7 @@ use fathom_io::load::Batches;
 use fathom_io::{Control, Observer};
 use fathom_telemetry::{Nanos, say};
 
-use super::run::lock;
+use super::eta::lock;
 
 /// Collects windows into the measure and the logs.
 pub(super) struct Watcher<'a> {
