@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const CHUNK: usize = 4096;
 type Chunk<T> = OnceLock<Box<[OnceLock<T>]>>;
 
-/// See the module.
 pub(crate) struct Arena<T> {
     chunks: Box<[Chunk<T>]>,
     len: AtomicU32,

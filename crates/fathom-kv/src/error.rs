@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// See the module.
+/// Why the engine could not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum KvError {
     /// The store failed.

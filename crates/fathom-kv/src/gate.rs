@@ -14,7 +14,6 @@ const SLOTS: usize = 64;
 #[derive(Default)]
 struct Slot(RwLock<()>);
 
-/// See the module.
 pub(crate) struct Gate {
     slots: Box<[Slot]>,
 }

@@ -34,7 +34,6 @@ impl Node {
     }
 }
 
-/// See the module.
 pub(crate) struct Index {
     nodes: Arena<RwLock<Node>>,
     root: AtomicU32,

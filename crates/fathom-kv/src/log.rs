@@ -48,7 +48,6 @@ struct State {
     failed: Option<String>,
 }
 
-/// See the module.
 pub(crate) struct Log {
     layout: Layout,
     id: u64,

@@ -31,7 +31,6 @@ impl Frame {
     }
 }
 
-/// See the module.
 pub(crate) struct Pool {
     pub(crate) frames: Box<[Frame]>,
     hand: AtomicUsize,

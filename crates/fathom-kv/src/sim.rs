@@ -25,7 +25,7 @@ struct State {
     dead: bool,
 }
 
-/// See the module.
+/// A store in memory that can lose power.
 pub struct SimStore {
     state: Mutex<State>,
     /// Syncs return without doing anything: a device that lies.

@@ -9,7 +9,6 @@ use crate::sync::{Waits, lock};
 
 const SHARDS: usize = 16;
 
-/// See the module.
 pub(crate) struct Space {
     total: u64,
     /// Places never used begin here.

@@ -38,7 +38,6 @@ pub(crate) struct Entry {
     pub(crate) at: Mutex<Where>,
 }
 
-/// See the module.
 pub(crate) struct Table {
     entries: Arena<Entry>,
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// See the module.
+/// Bytes kept for the end of a run.
 #[derive(Debug)]
 pub struct Reserve {
     dir: PathBuf,

@@ -62,7 +62,7 @@ struct Syncing {
     running: bool,
 }
 
-/// One thread's load. See the module.
+/// One thread's load.
 pub struct Worker<P, S> {
     /// The port, for the loop that drives the worker.
     pub port: P,

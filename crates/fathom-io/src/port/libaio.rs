@@ -44,7 +44,7 @@ const WRITE: u16 = 1;
 /// IOCB_FLAG_IOPRIO: the request's own priority counts.
 const FLAG_PRIORITY: u32 = 1 << 1;
 
-/// See the module.
+/// Linux' native asynchronous I/O (io_submit, io_getevents).
 pub struct Libaio {
     context: libc::c_ulong,
     files: Vec<Served>,

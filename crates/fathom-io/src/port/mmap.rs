@@ -61,7 +61,7 @@ impl Map {
     }
 }
 
-/// See the module.
+/// Reads and writes through a mapping of the file.
 pub struct Mmap {
     maps: Vec<Map>,
     clock: Clock,

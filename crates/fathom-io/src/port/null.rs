@@ -5,7 +5,7 @@ use fathom_telemetry::Nanos;
 use super::{Alarm, Blocking, Port, PortError, Request};
 use crate::clock::Clock;
 
-/// See the module.
+/// Answers every I/O at once.
 pub struct Null {
     clock: Clock,
     alarm: Alarm,

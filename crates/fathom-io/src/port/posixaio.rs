@@ -11,7 +11,7 @@ use crate::buffer::Buffers;
 use crate::clock::Clock;
 use crate::job::{JobSpec, SyncPolicy};
 
-/// See the module.
+/// POSIX AIO: the C library's threads.
 pub struct PosixAio {
     files: Vec<Served>,
     clock: Clock,

@@ -9,7 +9,7 @@ use crate::buffer::Buffers;
 use crate::clock::Clock;
 use crate::job::{JobSpec, SyncCall, SyncPolicy};
 
-/// See the module.
+/// One thread, one I/O at a time: preadv2 and pwritev2.
 pub struct Preadv {
     files: Vec<Served>,
     clock: Clock,

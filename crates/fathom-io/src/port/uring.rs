@@ -15,7 +15,7 @@ use crate::job::{JobSpec, SyncPolicy};
 /// FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE: a hole in a file.
 const PUNCH: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
 
-/// See the module.
+/// io_uring.
 pub struct Uring {
     ring: IoUring,
     clock: Clock,

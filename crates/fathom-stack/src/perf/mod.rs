@@ -19,7 +19,6 @@ const LOST: u32 = 2;
 const THROTTLE: u32 = 5;
 const SAMPLE: u32 = 9;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct PerfSource {
     rings: Vec<(u16, Ring)>,

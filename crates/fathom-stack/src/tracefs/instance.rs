@@ -16,7 +16,7 @@ use crate::error::TraceError;
 
 const PREFIX: &str = "fathom-";
 
-/// See the module.
+/// A trace instance of fathom's own.
 #[derive(Debug)]
 pub struct Instance {
     dir: PathBuf,

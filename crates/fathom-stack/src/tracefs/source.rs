@@ -14,7 +14,6 @@ const BUDGET_BYTES: u64 = 512 << 20;
 /// Smallest buffer of a processor.
 const BUFFER_MIN_KIB: u64 = 1024;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct TraceSource {
     // Before the instance, which cannot be removed while its pages are open.

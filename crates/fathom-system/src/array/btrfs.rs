@@ -26,7 +26,6 @@ const MEMBER_MIN: Bytes = Bytes::mib(128);
 /// Of what the file system could hold, so much is used: it needs room to write elsewhere.
 const USED: f64 = 0.5;
 
-/// See the module.
 pub(crate) struct BtrfsArrays {
     members: Members,
 }

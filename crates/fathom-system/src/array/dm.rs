@@ -34,7 +34,6 @@ pub(crate) const THREADS: &[&str] = &["mdX_", "kdmflush", "loop", "raid5wq"];
 /// RAID 6 that takes longer until it is whole is not waited for.
 const SYNC_LIMIT: Nanos = Nanos::from_secs(1800);
 
-/// See the module.
 pub(crate) struct DmArrays {
     members: Members,
     control: Control,

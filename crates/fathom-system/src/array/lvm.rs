@@ -25,7 +25,6 @@ pub(crate) const PIECES: [&str; 2] = ["_rimage_", "_rmeta_"];
 /// Extents, at least: a member of 16 MiB has some left after LVM's own megabyte. A chunk must not be larger.
 const EXTENT: Bytes = Bytes::mib(1);
 
-/// See the module.
 pub(crate) struct LvmArrays {
     members: Members,
     control: Control,

@@ -77,7 +77,6 @@ struct DiskInfo {
     state: i32,
 }
 
-/// See the module.
 pub(crate) struct MdArrays {
     members: Members,
 }

@@ -32,7 +32,6 @@ const RECORD_EVERYWHERE: u64 = 128 << 10;
 /// A property that the file system of every pool has, so that another run knows whose it was.
 const MARK: &str = "fathom:made";
 
-/// See the module.
 pub(crate) struct ZfsArrays {
     members: Members,
 }

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use super::qemu::memory_file;
 use crate::SystemError;
 
-/// See the module. Dropping it ends the program.
+/// Dropping it ends the program.
 #[derive(Debug)]
 pub(crate) struct Reached {
     child: Child,

@@ -17,7 +17,7 @@ const PROGRAM: &str = "qemu-storage-daemon";
 /// What it says a disk's serial number is.
 pub const SERIAL: &str = "vhost_user_blk";
 
-/// See the module. Dropping it ends the process.
+/// Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,

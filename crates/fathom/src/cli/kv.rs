@@ -23,7 +23,6 @@ pub(crate) struct PagesArgs {
     pub(crate) app: Option<fathom_telemetry::Nanos>,
 }
 
-/// See the module.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\nThe tree lies in the first half of the range; the raw device is measured in the second half."

@@ -16,7 +16,6 @@ use crate::cli::AbArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 use crate::{progress, signals};
 
-/// See the module.
 pub(crate) fn ab(args: &AbArgs) -> Outcome {
     let threshold = percent(&args.threshold)?;
     if args.blocks < BLOCKS_MIN {

@@ -19,7 +19,6 @@ const SCRATCH: Bytes = Bytes(1 << 20);
 /// Of a target that is something else.
 const NO_DIRECTORY: &str = "is no directory: make a file system";
 
-/// See the module.
 pub(crate) fn app(command: &AppCommand) -> Outcome {
     match command {
         AppCommand::Copy(args) => copy(args),

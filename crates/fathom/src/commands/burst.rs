@@ -7,7 +7,6 @@ use super::open::cpu_setting;
 use crate::cli::BurstArgs;
 use crate::exit::{Outcome, refused};
 
-/// See the module.
 pub(crate) fn burst(args: &BurstArgs) -> Outcome {
     if args.burst.0 < 1 << 20 || args.writes.0 < 1 << 20 {
         return Err(refused(anyhow::anyhow!(

@@ -10,7 +10,6 @@ use super::measure::{Measuring, measure, profile_of};
 use crate::cli::CacheArgs;
 use crate::exit::{Failure, Outcome, refused};
 
-/// See the module.
 pub(crate) fn cache(args: &CacheArgs) -> Outcome {
     let options = options(args)?;
     let simulated = SimTarget::is_simulated(&args.measure.target);

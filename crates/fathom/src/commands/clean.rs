@@ -14,7 +14,7 @@ use crate::cli::CleanArgs;
 use crate::exit::{DONE, Outcome, refused};
 use crate::screen;
 
-/// See the module. What stays is said at the end: it keeps nothing else from being cleaned.
+/// What stays is said at the end: it keeps nothing else from being cleaned.
 pub(crate) fn clean(args: &CleanArgs) -> Outcome {
     let mut cleaning = Cleaning {
         dry: args.dry_run,

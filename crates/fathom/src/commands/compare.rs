@@ -19,7 +19,6 @@ use crate::cli::CompareArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, REFUSED, refused};
 use crate::screen;
 
-/// See the module.
 pub(crate) fn compare(args: &CompareArgs) -> Outcome {
     for name in &args.allow {
         if !CONDITIONS.iter().any(|c| c.0 == name) {

@@ -7,7 +7,6 @@ use super::measure::{Measuring, measure};
 use crate::cli::CompressArgs;
 use crate::exit::{Outcome, refused};
 
-/// See the module.
 pub(crate) fn compress(args: &CompressArgs) -> Outcome {
     if !(0.0..=100.0).contains(&args.incompressible) {
         return Err(refused(anyhow::anyhow!(

@@ -15,7 +15,6 @@ use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
-/// See the module.
 pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     let load = load(&args.until_steady)?;
     let profile = profile("full")?;

@@ -9,7 +9,6 @@ use super::open::cpu_setting;
 use crate::cli::CurveArgs;
 use crate::exit::{Outcome, refused};
 
-/// See the module.
 pub(crate) fn curve(args: &CurveArgs) -> Outcome {
     let rw: Rw = args
         .rw

@@ -13,7 +13,6 @@ use super::open::directory;
 use crate::cli::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
 use crate::exit::{Failure, Outcome, refused};
 
-/// See the module.
 pub(crate) fn db(command: &DbCommand) -> Outcome {
     let db = match command {
         DbCommand::Mysql(args) => &args.db,

@@ -7,7 +7,6 @@ use crate::cli::DevicesArgs;
 use crate::exit::{DONE, Outcome, refused};
 use crate::screen;
 
-/// See the module.
 pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
     let mut devices = fathom_host::block_devices().map_err(refused)?;
     if !args.all {

@@ -4,7 +4,7 @@ use fathom_labs::guest::agent;
 
 use crate::exit::{DONE, Outcome, failed};
 
-/// See the module. As the first process of a guest it prepares the machine, and never returns.
+/// As the first process of a guest it prepares the machine, and never returns.
 pub(crate) fn guest_agent() -> Outcome {
     if std::process::id() == 1 && std::path::Path::new("/modules").is_dir() {
         agent::init();

@@ -10,7 +10,6 @@ use super::measure::{Measuring, measure};
 use crate::cli::KvArgs;
 use crate::exit::{Failure, Outcome, refused};
 
-/// See the module.
 pub(crate) fn kv(args: &KvArgs) -> Outcome {
     let options = options(args)?;
     let what = Measuring {

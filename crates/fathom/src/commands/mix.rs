@@ -7,7 +7,6 @@ use super::open::cpu_setting;
 use crate::cli::MixArgs;
 use crate::exit::Outcome;
 
-/// See the module.
 pub(crate) fn mix(args: &MixArgs) -> Outcome {
     let mut fills = args.fill.clone();
     fills.sort_unstable();

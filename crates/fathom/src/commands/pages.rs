@@ -7,7 +7,6 @@ use super::measure::{Measuring, measure};
 use crate::cli::PagesArgs;
 use crate::exit::{Outcome, refused};
 
-/// See the module.
 pub(crate) fn pages(args: &PagesArgs) -> Outcome {
     if !(0.0..=100.0).contains(&args.points) {
         return Err(refused(anyhow::anyhow!(

@@ -16,7 +16,6 @@ use crate::exit::{Failure, Outcome, refused};
 /// The range where nobody said a size: as many bytes lie on every path.
 const SIZE: Bytes = Bytes::mib(512);
 
-/// See the module.
 pub(crate) fn paths(args: &PathsArgs) -> Outcome {
     let options = options(args)?;
     let target = &args.measure.target;

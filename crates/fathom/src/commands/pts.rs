@@ -14,7 +14,6 @@ use crate::exit::{DONE, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
-/// See the module.
 pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     let known: Vec<&str> = TESTS.iter().map(|t| t.id).collect();
     for t in &args.tests {

@@ -14,7 +14,6 @@ use crate::cli::QueryArgs;
 use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::screen;
 
-/// See the module.
 pub(crate) fn query(args: &QueryArgs) -> Outcome {
     if args.list {
         return list(args.json);

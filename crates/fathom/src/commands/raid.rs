@@ -34,7 +34,6 @@ use crate::{screen, signals};
 /// Bytes of a file that is a member, where nobody said.
 const FILE: Bytes = Bytes::mib(256);
 
-/// See the module.
 pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     let options = options(args)?;
     let profile = shortened(profile(&args.profile)?, args.time, args.repeats);

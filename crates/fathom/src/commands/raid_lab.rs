@@ -70,7 +70,6 @@ impl Words {
     }
 }
 
-/// See the module.
 pub(super) fn run(
     mut backend: Box<dyn Backend>,
     words: &Words,

@@ -22,7 +22,6 @@ use crate::{screen, signals};
 /// Largest scratch file that is made without being asked for.
 const SCRATCH_MAX: u64 = 4 << 30;
 
-/// See the module.
 pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     let score = score(args)?;
     let control = signals::control().map_err(refused)?;

@@ -21,7 +21,6 @@ const COMPARISON_FILE: &str = "comparison.html";
 /// Jobs in a table of differences; `fathom compare --jobs` has them all.
 const JOBS_MAX: usize = 400;
 
-/// See the module.
 pub(crate) fn report(args: &ReportArgs) -> Outcome {
     if args.runs.len() > 1 {
         return several(args);

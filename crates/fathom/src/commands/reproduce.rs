@@ -18,7 +18,6 @@ use crate::cli::ReproduceArgs;
 use crate::exit::{Failure, Outcome, failed, refused};
 use crate::signals;
 
-/// See the module.
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
     let title = title(args)?;
     let (book, reproduction, code) = match &args.on {

@@ -16,7 +16,6 @@ use crate::cli::RunArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::{progress, signals};
 
-/// See the module.
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let (name, jobs) = jobs(args)?;
     let setting = cpu_setting(&args.cpu)?;

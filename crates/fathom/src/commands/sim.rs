@@ -14,7 +14,6 @@ use crate::cli::SimCommand;
 use crate::exit::{DONE, Outcome, failed, refused};
 use crate::screen;
 
-/// See the module.
 pub(crate) fn sim(command: &SimCommand) -> Outcome {
     let text = match command {
         SimCommand::List { json } => list(*json)?,

@@ -20,7 +20,6 @@ use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Outcome, refused};
 use crate::{progress, signals};
 
-/// See the module.
 pub(crate) fn stack(args: &StackArgs) -> Outcome {
     if let [guest, host] = &args.combine[..] {
         return stack_sides::combine(guest, host, args.out.json);

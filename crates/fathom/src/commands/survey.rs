@@ -14,7 +14,6 @@ use super::watch;
 use crate::cli::SurveyArgs;
 use crate::exit::{Failure, Outcome, refused};
 
-/// See the module.
 pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let setting = cpu_setting(&args.cpu)?;
     let profile = args.workload.as_deref().map(watch::read_profile);

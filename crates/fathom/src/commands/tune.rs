@@ -14,7 +14,6 @@ use super::measure::{Measuring, measure};
 use crate::cli::{KeepSettingsArgs, TuneArgs};
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 
-/// See the module.
 pub(crate) fn tune(args: &TuneArgs) -> Outcome {
     let name = &args.measure.target;
     let modifies = may_write(args);

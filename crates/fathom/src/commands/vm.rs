@@ -13,7 +13,6 @@ use crate::cli::VmArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::signals;
 
-/// See the module.
 pub(crate) fn vm(args: &VmArgs) -> Outcome {
     if let Some(lab) = &args.lab {
         return super::vm_lab::run(args, lab);

@@ -24,7 +24,6 @@ use crate::{signals, usage};
 /// Host, machine, machine, host: what drifts is in both, and cancels.
 const TURNS: [bool; 4] = [false, true, true, false];
 
-/// See the module.
 pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
     let words = words(args, text)?;
     let setup = Setup::parse(&args.set, KNOBS)?;

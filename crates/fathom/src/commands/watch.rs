@@ -34,7 +34,6 @@ enum Subject {
     Process(u32, Vec<Disk>),
 }
 
-/// See the module.
 pub(crate) fn watch(args: &WatchArgs) -> Outcome {
     let subject = subject(args.subject.as_deref())?;
     let control = signals::control().map_err(refused)?;

@@ -206,7 +206,6 @@ struct Pending {
     done: bool,
 }
 
-/// See the module.
 pub(super) struct Blktrace {
     cpus: Vec<Cpu>,
     /// Next event of each file by time.

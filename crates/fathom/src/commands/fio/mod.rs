@@ -33,7 +33,7 @@ fn rejected(e: FioError) -> Failure {
     }
 }
 
-/// See the module. `args` are what follows the program's name.
+/// `args` are what follows the program's name.
 pub(crate) fn fio(args: &[String]) -> Outcome {
     let it = Invocation::parse(args).map_err(rejected)?;
     match &it.purpose {
