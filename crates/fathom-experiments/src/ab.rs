@@ -4,14 +4,21 @@
 //! whole blocks. Which of the two begins is drawn for each block, so that what every other job meets (a timer, a
 //! neighbour's job) favours neither as well. What the settings are is up to the caller.
 
-use fathom_io::load::rng::mix;
+use fathom_io::JobSpec;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
 use fathom_stats::compare::{Good, Verdict, judge, relative_of_log};
-use fathom_telemetry::schema::Job;
+use fathom_telemetry::schema::{Job, Section, Table};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::Bench;
 use crate::compare::metrics as metrics_of_job;
+use crate::notebook::{Notebook, NotebookError};
+use crate::parts;
+use crate::results::{Evidence, ExperimentResult, Shown};
+use crate::runner::Runner;
+use crate::schedule;
+use crate::survey::Watcher;
 
 /// Which of two settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +35,7 @@ pub const BLOCK_JOBS: u32 = 4;
 /// The order of one block: A B B A, or B A A B.
 pub fn block(seed: u64, number: u32) -> [Setting; BLOCK_JOBS as usize] {
     let (mut first, mut second) = (Setting::A, Setting::B);
-    if mix(seed ^ mix(u64::from(number))) & 1 == 1 {
+    if schedule::seed(seed, "ab", "order", number) & 1 == 1 {
         std::mem::swap(&mut first, &mut second);
     }
     [first, second, second, first]
@@ -109,6 +116,118 @@ pub fn analyse(jobs: &[(Setting, &Job)], seed: u64) -> Vec<AbRow> {
         })
         .filter(|r| r.a.is_some() || r.b.is_some())
         .collect()
+}
+
+/// What ran in turns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AbResult {
+    /// Options of A, as typed.
+    pub a: String,
+    /// Options of B.
+    pub b: String,
+    /// Seed of the order and of the resampling.
+    pub seed: u64,
+    /// Setting and index in the run of each job, in the order in which they ran.
+    pub ran: Vec<(Setting, usize)>,
+}
+
+impl AbResult {
+    /// Each metric under both settings.
+    pub fn rows(&self, evidence: &Evidence<'_>) -> Vec<AbRow> {
+        let ran = self.ran.iter();
+        let in_order: Vec<_> = ran
+            .filter_map(|(s, i)| Some((*s, evidence.job(*i)?)))
+            .collect();
+        analyse(&in_order, self.seed)
+    }
+}
+
+impl ExperimentResult for AbResult {
+    const EXPERIMENT: &'static str = "ab";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let rows = self.rows(evidence);
+        shown.sections.push(Section {
+            id: "ab".into(),
+            title: "Two settings in turns".into(),
+            text: format!(
+                "A: {}. B: {}. Blocks of A B B A or B A A B, as the seed drew them, so that a drift favours neither; the interval comes from resampling blocks.",
+                self.a, self.b
+            ),
+            tables: vec![
+                levels(&rows),
+                parts::table(
+                    "ab-verdict",
+                    "B against A",
+                    &rows,
+                    &[
+                        ("metric", "", &|r| r.label.as_str().into()),
+                        ("B against A", "%", &|r| {
+                            r.relative.map(|e| e.scale(100.0)).into()
+                        }),
+                        ("verdict", "", &|r| r.verdict.words().into()),
+                    ],
+                ),
+            ],
+            ..Section::default()
+        });
+    }
+}
+
+/// Each metric in a column, in its unit.
+fn levels(rows: &[AbRow]) -> Table {
+    let side = |name: &str, of: fn(&AbRow) -> Option<Estimate>| {
+        let cells = rows.iter().map(|r| of(r).into());
+        std::iter::once(name.into()).chain(cells).collect()
+    };
+    let columns = rows.iter().map(|r| parts::column(&r.label, &r.unit));
+    Table {
+        id: "ab-table".into(),
+        title: "A and B".into(),
+        columns: std::iter::once(parts::column("setting", ""))
+            .chain(columns)
+            .collect(),
+        rows: vec![side("A", |r| r.a), side("B", |r| r.b)],
+    }
+}
+
+/// Runs both settings in turns and keeps what ran; `texts` are their options as typed.
+///
+/// # Errors
+/// Where the bench or the run directory fails; an interruption is no error.
+pub fn run(
+    bench: &mut dyn Bench,
+    specs: &[JobSpec; 2],
+    texts: [&str; 2],
+    blocks: u32,
+    book: &mut Notebook,
+    watcher: &mut dyn Watcher,
+) -> Result<AbResult, NotebookError> {
+    let seed = specs[0].seed;
+    let total = blocks * BLOCK_JOBS;
+    let reads = specs.iter().any(|s| s.rw.reads());
+    let mut runner = if reads {
+        Runner::begin(bench, book, watcher, "ab", seed, total)?
+    } else {
+        Runner::unprepared(bench, book, watcher, "ab", seed, total)
+    };
+    let mut ran = Vec::new();
+    'blocks: for number in 0..blocks {
+        for setting in block(seed, number) {
+            let mut spec = specs[setting as usize].clone();
+            spec.name = format!("{}.{}", spec.name, ran.len() + 1);
+            // The same offsets for both settings of a block: one source of noise less.
+            let Some(index) = runner.one(spec, "block", number)? else {
+                break 'blocks;
+            };
+            ran.push((setting, index));
+        }
+    }
+    runner.end();
+    let [a, b] = texts.map(str::to_owned);
+    let found = AbResult { a, b, seed, ran };
+    book.found(&found)?;
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -42,18 +42,34 @@ pub fn text(t: impl Into<String>) -> TableCell {
     TableCell::Text(t.into())
 }
 
-/// A column with what stands in it, of a row of what the table is made of: its heading, its unit, its cell.
+/// A column of a table whose rows are made of `R`: heading, unit, and what stands in it.
 pub type ColumnOf<'a, R> = (&'a str, &'a str, &'a dyn Fn(&R) -> TableCell);
 
-/// A table of `rows`: each column stands beside its cells.
-pub fn table<R>(id: &str, title: &str, rows: &[R], columns: &[ColumnOf<'_, R>]) -> Table {
-    let row = |r| columns.iter().map(|(_, _, cell)| cell(r)).collect();
+/// A table: each column says its heading and how its cells are made.
+pub fn table<R>(
+    id: &str,
+    title: &str,
+    rows: impl IntoIterator<Item = R>,
+    columns: &[ColumnOf<'_, R>],
+) -> Table {
     Table {
         id: id.into(),
         title: title.into(),
         columns: columns.iter().map(|c| column(c.0, c.1)).collect(),
-        rows: rows.iter().map(row).collect(),
+        rows: rows
+            .into_iter()
+            .map(|r| columns.iter().map(|c| c.2(&r)).collect())
+            .collect(),
     }
+}
+
+/// A table of single facts: what, and its value.
+pub fn facts(id: &str, title: &str, rows: Vec<(&str, TableCell)>) -> Table {
+    let columns: [ColumnOf<'_, (&str, TableCell)>; 2] = [
+        ("what", "", &|r| r.0.into()),
+        ("value", "", &|r| r.1.clone()),
+    ];
+    table(id, title, rows, &columns)
 }
 
 /// Points with a name in the legend.

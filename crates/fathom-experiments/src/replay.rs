@@ -7,12 +7,15 @@ use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{BlockSizes, OnError, Rw};
 use fathom_io::replay::{FeedHandle, Fidelity, Layout, Pacing, Score, TraceFacts, start};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell, Column, Finding, Headline, Section, Table};
+use fathom_telemetry::schema::{Finding, Headline, Job, Section};
+use fathom_telemetry::summary::{LatencySummary, SAMPLES_BEYOND};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
-use crate::notebook::{Notebook, NotebookError};
-use crate::parts::column;
+use crate::notebook::{Merged, Notebook, NotebookError};
+use crate::parts;
+use crate::results::{Evidence, ExperimentResult, Shown};
 use crate::survey::{self, Watcher};
 
 /// Memory for buffers that the default depth keeps to.
@@ -123,89 +126,241 @@ pub fn run(
         return Ok(());
     };
     let index = indices.first().copied().unwrap_or(0);
-    keep(options, layout, &fidelity, book, index);
-    Ok(())
+    let timed = options.score.pacing == Pacing::Timed;
+    let flags = flags(options, &fidelity, timed);
+    book.run_mut().jobs[index].flags.extend(flags);
+    book.found(&ReplayResult::new(options, layout, &fidelity, index))
 }
 
-fn keep(options: &ReplayOptions, layout: &Layout, f: &Fidelity, book: &mut Notebook, index: usize) {
-    let timed = options.score.pacing == Pacing::Timed;
-    let merged = book.evidence().merged(index).cloned();
-    let flags = flags(options, f, timed);
-    let run = book.run_mut();
-    let job = &mut run.jobs[index];
-    job.flags.extend(flags);
-    let job = job.clone();
-    let started = f.started;
-    let headline = |id: &str, label: &str, unit: &str, value: f64, n: u64| Headline {
-        id: id.into(),
-        label: label.into(),
-        group: "Replay".into(),
-        unit: unit.into(),
-        estimate: Some(Estimate {
-            value,
-            low: None,
-            high: None,
-            samples: u32::try_from(n).unwrap_or(u32::MAX),
-        }),
-        extra: BTreeMap::new(),
-        jobs: vec![index],
-        flags: job.flags.clone(),
-    };
-    if timed && let Some(score) = f.score() {
-        run.headlines.push(headline(
-            "replay-fidelity",
-            "Times between I/Os kept within 50 µs or 5 %",
-            "ratio",
-            score,
-            started - 1,
-        ));
+/// How a trace was played, and how well its times were kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReplayResult {
+    /// Index of the job.
+    pub job: usize,
+    /// The trace, without control characters.
+    pub file: String,
+    /// Its format.
+    pub format: String,
+    /// Devices in it.
+    pub devices: u32,
+    /// From its first I/O to its last.
+    pub recorded: Nanos,
+    /// Its I/Os by operation.
+    pub ios: [u64; 4],
+    /// Bytes by operation.
+    pub bytes: [u64; 4],
+    /// Range that it reaches over.
+    pub span: Bytes,
+    /// How its offsets were placed on the target.
+    pub placed: String,
+    /// When I/Os started.
+    pub pacing: Pacing,
+    /// How much faster than recorded.
+    pub speed: f64,
+    /// I/Os started.
+    pub started: u64,
+    /// Share of the times between starts that were kept within 50 µs or 5 %.
+    pub kept: Option<f64>,
+    /// Error of the time between two starts, ns.
+    pub gap_error_ns: LatencySummary,
+    /// 99 % of these errors are at most so large, ns.
+    pub gap_error_p99_ns: Option<u64>,
+    /// Start after the recorded time, ns.
+    pub lag_ns: LatencySummary,
+    /// Recorded time from the first to the last start, speed and cuts counted, ns.
+    pub asked_ns: u64,
+    /// Achieved time from the first to the last start, ns.
+    pub achieved_ns: u64,
+    /// Times that the reader of the trace was behind.
+    pub starved: u64,
+    /// I/Os whose offset or length was aligned.
+    pub aligned: u64,
+}
+
+impl ReplayResult {
+    fn new(options: &ReplayOptions, layout: &Layout, f: &Fidelity, job: usize) -> Self {
+        let facts = &options.facts;
+        Self {
+            job,
+            file: clean(&options.score.path.display().to_string()),
+            format: facts.format.name().into(),
+            devices: facts.devices.len() as u32,
+            recorded: facts.duration(),
+            ios: facts.ios,
+            bytes: facts.bytes,
+            span: layout.span,
+            placed: layout.words().into(),
+            pacing: options.score.pacing,
+            speed: options.score.speed,
+            started: f.started,
+            kept: f.score(),
+            gap_error_ns: LatencySummary::from(&f.gap_error),
+            gap_error_p99_ns: f.gap_error.quantile(0.99),
+            lag_ns: LatencySummary::from(&f.lag),
+            asked_ns: f.recorded_ns,
+            achieved_ns: f.achieved_ns,
+            starved: f.starved,
+            aligned: f.aligned,
+        }
     }
-    for op in [Op::Read, Op::Write] {
-        let Some(mean) = job.direction(op).and_then(|d| d.response_ns.mean) else {
-            continue;
+
+    fn headlines(&self, job: &Job, merged: Option<&Merged>) -> Vec<Headline> {
+        let headline = |id: &str, label: &str, unit: &str, value: f64, n: u64| Headline {
+            id: id.into(),
+            label: label.into(),
+            group: "Replay".into(),
+            unit: unit.into(),
+            estimate: Some(Estimate {
+                value,
+                low: None,
+                high: None,
+                samples: u32::try_from(n).unwrap_or(u32::MAX),
+            }),
+            extra: BTreeMap::new(),
+            jobs: vec![self.job],
+            flags: job.flags.clone(),
         };
-        let mut h = headline(
-            &format!("replay-{}-latency", op.name()),
-            &format!(
-                "{}, from its recorded time",
-                if op == Op::Read { "Read" } else { "Write" }
-            ),
-            "ns",
-            mean,
-            job.direction(op).map_or(0, |d| d.ios),
-        );
-        if let Some(all) = merged.as_ref().and_then(|m| m[op as usize].as_ref()) {
-            for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
-                if let Some(v) =
-                    all.quantile_supported(q, fathom_telemetry::summary::SAMPLES_BEYOND)
-                {
-                    h.extra.insert(name.into(), v as f64);
+        let mut all = Vec::new();
+        if let (Pacing::Timed, Some(kept)) = (self.pacing, self.kept) {
+            let label = "Times between I/Os kept within 50 µs or 5 %";
+            all.push(headline(
+                "replay-fidelity",
+                label,
+                "ratio",
+                kept,
+                self.started - 1,
+            ));
+        }
+        for (op, name) in [(Op::Read, "Read"), (Op::Write, "Write")] {
+            let Some((mean, ios)) = job
+                .direction(op)
+                .and_then(|d| Some((d.response_ns.mean?, d.ios)))
+            else {
+                continue;
+            };
+            let id = format!("replay-{}-latency", op.name());
+            let label = format!("{name}, from its recorded time");
+            let mut h = headline(&id, &label, "ns", mean, ios);
+            if let Some(all) = merged.and_then(|m| m[op as usize].as_ref()) {
+                for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
+                    let v = all.quantile_supported(q, SAMPLES_BEYOND);
+                    h.extra.extend(v.map(|v| (name.to_owned(), v as f64)));
                 }
             }
+            all.push(h);
         }
-        run.headlines.push(h);
+        all
     }
-    if timed && let (Some(score), Some(p99)) = (f.score(), f.gap_error.quantile(0.99)) {
-        run.findings.push(Finding {
+
+    fn finding(&self) -> Option<Finding> {
+        let (kept, p99) = (self.kept?, self.gap_error_p99_ns?);
+        Some(Finding {
             id: "replay-fidelity".into(),
             text: format!(
                 "{:.2} % of the times between I/Os were kept within 50 µs or 5 %; 99 % of them were off by at most {}",
-                100.0 * score,
+                100.0 * kept,
                 Nanos(p99)
             ),
-            advice: if score < 0.99 {
+            advice: if kept < 0.99 {
                 "the target or the machine is slower than the trace: response latency includes the wait; lower --speed, or raise --qd".into()
             } else {
                 String::new()
             },
             confidence: "strong".into(),
-            jobs: vec![index],
+            jobs: vec![self.job],
             evidence: vec!["replay-fidelity-table".into()],
             refuted_by: "The log of I/Os of this run, whose starts are farther from the trace's times (fathom query).".into(),
             ..Finding::default()
-        });
+        })
     }
-    run.sections.push(section(options, layout, f, timed));
+
+    fn section(&self) -> Section {
+        let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9).into();
+        let names = Op::ALL.map(|op| format!("{}s", op.name()));
+        let mut trace = vec![
+            ("file", self.file.as_str().into()),
+            ("format", self.format.as_str().into()),
+            ("devices", self.devices.into()),
+            ("recorded time", seconds(self.recorded.0)),
+            ("range", self.span.to_string().into()),
+            ("placed", self.placed.as_str().into()),
+        ];
+        for (name, (n, bytes)) in names.iter().zip(self.ios.iter().zip(self.bytes)) {
+            if *n > 0 {
+                trace.push((name, format!("{n} ({})", Bytes(bytes)).into()));
+            }
+        }
+        if self.aligned > 0 {
+            trace.push((
+                "aligned to the target's blocks",
+                (self.aligned as f64).into(),
+            ));
+        }
+        let mut tables = vec![parts::facts("replay-trace-table", "The trace", trace)];
+        let of = |v: Option<u64>| v.map(|v| v as f64).into();
+        if self.pacing == Pacing::Timed {
+            tables.push(parts::table(
+                "replay-fidelity-table",
+                "Kept times",
+                [
+                    ("error of the time between two I/Os", &self.gap_error_ns),
+                    ("start after the recorded time", &self.lag_ns),
+                ],
+                &[
+                    ("what", "", &|r| r.0.into()),
+                    ("p50", "ns", &|r| of(r.1.p50)),
+                    ("p99", "ns", &|r| of(r.1.p99)),
+                    ("p99.9", "ns", &|r| of(r.1.p99_9)),
+                    ("largest", "ns", &|r| of(r.1.max)),
+                ],
+            ));
+        }
+        tables.push(parts::facts(
+            "replay-pace-table",
+            "Pace",
+            vec![
+                ("started", (self.started as f64).into()),
+                ("recorded, speed counted", seconds(self.asked_ns)),
+                ("achieved", seconds(self.achieved_ns)),
+                (
+                    "times the reader of the trace was behind",
+                    (self.starved as f64).into(),
+                ),
+            ],
+        ));
+        let how = match self.pacing {
+            Pacing::Timed => "Every I/O starts at its recorded time, whatever the target does",
+            Pacing::Fast => "I/Os start in their order as fast as the depth allows",
+            Pacing::Dependent => {
+                "Every I/O starts after the one that had completed last before it, and the same time after it"
+            }
+        };
+        Section {
+            id: "replay".into(),
+            title: "Replay".into(),
+            text: format!(
+                "{how}; speed × {}. Latency counts from that time.",
+                self.speed
+            ),
+            tables,
+            ..Section::default()
+        }
+    }
+}
+
+impl ExperimentResult for ReplayResult {
+    const EXPERIMENT: &'static str = "replay";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        if let Some(job) = evidence.job(self.job) {
+            let merged = evidence.merged(self.job);
+            shown.headlines.extend(self.headlines(job, merged));
+        }
+        if self.pacing == Pacing::Timed {
+            shown.findings.extend(self.finding());
+        }
+        shown.sections.push(self.section());
+    }
 }
 
 fn flags(options: &ReplayOptions, f: &Fidelity, timed: bool) -> Vec<Flag> {
@@ -263,109 +418,6 @@ fn below(f: &Fidelity, ns: u64) -> u64 {
         .filter(|(b, _)| fathom_telemetry::histogram::lower_bound(*b as usize) <= ns)
         .map(|(_, n)| n)
         .sum()
-}
-
-fn section(options: &ReplayOptions, layout: &Layout, f: &Fidelity, timed: bool) -> Section {
-    let facts = &options.facts;
-    let text = |t: String| Cell::Text(t);
-    let row = |name: &str, value: Cell| vec![Cell::Text(name.into()), value];
-    let seconds = |ns: u64| text(format!("{:.3} s", ns as f64 / 1e9));
-    let mut trace = vec![
-        row(
-            "file",
-            text(clean(&options.score.path.display().to_string())),
-        ),
-        row("format", text(facts.format.name().into())),
-        row("devices", Cell::Number(facts.devices.len() as f64)),
-        row("recorded time", seconds(facts.duration().0)),
-        row("range", text(layout.span.to_string())),
-        row("placed", text(layout.words().into())),
-    ];
-    for op in Op::ALL {
-        let (n, bytes) = (facts.ios[op as usize], facts.bytes[op as usize]);
-        if n > 0 {
-            trace.push(row(
-                &format!("{}s", op.name()),
-                text(format!("{n} ({})", Bytes(bytes))),
-            ));
-        }
-    }
-    if f.aligned > 0 {
-        trace.push(row(
-            "aligned to the target's blocks",
-            Cell::Number(f.aligned as f64),
-        ));
-    }
-    let quantiles = |name: &str, h: &fathom_telemetry::Histogram| -> Vec<Cell> {
-        let q = |q: f64| {
-            h.quantile_supported(q, fathom_telemetry::summary::SAMPLES_BEYOND)
-                .map_or(Cell::Hole(()), |v| Cell::Number(v as f64))
-        };
-        let max = if h.is_empty() {
-            Cell::Hole(())
-        } else {
-            Cell::Number(h.moments().max as f64)
-        };
-        vec![Cell::Text(name.into()), q(0.5), q(0.99), q(0.999), max]
-    };
-    let plain = |label: &str| Column {
-        label: label.into(),
-        unit: String::new(),
-    };
-    let mut tables = vec![Table {
-        id: "replay-trace-table".into(),
-        title: "The trace".into(),
-        columns: vec![plain("what"), plain("value")],
-        rows: trace,
-    }];
-    if timed {
-        tables.push(Table {
-            id: "replay-fidelity-table".into(),
-            title: "Kept times".into(),
-            columns: vec![
-                plain("what"),
-                column("p50", "ns"),
-                column("p99", "ns"),
-                column("p99.9", "ns"),
-                column("largest", "ns"),
-            ],
-            rows: vec![
-                quantiles("error of the time between two I/Os", &f.gap_error),
-                quantiles("start after the recorded time", &f.lag),
-            ],
-        });
-    }
-    tables.push(Table {
-        id: "replay-pace-table".into(),
-        title: "Pace".into(),
-        columns: vec![plain("what"), plain("value")],
-        rows: vec![
-            row("started", Cell::Number(f.started as f64)),
-            row("recorded, speed counted", seconds(f.recorded_ns)),
-            row("achieved", seconds(f.achieved_ns)),
-            row(
-                "times the reader of the trace was behind",
-                Cell::Number(f.starved as f64),
-            ),
-        ],
-    });
-    let how = match options.score.pacing {
-        Pacing::Timed => "Every I/O starts at its recorded time, whatever the target does",
-        Pacing::Fast => "I/Os start in their order as fast as the depth allows",
-        Pacing::Dependent => {
-            "Every I/O starts after the one that had completed last before it, and the same time after it"
-        }
-    };
-    Section {
-        id: "replay".into(),
-        title: "Replay".into(),
-        text: format!(
-            "{how}; speed × {}. Latency counts from that time.",
-            options.score.speed
-        ),
-        tables,
-        ..Section::default()
-    }
 }
 
 fn clean(text: &str) -> String {

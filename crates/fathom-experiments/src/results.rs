@@ -219,16 +219,25 @@ impl Presenter {
 
 /// Every kind of result of this room; a new one is a line here.
 pub const PRESENTERS: &[Presenter] = &[
+    Presenter::of::<crate::ab::AbResult>(),
     Presenter::of::<crate::applications::ApplicationsResult>(),
     Presenter::of::<crate::burst::BurstResult>(),
+    Presenter::of::<crate::compression::CompressionResult>(),
+    Presenter::of::<crate::condition::ConditionPlan>(),
+    Presenter::of::<crate::condition::ConditionResult>(),
     Presenter::of::<crate::course::RegimesResult>(),
     Presenter::of::<crate::cpu::CpuResult>(),
     Presenter::of::<crate::curve::CurveResult>(),
     Presenter::of::<crate::endurance::EnduranceResult>(),
     Presenter::of::<crate::mix::MixResult>(),
     Presenter::of::<crate::pages::PagesResult>(),
+    Presenter::of::<crate::pts::PtsResult>(),
+    Presenter::of::<crate::replay::ReplayResult>(),
+    Presenter::of::<crate::reproduce::Reproduction>(),
     Presenter::of::<crate::stack::StackReport>(),
     Presenter::of::<crate::survey::SurveyResult>(),
+    Presenter::of::<crate::tune::TuneResult>(),
+    Presenter::of::<crate::workload::Profile>(),
     Presenter::of::<crate::workload::WorkloadResult>(),
 ];
 

@@ -1,27 +1,29 @@
-//! Runs jobs one after another for experiments that choose the next job by what the last one showed.
+//! Runs jobs one after another, for experiments that choose the next job by what the last one showed as for those whose
+//! jobs are known before.
 //!
-//! It names repeats, derives seeds, keeps the notebook, and ends early on an interruption or an I/O
-//! error, so that the experiments only speak of points and their repeats.
+//! It names repeats, derives seeds ([`crate::schedule`]), keeps the notebook, shows progress, and ends early on an
+//! interruption or an I/O error, so that the experiments only speak of points and their repeats.
 
 use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, Progress};
-use fathom_io::load::rng::mix as mix_bits;
+use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Flag, FlagCode};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::Cell;
 use crate::notebook::{Notebook, NotebookError};
 pub use crate::results::Point;
+use crate::schedule;
 use crate::survey::{self, Watcher};
 
-/// See the module.
+/// A schedule under way.
 pub struct Runner<'a> {
     /// Runs the jobs.
     pub bench: &'a mut dyn Bench,
     /// Keeps them.
     pub book: &'a mut Notebook,
     watcher: &'a mut dyn Watcher,
-    experiment: &'static str,
+    experiment: String,
     seed: u64,
     done: u32,
     total: u32,
@@ -30,28 +32,53 @@ pub struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     /// Prepares the target; `total` is the expected number of jobs, for the progress display.
+    ///
+    /// # Errors
+    /// Where the target cannot be filled.
     pub fn begin(
         bench: &'a mut dyn Bench,
         book: &'a mut Notebook,
         watcher: &'a mut dyn Watcher,
-        experiment: &'static str,
+        experiment: &str,
         seed: u64,
         total: u32,
     ) -> Result<Self, NotebookError> {
         survey::prepare(bench, watcher)?;
-        Ok(Self {
+        Ok(Self::unprepared(
+            bench, book, watcher, experiment, seed, total,
+        ))
+    }
+
+    /// The same on a target that needs no preparation: nothing is read that was not written before.
+    pub fn unprepared(
+        bench: &'a mut dyn Bench,
+        book: &'a mut Notebook,
+        watcher: &'a mut dyn Watcher,
+        experiment: &str,
+        seed: u64,
+        total: u32,
+    ) -> Self {
+        Self {
             bench,
             book,
             watcher,
-            experiment,
+            experiment: experiment.to_owned(),
             seed,
             done: 0,
             total,
             ended: false,
-        })
+        }
+    }
+
+    /// The jobs that follow belong to this experiment.
+    pub fn of(&mut self, experiment: &str) {
+        experiment.clone_into(&mut self.experiment);
     }
 
     /// Runs one more repeat of a point; `false` where the experiment has to end.
+    ///
+    /// # Errors
+    /// Where the bench or the run directory fails; so everywhere below.
     pub fn repeat(&mut self, point: &mut Point) -> Result<bool, NotebookError> {
         let index = point.jobs.len();
         let Some(jobs) = self.group(std::slice::from_ref(&point.spec), index as u32)? else {
@@ -65,9 +92,7 @@ impl<'a> Runner<'a> {
     /// not favour a point; `false` where the experiment has to end.
     pub fn fill_up(&mut self, points: &mut [Point], repeats: u32) -> Result<bool, NotebookError> {
         for round in 0..repeats {
-            let n = points.len();
-            for k in 0..n {
-                let k = if round % 2 == 0 { n - 1 - k } else { k };
+            for k in schedule::turns(points.len(), round) {
                 if points[k].jobs.len() as u32 > round {
                     continue;
                 }
@@ -85,26 +110,66 @@ impl<'a> Runner<'a> {
         specs: &[JobSpec],
         repeat: u32,
     ) -> Result<Option<Vec<usize>>, NotebookError> {
+        let planned = specs.iter().map(|spec| {
+            let mut numbered = spec.clone();
+            numbered.name = format!("{}.{}", spec.name, repeat + 1);
+            (numbered, spec.name.as_str())
+        });
+        let names: Vec<&str> = specs.iter().map(|s| s.name.as_str()).collect();
+        let jobs = self.run(planned.collect(), repeat, &names.join(" beside "))?;
+        let first = jobs.iter().flatten().find_map(|j| self.failure(*j));
+        if let Some(failed) = first {
+            self.fail(&failed);
+        }
+        Ok(jobs)
+    }
+
+    /// Runs one job under its own name; `None` where the experiment has to end. Jobs of one `stream` and repeat have the
+    /// same offsets.
+    pub fn one(
+        &mut self,
+        spec: JobSpec,
+        stream: &str,
+        repeat: u32,
+    ) -> Result<Option<usize>, NotebookError> {
+        let job = self.attempt(spec, stream, repeat)?;
+        if let Some(failed) = job.and_then(|j| self.failure(j)) {
+            self.fail(&failed);
+        }
+        Ok(job)
+    }
+
+    /// The same, where an I/O error is not the end of the experiment.
+    pub fn attempt(
+        &mut self,
+        spec: JobSpec,
+        stream: &str,
+        repeat: u32,
+    ) -> Result<Option<usize>, NotebookError> {
+        let name = spec.name.clone();
+        let jobs = self.run(vec![(spec, stream)], repeat, &name)?;
+        Ok(jobs.and_then(|j| j.first().copied()))
+    }
+
+    fn run(
+        &mut self,
+        specs: Vec<(JobSpec, &str)>,
+        repeat: u32,
+        label: &str,
+    ) -> Result<Option<Vec<usize>>, NotebookError> {
         if self.ended || self.bench.interrupted() {
             self.ended = true;
             return Ok(None);
         }
         let limits = self.bench.limits();
-        let names: Vec<&str> = specs.iter().map(|s| s.name.as_str()).collect();
-        self.watcher.job(
-            self.done,
-            self.total.max(self.done + 1),
-            &names.join(" beside "),
-        );
+        self.watcher
+            .job(self.done, self.total.max(self.done + 1), label);
         let mut planned = Vec::new();
-        for (i, spec) in specs.iter().enumerate() {
-            let mut spec = spec.clone();
-            let number = u64::from(self.done) << 8 | i as u64;
-            spec.seed = mix_bits(self.seed ^ mix_bits(number)) >> 1;
-            spec.name = format!("{}.{}", spec.name, repeat + 1);
+        for (mut spec, stream) in specs {
+            spec.seed = schedule::seed(self.seed, &self.experiment, stream, repeat);
             planned.push(PlannedJob {
                 job: spec.validate(&limits).map_err(BenchError::from)?,
-                experiment: self.experiment.to_owned(),
+                experiment: self.experiment.clone(),
                 repeat,
                 guide: None,
             });
@@ -113,20 +178,33 @@ impl<'a> Runner<'a> {
         let mut show = |p: &Progress| watcher.progress(p);
         let jobs = self.book.measure(self.bench, &planned, &mut show)?;
         self.done += 1;
-        let failed = jobs
-            .iter()
-            .filter_map(|j| self.book.run().jobs.get(*j)?.errors.first())
-            .map(|e| format!("{} failed: {}", e.op.name(), e.message))
-            .next();
-        if let Some(failed) = failed {
-            self.ended = true;
-            self.book.run_mut().flags.push(Flag::new(
-                FlagCode::IoErrors,
-                format!("{} ended early: {failed}", self.experiment),
-                "look at the kernel log; what was measured until then is kept",
-            ));
-        }
         Ok(Some(jobs))
+    }
+
+    /// A job of the run.
+    pub fn job(&self, index: usize) -> &Job {
+        &self.book.run().jobs[index]
+    }
+
+    /// Why a job failed, where it did.
+    pub fn failure(&self, job: usize) -> Option<String> {
+        let e = self.job(job).errors.first()?;
+        Some(format!("{} failed: {}", e.op.name(), e.message))
+    }
+
+    /// Ends the experiment because of an I/O error.
+    pub fn fail(&mut self, failed: &str) {
+        self.ended = true;
+        self.book.run_mut().flags.push(Flag::new(
+            FlagCode::IoErrors,
+            format!("{} ended early: {failed}", self.experiment),
+            "look at the kernel log; what was measured until then is kept",
+        ));
+    }
+
+    /// Whether an interruption or an error ended it.
+    pub fn ended(&self) -> bool {
+        self.ended
     }
 
     /// Shows work of the experiment that is no job of the bench, and counts it as one; `false` where the experiment has
@@ -160,11 +238,8 @@ impl<'a> Runner<'a> {
     /// Says where the experiment ended early.
     pub fn end(&mut self) {
         if self.bench.interrupted() {
-            self.book.run_mut().flags.push(Flag::new(
-                FlagCode::Interrupted,
-                format!("{} of about {} jobs were run", self.done, self.total),
-                "run again for the rest",
-            ));
+            let flag = schedule::cut_short(self.done, self.total);
+            self.book.run_mut().flags.push(flag);
         }
     }
 }

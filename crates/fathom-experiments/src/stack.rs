@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::{Bench, BenchError, RealBench};
 use crate::cpu::{CpuBench, CpuSetting};
 use crate::notebook::{Notebook, NotebookError};
+use crate::schedule;
 pub(crate) use in_survey::{in_survey, outlook};
 pub use output::document;
 pub use text::text;
@@ -422,13 +423,14 @@ fn full(
             break;
         }
         let mut spec = spec.clone();
+        let stem = spec.name.clone();
         spec.name = format!(
             "{}.{}{}",
-            spec.name,
+            stem,
             if traced { "traced" } else { "plain" },
             turn / 2 + 1
         );
-        spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(turn)) >> 1;
+        spec.seed = schedule::seed(spec.seed, "stack", &stem, turn);
         if traced
             && let Err(e) = trace_on(&mut session, &config(devices, &spec, PASS_IOS, plan.rung))
         {

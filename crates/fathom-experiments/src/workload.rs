@@ -6,15 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{
-    Cell, Chart, ChartKind, ChartSeries, Column, Finding, Headline, Point, Section, Table,
-};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Point, Section};
 use fathom_telemetry::units::grouped;
-use fathom_telemetry::{Bytes, Histogram, Nanos, Op};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::curve::CurveResult;
-use crate::parts::{axis, column, line_chart};
+use crate::parts::{self, axis, line_chart};
 use crate::results::{self, Evidence, ExperimentResult, Shown};
 use crate::survey::SurveyResult;
 
@@ -432,48 +430,48 @@ fn add_weighted(e: Estimate, jobs: Vec<usize>, profile: &Profile, run: &mut Show
     });
 }
 
-/// The profile as a section of a run.
-pub fn section(p: &Profile) -> Section {
-    let text = |t: String| Cell::Text(t);
-    let row = |name: &str, value: String| vec![Cell::Text(name.into()), text(value)];
+/// The profile in words: what, and how much.
+pub fn facts(p: &Profile) -> Vec<(&'static str, String)> {
     let seconds = p.wall_ns.max(1) as f64 / 1e9;
     let percent = |v: Option<f64>| v.map_or("–".into(), |v| format!("{:.1} %", 100.0 * v));
+    let data = p.data_ios();
+    let size = (p.bytes[0] + p.bytes[1])
+        .checked_div(data)
+        .map_or("–".into(), |mean| Bytes(mean).to_string());
+    let all = p.ios.iter().sum::<u64>() as f64 / seconds;
+    let sequential = (data > 0).then(|| p.sequential as f64 / data as f64);
+    let depth = p.busy_depth().map_or("–".into(), |d| format!("{d:.2}"));
     let mut rows = vec![
-        row("watched", p.source.clone()),
-        row("for", format!("{seconds:.1} s")),
-        row(
-            "I/Os per second",
-            format!("{:.1}", p.ios.iter().sum::<u64>() as f64 / seconds),
-        ),
-        row("share of reads", percent(p.read_share())),
-        row(
-            "mean size",
-            match p.data_ios() {
-                0 => "–".into(),
-                n => Bytes((p.bytes[0] + p.bytes[1]) / n).to_string(),
-            },
-        ),
-        row(
-            "sequential",
-            percent((p.data_ios() > 0).then(|| p.sequential as f64 / p.data_ios() as f64)),
-        ),
-        row("idle", percent(p.idle_share())),
-        row(
-            "depth while busy",
-            p.busy_depth().map_or("–".into(), |d| format!("{d:.2}")),
-        ),
+        ("watched", p.source.clone()),
+        ("for", format!("{seconds:.1} s")),
+        ("I/Os per second", format!("{all:.1}")),
+        ("share of reads", percent(p.read_share())),
+        ("mean size", size),
+        ("sequential", percent(sequential)),
+        ("idle", percent(p.idle_share())),
+        ("depth while busy", depth),
     ];
     for (name, v) in ["latency p50", "latency p99", "latency p99.9"]
-        .iter()
+        .into_iter()
         .zip(p.latency_ns)
     {
-        if let Some(v) = v {
-            rows.push(row(name, Nanos(v).to_string()));
-        }
+        rows.extend(v.map(|v| (name, Nanos(v).to_string())));
     }
     if p.lost > 0 {
-        rows.push(row("events lost", p.lost.to_string()));
+        rows.push(("events lost", p.lost.to_string()));
     }
+    rows
+}
+
+impl ExperimentResult for Profile {
+    const EXPERIMENT: &'static str = "watch";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        shown.sections.push(section(self));
+    }
+}
+
+fn section(p: &Profile) -> Section {
     let share = |of: &[(u32, u64)]| -> Vec<(f64, f64)> {
         let total = of.iter().map(|d| d.1).sum::<u64>().max(1) as f64;
         of.iter()
@@ -492,10 +490,24 @@ pub fn section(p: &Profile) -> Section {
             })
             .collect()
     };
-    let plain = |label: &str| Column {
-        label: label.into(),
-        unit: String::new(),
-    };
+    let mut flags = Vec::new();
+    if p.lost > 0 {
+        flags.push(Flag::new(
+            FlagCode::LogLostRecords,
+            format!(
+                "{} events were lost: rates are too low, depths uncertain",
+                p.lost
+            ),
+            "watch one device instead of all",
+        ));
+    }
+    flags.extend(p.missing.iter().map(|m| {
+        Flag::new(
+            FlagCode::NotChecked,
+            m.clone(),
+            "run as root, with tracefs mounted",
+        )
+    }));
     Section {
         id: "watch".into(),
         title: "The workload".into(),
@@ -517,61 +529,47 @@ pub fn section(p: &Profile) -> Section {
                 ],
             ),
             Chart {
-                id: "watch-sizes".into(),
-                title: "Sizes".into(),
-                kind: ChartKind::Bar,
-                x: axis("size", "", false),
-                y: axis("I/Os", "", false),
-                z: None,
                 categories: labels,
-                series: vec![
-                    ChartSeries {
-                        name: "reads".into(),
-                        points: bars(0),
-                    },
-                    ChartSeries {
-                        name: "writes".into(),
-                        points: bars(1),
-                    },
-                ],
-                marks: Vec::new(),
+                ..parts::chart(
+                    "watch-sizes",
+                    "Sizes",
+                    ChartKind::Bar,
+                    axis("size", "", false),
+                    axis("I/Os", "", false),
+                    vec![
+                        parts::series("reads", bars(0)),
+                        parts::series("writes", bars(1)),
+                    ],
+                )
             },
         ],
         tables: vec![
-            Table {
-                id: "watch-table".into(),
-                title: "Profile".into(),
-                columns: vec![plain("what"), plain("value")],
-                rows,
-            },
-            Table {
-                id: "watch-idle".into(),
-                title: "Idle gaps".into(),
-                columns: vec![column("up to", "ns"), plain("gaps"), column("in all", "s")],
-                rows: p
-                    .idle
-                    .iter()
-                    .map(|(b, n, ns)| {
-                        vec![
-                            Cell::Number(*b as f64),
-                            Cell::Number(*n as f64),
-                            Cell::Number(*ns as f64 / 1e9),
-                        ]
-                    })
-                    .collect(),
-            },
-            Table {
-                id: "watch-bursts".into(),
-                title: "Bursts (I/Os with less than 1 ms of idle between them)".into(),
-                columns: vec![plain("I/Os, up to"), plain("bursts")],
-                rows: p
-                    .bursts
-                    .iter()
-                    .map(|(b, n)| vec![Cell::Number(*b as f64), Cell::Number(*n as f64)])
-                    .collect(),
-            },
+            parts::facts(
+                "watch-table",
+                "Profile",
+                facts(p).into_iter().map(|(w, v)| (w, v.into())).collect(),
+            ),
+            parts::table(
+                "watch-idle",
+                "Idle gaps",
+                &p.idle,
+                &[
+                    ("up to", "ns", &|g| (g.0 as f64).into()),
+                    ("gaps", "", &|g| (g.1 as f64).into()),
+                    ("in all", "s", &|g| (g.2 as f64 / 1e9).into()),
+                ],
+            ),
+            parts::table(
+                "watch-bursts",
+                "Bursts (I/Os with less than 1 ms of idle between them)",
+                &p.bursts,
+                &[
+                    ("I/Os, up to", "", &|b| (b.0 as f64).into()),
+                    ("bursts", "", &|b| (b.1 as f64).into()),
+                ],
+            ),
         ],
-        ..Section::default()
+        flags,
     }
 }
 

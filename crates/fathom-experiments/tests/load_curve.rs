@@ -11,8 +11,12 @@ use fathom_telemetry::{FlagCode, Nanos};
 const SERVICE_NS: f64 = 20_000.0;
 
 fn measure(bench: &mut QueueBench, options: &CurveOptions) -> Run {
+    measure_for(1500, bench, options)
+}
+
+fn measure_for(ms: u64, bench: &mut QueueBench, options: &CurveOptions) -> Run {
     run_with(bench, 0, |bench, book| {
-        curve::run(bench, &plan(1500, 3), options, book, &mut Quiet).expect("a curve");
+        curve::run(bench, &plan(ms, 3), options, book, &mut Quiet).expect("a curve");
     })
 }
 
@@ -61,7 +65,12 @@ fn knee_of_exponential_servers_is_where_erlang_says() {
     // Knees of M/M/c by the maximum of rho / T(rho): 1/2 for c = 1, and 0.5774 (1/√3) for c = 2.
     for (c, knee) in [(1, 0.5), (2, 1.0 / 3f64.sqrt())] {
         let service = Service::Exponential(Nanos(SERVICE_NS as u64));
-        let run = measure(&mut QueueBench::new(c, service), &CurveOptions::default());
+        // The power is flat around the knee: long jobs find it.
+        let run = measure_for(
+            6000,
+            &mut QueueBench::new(c, service),
+            &CurveOptions::default(),
+        );
         near(
             "maximum",
             headline(&run, "curve-max").value,

@@ -10,12 +10,14 @@ use std::sync::Barrier;
 use fathom_io::JobError;
 use fathom_io::clock::monotonic;
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
-use crate::cells::{Cell, Plan};
+use crate::cells::Plan;
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
 use crate::runner::{Point, Runner};
+use crate::schedule;
 use crate::survey::Watcher;
 
 pub mod advice;
@@ -87,13 +89,33 @@ fn points(plan: &Plan, options: &CompressionOptions) -> Result<Vec<Point>, JobEr
 }
 
 /// Repeats of a codec's rates, plain bytes per second.
-#[derive(Debug, Clone, Default)]
-struct Rates {
-    ratio: f64,
-    encode: Vec<f64>,
-    decode: Vec<f64>,
-    encode_all: Vec<f64>,
-    decode_all: Vec<f64>,
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Rates {
+    /// Name of the codec.
+    pub codec: String,
+    /// Plain over packed bytes; 0 where it did not run.
+    pub ratio: f64,
+    /// Encoding on one core.
+    pub encode: Vec<f64>,
+    /// Decoding on one core.
+    pub decode: Vec<f64>,
+    /// Encoding on all cores together.
+    pub encode_all: Vec<f64>,
+    /// Decoding on all cores together.
+    pub decode_all: Vec<f64>,
+}
+
+/// Codecs and the device that they stand beside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CompressionResult {
+    /// Where the chunks came from, in words.
+    pub sample: String,
+    /// Cores that ran codecs together.
+    pub cores: u32,
+    /// The codecs' rates.
+    pub codecs: Vec<Rates>,
+    /// The device's jobs.
+    pub points: Vec<Point>,
 }
 
 impl Rates {
@@ -125,20 +147,20 @@ pub fn run(
     let mut points = points(plan, options).map_err(BenchError::from)?;
     let loops = CODECS.len() as u32 * plan.profile.repeats;
     let total = points.len() as u32 * plan.profile.repeats + loops;
-    let mut all: Vec<Rates> = vec![Rates::default(); CODECS.len()];
+    let mut all: Vec<Rates> = CODECS
+        .iter()
+        .map(|c| Rates {
+            codec: c.name.into(),
+            ..Rates::default()
+        })
+        .collect();
     let mut runner = Runner::begin(bench, book, watcher, "compression", options.seed, total)?;
     'repeats: for repeat in 0..plan.profile.repeats {
         // The device in every repeat too: what drifts meanwhile meets both.
         if !runner.fill_up(&mut points, repeat + 1)? {
             break;
         }
-        for k in 0..CODECS.len() {
-            // Alternating order, so that a drift of the processor favours no codec.
-            let k = if repeat % 2 == 0 {
-                k
-            } else {
-                CODECS.len() - 1 - k
-            };
+        for k in schedule::turns(CODECS.len(), repeat) {
             if !runner.beside(CODECS[k].name) {
                 break 'repeats;
             }
@@ -147,9 +169,12 @@ pub fn run(
         }
     }
     runner.end();
-    let cells: Vec<Cell> = points.iter().map(|p| runner.cell(p)).collect();
-    report::report(book, &cells, &all, sample, cores);
-    Ok(())
+    book.found(&CompressionResult {
+        sample: sample.source.clone(),
+        cores,
+        codecs: all,
+        points,
+    })
 }
 
 /// The chunks that the options ask for.

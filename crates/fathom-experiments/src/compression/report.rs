@@ -2,17 +2,16 @@
 
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, Finding, Headline, Mark, Section, Table,
+    Cell as TableCell, Chart, ChartKind, Finding, Headline, Mark, Section,
 };
 use fathom_telemetry::{Flag, FlagCode, Op};
 
-use super::Rates;
 use super::advice::{self, Device, Speed};
-use super::codecs::CODECS;
-use super::data::{CHUNK, Sample};
+use super::data::CHUNK;
+use super::{CompressionResult, Rates};
 use crate::cells::Cell;
-use crate::notebook::Notebook;
-use crate::parts::{self, axis, column, point, series};
+use crate::parts::{self, axis, point, series};
+use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// The device in each repeat in which all of its jobs gave a number, with the number of that repeat.
 fn devices(cells: &[Cell]) -> Vec<(usize, Device)> {
@@ -79,12 +78,11 @@ fn best<'a>(
     all: &'a [Rates],
     devices: &[(usize, Device)],
     f: impl Fn(&Speed, &Device) -> Option<f64>,
-) -> Option<(&'static str, &'a Rates, Estimate)> {
-    let codecs = CODECS.iter().zip(all);
-    codecs
-        .filter_map(|(c, r)| {
-            let chosen = Estimate::mean_of_chosen(&each(r, devices, &f), CODECS.len());
-            Some((c.name, r, chosen?))
+) -> Option<(&'a str, &'a Rates, Estimate)> {
+    all.iter()
+        .filter_map(|r| {
+            let chosen = Estimate::mean_of_chosen(&each(r, devices, &f), all.len());
+            Some((r.codec.as_str(), r, chosen?))
         })
         .max_by(|a, b| a.2.value.total_cmp(&b.2.value))
 }
@@ -101,7 +99,10 @@ fn gain(times: Estimate) -> Estimate {
 
 fn interval(e: Estimate) -> String {
     e.low.zip(e.high).map_or(String::new(), |(l, h)| {
-        format!(" ({l:.2} to {h:.2}, 95 % for the best of {})", CODECS.len())
+        format!(
+            " ({l:.2} to {h:.2}, 95 % for the best of {})",
+            super::codecs::CODECS.len()
+        )
     })
 }
 
@@ -111,15 +112,17 @@ fn confidence(times: Estimate) -> String {
     if sure { "strong" } else { "weak" }.into()
 }
 
-pub(super) fn report(
-    book: &mut Notebook,
-    cells: &[Cell],
-    all: &[Rates],
-    sample: &Sample,
-    cores: u32,
-) {
+impl ExperimentResult for CompressionResult {
+    const EXPERIMENT: &'static str = "compression";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        report(self, &evidence.cells(&self.points), shown);
+    }
+}
+
+fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
+    let (all, cores) = (&found.codecs[..], found.cores);
     let devices = devices(cells);
-    let (e, n) = (parts::estimate, parts::number);
     let read = Estimate::mean_of(&devices.iter().map(|d| d.1.read).collect::<Vec<_>>());
     let writes: Vec<f64> = devices.iter().filter_map(|d| d.1.write).collect();
     let write = Estimate::mean_of(&writes);
@@ -129,7 +132,7 @@ pub(super) fn report(
         title: "Compression".into(),
         text: format!(
             "128 KiB chunks in memory, {}; {cores} core(s). Rates are bytes of plain data. A gain is what reading or writing through the codec on all cores gives, over the device's own bandwidth: coding and transfer run at the same time, and the slower of the two decides.",
-            sample.source
+            found.sample
         ),
         ..Section::default()
     };
@@ -141,79 +144,62 @@ pub(super) fn report(
         ));
     }
     let mean = |v: &[f64]| Estimate::mean_of(v);
-    section.tables.push(Table {
-        id: "codecs".into(),
-        title: "Codecs".into(),
-        columns: vec![
-            column("codec", ""),
-            column("ratio", ""),
-            column("encode, one core", "bytes/s"),
-            column("decode, one core", "bytes/s"),
-            column(&format!("encode, {cores} cores"), "bytes/s"),
-            column(&format!("decode, {cores} cores"), "bytes/s"),
+    let (encode_all, decode_all) = (
+        format!("encode, {cores} cores"),
+        format!("decode, {cores} cores"),
+    );
+    section.tables.push(parts::table(
+        "codecs",
+        "Codecs",
+        all,
+        &[
+            ("codec", "", &|r| r.codec.as_str().into()),
+            ("ratio", "", &|r| (r.ratio > 0.0).then_some(r.ratio).into()),
+            ("encode, one core", "bytes/s", &|r| mean(&r.encode).into()),
+            ("decode, one core", "bytes/s", &|r| mean(&r.decode).into()),
+            (&encode_all, "bytes/s", &|r| mean(&r.encode_all).into()),
+            (&decode_all, "bytes/s", &|r| mean(&r.decode_all).into()),
         ],
-        rows: CODECS
-            .iter()
-            .zip(all)
-            .map(|(c, r)| {
-                vec![
-                    TableCell::Text(c.name.into()),
-                    n((r.ratio > 0.0).then_some(r.ratio)),
-                    e(mean(&r.encode)),
-                    e(mean(&r.decode)),
-                    e(mean(&r.encode_all)),
-                    e(mean(&r.decode_all)),
-                ]
-            })
-            .collect(),
-    });
+    ));
     let reads = |s: &Speed, d: &Device| advice::pipeline(d.read, s.ratio, s.decode_all, cores);
     let written =
         |s: &Speed, d: &Device| Some(advice::pipeline(d.write?, s.ratio, s.encode_all, cores));
-    section.tables.push(Table {
-        id: "compression-gains".into(),
-        title: "Beside the device".into(),
-        columns: vec![
-            column("codec", ""),
-            column("gain of reads", ""),
-            column("cores to break even, reads", ""),
-            column("gain of writes", ""),
-            column("cores to break even, writes", ""),
-            column("one thread: ratio to break even", ""),
-            column("one thread: packed over plain read", ""),
-            column("cached: decode over device read", ""),
-            column("cached: waiting saved, over plain data", ""),
+    let of = |r: &&Rates, f: Gain<'_>| TableCell::from(beside(r, &devices, f));
+    let chunk = CHUNK as f64;
+    section.tables.push(parts::table(
+        "compression-gains",
+        "Beside the device",
+        all,
+        &[
+            ("codec", "", &|r| r.codec.as_str().into()),
+            ("gain of reads", "", &|r| {
+                of(r, &|s, d| Some(reads(s, d).gain))
+            }),
+            ("cores to break even, reads", "", &|r| {
+                of(r, &|s, d| Some(reads(s, d).cores_to_break_even))
+            }),
+            ("gain of writes", "", &|r| {
+                of(r, &|s, d| Some(written(s, d)?.gain))
+            }),
+            ("cores to break even, writes", "", &|r| {
+                of(r, &|s, d| Some(written(s, d)?.cores_to_break_even))
+            }),
+            ("one thread: ratio to break even", "", &|r| {
+                of(r, &|s, d| advice::serial_break_even(d, s.decode))
+            }),
+            ("one thread: packed over plain read", "", &|r| {
+                of(r, &|s, d| {
+                    Some(advice::serial_time(d, s, chunk) / d.chunk_read)
+                })
+            }),
+            ("cached: decode over device read", "", &|r| {
+                of(r, &|s, d| Some(advice::cache_hit_over_read(d, s, chunk)))
+            }),
+            ("cached: waiting saved, over plain data", "", &|r| {
+                of(r, &|s, d| Some(advice::cache_saves(d, s, chunk)))
+            }),
         ],
-        rows: CODECS
-            .iter()
-            .zip(all)
-            .map(|(c, r)| {
-                vec![
-                    TableCell::Text(c.name.into()),
-                    e(beside(r, &devices, |s, d| Some(reads(s, d).gain))),
-                    e(beside(r, &devices, |s, d| {
-                        Some(reads(s, d).cores_to_break_even)
-                    })),
-                    e(beside(r, &devices, |s, d| Some(written(s, d)?.gain))),
-                    e(beside(r, &devices, |s, d| {
-                        Some(written(s, d)?.cores_to_break_even)
-                    })),
-                    e(beside(r, &devices, |s, d| {
-                        advice::serial_break_even(d, s.decode)
-                    })),
-                    e(beside(r, &devices, |s, d| {
-                        Some(advice::serial_time(d, s, CHUNK as f64) / d.chunk_read)
-                    })),
-                    e(beside(r, &devices, |s, d| {
-                        Some(advice::cache_hit_over_read(d, s, CHUNK as f64))
-                    })),
-                    e(beside(r, &devices, |s, d| {
-                        Some(advice::cache_saves(d, s, CHUNK as f64))
-                    })),
-                ]
-            })
-            .collect(),
-    });
+    ));
     for (id, title, device, what, one, many) in [
         (
             "compression-decode",
@@ -237,7 +223,7 @@ pub(super) fn report(
             series(name, values.into_iter().enumerate().map(dot).collect())
         };
         section.charts.push(Chart {
-            categories: CODECS.iter().map(|c| c.name.to_owned()).collect(),
+            categories: all.iter().map(|r| r.codec.clone()).collect(),
             marks: device
                 .map(|d| Mark {
                     x: None,
@@ -347,10 +333,9 @@ pub(super) fn report(
             });
         }
     }
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    run.findings.extend(findings);
+    shown.sections.push(section);
+    shown.headlines.extend(headlines);
+    shown.findings.extend(findings);
 }
 
 type Gain<'a> = &'a dyn Fn(&Speed, &Device) -> Option<f64>;
@@ -379,6 +364,7 @@ mod tests {
             chunk_slope: 1e9,
         };
         let rates = Rates {
+            codec: "lz4".into(),
             ratio: 1.0,
             encode: vec![1e9; 3],
             decode: vec![4e9; 3],

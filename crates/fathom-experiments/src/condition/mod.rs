@@ -5,17 +5,19 @@
 //! of jobs that follows from options and size alone, so an interrupted one goes on at the piece that it was at.
 
 use fathom_host::Health;
-use fathom_io::driver::{PlannedJob, Progress};
-use fathom_io::load::rng::mix as mix_bits;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::regimes::{Regimes, Window, regimes};
 use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness};
-use fathom_telemetry::schema::{Job, Run, Section};
+use fathom_telemetry::schema::{Job, Run};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, BenchError};
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::written_at_most;
+use crate::results;
+use crate::runner::Runner;
+use crate::schedule;
 use crate::survey::Watcher;
 
 mod recovery;
@@ -35,7 +37,7 @@ const EXPERIMENT: &str = "condition";
 const LOAD: &str = "condition-load";
 
 /// What to do, in this order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConditionOptions {
     /// Discard everything first.
     pub purge: bool,
@@ -205,22 +207,25 @@ pub fn outlook(o: &ConditionOptions) -> ConditionOutlook {
     }
 }
 
-/// The plan in words that must be equal for a run to be continued.
-fn plan_text(o: &ConditionOptions) -> String {
-    let load: Vec<String> = o.load.iter().map(|(n, t)| format!("{n}={t}")).collect();
-    format!(
-        "range {}, purge {}, {} passes, {} % full, overwrite {}, deletes {} %, idle {}, then [{}] in rounds of {}, seed {}",
-        o.range.0,
-        o.purge,
-        o.passes,
-        o.fill,
-        o.overwrite,
-        o.deletes,
-        o.idle,
-        load.join(" "),
-        o.round,
-        o.seed
-    )
+/// What is to be done; saved before the first piece, so that a run that was killed can be continued.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ConditionPlan {
+    /// What was asked for.
+    pub options: ConditionOptions,
+    /// Pieces that an earlier run had done.
+    pub skipped: usize,
+}
+
+impl ConditionPlan {
+    /// Whether a run of these options goes on with what this one did: only how the load is judged may differ.
+    fn continues(&self, o: &ConditionOptions) -> bool {
+        let judged_alike = ConditionOptions {
+            test: o.test,
+            recovery: o.recovery,
+            ..self.options.clone()
+        };
+        judged_alike == *o
+    }
 }
 
 /// Pieces that an earlier run of the same plan on the same target has completed.
@@ -234,29 +239,27 @@ pub fn completed(run: &Run, target: &str, o: &ConditionOptions) -> Result<usize,
             run.name, run.command
         ));
     }
-    let plan = run.sections.iter().find(|s| s.id == "condition-plan");
-    if run.target.name != target || plan.is_none_or(|p| p.text != plan_text(o)) {
+    let plan: Option<ConditionPlan> = results::result(run);
+    let Some(plan) = plan.filter(|p| run.target.name == target && p.continues(o)) else {
         return Err(format!(
             "--resume: that run conditioned {} otherwise ({}): repeat its options, or leave out --resume",
             run.target.name,
-            plan.map_or("unknown plan", |p| p.text.as_str())
+            results::result::<ConditionPlan>(run)
+                .map_or_else(|| "unknown plan".into(), |p| report::plan_text(&p.options))
         ));
-    }
-    let whole = |j: &&fathom_telemetry::schema::Job| {
+    };
+    let whole = |j: &&Job| {
         j.experiment == EXPERIMENT && !j.flags.iter().any(|f| f.code == FlagCode::Interrupted)
     };
-    let before = run.jobs.iter().filter(whole).count();
     // A run that was itself continued begins where the one before had ended.
-    let skipped = run
-        .sections
-        .iter()
-        .find(|s| s.id == "condition-resumed")
-        .and_then(|s| s.text.split(' ').next()?.parse::<usize>().ok())
-        .unwrap_or(0);
-    Ok((before + skipped).min(pieces(o).len()))
+    let done = plan.skipped + run.jobs.iter().filter(whole).count();
+    Ok(done.min(pieces(o).len()))
 }
 
 /// Conditions the target; the first `skip` pieces were done before.
+///
+/// # Errors
+/// Where the bench or the run directory fails; an interruption is no error.
 pub fn run(
     bench: &mut dyn Bench,
     direct: bool,
@@ -265,97 +268,97 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    let plan = |id: &str, title: &str, text: String| Section {
-        id: id.into(),
-        title: title.into(),
-        text,
-        ..Section::default()
-    };
-    book.run_mut()
-        .sections
-        .push(plan("condition-plan", "Plan", plan_text(o)));
-    if skip > 0 {
-        let text = format!("{skip} pieces were done by an earlier run");
-        book.run_mut()
-            .sections
-            .push(plan("condition-resumed", "Resumed", text));
-    }
+    book.found(&ConditionPlan {
+        options: o.clone(),
+        skipped: skip,
+    })?;
     let all = pieces(o);
     let total = all.len() as u32 + if o.load.is_empty() { 0 } else { ROUNDS_MAX };
-    let mut written = 0u64;
-    for (i, (name, options)) in all.iter().enumerate() {
-        if i < skip {
+    let mut steps = Steps {
+        runner: Runner::unprepared(bench, book, watcher, EXPERIMENT, o.seed, total)
+            .after(skip as u32),
+        direct,
+        o,
+    };
+    let written = do_pieces(&mut steps, &all[skip.min(all.len())..])?;
+    if let Some(written) = written.filter(|_| !o.load.is_empty()) {
+        // What an earlier run wrote before the interruption counts too.
+        let before = if skip > 0 { outlook(o).written.0 } else { 0 };
+        let found = judge(&mut steps, written + before)?;
+        steps.runner.book.run_mut().flags.extend(found.flag());
+        steps.runner.book.found(&found)?;
+    }
+    if steps.runner.bench.interrupted() {
+        let mut flag = schedule::cut_short(steps.runner.done(), total);
+        flag.remedy = "go on with --resume and this run's directory".into();
+        steps.runner.book.run_mut().flags.push(flag);
+    }
+    Ok(())
+}
+
+/// Passes, overwrites, deletes: returns the bytes written, or `None` where it has to end.
+fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, NotebookError> {
+    let mut written = 0;
+    for (name, options) in all {
+        let Some(index) = steps.one(name, options, EXPERIMENT)? else {
+            return Ok(None);
+        };
+        written += steps
+            .runner
+            .job(index)
+            .write
+            .as_ref()
+            .map_or(0, |w| w.bytes);
+        let Some(failed) = steps.runner.failure(index) else {
             continue;
-        }
-        let step = Step {
-            name,
-            options,
-            number: i as u32,
-            total,
-            experiment: EXPERIMENT,
         };
-        let Some(index) = one(bench, direct, o, &step, book, watcher)? else {
-            return Ok(());
-        };
-        let job = &mut book.run_mut().jobs[index];
-        written += job.write.as_ref().map_or(0, |w| w.bytes);
-        if let Some(e) = job.errors.first() {
-            let detail = format!("{name}: {} failed: {}", e.op.name(), e.message);
-            let discards = name == "purge" || name == "deletes";
-            if discards {
-                // A device that cannot discard is no failed measurement.
-                job.flags.clear();
-            }
-            book.run_mut().flags.push(if discards {
-                Flag::new(
-                    FlagCode::NotChecked,
-                    format!("discarding is not possible here ({detail}); conditioning went on"),
-                    "purge with the vendor's tool (nvme format, hdparm), then condition without --purge",
-                )
-            } else {
-                Flag::new(FlagCode::IoErrors, detail, "look at the kernel log; what was done until then is kept")
-            });
-            if !discards {
-                return Ok(());
-            }
+        let detail = format!("{name}: {failed}");
+        let run = steps.runner.book.run_mut();
+        if name != "purge" && name != "deletes" {
+            run.flags.push(Flag::new(
+                FlagCode::IoErrors,
+                detail,
+                "look at the kernel log; what was done until then is kept",
+            ));
+            return Ok(None);
         }
+        // A device that cannot discard is no failed measurement.
+        run.jobs[index].flags.clear();
+        run.flags.push(Flag::new(
+            FlagCode::NotChecked,
+            format!("discarding is not possible here ({detail}); conditioning went on"),
+            "purge with the vendor's tool (nvme format, hdparm), then condition without --purge",
+        ));
     }
-    if o.load.is_empty() {
-        return Ok(());
-    }
+    Ok(Some(written))
+}
+
+/// Runs the load until it is steady; `before` are the bytes written until now.
+fn judge(steps: &mut Steps<'_>, before: u64) -> Result<ConditionResult, NotebookError> {
+    let o = steps.o;
     let options: Vec<(&str, String)> = o
         .load
         .iter()
         .map(|(n, t)| (n.as_str(), t.clone()))
         .collect();
     let mut load = Load {
-        health: bench.health(),
+        health: steps.runner.bench.health(),
         ..Load::default()
     };
-    let floor = 2 * filled(o);
     for round in 0..ROUNDS_MAX {
-        let number = all.len() as u32 + round;
-        let name = format!("load-{}", round + 1);
-        let step = Step {
-            name: &name,
-            options: &options,
-            number,
-            total,
-            experiment: LOAD,
-        };
-        let Some(index) = one(bench, direct, o, &step, book, watcher)? else {
+        let Some(index) = steps.one(&format!("load-{}", round + 1), &options, LOAD)? else {
             break;
         };
-        if !load.take(&book.run().jobs[index], bench.health()) {
+        let health = steps.runner.bench.health();
+        if !load.take(index, steps.runner.job(index), health) {
             break;
         }
         let mut question = Question::new(0.10, o.test.as_secs_f64() / o.round.as_secs_f64());
         // Only a load that writes changes the device: reads have no floor.
         if load.written > 0 {
             question.written = Some(Written {
-                // What an earlier run wrote before the interruption counts too.
-                bytes: written + load.written + if skip > 0 { outlook(o).written.0 } else { 0 },
-                floor,
+                bytes: before + load.written,
+                floor: 2 * filled(o),
             });
         }
         question.write_ratio = load.ratios_of_all().unwrap_or_default();
@@ -368,19 +371,39 @@ pub fn run(
     }
     let regimes = load.regimes(o.round.as_secs_f64());
     let recovery = match &regimes {
-        Some(r) if o.recovery > Nanos::ZERO && !bench.interrupted() => {
-            let at = all.len() as u32 + ROUNDS_MAX;
-            recovery::measure(bench, direct, o, (&options, at), r, book, watcher)?
+        Some(r) if o.recovery > Nanos::ZERO && !steps.runner.bench.interrupted() => {
+            recovery::measure(steps, &options, r)?
         }
         _ => None,
     };
-    report::report(o, &load, regimes.as_ref(), recovery.as_ref(), book);
-    Ok(())
+    Ok(ConditionResult {
+        round: o.round,
+        test: o.test,
+        load,
+        regimes,
+        recovery,
+    })
+}
+
+/// What the load showed once the pieces were done.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ConditionResult {
+    /// Length of a round.
+    round: Nanos,
+    /// Length of the planned test.
+    test: Nanos,
+    load: Load,
+    /// Burst and base, where there are two levels.
+    regimes: Option<Regimes>,
+    /// What idle time gives back, where it was measured.
+    recovery: Option<recovery::Recovery>,
 }
 
 /// The load's rounds as they were seen.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Load {
+    /// Its rounds' jobs.
+    jobs: Vec<usize>,
     /// Bytes per second of each round.
     pub(crate) course: Vec<f64>,
     /// Temperature at the end of each round, °C.
@@ -390,6 +413,7 @@ pub(crate) struct Load {
     /// Bytes written in all rounds.
     written: u64,
     /// The disk's word before the next round.
+    #[serde(skip)]
     health: Option<Health>,
     /// fathom's verdict.
     verdict: Option<Steadiness>,
@@ -397,10 +421,11 @@ pub(crate) struct Load {
 
 impl Load {
     /// Takes a round; `false` where it failed.
-    fn take(&mut self, job: &Job, health: Option<Health>) -> bool {
+    fn take(&mut self, index: usize, job: &Job, health: Option<Health>) -> bool {
         if !job.errors.is_empty() {
             return false;
         }
+        self.jobs.push(index);
         let data = || [&job.read, &job.write].into_iter().flatten();
         self.written += job.write.as_ref().map_or(0, |w| w.bytes);
         self.course.push(data().map(|d| d.bytes_per_second).sum());
@@ -432,45 +457,30 @@ impl Load {
     }
 }
 
-struct Step<'a> {
-    name: &'a str,
-    options: &'a [(&'a str, String)],
-    number: u32,
-    total: u32,
-    experiment: &'a str,
+/// Runs the steps of a plan.
+pub(crate) struct Steps<'a> {
+    pub(crate) runner: Runner<'a>,
+    direct: bool,
+    pub(crate) o: &'a ConditionOptions,
 }
 
-/// One job; `None` where someone asked to end.
-fn one(
-    bench: &mut dyn Bench,
-    direct: bool,
-    o: &ConditionOptions,
-    step: &Step<'_>,
-    book: &mut Notebook,
-    watcher: &mut dyn Watcher,
-) -> Result<Option<usize>, NotebookError> {
-    if bench.interrupted() {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{} of at most {} pieces were done", step.number, step.total),
-            "go on with --resume and this run's directory",
-        ));
-        return Ok(None);
+impl Steps<'_> {
+    /// One job; `None` where someone asked to end.
+    pub(crate) fn one(
+        &mut self,
+        name: &str,
+        options: &[(&str, String)],
+        experiment: &str,
+    ) -> Result<Option<usize>, NotebookError> {
+        let o = self.o;
+        let mut spec = spec_of(name, options).map_err(BenchError::from)?;
+        spec.direct = self.direct;
+        if experiment == LOAD {
+            spec.size.get_or_insert(Bytes(filled(o)));
+            spec.time = Some(o.round);
+            spec.window = Nanos((o.round.0 / 5).clamp(1_000_000, 100_000_000));
+        }
+        self.runner.of(experiment);
+        self.runner.attempt(spec, name, 0)
     }
-    let mut spec = spec_of(step.name, step.options).map_err(BenchError::from)?;
-    spec.direct = direct;
-    spec.seed = mix_bits(o.seed ^ mix_bits(u64::from(step.number))) >> 1;
-    if step.experiment == LOAD {
-        spec.size.get_or_insert(Bytes(filled(o)));
-        spec.time = Some(o.round);
-        spec.window = Nanos((o.round.0 / 5).clamp(1_000_000, 100_000_000));
-    }
-    watcher.job(step.number, step.total, &spec.name);
-    let planned = PlannedJob {
-        experiment: step.experiment.into(),
-        ..PlannedJob::new(spec.validate(&bench.limits()).map_err(BenchError::from)?)
-    };
-    let mut show = |p: &Progress| watcher.progress(p);
-    let done = book.measure(bench, &[planned], &mut show)?;
-    Ok(done.first().copied())
 }

@@ -5,11 +5,10 @@
 
 use fathom_stats::regimes::Regimes;
 use fathom_telemetry::Nanos;
+use serde::{Deserialize, Serialize};
 
-use super::{ConditionOptions, LOAD, ROUNDS_MAX, Step, filled, one, pause};
-use crate::bench::Bench;
-use crate::notebook::{Notebook, NotebookError};
-use crate::survey::Watcher;
+use super::{LOAD, ROUNDS_MAX, Steps, filled, pause};
+use crate::notebook::NotebookError;
 
 /// Experiment name of the pauses.
 const PAUSES: &str = "condition-recovery";
@@ -21,7 +20,7 @@ const FIRST: f64 = 1.0 / 8.0;
 const ENDED: f64 = 0.1;
 
 /// What pauses gave back.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Recovery {
     /// Idle time and the share of the reserve that the burst after it had again.
     pub(crate) pauses: Vec<(Nanos, f64)>,
@@ -56,17 +55,13 @@ impl Recovery {
     }
 }
 
-/// Measures until a pause gave everything back or `o.recovery` is spent. `load` are the load's options and the number of
-/// the first job.
+/// Measures until a pause gave everything back or `--recovery` is spent; `load` are the load's options.
 pub(super) fn measure(
-    bench: &mut dyn Bench,
-    direct: bool,
-    o: &ConditionOptions,
-    load: (&[(&str, String)], u32),
+    steps: &mut Steps<'_>,
+    load: &[(&str, String)],
     r: &Regimes,
-    book: &mut Notebook,
-    watcher: &mut dyn Watcher,
 ) -> Result<Option<Recovery>, NotebookError> {
+    let o = steps.o;
     let seconds = o.round.as_secs_f64();
     if r.reserve <= 0.0 || r.base_per_second <= 0.0 {
         return Ok(None);
@@ -74,42 +69,27 @@ pub(super) fn measure(
     let mut found = Recovery::default();
     let mut idle = Nanos::from_secs_f64((FIRST * r.reserve / r.base_per_second).max(0.1));
     let mut spent = 0.0;
-    let (options, mut number) = load;
     // A burst that was given back in full, and a round to see its end.
     let rounds = (r.onset_seconds / seconds).ceil() as u32 + 2;
     let ended = r.base_per_second + ENDED * (r.burst_per_second - r.base_per_second);
     while spent + idle.as_secs_f64() + f64::from(rounds) * seconds <= o.recovery.as_secs_f64() {
+        let number = found.pauses.len() + 1;
         let rest = pause(idle, filled(o));
-        let mut step = |name: &str, options: &[(&str, String)], experiment, book: &mut Notebook| {
-            number += 1;
-            let step = Step {
-                name,
-                options,
-                number,
-                total: number.max(ROUNDS_MAX),
-                experiment,
-            };
-            one(bench, direct, o, &step, book, watcher)
-        };
-        if step(
-            &format!("pause-{}", found.pauses.len() + 1),
-            &rest,
-            PAUSES,
-            book,
-        )?
-        .is_none()
+        if steps
+            .one(&format!("pause-{number}"), &rest, PAUSES)?
+            .is_none()
         {
             break;
         }
         spent += idle.as_secs_f64();
         let mut again = 0.0;
-        for round in 0..rounds.min(ROUNDS_MAX) {
-            let name = format!("after-pause-{}-{}", found.pauses.len() + 1, round + 1);
-            let Some(index) = step(&name, options, LOAD, book)? else {
+        for round in 1..=rounds.min(ROUNDS_MAX) {
+            let name = format!("after-pause-{number}-{round}");
+            let Some(index) = steps.one(&name, load, LOAD)? else {
                 return Ok(Some(found));
             };
             spent += seconds;
-            let job = &book.run().jobs[index];
+            let job = steps.runner.job(index);
             let rate: f64 = [&job.read, &job.write]
                 .into_iter()
                 .flatten()

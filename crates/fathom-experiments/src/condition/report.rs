@@ -1,161 +1,208 @@
 //! What conditioning found: the course of the load, the verdict, burst and base, temperature, internal writes.
 
 use fathom_stats::regimes::{Cause, Regimes};
-use fathom_stats::steady::Verdict;
-use fathom_telemetry::schema::{Cell, Finding, Mark, Section, Table};
+use fathom_stats::steady::{Steadiness, Verdict};
+use fathom_telemetry::schema::{Cell, Finding, Mark, Section};
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::recovery::Recovery;
-use super::{ConditionOptions, Load};
-use crate::notebook::Notebook;
-use crate::parts::{axis, column, line_chart};
+use super::{ConditionOptions, ConditionPlan, ConditionResult};
+use crate::parts::{axis, facts, line_chart};
+use crate::results::{Evidence, ExperimentResult, Shown};
 
-/// The course of the load, the verdict, and the two regimes where there are two.
-pub(super) fn report(
-    o: &ConditionOptions,
-    load: &Load,
-    found: Option<&Regimes>,
-    recovery: Option<&Recovery>,
-    book: &mut Notebook,
-) {
-    let Some(s) = &load.verdict else { return };
-    let course = &load.course;
-    let seconds = o.round.as_secs_f64();
-    let (word, reasons) = match &s.verdict {
+/// The plan in words.
+pub(super) fn plan_text(o: &ConditionOptions) -> String {
+    let load: Vec<String> = o.load.iter().map(|(n, t)| format!("{n}={t}")).collect();
+    format!(
+        "range {}, purge {}, {} passes, {} % full, overwrite {}, deletes {} %, idle {}, then [{}] in rounds of {}, seed {}",
+        o.range.0,
+        o.purge,
+        o.passes,
+        o.fill,
+        o.overwrite,
+        o.deletes,
+        o.idle,
+        load.join(" "),
+        o.round,
+        o.seed
+    )
+}
+
+impl ExperimentResult for ConditionPlan {
+    const EXPERIMENT: &'static str = "condition-plan";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        let section = |id: &str, title: &str, text: String| Section {
+            id: id.into(),
+            title: title.into(),
+            text,
+            ..Section::default()
+        };
+        let plan = section("condition-plan", "Plan", plan_text(&self.options));
+        shown.sections.push(plan);
+        if self.skipped > 0 {
+            let text = format!("{} pieces were done by an earlier run", self.skipped);
+            let resumed = section("condition-resumed", "Resumed", text);
+            shown.sections.push(resumed);
+        }
+    }
+}
+
+/// The verdict in a word, and its reasons in sentences.
+fn words(s: &Steadiness) -> (&'static str, Vec<String>) {
+    match &s.verdict {
         Verdict::Steady => ("steady", Vec::new()),
         Verdict::NotSteady(r) => ("not steady", r.iter().map(|r| r.sentence()).collect()),
         Verdict::Undecided(r) => ("undecided", r.iter().map(|r| r.sentence()).collect()),
-    };
-    let points = course
-        .iter()
-        .enumerate()
-        .map(|(i, v)| ((i + 1) as f64 * seconds, *v))
-        .collect();
-    let title = if word == "steady" {
-        "Throughput of the load over time".to_owned()
-    } else {
-        format!("Throughput of the load over time: {word}")
-    };
-    let mut chart = line_chart(
-        "condition-course",
-        &title,
-        axis("time", "s", false),
-        axis("throughput", "bytes/s", false),
-        vec![("load".into(), points)],
-    );
-    let mut rows = vec![vec![
-        Cell::Text("fathom's verdict".into()),
-        Cell::Text(word.into()),
-    ]];
-    let mut row =
-        |name: &str, text: String| rows.push(vec![Cell::Text(name.into()), Cell::Text(text)]);
-    row("rounds", course.len().to_string());
-    row(
-        "PTS rule",
-        s.pts.map_or("not reached".into(), |p| {
-            format!("met at round {}", p.first + 5)
-        }),
-    );
-    for (name, values) in [
-        ("temperature", ends(&load.celsius, "°C", 0)),
-        (
-            "internal writes per byte written",
-            ends(&load.ratios, "", 2),
-        ),
-    ] {
-        row(name, values);
     }
-    if let Some(r) = found {
-        chart.marks.push(Mark {
-            x: Some(r.onset_seconds),
-            y: None,
-            label: "burst ends".into(),
-        });
-        for (name, text) in describe(r, recovery) {
-            row(name, text);
+}
+
+impl ExperimentResult for ConditionResult {
+    const EXPERIMENT: &'static str = "condition";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        let Some(s) = &self.load.verdict else { return };
+        let (word, reasons) = words(s);
+        shown.sections.push(self.section(s, word, &reasons));
+        shown.findings.push(self.verdict(s, word, &reasons));
+        shown
+            .findings
+            .extend(self.regimes.iter().map(|r| self.two_levels(r)));
+    }
+}
+
+impl ConditionResult {
+    /// What stands against everything that is measured next.
+    pub(super) fn flag(&self) -> Option<Flag> {
+        let (word, reasons) = words(self.load.verdict.as_ref()?);
+        (word != "steady").then(|| {
+            Flag::new(
+                FlagCode::NotSteady,
+                format!(
+                    "after {} rounds: {}",
+                    self.load.course.len(),
+                    reasons.join("; ")
+                ),
+                "condition for longer, or quote what is measured next as not steady",
+            )
+        })
+    }
+
+    /// The course of the load, the verdict, and the two regimes where there are two.
+    fn section(&self, s: &Steadiness, word: &str, reasons: &[String]) -> Section {
+        let load = &self.load;
+        let seconds = self.round.as_secs_f64();
+        let points = load
+            .course
+            .iter()
+            .enumerate()
+            .map(|(i, v)| ((i + 1) as f64 * seconds, *v))
+            .collect();
+        let mut title = "Throughput of the load over time".to_owned();
+        if word != "steady" {
+            title = format!("{title}: {word}");
+        }
+        let mut chart = line_chart(
+            "condition-course",
+            &title,
+            axis("time", "s", false),
+            axis("throughput", "bytes/s", false),
+            vec![("load".into(), points)],
+        );
+        let mut rows: Vec<(&str, Cell)> = vec![
+            ("fathom's verdict", word.into()),
+            ("rounds", load.course.len().to_string().into()),
+            (
+                "PTS rule",
+                s.pts
+                    .map_or("not reached".into(), |p| {
+                        format!("met at round {}", p.first + 5)
+                    })
+                    .into(),
+            ),
+            ("temperature", ends(&load.celsius, "°C", 0).into()),
+            (
+                "internal writes per byte written",
+                ends(&load.ratios, "", 2).into(),
+            ),
+        ];
+        if let Some(r) = &self.regimes {
+            chart.marks.push(Mark {
+                x: Some(r.onset_seconds),
+                y: None,
+                label: "burst ends".into(),
+            });
+            let two = describe(r, self.recovery.as_ref()).into_iter();
+            rows.extend(two.map(|(name, text)| (name, text.into())));
+        }
+        let mut text = format!(
+            "Rounds of {} until the level stays within 10 % over a test of {}.",
+            self.round, self.test
+        );
+        if !reasons.is_empty() {
+            text += &format!(" {}.", reasons.join("; "));
+        }
+        Section {
+            id: "condition-load".into(),
+            title: "Steady state of the load".into(),
+            text,
+            charts: vec![chart],
+            tables: vec![facts("condition-verdict", "Verdict", rows)],
+            flags: self.flag().into_iter().collect(),
         }
     }
-    let mut section = Section {
-        id: "condition-load".into(),
-        title: "Steady state of the load".into(),
-        text: format!(
-            "Rounds of {} until the level stays within 10 % over a test of {}.{}",
-            o.round,
-            o.test,
-            if reasons.is_empty() {
+
+    fn verdict(&self, s: &Steadiness, word: &str, reasons: &[String]) -> Finding {
+        let level = s
+            .level
+            .map_or(String::new(), |l| format!(" at {}/s", Bytes(l as u64)));
+        let why = if reasons.is_empty() {
+            ".".into()
+        } else {
+            format!(": {}.", reasons.join("; "))
+        };
+        Finding {
+            id: "condition-verdict".into(),
+            text: format!(
+                "After {} rounds of {} the load is {word}{level}{why}",
+                self.load.course.len(),
+                self.round
+            ),
+            advice: if word == "steady" {
                 String::new()
             } else {
-                format!(" {}.", reasons.join("; "))
-            }
-        ),
-        charts: vec![chart],
-        tables: vec![Table {
-            id: "condition-verdict".into(),
-            title: "Verdict".into(),
-            columns: vec![column("what", ""), column("value", "")],
-            rows,
-        }],
-        ..Section::default()
-    };
-    let run = book.run_mut();
-    if word != "steady" {
-        let flag = Flag::new(
-            FlagCode::NotSteady,
-            format!("after {} rounds: {}", course.len(), reasons.join("; ")),
-            "condition for longer, or quote what is measured next as not steady",
-        );
-        section.flags.push(flag.clone());
-        run.flags.push(flag);
+                "condition for longer before numbers are quoted as sustained".into()
+            },
+            confidence: "strong".into(),
+            jobs: self.load.jobs.clone(),
+            evidence: vec!["condition-course".into()],
+            refuted_by: "More rounds of the same load, with whose results it is judged otherwise."
+                .into(),
+            ..Finding::default()
+        }
     }
-    run.findings.push(Finding {
-        id: "condition-verdict".into(),
-        text: format!(
-            "After {} rounds of {} the load is {word}{}{}",
-            course.len(),
-            o.round,
-            s.level
-                .map_or(String::new(), |l| format!(" at {}/s", Bytes(l as u64))),
-            if reasons.is_empty() {
-                ".".into()
-            } else {
-                format!(": {}.", reasons.join("; "))
-            }
-        ),
-        advice: if word == "steady" {
-            String::new()
-        } else {
-            "condition for longer before numbers are quoted as sustained".into()
-        },
-        confidence: "strong".into(),
-        jobs: Vec::new(),
-        evidence: vec!["condition-course".into()],
-        refuted_by: "More rounds of the same load, with whose results it is judged otherwise."
-            .into(),
-        ..Finding::default()
-    });
-    if let Some(r) = found {
-        run.findings.push(Finding {
+
+    fn two_levels(&self, r: &Regimes) -> Finding {
+        let recovery = self.recovery.as_ref().map_or(String::new(), |p| {
+            format!(" Idle time that gives it back: {}.", p.sentence())
+        });
+        Finding {
             id: "burst-and-base".into(),
             text: format!(
-                "The load ran at {}/s until {} were transferred, then at {}/s: {}.{}",
+                "The load ran at {}/s until {} were transferred, then at {}/s: {}.{recovery}",
                 Bytes(r.burst_per_second as u64),
                 Bytes(r.burst_amount as u64),
                 Bytes(r.base_per_second as u64),
                 why(r),
-                recovery.map_or(String::new(), |p| format!(
-                    " Idle time that gives it back: {}.",
-                    p.sentence()
-                ))
             ),
             advice: "plan sustained work by the second number".into(),
             confidence: "strong".into(),
-            jobs: Vec::new(),
+            jobs: self.load.jobs.clone(),
             evidence: vec!["condition-course".into()],
             refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
             ..Finding::default()
-        });
+        }
     }
-    run.sections.push(section);
 }
 
 /// First and last of what a disk reported over the rounds; a hole says that it did not.

@@ -1,18 +1,24 @@
 //! Demand intensity and response time histogram (PTS client 2.0 § 13): 4 KiB 65/35 over threads × depth, then the
 //! distribution of response times at the least, a middle and the largest demand.
 
-use fathom_telemetry::schema::{Cell, Section, Table};
+use fathom_telemetry::schema::{Headline, Section, Table};
+use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{Histogram, histogram};
 
-use super::steps::Steps;
-use super::tables::{cell, convergence, headline, lines, mean, verification};
+use super::steps::{Measured, Rounds, Steps};
+use super::tables::{convergence, headline, lines, mean_of, verification};
+use super::{Found, Jobs};
 use crate::notebook::NotebookError;
-use crate::parts::{axis, column};
+use crate::parts::{axis, column, table};
 
 const STEPS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// IOPS and mean latency of every threads × depth.
-type Grid = [[(f64, f64); 6]; 6];
+/// Threads × depths.
+const CELLS: usize = STEPS.len() * STEPS.len();
+
+fn cell(t: usize, q: usize) -> usize {
+    t * STEPS.len() + q
+}
 
 fn load(threads: u32, qd: u32) -> Vec<(&'static str, String)> {
     vec![
@@ -38,114 +44,125 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
             return Ok(());
         }
     }
-    let mut grids: Vec<Grid> = Vec::new();
+    let mut grids: Vec<Vec<usize>> = Vec::new();
     let rounds = steps.rounds(&["1 × 1", "4 × 8", "32 × 32"], |steps, n| {
-        let mut grid: Grid = [[(0.0, 0.0); 6]; 6];
+        let mut grid = vec![0; CELLS];
+        let mut iops = [0.0; CELLS];
         for (t, threads) in STEPS.iter().enumerate().rev() {
             for (q, qd) in STEPS.iter().enumerate().rev() {
                 let name = format!("{threads}x{qd}-{}", n + 1);
                 let Some(m) = steps.job(&name, 1.0, &load(*threads, *qd))? else {
                     return Ok(None);
                 };
-                grid[t][q] = (m.iops, m.mean_ns);
+                grid[cell(t, q)] = m.job;
+                iops[cell(t, q)] = m.iops;
             }
         }
         grids.push(grid);
-        Ok(Some(vec![grid[0][0].0, grid[2][3].0, grid[5][5].0]))
+        Ok(Some(
+            [(0, 0), (2, 3), (5, 5)]
+                .map(|(t, q)| iops[cell(t, q)])
+                .to_vec(),
+        ))
     })?;
-    let window = grids.get(rounds.window()).unwrap_or_default();
-    let over = |t: usize, q: usize, f: &dyn Fn(&(f64, f64)) -> f64| -> Option<f64> {
-        mean(&window.iter().map(|g| f(&g[t][q])).collect::<Vec<_>>())
+    let evidence = steps.runner.book.evidence();
+    let found = Found {
+        options: steps.options,
+        evidence,
     };
-    let at = |t: usize, q: usize| Some((over(t, q, &|c| c.0)?, over(t, q, &|c| c.1)?));
-    // Largest demand: most IOPS with a mean response under 5 ms. The middle one is nearest to half of it.
-    let places = || (0..6).flat_map(|t| (0..6).map(move |q| (t, q)));
-    let largest = places()
-        .filter_map(|p| Some((p, at(p.0, p.1)?)))
-        .filter(|(_, v)| v.1 <= 5e6)
-        .max_by(|a, b| a.1.0.total_cmp(&b.1.0));
-    let middle = largest.and_then(|(_, top)| {
-        places()
-            .filter_map(|p| Some((p, at(p.0, p.1)?)))
-            .min_by(|a, b| {
-                (a.1.0 - top.0 / 2.0)
-                    .abs()
-                    .total_cmp(&(b.1.0 - top.0 / 2.0).abs())
-            })
-    });
-    let mut points = Vec::new();
-    for (name, place) in [
-        ("least", Some((0, 0))),
-        ("middle", middle.map(|m| m.0)),
-        ("largest", largest.map(|m| m.0)),
-    ] {
-        let Some((t, q)) = place else { continue };
+    let chosen = Grid::of(&found, &grids, &rounds).demands();
+    let mut demands = Vec::new();
+    for (name, (t, q)) in chosen {
         let (threads, qd) = (STEPS[t], STEPS[q]);
         let Some(m) = steps.job(&format!("histogram-{name}"), 10.0, &load(threads, qd))? else {
             break;
         };
+        demands.push((format!("{name} ({threads} × {qd})"), m.job));
+    }
+    steps.keep(Jobs::Demand(grids, demands), Some(rounds))
+}
+
+/// IOPS and mean latency by threads and depth, over the last five rounds.
+struct Grid(Vec<Option<(f64, f64)>>);
+
+impl Grid {
+    fn of(found: &Found<'_>, grids: &[Vec<usize>], rounds: &Rounds) -> Self {
+        let window = grids.get(rounds.window()).unwrap_or_default();
+        let at = |c: usize| {
+            let jobs: Vec<usize> = window.iter().filter_map(|g| g.get(c).copied()).collect();
+            let jobs = found.jobs(&jobs);
+            Some((mean_of(&jobs, |m| m.iops)?, mean_of(&jobs, |m| m.mean_ns)?))
+        };
+        Self((0..CELLS).map(at).collect())
+    }
+
+    fn at(&self, t: usize, q: usize) -> Option<(f64, f64)> {
+        self.0[cell(t, q)]
+    }
+
+    /// Least, middle and largest demand: the largest has most IOPS with a mean response under 5 ms, the middle one is
+    /// nearest to half of it.
+    fn demands(&self) -> Vec<(&'static str, (usize, usize))> {
+        let places = || {
+            let all = (0..6).flat_map(|t| (0..6).map(move |q| (t, q)));
+            all.filter_map(|p| Some((p, self.at(p.0, p.1)?)))
+        };
+        let largest = places()
+            .filter(|(_, v)| v.1 <= 5e6)
+            .max_by(|a, b| a.1.0.total_cmp(&b.1.0));
+        let middle = largest.and_then(|(_, top)| {
+            let off = |v: (f64, f64)| (v.0 - top.0 / 2.0).abs();
+            places().min_by(|a, b| off(a.1).total_cmp(&off(b.1)))
+        });
+        let mut all = vec![("least", (0, 0))];
+        all.extend(middle.map(|m| ("middle", m.0)));
+        all.extend(largest.map(|m| ("largest", m.0)));
+        all
+    }
+}
+
+pub(super) fn show(
+    found: &Found<'_>,
+    grids: &[Vec<usize>],
+    demands: &[(String, usize)],
+    rounds: &Rounds,
+) -> (Section, Vec<Headline>) {
+    let grid = Grid::of(found, grids, rounds);
+    let points = demands.iter().filter_map(|(name, job)| {
         let mut all = Histogram::new();
-        for h in steps.merged(m.job).into_iter().flatten().flatten() {
+        for h in found.evidence.merged(*job).into_iter().flatten().flatten() {
             all.merge(h);
         }
-        points.push((format!("{name} ({threads} × {qd})"), m, all));
-    }
-    let curves = STEPS
-        .iter()
-        .enumerate()
-        .map(|(t, threads)| {
-            let points = (0..6).filter_map(|q| at(t, q)).collect();
-            (format!("{threads} threads"), points)
-        })
-        .collect();
-    let shares = points
-        .iter()
-        .map(|(name, _, h)| {
-            let total = h.count().max(1) as f64;
-            let buckets = h.to_sparse().buckets;
-            let line = buckets
-                .iter()
-                .map(|(b, n)| {
-                    (
-                        histogram::lower_bound(*b as usize) as f64,
-                        100.0 * *n as f64 / total,
-                    )
-                })
-                .collect();
-            (name.clone(), line)
-        })
-        .collect();
-    let percentiles = |h: &Histogram| {
-        [0.5, 0.99, 0.999, 0.9999].map(|q| {
-            cell(
-                h.quantile_supported(q, fathom_telemetry::summary::SAMPLES_BEYOND)
-                    .map(|v| v as f64),
-            )
-        })
-    };
+        Some((name.as_str(), found.job(*job)?, all))
+    });
+    let points: Vec<(&str, Measured, Histogram)> = points.collect();
+    let curves = STEPS.iter().enumerate().map(|(t, threads)| {
+        let points = (0..6).filter_map(|q| grid.at(t, q)).collect();
+        (format!("{threads} threads"), points)
+    });
     let section = Section {
         id: "pts-dirth".into(),
         title: "PTS: demand intensity and response time histogram".into(),
         text: "4 KiB random, 65 % reads, 1 to 32 threads × 1 to 32 outstanding after conditioning; then ten minutes at three demands.".into(),
         charts: vec![
-            convergence("pts-dirth-convergence", axis("IOPS", "1/s", true), &rounds),
+            convergence("pts-dirth-convergence", axis("IOPS", "1/s", true), rounds),
             lines(
                 "pts-dirth-demand",
                 "Response time by demand",
                 axis("IOPS", "1/s", false),
                 axis("mean response", "ns", true),
-                curves,
+                curves.collect(),
             ),
             lines(
                 "pts-dirth-histogram",
                 "Response time histogram",
                 axis("response", "ns", true),
                 axis("share of I/Os", "%", false),
-                shares,
+                points.iter().map(|(name, _, h)| shares(name, h)).collect(),
             ),
         ],
         tables: vec![
-            verification("pts-dirth-verification", "1/s", &rounds),
+            verification("pts-dirth-verification", "1/s", rounds),
             Table {
                 id: "pts-dirth-grid".into(),
                 title: "IOPS by threads and outstanding I/Os of each".into(),
@@ -154,56 +171,54 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
                     .collect(),
                 rows: (0..6)
                     .map(|t| {
-                        std::iter::once(Cell::Number(f64::from(STEPS[t])))
-                            .chain((0..6).map(|q| cell(at(t, q).map(|v| v.0))))
-                            .collect()
+                        let values = (0..6).map(|q| grid.at(t, q).map(|v| v.0).into());
+                        std::iter::once(STEPS[t].into()).chain(values).collect()
                     })
                     .collect(),
             },
-            Table {
-                id: "pts-dirth-response".into(),
-                title: "Response times".into(),
-                columns: vec![
-                    column("demand", ""),
-                    column("IOPS", "1/s"),
-                    column("mean", "ns"),
-                    column("p50", "ns"),
-                    column("p99", "ns"),
-                    column("p99.9", "ns"),
-                    column("p99.99", "ns"),
-                    column("largest", "ns"),
-                ],
-                rows: points
-                    .iter()
-                    .map(|(name, m, h)| {
-                        let mut row = vec![
-                            Cell::Text(name.clone()),
-                            Cell::Number(m.iops),
-                            Cell::Number(m.mean_ns),
-                        ];
-                        row.extend(percentiles(h));
-                        row.push(Cell::Number(m.max_ns));
-                        row
-                    })
-                    .collect(),
-            },
+            responses(&points),
         ],
         ..Section::default()
     };
-    let headlines = points
-        .iter()
-        .map(|(name, m, _)| {
-            let id = name.split(' ').next().unwrap_or(name);
-            headline(
-                "PTS demand",
-                &format!("dirth-{id}"),
-                &format!("4 KiB 65/35, {name}"),
-                "1/s",
-                &[m.iops],
-                vec![m.job],
-            )
-        })
-        .collect();
-    steps.report(section, headlines, Some(&rounds));
-    Ok(())
+    let headlines = points.iter().map(|(name, m, _)| {
+        let id = format!("dirth-{}", name.split(' ').next().unwrap_or(name));
+        let label = format!("4 KiB 65/35, {name}");
+        headline("PTS demand", &id, &label, "1/s", &[*m], |m| m.iops)
+    });
+    (section, headlines.collect())
+}
+
+/// Share of I/Os by response time, %.
+fn shares(name: &str, h: &Histogram) -> (String, Vec<(f64, f64)>) {
+    let total = h.count().max(1) as f64;
+    let share = |(b, n): &(u32, u64)| {
+        let from = histogram::lower_bound(*b as usize) as f64;
+        (from, 100.0 * *n as f64 / total)
+    };
+    (
+        name.to_owned(),
+        h.to_sparse().buckets.iter().map(share).collect(),
+    )
+}
+
+fn responses(points: &[(&str, Measured, Histogram)]) -> Table {
+    let percentile = |h: &Histogram, q: f64| {
+        let v = h.quantile_supported(q, SAMPLES_BEYOND);
+        v.map(|v| v as f64).into()
+    };
+    table(
+        "pts-dirth-response",
+        "Response times",
+        points,
+        &[
+            ("demand", "", &|p| p.0.into()),
+            ("IOPS", "1/s", &|p| p.1.iops.into()),
+            ("mean", "ns", &|p| p.1.mean_ns.into()),
+            ("p50", "ns", &|p| percentile(&p.2, 0.5)),
+            ("p99", "ns", &|p| percentile(&p.2, 0.99)),
+            ("p99.9", "ns", &|p| percentile(&p.2, 0.999)),
+            ("p99.99", "ns", &|p| percentile(&p.2, 0.9999)),
+            ("largest", "ns", &|p| p.1.max_ns.into()),
+        ],
+    )
 }

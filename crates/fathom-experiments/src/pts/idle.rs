@@ -1,11 +1,12 @@
 //! Host idle recovery (PTS § 11): bursts of 4 KiB random writes with growing pauses; how much a pause gives back.
 
-use fathom_telemetry::schema::{Cell, Section, Table};
+use fathom_telemetry::schema::{Headline, Section};
 
-use super::steps::Steps;
-use super::tables::{cell, convergence, headline, lines, mean, verification};
+use super::steps::{Measured, Rounds, Steps};
+use super::tables::{convergence, headline, lines, mean_of, verification};
+use super::{Found, Jobs};
 use crate::notebook::NotebookError;
-use crate::parts::{axis, column};
+use crate::parts::{axis, table};
 
 /// Pauses between bursts of 5 s, in seconds of the specification.
 const PAUSES: [u32; 5] = [5, 10, 15, 25, 50];
@@ -32,22 +33,17 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
             .job(&format!("precondition-{}", n + 1), 1.0, &options)?
             .map(|m| vec![m.iops]))
     })?;
-    let base = rounds.windows.first().map(|w| w.mean);
     let unit = steps.options.unit.as_secs_f64();
-    let mut at = 0.0;
-    let mut courses = Vec::new();
-    let mut levels: Vec<(Vec<f64>, Vec<usize>, Option<f64>)> = Vec::new();
+    let mut states: Vec<(Vec<usize>, Option<usize>)> = Vec::new();
     'states: for pause in PAUSES {
         let idle = f64::from(pause) / 60.0;
-        let cycles = (60.0 / (BURST + idle)).round() as usize;
-        let (mut course, mut jobs) = (Vec::new(), Vec::new());
-        for cycle in 0..cycles {
+        let mut jobs = Vec::new();
+        for cycle in 0..cycles(idle) {
             let options = write(steps);
             let Some(m) = steps.job(&format!("{pause}s-burst-{}", cycle + 1), BURST, &options)?
             else {
                 break 'states;
             };
-            course.push((at, m.iops));
             jobs.push(m.job);
             // Idle but for one read at each end: the pause is kept by the same clock, also in virtual time.
             let seconds = idle * unit;
@@ -64,37 +60,49 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
             {
                 break 'states;
             }
-            at += (BURST + idle) * unit;
         }
         let options = write(steps);
         let after = steps.job(&format!("{pause}s-baseline"), 30.0, &options)?;
+        states.push((jobs, after.map(|m| m.job)));
+    }
+    steps.keep(Jobs::Idle(states), Some(rounds))
+}
+
+/// Bursts with pauses of `idle` minutes in an hour.
+fn cycles(idle: f64) -> usize {
+    (60.0 / (BURST + idle)).round() as usize
+}
+
+pub(super) fn show(
+    found: &Found<'_>,
+    states: &[(Vec<usize>, Option<usize>)],
+    rounds: &Rounds,
+) -> (Section, Vec<Headline>) {
+    let base = rounds.windows.first().map(|w| w.mean);
+    let unit = found.options.unit.as_secs_f64();
+    let states = states.iter().zip(PAUSES).map(|((jobs, after), pause)| {
+        let after = after.and_then(|j| found.job(j)).map(|m| m.iops);
+        (pause, found.jobs(jobs), after)
+    });
+    let states: Vec<(u32, Vec<Measured>, Option<f64>)> = states.collect();
+    let mut at = 0.0;
+    let mut courses = Vec::new();
+    for (pause, bursts, _) in &states {
+        let mut course = Vec::new();
+        for m in bursts {
+            course.push((at, m.iops));
+            at += (BURST + f64::from(*pause) / 60.0) * unit;
+        }
         at += 30.0 * unit;
-        levels.push((
-            course.iter().map(|c| c.1).collect(),
-            jobs,
-            after.map(|m| m.iops),
-        ));
         courses.push((format!("{pause} s idle"), course));
     }
-    let rows = levels
-        .iter()
-        .zip(PAUSES)
-        .map(|(l, pause)| {
-            let level = mean(&l.0);
-            vec![
-                Cell::Number(f64::from(pause)),
-                cell(level),
-                cell(level.zip(base).map(|(l, b)| 100.0 * (l / b - 1.0))),
-                cell(l.2),
-            ]
-        })
-        .collect();
+    let level = |bursts: &[Measured]| mean_of(bursts, |m| m.iops);
     let section = Section {
         id: "pts-hir".into(),
         title: "PTS: host idle recovery".into(),
         text: "Bursts of 5 s of 4 KiB random writes with pauses of 5 to 50 s, an hour each, after preconditioning by the same load; half an hour of it without pauses after each.".into(),
         charts: vec![
-            convergence("pts-hir-convergence", axis("IOPS", "1/s", false), &rounds),
+            convergence("pts-hir-convergence", axis("IOPS", "1/s", false), rounds),
             lines(
                 "pts-hir-time",
                 "IOPS of the bursts over time",
@@ -104,35 +112,33 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
             ),
         ],
         tables: vec![
-            verification("pts-hir-verification", "1/s", &rounds),
-            Table {
-                id: "pts-hir-table".into(),
-                title: "What pauses give back".into(),
-                columns: vec![
-                    column("pause", "s"),
-                    column("bursts", "1/s"),
-                    column("against no pause", "%"),
-                    column("without pauses after it", "1/s"),
+            verification("pts-hir-verification", "1/s", rounds),
+            table(
+                "pts-hir-table",
+                "What pauses give back",
+                &states,
+                &[
+                    ("pause", "s", &|s| s.0.into()),
+                    ("bursts", "1/s", &|s| level(&s.1).into()),
+                    ("against no pause", "%", &|s| {
+                        let both = level(&s.1).zip(base);
+                        both.map(|(l, b)| 100.0 * (l / b - 1.0)).into()
+                    }),
+                    ("without pauses after it", "1/s", &|s| s.2.into()),
                 ],
-                rows,
-            },
+            ),
         ],
         ..Section::default()
     };
-    let headlines = levels
-        .into_iter()
-        .zip(PAUSES)
-        .map(|((values, jobs, _), pause)| {
-            headline(
-                "PTS host idle recovery",
-                &format!("hir-{pause}s"),
-                &format!("4 KiB random write, {pause} s idle"),
-                "1/s",
-                &values,
-                jobs,
-            )
-        })
-        .collect();
-    steps.report(section, headlines, Some(&rounds));
-    Ok(())
+    let headlines = states.iter().map(|(pause, bursts, _)| {
+        headline(
+            "PTS host idle recovery",
+            &format!("hir-{pause}s"),
+            &format!("4 KiB random write, {pause} s idle"),
+            "1/s",
+            bursts,
+            |m| m.iops,
+        )
+    });
+    (section, headlines.collect())
 }

@@ -1,11 +1,12 @@
 //! IOPS (PTS § 7): seven shares of reads × eight block sizes, random, a minute each, until steady.
 
-use fathom_telemetry::schema::{Chart, ChartKind, ChartSeries, Point, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Headline, Point, Section};
 
-use super::steps::Steps;
-use super::tables::{cell, convergence, headline, lines, mean, size, verification};
+use super::steps::{Rounds, Steps};
+use super::tables::{by_size, convergence, headline, lines, mean_of, size, verification};
+use super::{Found, Jobs, PtsOptions};
 use crate::notebook::NotebookError;
-use crate::parts::{axis, column};
+use crate::parts::{axis, chart, series};
 
 /// Shares of reads, percent, in the specification's order.
 pub(super) const SHARES: [u32; 7] = [100, 95, 65, 50, 35, 5, 0];
@@ -27,25 +28,24 @@ const TRACKED: [(u32, u64, &str); 3] = [
     (100, 1 << 20, "1 MiB read"),
 ];
 
-/// IOPS and jobs of every cell by round; a hole where the device cannot do the size.
-type Cells = Vec<[[Option<(f64, usize)>; 8]; 7]>;
-
 pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     steps.purge()?;
     if !steps.condition("128k")? {
         return Ok(());
     }
-    let mut cells: Cells = Vec::new();
+    let mut all: Vec<Vec<Option<usize>>> = Vec::new();
     let (threads, qd) = (steps.options.threads, steps.options.qd);
     let rounds = steps.rounds(&TRACKED.map(|t| t.2), |steps, n| {
-        let mut round = [[None; 8]; 7];
-        for (s, share) in SHARES.iter().enumerate() {
-            for (b, bs) in SIZES.iter().enumerate() {
-                if !steps.allows(*bs) {
+        let mut round = Vec::new();
+        let mut tracked = [0.0; TRACKED.len()];
+        for share in SHARES {
+            for bs in SIZES {
+                if !steps.allows(bs) {
+                    round.push(None);
                     continue;
                 }
                 let Some(m) = steps.job(
-                    &format!("{share}r-{}-{}", size(*bs).replace(' ', ""), n + 1),
+                    &format!("{share}r-{}-{}", size(bs).replace(' ', ""), n + 1),
                     1.0,
                     &[
                         ("rw", "randrw".into()),
@@ -58,82 +58,33 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
                 else {
                     return Ok(None);
                 };
-                round[s][b] = Some((m.iops, m.job));
+                round.push(Some(m.job));
+                if let Some(t) = TRACKED.iter().position(|t| (t.0, t.1) == (share, bs)) {
+                    tracked[t] = m.iops;
+                }
             }
         }
-        cells.push(round);
-        let value = |share: u32, bs: u64| {
-            let s = SHARES.iter().position(|x| *x == share)?;
-            let b = SIZES.iter().position(|x| *x == bs)?;
-            Some(round[s][b]?.0)
-        };
-        Ok(Some(
-            TRACKED
-                .iter()
-                .map(|(share, bs, _)| value(*share, *bs).unwrap_or(0.0))
-                .collect(),
-        ))
+        all.push(round);
+        Ok(Some(tracked.to_vec()))
     })?;
-    let window = cells.get(rounds.window()).unwrap_or_default();
-    let values = |s: usize, b: usize| -> Vec<f64> {
-        window.iter().filter_map(|r| Some(r[s][b]?.0)).collect()
-    };
-    let jobs = |s: usize, b: usize| -> Vec<usize> {
-        window.iter().filter_map(|r| Some(r[s][b]?.1)).collect()
-    };
-    let columns = std::iter::once(column("block size", ""))
-        .chain(
-            SHARES
-                .iter()
-                .map(|s| column(&format!("{s}/{}", 100 - s), "1/s")),
-        )
-        .collect();
-    let rows = SIZES
-        .iter()
-        .enumerate()
-        .map(|(b, bs)| {
-            std::iter::once(fathom_telemetry::schema::Cell::Text(size(*bs)))
-                .chain((0..SHARES.len()).map(|s| cell(mean(&values(s, b)))))
-                .collect()
-        })
-        .collect();
-    let by_size = SHARES
-        .iter()
-        .enumerate()
-        .map(|(s, share)| {
-            let points = SIZES
-                .iter()
-                .enumerate()
-                .filter_map(|(b, bs)| Some((*bs as f64, mean(&values(s, b))?)))
-                .collect();
-            (format!("{share}/{}", 100 - share), points)
-        })
-        .collect();
-    let map = Chart {
-        id: "pts-iops-map".into(),
-        title: "IOPS by block size and share of reads".into(),
-        kind: ChartKind::Heatmap,
-        x: axis("share of reads", "%", false),
-        y: axis("block size", "bytes", true),
-        z: Some(axis("IOPS", "1/s", true)),
-        categories: Vec::new(),
-        series: vec![ChartSeries {
-            name: "IOPS".into(),
-            points: SHARES
-                .iter()
-                .enumerate()
-                .flat_map(|(s, share)| {
-                    let values = &values;
-                    SIZES.iter().enumerate().map(move |(b, bs)| Point {
-                        x: f64::from(*share),
-                        y: Some(*bs as f64),
-                        z: mean(&values(s, b)),
-                        ..Point::default()
-                    })
-                })
-                .collect(),
-        }],
-        marks: Vec::new(),
+    steps.keep(Jobs::Iops(all), Some(rounds))
+}
+
+pub(super) fn show(
+    found: &Found<'_>,
+    all: &[Vec<Option<usize>>],
+    rounds: &Rounds,
+) -> (Section, Vec<Headline>) {
+    let PtsOptions { threads, qd, .. } = found.options;
+    let cell = |s: usize, b: usize| found.window(all, rounds, s * SIZES.len() + b);
+    let value = |s: usize, b: usize| mean_of(&cell(s, b), |m| m.iops);
+    let curve = |(s, share): (usize, &u32)| {
+        let points = SIZES
+            .iter()
+            .enumerate()
+            .filter_map(|(b, bs)| Some((*bs as f64, value(s, b)?)))
+            .collect();
+        (format!("{share}/{}", 100 - share), points)
     };
     let section = Section {
         id: "pts-iops".into(),
@@ -142,24 +93,25 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
             "Random I/O of {threads} threads × {qd} outstanding after 2 × the range of 128 KiB sequential writes; a minute per cell; means over the last five rounds."
         ),
         charts: vec![
-            convergence("pts-iops-convergence", axis("IOPS", "1/s", true), &rounds),
+            convergence("pts-iops-convergence", axis("IOPS", "1/s", true), rounds),
             lines(
                 "pts-iops-by-size",
                 "IOPS by block size",
                 axis("block size", "bytes", true),
                 axis("IOPS", "1/s", true),
-                by_size,
+                SHARES.iter().enumerate().map(curve).collect(),
             ),
-            map,
+            map(value),
         ],
         tables: vec![
-            verification("pts-iops-verification", "1/s", &rounds),
-            Table {
-                id: "pts-iops-table".into(),
-                title: "IOPS by block size and reads/writes".into(),
-                columns,
-                rows,
-            },
+            verification("pts-iops-verification", "1/s", rounds),
+            by_size(
+                "pts-iops-table",
+                "IOPS by block size and reads/writes",
+                "1/s",
+                (&SHARES, &SIZES),
+                value,
+            ),
         ],
         ..Section::default()
     };
@@ -169,15 +121,34 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
         (6, 6, "4 KiB random write"),
     ]
     .map(|(s, b, label)| {
-        headline(
-            "PTS IOPS",
-            &format!("iops-{}r-4k", SHARES[s]),
-            label,
-            "1/s",
-            &values(s, b),
-            jobs(s, b),
-        )
+        let id = format!("iops-{}r-4k", SHARES[s]);
+        headline("PTS IOPS", &id, label, "1/s", &cell(s, b), |m| m.iops)
     });
-    steps.report(section, headlines.into(), Some(&rounds));
-    Ok(())
+    (section, headlines.into())
+}
+
+/// IOPS as colour over share of reads and block size.
+fn map(value: impl Fn(usize, usize) -> Option<f64>) -> Chart {
+    let mut points = Vec::new();
+    for (s, share) in SHARES.iter().enumerate() {
+        for (b, bs) in SIZES.iter().enumerate() {
+            points.push(Point {
+                x: f64::from(*share),
+                y: Some(*bs as f64),
+                z: value(s, b),
+                ..Point::default()
+            });
+        }
+    }
+    Chart {
+        z: Some(axis("IOPS", "1/s", true)),
+        ..chart(
+            "pts-iops-map",
+            "IOPS by block size and share of reads",
+            ChartKind::Heatmap,
+            axis("share of reads", "%", false),
+            axis("block size", "bytes", true),
+            vec![series("IOPS", points)],
+        )
+    }
 }

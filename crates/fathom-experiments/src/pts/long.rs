@@ -3,12 +3,13 @@
 
 use fathom_stats::regimes::{Window, regimes};
 use fathom_telemetry::Bytes;
-use fathom_telemetry::schema::{Cell, Mark, Section, Table};
+use fathom_telemetry::schema::{Cell, Headline, Mark, Section};
 
 use super::steps::{Measured, Steps};
-use super::tables::{headline, lines};
+use super::tables::{headline, lines, mean_of};
+use super::{Found, Jobs, PtsOptions};
 use crate::notebook::NotebookError;
-use crate::parts::{axis, column};
+use crate::parts::{axis, facts, table};
 
 /// Hours of write saturation, at most.
 const HOURS: usize = 24;
@@ -18,7 +19,7 @@ pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookErro
     steps.purge()?;
     let (threads, qd) = (steps.options.threads, steps.options.qd);
     let goal = steps.options.range.0.saturating_mul(4);
-    let mut minutes: Vec<Measured> = Vec::new();
+    let mut minutes: Vec<usize> = Vec::new();
     let mut written = 0u64;
     while written < goal && minutes.len() < HOURS * 60 {
         let Some(m) = steps.job(
@@ -35,9 +36,22 @@ pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookErro
             break;
         };
         written += m.written;
-        minutes.push(m);
+        minutes.push(m.job);
     }
-    let unit = steps.options.unit.as_secs_f64();
+    steps.keep(Jobs::WriteSaturation(minutes), None)
+}
+
+pub(super) fn show_saturation(found: &Found<'_>, minutes: &[usize]) -> (Section, Vec<Headline>) {
+    let PtsOptions {
+        threads,
+        qd,
+        unit,
+        range,
+        ..
+    } = found.options;
+    let unit = unit.as_secs_f64();
+    let minutes = found.jobs(minutes);
+    let written: u64 = minutes.iter().map(|m| m.written).sum();
     let windows: Vec<Window> = minutes
         .iter()
         .map(|m| Window {
@@ -45,7 +59,7 @@ pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookErro
             celsius: None,
         })
         .collect();
-    let found = regimes(&windows, unit);
+    let levels = regimes(&windows, unit);
     let mut sum = 0.0;
     let by_bytes: Vec<(f64, f64)> = minutes
         .iter()
@@ -69,36 +83,25 @@ pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookErro
         axis("IOPS", "1/s", false),
         vec![("4 KiB random write".into(), by_time(&|m| m.iops))],
     );
-    let mut rows = vec![
-        vec![
-            Cell::Text("written".into()),
-            Cell::Text(Bytes(written).to_string()),
-        ],
-        vec![
-            Cell::Text("of the range".into()),
-            Cell::Text(format!(
-                "{:.2} ×",
-                written as f64 / steps.options.range.0.max(1) as f64
-            )),
-        ],
+    let times = written as f64 / range.0.max(1) as f64;
+    let mut rows: Vec<(&str, Cell)> = vec![
+        ("written", Bytes(written).to_string().into()),
+        ("of the range", format!("{times:.2} ×").into()),
     ];
-    if let Some(r) = &found {
+    if let Some(r) = &levels {
         iops.marks.push(Mark {
             x: Some(r.onset_seconds),
             y: None,
             label: "the level falls".into(),
         });
-        for (name, text) in [
-            ("burst", format!("{}/s", Bytes(r.burst_per_second as u64))),
-            ("base", format!("{}/s", Bytes(r.base_per_second as u64))),
-            (
-                "written before the fall",
-                Bytes(r.burst_amount as u64).to_string(),
-            ),
-            ("fall after", format!("{:.1} s", r.onset_seconds)),
-        ] {
-            rows.push(vec![Cell::Text(name.into()), Cell::Text(text)]);
-        }
+        let per_second = |v: f64| format!("{}/s", Bytes(v as u64)).into();
+        let before = Bytes(r.burst_amount as u64).to_string();
+        rows.extend([
+            ("burst", per_second(r.burst_per_second)),
+            ("base", per_second(r.base_per_second)),
+            ("written before the fall", before.into()),
+            ("fall after", format!("{:.1} s", r.onset_seconds).into()),
+        ]);
     }
     let section = Section {
         id: "pts-wsat".into(),
@@ -126,80 +129,82 @@ pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookErro
                 ],
             ),
         ],
-        tables: vec![Table {
-            id: "pts-wsat-table".into(),
-            title: "Write saturation".into(),
-            columns: vec![column("what", ""), column("value", "")],
-            rows,
-        }],
+        tables: vec![facts("pts-wsat-table", "Write saturation", rows)],
         ..Section::default()
     };
-    let values: Vec<f64> = last.iter().map(|m| m.iops).collect();
     let h = headline(
         "PTS write saturation",
         "wsat-last",
         "4 KiB random write, last five minutes",
         "1/s",
-        &values,
-        last.iter().map(|m| m.job).collect(),
+        last,
+        |m| m.iops,
     );
-    steps.report(section, vec![h], None);
-    Ok(())
+    (section, vec![h])
 }
+
+/// Name, pattern, block size and hours of each phase.
+const PHASES: [(&str, &str, &str, usize); 3] = [
+    ("sequential 1 MiB", "write", "1m", 8),
+    ("random 8 KiB", "randwrite", "8k", 6),
+    ("sequential 1 MiB again", "write", "1m", 8),
+];
 
 /// Large sequential writes, small random ones, large sequential ones again: how long the third needs to be as the
 /// first.
 pub(super) fn cross_stimulus(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     steps.purge()?;
     let depth = steps.options.threads * steps.options.qd;
-    let phases = [
-        ("sequential 1 MiB", "write", "1m", 8),
-        ("random 8 KiB", "randwrite", "8k", 6),
-        ("sequential 1 MiB again", "write", "1m", 8),
-    ];
-    let unit = steps.options.unit.as_secs_f64();
-    let mut at = 0.0;
-    let mut courses: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
-    let mut ends: Vec<(Vec<f64>, Vec<usize>)> = Vec::new();
-    for (p, (name, rw, bs, hours)) in phases.iter().enumerate() {
-        let mut course = Vec::new();
+    let mut phases: Vec<Vec<usize>> = Vec::new();
+    for (p, (_, rw, bs, hours)) in PHASES.into_iter().enumerate() {
         let mut jobs = Vec::new();
         for minute in 0..hours * 60 {
             let Some(m) = steps.job(
                 &format!("{}-{}", p + 1, minute + 1),
                 1.0,
                 &[
-                    ("rw", (*rw).into()),
-                    ("bs", (*bs).into()),
+                    ("rw", rw.into()),
+                    ("bs", bs.into()),
                     ("qd", depth.to_string()),
                 ],
             )?
             else {
                 break;
             };
-            at += unit;
-            course.push((at, m.bytes_per_second));
             jobs.push(m.job);
         }
-        let tail = course.len().saturating_sub(30);
-        ends.push((
-            course[tail..].iter().map(|c| c.1).collect(),
-            jobs[tail..].to_vec(),
-        ));
-        courses.push(((*name).to_owned(), course));
+        phases.push(jobs);
     }
-    let level = |i: usize| super::tables::mean(&ends[i].0);
+    steps.keep(Jobs::CrossStimulus(phases), None)
+}
+
+pub(super) fn show_recovery(found: &Found<'_>, phases: &[Vec<usize>]) -> (Section, Vec<Headline>) {
+    let depth = found.options.threads * found.options.qd;
+    let unit = found.options.unit.as_secs_f64();
+    let phases: Vec<Vec<Measured>> = phases.iter().map(|p| found.jobs(p)).collect();
+    let mut minute = 0;
+    let courses: Vec<(String, Vec<(f64, f64)>)> = phases
+        .iter()
+        .zip(PHASES)
+        .map(|(jobs, phase)| {
+            let course = jobs.iter().map(|m| {
+                minute += 1;
+                (f64::from(minute) * unit, m.bytes_per_second)
+            });
+            (phase.0.to_owned(), course.collect())
+        })
+        .collect();
+    let ends = phases.iter().zip(PHASES).map(|(jobs, phase)| {
+        let tail = &jobs[jobs.len().saturating_sub(30)..];
+        (phase.0, tail, mean_of(tail, |m| m.bytes_per_second))
+    });
+    let ends: Vec<(&str, &[Measured], Option<f64>)> = ends.collect();
     // Recovered: the first minute of the third phase that reaches 95 % of the end of the first.
-    let recovered = level(0).and_then(|first| {
-        let start = courses[1].1.last()?.0;
-        let back = courses[2].1.iter().find(|c| c.1 >= 0.95 * first)?;
+    let recovered = ends.first().and_then(|e| e.2).and_then(|first| {
+        let start = courses.get(1)?.1.last()?.0;
+        let back = courses.get(2)?.1.iter().find(|c| c.1 >= 0.95 * first)?;
         Some(back.0 - start)
     });
-    let rows = courses
-        .iter()
-        .enumerate()
-        .map(|(i, (name, _))| vec![Cell::Text(name.clone()), super::tables::cell(level(i))])
-        .collect();
     let section = Section {
         id: "pts-xsr".into(),
         title: "PTS: cross stimulus recovery".into(),
@@ -218,28 +223,26 @@ pub(super) fn cross_stimulus(steps: &mut Steps<'_>) -> Result<(), NotebookError>
             axis("throughput", "bytes/s", false),
             courses.clone(),
         )],
-        tables: vec![Table {
-            id: "pts-xsr-table".into(),
-            title: "Throughput at the end of each phase (30 minutes)".into(),
-            columns: vec![column("phase", ""), column("throughput", "bytes/s")],
-            rows,
-        }],
+        tables: vec![table(
+            "pts-xsr-table",
+            "Throughput at the end of each phase (30 minutes)",
+            &ends,
+            &[
+                ("phase", "", &|e| e.0.into()),
+                ("throughput", "bytes/s", &|e| e.2.into()),
+            ],
+        )],
         ..Section::default()
     };
-    let headlines = ends
-        .iter()
-        .enumerate()
-        .map(|(i, (values, jobs))| {
-            headline(
-                "PTS cross stimulus recovery",
-                &format!("xsr-{}", i + 1),
-                phases[i].0,
-                "bytes/s",
-                values,
-                jobs.clone(),
-            )
-        })
-        .collect();
-    steps.report(section, headlines, None);
-    Ok(())
+    let headlines = ends.iter().enumerate().map(|(i, (name, jobs, _))| {
+        headline(
+            "PTS cross stimulus recovery",
+            &format!("xsr-{}", i + 1),
+            name,
+            "bytes/s",
+            jobs,
+            |m| m.bytes_per_second,
+        )
+    });
+    (section, headlines.collect())
 }

@@ -13,12 +13,16 @@ mod steps;
 mod tables;
 mod throughput;
 
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::schema::Section;
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::notebook::{Notebook, NotebookError};
+use crate::results::{Evidence, ExperimentResult, Shown};
 use crate::survey::Watcher;
-use steps::Steps;
+pub use steps::Rounds;
+use steps::{Measured, Steps, numbers};
 
 /// A minute as the specification means it.
 pub const MINUTE: Nanos = Nanos::from_secs(60);
@@ -90,7 +94,7 @@ pub const TESTS: [Test; 7] = [
 ];
 
 /// How the tests run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PtsOptions {
     /// Names of the tests, each one of [`TESTS`].
     pub tests: Vec<String>,
@@ -104,6 +108,137 @@ pub struct PtsOptions {
     pub range: Bytes,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+/// What a test measured: indices of its jobs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Jobs {
+    /// IOPS: of each round by share of reads, then block size; a hole where the device cannot do the size.
+    Iops(Vec<Vec<Option<usize>>>),
+    /// Throughput at a block size as a job has it (`1m`): read and write of each round.
+    Throughput(String, Vec<[usize; 2]>),
+    /// Latency: as IOPS.
+    Latency(Vec<Vec<Option<usize>>>),
+    /// Write saturation: each minute.
+    WriteSaturation(Vec<usize>),
+    /// Host idle recovery: for each pause the bursts, and what followed without pauses.
+    Idle(Vec<(Vec<usize>, Option<usize>)>),
+    /// Cross stimulus recovery: the minutes of each phase.
+    CrossStimulus(Vec<Vec<usize>>),
+    /// Demand intensity: of each round by threads, then depth; then the demands whose responses were looked at.
+    Demand(Vec<Vec<usize>>, Vec<(String, usize)>),
+}
+
+/// One test of the specification.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PtsResult {
+    /// How it ran.
+    pub options: PtsOptions,
+    /// Size of the target.
+    pub size: Bytes,
+    /// What could not be done, in sentences.
+    pub notes: Vec<String>,
+    /// Rounds until steady, where the test has any.
+    pub rounds: Option<Rounds>,
+    /// What was measured.
+    pub measured: Jobs,
+}
+
+impl ExperimentResult for PtsResult {
+    const EXPERIMENT: &'static str = "pts";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let found = Found {
+            options: &self.options,
+            evidence: *evidence,
+        };
+        let made = match (&self.measured, &self.rounds) {
+            (Jobs::Iops(jobs), Some(rounds)) => iops::show(&found, jobs, rounds),
+            (Jobs::Throughput(bs, jobs), Some(rounds)) => {
+                throughput::show(&found, bs, jobs, rounds)
+            }
+            (Jobs::Latency(jobs), Some(rounds)) => latency::show(&found, jobs, rounds),
+            (Jobs::Idle(states), Some(rounds)) => idle::show(&found, states, rounds),
+            (Jobs::Demand(grids, demands), Some(rounds)) => {
+                dirth::show(&found, grids, demands, rounds)
+            }
+            (Jobs::WriteSaturation(minutes), _) => long::show_saturation(&found, minutes),
+            (Jobs::CrossStimulus(phases), _) => long::show_recovery(&found, phases),
+            (_, None) => return,
+        };
+        let (mut section, mut headlines) = made;
+        let flags = self.flags(&mut section);
+        if let Some(r) = &self.rounds {
+            section.text = format!("{} {}", section.text, r.sentence());
+        }
+        for h in &mut headlines {
+            h.flags.extend(flags.iter().cloned());
+        }
+        section.flags.extend(flags);
+        shown.sections.push(section);
+        shown.headlines.extend(headlines);
+    }
+}
+
+impl PtsResult {
+    /// What stands against the test; charts of what still moved say so.
+    fn flags(&self, section: &mut Section) -> Vec<Flag> {
+        let mut flags = Vec::new();
+        if let Some((flag, moving)) = self.rounds.as_ref().and_then(Rounds::flag) {
+            if moving {
+                crate::stamp::mark(section);
+            }
+            flags.push(flag);
+        }
+        let mut not_checked =
+            |detail: String, remedy| flags.push(Flag::new(FlagCode::NotChecked, detail, remedy));
+        let PtsOptions { unit, range, .. } = self.options;
+        if unit != MINUTE {
+            not_checked(
+                format!("a minute of the specification was {unit} here"),
+                "leave out --unit for results that follow the specification",
+            );
+        }
+        if range < self.size {
+            not_checked(
+                format!("only {range} of {} were tested", self.size),
+                "leave out --size for results that follow the specification",
+            );
+        }
+        for note in &self.notes {
+            not_checked(
+                note.clone(),
+                "purge with the vendor's tool (nvme format, hdparm) and run again",
+            );
+        }
+        flags
+    }
+}
+
+/// What a test is shown from.
+struct Found<'a> {
+    options: &'a PtsOptions,
+    evidence: Evidence<'a>,
+}
+
+impl Found<'_> {
+    /// A job in numbers.
+    fn job(&self, index: usize) -> Option<Measured> {
+        Some(numbers(index, self.evidence.job(index)?))
+    }
+
+    /// Several.
+    fn jobs(&self, indices: &[usize]) -> Vec<Measured> {
+        indices.iter().filter_map(|i| self.job(*i)).collect()
+    }
+
+    /// One cell of the rounds that results are averaged over.
+    fn window(&self, all: &[Vec<Option<usize>>], rounds: &Rounds, cell: usize) -> Vec<Measured> {
+        let window = all.get(rounds.window()).unwrap_or_default();
+        let indices: Vec<usize> = window.iter().filter_map(|r| *r.get(cell)?).collect();
+        self.jobs(&indices)
+    }
 }
 
 /// Time and bytes before a start.

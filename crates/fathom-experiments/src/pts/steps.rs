@@ -1,18 +1,18 @@
 //! What the tests are made of: single jobs, purge and conditioning, rounds until steady, and the stamp.
 
 use fathom_io::JobSpec;
-use fathom_io::driver::{PlannedJob, Progress};
-use fathom_io::load::rng::mix as mix_bits;
 use fathom_stats::steady::{
     PTS_ROUNDS_MAX, PtsWindow, Question, Reason, Steadiness, Verdict, Written, pts_window,
     steadiness,
 };
-use fathom_telemetry::schema::{Headline, Job, Section};
+use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
-use super::{MINUTE, PtsOptions, Test};
+use super::{Jobs, PtsOptions, PtsResult, Test};
 use crate::bench::{Bench, BenchError};
-use crate::notebook::{Merged, Notebook, NotebookError};
+use crate::notebook::{Notebook, NotebookError};
+use crate::runner::Runner;
 use crate::survey::Watcher;
 
 /// Largest drift that fathom's verdict lets pass over the planned test, as the specification's window.
@@ -29,18 +29,14 @@ pub(super) struct Measured {
     pub(super) written: u64,
 }
 
-/// See the module.
+/// The steps of one test on a target.
 pub(super) struct Steps<'a> {
-    bench: &'a mut dyn Bench,
-    pub(super) book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    pub(super) runner: Runner<'a>,
     pub(super) test: &'static Test,
     pub(super) options: &'a PtsOptions,
     direct: bool,
-    done: u32,
     /// Written since the last purge.
     written: u64,
-    ended: bool,
     notes: Vec<String>,
 }
 
@@ -53,38 +49,33 @@ impl<'a> Steps<'a> {
         options: &'a PtsOptions,
         direct: bool,
     ) -> Self {
+        let experiment = format!("pts-{}", test.id);
         Self {
-            bench,
-            book,
-            watcher,
+            runner: Runner::unprepared(bench, book, watcher, &experiment, options.seed, 0),
             test,
             options,
             direct,
-            done: 0,
             written: 0,
-            ended: false,
             notes: Vec::new(),
         }
     }
 
     /// Whether something (an interruption, an error) ended the test early.
     pub(super) fn end(self) -> bool {
-        if self.bench.interrupted() {
-            self.book.run_mut().flags.push(Flag::new(
+        if self.runner.bench.interrupted() {
+            let (id, done) = (self.test.id, self.runner.done());
+            self.runner.book.run_mut().flags.push(Flag::new(
                 FlagCode::Interrupted,
-                format!(
-                    "the test {} was interrupted after {} jobs",
-                    self.test.id, self.done
-                ),
+                format!("the test {id} was interrupted after {done} jobs"),
                 "run again; the specification wants a purge first",
             ));
         }
-        self.ended
+        self.runner.ended()
     }
 
     /// Bytes that the device can be asked for at once.
     pub(super) fn allows(&self, bs: u64) -> bool {
-        bs.is_multiple_of(u64::from(self.bench.limits().direct_align.max(1)))
+        bs.is_multiple_of(u64::from(self.runner.bench.limits().direct_align.max(1)))
     }
 
     /// Runs one job of `minutes`; `None` where the test has to end. Options are those of a job.
@@ -111,49 +102,29 @@ impl<'a> Steps<'a> {
         mut spec: JobSpec,
         options: &[(&str, String)],
     ) -> Result<Option<Measured>, NotebookError> {
-        if self.ended || self.bench.interrupted() {
-            self.ended = true;
-            return Ok(None);
-        }
         spec.name = format!("{}/{name}", self.test.id);
         spec.direct = self.direct;
         spec.size = Some(self.options.range);
-        spec.seed = mix_bits(self.options.seed ^ mix_bits(u64::from(self.done))) >> 1;
         for (option, text) in options {
             spec.set(option, text).map_err(BenchError::from)?;
         }
-        self.watcher.job(self.done, self.done + 1, &spec.name);
-        let planned = PlannedJob {
-            experiment: format!("pts-{}", self.test.id),
-            ..PlannedJob::new(
-                spec.validate(&self.bench.limits())
-                    .map_err(BenchError::from)?,
-            )
-        };
-        let watcher = &mut *self.watcher;
-        let mut show = |p: &Progress| watcher.progress(p);
-        let indices = self.book.measure(self.bench, &[planned], &mut show)?;
-        self.done += 1;
-        let Some(index) = indices.first().copied() else {
+        let trims = spec.rw.trims();
+        let stream = spec.name.clone();
+        let Some(index) = self.runner.attempt(spec, &stream, 0)? else {
             return Ok(None);
         };
-        let job = &self.book.run().jobs[index];
-        let measured = numbers(index, job);
+        let measured = numbers(index, self.runner.job(index));
         self.written += measured.written;
-        if let Some(e) = job.errors.first() {
-            let detail = format!("{} failed: {}", e.op.name(), e.message);
-            if spec.rw.trims() {
+        match self.runner.failure(index) {
+            Some(failed) if trims => {
                 self.notes
-                    .push(format!("purge is not possible here: {detail}"));
-                return Ok(Some(measured));
+                    .push(format!("purge is not possible here: {failed}"));
             }
-            self.ended = true;
-            self.book.run_mut().flags.push(Flag::new(
-                FlagCode::IoErrors,
-                format!("the test {} ended early: {detail}", self.test.id),
-                "look at the kernel log; what was measured until then is kept",
-            ));
-            return Ok(None);
+            Some(failed) => {
+                self.runner.fail(&failed);
+                return Ok(None);
+            }
+            None => {}
         }
         Ok(Some(measured))
     }
@@ -162,7 +133,7 @@ impl<'a> Steps<'a> {
     pub(super) fn purge(&mut self) -> Result<(), NotebookError> {
         let spec = JobSpec::default();
         let bs = (64 << 20).min(self.options.range.0);
-        let before = self.book.run().jobs.len();
+        let before = self.runner.book.run().jobs.len();
         let purged = self.run(
             "purge",
             spec,
@@ -179,7 +150,7 @@ impl<'a> Steps<'a> {
             other => drop(other?),
         }
         // A purge that the device refuses is no measurement that failed.
-        for job in &mut self.book.run_mut().jobs[before..] {
+        for job in &mut self.runner.book.run_mut().jobs[before..] {
             job.flags.retain(|f| f.code == FlagCode::Simulated);
         }
         self.written = 0;
@@ -251,67 +222,24 @@ impl<'a> Steps<'a> {
         Ok(r)
     }
 
-    /// Merged histograms of a job.
-    pub(super) fn merged(&self, job: usize) -> Option<&Merged> {
-        self.book.evidence().merged(job)
-    }
-
-    /// Puts a section and its headlines into the run; both carry what stands against them.
-    pub(super) fn report(
+    /// Keeps what a test measured.
+    pub(super) fn keep(
         &mut self,
-        mut section: Section,
-        mut headlines: Vec<Headline>,
-        rounds: Option<&Rounds>,
-    ) {
-        let mut flags = Vec::new();
-        if let Some((flag, moving)) = rounds.and_then(Rounds::flag) {
-            if moving {
-                crate::stamp::mark(&mut section);
-            }
-            flags.push(flag);
-        }
-        if self.options.unit != MINUTE {
-            flags.push(Flag::new(
-                FlagCode::NotChecked,
-                format!(
-                    "a minute of the specification was {} here",
-                    self.options.unit
-                ),
-                "leave out --unit for results that follow the specification",
-            ));
-        }
-        if self.options.range.0 < self.bench.limits().size {
-            flags.push(Flag::new(
-                FlagCode::NotChecked,
-                format!(
-                    "only {} of {} were tested",
-                    self.options.range,
-                    Bytes(self.bench.limits().size)
-                ),
-                "leave out --size for results that follow the specification",
-            ));
-        }
-        for note in self.notes.drain(..) {
-            flags.push(Flag::new(
-                FlagCode::NotChecked,
-                note,
-                "purge with the vendor's tool (nvme format, hdparm) and run again",
-            ));
-        }
-        if let Some(r) = rounds {
-            section.text = format!("{} {}", section.text, r.sentence());
-        }
-        for h in &mut headlines {
-            h.flags.extend(flags.iter().cloned());
-        }
-        section.flags.extend(flags);
-        let run = self.book.run_mut();
-        run.sections.push(section);
-        run.headlines.extend(headlines);
+        measured: Jobs,
+        rounds: Option<Rounds>,
+    ) -> Result<(), NotebookError> {
+        let found = PtsResult {
+            options: self.options.clone(),
+            size: Bytes(self.runner.bench.limits().size),
+            notes: std::mem::take(&mut self.notes),
+            rounds,
+            measured,
+        };
+        self.runner.book.found(&found)
     }
 }
 
-fn numbers(index: usize, job: &Job) -> Measured {
+pub(super) fn numbers(index: usize, job: &Job) -> Measured {
     let (mut ios, mut iops, mut rate, mut sum, mut max) = (0u64, 0.0, 0.0, 0.0, 0.0f64);
     for d in [&job.read, &job.write].into_iter().flatten() {
         ios += d.ios;
@@ -331,8 +259,8 @@ fn numbers(index: usize, job: &Job) -> Measured {
 }
 
 /// Rounds and what the two rules say of them.
-#[derive(Debug, Clone)]
-pub(super) struct Rounds {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Rounds {
     /// Tracked series by name.
     pub(super) series: Vec<(String, Vec<f64>)>,
     /// The specification's rule on the last five rounds of each.
@@ -366,7 +294,7 @@ impl Rounds {
     }
 
     /// What stands against the results, and whether the charts have to say so.
-    fn flag(&self) -> Option<(Flag, bool)> {
+    pub(super) fn flag(&self) -> Option<(Flag, bool)> {
         let moving = self
             .own
             .iter()
@@ -393,7 +321,7 @@ impl Rounds {
         Some((flag, moving || !self.met()))
     }
 
-    fn sentence(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         let rounds = self.last + 1;
         let pts = if self.met() {
             format!("PTS rule: steady at round {rounds}")

@@ -174,9 +174,10 @@ pub(super) fn reproduce(models: &mut Models<'_>) -> Result<Reproduction, Reprodu
     rows.extend(other_tables(models)?);
     let curves = curves(&rows);
     Ok(Reproduction {
+        paper: "han2021".into(),
         rows,
         curves,
-        basis: BASIS,
+        basis: BASIS.into(),
     })
 }
 

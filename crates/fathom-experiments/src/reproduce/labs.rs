@@ -1,11 +1,14 @@
 //! Values that labs measure (arrays, machines, stores, codecs): which lab a paper needs, how it is asked to follow the
 //! paper's method, and what its run says.
 
-use fathom_telemetry::schema::{Cell, Run};
+use fathom_stats::Estimate;
+use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Bytes, Nanos, Op};
 
 use super::han::POINTS;
 use super::{Role, Row, databases};
+use crate::compression::{CompressionResult, Rates};
+use crate::results;
 
 /// How the labs are to measure; `None` leaves a lab its own defaults.
 #[derive(Debug, Clone, Copy)]
@@ -124,14 +127,20 @@ const MACHINES: &[&str] = &[
     "Z076", "Z077",
 ];
 
+/// A published value, its codec, and which of its rates on one core it is.
+type Codec = (&'static str, &'static str, fn(&Rates) -> &Vec<f64>);
+
+const ENCODE: fn(&Rates) -> &Vec<f64> = |r| &r.encode;
+const DECODE: fn(&Rates) -> &Vec<f64> = |r| &r.decode;
+
 /// Value, codec, column of the lab's table.
-const CODECS: [(&str, &str, usize); 6] = [
-    ("Z090", "lz4", 3),
-    ("Z091", "lz4", 2),
-    ("Z092", "snappy", 3),
-    ("Z093", "snappy", 2),
-    ("Z094", "zlib-6", 3),
-    ("Z095", "zlib-6", 2),
+const CODECS: [Codec; 6] = [
+    ("Z090", "lz4", DECODE),
+    ("Z091", "lz4", ENCODE),
+    ("Z092", "snappy", DECODE),
+    ("Z093", "snappy", ENCODE),
+    ("Z094", "zlib-6", DECODE),
+    ("Z095", "zlib-6", ENCODE),
 ];
 
 /// Puts what a lab's run measured beside the published values that have no counterpart yet; how many it filled.
@@ -311,24 +320,15 @@ fn increase(run: &Run) -> Option<f64> {
 
 fn codecs(run: &Run) -> Vec<Found> {
     const NOTE: &str = "one core, generated data";
-    let tables = run.sections.iter().flat_map(|s| &s.tables);
-    let Some(table) = tables.into_iter().find(|t| t.id == "codecs") else {
+    let Some(found) = results::result::<CompressionResult>(run) else {
         return Vec::new();
     };
-    CODECS
-        .iter()
-        .filter_map(|(id, codec, column)| {
-            let row = table
-                .rows
-                .iter()
-                .find(|r| matches!(r.first(), Some(Cell::Text(t)) if t == codec))?;
-            match row.get(*column)? {
-                Cell::Estimate(e) => Some(((*id).to_owned(), e.value, NOTE.to_owned())),
-                Cell::Number(n) => Some(((*id).to_owned(), *n, NOTE.to_owned())),
-                _ => None,
-            }
-        })
-        .collect()
+    let value = |(id, codec, rates_of): &Codec| {
+        let rates = found.codecs.iter().find(|r| r.codec == *codec)?;
+        let mean = Estimate::mean_of(rates_of(rates))?;
+        Some(((*id).to_owned(), mean.value, NOTE.to_owned()))
+    };
+    CODECS.iter().filter_map(value).collect()
 }
 
 fn store(run: &Run) -> Vec<Found> {

@@ -17,8 +17,10 @@ mod zhang;
 
 use fathom_io::JobError;
 use fathom_sim::SimError;
-use serde::Serialize;
+use fathom_telemetry::{Flag, FlagCode};
+use serde::{Deserialize, Serialize};
 
+use crate::results::{Evidence, ExperimentResult, Shown};
 use load::{Load, Measured};
 
 pub use load::Models;
@@ -35,7 +37,7 @@ pub const PAPERS: &[(&str, &str)] = &[
 ];
 
 /// Whether a model was fitted to a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// A parameter was chosen so that this value comes out.
@@ -46,8 +48,19 @@ pub enum Role {
     Measured,
 }
 
+impl Role {
+    /// In a table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fit => "fit",
+            Self::Prediction => "prediction",
+            Self::Measured => "measured",
+        }
+    }
+}
+
 /// One published value beside ours.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Identifier.
     pub id: String,
@@ -58,12 +71,12 @@ pub struct Row {
     /// What ours is held against: as published, unless [`Row::printed`] says what was.
     pub published: Option<f64>,
     /// As printed, where the paper contradicts it and another of its values is used; the note says why.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<f64>,
     /// Ours.
     pub ours: Option<f64>,
     /// What the models of the paper's devices say, where ours was measured on a target.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<f64>,
     /// Unit of both.
     pub unit: String,
@@ -162,8 +175,19 @@ pub enum ReproduceError {
     Interrupted,
 }
 
+impl ReproduceError {
+    /// What stands against a run that was interrupted.
+    pub fn interrupted() -> Flag {
+        Flag::new(
+            FlagCode::Interrupted,
+            Self::Interrupted.to_string(),
+            "run again for the rest",
+        )
+    }
+}
+
 /// A line chart beside the rows of its place.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// As [`Row::place`].
     pub place: String,
@@ -180,14 +204,24 @@ pub struct Curve {
 }
 
 /// What came of a paper.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reproduction {
+    /// Its name on the command line.
+    pub paper: String,
     /// Values, those without a counterpart last.
     pub rows: Vec<Row>,
     /// Figures that are curves.
     pub curves: Vec<Curve>,
     /// Which values were fitted, and which are predictions.
-    pub basis: &'static str,
+    pub basis: String,
+}
+
+impl ExperimentResult for Reproduction {
+    const EXPERIMENT: &'static str = "reproduce";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        shown.sections.extend(present::sections(self));
+    }
 }
 
 /// Whether a row belongs to what `--figure` names: an identifier, or part of a place (`Fig. 4a`, `fig4a`, `table iii`).

@@ -70,8 +70,9 @@ pub(super) fn reproduce(models: &mut Models<'_>) -> Result<Reproduction, Reprodu
         },
     ];
     Ok(Reproduction {
+        paper: "oneill2018".into(),
         rows,
-        basis: BASIS,
+        basis: BASIS.into(),
         curves: vec![Curve {
             place: place.into(),
             title: "Inserts and updates over time".into(),

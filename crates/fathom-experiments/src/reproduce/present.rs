@@ -1,10 +1,9 @@
 //! Rows and curves as sections of a report: a table per place of the paper, ours beside the published values in charts.
 
-use fathom_telemetry::schema::{
-    Axis, Cell, Chart, ChartKind, ChartSeries, Column, Mark, Point, Section, Table,
-};
+use fathom_telemetry::schema::{Cell, Chart, ChartKind, Mark, Point, Section, Table};
 
 use super::{Curve, Reproduction, Role, Row, contradictions};
+use crate::parts;
 
 /// Unit of the report for a row's unit, and what its values are multiplied by.
 fn unit(name: &str) -> (&'static str, f64) {
@@ -15,17 +14,6 @@ fn unit(name: &str) -> (&'static str, f64) {
         "IOPS" | "ops/s" | "inserts/s" | "updates/s" => ("1/s", 1.0),
         "%" => ("%", 1.0),
         _ => ("", 1.0),
-    }
-}
-
-fn point(x: f64, y: Option<f64>, label: Option<String>) -> Point {
-    Point {
-        x,
-        y,
-        low: None,
-        high: None,
-        z: None,
-        label,
     }
 }
 
@@ -42,7 +30,7 @@ fn slug(text: &str) -> String {
 }
 
 /// Sections in the order of the paper.
-pub fn sections(paper: &str, r: &Reproduction) -> Vec<Section> {
+pub(super) fn sections(r: &Reproduction) -> Vec<Section> {
     let mut places: Vec<&str> = Vec::new();
     for row in r.rows.iter().filter(|r| r.ours.is_some()) {
         if !places.contains(&row.place.as_str()) {
@@ -70,7 +58,7 @@ pub fn sections(paper: &str, r: &Reproduction) -> Vec<Section> {
                 flags: Vec::new(),
             }
         }));
-    sections.extend(contradictions::section(paper));
+    sections.extend(contradictions::section(&r.paper));
     let rest: Vec<&Row> = r.rows.iter().filter(|r| r.ours.is_none()).collect();
     if !rest.is_empty() {
         sections.push(Section {
@@ -108,37 +96,23 @@ pub const ROLES: [(Role, &str); 3] = [
 fn overview(r: &Reproduction) -> Section {
     let rows = ROLES
         .iter()
-        .filter_map(|(role, name)| {
-            let (n, mean, max) = errors(&r.rows, *role)?;
-            Some(vec![
-                Cell::Text((*name).into()),
-                Cell::Number(n as f64),
-                Cell::Number(mean),
-                Cell::Number(max),
-            ])
-        })
-        .collect();
-    let column = |label: &str, unit: &str| Column {
-        label: label.into(),
-        unit: unit.into(),
-    };
+        .filter_map(|(role, name)| Some((*name, errors(&r.rows, *role)?)));
     Section {
         id: "overview".into(),
         title: "Fitted and predicted".into(),
-        text: r.basis.into(),
-        charts: Vec::new(),
-        tables: vec![Table {
-            id: "overview-rows".into(),
-            title: "Errors".into(),
-            columns: vec![
-                column("values", ""),
-                column("number", ""),
-                column("mean error", "%"),
-                column("largest error", "%"),
-            ],
+        text: r.basis.clone(),
+        tables: vec![parts::table(
+            "overview-rows",
+            "Errors",
             rows,
-        }],
-        flags: Vec::new(),
+            &[
+                ("values", "", &|r| r.0.into()),
+                ("number", "", &|r| (r.1.0 as f64).into()),
+                ("mean error", "%", &|r| r.1.1.into()),
+                ("largest error", "%", &|r| r.1.2.into()),
+            ],
+        )],
+        ..Section::default()
     }
 }
 
@@ -156,125 +130,73 @@ fn beside(place: &str, rows: &[&Row]) -> Vec<Chart> {
             let values = |get: fn(&Row) -> Option<f64>| -> Vec<Point> {
                 same.iter()
                     .enumerate()
-                    .map(|(i, r)| point(i as f64, get(r).map(|v| v * times), None))
+                    .map(|(i, r)| Point {
+                        x: i as f64,
+                        y: get(r).map(|v| v * times),
+                        ..Point::default()
+                    })
                     .collect()
             };
+            let id = format!(
+                "{}-{}",
+                slug(place),
+                slug(if u.is_empty() { "x" } else { u })
+            );
             Chart {
-                id: format!(
-                    "{}-{}",
-                    slug(place),
-                    slug(if u.is_empty() { "x" } else { u })
-                ),
-                title: place.to_owned(),
-                kind: ChartKind::Bar,
-                x: Axis {
-                    label: "what".into(),
-                    unit: String::new(),
-                    log: false,
-                },
-                y: Axis {
-                    label: (if axis.is_empty() { *u } else { "value" }).to_owned(),
-                    unit: axis.into(),
-                    log: false,
-                },
-                z: None,
                 categories: same
                     .iter()
                     .map(|r| format!("{} {}", r.id, r.what))
                     .collect(),
-                series: vec![
-                    ChartSeries {
-                        name: "published".into(),
-                        points: values(|r| r.published),
-                    },
-                    ChartSeries {
-                        name: "ours".into(),
-                        points: values(|r| r.ours),
-                    },
-                ],
-                marks: Vec::new(),
+                ..parts::chart(
+                    &id,
+                    place,
+                    ChartKind::Bar,
+                    parts::axis("what", "", false),
+                    parts::axis(if axis.is_empty() { u } else { "value" }, axis, false),
+                    vec![
+                        parts::series("published", values(|r| r.published)),
+                        parts::series("ours", values(|r| r.ours)),
+                    ],
+                )
             }
         })
         .collect()
 }
 
 fn curve(c: &Curve) -> Chart {
-    let axis = |(label, unit): &(String, String)| Axis {
+    let axis = |(label, unit): &(String, String)| parts::axis(label, unit, false);
+    let mark = |(label, y): &(String, f64)| Mark {
+        x: None,
+        y: Some(*y),
         label: label.clone(),
-        unit: unit.clone(),
-        log: false,
     };
+    let (x, y) = (axis(&c.x), axis(&c.y));
     Chart {
-        id: slug(&c.title),
-        title: c.title.clone(),
-        kind: ChartKind::Line,
-        x: axis(&c.x),
-        y: axis(&c.y),
-        z: None,
-        categories: Vec::new(),
-        series: c
-            .series
-            .iter()
-            .map(|(name, points)| ChartSeries {
-                name: name.clone(),
-                points: points.iter().map(|p| point(p.0, Some(p.1), None)).collect(),
-            })
-            .collect(),
-        marks: c
-            .marks
-            .iter()
-            .map(|(label, y)| Mark {
-                x: None,
-                y: Some(*y),
-                label: label.clone(),
-            })
-            .collect(),
+        marks: c.marks.iter().map(mark).collect(),
+        ..parts::line_chart(&slug(&c.title), &c.title, x, y, c.series.clone())
     }
 }
 
 fn table(id: &str, title: &str, rows: &[&Row]) -> Table {
-    let column = |label: &str, unit: &str| Column {
-        label: label.into(),
-        unit: unit.into(),
-    };
-    let number = |v: Option<f64>| v.map_or(Cell::Hole(()), Cell::Number);
-    Table {
-        id: id.into(),
-        title: title.into(),
-        columns: vec![
-            column("id", ""),
-            column("what", ""),
-            column("published", ""),
-            column("printed", ""),
-            column("ours", ""),
-            column("models", ""),
-            column("unit", ""),
-            column("error", "%"),
-            column("role", ""),
-            column("note", ""),
+    let or_blank = |v: Option<f64>| v.map_or("".into(), Cell::Number);
+    parts::table(
+        id,
+        title,
+        rows,
+        &[
+            ("id", "", &|r| r.id.as_str().into()),
+            ("what", "", &|r| r.what.as_str().into()),
+            ("published", "", &|r| r.published.into()),
+            ("printed", "", &|r| or_blank(r.printed)),
+            ("ours", "", &|r| r.ours.into()),
+            ("models", "", &|r| or_blank(r.model)),
+            ("unit", "", &|r| r.unit.as_str().into()),
+            ("error", "%", &|r| r.error_percent.into()),
+            ("role", "", &|r| match r.role {
+                _ if r.ours.is_none() => "".into(),
+                role => role.word().into(),
+            }),
+            ("note", "", &|r| r.note.as_str().into()),
         ],
-        rows: rows
-            .iter()
-            .map(|r| {
-                let role = match r.role {
-                    _ if r.ours.is_none() => "",
-                    Role::Fit => "fit",
-                    Role::Prediction => "prediction",
-                    Role::Measured => "measured",
-                };
-                vec![
-                    Cell::Text(r.id.clone()),
-                    Cell::Text(r.what.clone()),
-                    number(r.published),
-                    r.printed.map_or(Cell::Text(String::new()), Cell::Number),
-                    number(r.ours),
-                    r.model.map_or(Cell::Text(String::new()), Cell::Number),
-                    Cell::Text(r.unit.clone()),
-                    number(r.error_percent),
-                    Cell::Text(role.into()),
-                    Cell::Text(r.note.clone()),
-                ]
-            })
-            .collect(),
-    }
+    )
 }

@@ -3,7 +3,7 @@
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{Control, JobSpec};
 use fathom_stats::Estimate;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::load::{Measured, Models};
 use super::{Curve, ReproduceError, Reproduction, Role, Row, is_figure, published};
@@ -130,11 +130,8 @@ pub fn measure(
     let (role, curves) = (site.role(), site.curves);
     let mut rows = site.rows;
     if interrupted {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            ReproduceError::Interrupted.to_string(),
-            "run again for the rest",
-        ));
+        let flag = ReproduceError::interrupted();
+        book.run_mut().flags.push(flag);
     } else {
         let wanted = |r: &Row| wish.figure.is_none_or(|f| is_figure(f, &r.id, &r.place));
         let others = published::others(paper, &rows, published::On::Target).into_iter();
@@ -144,10 +141,12 @@ pub fn measure(
         }
     }
     Ok(Reproduction {
+        paper: paper.to_owned(),
         rows,
         curves,
         basis: "Measured on the target that was named; nothing is fitted. Published values are those of the paper's own devices, on \
-            its own machine.",
+            its own machine."
+            .into(),
     })
 }
 

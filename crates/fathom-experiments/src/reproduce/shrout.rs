@@ -87,5 +87,5 @@ pub(super) fn reproduce(models: &mut Models<'_>) -> Result<Reproduction, Reprodu
         row("S014", "S-PASS", "mixed random: largest lead of Optane over a NAND drive", 6.7, lead, "x")
             .note("960 PRO, 90 % full, in its steady state; shares of reads from 0 to 100 %, depths from 1 to 32 (the paper names neither drive nor grid)"),
     ];
-    Ok(Reproduction { rows, curves: Vec::new(), basis: BASIS })
+    Ok(Reproduction { paper: "shrout2017".into(), rows, curves: Vec::new(), basis: BASIS.into() })
 }

@@ -32,9 +32,10 @@ pub(super) fn reproduce(models: &mut Models<'_>) -> Result<Reproduction, Reprodu
     let (points, curve) = load_curves(models)?;
     rows.extend(points);
     Ok(Reproduction {
+        paper: "zhang2018".into(),
         rows,
         curves: vec![curve],
-        basis: BASIS,
+        basis: BASIS.into(),
     })
 }
 

@@ -12,6 +12,7 @@ use super::{PASS_IOS, Watch, devices_of, pass};
 use crate::bench::{Bench, RealBench};
 use crate::cpu::CpuSetting;
 use crate::notebook::{Notebook, NotebookError};
+use crate::schedule;
 
 /// Pairs of base and variant.
 const PAIRS: u32 = super::PAIRS;
@@ -193,7 +194,7 @@ fn test(
                     break 'pairs;
                 }
                 let mut spec = spec.clone();
-                spec.seed = fathom_io::load::rng::mix(spec.seed ^ u64::from(pair) << 8) >> 1;
+                spec.seed = schedule::seed(spec.seed, "what-if", &variant.name, pair);
                 spec.name = format!(
                     "what-if {} {}",
                     if side == 0 { "base" } else { "variant" },

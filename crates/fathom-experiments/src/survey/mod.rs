@@ -7,17 +7,18 @@ mod latency;
 mod mix;
 pub mod profile;
 
-use fathom_io::driver::{PlannedJob, Progress};
-use fathom_io::load::rng::mix as mix_bits;
+use fathom_io::driver::Progress;
 use fathom_io::{JobError, JobSpec};
-use fathom_telemetry::{Bytes, Flag, FlagCode};
+use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, BenchError};
 use crate::cells::{Experiment, Plan};
 use crate::notebook::{Notebook, NotebookError};
 pub use crate::outlook::Outlook;
 use crate::results::{Evidence, ExperimentResult, Point, Shown};
+use crate::runner::Runner;
+use crate::schedule;
 
 /// Every experiment, in reading order. A new one is a file and a line here.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
@@ -107,78 +108,34 @@ pub fn run(
     book: &mut Notebook,
     watcher: &mut dyn Watcher,
 ) -> Result<(), NotebookError> {
-    let planned = plans(plan).map_err(crate::bench::BenchError::from)?;
-    prepare(bench, watcher)?;
-    let order: Vec<(usize, usize)> = planned
-        .iter()
-        .enumerate()
-        .flat_map(|(e, p)| (0..p.jobs.len()).map(move |j| (e, j)))
+    let planned = plans(plan).map_err(BenchError::from)?;
+    let mut experiments: Vec<Measured> = planned
+        .into_iter()
+        .map(|p| Measured {
+            experiment: p.experiment.id().to_owned(),
+            points: p.jobs.into_iter().map(Point::new).collect(),
+        })
         .collect();
-    let total = order.len() as u32 * plan.profile.repeats;
-    let mut cells: Vec<Vec<Vec<usize>>> = planned
-        .iter()
-        .map(|p| vec![Vec::new(); p.jobs.len()])
+    let mut all: Vec<(String, &mut Point)> = experiments
+        .iter_mut()
+        .flat_map(|e| {
+            let id = &e.experiment;
+            e.points.iter_mut().map(|p| (id.clone(), p))
+        })
         .collect();
-    let limits = bench.limits();
-    let mut done = 0;
+    let total = all.len() as u32 * plan.profile.repeats;
+    let mut runner = Runner::begin(bench, book, watcher, "survey", seed, total)?;
     'repeats: for repeat in 0..plan.profile.repeats {
-        let forward = repeat % 2 == 0;
-        for k in 0..order.len() {
-            let (e, j) = order[if forward { k } else { order.len() - 1 - k }];
-            if bench.interrupted() {
-                break 'repeats;
-            }
-            let mut spec = planned[e].jobs[j].clone();
-            spec.seed =
-                mix_bits(seed ^ mix_bits((u64::from(repeat) << 32) | (e as u64) << 16 | j as u64))
-                    >> 1;
-            watcher.job(done, total, &spec.name);
-            spec.name = format!("{}.{}", spec.name, repeat + 1);
-            let job = PlannedJob {
-                job: spec
-                    .validate(&limits)
-                    .map_err(crate::bench::BenchError::from)?,
-                experiment: planned[e].experiment.id().to_owned(),
-                repeat,
-                guide: None,
-            };
-            let index = book.measure(bench, &[job], &mut |p| watcher.progress(p))?;
-            cells[e][j].extend(index);
-            done += 1;
-            if let Some(failed) = book.run().jobs.last().and_then(|j| j.errors.first()) {
-                let detail = format!(
-                    "the survey ended early: {} failed: {}",
-                    failed.op.name(),
-                    failed.message
-                );
-                book.run_mut().flags.push(Flag::new(
-                    FlagCode::IoErrors,
-                    detail,
-                    "look at the kernel log; what was measured until then is kept",
-                ));
+        for k in schedule::turns(all.len(), repeat) {
+            let (experiment, point) = &mut all[k];
+            runner.of(experiment);
+            if !runner.repeat(point)? {
                 break 'repeats;
             }
         }
     }
-    if bench.interrupted() {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{done} of {total} jobs were run"),
-            "run again for the rest",
-        ));
-    }
-    let experiments = planned.into_iter().zip(cells).map(|(p, indices)| Measured {
-        experiment: p.experiment.id().to_owned(),
-        points: p
-            .jobs
-            .into_iter()
-            .zip(indices)
-            .map(|(spec, jobs)| Point { spec, jobs })
-            .collect(),
-    });
-    book.found(&SurveyResult {
-        experiments: experiments.collect(),
-    })?;
+    runner.end();
+    book.found(&SurveyResult { experiments })?;
     crate::stack::in_survey(bench, plan, seed, book, watcher)
 }
 

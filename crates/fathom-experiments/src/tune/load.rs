@@ -5,11 +5,13 @@
 
 use fathom_io::job::{JobError, JobSpec};
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::cells::Plan;
 
 /// Which load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LoadId {
     /// Small random reads, one outstanding: every layer's latency.
     One,

@@ -14,13 +14,13 @@ mod sustained;
 mod told;
 
 use fathom_io::JobSpec;
-use fathom_io::load::rng::mix;
 use fathom_sim::SimTarget;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
 use fathom_stats::compare::{Verdict, relative_of_log};
 use fathom_telemetry::schema::{Finding, Job};
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::ab::{self, BLOCK_JOBS, Setting};
 use crate::bench::{Bench, BenchError};
@@ -28,12 +28,14 @@ use crate::cells::Plan;
 use crate::compare::metrics;
 use crate::notebook::{Notebook, NotebookError};
 use crate::outlook::Outlook;
+use crate::results::{Evidence, ExperimentResult, Shown};
+use crate::schedule;
 use crate::survey::{self, Watcher};
 pub use load::{Effort, Load, LoadId};
 pub use machine::Surroundings;
 use stand::{InBook, ModelStand, Passed, RealStand, Stand};
 use suspect::in_order;
-pub use suspect::{Change, Suspect, Value};
+pub use suspect::{Change, Suspect, Suspected, Tried, Value};
 pub use sustained::Sustained;
 
 /// A mean gain of the search from which on a proof is worth its time.
@@ -46,7 +48,7 @@ pub const LIMITS: f64 = 0.15;
 const HARM: f64 = -0.10;
 
 /// One value of a suspect on one load of the search.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Trial {
     /// Index of the suspect.
     pub suspect: usize,
@@ -63,7 +65,7 @@ pub struct Trial {
 }
 
 /// The best value of a suspect on the held-out job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Proof {
     /// Index of the suspect.
     pub suspect: usize,
@@ -88,10 +90,10 @@ pub struct Proof {
 }
 
 /// Everything that was measured.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Diagnosis {
     /// What was suspected.
-    pub suspects: Vec<Suspect>,
+    pub suspects: Vec<Suspected>,
     /// The search.
     pub trials: Vec<Trial>,
     /// The proofs, in the order in which they were made.
@@ -105,7 +107,7 @@ pub struct Diagnosis {
     /// Loads that were left out, and why.
     pub left_out: Vec<String>,
     /// What each load's proof was done with.
-    pub held_out: Vec<(LoadId, &'static str)>,
+    pub held_out: Vec<(LoadId, String)>,
 }
 
 impl Diagnosis {
@@ -113,12 +115,36 @@ impl Diagnosis {
     pub fn findings(&self) -> Vec<Finding> {
         told::findings(self)
     }
-    /// The settings that were kept.
-    pub fn kept(&self) -> impl Iterator<Item = (&Suspect, &Value)> {
-        self.proofs.iter().filter(|p| p.kept).filter_map(|p| {
-            let s = self.suspects.get(p.suspect)?;
-            Some((s, s.values.get(p.value)?))
-        })
+    /// The settings that were kept, of the suspects that were tried.
+    fn kept<'a>(&self, suspects: &'a [Suspect]) -> Vec<&'a Value> {
+        let kept = self.proofs.iter().filter(|p| p.kept);
+        kept.filter_map(|p| suspects.get(p.suspect)?.values.get(p.value))
+            .collect()
+    }
+}
+
+/// What was found, and every setting before and after.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TuneResult {
+    /// What was measured.
+    pub diagnosis: Diagnosis,
+    /// Each setting with its value at the start.
+    pub before: Vec<(String, String)>,
+    /// The same at the end.
+    pub after: Vec<(String, String)>,
+    /// What became of the settings that were to stay in force, in sentences.
+    pub stayed: Vec<String>,
+    /// Whether proved settings were to stay in force.
+    pub keep: bool,
+}
+
+impl ExperimentResult for TuneResult {
+    const EXPERIMENT: &'static str = stand::EXPERIMENT;
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        shown.sections.push(told::section(self));
+        shown.headlines.extend(told::headlines(&self.diagnosis));
+        shown.findings.extend(self.diagnosis.findings());
     }
 }
 
@@ -251,47 +277,42 @@ pub fn run(
         done: 0,
         total,
     };
+    let suspects = ground.suspects(&options.only);
+    let search = Search {
+        ground,
+        suspects: &suspects,
+        plan,
+        effort: &effort,
+        options,
+    };
     let diagnosis = match ground {
-        Ground::Model(target) => {
-            let mut stand = ModelStand {
-                target: (**target).clone(),
-                keeping: &mut keeping,
-                control: bench.control(),
-            };
-            diagnose(&mut stand, ground, plan, &effort, options)?
-        }
-        Ground::Machine(_) => {
-            let mut stand = RealStand {
-                bench: &mut *bench,
-                keeping: &mut keeping,
-            };
-            diagnose(&mut stand, ground, plan, &effort, options)?
-        }
+        Ground::Model(target) => search.run(&mut ModelStand {
+            target: (**target).clone(),
+            keeping: &mut keeping,
+            control: bench.control(),
+        })?,
+        Ground::Machine(_) => search.run(&mut RealStand {
+            bench: &mut *bench,
+            keeping: &mut keeping,
+        })?,
     };
     if bench.interrupted() {
-        keeping.book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{} of at most {total} passes were run", keeping.done),
-            "run again for the rest; every setting is as it was",
-        ));
+        let mut flag = schedule::cut_short(keeping.done, total);
+        flag.remedy.push_str("; every setting is as it was");
+        keeping.book.run_mut().flags.push(flag);
     }
     let mut stayed = Vec::new();
     if options.keep && !bench.interrupted() {
-        let kept = diagnosis.kept().map(|k| k.1).collect();
+        let kept = diagnosis.kept(&suspects);
         stayed.extend(in_order(kept, |v| &v.change).into_iter().map(told::stay));
     }
-    let after = settings_of(ground);
-    let run = keeping.book.run_mut();
-    run.sections.push(told::section(
-        &diagnosis,
-        &before,
-        &after,
-        &stayed,
-        options.keep,
-    ));
-    run.headlines.extend(told::headlines(&diagnosis));
-    run.findings.extend(diagnosis.findings());
-    Ok(())
+    keeping.book.found(&TuneResult {
+        diagnosis,
+        before,
+        after: settings_of(ground),
+        stayed,
+        keep: options.keep,
+    })
 }
 
 fn settings_of(ground: &Ground) -> Vec<(String, String)> {
@@ -312,79 +333,148 @@ pub fn diagnose(
     effort: &Effort,
     options: &TuneOptions,
 ) -> Result<Diagnosis, NotebookError> {
-    let suspects = ground.suspects(&options.only);
-    let wanted = wanted(&suspects);
-    let loads = load::loads(plan, effort, &wanted).map_err(BenchError::from)?;
-    let mut d = Diagnosis {
-        left_out: wanted
-            .iter()
-            .filter(|w| !loads.iter().any(|l| l.id == **w))
-            .map(|w| format!("{}: no direct I/O here", load::word(*w)))
-            .collect(),
-        held_out: loads.iter().map(|l| (l.id, l.held_out_words)).collect(),
-        suspects,
-        ..Diagnosis::default()
-    };
-    let asked = |l: &String| {
-        let name = l.split(':').next().unwrap_or_default();
-        options.only.is_empty() || options.only.iter().any(|o| o == name)
-    };
-    d.left_out
-        .extend(ground.left_out().into_iter().filter(asked));
-    let mut tuning = Tuning {
-        stand,
+    let search = Search {
+        ground,
+        suspects: &ground.suspects(&options.only),
+        plan,
         effort,
-        seed: options.seed,
+        options,
     };
-    if Ground::sustains(&options.only) && plan.direct {
-        let spec = load::sustained(plan, effort).map_err(BenchError::from)?;
-        match sustained::measure(&mut *tuning.stand, &spec)? {
-            Ok(s) => d.sustained = Some(s),
-            Err(why) => d.left_out.push(format!("{}: {why}", sustained::ID)),
-        }
-    } else if Ground::sustains(&options.only) {
-        d.left_out
-            .push(format!("{}: no direct I/O here", sustained::ID));
-    }
-    for (i, s) in d.suspects.iter().enumerate() {
-        for v in 0..s.values.len() {
-            for l in loads.iter().filter(|l| s.loads.contains(&l.id)) {
-                if tuning.stand.interrupted() {
-                    return Ok(d);
+    search.run(stand)
+}
+
+/// What is looked for, and how.
+struct Search<'a> {
+    ground: &'a Ground,
+    suspects: &'a [Suspect],
+    plan: &'a Plan,
+    effort: &'a Effort,
+    options: &'a TuneOptions,
+}
+
+impl Search<'_> {
+    fn run(&self, stand: &mut dyn Stand) -> Result<Diagnosis, NotebookError> {
+        let wanted = wanted(self.suspects);
+        let loads = load::loads(self.plan, self.effort, &wanted).map_err(BenchError::from)?;
+        let mut d = self.begin(&wanted, &loads);
+        let mut tuning = Tuning {
+            stand,
+            effort: self.effort,
+            seed: self.options.seed,
+        };
+        self.sustain(&mut tuning, &mut d)?;
+        for (i, s) in self.suspects.iter().enumerate() {
+            for v in 0..s.values.len() {
+                for l in loads.iter().filter(|l| s.loads.contains(&l.id)) {
+                    if tuning.stand.interrupted() {
+                        return Ok(d);
+                    }
+                    let trial = tuning.search(s, (i, v), l, &mut d.base)?;
+                    d.trials.push(trial);
                 }
-                let trial = tuning.search(s, (i, v), l, &mut d.base)?;
-                d.trials.push(trial);
             }
         }
-    }
-    for (i, v, id) in promising(&d) {
-        if tuning.stand.interrupted() {
-            return Ok(d);
+        self.prove(&mut tuning, &loads, &mut d)?;
+        if !tuning.stand.interrupted() && d.kept(self.suspects).len() > 1 {
+            d.together = self.together(&mut tuning, &d, &loads)?;
         }
-        let (Some(s), Some(l)) = (d.suspects.get(i), loads.iter().find(|l| l.id == id)) else {
-            continue;
+        Ok(d)
+    }
+
+    /// What is known before the first pass.
+    fn begin(&self, wanted: &[LoadId], loads: &[Load]) -> Diagnosis {
+        let asked = |l: &String| {
+            let name = l.split(':').next().unwrap_or_default();
+            let only = &self.options.only;
+            only.is_empty() || only.iter().any(|o| o == name)
         };
-        // Settings that were kept are in force on both sides; what is no setting is proved for itself.
-        let mut both: Vec<&Change> = s.under.iter().collect();
-        if s.is_setting {
-            both.extend(d.kept().map(|k| &k.1.change));
+        let cannot = wanted
+            .iter()
+            .filter(|w| !loads.iter().any(|l| l.id == **w))
+            .map(|w| format!("{}: no direct I/O here", load::word(*w)));
+        Diagnosis {
+            left_out: cannot
+                .chain(self.ground.left_out().into_iter().filter(asked))
+                .collect(),
+            held_out: loads
+                .iter()
+                .map(|l| (l.id, l.held_out_words.to_owned()))
+                .collect(),
+            suspects: self.suspects.iter().map(Suspected::from).collect(),
+            ..Diagnosis::default()
         }
-        let value = &s.values[v];
-        let mut with = both.clone();
-        with.push(&value.change);
-        let mut proof = tuning.prove([both.as_slice(), with.as_slice()], l)?;
-        (proof.suspect, proof.value) = (i, v);
-        proof.harms = harm(&d, i, v);
-        proof.kept = s.is_setting
-            && proof.verdict == Verdict::Better
-            && proof.gain.and_then(|g| g.low).is_some_and(|l| l >= WORTH)
-            && proof.harms.is_none();
-        d.proofs.push(proof);
     }
-    if d.kept().count() > 1 {
-        d.together = together(&mut tuning, &d, &loads)?;
+
+    fn sustain(&self, tuning: &mut Tuning<'_>, d: &mut Diagnosis) -> Result<(), NotebookError> {
+        if !Ground::sustains(&self.options.only) {
+            return Ok(());
+        }
+        let mut left_out = |why: &str| d.left_out.push(format!("{}: {why}", sustained::ID));
+        if !self.plan.direct {
+            left_out("no direct I/O here");
+            return Ok(());
+        }
+        let spec = load::sustained(self.plan, self.effort).map_err(BenchError::from)?;
+        match sustained::measure(&mut *tuning.stand, &spec, self.options.seed)? {
+            Ok(s) => d.sustained = Some(s),
+            Err(why) => left_out(&why),
+        }
+        Ok(())
     }
-    Ok(d)
+
+    fn prove(
+        &self,
+        tuning: &mut Tuning<'_>,
+        loads: &[Load],
+        d: &mut Diagnosis,
+    ) -> Result<(), NotebookError> {
+        for (i, v, id) in promising(d) {
+            if tuning.stand.interrupted() {
+                return Ok(());
+            }
+            let (Some(s), Some(l)) = (self.suspects.get(i), loads.iter().find(|l| l.id == id))
+            else {
+                continue;
+            };
+            // Settings that were kept are in force on both sides; what is no setting is proved for itself.
+            let mut both: Vec<&Change> = s.under.iter().collect();
+            if s.is_setting {
+                both.extend(d.kept(self.suspects).iter().map(|k| &k.change));
+            }
+            let mut with = both.clone();
+            with.push(&s.values[v].change);
+            let mut proof = tuning.prove([both.as_slice(), with.as_slice()], l)?;
+            (proof.suspect, proof.value) = (i, v);
+            proof.harms = harm(d, i, v);
+            proof.kept = s.is_setting
+                && proof.verdict == Verdict::Better
+                && proof.gain.and_then(|g| g.low).is_some_and(|l| l >= WORTH)
+                && proof.harms.is_none();
+            d.proofs.push(proof);
+        }
+        Ok(())
+    }
+
+    /// All kept settings against none, on the held-out job of each load that one was proved with.
+    fn together(
+        &self,
+        tuning: &mut Tuning<'_>,
+        d: &Diagnosis,
+        loads: &[Load],
+    ) -> Result<Vec<Proof>, NotebookError> {
+        let all: Vec<&Change> = d.kept(self.suspects).iter().map(|k| &k.change).collect();
+        let mut ids: Vec<LoadId> = d.proofs.iter().filter(|p| p.kept).map(|p| p.load).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut out = Vec::new();
+        for l in loads.iter().filter(|l| ids.contains(&l.id)) {
+            if tuning.stand.interrupted() {
+                break;
+            }
+            out.push(tuning.prove([&[], all.as_slice()], l)?);
+        }
+        Ok(out)
+    }
 }
 
 /// The best value of each suspect whose search promised something, the best suspect first.
@@ -416,26 +506,6 @@ fn harm(d: &Diagnosis, suspect: usize, value: usize) -> Option<(LoadId, f64)> {
         .min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// All kept settings against none, on the held-out job of each load that one was proved with.
-fn together(
-    tuning: &mut Tuning<'_>,
-    d: &Diagnosis,
-    loads: &[Load],
-) -> Result<Vec<Proof>, NotebookError> {
-    let all: Vec<&Change> = d.kept().map(|k| &k.1.change).collect();
-    let mut ids: Vec<LoadId> = d.proofs.iter().filter(|p| p.kept).map(|p| p.load).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut out = Vec::new();
-    for l in loads.iter().filter(|l| ids.contains(&l.id)) {
-        if tuning.stand.interrupted() {
-            break;
-        }
-        out.push(tuning.prove([&[], all.as_slice()], l)?);
-    }
-    Ok(out)
-}
-
 struct Tuning<'a> {
     stand: &'a mut dyn Stand,
     effort: &'a Effort,
@@ -457,8 +527,7 @@ impl Tuning<'_> {
         side: usize,
     ) -> Result<Passed, NotebookError> {
         let mut spec = spec.clone();
-        let salt = mix(u64::from(number) << 8 ^ load.id as u64);
-        spec.seed = mix(self.seed ^ salt ^ spec.name.len() as u64) >> 1;
+        spec.seed = schedule::seed(self.seed, stand::EXPERIMENT, &spec.name, number);
         let letter = if side == 0 { 'A' } else { 'B' };
         spec.name = format!("{}.{letter}{}", spec.name, number + 1);
         self.stand.pass(changes, load, &spec)
@@ -484,8 +553,8 @@ impl Tuning<'_> {
         let mut with = without.clone();
         with.push(&s.values[value].change);
         let mut ratios = Vec::new();
-        let salt = mix((suspect as u64) << 16 ^ (value as u64) << 8 ^ load.id as u64);
-        let begins = (mix(self.seed ^ salt) & 1) as u32;
+        let order = format!("order of {} on {}", s.id, load::word(load.id));
+        let begins = schedule::seed(self.seed, stand::EXPERIMENT, &order, value as u32) as u32 & 1;
         'pairs: for pair in 0..self.effort.pairs {
             let mut rates = [None, None];
             let first = (pair + begins) % 2;
@@ -527,8 +596,10 @@ impl Tuning<'_> {
     fn prove(&mut self, sides: [&[&Change]; 2], load: &Load) -> Result<Proof, NotebookError> {
         let mut ran: Vec<(Setting, Job)> = Vec::new();
         let (mut jobs, mut why) = (Vec::new(), None);
+        let word = load::word(load.id);
+        let order = schedule::seed(self.seed, stand::EXPERIMENT, word, 0);
         'blocks: for block in 0..self.effort.blocks {
-            for setting in ab::block(self.seed ^ load.id as u64, block) {
+            for setting in ab::block(order, block) {
                 if self.stand.interrupted() {
                     break 'blocks;
                 }

@@ -13,6 +13,7 @@ use super::load::Load;
 use super::suspect::{Change, in_order};
 use crate::bench::{Bench, BenchError};
 use crate::notebook::{Notebook, NotebookError};
+use crate::schedule;
 use crate::sim_bench::SimBench;
 use crate::survey::Watcher;
 
@@ -123,6 +124,7 @@ pub trait Stand {
         &mut self,
         spec: &JobSpec,
         n: u32,
+        seed: u64,
     ) -> Result<(Vec<Measured>, [Option<f64>; 2]), NotebookError>;
 
     /// Whether someone asked to end.
@@ -181,9 +183,10 @@ impl Stand for ModelStand<'_> {
         &mut self,
         spec: &JobSpec,
         n: u32,
+        seed: u64,
     ) -> Result<(Vec<Measured>, [Option<f64>; 2]), NotebookError> {
         let mut bench = SimBench::new(self.target.clone(), self.control.clone());
-        row(&mut bench, self.keeping, spec, n)
+        row(&mut bench, self.keeping, spec, n, seed)
     }
 
     fn interrupted(&self) -> bool {
@@ -288,8 +291,9 @@ impl Stand for RealStand<'_> {
         &mut self,
         spec: &JobSpec,
         n: u32,
+        seed: u64,
     ) -> Result<(Vec<Measured>, [Option<f64>; 2]), NotebookError> {
-        row(self.bench, self.keeping, spec, n)
+        row(self.bench, self.keeping, spec, n, seed)
     }
 
     fn interrupted(&self) -> bool {
@@ -302,6 +306,7 @@ fn row(
     keeping: &mut dyn Keeping,
     spec: &JobSpec,
     n: u32,
+    seed: u64,
 ) -> Result<(Vec<Measured>, [Option<f64>; 2]), NotebookError> {
     let mut all = Vec::new();
     let mut celsius = [None, None];
@@ -310,6 +315,7 @@ fn row(
             break;
         }
         let mut spec = spec.clone();
+        spec.seed = schedule::seed(seed, EXPERIMENT, &spec.name, i);
         spec.name = format!("{}.{}", spec.name, i + 1);
         let job = planned(bench, &spec)?;
         all.push(keeping.measure(bench, job)?);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use fathom_sim::SimTarget;
 use fathom_stack::TraceError;
 use fathom_stack::settings::{self, Changed};
+use serde::{Deserialize, Serialize};
 
 use super::load::LoadId;
 
@@ -89,6 +90,46 @@ pub struct Suspect {
     pub is_setting: bool,
     /// What would show that the finding is wrong.
     pub refuted_by: String,
+}
+
+/// What a run keeps of a suspect.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Suspected {
+    /// As [`Suspect::id`].
+    pub id: String,
+    /// What it is in a sentence.
+    pub cause: String,
+    /// What was in force.
+    pub now: String,
+    /// What was tried instead.
+    pub values: Vec<Tried>,
+    /// What would show that the finding is wrong.
+    pub refuted_by: String,
+}
+
+/// What a run keeps of a value.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tried {
+    /// In a sentence.
+    pub label: String,
+    /// The command or setting that makes the change last.
+    pub command: String,
+}
+
+impl From<&Suspect> for Suspected {
+    fn from(s: &Suspect) -> Self {
+        let tried = |v: &Value| Tried {
+            label: v.label.clone(),
+            command: v.command.clone(),
+        };
+        Self {
+            id: s.id.into(),
+            cause: s.cause.clone(),
+            now: s.now.clone(),
+            values: s.values.iter().map(tried).collect(),
+            refuted_by: s.refuted_by.clone(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use fathom_io::JobSpec;
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, difference};
+use serde::{Deserialize, Serialize};
 
 use super::rate;
 use super::stand::Stand;
@@ -16,7 +17,7 @@ pub(super) const SLICES: u32 = 48;
 const BURST: usize = 3;
 
 /// What came of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sustained {
     /// Bytes per second of each part.
     pub rates: Vec<f64>,
@@ -38,8 +39,9 @@ pub struct Sustained {
 pub(super) fn measure(
     stand: &mut dyn Stand,
     spec: &JobSpec,
+    seed: u64,
 ) -> Result<Result<Sustained, String>, NotebookError> {
-    let (parts, celsius) = stand.row(spec, SLICES)?;
+    let (parts, celsius) = stand.row(spec, SLICES, seed)?;
     let block = spec.bs.max().0 as f64;
     let rates: Vec<f64> = parts
         .iter()

@@ -3,14 +3,16 @@
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::schema::{
-    Cell as TableCell, ChartKind, Finding, Headline, Point, Section, Table,
+    Cell as TableCell, Chart, ChartKind, Finding, Headline, Point, Section,
 };
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
-use super::suspect::Value;
-use super::{Diagnosis, LIMITS, LoadId, Proof, Trial, WORTH, load, sustained};
-use crate::parts::{axis, chart, column, headline_of, series};
+use super::suspect::{Suspected, Tried, Value};
+use super::{
+    Diagnosis, LIMITS, LoadId, Proof, Sustained, Trial, TuneResult, WORTH, load, sustained,
+};
+use crate::parts::{axis, chart, headline_of, point, series, table};
 
 fn percent(v: f64) -> String {
     format!("{:+.0} %", 100.0 * v)
@@ -41,11 +43,11 @@ fn confidence(gain: &Estimate) -> &'static str {
     }
 }
 
-fn words(d: &Diagnosis, id: LoadId) -> &'static str {
+fn words(d: &Diagnosis, id: LoadId) -> &str {
     d.held_out
         .iter()
         .find(|h| h.0 == id)
-        .map_or("the held-out job", |h| h.1)
+        .map_or("the held-out job", |h| h.1.as_str())
 }
 
 fn capital(text: &str) -> String {
@@ -90,7 +92,7 @@ fn of_proof(d: &Diagnosis, p: &Proof) -> Option<Finding> {
         .filter(|t| (t.suspect, t.value) == (p.suspect, p.value))
         .flat_map(|t| t.jobs.iter());
     Some(Finding {
-        id: s.id.into(),
+        id: s.id.clone(),
         text: format!(
             "{} limits {}: {} instead of {} gives {sides}{} more, on a job that the search had not seen.{harms}",
             capital(&s.cause),
@@ -209,145 +211,139 @@ fn verdict(d: &Diagnosis, t: &Trial) -> (TableCell, String) {
     (shown, words)
 }
 
+/// One change on one load, and the words and proof that belong to it.
+struct Line<'a> {
+    trial: &'a Trial,
+    suspect: &'a Suspected,
+    value: &'a Tried,
+    /// On the held-out job, %.
+    proved: TableCell,
+    verdict: String,
+}
+
+impl<'a> Line<'a> {
+    fn of(d: &'a Diagnosis, trial: &'a Trial) -> Option<Self> {
+        let suspect = d.suspects.get(trial.suspect)?;
+        let (proved, verdict) = verdict(d, trial);
+        Some(Self {
+            trial,
+            suspect,
+            value: suspect.values.get(trial.value)?,
+            proved,
+            verdict,
+        })
+    }
+}
+
 /// The section of the report.
-pub(super) fn section(
-    d: &Diagnosis,
-    before: &[(String, String)],
-    after: &[(String, String)],
-    stayed: &[String],
-    keep: bool,
-) -> Section {
+pub(super) fn section(found: &TuneResult) -> Section {
+    let d = &found.diagnosis;
     let mut section = Section {
         id: super::stand::EXPERIMENT.into(),
         title: "What limits, and what to set".into(),
-        text: text(d, stayed),
+        text: text(d, &found.stayed),
         ..Section::default()
     };
-    let mut rows = Vec::new();
-    let (mut names, mut searched, mut proved) = (Vec::new(), Vec::new(), Vec::new());
-    for t in &d.trials {
-        let Some(s) = d.suspects.get(t.suspect) else {
-            continue;
-        };
-        let Some(value) = s.values.get(t.value) else {
-            continue;
-        };
-        let (held_out, words) = verdict(d, t);
-        let bar = |e: Option<Estimate>| Point {
-            x: names.len() as f64,
-            y: e.map(|e| 100.0 * e.value),
-            low: e.and_then(|e| e.low).map(|v| 100.0 * v),
-            high: e.and_then(|e| e.high).map(|v| 100.0 * v),
-            ..Point::default()
-        };
-        let proof = match &held_out {
-            TableCell::Estimate(e) => Some(e.scale(0.01)),
-            _ => None,
-        };
-        searched.push(bar(t.gain));
-        proved.push(bar(proof));
-        names.push(format!("{} ({})", value.label, load::word(t.load)));
-        rows.push(vec![
-            TableCell::Text(s.id.into()),
-            TableCell::Text(s.now.clone()),
-            TableCell::Text(value.label.clone()),
-            TableCell::Text(load::word(t.load).into()),
-            t.gain
-                .map_or(TableCell::Hole(()), |g| TableCell::Estimate(g.scale(100.0))),
-            held_out,
-            TableCell::Text(words),
-        ]);
+    let lines = d.trials.iter().filter_map(|t| Line::of(d, t));
+    let lines: Vec<Line<'_>> = lines.collect();
+    if !lines.is_empty() {
+        section.charts.push(gains(&lines));
     }
-    let mut gains = chart(
-        "tune-gains",
-        "Gain of each change",
-        ChartKind::Bar,
-        axis("change (load)", "", false),
-        axis("gain", "%", false),
-        vec![
-            series("search", searched),
-            series("proof on the held-out job", proved),
+    section.tables.push(table(
+        "tune-table",
+        "What was tried",
+        &lines,
+        &[
+            ("suspect", "", &|l| l.suspect.id.as_str().into()),
+            ("now", "", &|l| l.suspect.now.as_str().into()),
+            ("tried", "", &|l| l.value.label.as_str().into()),
+            ("load", "", &|l| load::word(l.trial.load).into()),
+            ("gain in the search", "%", &|l| {
+                l.trial.gain.map(|g| g.scale(100.0)).into()
+            }),
+            ("gain on the held-out job", "%", &|l| l.proved.clone()),
+            ("verdict", "", &|l| l.verdict.as_str().into()),
         ],
-    );
-    gains.categories = names;
-    if !rows.is_empty() {
-        section.charts.push(gains);
-    }
-    section.tables.push(Table {
-        id: "tune-table".into(),
-        title: "What was tried".into(),
-        columns: vec![
-            column("suspect", ""),
-            column("now", ""),
-            column("tried", ""),
-            column("load", ""),
-            column("gain in the search", "%"),
-            column("gain on the held-out job", "%"),
-            column("verdict", ""),
-        ],
-        rows,
-    });
-    if let Some(s) = &d.sustained {
-        let seconds = s.slice_ns as f64 / 1e9;
-        let points = s
-            .rates
-            .iter()
-            .enumerate()
-            .map(|(i, r)| Point {
-                x: (i as f64 + 0.5) * seconds,
-                y: Some(*r),
-                ..Point::default()
-            })
-            .collect();
-        section.charts.push(chart(
-            "tune-sustained",
-            "Reads in order without a pause",
-            ChartKind::Line,
-            axis("time", "s", false),
-            axis("bandwidth", "bytes/s", false),
-            vec![series("reads of 1 MiB", points)],
-        ));
-    }
-    if !before.is_empty() {
-        restored(&mut section, before, after, keep);
+    ));
+    section.charts.extend(d.sustained.as_ref().map(course));
+    if !found.before.is_empty() {
+        restored(&mut section, found);
     }
     section
 }
 
-/// Every setting before and after; a difference that nobody asked for is a flag.
-fn restored(
-    section: &mut Section,
-    before: &[(String, String)],
-    after: &[(String, String)],
-    keep: bool,
-) {
-    let mut differ = Vec::new();
-    let rows = before
-        .iter()
-        .map(|(name, old)| {
-            let now = after.iter().find(|a| a.0 == *name).map(|a| &a.1);
-            let same = now == Some(old);
-            if !same {
-                differ.push(name.clone());
-            }
+fn gains(lines: &[Line<'_>]) -> Chart {
+    let bars = |gain: &dyn Fn(&Line<'_>) -> Option<Estimate>| {
+        let dot = |(i, l): (usize, &Line<'_>)| point(i as f64, gain(l));
+        lines.iter().enumerate().map(dot).collect()
+    };
+    let proved = |l: &Line<'_>| match l.proved {
+        TableCell::Estimate(e) => Some(e),
+        _ => None,
+    };
+    let name = |l: &Line<'_>| format!("{} ({})", l.value.label, load::word(l.trial.load));
+    Chart {
+        categories: lines.iter().map(name).collect(),
+        ..chart(
+            "tune-gains",
+            "Gain of each change",
+            ChartKind::Bar,
+            axis("change (load)", "", false),
+            axis("gain", "%", false),
             vec![
-                TableCell::Text(name.clone()),
-                TableCell::Text(old.clone()),
-                TableCell::Text(now.cloned().unwrap_or_else(|| "gone".into())),
-                TableCell::Text(if same { "as it was" } else { "different" }.into()),
-            ]
+                series("search", bars(&|l| l.trial.gain.map(|g| g.scale(100.0)))),
+                series("proof on the held-out job", bars(&proved)),
+            ],
+        )
+    }
+}
+
+/// The rate of the sustained load over time.
+fn course(s: &Sustained) -> Chart {
+    let seconds = s.slice_ns as f64 / 1e9;
+    let points = s
+        .rates
+        .iter()
+        .enumerate()
+        .map(|(i, r)| Point {
+            x: (i as f64 + 0.5) * seconds,
+            y: Some(*r),
+            ..Point::default()
         })
         .collect();
-    section.tables.push(Table {
-        id: "tune-settings".into(),
-        title: "Settings before and after".into(),
-        columns: ["setting", "before", "after", ""]
-            .iter()
-            .map(|c| column(c, ""))
-            .collect(),
-        rows,
-    });
-    if !differ.is_empty() && !keep {
+    chart(
+        "tune-sustained",
+        "Reads in order without a pause",
+        ChartKind::Line,
+        axis("time", "s", false),
+        axis("bandwidth", "bytes/s", false),
+        vec![series("reads of 1 MiB", points)],
+    )
+}
+
+/// Every setting before and after; a difference that nobody asked for is a flag.
+fn restored(section: &mut Section, found: &TuneResult) {
+    let now = |name: &str| {
+        let mut after = found.after.iter();
+        after.find(|a| a.0 == name).map(|a| a.1.as_str())
+    };
+    let same = |(name, old): &(String, String)| now(name) == Some(old);
+    section.tables.push(table(
+        "tune-settings",
+        "Settings before and after",
+        &found.before,
+        &[
+            ("setting", "", &|s| s.0.as_str().into()),
+            ("before", "", &|s| s.1.as_str().into()),
+            ("after", "", &|s| now(&s.0).unwrap_or("gone").into()),
+            ("", "", &|s| {
+                if same(s) { "as it was" } else { "different" }.into()
+            }),
+        ],
+    ));
+    let differ = found.before.iter().filter(|s| !same(s));
+    let differ: Vec<&str> = differ.map(|s| s.0.as_str()).collect();
+    if !differ.is_empty() && !found.keep {
         section.flags.push(Flag::new(
             FlagCode::NotChecked,
             format!("not as before: {}", differ.join(", ")),

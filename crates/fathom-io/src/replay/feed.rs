@@ -27,7 +27,8 @@ const NONE: u64 = u64::MAX;
 const KEPT_NS: u64 = 50_000;
 
 /// When the I/Os of a trace start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pacing {
     /// At their recorded times, whatever the target does: an open loop.
     Timed,

@@ -1,20 +1,19 @@
 //! `fathom ab`: one job with two settings, run in turns.
 
-use fathom_experiments::ab::{AbRow, BLOCK_JOBS, BLOCKS_MIN, Setting, analyse, block};
+use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::{Notebook, RunMeta};
-use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::{JobSpec, Wanted};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::say;
-use fathom_telemetry::schema::{Cell, Column, Section, Table};
 
 use super::compare::{columns, percent, relative, shown};
 use super::finish::{self, capsule, command_line};
 use super::open::open_bench;
 use crate::cli::AbArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
-use crate::{progress, signals};
+use crate::progress::SurveyLine;
+use crate::signals;
 
 pub(crate) fn ab(args: &AbArgs) -> Outcome {
     let threshold = percent(&args.threshold)?;
@@ -52,9 +51,6 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         spec.validate(&limits)?;
     }
     let environment = capsule(bench.describe().path.as_deref().map(std::path::Path::new));
-    if specs.iter().any(|s| s.rw.reads()) {
-        bench.prepare(&mut ())?;
-    }
     let meta = RunMeta {
         name: "ab".into(),
         command: "ab".into(),
@@ -64,49 +60,24 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         environment,
     };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
-    let mut ran: Vec<(Setting, usize)> = Vec::new();
-    let total = u64::from(args.blocks) * u64::from(BLOCK_JOBS);
-    let mut line = progress::Line::new(total);
-    let mut measured = Ok(());
-    'blocks: for number in 0..args.blocks {
-        for setting in block(specs[0].seed, number) {
-            let mut spec = specs[setting as usize].clone();
-            // The same offsets for both settings of a block: one source of noise less.
-            spec.seed = specs[0].seed.wrapping_add(u64::from(number)) >> 1;
-            spec.name = format!("{}.{}", spec.name, ran.len() + 1);
-            line.name(&spec.name);
-            let planned = [PlannedJob {
-                experiment: "ab".into(),
-                repeat: number,
-                ..PlannedJob::new(spec.validate(&limits)?)
-            }];
-            let run = book.measure(&mut *bench, &planned, &mut |p: &Progress| line.show(p));
-            let indices = match run {
-                Ok(i) => i,
-                Err(e) => {
-                    measured = Err(e);
-                    break 'blocks;
-                }
-            };
-            if bench.interrupted() || book.run().jobs.iter().any(|j| !j.errors.is_empty()) {
-                break 'blocks;
-            }
-            ran.extend(indices.into_iter().map(|i| (setting, i)));
-            line.position(ran.len() as u64);
-        }
-    }
+    let mut line = SurveyLine::new(args.blocks * BLOCK_JOBS, bench.fills());
+    let measured = ab::run(
+        &mut *bench,
+        &specs,
+        [&args.a, &args.b],
+        args.blocks,
+        &mut book,
+        &mut line,
+    );
     line.clear();
-    let rows = {
-        let jobs = &book.run().jobs;
-        let in_order: Vec<_> = ran.iter().map(|(s, i)| (*s, &jobs[*i])).collect();
-        analyse(&in_order, specs[0].seed)
-    };
+    let rows = measured
+        .as_ref()
+        .map_or(Vec::new(), |found| found.rows(&book.evidence()));
     let own = verdict_code(&rows, threshold);
-    book.run_mut().sections.push(section(args, &rows));
     let (a, b) = (args.a.clone(), args.b.clone());
     let code = finish::finish(
         book,
-        measured,
+        measured.map(drop),
         bench,
         &args.out,
         move |run, screen, places| {
@@ -168,40 +139,4 @@ fn settings(text: &str) -> Result<Vec<(String, String)>, Failure> {
         out.push((option.name.to_owned(), value));
     }
     Ok(out)
-}
-
-/// For the report.
-fn section(args: &AbArgs, rows: &[AbRow]) -> Section {
-    let column = |label: &str| Column {
-        label: label.into(),
-        unit: String::new(),
-    };
-    Section {
-        id: "ab".into(),
-        title: "Two settings in turns".into(),
-        text: format!(
-            "A: {}. B: {}. Blocks of A B B A or B A A B, as the seed drew them, so that a drift favours neither; the interval comes from resampling blocks.",
-            args.a, args.b
-        ),
-        tables: vec![Table {
-            id: "ab-table".into(),
-            title: "B against A".into(),
-            columns: ["metric", "A", "B", "B against A (95 %)", "verdict"]
-                .map(column)
-                .to_vec(),
-            rows: rows
-                .iter()
-                .map(|r| {
-                    vec![
-                        Cell::Text(r.label.clone()),
-                        Cell::Text(shown(r.a.as_ref(), &r.unit)),
-                        Cell::Text(shown(r.b.as_ref(), &r.unit)),
-                        Cell::Text(relative(r.relative.as_ref())),
-                        Cell::Text(r.verdict.words().into()),
-                    ]
-                })
-                .collect(),
-        }],
-        ..Section::default()
-    }
 }

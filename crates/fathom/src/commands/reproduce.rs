@@ -3,7 +3,7 @@
 use fathom_experiments::reproduce::labs::Terms;
 use fathom_experiments::reproduce::present::{ROLES, errors};
 use fathom_experiments::reproduce::{
-    self, Models, PAPERS, ReproduceError, Reproduction, Role, Row, real,
+    self, Models, PAPERS, ReproduceError, Reproduction, Row, real,
 };
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::{Control, Wanted};
@@ -69,7 +69,8 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
         Err(ReproduceError::Interrupted) => Reproduction {
             rows: Vec::new(),
             curves: Vec::new(),
-            basis: "Interrupted: the jobs that ended before are kept.",
+            paper: args.paper.clone(),
+            basis: "Interrupted: the jobs that ended before are kept.".into(),
         },
         Err(e) => {
             book.discard();
@@ -94,19 +95,15 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
             )));
         }
     }
+    book.found(&r)?;
     let run = book.run_mut();
-    run.sections = reproduce::present::sections(&args.paper, &r);
     run.flags.push(Flag::new(
         FlagCode::Simulated,
         "numbers come from models of the paper's devices",
         "fathom reproduce with --on TARGET measures a real one",
     ));
     if interrupted {
-        run.flags.push(Flag::new(
-            FlagCode::Interrupted,
-            ReproduceError::Interrupted.to_string(),
-            "run again for the rest",
-        ));
+        run.flags.push(ReproduceError::interrupted());
     }
     let code = if interrupted {
         crate::exit::FAILED
@@ -173,7 +170,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
     if !(short || terms.simulated || control.interrupted()) {
         beside_models(&args.paper, &mut r.rows);
     }
-    book.run_mut().sections = reproduce::present::sections(&args.paper, &r);
+    book.found(&r)?;
     Ok((book, r, None))
 }
 
@@ -275,9 +272,7 @@ fn table(all: &[Row]) -> String {
             .map_or_else(String::new, |e| format!("{e:+.1}%"));
         let role = match r.role {
             _ if r.ours.is_none() => "",
-            Role::Fit => "fit",
-            Role::Prediction => "prediction",
-            Role::Measured => "measured",
+            role => role.word(),
         };
         text += format!(
             "{:id$}  {:what$}  {:>10} {:>10}{} {:9} {error:>7}  {role}",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fathom_experiments::workload::{Collector, Profile, section};
+use fathom_experiments::workload::{Collector, Profile, facts};
 use fathom_experiments::{Notebook, RunMeta};
 use fathom_files::Existing;
 use fathom_io::Control;
@@ -14,7 +14,7 @@ use fathom_stack::watch::Watch;
 use fathom_stack::{Disk, TraceError};
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
-use fathom_telemetry::{Flag, FlagCode, Nanos, Op};
+use fathom_telemetry::{Nanos, Op};
 
 use super::finish::{capsule, command_line};
 use crate::cli::WatchArgs;
@@ -256,43 +256,14 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
         description: "a live system, read only".into(),
     };
     let mut book = Notebook::create(&args.out.out, meta, target, false, 0)?;
-    let mut shown = section(profile);
-    if profile.lost > 0 {
-        shown.flags.push(Flag::new(
-            FlagCode::LogLostRecords,
-            format!(
-                "{} events were lost: rates are too low, depths uncertain",
-                profile.lost
-            ),
-            "watch one device instead of all",
-        ));
-    }
-    for m in &profile.missing {
-        shown.flags.push(Flag::new(
-            FlagCode::NotChecked,
-            m.clone(),
-            "run as root, with tracefs mounted",
-        ));
-    }
     if profile.ios.iter().sum::<u64>() == 0 {
         say!("fathom: no I/O was seen");
     }
     let mut text = String::new();
-    for row in shown
-        .tables
-        .first()
-        .map(|t| &t.rows[..])
-        .unwrap_or_default()
-    {
-        if let [
-            fathom_telemetry::schema::Cell::Text(what),
-            fathom_telemetry::schema::Cell::Text(value),
-        ] = &row[..]
-        {
-            text += &format!("{what:<18} {value}\n");
-        }
+    for (what, value) in facts(profile) {
+        text += &format!("{what:<18} {value}\n");
     }
-    book.run_mut().sections.push(shown);
+    book.found(profile)?;
     let (run, dir, _) = book.finish()?;
     let json = serde_json::to_string_pretty(profile).map_err(failed)? + "\n";
     let file = dir

@@ -82,6 +82,7 @@ impl Place {
                     | "paths"
                     | "pages"
                     | "stack"
+                    | "compress"
                     | "tune")
             )
         ) && !args.contains(&"--out")

@@ -27,6 +27,7 @@ mod replay;
 mod run;
 mod safety;
 mod schema;
+mod seeds;
 mod simulated;
 mod stack;
 mod survey;

@@ -8,37 +8,29 @@ use crate::common::{Place, alone, beside_others, skip};
 use crate::db::{found, has};
 
 /// Commands whose results are data, each as small as it can be.
-const COMMANDS: [&[&str]; 8] = [
-    &["survey", "sim:optane-900p", "--size", "64m"],
-    &["survey", "sim:optane-900p", "--size", "64m", "--seed", "2"],
-    &[
-        "curve",
-        "sim:intel-s3510",
-        "--size",
-        "64m",
-        "--max-qd",
-        "16",
-    ],
-    &["mix", "sim:optane-900p", "--size", "64m"],
-    &["burst", "sim:optane-900p", "--size", "64m", "--burst", "4m"],
-    &["pages", "sim:optane-900p", "--size", "64m"],
+const COMMANDS: [&str; 17] = [
+    "survey sim:optane-900p --size 64m",
+    "survey sim:optane-900p --size 64m --seed 2",
+    "curve sim:intel-s3510 --size 64m --max-qd 16",
+    "mix sim:optane-900p --size 64m",
+    "burst sim:optane-900p --size 64m --burst 4m",
+    "pages sim:optane-900p --size 64m",
     // Long enough for a burst and a base.
-    &[
-        "run",
-        "sim:samsung-960pro",
-        "--rw",
-        "write",
-        "--bs",
-        "128k",
-        "--qd",
-        "32",
-        "--time",
-        "300s",
-    ],
-    &[
-        "stack", ".", "--size", "16m", "--time", "200ms", "--rw", "randread", "--direct",
-    ],
+    "run sim:samsung-960pro --rw write --bs 128k --qd 32 --time 300s",
+    "stack . --size 16m --time 200ms --rw randread --direct",
+    "ab sim:optane-900p --a qd=1 --b qd=8 --rw randread --time 20ms --blocks 5 --threshold 999%",
+    "condition sim:samsung-960pro --size 256m --round 100ms --test 500ms --until-steady rw=randwrite",
+    "pts sim:intel-s3510 --size 64m --unit 2ms --tests tp,lat,wsat,hir,dirth",
+    "tune sim:samsung-960pro --only idle-states,scheduler",
+    "compress sim:optane-900p --size 64m",
+    "replay ../t.spc null: --size 64m",
+    "reproduce shrout2017",
+    "reproduce oneill2018 --on sim:optane-900p --time 20ms --no-labs",
+    "watch --time 200ms",
 ];
+
+/// In SPC's format: unit, block, bytes, operation, seconds.
+const TRACE: &str = "0,0,4096,R,0.000\n0,8,4096,W,0.001\n0,64,8192,R,0.003\n";
 
 /// Labs, each as small as it can be, with what they need.
 const LABS: [(&str, &[&str]); 3] = [
@@ -62,9 +54,11 @@ fn a_run_without_anything_shown_gives_the_same_page() {
     let _turn = alone();
     for command in COMMANDS {
         let place = Place::new();
-        let said = place.fathom(command);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        the_same_page(&place, command);
+        fs::write(place.runs().with_file_name("t.spc"), TRACE).unwrap();
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = place.fathom(&words);
+        assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
+        the_same_page(&place, &words);
     }
 }
 
