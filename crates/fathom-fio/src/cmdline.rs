@@ -32,6 +32,8 @@ pub enum Purpose {
     Checksums(String),
     /// `--cpuclock-test`.
     Clock,
+    /// `--inflate-log`: the text of a compressed log.
+    Inflate(PathBuf),
 }
 
 /// A form of output.
@@ -82,6 +84,8 @@ pub struct Invocation {
     pub bandwidth_log: bool,
     /// Directory for logs and other files.
     pub aux_path: Option<PathBuf>,
+    /// `--debug=random`: the seeds of the jobs stand before the output.
+    pub seeds: bool,
     /// Idle share of the processors: of the system, or of each (`true`).
     pub idle: Option<bool>,
 }
@@ -190,6 +194,7 @@ impl Invocation {
             append_terse: false,
             bandwidth_log: false,
             aux_path: None,
+            seeds: false,
             idle: None,
         };
         let mut files = Vec::new();
@@ -233,12 +238,10 @@ impl Invocation {
                     | "server"
                     | "daemonize"
                     | "remote-config"
-                    | "debug"
                     | "trigger-file"
                     | "trigger"
                     | "trigger-timeout"
                     | "trigger-remote"
-                    | "inflate-log"
                     | "memcpytest"
                     | "merge-blktrace-only"
                     | "latency-log" => {
@@ -356,6 +359,19 @@ impl Invocation {
             "enghelp" => self.purpose = Purpose::EngineHelp,
             "crctest" => self.purpose = Purpose::Checksums(text.to_owned()),
             "cpuclock-test" => self.purpose = Purpose::Clock,
+            "inflate-log" => self.purpose = Purpose::Inflate(PathBuf::from(text)),
+            "debug" => {
+                for word in text.split(',') {
+                    match word {
+                        "random" => self.seeds = true,
+                        _ => {
+                            return Err(bad(
+                                "random: other words of fio's debugging are not available",
+                            ));
+                        }
+                    }
+                }
+            }
             "showcmd" => self.purpose = Purpose::ShowCommand,
             "parse-only" => self.purpose = Purpose::ParseOnly,
             "convert" => self.purpose = Purpose::Convert,

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fathom_io::JobSpec;
 use fathom_io::load::{Guide, Pilot};
 use fathom_telemetry::Op;
 
+use crate::feed::classes::Classes;
 use crate::feed::phases::Phases;
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
@@ -24,6 +25,7 @@ pub struct Guided {
     trouble: Trouble,
     phases: Arc<Phases>,
     reads: bool,
+    classes: Classes,
 }
 
 impl Guided {
@@ -32,13 +34,16 @@ impl Guided {
         measure.phases = Some(self.phases.clone());
         measure.reads = self.reads;
     }
-    /// Depth that a latency target led to.
-    pub fn found_depth(&self) -> u64 {
-        self.depth.load(Ordering::Relaxed)
-    }
-    /// Zones that were emptied to be written again.
-    pub fn zone_resets(&self) -> u64 {
-        self.resets.load(Ordering::Relaxed)
+    /// What it found beside the driver's own figures, for the task's measure; complete when the job has ended.
+    pub fn ended(&self, measure: &mut crate::Measure) {
+        measure.latency_depth = self.depth.load(Ordering::Relaxed);
+        measure.zone_resets = self.resets.load(Ordering::Relaxed);
+        let all = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (totals, classes) in measure.totals.iter_mut().zip(all.iter()) {
+            if let Some(t) = totals {
+                t.by_priority.clone_from(classes);
+            }
+        }
     }
     /// Writes that were done and can be verified.
     pub fn writes(&self) -> u64 {
@@ -121,6 +126,7 @@ pub fn guide(
     let writes = Arc::new(AtomicU64::new(0));
     let resets = Arc::new(AtomicU64::new(0));
     let phases = Arc::new(Phases::default());
+    let classes = Classes::default();
     let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
     let reads = recipe.does[0] || backlog;
     if recipe.plain && !each {
@@ -135,6 +141,7 @@ pub fn guide(
             trouble: Trouble::default(),
             phases,
             reads,
+            classes,
         };
         return Ok(enter.map(only_enters));
     }
@@ -207,6 +214,7 @@ pub fn guide(
         writes_done: writes.clone(),
         zone_resets: resets.clone(),
         phases: phases.clone(),
+        classes: classes.clone(),
         real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
         outputs: outputs.clone(),
     };
@@ -225,5 +233,6 @@ pub fn guide(
         trouble,
         phases,
         reads,
+        classes,
     }))
 }

@@ -21,6 +21,7 @@ pub use cmdline::{Format, Invocation, Purpose};
 pub use convert::to_toml;
 pub use error::FioError;
 pub use feed::FlowGroup;
+pub use feed::classes::ByPriority;
 pub use feed::sums::speeds as checksum_speeds;
 pub use guide::{Guided, guide};
 pub use jobfile::{Script, parse_job_file};

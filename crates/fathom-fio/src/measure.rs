@@ -6,6 +6,7 @@ use fathom_io::load::Batches;
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Histogram, Nanos, Window};
 
+use crate::feed::classes::{self, ByPriority};
 use crate::feed::phases::Phases;
 
 /// Mean, deviation and extremes of samples.
@@ -89,6 +90,8 @@ pub struct Totals {
     pub bandwidth: Stat,
     /// Samples of I/Os per second.
     pub rate: Stat,
+    /// Latencies by priority, where single I/Os have one of their own.
+    pub by_priority: ByPriority,
     part: [Part; 2],
 }
 
@@ -135,6 +138,8 @@ pub struct Measure {
     pub started: bool,
     /// Start of the task, ms since 1970.
     pub start_ms: u64,
+    /// From which its random numbers came.
+    pub seed: u64,
     /// Length of the measured part.
     pub wall: Nanos,
     /// Seconds since the script began.
@@ -290,6 +295,7 @@ pub fn merge(measures: &[&Measure]) -> Measure {
             a.response.merge(&t.response);
             a.bandwidth.join(&t.bandwidth);
             a.rate.join(&t.rate);
+            classes::join(&mut a.by_priority, &t.by_priority);
         }
         if all.steady.is_none() {
             all.steady.clone_from(&m.steady);

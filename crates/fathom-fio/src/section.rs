@@ -49,7 +49,15 @@ impl Section {
             .filter(|s| s.option.name == "filename")
             .filter_map(|s| s.value.as_deref())
             .flat_map(crate::translate::names)
+            .chain(self.opened_directory())
             .collect()
+    }
+    /// The files below `opendir`, in the order of their names.
+    fn opened_directory(&self) -> Vec<String> {
+        let directory = self.get("opendir").filter(|d| !d.is_empty());
+        directory
+            .and_then(|d| crate::translate::files_below(d.as_ref()).ok())
+            .unwrap_or_default()
     }
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some_and(|v| !v.is_empty())

@@ -102,6 +102,51 @@ pub fn set_write_hint(file: &std::fs::File, hint: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Memory that stays where it is and is of no use: what a machine with less of it is like.
+pub struct Pinned {
+    base: *mut libc::c_void,
+    len: usize,
+}
+
+impl Pinned {
+    /// Takes so many bytes, at most what the machine has less 128 MiB, and keeps them until it is dropped.
+    ///
+    /// # Errors
+    /// The system's: more than may be locked (`ulimit -l`), or than there is.
+    pub fn new(bytes: u64) -> io::Result<Self> {
+        // SAFETY: calls without pointers.
+        let (pages, size) = unsafe {
+            (
+                libc::sysconf(libc::_SC_PHYS_PAGES),
+                libc::sysconf(libc::_SC_PAGESIZE),
+            )
+        };
+        let all = u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0);
+        let len = bytes.min(all.saturating_sub(128 << 20)) as usize;
+        // SAFETY: a new private mapping, of which nobody else knows; unmapped in `drop` alone.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            let base = libc::mmap(std::ptr::null_mut(), len, both, flags, -1, 0);
+            if base == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let pinned = Self { base, len };
+            if libc::mlock(base, len) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(pinned)
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, which nobody uses.
+        unsafe { libc::munmap(self.base, self.len) };
+    }
+}
+
 /// Keeps this thread on one of `cpus`, by its number; anywhere where there are none.
 pub(crate) fn pin(cpus: &[u32], thread: u32) -> Result<(), String> {
     if cpus.is_empty() {

@@ -1,6 +1,7 @@
 //! Guides the driver where a plain job is not enough: fio's sequences, zones, patterns, verification,
 //! replay, flow and latency target. It decides which I/O and what it carries; the driver does and measures it.
 
+pub(crate) mod classes;
 mod crc;
 pub(crate) mod pattern;
 pub(crate) mod phases;
@@ -16,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fathom_io::clock::monotonic;
 use fathom_io::load::rng::Rng;
 use fathom_io::load::{Next, Pass, Pilot, PilotIo, Spots};
 use fathom_telemetry::{Nanos, Op, Record};
@@ -67,6 +67,8 @@ pub(crate) struct Order {
     pub(crate) zone_resets: Arc<AtomicU64>,
     /// Times of the load and of reading back.
     pub(crate) phases: Arc<Phases>,
+    /// Latencies by priority.
+    pub(crate) classes: classes::Classes,
     /// Not a model's time.
     pub(crate) real_time: bool,
     /// Where files beside the data go.
@@ -119,6 +121,7 @@ pub(crate) struct FioFeed {
     spots: Option<Spots>,
     /// Priorities of I/Os under way, by place.
     priorities: BTreeMap<(u16, u64), u16>,
+    classes: Option<classes::Seen>,
 }
 
 impl FioFeed {
@@ -199,6 +202,7 @@ impl FioFeed {
                 _ => None,
             },
             priorities: BTreeMap::new(),
+            classes: (r.priorities.is_some()).then(|| classes::Seen::new(order.classes.clone())),
             order,
         }
     }
@@ -425,46 +429,6 @@ impl FioFeed {
         }
     }
 
-    fn held_back(&mut self, now: Nanos) -> Option<Next> {
-        if self.think_due {
-            if self.flying > 0 {
-                return Some(Next::Drain);
-            }
-            self.think_due = false;
-            let r = &self.order.recipe;
-            let busy = now + r.think_spin;
-            if r.think_spin > Nanos::ZERO && self.order.real_time {
-                while monotonic() < busy {
-                    std::hint::spin_loop();
-                }
-            }
-            self.resume = now + r.think;
-            self.last_think = self.resume;
-        }
-        if now < self.resume {
-            return Some(Next::At(self.resume));
-        }
-        if let Some(s) = &mut self.seeker {
-            s.judge(now);
-            if s.found && !s.goal.run {
-                return Some(if self.flying > 0 {
-                    Next::Drain
-                } else {
-                    Next::End
-                });
-            }
-            if self.flying >= s.depth {
-                return Some(Next::Drain);
-            }
-        }
-        if let Some(p) = &mut self.part
-            && !p.may()
-        {
-            return Some(Next::At(now + Nanos(p.flow.sleep.0.max(20_000))));
-        }
-        None
-    }
-
     /// The load ends and reading back begins, or the other way round.
     fn turn(&mut self, now: Nanos, reading_back: bool) {
         let time = now.since(self.phase_began);
@@ -582,6 +546,9 @@ impl Pilot for FioFeed {
         if let Some(e) = &mut self.each {
             e.start(origin);
         }
+        if let Some(c) = &mut self.classes {
+            c.start(origin);
+        }
         if let Some(s) = &mut self.seeker {
             s.until = origin + s.goal.window;
         }
@@ -660,8 +627,12 @@ impl Pilot for FioFeed {
             l.io(io, record.submitted);
         }
         let own = self.priorities.remove(&(io.file, io.offset));
+        let priority = own.unwrap_or(self.order.recipe.thread_priority);
         if let Some(e) = &mut self.each {
-            e.record(record, own.unwrap_or(self.order.recipe.thread_priority));
+            e.record(record, priority);
+        }
+        if let Some(c) = &mut self.classes {
+            c.record(record, priority);
         }
         let limit = self.order.recipe.max_latency.get(io.op as usize);
         if limit.is_some_and(|l| *l > Nanos::ZERO && record.service() + record.submit() > *l) {

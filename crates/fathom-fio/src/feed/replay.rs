@@ -1,4 +1,4 @@
-//! fio's I/O logs: read to be replayed, written while a job runs. Versions 2 and 3.
+//! I/O logs: those of fio and of blktrace are read to be replayed, fio's version 3 is written while a job runs.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fathom_files::Output;
 use fathom_io::load::PilotIo;
+use fathom_io::replay::{Events, Format, TraceError, TraceIo, formats};
 use fathom_telemetry::{Nanos, Op};
 
 use crate::output::side::{Outputs, Trouble, is_iolog, named};
@@ -30,122 +31,98 @@ pub(crate) struct Replay {
 const STEPS_MAX: usize = 20_000_000;
 
 impl Replay {
-    /// Reads a log; an error says the line. Offsets are divided by `scale`, lengths rounded up to `align`.
-    pub(crate) fn read(path: &Path, scale: u64, align: u64) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| format!("the log '{}' could not be read: {e}", path.display()))?;
-        Self::parse(&text, scale, align)
-    }
-
-    pub(crate) fn parse(text: &str, scale: u64, align: u64) -> Result<Self, String> {
-        let mut lines = text.lines().enumerate();
-        let version = match lines.next().map(|l| l.1.trim()) {
-            Some("fio version 2 iolog") => 2,
-            Some("fio version 3 iolog") => 3,
-            _ => return Err("it does not begin with 'fio version 2 iolog' or 3".into()),
-        };
+    /// Reads an I/O log of fio's, or the binary files of blktrace. Offsets are divided by `scale`, lengths rounded up
+    /// to `align`.
+    ///
+    /// # Errors
+    /// What is no log or holds no I/O, with the line.
+    pub(crate) fn read(path: &Path, scale: u64, align: u64) -> Result<Self, TraceError> {
+        let unfit = |why: String| TraceError::Unfit(format!("{}: {why}", path.display()));
+        // Like fio, a block trace counts from where the application handed its I/Os over.
+        let (format, mut source) = formats::open(path, None, Events::Queue)?;
+        if !matches!(format, Format::Fio | Format::Blktrace) {
+            let what = "expected fio's I/O log or blktrace's binary files";
+            return Err(unfit(format!("{what}; fathom replay plays others")));
+        }
         let mut log = Self {
             smallest: u64::MAX,
             ..Self::default()
         };
-        let mut clock = Nanos::ZERO;
-        for (number, line) in lines {
-            let bad = |what: &str| format!("line {}: {what}: '{line}'", number + 1);
-            let mut words = line.split_whitespace();
-            let mut time = clock;
-            if version == 3 {
-                let Some(t) = words.next() else { continue };
-                let us: u64 = t.parse().map_err(|_| bad("expected a time in µs"))?;
-                time = Nanos(us.saturating_mul(1000));
-            }
-            let Some(name) = words.next() else { continue };
-            let Some(action) = words.next() else {
-                return Err(bad("expected a file and an action"));
+        let mut first = None;
+        while let Some(io) = source.next()? {
+            // Block traces count from when the machine came up.
+            let origin = match format {
+                Format::Blktrace => *first.get_or_insert(io.at),
+                _ => Nanos::ZERO,
             };
-            let mut number_of = || -> Result<u64, String> {
-                words
-                    .next()
-                    .and_then(|w| w.parse().ok())
-                    .ok_or_else(|| bad("expected offset and length"))
-            };
-            let op = match action {
-                "add" => {
-                    if !log.files.iter().any(|f| f == Path::new(name)) {
-                        log.files.push(PathBuf::from(name));
-                        log.sizes.push(0);
-                    }
-                    continue;
-                }
-                "open" | "close" => continue,
-                "wait" => {
-                    // Version 2 waits so many µs after what came before.
-                    let us = number_of()?;
-                    clock += Nanos(us.saturating_mul(1000));
-                    continue;
-                }
-                "read" => Op::Read,
-                "write" => Op::Write,
-                "trim" => Op::Trim,
-                "sync" | "datasync" => Op::Sync,
-                _ => return Err(bad("unknown action")),
-            };
-            let (offset, len) = if op == Op::Sync {
-                (0, 0)
-            } else {
-                let (offset, len) = (number_of()? / scale.max(1), number_of()?);
-                (offset, len.next_multiple_of(align.max(1)))
-            };
-            let file = match log.files.iter().position(|f| f == Path::new(name)) {
-                Some(i) => i,
-                None => {
-                    log.files.push(PathBuf::from(name));
-                    log.sizes.push(0);
-                    log.files.len() - 1
-                }
-            };
-            if op != Op::Trim && len > 1 << 30 {
-                return Err(bad("a block above 1 GiB is not possible"));
+            while log.files.len() <= io.device as usize {
+                let name = source.device(log.files.len() as u32);
+                log.files.push(match format {
+                    Format::Blktrace => node(&name),
+                    _ => PathBuf::from(name),
+                });
+                log.sizes.push(0);
             }
-            if op != Op::Sync {
-                log.does[op as usize] = true;
-                log.sizes[file] = log.sizes[file].max(offset.saturating_add(len));
-                if op != Op::Trim {
-                    log.largest = log.largest.max(len);
-                }
-                log.smallest = log.smallest.min(len.max(1));
-            }
-            // One request discards at most what fits its length.
-            let mut at = offset;
-            let mut left = len;
-            loop {
-                let part = left.min(1 << 30);
-                log.steps.push_back((
-                    time,
-                    PilotIo {
-                        op,
-                        file: u16::try_from(file).map_err(|_| bad("too many files"))?,
-                        offset: at,
-                        len: part as u32,
-                        priority: 0,
-                    },
-                ));
-                left -= part;
-                at += part;
-                if left == 0 {
-                    break;
-                }
-            }
-            if log.steps.len() > STEPS_MAX {
-                return Err(bad("more than 20 million I/Os"));
-            }
+            log.take(&io, origin, scale.max(1), align.max(1))
+                .map_err(unfit)?;
         }
         if log.steps.is_empty() {
-            return Err("it holds no I/O".into());
+            return Err(unfit("it holds no I/O".into()));
         }
         log.largest = log.largest.max(4096);
         log.smallest = log.smallest.min(log.largest);
         Ok(log)
     }
+
+    fn take(&mut self, io: &TraceIo, origin: Nanos, scale: u64, align: u64) -> Result<(), String> {
+        let file = u16::try_from(io.device).map_err(|_| "too many files".to_owned())?;
+        let (offset, len) = match io.op {
+            Op::Sync => (0, 0),
+            _ => (io.offset / scale, io.len.next_multiple_of(align)),
+        };
+        if io.op != Op::Trim && len > 1 << 30 {
+            return Err(format!("a block of {len} bytes is above 1 GiB"));
+        }
+        if io.op != Op::Sync {
+            let size = &mut self.sizes[usize::from(file)];
+            *size = (*size).max(offset.saturating_add(len));
+            self.does[io.op as usize] = true;
+            if io.op != Op::Trim {
+                self.largest = self.largest.max(len);
+            }
+            self.smallest = self.smallest.min(len.max(1));
+        }
+        // One request discards at most what fits its length.
+        let (mut at, mut left) = (offset, len);
+        loop {
+            let part = left.min(1 << 30);
+            let step = PilotIo {
+                op: io.op,
+                file,
+                offset: at,
+                len: part as u32,
+                priority: 0,
+            };
+            self.steps.push_back((io.at.since(origin), step));
+            left -= part;
+            at += part;
+            if left == 0 {
+                break;
+            }
+        }
+        if self.steps.len() > STEPS_MAX {
+            return Err("more than 20 million I/Os".into());
+        }
+        Ok(())
+    }
+}
+
+/// The node of a device that a block trace names by its numbers (`8,16`).
+fn node(numbers: &str) -> PathBuf {
+    let link = format!("/sys/dev/block/{}", numbers.replace(',', ":"));
+    let name = std::fs::read_link(link).ok();
+    let name = name.as_deref().and_then(Path::file_name);
+    name.map_or_else(|| PathBuf::from(numbers), |n| Path::new("/dev").join(n))
 }
 
 /// A log that is being written, version 3.
@@ -223,17 +200,23 @@ impl Drop for Writer {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Result<Replay, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Replay::read(file.path(), 1, 0).map_err(|e| e.to_string())
+    }
+
     #[test]
     fn logs_of_both_versions_are_read() {
         let v2 = "fio version 2 iolog\nf add\nf open\nf write 0 4096\nf wait 100\nf read 4096 8192\nf close\n";
-        let log = Replay::parse(v2, 1, 0).unwrap();
+        let log = read(v2).unwrap();
         assert_eq!(
             (log.steps.len(), log.largest, log.sizes[0]),
             (2, 8192, 12_288)
         );
         assert_eq!(log.steps[1].0, Nanos(100_000));
         let v3 = "fio version 3 iolog\n30 /dev/null add\n31 /dev/null open\n36 /dev/null trim 0 2147483648\n52 /dev/null write 0 4096\n";
-        let log = Replay::parse(v3, 1, 0).unwrap();
+        let log = read(v3).unwrap();
         assert_eq!(log.steps.len(), 3);
         assert_eq!(log.steps[2].0, Nanos(52_000));
         assert_eq!(log.does, [false, true, true]);
@@ -241,12 +224,9 @@ mod tests {
 
     #[test]
     fn what_is_no_log_is_refused_with_its_line() {
-        assert!(Replay::parse("hello", 1, 0).is_err());
-        assert!(
-            Replay::parse("fio version 2 iolog\nf read x 1\n", 1, 0)
-                .unwrap_err()
-                .starts_with("line 2")
-        );
-        assert!(Replay::parse("fio version 3 iolog\n", 1, 0).is_err());
+        assert!(read("hello").is_err());
+        let broken = read("fio version 2 iolog\nf read x 1\n").unwrap_err();
+        assert!(broken.contains("line 2"), "{broken}");
+        assert!(read("fio version 3 iolog\n").is_err());
     }
 }

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fathom_io::clock::monotonic;
+use fathom_io::load::Next;
 use fathom_telemetry::{Nanos, Record};
+
+use super::FioFeed;
 
 use crate::translate::recipe::{Flow, LatencyTarget};
 
@@ -98,5 +102,48 @@ impl Seeker {
             };
         }
         self.result.store(u64::from(self.depth), Ordering::Relaxed);
+    }
+}
+
+impl FioFeed {
+    /// What keeps the next I/O from starting now: thinking, a latency target, the flow.
+    pub(super) fn held_back(&mut self, now: Nanos) -> Option<Next> {
+        if self.think_due {
+            if self.flying > 0 {
+                return Some(Next::Drain);
+            }
+            self.think_due = false;
+            let r = &self.order.recipe;
+            let busy = now + r.think_spin;
+            if r.think_spin > Nanos::ZERO && self.order.real_time {
+                while monotonic() < busy {
+                    std::hint::spin_loop();
+                }
+            }
+            self.resume = now + r.think;
+            self.last_think = self.resume;
+        }
+        if now < self.resume {
+            return Some(Next::At(self.resume));
+        }
+        if let Some(s) = &mut self.seeker {
+            s.judge(now);
+            if s.found && !s.goal.run {
+                return Some(if self.flying > 0 {
+                    Next::Drain
+                } else {
+                    Next::End
+                });
+            }
+            if self.flying >= s.depth {
+                return Some(Next::Drain);
+            }
+        }
+        if let Some(p) = &mut self.part
+            && !p.may()
+        {
+            return Some(Next::At(now + Nanos(p.flow.sleep.0.max(20_000))));
+        }
+        None
     }
 }

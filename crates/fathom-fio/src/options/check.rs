@@ -312,7 +312,14 @@ fn pattern(value: &str) -> Result<(), String> {
         Some(b) if b.is_ascii_whitespace() => bad(),
         Some(b'"') if value.len() < 2 || !value[1..].contains('"') => bad(),
         Some(b'\'') if value.len() < 2 || !value[1..].contains('\'') => bad(),
-        Some(b'"' | b'\'' | b'%') => Ok(()),
+        Some(b'\'') => {
+            // fio reads the file when it reads the option.
+            let name = value[1..].split('\'').next().unwrap_or_default();
+            std::fs::File::open(name).map(drop).map_err(|e| {
+                format!("the pattern '{name}' could not be read: {e}; make the file first")
+            })
+        }
+        Some(b'"' | b'%') => Ok(()),
         Some(_) => match value::strtoll(value) {
             Some(_) => Ok(()),
             None if value.starts_with("0x") => Ok(()),

@@ -276,6 +276,22 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
     for ((key, h), shown) in parts.into_iter().zip(terms.percentiles_of) {
         o.object(key, |o| latency(o, h, terms, shown, plus));
     }
+    if let Some(t) = t.filter(|t| t.by_priority.len() > 1) {
+        let each = t.by_priority.iter();
+        let each = each.map(|(priority, h)| {
+            let mut o = Object(Vec::new());
+            o.int("prioclass", u64::from(priority >> 13));
+            o.int("prio", u64::from(priority & 7));
+            o.int("priohint", u64::from(priority >> 3 & 0x3ff));
+            let total = terms.percentiles_of[2];
+            let key = if total { "lat_ns" } else { "clat_ns" };
+            let shown = total || terms.percentiles_of[1];
+            let h = &h[usize::from(total)];
+            o.object(key, |o| latency(o, Some(h), terms, shown, plus));
+            Node::Object(o.0)
+        });
+        o.0.push(("prios".into(), Node::Array(each.collect())));
+    }
     let samples = t.map_or_else(Stat::default, |t| t.bandwidth);
     let none = samples.n == 0;
     o.int("bw_min", if none { 0 } else { samples.min as u64 });

@@ -4,11 +4,12 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use fathom_files::Output;
+use fathom_files::Kind;
 use fathom_telemetry::{Nanos, Op, Record, Window};
 
 use super::histlog::HistLog;
-use super::side::{Outputs, Trouble, is_log};
+use super::packed::{LogFile, is_packed};
+use super::side::{Outputs, Trouble, is_log, named};
 use crate::plan::Task;
 use crate::translate::Logs;
 
@@ -31,7 +32,7 @@ struct Sum {
 }
 
 /// Open files with what they hold.
-type Opened = Vec<(What, Output)>;
+type Opened = Vec<(What, LogFile)>;
 
 /// The open logs of one task.
 pub struct LogFiles {
@@ -164,6 +165,7 @@ impl LogFiles {
         }
         let mut paths = Vec::new();
         for (_, out) in self.files {
+            let out = out.finish()?;
             paths.push(out.path().to_owned());
             out.commit()?;
         }
@@ -207,10 +209,16 @@ fn open(task: &Task, outputs: &Outputs) -> io::Result<Opened> {
     paths(task, outputs)
         .into_iter()
         .map(|(what, path)| {
-            let out = outputs.log(&path, task.shape.logs.per_job, is_log)?;
-            Ok((what, out))
+            let logs = &task.shape.logs;
+            let out = outputs.log(&path, logs.per_job, kind(logs))?;
+            Ok((what, LogFile::new(out, logs.packed)))
         })
         .collect()
+}
+
+/// What a log may replace.
+pub(super) fn kind(logs: &Logs) -> Kind {
+    if logs.packed { is_packed } else { is_log }
 }
 
 /// What is logged, and where.
@@ -231,9 +239,10 @@ pub(super) fn paths(task: &Task, outputs: &Outputs) -> Vec<(What, PathBuf)> {
     }
     wanted.extend(logs.bandwidth.as_ref().map(|p| (What::Bandwidth, p, "bw")));
     wanted.extend(logs.iops.as_ref().map(|p| (What::Iops, p, "iops")));
+    let packed = if logs.packed { ".fz" } else { "" };
     let name = |prefix: &str, word: &str| match logs.per_job {
-        true => format!("{prefix}_{word}.{}.log", task.number),
-        false => format!("{prefix}_{word}.log"),
+        true => format!("{prefix}_{word}.{}.log{packed}", task.number),
+        false => format!("{prefix}_{word}.log{packed}"),
     };
     wanted
         .into_iter()
@@ -320,8 +329,11 @@ impl EachLog {
 impl Drop for EachLog {
     /// The thread that wrote it has ended. A job that never ran leaves the logs of an earlier one.
     fn drop(&mut self) {
-        for (_, out) in self.files.drain(..).filter(|_| self.started) {
-            self.trouble.commit(out);
+        for (_, log) in self.files.drain(..).filter(|_| self.started) {
+            match log.finish() {
+                Ok(out) => self.trouble.commit(out),
+                Err(e) => self.trouble.say(named("a compressed log".as_ref(), e)),
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod json;
 mod logs;
 mod normal;
 pub(crate) mod num2str;
+mod packed;
 pub(crate) mod side;
 mod terse;
 
@@ -15,6 +16,7 @@ use fathom_telemetry::schema::DeviceDelta;
 
 pub use eta::progress;
 pub use logs::{EachLog, LogFiles};
+pub use packed::inflate;
 pub use side::{COMMANDS, Outputs, is_log, is_output, is_state, is_text, named, text_of};
 
 use crate::cmdline::Format;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fathom_files::{Existing, Kind, Output, output};
 
-use super::{histlog, logs};
+use super::histlog;
 use crate::plan::Task;
 
 /// Where a script's files go, and whether they replace whatever is there.
@@ -57,8 +57,9 @@ impl Outputs {
     /// The first that cannot, by its path.
     pub fn check(&self, task: &Task) -> io::Result<()> {
         let logs = &task.shape.logs;
-        for path in logs::paths(task, self).into_iter().map(|l| l.1) {
-            self.log(&path, logs.per_job, is_log).map(drop)?;
+        for path in super::logs::paths(task, self).into_iter().map(|l| l.1) {
+            self.log(&path, logs.per_job, super::logs::kind(logs))
+                .map(drop)?;
         }
         if let Some(path) = histlog::path(task, self) {
             self.log(&path, logs.per_job, is_log).map(drop)?;

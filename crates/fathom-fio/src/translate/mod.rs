@@ -17,6 +17,7 @@ use fathom_io::job::{Engine, OnError, SyncCall};
 use fathom_telemetry::Nanos;
 
 use crate::FioError;
+use crate::feed::replay::Replay;
 use crate::options::value::Quantity;
 use crate::options::{EngineFate, Fate};
 use crate::section::Section;
@@ -87,6 +88,8 @@ pub struct Logs {
     pub histogram_ms: u64,
     /// So many of fio's buckets are one, as a power of two.
     pub coarseness: u32,
+    /// Compressed while they are written.
+    pub packed: bool,
     /// Times are ms since 1970.
     pub epoch: bool,
     /// Distance of entries, ms.
@@ -116,6 +119,7 @@ impl Logs {
     }
 }
 
+pub(crate) use place::files_below;
 pub use place::names;
 pub use terms_of_thread::ThreadTerms;
 
@@ -244,6 +248,8 @@ pub struct Shape {
     pub time_based: bool,
     /// Wait before the start.
     pub start_delay: Nanos,
+    /// Bytes of memory that are locked meanwhile.
+    pub lockmem: u64,
     /// fsync when done.
     pub sync_at_end: bool,
     /// Remove the file afterwards, if it was made for this run.
@@ -287,7 +293,7 @@ pub struct Shape {
     /// What goes beyond a plain job.
     pub(crate) recipe: std::sync::Arc<recipe::Recipe>,
     /// I/Os to be replayed.
-    pub(crate) replay: Option<std::sync::Arc<crate::feed::replay::Replay>>,
+    pub(crate) replay: Option<std::sync::Arc<Replay>>,
     /// Options that are not served; `--lenient` goes on without them.
     pub ignored: Vec<FioError>,
     /// Options that change nothing that is measured, with the reason.
@@ -327,13 +333,15 @@ impl Shape {
         let replay = recipe
             .read_log
             .as_ref()
-            .map(|p| {
+            .map(|list| {
+                let logs = names(list);
+                let log = logs.get(clone as usize % logs.len().max(1));
                 let scale = s.number("replay_scale").unwrap_or(1).max(1);
                 let align = s.number("replay_align").unwrap_or(0);
-                crate::feed::replay::Replay::read(std::path::Path::new(p), scale, align)
+                Replay::read(log.unwrap_or(list).as_ref(), scale, align)
             })
             .transpose()
-            .map_err(|e| FioError::value(job, "read_iolog", e))?;
+            .map_err(|e| FioError::value(job, "read_iolog", e.to_string()))?;
         if let Some(r) = &replay {
             recipe.does = r.does;
         }
@@ -398,6 +406,15 @@ impl Shape {
         let flagged = matches!(s.engine(), "pvsync2" | "libaio" | "io_uring");
         spec.hipri = s.engine() == "pvsync2" && s.flag("hipri", false);
         spec.nowait = flagged && s.flag("nowait", false);
+        spec.atomic = flagged && spec.rw.writes() && s.flag("atomic", false);
+        spec.hipri_share = s.number("hipri_percentage").unwrap_or(100).min(100) as u8;
+        spec.force_async = match s.engine() {
+            "io_uring" => s
+                .number("force_async")
+                .unwrap_or(0)
+                .min(u64::from(u32::MAX)) as u32,
+            _ => 0,
+        };
         spec.uncached = flagged && s.flag("uncached", false);
         if spec.engine == Engine::Uring && !spec.sqpoll {
             spec.plain_buffers = !s.flag("fixedbufs", false);
@@ -468,6 +485,7 @@ impl Shape {
             loops: s.number("loops").unwrap_or(1).max(1),
             time_based,
             start_delay: Nanos(s.nanos("startdelay").unwrap_or(0)),
+            lockmem: s.number("lockmem").unwrap_or(0),
             sync_at_end: spec.rw.writes()
                 && (s.flag("end_fsync", false) || s.flag("fsync_on_close", false)),
             unlink: s.flag("unlink", false),

@@ -1,6 +1,7 @@
 //! Files, logs and the terms of the output of a section.
 
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use fathom_io::job::Advice;
 use fathom_telemetry::Nanos;
@@ -28,6 +29,7 @@ pub(super) fn logs(s: &Section) -> Logs {
         histogram: prefix("write_hist_log"),
         histogram_ms: s.number("log_hist_msec").unwrap_or(0),
         coarseness: s.number("log_hist_coarseness").unwrap_or(0).min(6) as u32,
+        packed: s.flag("log_store_compressed", false),
         epoch: s.flag("log_alternate_epoch", false),
         average_ms: s.number("log_avg_msec").unwrap_or(0),
         per_job: s.flag("per_job_logs", true),
@@ -83,6 +85,7 @@ pub(super) fn places(
     if let Some(model) = s.get("filename").filter(|f| f.starts_with("sim:")) {
         return Ok(vec![Place::Sim(model.to_owned())]);
     }
+    check_opendir(s)?;
     let names = s.file_names();
     if names.iter().any(|n| n == "-") {
         return Err(FioError::unsupported(job, "filename=-", "name a file"));
@@ -117,6 +120,38 @@ pub(super) fn places(
             None => Place::Path(PathBuf::from(n)),
         })
         .collect())
+}
+
+/// Regular files and block devices below a directory, by name; links are not followed.
+pub(crate) fn files_below(directory: &Path) -> std::io::Result<Vec<String>> {
+    let mut out = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                left.push(entry.path());
+            } else if kind.is_file() || kind.is_block_device() {
+                out.push(entry.path().display().to_string());
+            }
+        }
+    }
+    out.sort();
+    Ok(out)
+}
+
+/// A directory that was named must have files.
+fn check_opendir(s: &Section) -> Result<(), FioError> {
+    let Some(name) = s.get("opendir").filter(|d| !d.is_empty()) else {
+        return Ok(());
+    };
+    let bad = |why: String| Err(FioError::value(&s.name, "opendir", why));
+    match files_below(Path::new(name)) {
+        Ok(files) if files.is_empty() => bad(format!("'{name}' holds no files")),
+        Ok(_) => Ok(()),
+        Err(e) => bad(format!("'{name}' could not be read: {e}")),
+    }
 }
 
 /// Files that a log names, or the one that takes their place.

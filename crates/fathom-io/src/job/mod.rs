@@ -133,6 +133,12 @@ pub struct JobSpec {
     pub uncached: bool,
     /// preadv2 and pwritev2 carry RWF_HIPRI: the kernel polls where the device has poll queues.
     pub hipri: bool,
+    /// Share of those calls that carry it, percent.
+    pub hipri_share: u8,
+    /// Writes carry RWF_ATOMIC: the device does all of one or nothing.
+    pub atomic: bool,
+    /// io_uring: every such request goes to a worker of the kernel's at once (IOSQE_ASYNC); 0 for none.
+    pub force_async: u32,
     /// io_uring: files are not registered.
     pub plain_files: bool,
     /// io_uring: buffers are not registered.
@@ -193,6 +199,9 @@ impl Default for JobSpec {
             nowait: false,
             uncached: false,
             hipri: false,
+            hipri_share: 100,
+            atomic: false,
+            force_async: 0,
             plain_files: false,
             plain_buffers: false,
             sqpoll: false,

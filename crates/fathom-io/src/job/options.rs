@@ -263,6 +263,30 @@ pub const OPTIONS: &[OptionDef] = &[
     ),
     option!(
         "Path",
+        "hipri-share",
+        "PERCENT",
+        "Share of the calls that carry it, drawn for each [default: 100]",
+        |s, t| s.hipri_share = number(t.trim_end_matches('%'), 0, 100)?,
+        |s| (s.hipri_share != 100).then(|| json!(s.hipri_share))
+    ),
+    option!(
+        "Path",
+        "atomic",
+        "",
+        "Writes carry RWF_ATOMIC: the device does all of one or nothing (uring, libaio, preadv; direct, Linux 6.11)",
+        |s, t| s.atomic = switch(t)?,
+        |s| s.atomic.then_some(Value::Bool(true))
+    ),
+    option!(
+        "Path",
+        "force-async",
+        "N",
+        "io_uring: every Nth request goes to a worker thread of the kernel's at once [default: 0, none]",
+        |s, t| s.force_async = number(t, 0, u32::MAX)?,
+        |s| (s.force_async > 0).then(|| json!(s.force_async))
+    ),
+    option!(
+        "Path",
         "plain-files",
         "",
         "io_uring: files are not registered",

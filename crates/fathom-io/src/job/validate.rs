@@ -196,10 +196,22 @@ impl JobSpec {
             Engine::Preadv => self.call == SyncCall::Preadv2,
             Engine::PosixAio | Engine::Mmap | Engine::Null => false,
         };
-        if (self.nowait || self.uncached || self.hipri) && !carries {
+        if (self.nowait || self.uncached || self.hipri || self.atomic) && !carries {
             return Err(bad(
                 "engine",
-                &"nowait, uncached and hipri are flags of a call, which this engine has not: use uring, libaio or preadv",
+                &"nowait, uncached, hipri and atomic are flags of a call, which this engine has not: use uring, libaio or preadv",
+            ));
+        }
+        if self.atomic && !self.direct {
+            return Err(bad(
+                "atomic",
+                &"writes through the page cache are not atomic: drop --buffered",
+            ));
+        }
+        if self.force_async > 0 && self.engine != Engine::Uring {
+            return Err(bad(
+                "engine",
+                &format!("force-async needs the uring engine, not {}", self.engine),
             ));
         }
         if (self.iopoll || self.sqpoll) && self.engine != Engine::Uring {

@@ -149,6 +149,9 @@ pub(crate) fn own_files(
 /// RWF_DONTCACHE (linux/fs.h, Linux 6.14), which libc has not.
 const DONTCACHE: i32 = 0x80;
 
+/// RWF_ATOMIC (linux/fs.h, Linux 6.11), which libc has not.
+const ATOMIC: i32 = 0x40;
+
 /// RWF_* flags of reads and of writes.
 pub(crate) fn call_flags(spec: &JobSpec) -> (i32, i32) {
     let mut both = 0;
@@ -164,7 +167,8 @@ pub(crate) fn call_flags(spec: &JobSpec) -> (i32, i32) {
         SyncPolicy::Sync => libc::RWF_SYNC,
         _ => 0,
     };
-    (both, both | durable)
+    let atomic = if spec.atomic { ATOMIC } else { 0 };
+    (both, both | durable | atomic)
 }
 
 /// The files opened again for this thread, whose accesses to come are told to the kernel: advice belongs to a

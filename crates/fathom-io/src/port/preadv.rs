@@ -8,6 +8,7 @@ use super::{Alarm, Blocking, Port, PortError, Request, Served};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
 use crate::job::{JobSpec, SyncCall, SyncPolicy};
+use crate::load::rng::Rng;
 
 /// One thread, one I/O at a time: preadv2 and pwritev2.
 pub struct Preadv {
@@ -18,6 +19,8 @@ pub struct Preadv {
     call: SyncCall,
     /// RWF_* flags of reads and of writes.
     flags: (i32, i32),
+    /// Share of calls that carry RWF_HIPRI, percent, and the dice for it.
+    polled: (u64, Rng),
     datasync: bool,
     staged: Option<(u32, Request)>,
     done: Option<(u32, i64)>,
@@ -46,18 +49,24 @@ impl Preadv {
             } else {
                 (0, 0)
             },
+            polled: (
+                u64::from(spec.hipri_share),
+                Rng::new(spec.seed, 0x6869_7072),
+            ),
             datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
             staged: None,
             done: None,
         })
     }
 
-    fn call(&self, slot: u32, r: Request) -> i64 {
+    fn call(&mut self, slot: u32, r: Request) -> i64 {
+        let polls = self.polled.0 >= 100 || self.polled.1.below(100) < self.polled.0;
+        let but = if polls { !0 } else { !libc::RWF_HIPRI };
         let Some(file) = self.files.get(usize::from(r.file)) else {
             return -i64::from(libc::EBADF);
         };
         loop {
-            let n = self.call_once(file, slot, r);
+            let n = self.call_once(file, slot, r, but);
             if n >= 0 {
                 return n;
             }
@@ -69,7 +78,8 @@ impl Preadv {
         }
     }
 
-    fn call_once(&self, file: &Served, slot: u32, r: Request) -> i64 {
+    /// `but` keeps the flags that this call may carry.
+    fn call_once(&self, file: &Served, slot: u32, r: Request, but: i32) -> i64 {
         let fd = file.fd();
         let iov = libc::iovec {
             iov_base: self.buffers.slot(slot).cast(),
@@ -81,7 +91,9 @@ impl Preadv {
         unsafe {
             match r.op {
                 Op::Read => match self.call {
-                    SyncCall::Preadv2 => libc::preadv2(fd, &iov, 1, offset, self.flags.0) as i64,
+                    SyncCall::Preadv2 => {
+                        libc::preadv2(fd, &iov, 1, offset, self.flags.0 & but) as i64
+                    }
                     SyncCall::Preadv => libc::preadv(fd, &iov, 1, offset) as i64,
                     SyncCall::Pread => libc::pread(fd, iov.iov_base, iov.iov_len, offset) as i64,
                     SyncCall::Readv if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {
@@ -93,7 +105,9 @@ impl Preadv {
                     SyncCall::Readv | SyncCall::Read => -1,
                 },
                 Op::Write => match self.call {
-                    SyncCall::Preadv2 => libc::pwritev2(fd, &iov, 1, offset, self.flags.1) as i64,
+                    SyncCall::Preadv2 => {
+                        libc::pwritev2(fd, &iov, 1, offset, self.flags.1 & but) as i64
+                    }
                     SyncCall::Preadv => libc::pwritev(fd, &iov, 1, offset) as i64,
                     SyncCall::Pread => libc::pwrite(fd, iov.iov_base, iov.iov_len, offset) as i64,
                     SyncCall::Readv if libc::lseek(fd, offset, libc::SEEK_SET) >= 0 => {

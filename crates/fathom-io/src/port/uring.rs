@@ -29,6 +29,8 @@ pub struct Uring {
     iopoll: bool,
     /// Hand-overs and waits are calls of their own.
     few: bool,
+    /// One request in so many goes to a worker at once, 0 for none; and how many came since the last.
+    force_async: (u32, u32),
     /// File descriptor for io_uring_enter, and its flag: a registered index saves a look-up per call.
     enter_fd: (i32, u32),
     /// Whether a wait may have a time limit (Linux 5.11).
@@ -313,6 +315,7 @@ impl Uring {
             sqpoll: spec.sqpoll,
             iopoll: spec.iopoll,
             few: spec.submit_batch > 0,
+            force_async: (spec.force_async, 0),
             enter_fd,
             timed,
             deferred,
@@ -474,9 +477,16 @@ impl Port for Uring {
                     .get(usize::from(r.file))
                     .map_or(u32::MAX, |fd| *fd as u32)
             };
-            let entry = self
+            let mut entry = self
                 .shape
                 .entry(slot, r, file, self.buffers.slot(slot) as u64);
+            if self.force_async.0 > 0 {
+                self.force_async.1 += 1;
+                if self.force_async.1 >= self.force_async.0 {
+                    self.force_async.1 = 0;
+                    entry = entry.flags(squeue::Flags::ASYNC);
+                }
+            }
             self.outstanding += 1;
             // SAFETY: the slot's buffer is registered or owned, at least `len` long, lives as long as
             // the ring, and is not used again before this request completes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::common::{document, fathom, fio, scratch, skip};
+use super::common::{both, document, fathom, fio, number, scratch, skip};
 
 const JOBS: &str = include_str!("options.fio");
 
@@ -153,6 +153,182 @@ fn replayed_offsets_are_scaled_and_lengths_aligned() {
     // 65536 / 4, and a block after it.
     let size = std::fs::metadata(dir.path().join("f")).unwrap().len();
     assert!(size < 65_536, "{size}");
+}
+
+/// Records of blktrace: reads and writes that were queued, a millisecond apart.
+fn block_trace(ios: &[(bool, u64, u32)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (i, (writes, offset, len)) in ios.iter().enumerate() {
+        let action: u32 = 1 | 1 << if *writes { 17 } else { 16 };
+        let time = 5_000_000_000 + i as u64 * 1_000_000;
+        out.extend(0x6561_7407u32.to_le_bytes());
+        out.extend((i as u32 + 1).to_le_bytes());
+        out.extend(time.to_le_bytes());
+        out.extend((offset / 512).to_le_bytes());
+        for word in [*len, action, 1, 7 << 20, 0] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend([0; 4]);
+    }
+    out
+}
+
+#[test]
+fn binary_files_of_blktrace_are_replayed() {
+    let ios = [(false, 0, 4096), (false, 65_536, 8192), (true, 4096, 512)];
+    let mut seen = Vec::new();
+    for theirs in [false, true] {
+        let dir = scratch();
+        std::fs::write(dir.path().join("trace"), block_trace(&ios)).unwrap();
+        let args = [
+            "--name=a",
+            "--read_iolog=trace",
+            "--replay_redirect=f",
+            "--rw=rw",
+            "--size=128k",
+            "--output-format=json",
+        ];
+        let out = if theirs {
+            // fio wants the file to be there.
+            std::fs::write(dir.path().join("f"), vec![1; 131_072]).unwrap();
+            fio(dir.path(), &args)
+        } else {
+            Some(fathom(dir.path(), &args))
+        };
+        let Some(out) = out else {
+            skip("binary_files_of_blktrace_are_replayed");
+            continue;
+        };
+        let job = &document(&out)["jobs"][0];
+        seen.push(
+            ["read", "write"].map(|d| (job[d]["total_ios"].clone(), job[d]["io_bytes"].clone())),
+        );
+    }
+    assert_eq!(seen[0], [(2.into(), 12_288.into()), (1.into(), 512.into())]);
+    assert_eq!(seen.last(), seen.first());
+}
+
+#[test]
+fn all_files_below_a_directory_are_read() {
+    let mut seen = Vec::new();
+    for theirs in [false, true] {
+        let dir = scratch();
+        std::fs::create_dir_all(dir.path().join("d/e")).unwrap();
+        for name in ["d/one", "d/e/two"] {
+            std::fs::write(dir.path().join(name), vec![1; 65_536]).unwrap();
+        }
+        let args = [
+            "--name=a",
+            "--opendir=d",
+            "--rw=read",
+            "--output-format=json",
+        ];
+        let out = if theirs {
+            fio(dir.path(), &args)
+        } else {
+            Some(fathom(dir.path(), &args))
+        };
+        let Some(out) = out else {
+            skip("all_files_below_a_directory_are_read");
+            continue;
+        };
+        assert!(out.status.success(), "{out:?}");
+        let read = &document(&out)["jobs"][0]["read"];
+        seen.push((read["total_ios"].clone(), read["io_bytes"].clone()));
+    }
+    assert_eq!(seen[0], (32.into(), 131_072.into()));
+    assert_eq!(seen.last(), seen.first());
+    // What is not fathom's is not written.
+    let dir = scratch();
+    std::fs::write(dir.path().join("mine"), b"precious").unwrap();
+    let out = fathom(dir.path(), &["--name=a", "--opendir=.", "--rw=write"]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    let kept = std::fs::read(dir.path().join("mine")).unwrap();
+    assert_eq!(kept, b"precious");
+}
+
+#[test]
+fn atomic_writes_are_asked_for() {
+    let dir = scratch();
+    let args = [
+        "--name=a",
+        "--rw=write",
+        "--size=64k",
+        "--direct=1",
+        "--atomic=1",
+        "--ioengine=pvsync2",
+        "--output-format=json",
+    ];
+    // Kernels before 6.11, and devices that cannot, say EOPNOTSUPP or EINVAL.
+    let v = document(&fathom(dir.path(), &args));
+    let job = &v["jobs"][0];
+    let refused = job["error"] == 95 || job["error"] == 22;
+    assert!(refused || job["write"]["total_ios"] == 16, "{job}");
+}
+
+#[test]
+fn latencies_of_each_priority_add_up_to_those_of_all() {
+    let args = [
+        "--name=a",
+        "--rw=randread",
+        "--size=4m",
+        "--direct=1",
+        "--ioengine=libaio",
+        "--iodepth=4",
+        "--cmdprio_percentage=50",
+    ];
+    for jobs in both("latencies_of_each_priority_add_up_to_those_of_all", &args) {
+        let read = &jobs[0]["read"];
+        let classes = read["prios"].as_array().unwrap();
+        assert_eq!(classes.len(), 2, "{read}");
+        let sum: f64 = classes.iter().map(|c| number(&c["clat_ns"]["N"])).sum();
+        assert_eq!(sum, number(&read["total_ios"]));
+        assert!(classes.iter().any(|c| c["prioclass"] == 1), "{read}");
+    }
+}
+
+#[test]
+fn compressed_logs_are_inflated_again() {
+    let dir = scratch();
+    let args = [
+        "--name=a",
+        "--ioengine=null",
+        "--size=1m",
+        "--write_bw_log=a",
+        "--log_offset=1",
+        "--log_compression=10k",
+        "--log_store_compressed=1",
+    ];
+    let out = fathom(dir.path(), &args);
+    assert!(out.status.success(), "{out:?}");
+    let out = fathom(dir.path(), &["--inflate-log=a_bw.1.log.fz"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(text.lines().count(), 256, "{out:?}");
+    assert!(
+        text.lines().last().unwrap().contains(", 1044480, "),
+        "{text}"
+    );
+}
+
+#[test]
+fn seeds_are_said_on_request_and_repeat_where_they_should() {
+    let seeds = |option: &str| {
+        let dir = scratch();
+        let args = [
+            "--debug=random",
+            "--name=a",
+            "--ioengine=null",
+            "--size=32k",
+            option,
+        ];
+        let out = fathom(dir.path(), &args);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let seed = text.lines().find(|l| l.contains("rand_seeds[0]="));
+        seed.unwrap().rsplit('=').next().unwrap().to_owned()
+    };
+    assert_eq!(seeds("--randrepeat=1"), seeds("--randrepeat=1"));
+    assert_ne!(seeds("--randrepeat=0"), seeds("--randrepeat=0"));
+    assert_ne!(seeds("--randseed=1"), seeds("--randseed=2"));
 }
 
 #[test]

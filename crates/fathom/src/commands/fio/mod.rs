@@ -43,6 +43,10 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
         Purpose::EngineHelp => screen::print(&engine_help()),
         Purpose::Checksums(which) => screen::print(&checksums(which)?),
         Purpose::Clock => screen::print(&clock_test()),
+        Purpose::Inflate(path) => {
+            let text = output::inflate(path).map_err(|e| failed(output::named(path, e)))?;
+            screen::print(&text);
+        }
         // Like fio, this judges options one by one; what they mean together shows in a run.
         Purpose::ParseOnly => {}
         Purpose::ShowCommand => screen::print(&(it.script.command_line() + "\n")),

@@ -15,6 +15,7 @@ use fathom_io::clock::monotonic;
 use fathom_io::driver::{PlannedJob, Progress, Setting, run_group};
 use fathom_io::job::{Engine, Limits, ValidJob};
 use fathom_io::target::counted;
+use fathom_io::thread_terms::Pinned;
 use fathom_io::{Control, threads, validity};
 use fathom_telemetry::say;
 use fathom_telemetry::{FlagCode, Nanos};
@@ -77,6 +78,15 @@ pub(super) fn run(
             return Err(e);
         }
     }
+    let locked = tasks.iter().map(|t| t.shape.lockmem).max().unwrap_or(0);
+    let _locked = (locked > 0)
+        .then(|| Pinned::new(locked))
+        .transpose()
+        .map_err(|e| {
+            failed(anyhow!(
+                "lockmem={locked}: the memory could not be locked: {e}; raise ulimit -l, or lock less"
+            ))
+        })?;
     let sources = devices(&files);
     let before: Vec<Option<Counters>> = sources.iter().map(|s| s.read().ok()).collect();
     let device_begin = monotonic();
@@ -121,7 +131,7 @@ pub(super) fn run(
         done.store(true, Ordering::Relaxed);
     });
     stage.say_errors();
-    let text = stage.print(disks());
+    let text = stage.seeds() + &stage.print(disks());
     let failure = lock(&stage.failure).take();
     let errors = stage.measures.iter().any(|m| lock(m).error != 0);
     let code = if stage.control.interrupted() {
@@ -299,6 +309,7 @@ impl Stage<'_> {
         {
             let mut m = lock(&self.measures[i]);
             m.started = true;
+            m.seed = job.job.spec.seed;
             m.steady.clone_from(&task.shape.steady);
             if let Some(g) = &guided {
                 g.time(&mut m);
@@ -353,12 +364,13 @@ impl Stage<'_> {
             if !self.control.interrupted() {
                 job.flags.retain(|f| f.code != FlagCode::Interrupted);
             }
-            m.zone_resets = guided.as_ref().map_or(0, Guided::zone_resets);
             if watcher.least.as_ref().is_some_and(|l| l.missed) {
                 m.error = EIO;
             }
             m.ended(Nanos::ZERO, job, &task.shape.ignore);
-            m.latency_depth = guided.as_ref().map_or(0, Guided::found_depth);
+            if let Some(g) = &guided {
+                g.ended(&mut m);
+            }
         }
         self.command(task, 1)?;
         self.keep_state(task, guided.as_ref())?;
@@ -387,6 +399,17 @@ impl Stage<'_> {
                 );
             }
         }
+    }
+
+    /// What `--debug=random` says, in fio's words: a job has one seed, of which all of its sequences come.
+    fn seeds(&self) -> String {
+        let pid = std::process::id();
+        let ran = self.measures.iter().map(|m| lock(m).seed);
+        let line = |seed| {
+            format!("random   {pid} FIO_RAND_NR_OFFS=1\nrandom   {pid} rand_seeds[0]={seed}\n")
+        };
+        let shown = self.it.seeds.then(|| ran.map(line).collect());
+        shown.unwrap_or_default()
     }
 
     /// Every file of a task.

@@ -98,8 +98,9 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
             m.start_ms = begin + elapsed.0 / 1_000_000;
             m.simulated = Some(model.to_owned());
             m.ended(Nanos::ZERO, job, &tasks[*i].shape.ignore);
-            m.latency_depth = g.as_ref().map_or(0, fathom_fio::Guided::found_depth);
-            m.zone_resets = g.as_ref().map_or(0, fathom_fio::Guided::zone_resets);
+            if let Some(g) = g {
+                g.ended(m);
+            }
             m.elapsed_s = (elapsed + longest).0.div_ceil(1_000_000_000);
         }
         for log in logs.into_iter().flatten() {
