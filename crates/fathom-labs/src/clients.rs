@@ -226,6 +226,7 @@ pub(crate) fn run<E: From<LabError> + Send>(
                 windows: measured.into_values().collect(),
                 course,
                 warm: ramp.warm,
+                percentiles: true,
             }
         };
         Ok(windows.iter().map(load).collect())

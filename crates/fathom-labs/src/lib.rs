@@ -20,10 +20,14 @@ use fathom_experiments::results::Presenter;
 
 /// Every kind of result of this room; a new one is a line here.
 pub const PRESENTERS: &[Presenter] = &[
+    Presenter::of::<app::copy::CopyResult>(),
+    Presenter::of::<app::swap::SwapResult>(),
+    Presenter::of::<cache::CacheResult>(),
     Presenter::of::<kv::KvResult>(),
     Presenter::of::<db::oltp::OltpResult>(),
     Presenter::of::<db::rocksdb::RocksResult>(),
     Presenter::of::<db::tpcc::TpccResult>(),
+    Presenter::of::<paths::PathsResult>(),
     Presenter::of::<raid::within::WithinResult>(),
     Presenter::of::<vm::within::SidesResult>(),
 ];

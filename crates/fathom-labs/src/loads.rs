@@ -29,6 +29,8 @@ pub(crate) struct Load {
     pub(crate) course: Course,
     /// Whether what was measured had warmed up when its ramp ended.
     pub(crate) warm: bool,
+    /// Whether percentiles of its latency mean something.
+    pub(crate) percentiles: bool,
 }
 
 /// How a load is named in the run.
@@ -88,6 +90,7 @@ impl Load {
             windows: vec![window],
             course,
             warm: true,
+            percentiles: true,
         }
     }
 
@@ -170,7 +173,7 @@ impl Load {
             flag.void = true;
             job.flags.push(flag);
         }
-        job.flags.extend(thin(&job));
+        job.flags.extend(thin(&job).filter(|_| self.percentiles));
         job.flags.extend(busy(&job));
         job
     }

@@ -3,6 +3,8 @@
 //! A dip is a segment between jumps of the level ([`crate::change_point`]) that is at least so deep. Single low windows
 //! are noise by that test, however low; a rate that scatters widely has no dips.
 
+use serde::{Deserialize, Serialize};
+
 use crate::autocorrelation::median;
 use crate::change_point::change_points;
 
@@ -10,7 +12,7 @@ use crate::change_point::change_points;
 pub const DEEP: f64 = 0.7;
 
 /// A run of windows with a low rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Dip {
     /// Its first window.
     pub at: usize,

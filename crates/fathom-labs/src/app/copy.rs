@@ -7,20 +7,24 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fathom_experiments::parts::{axis, chart, column, estimate, headline_of, point, series};
+use fathom_experiments::parts::{axis, chart, estimate, headline_of, point, series, table, text};
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_files::create;
-use fathom_host::{CounterSource, Counters};
-use fathom_io::driver::Progress;
-use fathom_stats::Estimate;
+use fathom_host::CounterSource;
+use fathom_io::clock::monotonic;
+use fathom_io::target::count;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Section, Table};
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_system::lab_dir::LabDir;
+use fathom_telemetry::schema::{Chart, ChartKind, DeviceDelta, Job, Section, Table};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos, Op};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::LabError;
 use crate::db::directory;
-use fathom_system::lab_dir::LabDir;
+use crate::loads::{self, About, Course, Load};
 
 /// Files and bytes of the set in the seed.
 pub const PHOTOS: (u64, u64) = (3075, 37_400_000_000);
@@ -28,7 +32,7 @@ pub const PHOTOS: (u64, u64) = (3075, 37_400_000_000);
 const CHUNK: usize = 1 << 20;
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CopyOptions {
     /// Files of the user's own; a generated set where it is not given.
     pub source: Option<PathBuf>,
@@ -100,15 +104,19 @@ fn sizes(total: u64, seed: u64) -> Vec<u64> {
 
 const PHASES: [&str; 4] = ["read", "write", "copy", "metadata"];
 
-/// One phase, once.
-#[derive(Debug, Clone, Default)]
-struct Phase {
-    seconds: f64,
-    files: u64,
+/// What the device of the source counted.
+type OfSource = Option<DeviceDelta>;
+/// A phase by its name.
+type Line = loads::Line<String, OfSource>;
+type Repeat = loads::Repeat<OfSource>;
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CopyResult {
+    options: CopyOptions,
+    files: usize,
     bytes: u64,
-    /// What the devices of source and target counted.
-    from: Option<Counters>,
-    to: Option<Counters>,
+    lines: Vec<Line>,
 }
 
 /// Measures and puts a section into the notebook.
@@ -145,28 +153,28 @@ pub fn run(
         None => options.bytes.0,
     };
     let place = LabDir::create(&dir, total * 2 + (16 << 20)).map_err(LabError::from)?;
-    let lab = Lab {
+    let mut lab = Lab {
         bench,
         options,
         place: place.path(),
+        book,
+        watcher,
+        lines: PHASES.map(|p| Line::new(p.to_owned())).into(),
     };
-    let (mut all, mut failed): (Vec<[Phase; 4]>, Option<LabError>) = (Vec::new(), None);
-    match lab.source(own, watcher) {
+    let ended = lab.rounds(own, plan.profile.repeats);
+    let lines = lab.lines;
+    let failed = match ended {
         Ok(items) => {
-            for repeat in 0..plan.profile.repeats {
-                match lab.round(&items, repeat, plan.profile.repeats, watcher) {
-                    Ok(Some(round)) => all.push(round),
-                    Ok(None) => break,
-                    Err(e) => {
-                        failed = Some(e);
-                        break;
-                    }
-                }
-            }
-            report(book, options, &items, &all);
+            book.found(&CopyResult {
+                options: options.clone(),
+                files: items.len(),
+                bytes: items.iter().map(|i| i.bytes).sum(),
+                lines,
+            })?;
+            None
         }
-        Err(e) => failed = Some(e),
-    }
+        Err(e) => Some(e),
+    };
     drop(place);
     if bench.interrupted() {
         book.run_mut().flags.push(Flag::new(
@@ -183,11 +191,25 @@ struct Lab<'a> {
     bench: &'a dyn Bench,
     options: &'a CopyOptions,
     place: &'a Path,
+    book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
+    lines: Vec<Line>,
 }
 
 impl Lab<'_> {
+    /// Whole rounds over all files; a round that fails ends them, and those before it stand.
+    fn rounds(&mut self, own: Vec<Item>, repeats: u32) -> Result<Vec<Item>, LabError> {
+        let items = self.source(own)?;
+        for repeat in 0..repeats {
+            if !self.round(&items, repeat, repeats)? {
+                break;
+            }
+        }
+        Ok(items)
+    }
+
     /// The set that is copied: the user's, or one that is made now.
-    fn source(&self, own: Vec<Item>, watcher: &mut dyn Watcher) -> Result<Vec<Item>, LabError> {
+    fn source(&mut self, own: Vec<Item>) -> Result<Vec<Item>, LabError> {
         if !own.is_empty() {
             return Ok(own);
         }
@@ -201,7 +223,7 @@ impl Lab<'_> {
                 bytes,
             })
             .collect();
-        watcher.job(0, 1, "making photos");
+        self.watcher.job(0, 1, "making photos");
         self.each(&items, &|item, buffer| {
             let mut random = SplitMix64::new(self.options.seed ^ item.bytes);
             let mut file = create::file(&item.path)?;
@@ -211,26 +233,29 @@ impl Lab<'_> {
         Ok(items)
     }
 
-    /// Does something with each file, in several threads.
+    /// Does something with each file, in several threads; returns how long each took.
     fn each(
         &self,
         items: &[Item],
         what: &(dyn Fn(&Item, &mut Vec<u8>) -> io::Result<()> + Sync),
-    ) -> Result<(), LabError> {
+    ) -> Result<Histogram, LabError> {
         let next = AtomicUsize::new(0);
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let work = || -> Result<(), LabError> {
+        let work = || -> Result<Histogram, LabError> {
             let mut buffer = vec![0; CHUNK];
+            let mut latency = Histogram::new();
             while !stop.load(Ordering::Relaxed) {
                 let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     break;
                 };
+                let began = monotonic();
                 if let Err(e) = what(item, &mut buffer) {
                     stop.store(true, Ordering::Relaxed);
                     return Err(broken(&item.path, &e));
                 }
+                latency.record(monotonic().since(began).0);
             }
-            Ok(())
+            Ok(latency)
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.options.threads)
@@ -246,21 +271,17 @@ impl Lab<'_> {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            workers
-                .into_iter()
-                .try_for_each(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+            let mut all = Histogram::new();
+            for w in workers {
+                let one = w.join().unwrap_or_else(|p| std::panic::resume_unwind(p))?;
+                all.merge(&one);
+            }
+            Ok(all)
         })
     }
 
-    /// The four phases; `None` where it was interrupted.
-    fn round(
-        &self,
-        items: &[Item],
-        repeat: u32,
-        of: u32,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Option<[Phase; 4]>, LabError> {
-        let mut phases: [Phase; 4] = Default::default();
+    /// The four phases; whether all of them came to their end.
+    fn round(&mut self, items: &[Item], repeat: u32, of: u32) -> Result<bool, LabError> {
         let written = self.place.join(format!("written-{repeat}"));
         let copied = self.place.join(format!("copied-{repeat}"));
         for dir in [&written, &copied] {
@@ -268,80 +289,98 @@ impl Lab<'_> {
         }
         let from = items[0].path.parent().unwrap_or(self.place);
         let sources = [from, self.place].map(|p| CounterSource::locate(p).ok());
-        for (i, (name, phase)) in PHASES.iter().zip(&mut phases).enumerate() {
-            watcher.job(repeat * 4 + i as u32, of * 4, name);
+        let counters = || sources.each_ref().map(|s| s.as_ref().and_then(count));
+        let mut round = Vec::new();
+        for (i, name) in PHASES.iter().enumerate() {
+            self.watcher.job(repeat * 4 + i as u32, of * 4, name);
             // What was read or written before must not be in memory.
             forget(items);
-            let counters = || {
-                sources
-                    .each_ref()
-                    .map(|s| s.as_ref().and_then(|s| s.read().ok()))
-            };
             let before = counters();
-            let began = fathom_io::clock::monotonic();
-            match *name {
-                "read" => self.each(items, &|item, buffer| {
-                    let mut file = File::open(&item.path)?;
-                    while file.read(buffer)? > 0 {}
-                    Ok(())
-                })?,
-                "write" => {
-                    self.each(items, &|item, buffer| {
-                        let mut file = create::file(&named(&written, item))?;
-                        let mut random = SplitMix64::new(item.bytes ^ 0x5eed);
-                        write_random(&mut file, item.bytes, &mut random, buffer)?;
-                        file.sync_data()
-                    })?;
-                }
-                "copy" => self.each(items, &|item, buffer| {
-                    let mut source = File::open(&item.path)?;
-                    let mut file = create::file(&named(&copied, item))?;
-                    loop {
-                        match source.read(buffer)? {
-                            0 => break,
-                            n => file.write_all(&buffer[..n])?,
-                        }
-                    }
-                    file.sync_data()
-                })?,
-                _ => self.metadata(items, &copied, &written)?,
-            }
-            let took = fathom_io::clock::monotonic().since(began);
+            let began = monotonic();
+            let latency = self.phase(name, items, &written, &copied)?;
+            let took = monotonic().since(began);
             if self.bench.interrupted() {
-                return Ok(None);
+                return Ok(false);
             }
             let after = counters();
-            let [from, to] = [0, 1].map(|i| {
-                let (a, b) = (after[i].as_ref()?, before[i].as_ref()?);
-                Some(a.since(b))
-            });
-            *phase = Phase {
-                seconds: took.as_secs_f64(),
-                files: items.len() as u64,
-                bytes: if *name == "metadata" {
-                    0
-                } else {
-                    items.iter().map(|i| i.bytes).sum()
-                },
-                from,
-                to,
-            };
-            watcher.progress(&Progress {
-                elapsed: took,
-                ios: phase.files,
-                bytes: phase.bytes,
-                ..Progress::default()
-            });
+            let [from, to] = [0, 1].map(|i| Some(after[i].as_ref()?.since(before[i].as_ref()?)));
+            round.push((latency, took, from, to));
         }
         for dir in [written, copied] {
             let _ = fs::remove_dir_all(dir);
         }
-        Ok(Some(phases))
+        let bytes = items.iter().map(|i| i.bytes).sum();
+        for (i, (latency, took, from, to)) in round.into_iter().enumerate() {
+            let name = PHASES[i];
+            let bytes = if name == "metadata" { 0 } else { bytes };
+            let op = if name == "read" { Op::Read } else { Op::Write };
+            let threads = self.options.threads;
+            let load = Load {
+                // Files differ in size: nobody asks for a percentile of them.
+                percentiles: false,
+                ..Load::of_histograms(&[(op, latency)], bytes, threads, took, Course::default())
+            };
+            let about = About {
+                experiment: "app-copy",
+                name: &format!("copy-{name}"),
+                repeat,
+                engine: "files",
+                spec: json!({ "phase": name, "options": self.options }),
+                device: to,
+            };
+            self.lines[i].repeats.push(Repeat {
+                jobs: vec![load.keep(self.book, about)],
+                operations: items.len() as u64,
+                course: Course::default(),
+                beside: from,
+            });
+        }
+        Ok(true)
+    }
+
+    /// How long each file took.
+    fn phase(
+        &self,
+        name: &str,
+        items: &[Item],
+        written: &Path,
+        copied: &Path,
+    ) -> Result<Histogram, LabError> {
+        match name {
+            "read" => self.each(items, &|item, buffer| {
+                let mut file = File::open(&item.path)?;
+                while file.read(buffer)? > 0 {}
+                Ok(())
+            }),
+            "write" => self.each(items, &|item, buffer| {
+                let mut file = create::file(&named(written, item))?;
+                let mut random = SplitMix64::new(item.bytes ^ 0x5eed);
+                write_random(&mut file, item.bytes, &mut random, buffer)?;
+                file.sync_data()
+            }),
+            "copy" => self.each(items, &|item, buffer| {
+                let mut source = File::open(&item.path)?;
+                let mut file = create::file(&named(copied, item))?;
+                loop {
+                    match source.read(buffer)? {
+                        0 => break,
+                        n => file.write_all(&buffer[..n])?,
+                    }
+                }
+                file.sync_data()
+            }),
+            _ => self.metadata(items, copied, written),
+        }
     }
 
     /// Looks at each file, makes a small one beside it (a rating), renames it, and removes what was written.
-    fn metadata(&self, items: &[Item], copied: &Path, written: &Path) -> Result<(), LabError> {
-        self.each(items, &|item, _| {
+    fn metadata(
+        &self,
+        items: &[Item],
+        copied: &Path,
+        written: &Path,
+    ) -> Result<Histogram, LabError> {
+        let latency = self.each(items, &|item, _| {
             let file = named(copied, item);
             fs::metadata(&file)?;
             create::whole(&file.with_extension("xmp"), 0o600, b"rating=5\n")?;
@@ -350,7 +389,8 @@ impl Lab<'_> {
         })?;
         File::open(copied)
             .and_then(|d| d.sync_all())
-            .map_err(|e| broken(copied, &e))
+            .map_err(|e| broken(copied, &e))?;
+        Ok(latency)
     }
 }
 
@@ -403,111 +443,130 @@ fn forget(items: &[Item]) {
     }
 }
 
-fn report(book: &mut Notebook, options: &CopyOptions, items: &[Item], all: &[[Phase; 4]]) {
-    if all.is_empty() {
-        return;
+impl Repeat {
+    /// What a phase took, s.
+    fn seconds(&self, evidence: &Evidence<'_>) -> Option<f64> {
+        Some(self.job(evidence)?.wall_ns as f64 / 1e9)
     }
-    let mean = |i: usize, f: &dyn Fn(&Phase) -> Option<f64>| {
-        let values: Vec<f64> = all.iter().filter_map(|r| f(&r[i])).collect();
-        Estimate::mean_of(&values)
-    };
-    let bytes: u64 = items.iter().map(|i| i.bytes).sum();
-    let rows = PHASES
-        .iter()
-        .enumerate()
-        .map(|(i, name)| {
-            let rate = |p: &Phase| (p.bytes > 0).then(|| p.bytes as f64 / p.seconds);
-            let size = |bytes: u64, ios: u64| (ios > 0).then(|| bytes as f64 / ios as f64);
-            vec![
-                TableCell::Text((*name).into()),
-                estimate(mean(i, &|p| Some(p.seconds))),
-                estimate(mean(i, &|p| Some(p.files as f64 / p.seconds))),
-                estimate(mean(i, &rate)),
-                estimate(mean(i, &|p| Some(p.from.as_ref()?.read_ios as f64))),
-                estimate(mean(i, &|p| {
-                    let c = p.from.as_ref()?;
-                    size(c.read_bytes, c.read_ios)
-                })),
-                estimate(mean(i, &|p| Some(p.to.as_ref()?.write_ios as f64))),
-                estimate(mean(i, &|p| {
-                    let c = p.to.as_ref()?;
-                    size(c.write_bytes, c.write_ios)
-                })),
-                estimate(mean(i, &|p| {
-                    let busy = p.to.as_ref()?.busy_ms as f64 / 1000.0;
-                    Some((busy / p.seconds * 100.0).min(100.0))
-                })),
-            ]
-        })
-        .collect();
-    let bars = PHASES
-        .iter()
-        .enumerate()
-        .map(|(i, _)| point(i as f64, mean(i, &|p| Some(p.seconds))))
-        .collect();
-    let source = options
-        .source
-        .as_deref()
-        .map_or("a generated set".to_owned(), |s| s.display().to_string());
-    let mut section = Section {
-        id: "app-copy".into(),
-        title: "Copying files".into(),
-        text: format!(
-            "{} files with {} from {source}, {} threads, each file synced when it is written, nothing in memory beforehand. Phases: read all; write as much; copy from source to target; metadata (look, add a small file, rename, remove).",
-            items.len(),
-            Bytes(bytes),
-            options.threads
-        ),
-        charts: vec![Chart {
-            categories: PHASES.iter().map(|p| (*p).to_owned()).collect(),
-            ..chart(
-                "app-copy-time",
-                "Time by phase",
-                ChartKind::Bar,
-                axis("phase", "", false),
-                axis("time", "s", false),
-                vec![series("time", bars)],
+
+    /// Bytes per second.
+    fn bandwidth(&self, evidence: &Evidence<'_>) -> Option<f64> {
+        let job = self.job(evidence)?;
+        let rate = [&job.read, &job.write]
+            .into_iter()
+            .flatten()
+            .next()?
+            .bytes_per_second;
+        (rate > 0.0).then_some(rate)
+    }
+}
+
+impl ExperimentResult for CopyResult {
+    const EXPERIMENT: &'static str = "app-copy";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        if self.lines.iter().all(|l| l.repeats.is_empty()) {
+            return;
+        }
+        let o = &self.options;
+        let source = o.source.as_deref();
+        let source = source.map_or("a generated set".to_owned(), |s| s.display().to_string());
+        let bars = self.lines.iter().enumerate();
+        let bars = bars
+            .map(|(i, l)| point(i as f64, l.mean(|r| r.seconds(evidence))))
+            .collect();
+        let copied = self.lines[2].mean(|r| r.bandwidth(evidence));
+        let photos = copied.map_or(String::new(), |e| {
+            let whole = PHOTOS.1 as f64 / e.value;
+            format!(
+                " At this rate the {} photos (37.4 GB) of Shrout 2017 are copied in {:.0} min {:.0} s.",
+                PHOTOS.0,
+                (whole / 60.0).floor(),
+                whole % 60.0
             )
-        }],
-        tables: vec![Table {
-            id: "app-copy-table".into(),
-            title: "Phases, and what the devices counted".into(),
-            columns: vec![
-                column("phase", ""),
-                column("time", "s"),
-                column("files", "1/s"),
-                column("bandwidth", "bytes/s"),
-                column("reads of the source's device", ""),
-                column("mean size", "bytes"),
-                column("writes of the target's device", ""),
-                column("mean size", "bytes"),
-                column("target's device busy", "%"),
-            ],
-            rows,
-        }],
-        flags: Vec::new(),
+        });
+        shown.sections.push(Section {
+            id: "app-copy".into(),
+            title: "Copying files".into(),
+            text: format!(
+                "{} files with {} from {source}, {} threads, each file synced when it is written, nothing in memory beforehand. Phases: read all; write as much; copy from source to target; metadata (look, add a small file, rename, remove).{photos}",
+                self.files,
+                Bytes(self.bytes),
+                o.threads
+            ),
+            charts: vec![Chart {
+                categories: PHASES.iter().map(|p| (*p).to_owned()).collect(),
+                ..chart(
+                    "app-copy-time",
+                    "Time by phase",
+                    ChartKind::Bar,
+                    axis("phase", "", false),
+                    axis("time", "s", false),
+                    vec![series("time", bars)],
+                )
+            }],
+            tables: vec![phases(&self.lines, evidence)],
+            flags: Vec::new(),
+        });
+        for line in &self.lines {
+            let name = &line.setting;
+            let headline = |what: &str, id: &str, unit, value| {
+                let (label, id) = (format!("{name}: {what}"), format!("app-copy-{name}{id}"));
+                headline_of("Copying files", &label, &id, unit, value, line.jobs())
+            };
+            let seconds = line.mean(|r| r.seconds(evidence));
+            shown.headlines.push(headline("time", "", "s", seconds));
+            let bandwidth = line.mean(|r| r.bandwidth(evidence));
+            shown.headlines.push(match bandwidth {
+                Some(b) => headline("bandwidth", "-bandwidth", "bytes/s", Some(b)),
+                None => headline("files", "-files", "1/s", line.rate(evidence)),
+            });
+        }
+    }
+}
+
+fn phases(lines: &[Line], evidence: &Evidence<'_>) -> Table {
+    let size = |bytes: u64, ios: u64| (ios > 0).then(|| bytes as f64 / ios as f64);
+    let to = |l: &Line, f: &dyn Fn(&Job, &DeviceDelta) -> Option<f64>| {
+        estimate(l.mean(|r| {
+            let job = r.job(evidence)?;
+            f(job, job.device.as_ref()?)
+        }))
     };
-    if let Some(e) = mean(2, &|p| Some(p.bytes as f64 / p.seconds)) {
-        let whole = PHOTOS.1 as f64 / e.value;
-        section.text.push_str(&format!(
-            " At this rate the {} photos (37.4 GB) of Shrout 2017 are copied in {:.0} min {:.0} s.",
-            PHOTOS.0,
-            (whole / 60.0).floor(),
-            whole % 60.0
-        ));
-    }
-    let run = book.run_mut();
-    run.sections.push(section);
-    for (i, name) in PHASES.iter().enumerate() {
-        run.headlines.push(headline_of(
-            "Copying files",
-            &format!("{name}: time"),
-            &format!("app-copy-{name}"),
-            "s",
-            mean(i, &|p| Some(p.seconds)),
-            Vec::new(),
-        ));
-    }
+    let from = |l: &Line, f: &dyn Fn(&DeviceDelta) -> Option<f64>| {
+        estimate(l.mean(|r| f(r.beside.as_ref()?)))
+    };
+    table(
+        "app-copy-table",
+        "Phases, and what the devices counted",
+        lines,
+        &[
+            ("phase", "", &|l| text(&l.setting)),
+            ("time", "s", &|l| estimate(l.mean(|r| r.seconds(evidence)))),
+            ("files", "1/s", &|l| estimate(l.rate(evidence))),
+            ("bandwidth", "bytes/s", &|l| {
+                estimate(l.mean(|r| r.bandwidth(evidence)))
+            }),
+            ("reads of the source's device", "", &|l| {
+                from(l, &|d| Some(d.read_ios as f64))
+            }),
+            ("mean size", "bytes", &|l| {
+                from(l, &|d| size(d.read_bytes, d.read_ios))
+            }),
+            ("writes of the target's device", "", &|l| {
+                to(l, &|_, d| Some(d.write_ios as f64))
+            }),
+            ("mean size", "bytes", &|l| {
+                to(l, &|_, d| size(d.write_bytes, d.write_ios))
+            }),
+            ("target's device busy", "%", &|l| {
+                to(l, &|job, d| {
+                    let share = d.busy_ms as f64 * 1e6 / job.wall_ns as f64;
+                    Some((share * 100.0).min(100.0))
+                })
+            }),
+        ],
+    )
 }
 
 #[cfg(test)]

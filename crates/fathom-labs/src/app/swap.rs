@@ -11,30 +11,39 @@ use std::path::Path;
 use std::process::Command;
 
 use fathom_experiments::parts::{
-    axis, chart, column, estimate, headline_of, number, point, series,
+    axis, chart, estimate, headline_of, number, point, series, table, text,
 };
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::schedule::{cut_short, seed, turns};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
-use fathom_host::{CounterSource, Counters};
+use fathom_host::CounterSource;
 use fathom_io::driver::Progress;
+use fathom_io::target::count;
 use fathom_stats::Estimate;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Section, Table};
-use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos};
-
-use crate::LabError;
-use crate::db::directory;
 use fathom_system::cgroup::Group;
 use fathom_system::lab_dir::LabDir;
 use fathom_system::programs::ChildGuard;
 use fathom_system::swap_file::Swap;
+use fathom_telemetry::schema::{ChartKind, Section, Table};
+use fathom_telemetry::{Bytes, Histogram, Nanos, Op};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::LabError;
+use crate::db::directory;
+use crate::loads::{self, About, Course, Load};
+use crate::skipped::{self, Skipped};
 
 /// Name of the hidden command that is the process under test.
 pub const COMMAND: &str = "swap-load";
 const PAGE: usize = 4096;
+/// What the process under test needs for itself: its group has to hold its program, stacks and histograms, too.
+const PROGRAM: u64 = 16 << 20;
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SwapOptions {
     /// Bytes of the working set.
     pub bytes: Bytes,
@@ -64,14 +73,26 @@ pub fn outlook(plan: &Plan, options: &SwapOptions) -> Outlook {
     }
 }
 
-/// One measurement.
-struct Repeat {
-    /// Touches per second.
-    rate: f64,
-    latency: Histogram,
+/// What was counted beside a measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Counted {
     major_faults: f64,
-    touches: f64,
-    device: Option<Counters>,
+}
+
+/// A share in memory, percent; `None` without a limit.
+type Line = loads::Line<Option<f64>, Counted>;
+type Repeat = loads::Repeat<Counted>;
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SwapResult {
+    options: SwapOptions,
+    lines: Vec<Line>,
+    skipped: Vec<Skipped>,
+}
+
+fn label(limit: Option<f64>) -> String {
+    limit.map_or("all".to_owned(), |s| format!("{s} %"))
 }
 
 /// Measures and puts a section into the notebook.
@@ -98,72 +119,36 @@ pub fn run(
     let room = options.bytes.0 + (32 << 20);
     let place = LabDir::create(&dir, room).map_err(LabError::from)?;
     // One without a limit, then the limits from large to small.
-    let limits: Vec<Option<f64>> = std::iter::once(None)
-        .chain(options.shares.iter().map(|s| Some(*s)))
-        .collect();
-    let mut all: Vec<Vec<Repeat>> = limits.iter().map(|_| Vec::new()).collect();
-    let mut skipped = Vec::new();
-    let set_up = Group::create("swap").and_then(|g| Ok((g, Swap::on(place.path(), room)?)));
-    let mut result = Ok(());
-    let set_up = match set_up {
-        Ok(s) => Some(s),
-        Err(e) => {
-            skipped.push(crate::skipped::Skipped::from_error("runs under a limit", e));
-            None
-        }
+    let limits = std::iter::once(None).chain(options.shares.iter().map(|s| Some(*s)));
+    let mut result = SwapResult {
+        options: options.clone(),
+        lines: limits.map(Line::new).collect(),
+        skipped: Vec::new(),
     };
+    let set_up = Group::create("swap").and_then(|g| Ok((g, Swap::on(place.path(), room)?)));
+    let set_up = set_up
+        .map_err(|e| {
+            result
+                .skipped
+                .push(Skipped::from_error("runs under a limit", e))
+        })
+        .ok();
     let device = CounterSource::locate(place.path()).ok();
-    let total = limits.len() as u32 * plan.profile.repeats;
-    let mut done = 0;
-    'all: for repeat in 0..plan.profile.repeats {
-        for k in 0..limits.len() {
-            let i = if repeat % 2 == 0 {
-                k
-            } else {
-                limits.len() - 1 - k
-            };
-            let limit = limits[i];
-            if limit.is_some() && set_up.is_none() {
-                continue;
-            }
-            if bench.interrupted() {
-                break 'all;
-            }
-            let name = limit.map_or("all in memory".into(), |s| format!("{s} % in memory"));
-            watcher.job(done, total, &name);
-            done += 1;
-            let group = set_up.as_ref().map(|s| &s.0).zip(limit);
-            let lab = Lab {
-                bench,
-                options,
-                time: time(plan, options),
-                place: place.path(),
-                device: device.as_ref(),
-            };
-            match lab.one(group, options.seed + u64::from(repeat), watcher) {
-                Ok(r) => all[i].push(r),
-                Err(_) if bench.interrupted() => break 'all,
-                Err(e) => {
-                    result = Err(e);
-                    break 'all;
-                }
-            }
-        }
-    }
+    let mut lab = Lab {
+        bench,
+        options,
+        time: time(plan, options),
+        place: place.path(),
+        device: device.as_ref(),
+        book,
+        watcher,
+    };
+    let ended = lab.rounds(&mut result.lines, set_up.as_ref().map(|s| &s.0), plan);
     drop(set_up);
     drop(place);
-    report(book, options, &limits, &all);
-    let run = book.run_mut();
-    run.sections
-        .extend(crate::skipped::skipped("app-swap", &skipped));
-    if bench.interrupted() {
-        run.flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{done} of {total} measurements were made"),
-            "run again for the rest",
-        ));
-    }
-    result.map_err(NotebookError::from)
+    skipped::missing(book, &result.skipped, true);
+    book.found(&result)?;
+    ended.map_err(NotebookError::from)
 }
 
 fn free_memory() -> u64 {
@@ -180,15 +165,54 @@ struct Lab<'a> {
     time: Nanos,
     place: &'a Path,
     device: Option<&'a CounterSource>,
+    book: &'a mut Notebook,
+    watcher: &'a mut dyn Watcher,
 }
 
 impl Lab<'_> {
+    /// In turns; without a control group only what has no limit.
+    fn rounds(
+        &mut self,
+        lines: &mut [Line],
+        group: Option<&Group>,
+        plan: &Plan,
+    ) -> Result<(), LabError> {
+        let total = lines.len() as u32 * plan.profile.repeats;
+        let mut done = 0;
+        for repeat in 0..plan.profile.repeats {
+            for i in turns(lines.len(), repeat) {
+                let limit = lines[i].setting;
+                if limit.is_some() && group.is_none() {
+                    continue;
+                }
+                let name = format!("{} in memory", label(limit));
+                self.watcher.job(done, total, &name);
+                let measured = match self.bench.interrupted() {
+                    false => self.one(group.zip(limit), limit, repeat),
+                    true => Err(LabError::Failed("interrupted".into())),
+                };
+                match measured {
+                    Ok(r) => lines[i].repeats.push(r),
+                    Err(_) if self.bench.interrupted() => {
+                        self.book.run_mut().flags.push(cut_short(done, total));
+                        return Ok(());
+                    }
+                    Err(e) => return Err(e),
+                }
+                done += 1;
+            }
+        }
+        Ok(())
+    }
+
     fn one(
-        &self,
+        &mut self,
         group: Option<(&Group, f64)>,
-        seed: u64,
-        watcher: &mut dyn Watcher,
+        limit: Option<f64>,
+        repeat: u32,
     ) -> Result<Repeat, LabError> {
+        // The same touches under every limit.
+        let seed = seed(self.options.seed, "app-swap", "touches", repeat);
         let failed = |e: io::Error| LabError::Failed(format!("the process under test: {e}"));
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
@@ -200,7 +224,7 @@ impl Lab<'_> {
         ]);
         if let Some((group, share)) = group {
             let bytes = self.options.bytes.0 as f64 * share / 100.0;
-            group.limit(bytes as u64).map_err(failed)?;
+            group.limit(bytes as u64 + PROGRAM).map_err(failed)?;
             let members = group.members().map_err(failed)?;
             // SAFETY: one system call between fork and exec on a descriptor that lives in the closure.
             unsafe {
@@ -214,33 +238,28 @@ impl Lab<'_> {
         }
         let errors = self.place.join("swap.log");
         let (mut kept, out) = ChildGuard::piped(command, &errors)?;
-        let counters = || self.device.and_then(|d| d.read().ok());
-        let mut before = None;
-        let mut repeat = None;
-        let mut latency = Histogram::new();
+        let counters = || self.device.and_then(count);
+        let (mut before, mut end) = (None, None);
+        let (mut latency, mut rates, mut last) = (Histogram::new(), Vec::new(), (0.0, 0.0));
         for line in BufReader::new(out).lines().map_while(Result::ok) {
             let mut words = line.split(' ');
             let what = words.next().unwrap_or_default();
             let numbers: Vec<f64> = words.filter_map(|w| w.parse().ok()).collect();
             match (what, &numbers[..]) {
                 ("filled", _) => before = counters(),
-                ("rate", [ms, touches]) => watcher.progress(&Progress {
-                    elapsed: Nanos::from_millis(*ms as u64),
-                    ios: *touches as u64,
-                    ..Progress::default()
-                }),
+                ("rate", [ms, touches]) => {
+                    let rate = (touches - last.1) / (ms - last.0).max(1.0) * 1000.0;
+                    rates.push((ms / 1000.0, rate));
+                    last = (*ms, *touches);
+                    self.watcher.progress(&Progress {
+                        elapsed: Nanos::from_millis(*ms as u64),
+                        ios: *touches as u64,
+                        ..Progress::default()
+                    });
+                }
                 ("latency", [value, n]) => latency.record_n(*value as u64, *n as u64),
                 ("end", [touches, seconds, faults]) => {
-                    let device = counters()
-                        .zip(before.take())
-                        .map(|(after, before)| after.since(&before));
-                    repeat = Some(Repeat {
-                        rate: touches / seconds,
-                        latency: Histogram::new(),
-                        major_faults: *faults,
-                        touches: *touches,
-                        device,
-                    });
+                    end = Some(([*touches, *seconds, *faults], counters()));
                 }
                 _ => {}
             }
@@ -249,10 +268,27 @@ impl Lab<'_> {
             }
         }
         kept.succeed(&|| self.bench.interrupted())?;
-        let mut repeat =
-            repeat.ok_or_else(|| kept.failure("nothing said (was it out of memory?)"))?;
-        repeat.latency = latency;
-        Ok(repeat)
+        let ([touches, seconds, major_faults], after) =
+            end.ok_or_else(|| kept.failure("nothing said (was it out of memory?)"))?;
+        let course = Course::of_rates(&rates, Nanos::ZERO);
+        let wall = Nanos((seconds * 1e9) as u64);
+        // Half of the touches change what they touch.
+        let kinds = [(Op::Write, latency)];
+        let load = Load::of_histograms(&kinds, 0, self.options.threads, wall, course.clone());
+        let about = About {
+            experiment: "app-swap",
+            name: &format!("swap-{}", limit.map_or("all".into(), |s| format!("{s}pc"))),
+            repeat,
+            engine: "memory",
+            spec: json!({ "in_memory_percent": limit, "options": self.options, "seed": seed }),
+            device: after.zip(before).map(|(a, b)| a.since(&b)),
+        };
+        Ok(Repeat {
+            jobs: vec![load.keep(self.book, about)],
+            operations: touches as u64,
+            course,
+            beside: Counted { major_faults },
+        })
     }
 }
 
@@ -339,7 +375,7 @@ pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> 
         let mut told = 0;
         for step in (1..=999)
             .map(|i| f64::from(i) / 1000.0)
-            .chain([0.9999, 0.99999])
+            .chain([0.9999, 0.99999, 1.0])
         {
             let upto = (count as f64 * step) as u64;
             if let Some(v) = latency.quantile(step).filter(|_| upto > told) {
@@ -351,116 +387,100 @@ pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> 
     })
 }
 
-fn report(book: &mut Notebook, options: &SwapOptions, limits: &[Option<f64>], all: &[Vec<Repeat>]) {
-    let mean = |r: &[Repeat], f: &dyn Fn(&Repeat) -> Option<f64>| {
-        let values: Vec<f64> = r.iter().filter_map(f).collect();
-        Estimate::mean_of(&values)
-    };
-    let free = mean(&all[0], &|r| Some(r.rate));
-    let slower = |r: &[Repeat]| {
-        let ratios: Vec<f64> = all[0].iter().zip(r).map(|(a, b)| a.rate / b.rate).collect();
-        Estimate::mean_of(&ratios)
-    };
-    let name = |l: &Option<f64>| l.map_or("all".to_owned(), |s| format!("{s} %"));
-    let rows = limits
-        .iter()
-        .zip(all)
-        .map(|(limit, r)| {
-            let mut latency = Histogram::new();
-            r.iter().for_each(|r| latency.merge(&r.latency));
-            let q = |q| latency.quantile_supported(q, 10).map(|v| v as f64);
-            let per = |f: fn(&Counters) -> u64| {
-                estimate(mean(r, &|r| Some(f(r.device.as_ref()?) as f64 / r.touches)))
-            };
-            vec![
-                TableCell::Text(name(limit)),
-                estimate(mean(r, &|r| Some(r.rate))),
-                estimate(slower(r)),
-                number(q(0.5)),
-                number(q(0.99)),
-                estimate(mean(r, &|r| Some(r.major_faults / r.touches))),
-                per(|c| c.read_ios),
-                per(|c| c.write_ios),
-                estimate(mean(r, &|r| {
-                    let c = r.device.as_ref()?;
-                    (c.read_ios > 0).then(|| c.read_bytes as f64 / c.read_ios as f64)
-                })),
-            ]
-        })
-        .collect();
-    let points = limits
-        .iter()
-        .zip(all)
-        .filter(|(l, r)| l.is_some() && !r.is_empty())
-        .map(|(l, r)| point(l.unwrap_or(100.0), slower(r)))
-        .collect::<Vec<_>>();
-    let mut section = Section {
-        id: "app-swap".into(),
-        title: "Swapping".into(),
-        text: format!(
-            "A process with a working set of {} touches pages at random with {} threads, half of the touches change them; under a limit of its memory it swaps to a file on the target. Slower by: the rate of the same process without a limit over its own.",
-            options.bytes, options.threads
-        ),
-        charts: if points.is_empty() {
-            Vec::new()
-        } else {
-            vec![chart(
+impl ExperimentResult for SwapResult {
+    const EXPERIMENT: &'static str = "app-swap";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let free = &self.lines[0];
+        let slower = |l: &Line| Estimate::mean_of(&free.over(l, evidence));
+        let limited = || {
+            let lines = self.lines.iter().filter(|l| !l.repeats.is_empty());
+            lines.filter_map(|l| Some((l, l.setting?, slower(l)?)))
+        };
+        let points: Vec<_> = limited()
+            .map(|(_, share, e)| point(share, Some(e)))
+            .collect();
+        let last = limited().next_back().map_or(String::new(), |(_, share, e)| {
+            format!(
+                " With {share} % of its working set in memory, a process that swaps to this target is {:.0} times as slow.",
+                e.value
+            )
+        });
+        let slowdown = (!points.is_empty()).then(|| {
+            chart(
                 "app-swap-slower",
                 "Slowdown by share in memory",
                 ChartKind::Line,
                 axis("in memory", "%", false),
                 axis("slower by", "x", true),
                 vec![series("slower by", points)],
-            )]
-        },
-        tables: vec![Table {
-            id: "app-swap-table".into(),
-            title: "Touches, and what the device counted".into(),
-            columns: vec![
-                column("in memory", ""),
-                column("touches", "1/s"),
-                column("slower by", "x"),
-                column("p50", "ns"),
-                column("p99", "ns"),
-                column("major faults per touch", ""),
-                column("reads per touch", ""),
-                column("writes per touch", ""),
-                column("mean read", "bytes"),
-            ],
-            rows,
-        }],
-        flags: Vec::new(),
-    };
-    let last = limits.iter().zip(all).rfind(|(_, r)| !r.is_empty());
-    if let Some((Some(share), r)) = last
-        && let Some(e) = slower(r)
-    {
-        section.text.push_str(&format!(
-            " With {share} % of its working set in memory, a process that swaps to this target is {:.0} times as slow.",
-            e.value
-        ));
-    }
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.push(headline_of(
-        "Swapping",
-        "all in memory: touches",
-        "app-swap-all",
-        "1/s",
-        free,
-        Vec::new(),
-    ));
-    for (limit, r) in limits.iter().zip(all) {
-        let (Some(share), Some(e)) = (limit, slower(r)) else {
-            continue;
-        };
-        run.headlines.push(headline_of(
+            )
+        });
+        shown.sections.push(Section {
+            id: "app-swap".into(),
+            title: "Swapping".into(),
+            text: format!(
+                "A process with a working set of {} touches pages at random with {} threads, half of the touches change them; under a limit of its memory (its share of the working set, and {} for the program itself) it swaps to a file on the target. Slower by: the rate of the same process without a limit over its own.{last}",
+                self.options.bytes,
+                self.options.threads,
+                Bytes(PROGRAM)
+            ),
+            charts: slowdown.into_iter().collect(),
+            tables: vec![self.touches(evidence)],
+            flags: Vec::new(),
+        });
+        shown.headlines.push(headline_of(
             "Swapping",
-            &format!("{share} % in memory: slower by"),
-            &format!("app-swap-{share}"),
-            "x",
-            Some(e),
-            Vec::new(),
+            "all in memory: touches",
+            "app-swap-all",
+            "1/s",
+            free.rate(evidence),
+            free.jobs(),
         ));
+        shown.headlines.extend(limited().map(|(line, share, e)| {
+            headline_of(
+                "Swapping",
+                &format!("{share} % in memory: slower by"),
+                &format!("app-swap-{share}"),
+                "x",
+                Some(e),
+                [free.jobs(), line.jobs()].concat(),
+            )
+        }));
+        shown
+            .sections
+            .extend(skipped::skipped("app-swap", &self.skipped));
+    }
+}
+
+impl SwapResult {
+    fn touches(&self, evidence: &Evidence<'_>) -> Table {
+        let free = &self.lines[0];
+        let device = |l: &Line, i: usize| estimate(l.mean(|r| r.device(evidence)[i]));
+        table(
+            "app-swap-table",
+            "Touches, and what the device counted",
+            &self.lines,
+            &[
+                ("in memory", "", &|l| text(label(l.setting))),
+                ("touches", "1/s", &|l| estimate(l.rate(evidence))),
+                ("slower by", "x", &|l| {
+                    estimate(Estimate::mean_of(&free.over(l, evidence)))
+                }),
+                ("p50", "ns", &|l| number(l.percentile(evidence, 0.5))),
+                ("p99", "ns", &|l| number(l.percentile(evidence, 0.99))),
+                ("major faults per touch", "", &|l| {
+                    estimate(l.mean(|r| r.per(r.beside.major_faults)))
+                }),
+                ("reads per touch", "", &|l| device(l, 0)),
+                ("writes per touch", "", &|l| device(l, 1)),
+                ("mean read", "bytes", &|l| {
+                    estimate(l.mean(|r| {
+                        let d = r.job(evidence)?.device.as_ref()?;
+                        (d.read_ios > 0).then(|| d.read_bytes as f64 / d.read_ios as f64)
+                    }))
+                }),
+            ],
+        )
     }
 }

@@ -13,6 +13,8 @@ mod report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::schedule::{cut_short, seed, turns};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
@@ -20,7 +22,8 @@ use fathom_io::{JobError, JobSpec};
 use fathom_kv::{Durability, Engine, Options, Store};
 use fathom_sim::hits::Popularity;
 use fathom_stats::rng::SplitMix64;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+use fathom_telemetry::{Bytes, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::kv::keys::{self, Drawer, Keys};
@@ -32,7 +35,7 @@ use predict::Costs;
 pub const PRICES: (f64, f64, f64) = (13.13, 1.16, 0.68);
 
 /// Dollars per GB.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     /// Of memory.
     pub dram: f64,
@@ -48,7 +51,7 @@ impl Prices {
 }
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CacheOptions {
     /// Distributions of keys.
     pub keys: Vec<Keys>,
@@ -138,15 +141,17 @@ fn data(size: u64, simulated: bool, o: &CacheOptions) -> Result<Data, LabError> 
 }
 
 /// One line: a distribution and a cached share in percent.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Line {
     keys: Keys,
     share: f64,
 }
 
 /// One measurement of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Measured {
+    /// Its job in the run.
+    job: usize,
     /// Requests per second.
     rate: f64,
     /// Mean latency, ns.
@@ -160,7 +165,7 @@ struct Measured {
 }
 
 /// One repeat: what predictions rest on, and what was measured beside.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Repeat {
     /// Depth and mean latency of a page's read, ns.
     io: Vec<(u32, f64)>,
@@ -169,26 +174,44 @@ struct Repeat {
     lines: Vec<(usize, Measured)>,
 }
 
-/// Everything that the report is made of.
-struct Findings<'a> {
-    options: &'a CacheOptions,
+/// Expected hit shares of a distribution, by cached share in percent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Hits {
+    keys: Keys,
+    of: Vec<(f64, f64)>,
+}
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CacheResult {
+    options: CacheOptions,
     leaves: u64,
     lines: Vec<Line>,
     repeats: Vec<Repeat>,
-    popularity: Vec<(Keys, Popularity)>,
+    /// Under independent requests, for every share that is shown.
+    hits: Vec<Hits>,
     /// What the engine itself spends on a miss beyond a hit, ns.
     extra: f64,
     /// Processors that threads share; none where a model has one for each.
     cores: Option<f64>,
-    /// Jobs of the device's own latency, and of models' lines.
+    /// Jobs of the device's own latency, and of what is compared with it.
     jobs: Vec<usize>,
 }
 
-impl Findings<'_> {
+impl ExperimentResult for CacheResult {
+    const EXPERIMENT: &'static str = "cache";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        report::present(self, evidence, shown);
+    }
+}
+
+impl CacheResult {
+    /// Of a share that is shown.
     fn hits(&self, keys: Keys, share: f64) -> f64 {
-        let frames = frames(self.leaves, share) as f64;
-        let found = self.popularity.iter().find(|p| p.0 == keys);
-        found.map_or(0.0, |p| p.1.hits(frames))
+        let known = self.hits.iter().filter(|h| h.keys == keys);
+        let mut near = known.flat_map(|h| &h.of);
+        near.find(|h| h.0 == share).map_or(0.0, |h| h.1)
     }
 
     fn costs(&self, repeat: &Repeat, keys: Keys) -> Option<Costs> {
@@ -201,6 +224,29 @@ impl Findings<'_> {
             cores: self.cores,
         })
     }
+}
+
+/// Shares of the lines of charts, percent: from the smallest measured to the largest, evenly in their logarithms.
+fn steps_of(o: &CacheOptions) -> impl Iterator<Item = f64> + '_ {
+    const STEPS: u32 = 24;
+    let low = o.shares.iter().copied().fold(100.0, f64::min);
+    let high = o.shares.iter().copied().fold(0.0, f64::max);
+    (0..=STEPS).map(move |i| low * (high / low).powf(f64::from(i) / f64::from(STEPS)))
+}
+
+/// Expected hit shares for all shares that are shown.
+fn expected(o: &CacheOptions, keys: u64, leaves: u64) -> Vec<Hits> {
+    let of = |k: &Keys| {
+        let popularity = Popularity::of(&keys::chances(*k, keys, leaves));
+        let shares = o.shares.iter().copied().chain(steps_of(o));
+        Hits {
+            keys: *k,
+            of: shares
+                .map(|s| (s, popularity.hits(frames(leaves, s) as f64)))
+                .collect(),
+        }
+    };
+    o.keys.iter().map(of).collect()
 }
 
 fn frames(leaves: u64, share: f64) -> u64 {
@@ -277,29 +323,24 @@ pub fn run(
         prepare(bench, watcher)?;
         Box::new(real::Real::fill(file, data, plan, options, bench)?)
     };
-    let mut found = Findings {
-        options,
+    let mut found = CacheResult {
+        options: options.clone(),
         leaves: place.leaves(),
         lines: lines(options),
         repeats: Vec::new(),
-        popularity: Vec::new(),
+        hits: expected(options, data.keys, place.leaves()),
         extra: place.extra(),
         cores: place.cores(),
         jobs: Vec::new(),
     };
-    for keys in &options.keys {
-        let chances = keys::chances(*keys, data.keys, found.leaves);
-        found.popularity.push((*keys, Popularity::of(&chances)));
-    }
     let steps = steps(options, &found.lines);
     let total = steps.len() as u32 * plan.profile.repeats;
     let mut done = 0;
     for number in 0..plan.profile.repeats {
         let mut repeat = Repeat::default();
         // In turns, so that a drift of the device favours no line.
-        let forward = number % 2 == 0;
-        for k in 0..steps.len() {
-            let step = steps[if forward { k } else { steps.len() - 1 - k }];
+        for k in turns(steps.len(), number) {
+            let step = steps[k];
             if bench.interrupted() {
                 break;
             }
@@ -322,14 +363,9 @@ pub fn run(
         found.repeats.push(repeat);
     }
     if bench.interrupted() {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{done} of {total} measurements were made"),
-            "run again for the rest",
-        ));
+        book.run_mut().flags.push(cut_short(done, total));
     }
-    report::report(book, &found);
-    Ok(())
+    book.found(&found)
 }
 
 /// What a step needs.
@@ -344,8 +380,9 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn seed(&self) -> u64 {
-        self.options.seed + u64::from(self.number)
+    /// Of what asks for keys; a job has one by its name.
+    fn seed(&self, of: &str) -> u64 {
+        seed(self.options.seed, "cache", of, self.number)
     }
 
     /// Runs one job of the repeat; its index in the run.
@@ -354,8 +391,8 @@ impl At<'_> {
         mut spec: JobSpec,
         guide: Option<fathom_io::load::Guide>,
     ) -> Result<Option<usize>, NotebookError> {
+        spec.seed = self.seed(&spec.name);
         spec.name = format!("{}.{}", spec.name, self.number + 1);
-        spec.seed = self.seed();
         let job = spec
             .validate(&self.bench.limits())
             .map_err(BenchError::from)?;
@@ -404,7 +441,7 @@ impl Step {
     fn take(
         self,
         place: &dyn Place,
-        found: &mut Findings<'_>,
+        found: &mut CacheResult,
         repeat: &mut Repeat,
         at: &mut At<'_>,
     ) -> Result<(), NotebookError> {
@@ -423,7 +460,8 @@ impl Step {
                 repeat.io.sort_by_key(|d| d.0);
             }
             Self::Cached(keys) => {
-                let load = place.cached(keys, at)?;
+                let (load, job) = place.cached(keys, at)?;
+                found.jobs.extend(job);
                 repeat.load.push((keys, load));
             }
             Self::Line(i) => {
@@ -433,8 +471,8 @@ impl Step {
                     .costs(repeat, line.keys)
                     .or_else(|| found.costs(before?, line.keys));
                 let hint = costs.map(|c| c.at(found.hits(line.keys, line.share)).latency);
-                let (measured, job) = place.measure(line, hint, at)?;
-                found.jobs.extend(job);
+                let measured = place.measure(line, hint, at)?;
+                found.jobs.extend(measured.map(|m| m.job));
                 repeat.lines.extend(measured.map(|m| (i, m)));
             }
         }
@@ -445,19 +483,19 @@ impl Step {
 /// Where the tree lies.
 trait Place {
     fn leaves(&self) -> u64;
-    /// See [`Findings::extra`].
+    /// See [`CacheResult::extra`].
     fn extra(&self) -> f64;
-    /// See [`Findings::cores`].
+    /// See [`CacheResult::cores`].
     fn cores(&self) -> Option<f64>;
-    /// Latency of a request with everything cached, ns.
-    fn cached(&self, keys: Keys, at: &mut At<'_>) -> Result<f64, NotebookError>;
-    /// A line, and its job where it was one. `hint` is the expected latency, ns.
+    /// Latency of a request with everything cached, ns, and its job where it was measured.
+    fn cached(&self, keys: Keys, at: &mut At<'_>) -> Result<(f64, Option<usize>), NotebookError>;
+    /// A line; none where nothing came of it. `hint` is the expected latency, ns.
     fn measure(
         &self,
         line: Line,
         hint: Option<f64>,
         at: &mut At<'_>,
-    ) -> Result<(Option<Measured>, Option<usize>), NotebookError>;
+    ) -> Result<Option<Measured>, NotebookError>;
 }
 
 fn kv_options(o: &CacheOptions, frames: u64, log: u64) -> Options {

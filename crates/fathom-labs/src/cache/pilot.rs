@@ -41,15 +41,15 @@ impl Place for Virtual {
     fn cores(&self) -> Option<f64> {
         None
     }
-    fn cached(&self, _: Keys, at: &mut At<'_>) -> Result<f64, NotebookError> {
-        Ok(at.options.load.0 as f64)
+    fn cached(&self, _: Keys, at: &mut At<'_>) -> Result<(f64, Option<usize>), NotebookError> {
+        Ok((at.options.load.0 as f64, None))
     }
     fn measure(
         &self,
         line: Line,
         hint: Option<f64>,
         at: &mut At<'_>,
-    ) -> Result<(Option<Measured>, Option<usize>), NotebookError> {
+    ) -> Result<Option<Measured>, NotebookError> {
         /// Requests of each thread: enough for a hit share within a percent.
         const REQUESTS: f64 = 20_000.0;
         let o = at.options;
@@ -60,7 +60,7 @@ impl Place for Virtual {
                 log_bytes(self.store_len()),
             );
             let engine = Engine::open(self.store.clone(), &options)?;
-            let seed = o.seed + u64::from(at.number);
+            let seed = at.seed("warm-up");
             let control = at.bench.control();
             let stop = || control.interrupted();
             let warm = warm(&engine, line, at.data, seed, 1, &stop)?;
@@ -72,7 +72,7 @@ impl Place for Virtual {
             drawer: Drawer::new(line.keys, at.data.keys),
             keys: at.data.keys,
             load: o.load,
-            seed: at.seed(),
+            seed: at.seed(line.keys.name()),
             tally: Mutex::default(),
             store: Arc::clone(&self.store),
         });
@@ -98,13 +98,14 @@ impl Place for Virtual {
             ..Guide::default()
         };
         let Some(index) = at.job(spec, Some(guide))? else {
-            return Ok((None, None));
+            return Ok(None);
         };
         let wall = at.book.run().jobs[index].wall_ns;
         let tally = shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
         let measured = (tally.requests > 0 && wall > 0).then(|| {
             let n = tally.requests as f64;
             Measured {
+                job: index,
                 rate: n / wall as f64 * 1e9,
                 latency: tally.sum / n,
                 hits: 1.0 - tally.misses as f64 / n,
@@ -112,7 +113,7 @@ impl Place for Virtual {
                 warm,
             }
         });
-        Ok((measured, Some(index)))
+        Ok(measured)
     }
 }
 

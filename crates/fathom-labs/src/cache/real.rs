@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fathom_experiments::{Bench, NotebookError, Plan};
 use fathom_kv::{Engine, FileStore, Options, Store};
 use fathom_telemetry::Nanos;
+use serde_json::json;
 
 use super::memory::MemoryStore;
 use super::{
@@ -13,6 +14,7 @@ use super::{
 use crate::LabError;
 use crate::kv::keys::Keys;
 use crate::kv::load::{self, Load, Mix};
+use crate::loads::About;
 
 /// The tree on the target itself.
 pub(super) struct Real {
@@ -54,7 +56,7 @@ impl Real {
         let engine = Engine::open(store, &kv_options(o, frames, log_bytes(self.len)))?;
         let control = at.bench.control();
         let stop = || control.interrupted();
-        let seed = at.options.seed + u64::from(at.number);
+        let seed = at.seed(line.keys.name());
         let warmed = warm(&engine, line, at.data, seed, FILLING, &stop)?;
         let load = Load {
             ramp: at.plan.profile.ramp,
@@ -64,11 +66,21 @@ impl Real {
         let outcome = load::run(&engine, &load, &stop, &mut crate::kv::ticker(at.watcher))?;
         let asked = (outcome.stats.hits + outcome.stats.misses).max(1) as f64;
         let (seconds, ops) = (outcome.load.wall.as_secs_f64(), outcome.load.operations());
+        let p99 = crate::loads::quantile(&outcome.load.latency(), 0.99);
+        let about = About {
+            experiment: "cache",
+            name: &format!("{}-{}pc-{}", line.keys.name(), line.share, o.threads),
+            repeat: at.number,
+            engine: "fathom-kv",
+            spec: json!({ "line": line, "options": o, "seed": seed }),
+            device: None,
+        };
         Ok(Measured {
+            job: outcome.load.keep(at.book, about),
             rate: ops as f64 / seconds,
             latency: f64::from(o.threads) * seconds * 1e9 / ops.max(1) as f64,
             hits: outcome.stats.hits as f64 / asked,
-            p99: crate::loads::quantile(&outcome.load.latency(), 0.99),
+            p99,
             warm: warmed,
         })
     }
@@ -139,7 +151,7 @@ impl Place for Real {
         Some(std::thread::available_parallelism().map_or(1, |n| n.get()) as f64)
     }
     /// By one thread: what several take from each other is in the number of processors.
-    fn cached(&self, keys: Keys, at: &mut At<'_>) -> Result<f64, NotebookError> {
+    fn cached(&self, keys: Keys, at: &mut At<'_>) -> Result<(f64, Option<usize>), NotebookError> {
         let options = CacheOptions {
             threads: 1,
             ..at.options.clone()
@@ -154,15 +166,15 @@ impl Place for Real {
             watcher: &mut *at.watcher,
         };
         let line = Line { keys, share: 100.0 };
-        Ok(self.measured(line, &mut alone)?.latency)
+        let measured = self.measured(line, &mut alone)?;
+        Ok((measured.latency, Some(measured.job)))
     }
     fn measure(
         &self,
         line: Line,
         _hint: Option<f64>,
         at: &mut At<'_>,
-    ) -> Result<(Option<Measured>, Option<usize>), NotebookError> {
-        let measured = self.measured(line, at)?;
-        Ok((Some(measured), None))
+    ) -> Result<Option<Measured>, NotebookError> {
+        Ok(Some(self.measured(line, at)?))
     }
 }

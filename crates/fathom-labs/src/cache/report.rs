@@ -1,17 +1,17 @@
 //! What the measurements say: tables and charts by distribution, and the share that gives most for its price.
 
-use fathom_experiments::Notebook;
 use fathom_experiments::parts::{
-    axis, chart, column, estimate, headline_of, number, point, series,
+    axis, chart, estimate, headline_of, number, point, series, table, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Section, Table,
+    Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Section, Table,
 };
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
-use super::{Findings, Measured};
+use super::{CacheResult, Measured, Repeat, steps_of};
 use crate::kv::keys::Keys;
 
 /// Predictions further off than this are said to be.
@@ -29,12 +29,27 @@ struct Row {
     p99: Option<Estimate>,
 }
 
-impl Findings<'_> {
+/// The result with what it rests on.
+struct Found<'a> {
+    result: &'a CacheResult,
+    evidence: &'a Evidence<'a>,
+}
+
+impl std::ops::Deref for Found<'_> {
+    type Target = CacheResult;
+    fn deref(&self) -> &CacheResult {
+        self.result
+    }
+}
+
+impl Found<'_> {
+    /// Of the measurements of a line whose jobs may be used.
     fn seen(&self, line: usize, f: impl Fn(&Measured) -> Option<f64>) -> Option<Estimate> {
+        let usable = |m: &Measured| self.evidence.job(m.job).is_some_and(|j| !j.is_void());
         let values: Vec<f64> = self
             .repeats
             .iter()
-            .flat_map(|r| r.lines.iter().filter(|l| l.0 == line))
+            .flat_map(|r| r.lines.iter().filter(|l| l.0 == line && usable(&l.1)))
             .filter_map(|l| f(&l.1))
             .collect();
         Estimate::mean_of(&values)
@@ -110,9 +125,10 @@ fn percent(e: Option<Estimate>) -> Option<Estimate> {
     e.map(|e| e.scale(100.0))
 }
 
-/// Puts everything into the notebook.
-pub(super) fn report(book: &mut Notebook, found: &Findings<'_>) {
-    let o = found.options;
+/// Section, headlines and findings.
+pub(super) fn present(result: &CacheResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let found = &Found { result, evidence };
+    let o = &found.options;
     let bytes = found.leaves * o.page.0;
     let mut section = Section {
         id: "cache".into(),
@@ -133,108 +149,92 @@ pub(super) fn report(book: &mut Notebook, found: &Findings<'_>) {
         ..Section::default()
     };
     section.tables.push(costs(found));
-    let (mut headlines, mut findings) = (Vec::new(), Vec::new());
     for keys in &o.keys {
         let rows = found.rows(*keys);
-        section.tables.push(table(found, *keys, &rows));
-        headlines.extend(headline(found, *keys, &rows));
-        findings.extend(finding(found, *keys, &rows));
+        section.tables.push(shares(found, *keys, &rows));
+        shown.headlines.extend(headline(found, *keys, &rows));
+        shown.findings.extend(finding(found, *keys, &rows));
     }
     section.charts = charts(found);
     section.flags.extend(found.cold());
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    run.findings.extend(findings);
+    shown.sections.push(section);
 }
 
-fn costs(found: &Findings<'_>) -> Table {
-    let mut rows = Vec::new();
-    for depth in found.options.depths() {
-        let values: Vec<f64> = found
-            .repeats
-            .iter()
-            .filter_map(|r| r.io.iter().find(|d| d.0 == depth).map(|d| d.1))
-            .collect();
-        rows.push(vec![
-            TableCell::Text(format!("t_io, {depth} outstanding")),
-            estimate(Estimate::mean_of(&values)),
-        ]);
-    }
-    for keys in &found.options.keys {
-        let of = |r: &super::Repeat| r.load.iter().find(|l| l.0 == *keys).map(|l| l.1);
-        let values: Vec<f64> = found.repeats.iter().filter_map(of).collect();
-        rows.push(vec![
-            TableCell::Text(format!("t_load, {} keys", keys.name())),
-            estimate(Estimate::mean_of(&values)),
-        ]);
-    }
-    rows.push(vec![
-        TableCell::Text("the tree's own part of a miss".into()),
-        TableCell::Number(found.extra),
-    ]);
-    Table {
-        id: "cache-costs".into(),
-        title: "What predictions rest on".into(),
-        columns: vec![column("time", ""), column("measured", "ns")],
-        rows,
-    }
+/// A cost of the model, and what was measured of it in each repeat, ns.
+struct Cost {
+    label: String,
+    value: Option<Estimate>,
 }
 
-fn table(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Table {
-    let bytes = (found.leaves * found.options.page.0) as f64;
-    Table {
-        id: format!("cache-{}", keys.name()),
-        title: format!("Cached share, {} keys", keys.name()),
-        columns: vec![
-            column("cached", "%"),
-            column("cache", "bytes"),
-            column("hits, predicted", "%"),
-            column("hits", "%"),
-            column("latency, predicted", "ns"),
-            column("latency", "ns"),
-            column("p99", "ns"),
-            column("requests, predicted", "1/s"),
-            column("requests", "1/s"),
-            column("prediction off", "%"),
-            column("requests/s per dollar, predicted", ""),
-            column("requests/s per dollar", ""),
+fn costs(found: &Found<'_>) -> Table {
+    let mean = |f: &dyn Fn(&Repeat) -> Option<f64>| {
+        let values: Vec<f64> = found.repeats.iter().filter_map(f).collect();
+        Estimate::mean_of(&values)
+    };
+    let io = found.options.depths().into_iter().map(|depth| Cost {
+        label: format!("t_io, {depth} outstanding"),
+        value: mean(&|r| r.io.iter().find(|d| d.0 == depth).map(|d| d.1)),
+    });
+    let load = found.options.keys.iter().map(|keys| Cost {
+        label: format!("t_load, {} keys", keys.name()),
+        value: mean(&|r| r.load.iter().find(|l| l.0 == *keys).map(|l| l.1)),
+    });
+    let own = Cost {
+        label: "the tree's own part of a miss".into(),
+        value: Some(Estimate::single(found.extra)),
+    };
+    let rows: Vec<Cost> = io.chain(load).chain([own]).collect();
+    table(
+        "cache-costs",
+        "What predictions rest on",
+        &rows,
+        &[
+            ("time", "", &|c| text(&c.label)),
+            ("measured", "ns", &|c| estimate(c.value)),
         ],
-        rows: rows
-            .iter()
-            .map(|r| {
-                vec![
-                    TableCell::Number(r.share),
-                    TableCell::Number((bytes * r.share / 100.0).round()),
-                    TableCell::Number((1000.0 * r.hits).round() / 10.0),
-                    estimate(percent(r.hits_seen)),
-                    estimate(r.latency),
-                    estimate(r.latency_seen),
-                    estimate(r.p99),
-                    estimate(r.rate),
-                    estimate(r.rate_seen),
-                    number(off(r.rate, r.rate_seen)),
-                    estimate(found.per_dollar(r.share, r.rate)),
-                    estimate(found.per_dollar(r.share, r.rate_seen)),
-                ]
-            })
-            .collect(),
-    }
+    )
+}
+
+fn shares(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Table {
+    let bytes = (found.leaves * found.options.page.0) as f64;
+    let whole = |v: f64| number(Some(v));
+    table(
+        &format!("cache-{}", keys.name()),
+        &format!("Cached share, {} keys", keys.name()),
+        rows,
+        &[
+            ("cached", "%", &|r| whole(r.share)),
+            ("cache", "bytes", &|r| {
+                whole((bytes * r.share / 100.0).round())
+            }),
+            ("hits, predicted", "%", &|r| {
+                whole((1000.0 * r.hits).round() / 10.0)
+            }),
+            ("hits", "%", &|r| estimate(percent(r.hits_seen))),
+            ("latency, predicted", "ns", &|r| estimate(r.latency)),
+            ("latency", "ns", &|r| estimate(r.latency_seen)),
+            ("p99", "ns", &|r| estimate(r.p99)),
+            ("requests, predicted", "1/s", &|r| estimate(r.rate)),
+            ("requests", "1/s", &|r| estimate(r.rate_seen)),
+            ("prediction off", "%", &|r| number(off(r.rate, r.rate_seen))),
+            ("requests/s per dollar, predicted", "", &|r| {
+                estimate(found.per_dollar(r.share, r.rate))
+            }),
+            ("requests/s per dollar", "", &|r| {
+                estimate(found.per_dollar(r.share, r.rate_seen))
+            }),
+        ],
+    )
 }
 
 /// Latency, throughput and requests per dollar: lines as predicted, dots as measured.
-fn charts(found: &Findings<'_>) -> Vec<Chart> {
-    /// Shares of the lines: from the smallest measured to the largest, evenly in their logarithms.
-    const STEPS: u32 = 24;
-    let o = found.options;
-    let low = o.shares.iter().copied().fold(100.0, f64::min);
-    let high = o.shares.iter().copied().fold(0.0, f64::max);
+fn charts(found: &Found<'_>) -> Vec<Chart> {
+    let o = &found.options;
     let mut of: [Vec<ChartSeries>; 3] = Default::default();
     let mut best = Vec::new();
     for keys in &o.keys {
         let mut lines: [Vec<_>; 3] = Default::default();
-        for i in 0..=STEPS {
-            let share = low * (high / low).powf(f64::from(i) / f64::from(STEPS));
+        for share in steps_of(o) {
             let [latency, rate] = found.predicted(*keys, share);
             let per = found.per_dollar(share, rate);
             for (line, y) in lines.iter_mut().zip([latency, rate, per]) {
@@ -291,7 +291,7 @@ fn charts(found: &Findings<'_>) -> Vec<Chart> {
 }
 
 /// The row that gives most for its price.
-fn top(found: &Findings<'_>, rows: &[Row]) -> Option<usize> {
+fn top(found: &Found<'_>, rows: &[Row]) -> Option<usize> {
     let value = |i: usize| {
         found
             .per_dollar(rows[i].share, rows[i].rate_seen)
@@ -311,7 +311,7 @@ fn worst(rows: &[Row]) -> Option<f64> {
     all.max_by(|a, b| a.abs().total_cmp(&b.abs()))
 }
 
-fn headline(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Vec<Headline> {
+fn headline(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Vec<Headline> {
     let name = keys.name();
     let mut all = Vec::new();
     let of = |label: &str, id: &str, unit: &str, e| {
@@ -350,7 +350,7 @@ fn gain(better: Estimate, than: Estimate) -> Estimate {
     }
 }
 
-fn finding(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
+fn finding(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
     let best = top(found, rows)?;
     let per = |i: usize| found.per_dollar(rows[i].share, rows[i].rate_seen);
     let (row, name) = (&rows[best], keys.name());
@@ -366,7 +366,7 @@ fn finding(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
         .flatten();
     let whole = rows[smallest].rate_seen.zip(rows[largest].rate_seen);
     let well = worst(rows).is_some_and(|w| w.abs() <= 100.0 * OFF_MAX);
-    let text = format!(
+    let said = format!(
         "With {name} keys, {} % of the data in memory give most for their price: {} requests/s at {} on average, {} requests/s per dollar{}{}.",
         row.share,
         grouped(rate.value),
@@ -384,23 +384,39 @@ fn finding(found: &Findings<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
             l.value / s.value
         )),
     );
+    // At the edge of what was measured the best may lie beyond it.
+    let edge = rows.len() > 1 && (best == smallest || best == largest);
+    let (wider, limit) = match best == smallest {
+        true => ("smaller", rows[smallest].share),
+        false => ("larger", rows[largest].share),
+    };
     Some(Finding {
         id: format!("cache-{name}"),
-        text,
-        advice: format!(
-            "Give the store's cache {} % of its data{} (InnoDB: innodb_buffer_pool_size; fathom kv --cache {}).",
-            row.share,
-            if best == largest && row.share < 100.0 {
-                " or more"
-            } else {
-                ""
-            },
-            row.share
-        ),
-        confidence: if apart && well { "moderate" } else { "weak" }.into(),
+        text: if edge {
+            format!(
+                "{said} That is the edge of what was measured: {wider} shares than {limit} % may give more."
+            )
+        } else {
+            said
+        },
+        advice: if edge {
+            format!("Measure {wider} shares before you choose: --shares.")
+        } else {
+            format!(
+                "Give the store's cache {} % of its data (InnoDB: innodb_buffer_pool_size; fathom kv --cache {}).",
+                row.share, row.share
+            )
+        },
+        confidence: if apart && well && !edge {
+            "moderate"
+        } else {
+            "weak"
+        }
+        .into(),
         jobs: found.jobs.clone(),
         evidence: vec!["cache-price-chart".into(), format!("cache-{name}")],
-        gain: against,
+        // A measurement to come gains nothing by itself.
+        gain: against.filter(|_| !edge),
         refuted_by: format!(
             "The store itself with both caches: fathom kv --workload caches --distribution {name}; or other prices (--dram-price, --device-price)."
         ),

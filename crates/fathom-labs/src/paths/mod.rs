@@ -9,6 +9,8 @@ mod sites;
 
 use std::path::Path as FsPath;
 
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_experiments::schedule::{cut_short, seed, turns};
 use fathom_experiments::survey::{Outlook, Watcher};
 use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
@@ -17,10 +19,11 @@ use fathom_stats::dips::{Dip, dips};
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::prepare::{Filling, forget, prepare};
-use crate::skipped::Skipped;
+use crate::skipped::{self, Skipped};
 use fathom_system::SystemError;
 use fathom_system::cgroup::Group;
 use fathom_system::filesystem::FileSystem;
@@ -29,7 +32,7 @@ use fathom_system::lab_dir::LabDir;
 use sites::Site;
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PathsOptions {
     /// Threads of the random job, each with one I/O at a time.
     pub threads: u32,
@@ -47,7 +50,7 @@ pub struct PathsOptions {
 }
 
 /// What each path is given to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Load {
     Random,
     Read,
@@ -144,14 +147,14 @@ const IDLE: Nanos = Nanos::from_millis(300);
 const OWN_MEMORY: u64 = 64 << 20;
 
 /// One path: a site, and whether the page cache is passed by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Path {
     site: usize,
     direct: bool,
 }
 
 /// One measurement of a load on a path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Seen {
     /// Index of the job in the run.
     job: usize,
@@ -168,11 +171,31 @@ struct Seen {
     windows: usize,
 }
 
-/// Everything that the report is made of.
-struct Results<'a> {
-    options: &'a PathsOptions,
-    /// Name and group of each site.
-    sites: Vec<(String, usize)>,
+/// What a site is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum SiteKind {
+    /// Blocks without a file system.
+    Device,
+    /// A file in a file system.
+    Files,
+}
+
+/// A site that was measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SiteSeen {
+    name: String,
+    /// Where its file lies, in words for who is to put one there; empty for blocks.
+    place: String,
+    kind: SiteKind,
+    /// Sites of one group have the same device below.
+    group: usize,
+}
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PathsResult {
+    options: PathsOptions,
+    sites: Vec<SiteSeen>,
     paths: Vec<Path>,
     loads: Vec<Load>,
     /// By path and load: one for each repeat that was measured.
@@ -180,6 +203,18 @@ struct Results<'a> {
     /// Why memory was not limited, where it was to be.
     unlimited: Option<String>,
     simulated: bool,
+    skipped: Vec<Skipped>,
+}
+
+impl ExperimentResult for PathsResult {
+    const EXPERIMENT: &'static str = "paths";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        report::present(self, shown);
+        shown
+            .sections
+            .extend(skipped::skipped("paths", &self.skipped));
+    }
 }
 
 /// Measures, and puts section, headlines and findings into the notebook.
@@ -198,14 +233,15 @@ pub fn run(
     prepare(bench, watcher)?;
     sites = fill(sites, plan, watcher, &mut skipped);
     let of = |site: usize| modes(plan).map(move |direct| Path { site, direct });
-    let mut results = Results {
-        options,
-        sites: sites.iter().map(|s| (s.name.clone(), s.group)).collect(),
+    let mut results = PathsResult {
+        options: options.clone(),
+        sites: sites.iter().map(Site::seen).collect(),
         paths: (0..sites.len()).flat_map(of).collect(),
         loads: loads(options),
         seen: Vec::new(),
         unlimited: None,
         simulated: bench.simulated(),
+        skipped,
     };
     results.seen = vec![vec![Vec::new(); results.loads.len()]; results.paths.len()];
     let group = limit(bench, plan, options, &mut results);
@@ -214,13 +250,7 @@ pub fn run(
     'repeats: for repeat in 0..plan.profile.repeats {
         let idle = idle(bench);
         // In turns, so that a drift of the device favours no path.
-        let forward = repeat % 2 == 0;
-        for k in 0..results.paths.len() {
-            let p = if forward {
-                k
-            } else {
-                results.paths.len() - 1 - k
-            };
+        for p in turns(results.paths.len(), repeat) {
             let path = results.paths[p];
             for l in 0..results.loads.len() {
                 if bench.interrupted() {
@@ -245,20 +275,13 @@ pub fn run(
         }
     }
     if bench.interrupted() {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            format!("{done} of {total} jobs were run"),
-            "run again for the rest",
-        ));
+        book.run_mut().flags.push(cut_short(done, total));
     }
     drop(group);
     sites.into_iter().for_each(close);
     drop(place);
-    report::report(book, &results);
-    book.run_mut()
-        .sections
-        .extend(crate::skipped::skipped("paths", &skipped));
-    Ok(())
+    skipped::missing(book, &results.skipped, false);
+    book.found(&results)
 }
 
 /// The target, and what can be made beside it.
@@ -269,12 +292,12 @@ fn sites(
     skipped: &mut Vec<Skipped>,
 ) -> Result<(Option<LabDir>, Vec<Site>), NotebookError> {
     let about = bench.describe();
-    let name = match about.kind.as_str() {
-        "block-device" => "block device",
-        "simulated" => "model",
-        _ => "file",
+    let (name, kind) = match about.kind.as_str() {
+        "block-device" => ("block device", SiteKind::Device),
+        "simulated" => ("model", SiteKind::Files),
+        _ => ("file", SiteKind::Files),
     };
-    let mut all = vec![Site::given(name.into())];
+    let mut all = vec![Site::given(name.into(), kind)];
     let size = plan.limits.size >> 20 << 20;
     let made = made(o);
     if made.is_empty() {
@@ -373,7 +396,7 @@ fn limit(
     bench: &dyn Bench,
     plan: &Plan,
     o: &PathsOptions,
-    results: &mut Results<'_>,
+    results: &mut PathsResult,
 ) -> Option<Group> {
     if o.memory <= 0.0 || bench.simulated() {
         return None;
@@ -430,7 +453,8 @@ impl Pass<'_> {
         let limits = self.bench.limits();
         spec.size = spec.size.map(|s| s.min(Bytes(limits.size)));
         spec.name = format!("{}.{}", name.replace([',', ' '], "-"), self.repeat + 1);
-        spec.seed = self.options.seed + u64::from(self.repeat);
+        // The same offsets on every path.
+        spec.seed = seed(self.options.seed, "paths", load.id(), self.repeat);
         let planned = [PlannedJob {
             experiment: "paths".into(),
             repeat: self.repeat,

@@ -1,18 +1,18 @@
 //! What the passes say: tables and charts by load, which path is best and by how much, who else works, where it dips.
 
-use fathom_experiments::Notebook;
 use fathom_experiments::parts::{
-    axis, bars, chart, column, estimate, headline_of, number, point, series,
+    axis, bars, chart, estimate, headline_of, number, point, series, table, text,
 };
+use fathom_experiments::results::Shown;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
 use fathom_stats::compare::{Difference, Good, Verdict, holm, paired};
 use fathom_stats::dips::{DEEP, without_dips};
 use fathom_telemetry::Nanos;
-use fathom_telemetry::schema::{Cell as TableCell, Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 use fathom_telemetry::units::grouped;
 
-use super::{Load, Results, Seen};
+use super::{Load, PathsResult, Seen, SiteKind, SiteSeen};
 use fathom_system::kernel_threads::Family;
 
 /// A path against the usual one of its device.
@@ -23,20 +23,24 @@ struct Compared {
     verdict: Verdict,
 }
 
-impl Results<'_> {
+impl PathsResult {
     /// A path in words.
     pub(super) fn name(&self, path: usize) -> String {
         let p = self.paths[path];
         let how = if p.direct { "direct" } else { "buffered" };
-        format!("{}, {how}", self.sites[p.site].0)
+        format!("{}, {how}", self.sites[p.site].name)
+    }
+
+    fn site(&self, path: usize) -> &SiteSeen {
+        &self.sites[self.paths[path].site]
     }
 
     fn group(&self, path: usize) -> usize {
-        self.sites[self.paths[path].site].1
+        self.sites[self.paths[path].site].group
     }
 
     fn groups(&self) -> usize {
-        self.sites.iter().map(|s| s.1 + 1).max().unwrap_or(0)
+        self.sites.iter().map(|s| s.group + 1).max().unwrap_or(0)
     }
 
     fn members(&self, group: usize) -> Vec<usize> {
@@ -48,10 +52,7 @@ impl Results<'_> {
     /// What an application gets that asks for nothing: through the page cache, of a file system where there is one.
     fn usual(&self, group: usize) -> Option<usize> {
         let all = self.members(group);
-        let on_files = |p: &usize| {
-            let name = &self.sites[self.paths[*p].site].0;
-            !name.starts_with("loop") && !name.starts_with("block")
-        };
+        let on_files = |p: &usize| self.site(*p).kind == SiteKind::Files;
         let buffered = |p: &usize| !self.paths[*p].direct;
         let first = |f: &dyn Fn(&usize) -> bool| all.iter().copied().find(|p| f(p));
         first(&|p| buffered(p) && on_files(p))
@@ -126,9 +127,9 @@ impl Results<'_> {
     }
 }
 
-/// Puts everything into the notebook.
-pub(super) fn report(book: &mut Notebook, r: &Results<'_>) {
-    let o = r.options;
+/// Section, headlines and findings.
+pub(super) fn present(r: &PathsResult, shown: &mut Shown) {
+    let o = &r.options;
     let memory = match (&r.unlimited, o.memory > 0.0 && !r.simulated) {
         (Some(why), _) => format!(
             " Memory could not be limited ({why}): jobs through the page cache had all of it, and reads that it answers say nothing of the device."
@@ -148,9 +149,8 @@ pub(super) fn report(book: &mut Notebook, r: &Results<'_>) {
         ),
         ..Section::default()
     };
-    let (mut headlines, mut findings) = (Vec::new(), Vec::new());
     for (l, load) in r.loads.iter().enumerate() {
-        section.tables.push(table(r, l, *load));
+        section.tables.push(passes(r, l, *load));
         section.charts.push(rates(r, l, *load));
         for group in 0..r.groups() {
             let Some(best) = best(r, group, l) else {
@@ -159,7 +159,7 @@ pub(super) fn report(book: &mut Notebook, r: &Results<'_>) {
             let id = format!("paths-{}-{group}", load.id());
             let label = format!("{}: {}", load.id(), r.name(best));
             let jobs = r.jobs(&[best], l);
-            headlines.push(headline_of(
+            shown.headlines.push(headline_of(
                 "Best path",
                 &label,
                 &id,
@@ -168,23 +168,20 @@ pub(super) fn report(book: &mut Notebook, r: &Results<'_>) {
                 jobs,
             ));
             match finding(r, group, l, *load) {
-                Some(Ok(f)) => findings.push(f),
+                Some(Ok(f)) => shown.findings.push(f),
                 Some(Err(said)) => section.text.push_str(&format!(" {said}")),
                 None => {}
             }
         }
-        findings.extend(dips(r, l, *load));
+        shown.findings.extend(dips(r, l, *load));
     }
     if !r.simulated {
         section.charts.push(cpu(r, 0));
     }
-    let run = book.run_mut();
-    run.sections.push(section);
-    run.headlines.extend(headlines);
-    run.findings.extend(findings);
+    shown.sections.push(section);
 }
 
-fn best(r: &Results<'_>, group: usize, load: usize) -> Option<usize> {
+fn best(r: &PathsResult, group: usize, load: usize) -> Option<usize> {
     let rate = |p: &usize| r.rate(*p, load).map(|e| e.value);
     r.members(group)
         .into_iter()
@@ -192,54 +189,48 @@ fn best(r: &Results<'_>, group: usize, load: usize) -> Option<usize> {
         .max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))
 }
 
-fn table(r: &Results<'_>, l: usize, load: Load) -> Table {
+fn passes(r: &PathsResult, l: usize, load: Load) -> Table {
     let compared: Vec<Compared> = (0..r.groups()).flat_map(|g| r.compared(g, l)).collect();
-    let rows = (0..r.paths.len())
-        .map(|p| {
-            let one = compared.iter().find(|c| c.path == p);
-            let more = one.map(|c| c.difference.relative);
-            let verdict = match one {
-                Some(c) => c.verdict.words(),
-                None if r.usual(r.group(p)) == Some(p) => "the usual path",
-                None => "–",
-            };
-            let whole = (0..5)
-                .map(|f| r.kernel(p, l, f))
-                .collect::<Option<Vec<_>>>()
-                .map(|all| all.iter().map(|e| e.value).sum::<f64>());
-            vec![
-                TableCell::Text(r.name(p)),
-                estimate(r.rate(p, l)),
-                estimate(r.mean(p, l, |s| Some(s.bytes))),
-                estimate(r.mean(p, l, |s| s.p99)),
-                estimate(r.mean(p, l, |s| Some(s.cpu))),
-                number(whole),
-                estimate(r.kernel(p, l, 0)),
-                estimate(r.kernel(p, l, 1)),
-                number(r.dipping(p, l).map(|s| (1000.0 * s).round() / 10.0)),
-                estimate(more.map(|e| e.scale(100.0))),
-                TableCell::Text(verdict.into()),
-            ]
-        })
-        .collect();
-    Table {
-        id: format!("paths-{}", load.id()),
-        title: capital(&load.about(r.options)),
-        columns: vec![
-            column("path", ""),
-            column("I/Os", "1/s"),
-            column("bandwidth", "bytes/s"),
-            column("p99", "ns"),
-            column("CPU of the process, each I/O", "ns"),
-            column("CPU of kernel threads, each I/O", "ns"),
-            column("of that kworker", "ns"),
-            column("of that kswapd", "ns"),
-            column("in dips", "%"),
-            column("against the usual path of its device", "%"),
-            column("verdict", ""),
+    let compared = |p: usize| compared.iter().find(|c| c.path == p);
+    let verdict = |p: usize| match compared(p) {
+        Some(c) => c.verdict.words(),
+        None if r.usual(r.group(p)) == Some(p) => "the usual path",
+        None => "–",
+    };
+    let whole = |p: usize| -> Option<f64> {
+        let each = (0..5).map(|f| r.kernel(p, l, f).map(|e| e.value));
+        each.sum()
+    };
+    let paths: Vec<usize> = (0..r.paths.len()).collect();
+    table(
+        &format!("paths-{}", load.id()),
+        &capital(&load.about(&r.options)),
+        &paths,
+        &[
+            ("path", "", &|p| text(r.name(*p))),
+            ("I/Os", "1/s", &|p| estimate(r.rate(*p, l))),
+            ("bandwidth", "bytes/s", &|p| {
+                estimate(r.mean(*p, l, |s| Some(s.bytes)))
+            }),
+            ("p99", "ns", &|p| estimate(r.mean(*p, l, |s| s.p99))),
+            ("CPU of the process, each I/O", "ns", &|p| {
+                estimate(r.mean(*p, l, |s| Some(s.cpu)))
+            }),
+            ("CPU of kernel threads, each I/O", "ns", &|p| {
+                number(whole(*p))
+            }),
+            ("of that kworker", "ns", &|p| estimate(r.kernel(*p, l, 0))),
+            ("of that kswapd", "ns", &|p| estimate(r.kernel(*p, l, 1))),
+            ("in dips", "%", &|p| {
+                number(r.dipping(*p, l).map(|s| (1000.0 * s).round() / 10.0))
+            }),
+            ("against the usual path of its device", "%", &|p| {
+                let more = compared(*p).map(|c| c.difference.relative);
+                estimate(more.map(|e| e.scale(100.0)))
+            }),
+            ("verdict", "", &|p| text(verdict(*p))),
         ],
-        rows,
-    }
+    )
 }
 
 fn capital(text: &str) -> String {
@@ -248,12 +239,12 @@ fn capital(text: &str) -> String {
         .map_or(String::new(), |c| c.to_uppercase().chain(all).collect())
 }
 
-fn rates(r: &Results<'_>, l: usize, load: Load) -> Chart {
+fn rates(r: &PathsResult, l: usize, load: Load) -> Chart {
     let names: Vec<String> = (0..r.paths.len()).map(|p| r.name(p)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     bars(
         &format!("paths-{}-chart", load.id()),
-        &capital(&load.about(r.options)),
+        &capital(&load.about(&r.options)),
         axis("I/Os", "1/s", false),
         &names,
         (0..r.paths.len()).map(|p| r.rate(p, l)),
@@ -261,7 +252,7 @@ fn rates(r: &Results<'_>, l: usize, load: Load) -> Chart {
 }
 
 /// Who works for an I/O of the first load: the process, and the kernel's threads.
-fn cpu(r: &Results<'_>, l: usize) -> Chart {
+fn cpu(r: &PathsResult, l: usize) -> Chart {
     let of = |f: &dyn Fn(usize) -> Option<Estimate>| {
         (0..r.paths.len())
             .map(|p| point(p as f64, f(p).map(|e| Estimate::single(e.value))))
@@ -283,7 +274,7 @@ fn cpu(r: &Results<'_>, l: usize) -> Chart {
     drawn
 }
 
-fn threads(r: &Results<'_>, path: usize, load: usize) -> Option<String> {
+fn threads(r: &PathsResult, path: usize, load: usize) -> Option<String> {
     let of = |f| r.kernel(path, load, f).map(|e| e.value);
     let whole: f64 = (0..5).filter_map(of).sum();
     of(0).map(|kworker| {
@@ -297,13 +288,13 @@ fn threads(r: &Results<'_>, path: usize, load: usize) -> Option<String> {
 }
 
 /// Which path of a device, and how much it gives over the usual one; in words alone where there is nothing to gain.
-fn finding(r: &Results<'_>, group: usize, l: usize, load: Load) -> Option<Result<Finding, String>> {
+fn finding(r: &PathsResult, group: usize, l: usize, load: Load) -> Option<Result<Finding, String>> {
     let (best, usual) = (best(r, group, l)?, r.usual(group)?);
     let all = r.members(group);
     if all.len() < 2 {
         return None;
     }
-    let about = load.about(r.options);
+    let about = load.about(&r.options);
     let rate = |p| r.rate(p, l).map_or(0.0, |e| e.value);
     let compared = r.compared(group, l);
     if best == usual {
@@ -379,18 +370,14 @@ fn finding(r: &Results<'_>, group: usize, l: usize, load: Load) -> Option<Result
     }))
 }
 
-fn advice(r: &Results<'_>, best: usize, usual: usize) -> String {
-    let site = |p: usize| r.sites[r.paths[p].site].0.as_str();
+fn advice(r: &PathsResult, best: usize, usual: usize) -> String {
     let mut all = Vec::new();
-    if site(best) != site(usual) {
-        all.push(match site(best) {
-            "loop device" | "block device" => {
+    if r.paths[best].site != r.paths[usual].site {
+        all.push(match r.site(best).kind {
+            SiteKind::Device => {
                 "give the store the block device itself, without a file system".to_owned()
             }
-            other => format!(
-                "put its files on {}",
-                other.replace(" on a loop device", "")
-            ),
+            SiteKind::Files => format!("put its files on {}", r.site(best).place),
         });
     }
     match (r.paths[best].direct, r.paths[usual].direct) {
@@ -404,7 +391,7 @@ fn advice(r: &Results<'_>, best: usize, usual: usize) -> String {
 }
 
 /// Dips that come again in at least half of the turns, and on whose side they are.
-fn dips(r: &Results<'_>, l: usize, load: Load) -> Option<Finding> {
+fn dips(r: &PathsResult, l: usize, load: Load) -> Option<Finding> {
     let again: Vec<usize> = (0..r.paths.len())
         .filter(|p| r.dipped(*p, l) >= 0.5 && r.seen[*p][l].iter().flatten().count() >= 3)
         .collect();
@@ -438,7 +425,7 @@ fn dips(r: &Results<'_>, l: usize, load: Load) -> Option<Finding> {
         id: format!("paths-dips-{}", load.id()),
         text: format!(
             "{}: {} spends {:.0} % of the time in dips, down to {:.0} % of its usual rate; {whose}.",
-            capital(&load.about(r.options)),
+            capital(&load.about(&r.options)),
             r.name(worst),
             100.0 * r.dipping(worst, l).unwrap_or(0.0),
             100.0 * deepest
@@ -494,15 +481,21 @@ mod tests {
             vec![turns.iter().map(one).collect()]
         };
         let seen = (0..paths.len()).map(seen).collect();
-        let name = |i: usize| (format!("file system {i}"), 0);
-        let results = Results {
-            options: &options,
-            sites: (0..4).map(name).collect(),
+        let site = |i: usize| SiteSeen {
+            name: format!("file system {i}"),
+            place: format!("file system {i}"),
+            kind: SiteKind::Files,
+            group: 0,
+        };
+        let results = PathsResult {
+            options,
+            sites: (0..4).map(site).collect(),
             paths,
             loads: vec![Load::Random],
             seen,
             unlimited: None,
             simulated: false,
+            skipped: Vec::new(),
         };
         finding(&results, 0, 0, Load::Random).unwrap()
     }

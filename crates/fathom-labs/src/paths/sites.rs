@@ -10,6 +10,7 @@ use fathom_host::Loop;
 use fathom_io::{Control, Target, Wanted};
 use fathom_telemetry::Bytes;
 
+use super::{SiteKind, SiteSeen};
 use crate::LabError;
 use fathom_system::filesystem::{FileSystem, Mount};
 use fathom_system::lab_dir::LabDir;
@@ -19,6 +20,9 @@ use fathom_system::programs;
 pub(super) struct Site {
     /// `ext4 on a loop device`.
     pub(super) name: String,
+    /// In words for who is to put files there.
+    place: String,
+    kind: SiteKind,
     /// Sites of one group have the same device below.
     pub(super) group: usize,
     /// `None` is the target itself.
@@ -31,14 +35,26 @@ pub(super) struct Site {
 
 impl Site {
     /// The target.
-    pub(super) fn given(name: String) -> Self {
+    pub(super) fn given(name: String, kind: SiteKind) -> Self {
         Self {
+            place: name.clone(),
             name,
+            kind,
             group: 0,
             bench: None,
             blank: false,
             mounted: None,
             _device: None,
+        }
+    }
+
+    /// What is kept of it.
+    pub(super) fn seen(&self) -> SiteSeen {
+        SiteSeen {
+            name: self.name.clone(),
+            place: self.place.clone(),
+            kind: self.kind,
+            group: self.group,
         }
     }
 
@@ -155,6 +171,11 @@ pub(super) fn make(
     let target = Target::open(&at, &wanted).map_err(BenchError::from)?;
     Ok(Site {
         name: name(kind),
+        place: kind.map_or(String::new(), |fs| fs.name.to_owned()),
+        kind: match kind {
+            None => SiteKind::Device,
+            Some(_) => SiteKind::Files,
+        },
         group: 1,
         bench: Some(RealBench::new(target, control.clone())),
         blank: kind.is_none(),

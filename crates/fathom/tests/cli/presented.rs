@@ -33,7 +33,7 @@ const COMMANDS: [&str; 17] = [
 const TRACE: &str = "0,0,4096,R,0.000\n0,8,4096,W,0.001\n0,64,8192,R,0.003\n";
 
 /// Labs, each as small as it can be, with what they need.
-const LABS: [(&str, &[&str]); 3] = [
+const LABS: &[(&str, &[&str])] = &[
     (
         "kv . --size 64m --keys 20000 --time 300ms --repeats 2 --workload update,d --beside redb,sqlite",
         &[],
@@ -44,6 +44,23 @@ const LABS: [(&str, &[&str]); 3] = [
     ),
     (
         "db tpcc . --database sqlite --terminals 4 --time 500ms --repeats 2 --no-embedded --size 64m",
+        &[],
+    ),
+    ("app copy . --bytes 4m --repeats 2", &[]),
+    (
+        "app swap . --bytes 64m --share 50 --time 300ms --repeats 2",
+        &[],
+    ),
+    (
+        "cache . --size 64m --threads 2 --keys uniform --shares 10,20,40 --time 200ms --repeats 2",
+        &[],
+    ),
+    (
+        "cache sim:optane-900p --size 64m --threads 2 --keys zipf --shares 10,40 --repeats 2",
+        &[],
+    ),
+    (
+        "paths . --size 32m --threads 2 --time 200ms --repeats 2 --make ext4",
         &[],
     ),
 ];
