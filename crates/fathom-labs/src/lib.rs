@@ -28,6 +28,10 @@ pub const PRESENTERS: &[Presenter] = &[
     Presenter::of::<db::rocksdb::RocksResult>(),
     Presenter::of::<db::tpcc::TpccResult>(),
     Presenter::of::<paths::PathsResult>(),
+    Presenter::of::<raid::RaidResult>(),
     Presenter::of::<raid::within::WithinResult>(),
+    Presenter::of::<vm::VmResult>(),
+    Presenter::of::<vm::filesystems::FilesResult>(),
+    Presenter::of::<vm::layers::LayersResult>(),
     Presenter::of::<vm::within::SidesResult>(),
 ];

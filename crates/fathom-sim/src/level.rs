@@ -1,7 +1,9 @@
 //! RAID levels: how many members they need, hold, and can lose.
 
+use serde::{Deserialize, Serialize};
+
 /// How members make up an array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
     /// Stripes.
     Raid0,

@@ -18,6 +18,10 @@ pub trait Backend {
     fn about(&self) -> String;
     /// Why it cannot make such an array; `None` where it can.
     fn cannot(&self, shape: &Shape) -> Option<String>;
+    /// The disk that several members lie on, where they do: arrays cannot be faster than it then.
+    fn shared_disk(&self) -> Option<&str> {
+        None
+    }
     /// One member alone, in whose multiples arrays are counted.
     ///
     /// # Errors
@@ -79,6 +83,9 @@ impl Backend for KernelArrays {
     }
     fn cannot(&self, shape: &Shape) -> Option<String> {
         self.maker.cannot(shape)
+    }
+    fn shared_disk(&self) -> Option<&str> {
+        self.maker.shared_disk()
     }
     fn member(&mut self) -> Result<Box<dyn Bench>, LabError> {
         let alone = self.maker.member()?;

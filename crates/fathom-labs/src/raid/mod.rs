@@ -12,13 +12,16 @@ mod results;
 mod sim;
 pub mod within;
 
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::runner::{Point, Runner};
+use fathom_experiments::schedule::turns;
 use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_io::job::{Rw, SyncPolicy};
 use fathom_io::{JobError, JobSpec};
 use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
 pub use backend::{ArrayBench, Backend, KernelArrays};
 pub use sim::SimArrays;
@@ -35,7 +38,7 @@ const EXPERIMENT: &str = "raid";
 const SYNC_EVERY: u32 = 16;
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RaidOptions {
     /// Levels.
     pub levels: Vec<Level>,
@@ -92,7 +95,7 @@ impl Default for RaidOptions {
 }
 
 /// The state that an array is measured in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum State {
     /// One member alone.
     Member,
@@ -102,7 +105,7 @@ pub(crate) enum State {
 }
 
 /// One load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) rw: Rw,
     pub(crate) direct: bool,
@@ -138,9 +141,10 @@ impl Load {
 }
 
 /// What was measured of one load on one array.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) load: Load,
-    pub(crate) cell: Cell,
+    pub(crate) point: Point,
     /// Bytes of members per byte asked, over all repeats.
     pub(crate) amplification: Option<[f64; 2]>,
     /// Processors' worth of kernel threads over all repeats, by name.
@@ -148,6 +152,7 @@ pub(crate) struct Measured {
 }
 
 /// What was measured of one array in one state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     /// `None` for one member alone.
     pub(crate) shape: Option<Shape>,
@@ -158,8 +163,30 @@ pub(crate) struct Measurement {
     pub(crate) rebuild: Option<Rebuild>,
 }
 
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RaidResult {
+    options: RaidOptions,
+    /// Of the arrays.
+    about: String,
+    /// The disk that several members lie on.
+    shared_disk: Option<String>,
+    all: Vec<Measurement>,
+    checks: Vec<proof::Check>,
+    tried: Vec<proof::Tried>,
+}
+
+impl ExperimentResult for RaidResult {
+    const EXPERIMENT: &'static str = EXPERIMENT;
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        results::present(self, evidence, shown);
+        proof::present(&self.checks, &self.tried, &self.options, shown);
+    }
+}
+
 /// How a rebuild went.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rebuild {
     /// Share done under the foreground load.
     pub(crate) done: f64,
@@ -345,9 +372,15 @@ pub fn run(
         book.run_mut().flags.push(flag);
     }
     book.run_mut().flags.extend(backend.stamps());
-    results::report(book, &backend.about(), &lab.all, options);
-    proof::report(book, &lab.checks, &lab.tried, options);
-    Ok(())
+    book.run_mut().flags.extend(proof::lost(&lab.checks));
+    book.found(&RaidResult {
+        options: options.clone(),
+        about: backend.about(),
+        shared_disk: backend.shared_disk().map(str::to_owned),
+        all: lab.all,
+        checks: lab.checks,
+        tried: lab.tried,
+    })
 }
 
 fn hole(book: &mut Notebook, shape: &Shape, why: &str) {
@@ -496,9 +529,7 @@ impl Lab<'_> {
             taken.push((load, Point::new(spec), Usage::default()));
         }
         'repeats: for repeat in 0..self.plan.profile.repeats {
-            let n = taken.len();
-            for k in 0..n {
-                let k = if repeat % 2 == 0 { k } else { n - 1 - k };
+            for k in turns(taken.len(), repeat) {
                 let (load, point, usage) = &mut taken[k];
                 if !load.direct {
                     prepare::forget(subject.bench());
@@ -536,7 +567,7 @@ impl Lab<'_> {
                     load,
                     amplification: usage.traffic.and_then(|t| t.per_byte_asked()),
                     threads: usage.processors(seconds),
-                    cell,
+                    point,
                 }
             })
             .collect();

@@ -4,15 +4,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use fathom_experiments::ab::{self, AbRow};
-use fathom_experiments::parts::{column, text};
+use fathom_experiments::parts::{number, table, text};
+use fathom_experiments::results::Shown;
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, Notebook};
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::Rw;
 use fathom_stats::compare::Verdict;
-use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
+use fathom_telemetry::schema::{Finding, Section, Table};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
 use fathom_system::array::Shape;
 
@@ -26,14 +28,16 @@ const CHECKED: u64 = 256 << 20;
 const REBUILD_LIMIT: Nanos = Nanos::from_secs(1800);
 
 /// Whether data came back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Check {
     shape: Shape,
-    what: &'static str,
+    what: String,
     bytes: u64,
     same: bool,
 }
 
 /// A setting against what the array had, in turns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Tried {
     shape: Shape,
     setting: String,
@@ -135,7 +139,7 @@ impl Lab<'_> {
         if let (Some(before), Some(now)) = (before, now) {
             self.checks.push(Check {
                 shape,
-                what,
+                what: what.to_owned(),
                 bytes: now.1,
                 same: before == now,
             });
@@ -260,40 +264,11 @@ impl Checksum {
     }
 }
 
-/// Puts checks and tried settings into the notebook.
-pub(super) fn report(
-    book: &mut Notebook,
-    checks: &[Check],
-    tried: &[Tried],
-    options: &RaidOptions,
-) {
-    let run = book.run_mut();
-    let mut tables = Vec::new();
-    if !checks.is_empty() {
-        tables.push(Table {
-            id: "raid-checks".into(),
-            title: "Data read back".into(),
-            columns: vec![
-                column("array", ""),
-                column("state", ""),
-                column("checked", "bytes"),
-                column("checksum", ""),
-            ],
-            rows: checks
-                .iter()
-                .map(|c| {
-                    vec![
-                        text(c.shape.title()),
-                        text(c.what),
-                        TableCell::Number(c.bytes as f64),
-                        text(if c.same { "the same" } else { "DIFFERENT" }),
-                    ]
-                })
-                .collect(),
-        });
-    }
-    for c in checks.iter().filter(|c| !c.same) {
-        run.flags.push(Flag::new(
+/// Arrays that lost data void the run.
+pub(super) fn lost(checks: &[Check]) -> Vec<Flag> {
+    let lost = checks.iter().filter(|c| !c.same);
+    lost.map(|c| {
+        Flag::new(
             FlagCode::IoErrors,
             format!(
                 "{}, {}: other data came back than were there before",
@@ -301,57 +276,76 @@ pub(super) fn report(
                 c.what
             ),
             "do not trust this array, its members or this kernel with data",
-        ));
-    }
-    if !tried.is_empty() {
-        let mut rows = Vec::new();
-        for t in tried {
-            for r in t.rows.iter().take(2) {
-                let percent = |x: Option<f64>| {
-                    x.map_or(TableCell::Hole(()), |x| TableCell::Number(x * 100.0))
-                };
-                rows.push(vec![
-                    text(t.shape.title()),
-                    text(t.setting.clone()),
-                    text(t.load.title()),
-                    text(r.label.clone()),
-                    percent(r.relative.map(|e| e.value)),
-                    percent(r.relative.and_then(|e| e.low)),
-                    percent(r.relative.and_then(|e| e.high)),
-                    text(r.verdict.words()),
-                ]);
-            }
-        }
-        tables.push(Table {
-            id: "raid-settings-tried".into(),
-            title: format!(
+        )
+    })
+    .collect()
+}
+
+/// Checks and tried settings.
+pub(super) fn present(checks: &[Check], tried: &[Tried], options: &RaidOptions, shown: &mut Shown) {
+    let checked = (!checks.is_empty()).then(|| {
+        table(
+            "raid-checks",
+            "Data read back",
+            checks,
+            &[
+                ("array", "", &|c| text(c.shape.title())),
+                ("state", "", &|c| text(&c.what)),
+                ("checked", "bytes", &|c| number(Some(c.bytes as f64))),
+                ("checksum", "", &|c| {
+                    text(if c.same { "the same" } else { "DIFFERENT" })
+                }),
+            ],
+        )
+    });
+    let settings = (!tried.is_empty()).then(|| {
+        let two = |t| Tried::rows(t).map(move |r| (t, r));
+        let rows: Vec<(&Tried, &AbRow)> = tried.iter().flat_map(two).collect();
+        let percent = |x: Option<f64>| number(x.map(|x| x * 100.0));
+        table(
+            "raid-settings-tried",
+            &format!(
                 "Settings, proved in {} blocks of A B B A or B A A B",
                 options.blocks
             ),
-            columns: vec![
-                column("array", ""),
-                column("setting", ""),
-                column("load", ""),
-                column("measure", ""),
-                column("change", "%"),
-                column("from", "%"),
-                column("to", "%"),
-                column("verdict", ""),
+            &rows,
+            &[
+                ("array", "", &|(t, _)| text(t.shape.title())),
+                ("setting", "", &|(t, _)| text(&t.setting)),
+                ("load", "", &|(t, _)| text(t.load.title())),
+                ("measure", "", &|(_, r)| text(&r.label)),
+                ("change", "%", &|(_, r)| {
+                    percent(r.relative.map(|e| e.value))
+                }),
+                ("from", "%", &|(_, r)| {
+                    percent(r.relative.and_then(|e| e.low))
+                }),
+                ("to", "%", &|(_, r)| {
+                    percent(r.relative.and_then(|e| e.high))
+                }),
+                ("verdict", "", &|(_, r)| text(r.verdict.words())),
             ],
-            rows,
-        });
-    }
+        )
+    });
+    let tables: Vec<Table> = checked.into_iter().chain(settings).collect();
     if tables.is_empty() {
         return;
     }
-    run.sections.push(Section {
+    shown.sections.push(Section {
         id: "raid-proofs".into(),
         title: "Proofs".into(),
         text: "Data are read back without a member, and again without another one after the rebuild: then they can only come from parity or copies. Settings are proved in runs that take turns.".into(),
         tables,
         ..Section::default()
     });
-    run.findings.extend(tried.iter().filter_map(finding));
+    shown.findings.extend(tried.iter().filter_map(finding));
+}
+
+impl Tried {
+    /// Rate and latency.
+    fn rows(&self) -> impl Iterator<Item = &AbRow> {
+        self.rows.iter().take(2)
+    }
 }
 
 fn finding(t: &Tried) -> Option<Finding> {

@@ -1,18 +1,55 @@
 //! What the measurements of the RAID lab say: tables, charts, headlines, findings.
 
-use fathom_experiments::Notebook;
+use fathom_experiments::Cell;
 use fathom_experiments::parts::{
     axis, column, estimate, headline, number, op_of, percentiles, point, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
 use fathom_sim::raid::Level;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Section, Table,
 };
+use fathom_telemetry::{Flag, FlagCode};
 
 use super::expect::{self, Expected, fit, loss};
-use super::{Load, Measured, Measurement, RaidOptions, State};
+use super::{Load, RaidOptions, RaidResult, Rebuild, State};
 use fathom_system::array::Shape;
+
+/// What was measured of one load on one array, with its jobs gathered.
+struct Measured {
+    load: Load,
+    cell: Cell,
+    amplification: Option<[f64; 2]>,
+    threads: Vec<(String, f64)>,
+}
+
+/// What was measured of one array in one state.
+struct Measurement {
+    shape: Option<Shape>,
+    state: State,
+    loads: Vec<Measured>,
+    settings: Vec<(String, String)>,
+    rebuild: Option<Rebuild>,
+}
+
+impl Measurement {
+    fn of(m: &super::Measurement, evidence: &Evidence<'_>) -> Self {
+        let load = |l: &super::Measured| Measured {
+            load: l.load,
+            cell: evidence.cell(&l.point),
+            amplification: l.amplification,
+            threads: l.threads.clone(),
+        };
+        Self {
+            shape: m.shape,
+            state: m.state,
+            loads: m.loads.iter().map(load).collect(),
+            settings: m.settings.clone(),
+            rebuild: m.rebuild,
+        }
+    }
+}
 
 /// One cell of an array beside one member under the same load.
 struct Line<'a> {
@@ -67,8 +104,27 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Puts everything into the notebook.
-pub(super) fn report(book: &mut Notebook, about: &str, all: &[Measurement], options: &RaidOptions) {
+/// Members that share a disk: what the array lacks is the disk's, and says nothing of software.
+fn on_one_disk(disk: &str) -> Flag {
+    Flag::new(
+        FlagCode::NotChecked,
+        format!(
+            "members lie on one disk ({disk}), which they share: an array over them cannot be faster than it, and what it lacks of the arithmetic is no loss to software"
+        ),
+        "name devices that are disks of their own; the relations between levels of one array width still hold",
+    )
+}
+
+/// Sections, headlines and findings.
+pub(super) fn present(result: &RaidResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let options = &result.options;
+    let all: Vec<Measurement> = result
+        .all
+        .iter()
+        .map(|m| Measurement::of(m, evidence))
+        .collect();
+    let all = &all[..];
+    let shared = result.shared_disk.as_deref().map(on_one_disk);
     let Some(member) = all.iter().find(|m| m.state == State::Member) else {
         return;
     };
@@ -77,21 +133,28 @@ pub(super) fn report(book: &mut Notebook, about: &str, all: &[Measurement], opti
         .filter(|m| m.state == State::Whole)
         .flat_map(|m| m.loads.iter().filter_map(move |l| Line::of(m, l, member)))
         .collect();
-    let mut sections = vec![overview(about, member, &whole, options)];
+    let mut sections = vec![overview(&result.about, member, &whole, options)];
     for level in &options.levels {
         let lines: Vec<&Line<'_>> = whole.iter().filter(|l| l.shape.level == *level).collect();
         if !lines.is_empty() {
             sections.push(of_level(*level, &lines, options));
         }
     }
+    sections
+        .iter_mut()
+        .for_each(|s| s.flags.extend(shared.clone()));
     sections.extend(states(all));
     sections.extend(costs(all));
-    let mut findings = findings(&whole, options);
-    findings.extend(state_findings(all));
-    let run = book.run_mut();
-    run.sections.extend(sections);
-    run.headlines.extend(headlines(&whole, options));
-    run.findings.extend(findings);
+    shown.sections.extend(sections);
+    let headlines = headlines(&whole, options).into_iter();
+    shown.headlines.extend(headlines.map(|mut h| {
+        h.flags.extend(shared.clone());
+        h
+    }));
+    if shared.is_none() {
+        shown.findings.extend(findings(&whole, options));
+    }
+    shown.findings.extend(state_findings(all));
 }
 
 /// The largest array of a level, with its first chunk.

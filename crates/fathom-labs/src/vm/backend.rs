@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use fathom_experiments::{Bench, Notebook};
-use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Bytes, Flag};
 
+use serde::{Deserialize, Serialize};
+
+use super::layers::LayersResult;
 use crate::LabError;
 
 /// Something that can be set for a machine or its disk.
@@ -20,7 +22,7 @@ pub struct Knob {
 }
 
 /// Settings of a machine and its disk, those that differ from the defaults.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Setup(Vec<(String, String)>);
 
 impl Setup {
@@ -115,7 +117,7 @@ pub trait Hypervisor {
         &mut self,
         _setup: &Setup,
         _book: &mut Notebook,
-    ) -> Result<Option<Section>, LabError> {
+    ) -> Result<Option<LayersResult>, LabError> {
         Ok(None)
     }
     /// What stands against every number.

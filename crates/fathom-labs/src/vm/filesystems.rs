@@ -6,7 +6,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::parts::column;
+use fathom_experiments::parts::{estimate, number, table, text};
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::runner::Point;
 use fathom_experiments::survey::Watcher;
 use fathom_experiments::{Bench, Cell, Notebook, NotebookError};
@@ -16,11 +17,12 @@ use fathom_io::job::Rw;
 use fathom_stats::Estimate;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
-use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};
+use fathom_telemetry::schema::{Finding, Section};
+use serde::{Deserialize, Serialize};
 
 use super::{Hypervisor, Lab, Load, SMALL, VmOptions, spec};
 use crate::LabError;
-use crate::skipped::Skipped;
+use crate::skipped::{self, Skipped};
 use fathom_system::erase;
 use fathom_system::filesystem::{FILE_SYSTEMS, FileSystem, Mount};
 use fathom_system::programs;
@@ -52,8 +54,46 @@ struct Ready {
 }
 
 /// What was measured on one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct OnFiles {
-    below: Below,
+    /// Name of the file system; `None` is the bare target.
+    below: Option<String>,
+    points: Vec<(Load, Point)>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FilesResult {
+    all: Vec<OnFiles>,
+    skipped: Vec<Skipped>,
+}
+
+impl ExperimentResult for FilesResult {
+    const EXPERIMENT: &'static str = "vm-files";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let seen = |f: &OnFiles| Seen {
+            name: f.below.clone().unwrap_or_else(|| "raw".into()),
+            bare: f.below.is_none(),
+            cells: f
+                .points
+                .iter()
+                .map(|(l, p)| (*l, evidence.cell(p)))
+                .collect(),
+        };
+        let all: Vec<Seen> = self.all.iter().map(seen).collect();
+        shown.sections.extend(section(&all));
+        shown.findings.extend(finding(&all));
+        shown
+            .sections
+            .extend(skipped::skipped("vm-files", &self.skipped));
+    }
+}
+
+/// What was measured on one, with its jobs gathered.
+struct Seen {
+    name: String,
+    bare: bool,
     cells: Vec<(Load, Cell)>,
 }
 
@@ -87,17 +127,17 @@ fn loads(options: &VmOptions) -> Vec<Load> {
 }
 
 impl Lab<'_> {
-    /// Measures and puts the section into the notebook. `place` is the target, open for writing.
+    /// Measures; none where nothing is asked for. `place` is the target, open for writing.
     pub(super) fn files(
         &mut self,
         place: Option<PathBuf>,
         hypervisor: &mut dyn Hypervisor,
         book: &mut Notebook,
         watcher: &mut dyn Watcher,
-    ) -> Result<(), NotebookError> {
+    ) -> Result<Option<FilesResult>, NotebookError> {
         let all = chosen(self.options);
         if all.is_empty() || self.ended {
-            return Ok(());
+            return Ok(None);
         }
         let mut skips = Vec::new();
         let mut ready = Vec::new();
@@ -121,25 +161,18 @@ impl Lab<'_> {
         let ran = self.in_turns(&mut ready, book, watcher);
         let mut measured = Vec::new();
         for mut one in ready {
-            let cells = one
-                .points
-                .iter()
-                .map(|(load, p)| (*load, book.evidence().cell(p)))
-                .collect();
             measured.push(OnFiles {
-                below: one.below,
-                cells,
+                below: one.below.map(|fs| fs.name.to_owned()),
+                points: std::mem::take(&mut one.points),
             });
             one.leave()?;
         }
         ran?;
-        let (sections, findings) = (section(&measured), finding(&measured));
-        let run = book.run_mut();
-        run.sections.extend(sections);
-        run.sections
-            .extend(crate::skipped::skipped("vm-files", &skips));
-        run.findings.extend(findings);
-        Ok(())
+        skipped::missing(book, &skips, false);
+        Ok(Some(FilesResult {
+            all: measured,
+            skipped: skips,
+        }))
     }
 
     /// The target, bytes of each part, bytes of each image.
@@ -335,7 +368,7 @@ fn fill(path: &Path, size: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-impl OnFiles {
+impl Seen {
     /// Mean latency at depth 1, else IOPS.
     fn value(&self, load: Load) -> Option<Estimate> {
         let cell = &self.cells.iter().find(|c| c.0 == load)?.1;
@@ -347,57 +380,47 @@ impl OnFiles {
     }
 }
 
-fn section(all: &[OnFiles]) -> Option<Section> {
+fn section(all: &[Seen]) -> Option<Section> {
     let raw = all.first()?;
-    let mut rows = Vec::new();
-    for one in all {
-        for (load, _) in &one.cells {
-            let value = one.value(*load);
-            let ratio = value.zip(raw.value(*load)).map(|(v, r)| v.value / r.value);
-            // Nanoseconds become microseconds, and so I/Os thousands.
-            let measure = if load.depth == 1 {
-                "mean latency, us"
-            } else {
-                "IOPS, thousands"
-            };
-            rows.push(vec![
-                TableCell::Text(load.title()),
-                TableCell::Text(name(one.below).into()),
-                TableCell::Text(measure.into()),
-                value.map_or(TableCell::Hole(()), |v| TableCell::Estimate(v.scale(1e-3))),
-                ratio
-                    .filter(|_| raw.below.is_none())
-                    .map_or(TableCell::Hole(()), TableCell::Number),
-            ]);
-        }
-    }
-    rows.sort_by_key(|r| match &r[0] {
-        TableCell::Text(t) => t.clone(),
-        _ => String::new(),
-    });
+    let mut rows: Vec<(&Seen, Load)> = all
+        .iter()
+        .flat_map(|one| one.cells.iter().map(move |(load, _)| (one, *load)))
+        .collect();
+    rows.sort_by_key(|(_, load)| load.title());
+    let ratio = |one: &Seen, load: Load| {
+        let (v, r) = one.value(load).zip(raw.value(load)).filter(|_| raw.bare)?;
+        Some(v.value / r.value)
+    };
+    // Nanoseconds become microseconds, and so I/Os thousands.
+    let measure = |load: Load| match load.depth {
+        1 => "mean latency, us",
+        _ => "IOPS, thousands",
+    };
     Some(Section {
         id: "vm-files".into(),
         title: "Files on file systems".into(),
         text: "A machine's disk is an image on a file system of its own, all of them parts of the target behind loop devices, measured in turns. 'raw' is such a part without a file system.".into(),
-        tables: vec![Table {
-            id: "vm-files-table".into(),
-            title: "What the file system below a machine's disk costs".into(),
-            columns: vec![
-                column("load", ""),
-                column("on", ""),
-                column("measure", ""),
-                column("in the machine", ""),
-                column("of raw", ""),
+        tables: vec![table(
+            "vm-files-table",
+            "What the file system below a machine's disk costs",
+            &rows,
+            &[
+                ("load", "", &|(_, load)| text(load.title())),
+                ("on", "", &|(one, _)| text(&one.name)),
+                ("measure", "", &|(_, load)| text(measure(*load))),
+                ("in the machine", "", &|(one, load)| {
+                    estimate(one.value(*load).map(|v| v.scale(1e-3)))
+                }),
+                ("of raw", "", &|(one, load)| number(ratio(one, *load))),
             ],
-            rows,
-        }],
+        )],
         ..Section::default()
     })
 }
 
 /// The file system that is farthest from the bare part, where the intervals say that it is.
-fn finding(all: &[OnFiles]) -> Option<Finding> {
-    let raw = all.first().filter(|r| r.below.is_none())?;
+fn finding(all: &[Seen]) -> Option<Finding> {
+    let raw = all.first().filter(|r| r.bare)?;
     let mut worst: Option<(f64, String, Vec<usize>, &str)> = None;
     for one in all.iter().skip(1) {
         for (load, cell) in &one.cells {
@@ -415,7 +438,7 @@ fn finding(all: &[OnFiles]) -> Option<Finding> {
                 r.value / v.value
             };
             if apart && slower > worst.as_ref().map_or(1.0, |w| w.0) {
-                worst = Some((slower, load.title(), cell.indices(), name(one.below)));
+                worst = Some((slower, load.title(), cell.indices(), one.name.as_str()));
             }
         }
     }

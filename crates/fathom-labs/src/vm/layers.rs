@@ -5,9 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use fathom_experiments::Notebook;
-use fathom_experiments::parts::{axis, column};
+use fathom_experiments::parts::{axis, number, table, text};
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::stack::{self, Rung, host};
-use fathom_telemetry::schema::{Cell, Chart, ChartKind, ChartSeries, Point, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, ChartSeries, Point, Section};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::LabError;
@@ -30,7 +32,7 @@ pub(super) fn both(
     place: &Path,
     book: &mut Notebook,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Section, LabError> {
+) -> Result<LayersResult, LabError> {
     let failed = |side: &str, why: String| LabError::Failed(format!("the {side}'s layers: {why}"));
     let pid = guest.pid();
     let kept = tempdir().map_err(|e| failed("guest", e.to_string()))?;
@@ -64,21 +66,41 @@ pub(super) fn both(
     let outer = Value::Object(stack::document(&report));
     let sum = host::combine(("the guest", &inner), ("the host", &outer))
         .map_err(|e| failed("host", e.to_string()))?;
-    Ok(section(&sum))
+    let layers = sum.layers.into_iter().map(|l| Layer {
+        name: l.name,
+        mean_ns: l.mean_ns,
+        share: l.share,
+    });
+    Ok(LayersResult {
+        layers: layers.collect(),
+        notes: sum.notes,
+    })
 }
 
-fn section(both: &host::Combined) -> Section {
-    let rows = both
-        .layers
-        .iter()
-        .map(|l| {
-            vec![
-                Cell::Text(l.name.clone()),
-                Cell::Number(l.mean_ns),
-                Cell::Number(l.share * 100.0),
-            ]
-        })
-        .collect();
+/// What was found on both sides.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LayersResult {
+    layers: Vec<Layer>,
+    notes: Vec<String>,
+}
+
+/// A layer of the guest's latency.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Layer {
+    name: String,
+    mean_ns: f64,
+    share: f64,
+}
+
+impl ExperimentResult for LayersResult {
+    const EXPERIMENT: &'static str = "vm-layers";
+
+    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+        shown.sections.push(section(self));
+    }
+}
+
+fn section(both: &LayersResult) -> Section {
     let series = both
         .layers
         .iter()
@@ -109,16 +131,16 @@ fn section(both: &host::Combined) -> Section {
             series,
             marks: Vec::new(),
         }],
-        tables: vec![Table {
-            id: "vm-layers-table".into(),
-            title: "Layers".into(),
-            columns: vec![
-                column("layer", ""),
-                column("mean", "ns"),
-                column("share", "%"),
+        tables: vec![table(
+            "vm-layers-table",
+            "Layers",
+            &both.layers,
+            &[
+                ("layer", "", &|l| text(&l.name)),
+                ("mean", "ns", &|l| number(Some(l.mean_ns))),
+                ("share", "%", &|l| number(Some(l.share * 100.0))),
             ],
-            rows,
-        }],
+        )],
         ..Section::default()
     }
 }

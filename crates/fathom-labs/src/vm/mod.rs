@@ -5,8 +5,8 @@
 //! settings proved in interleaved runs. Who runs the machines is behind [`Hypervisor`].
 
 mod backend;
-mod filesystems;
-mod layers;
+pub(crate) mod filesystems;
+pub(crate) mod layers;
 pub mod qemu;
 mod results;
 mod sim;
@@ -14,12 +14,14 @@ mod ssh;
 pub mod within;
 
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
+use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::runner::{Point, Runner};
 use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Cell, Notebook, NotebookError, Plan};
+use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_io::job::Rw;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde::{Deserialize, Serialize};
 
 pub use backend::{Hypervisor, Knob, Setup};
 pub use qemu::QemuMachines;
@@ -43,7 +45,7 @@ fn counted(machines: u32) -> String {
 }
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VmOptions {
     /// Settings of every machine.
     pub setup: Setup,
@@ -91,7 +93,7 @@ impl Default for VmOptions {
 }
 
 /// One load that both sides run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) rw: Rw,
     pub(crate) block: Bytes,
@@ -115,13 +117,15 @@ impl Load {
 }
 
 /// One load on both sides.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Pair {
     pub(crate) load: Load,
-    pub(crate) pe: Cell,
-    pub(crate) ve: Cell,
+    pub(crate) pe: Point,
+    pub(crate) ve: Point,
 }
 
 /// N machines under the same load.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Fleet {
     pub(crate) machines: u32,
     /// By repeat: IOPS of each machine.
@@ -134,6 +138,7 @@ pub(crate) struct Fleet {
 }
 
 /// One setting against the base, in interleaved runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Tried {
     pub(crate) setup: Setup,
     pub(crate) load: Load,
@@ -142,13 +147,32 @@ pub(crate) struct Tried {
 }
 
 /// Everything.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) pairs: Vec<Pair>,
     pub(crate) curve: Vec<Pair>,
-    pub(crate) floor: Vec<(Load, Cell)>,
+    pub(crate) floor: Vec<(Load, Point)>,
     pub(crate) fleets: Vec<Fleet>,
     pub(crate) tried: Vec<Tried>,
+}
+
+/// What the lab found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct VmResult {
+    options: VmOptions,
+    /// Of the machines.
+    about: String,
+    /// Settings that can be tried.
+    knobs: Vec<String>,
+    measured: Measured,
+}
+
+impl ExperimentResult for VmResult {
+    const EXPERIMENT: &'static str = EXPERIMENT;
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        results::present(self, evidence, shown);
+    }
 }
 
 /// Loads of both sides: Zhang et al. Figs. 4 and 5.
@@ -280,7 +304,7 @@ pub fn run(
     lab.tries(hypervisor, &mut m, book, watcher)?;
     let layers = if options.layers && !lab.ended {
         match hypervisor.layers(&options.setup, book) {
-            Ok(section) => section,
+            Ok(layers) => layers,
             Err(e) => {
                 lab.hole("latency by layer", e, book)?;
                 None
@@ -301,9 +325,23 @@ pub fn run(
         ));
     }
     book.run_mut().flags.extend(hypervisor.stamps());
-    results::report(book, hypervisor, &m, options);
-    book.run_mut().sections.extend(layers);
-    on_files
+    book.found(&VmResult {
+        options: options.clone(),
+        about: hypervisor.about(),
+        knobs: hypervisor
+            .knobs()
+            .iter()
+            .map(|k| k.name.to_owned())
+            .collect(),
+        measured: m,
+    })?;
+    if let Some(layers) = layers {
+        book.found(&layers)?;
+    }
+    if let Some(files) = on_files? {
+        book.found(&files)?;
+    }
+    Ok(())
 }
 
 struct Lab<'a> {
@@ -379,12 +417,8 @@ impl Lab<'_> {
             }
         }
         for (load, is_curve, p, v) in points {
-            let cell = |p: &Point| book.evidence().cell(p);
-            let pair = Pair {
-                load,
-                pe: cell(&p),
-                ve: cell(&v),
-            };
+            let (pe, ve) = (p, v);
+            let pair = Pair { load, pe, ve };
             if is_curve { &mut m.curve } else { &mut m.pairs }.push(pair);
         }
         Ok(())
@@ -413,7 +447,7 @@ impl Lab<'_> {
             for _ in 0..self.plan.profile.repeats {
                 self.one(&mut *machine, &mut point, book, watcher)?;
             }
-            m.floor.push((load, book.evidence().cell(&point)));
+            m.floor.push((load, point));
         }
         Ok(machine.close()?)
     }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use fathom_experiments::{Bench, Notebook};
 use fathom_io::Control;
 use fathom_telemetry::rundir::RunDir;
-use fathom_telemetry::schema::{Run, Section};
+use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::backend::{Hypervisor, Knob, Setup};
-use super::layers;
+use super::layers::{self, LayersResult};
 use crate::LabError;
 use crate::guest::RemoteBench;
 use crate::guest::remote::Opening;
@@ -283,7 +283,11 @@ impl Hypervisor for QemuMachines {
         };
         self.start(setup, vec![backing]).map(Some)
     }
-    fn layers(&mut self, setup: &Setup, book: &mut Notebook) -> Result<Option<Section>, LabError> {
+    fn layers(
+        &mut self,
+        setup: &Setup,
+        book: &mut Notebook,
+    ) -> Result<Option<LayersResult>, LabError> {
         let mut guests = self.guests(setup, vec![self.part(0, self.size)])?;
         let Some(guest) = guests.first_mut() else {
             return Ok(None);

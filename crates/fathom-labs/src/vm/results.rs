@@ -1,9 +1,10 @@
 //! What the measurements of the VM lab say: tables, charts, headlines, findings.
 
-use fathom_experiments::Notebook;
+use fathom_experiments::Cell;
 use fathom_experiments::parts::{
     axis, column, estimate, headline, number, op_of, percentiles, point, text,
 };
+use fathom_experiments::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
@@ -12,10 +13,47 @@ use fathom_telemetry::schema::{
     Table,
 };
 
-use super::{Fleet, Hypervisor, Knob, LARGE, Measured, Pair, Tried, VmOptions, counted};
+use super::{Fleet, LARGE, Load, Tried, VmOptions, VmResult, counted};
 
 /// More machines no longer help where they bring less than this share of the most.
 const SATURATED: f64 = 0.95;
+
+/// A load on both sides, with its jobs gathered.
+struct Pair {
+    load: Load,
+    pe: Cell,
+    ve: Cell,
+}
+
+/// Everything that was measured, with its jobs gathered.
+struct Measured<'a> {
+    pairs: Vec<Pair>,
+    curve: Vec<Pair>,
+    floor: Vec<(Load, Cell)>,
+    fleets: &'a [Fleet],
+    tried: &'a [Tried],
+}
+
+impl<'a> Measured<'a> {
+    fn of(m: &'a super::Measured, evidence: &Evidence<'_>) -> Self {
+        let pairs = |all: &[super::Pair]| {
+            let pair = |p: &super::Pair| Pair {
+                load: p.load,
+                pe: evidence.cell(&p.pe),
+                ve: evidence.cell(&p.ve),
+            };
+            all.iter().map(pair).collect()
+        };
+        let floor = m.floor.iter();
+        Self {
+            pairs: pairs(&m.pairs),
+            curve: pairs(&m.curve),
+            floor: floor.map(|(l, p)| (*l, evidence.cell(p))).collect(),
+            fleets: &m.fleets,
+            tried: &m.tried,
+        }
+    }
+}
 
 impl Pair {
     /// What the pair is compared by: latency at depth 1, bandwidth of large blocks, IOPS of small ones.
@@ -73,34 +111,24 @@ impl Fleet {
     }
 }
 
-/// Puts everything into the notebook.
-pub(super) fn report(
-    book: &mut Notebook,
-    hypervisor: &dyn Hypervisor,
-    m: &Measured,
-    options: &VmOptions,
-) {
-    let about = &hypervisor.about();
-    let mut sections = vec![both(about, m, options)];
-    sections.extend(curve(m));
-    sections.extend(fleets(m));
-    sections.extend(tried(m, options));
-    let headlines = headlines(m);
-    let findings = findings(m, hypervisor.knobs(), options);
-    let run = book.run_mut();
-    run.sections.extend(sections);
-    run.headlines.extend(headlines);
-    run.findings.extend(findings);
+/// Sections, headlines and findings.
+pub(super) fn present(result: &VmResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let (m, options) = (&Measured::of(&result.measured, evidence), &result.options);
+    shown.sections.push(both(&result.about, m, options));
+    shown.sections.extend(curve(m));
+    shown.sections.extend(fleets(m));
+    shown.sections.extend(tried(m, options));
+    shown.headlines.extend(headlines(m));
+    shown.findings.extend(findings(m, &result.knobs, options));
 }
 
-fn both(about: &str, m: &Measured, options: &VmOptions) -> Section {
+fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
     let mut rows: Vec<Vec<TableCell>> = m
         .pairs
         .iter()
         .map(|p| {
             let [pe, ve] = p.values();
-            let latency =
-                |c: &fathom_experiments::Cell, q: &str| percentiles(c, op_of(c)).get(q).copied();
+            let latency = |c: &Cell, q: &str| percentiles(c, op_of(c)).get(q).copied();
             vec![
                 text(p.load.title()),
                 text(match p.unit() {
@@ -215,11 +243,11 @@ fn scaled(e: Option<Estimate>, unit: &str) -> TableCell {
 }
 
 /// Zhang et al. Fig. 7.
-fn curve(m: &Measured) -> Option<Section> {
+fn curve(m: &Measured<'_>) -> Option<Section> {
     if m.curve.is_empty() {
         return None;
     }
-    let side = |name: &str, get: fn(&Pair) -> &fathom_experiments::Cell| ChartSeries {
+    let side = |name: &str, get: fn(&Pair) -> &Cell| ChartSeries {
         name: name.into(),
         points: m
             .curve
@@ -278,7 +306,7 @@ fn curve(m: &Measured) -> Option<Section> {
 }
 
 /// IOPS of the host at the depth of one machine.
-fn physical_iops(m: &Measured) -> Option<Estimate> {
+fn physical_iops(m: &Measured<'_>) -> Option<Estimate> {
     m.pairs
         .iter()
         .find(|p| p.unit() == "1/s" && !p.load.rw.modifies())?
@@ -287,7 +315,7 @@ fn physical_iops(m: &Measured) -> Option<Estimate> {
 }
 
 /// Zhang et al. Fig. 6.
-fn fleets(m: &Measured) -> Option<Section> {
+fn fleets(m: &Measured<'_>) -> Option<Section> {
     if m.fleets.is_empty() {
         return None;
     }
@@ -355,12 +383,12 @@ fn fleets(m: &Measured) -> Option<Section> {
     })
 }
 
-fn tried(m: &Measured, options: &VmOptions) -> Option<Section> {
+fn tried(m: &Measured<'_>, options: &VmOptions) -> Option<Section> {
     if m.tried.is_empty() {
         return None;
     }
     let mut rows = Vec::new();
-    for t in &m.tried {
+    for t in m.tried {
         for r in &t.rows {
             let change = |e: Option<f64>| number(e.map(|x| x * 100.0));
             rows.push(vec![
@@ -400,7 +428,7 @@ fn tried(m: &Measured, options: &VmOptions) -> Option<Section> {
     })
 }
 
-fn headlines(m: &Measured) -> Vec<Headline> {
+fn headlines(m: &Measured<'_>) -> Vec<Headline> {
     let mut all = Vec::new();
     for p in m.pairs.iter().filter(|p| p.load.rw.is_random()) {
         for (side, cell, value) in [("PE", &p.pe, p.values()[0]), ("VE", &p.ve, p.values()[1])] {
@@ -428,7 +456,7 @@ fn headlines(m: &Measured) -> Vec<Headline> {
             cell.mean_latency(),
         ));
     }
-    for f in &m.fleets {
+    for f in m.fleets {
         all.push(Headline {
             id: format!("vms{}-iops", f.machines),
             label: format!("{} together", counted(f.machines)),
@@ -443,7 +471,7 @@ fn headlines(m: &Measured) -> Vec<Headline> {
     all
 }
 
-fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
+fn findings(m: &Measured<'_>, knobs: &[String], options: &VmOptions) -> Vec<Finding> {
     let mut all = Vec::new();
     let strength = |e: Option<Estimate>| -> String {
         match e.and_then(|e| e.relative_half_width()) {
@@ -471,8 +499,7 @@ fn findings(m: &Measured, knobs: &[Knob], options: &VmOptions) -> Vec<Finding> {
                 "change one setting of that machine at a time, and compare its runs: fathom compare"
                     .into()
             } else {
-                let names: Vec<&str> = knobs.iter().map(|k| k.name).collect();
-                let names = names.join(", ");
+                let names = knobs.join(", ");
                 format!("prove with --try NAME=VALUE which setting recovers how much: {names}")
             },
             confidence: strength(Some(ve)),
@@ -525,7 +552,7 @@ fn of_setting(t: &Tried, options: &VmOptions) -> Option<Finding> {
     })
 }
 
-fn saturation(m: &Measured, strength: &dyn Fn(Option<Estimate>) -> String) -> Option<Finding> {
+fn saturation(m: &Measured<'_>, strength: &dyn Fn(Option<Estimate>) -> String) -> Option<Finding> {
     let all: Vec<(&Fleet, f64)> = m
         .fleets
         .iter()

@@ -50,6 +50,10 @@ impl BtrfsArrays {
 }
 
 impl ArrayMaker for BtrfsArrays {
+    fn shared_disk(&self) -> Option<&str> {
+        self.members.shared()
+    }
+
     fn about(&self) -> String {
         format!(
             "btrfs over {}; its RAID 1 keeps two copies whatever the number of members; data are written in place (nodatacow)",

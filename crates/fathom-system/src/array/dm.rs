@@ -72,6 +72,10 @@ impl DmArrays {
 }
 
 impl ArrayMaker for DmArrays {
+    fn shared_disk(&self) -> Option<&str> {
+        self.members.shared()
+    }
+
     fn about(&self) -> String {
         format!(
             "Linux device mapper (striped, dm-raid) over {}",

@@ -58,6 +58,10 @@ impl LvmArrays {
 }
 
 impl ArrayMaker for LvmArrays {
+    fn shared_disk(&self) -> Option<&str> {
+        self.members.shared()
+    }
+
     fn about(&self) -> String {
         let version = program()
             .map(|p| programs::first_line(&p, &["version"]))

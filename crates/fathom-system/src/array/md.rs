@@ -109,6 +109,10 @@ pub(crate) fn available() -> Result<(), SystemError> {
 const NEW_ARRAY: &str = "/sys/module/md_mod/parameters/new_array";
 
 impl ArrayMaker for MdArrays {
+    fn shared_disk(&self) -> Option<&str> {
+        self.members.shared()
+    }
+
     fn about(&self) -> String {
         let journal = match self.members.journal() {
             Some(j) => format!(

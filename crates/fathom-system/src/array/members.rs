@@ -147,6 +147,16 @@ impl Array for Single {
     }
 }
 
+/// The first disk that two members lie on: partitions of one, or volumes over it.
+fn shared(all: &[Member]) -> Option<String> {
+    let disks: Vec<Vec<String>> = all
+        .iter()
+        .map(|m| fathom_host::disks_behind(&m.path))
+        .collect();
+    let twice = |d: &&String| disks.iter().filter(|other| other.contains(d)).count() > 1;
+    disks.iter().flatten().find(twice).cloned()
+}
+
 /// All of them.
 #[derive(Debug)]
 pub struct Members {
@@ -154,6 +164,7 @@ pub struct Members {
     journal: Option<Member>,
     size: u64,
     about: String,
+    shared: Option<String>,
 }
 
 impl Members {
@@ -186,6 +197,10 @@ impl Members {
             all,
             journal: None,
             size: size.0,
+            shared: (count > 1).then(|| match &fathom_host::disks_behind(dir)[..] {
+                [] => format!("the file system of {}", dir.display()),
+                disks => disks.join("+"),
+            }),
         })
     }
 
@@ -243,6 +258,7 @@ impl Members {
         large_enough(used, MEMBER_MIN, "")?;
         Ok(Self {
             about: format!("{} devices, {} of each", all.len(), Bytes(used)),
+            shared: shared(&all),
             all,
             journal: None,
             size: used,
@@ -340,6 +356,11 @@ impl Members {
     /// Bytes of each that are used.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// The disk that several of them lie on.
+    pub(super) fn shared(&self) -> Option<&str> {
+        self.shared.as_deref()
     }
 
     /// In words.

@@ -8,6 +8,7 @@ use std::path::Path;
 use fathom_io::{Target, Wanted};
 use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::SystemError;
 
@@ -25,7 +26,7 @@ pub use local::Local;
 pub use members::Members;
 
 /// An array to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// How its members make it up.
     pub level: Level,
@@ -90,6 +91,10 @@ pub trait ArrayMaker {
     /// # Errors
     /// Where the member cannot be used.
     fn member(&mut self) -> Result<Box<dyn Array>, SystemError>;
+    /// The disk that several members lie on, where they do: arrays cannot be faster than it then.
+    fn shared_disk(&self) -> Option<&str> {
+        None
+    }
     /// Makes an array.
     ///
     /// # Errors

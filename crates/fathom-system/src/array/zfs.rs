@@ -116,6 +116,10 @@ impl ZfsArrays {
 }
 
 impl ArrayMaker for ZfsArrays {
+    fn shared_disk(&self) -> Option<&str> {
+        self.members.shared()
+    }
+
     fn about(&self) -> String {
         format!(
             "ZFS ({}) over {}; RAID 5 and 6 are raidz and raidz2; only metadata are cached, nothing is compressed",

@@ -63,6 +63,11 @@ const LABS: &[(&str, &[&str])] = &[
         "paths . --size 32m --threads 2 --time 200ms --repeats 2 --make ext4",
         &[],
     ),
+    (
+        "raid sim:optane-900p --size 64m --levels 0,5 --members 3 --time 20ms --repeats 2",
+        &[],
+    ),
+    ("vm sim:optane-900p --size 256m --vms 1,2 --repeats 2", &[]),
 ];
 
 #[test]
