@@ -201,11 +201,10 @@ fn passes(r: &PathsResult, l: usize, load: Load) -> Table {
         let each = (0..5).map(|f| r.kernel(p, l, f).map(|e| e.value));
         each.sum()
     };
-    let paths: Vec<usize> = (0..r.paths.len()).collect();
     table(
         &format!("paths-{}", load.id()),
         &capital(&load.about(&r.options)),
-        &paths,
+        0..r.paths.len(),
         &[
             ("path", "", &|p| text(r.name(*p))),
             ("I/Os", "1/s", &|p| estimate(r.rate(*p, l))),

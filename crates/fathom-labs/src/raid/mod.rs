@@ -10,6 +10,7 @@ pub mod guest;
 mod proof;
 mod results;
 mod sim;
+mod states;
 pub mod within;
 
 use fathom_experiments::results::{Evidence, ExperimentResult, Shown};

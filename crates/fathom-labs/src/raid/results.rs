@@ -1,9 +1,6 @@
 //! What the measurements of the RAID lab say: tables, charts, headlines, findings.
 
-use fathom_experiments::Cell;
-use fathom_experiments::parts::{
-    axis, column, estimate, headline, number, op_of, percentiles, point, text,
-};
+use fathom_experiments::parts::{axis, column, estimate, headline, number, point, text};
 use fathom_experiments::results::{Evidence, Shown};
 use fathom_sim::raid::Level;
 use fathom_stats::Estimate;
@@ -13,43 +10,9 @@ use fathom_telemetry::schema::{
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::expect::{self, Expected, fit, loss};
-use super::{Load, RaidOptions, RaidResult, Rebuild, State};
+use super::states::{self, Measured, Measurement};
+use super::{Load, RaidOptions, RaidResult, State};
 use fathom_system::array::Shape;
-
-/// What was measured of one load on one array, with its jobs gathered.
-struct Measured {
-    load: Load,
-    cell: Cell,
-    amplification: Option<[f64; 2]>,
-    threads: Vec<(String, f64)>,
-}
-
-/// What was measured of one array in one state.
-struct Measurement {
-    shape: Option<Shape>,
-    state: State,
-    loads: Vec<Measured>,
-    settings: Vec<(String, String)>,
-    rebuild: Option<Rebuild>,
-}
-
-impl Measurement {
-    fn of(m: &super::Measurement, evidence: &Evidence<'_>) -> Self {
-        let load = |l: &super::Measured| Measured {
-            load: l.load,
-            cell: evidence.cell(&l.point),
-            amplification: l.amplification,
-            threads: l.threads.clone(),
-        };
-        Self {
-            shape: m.shape,
-            state: m.state,
-            loads: m.loads.iter().map(load).collect(),
-            settings: m.settings.clone(),
-            rebuild: m.rebuild,
-        }
-    }
-}
 
 /// One cell of an array beside one member under the same load.
 struct Line<'a> {
@@ -143,8 +106,8 @@ pub(super) fn present(result: &RaidResult, evidence: &Evidence<'_>, shown: &mut 
     sections
         .iter_mut()
         .for_each(|s| s.flags.extend(shared.clone()));
-    sections.extend(states(all));
-    sections.extend(costs(all));
+    sections.extend(states::section(all));
+    sections.extend(states::costs(all));
     shown.sections.extend(sections);
     let headlines = headlines(&whole, options).into_iter();
     shown.headlines.extend(headlines.map(|mut h| {
@@ -154,7 +117,7 @@ pub(super) fn present(result: &RaidResult, evidence: &Evidence<'_>, shown: &mut 
     if shared.is_none() {
         shown.findings.extend(findings(&whole, options));
     }
-    shown.findings.extend(state_findings(all));
+    shown.findings.extend(states::findings(all));
 }
 
 /// The largest array of a level, with its first chunk.
@@ -457,173 +420,6 @@ fn by_members(
     }
 }
 
-/// Without a member, and while a new one is filled.
-fn states(all: &[Measurement]) -> Option<Section> {
-    let mut rows = Vec::new();
-    let mut rebuilds = Vec::new();
-    for m in all {
-        let (Some(shape), State::Degraded | State::Rebuilding) = (m.shape, m.state) else {
-            continue;
-        };
-        let name = if m.state == State::Degraded {
-            "one lost"
-        } else {
-            "rebuilding"
-        };
-        for l in &m.loads {
-            let before = whole_cell(all, shape, l.load);
-            let share = |now: Option<Estimate>, then: Option<Estimate>| {
-                now.zip(then).map(|(n, t)| n.value / t.value * 100.0)
-            };
-            let op = op_of(&l.cell);
-            let p99 = |m: Option<&Measured>| m.and_then(|m| m.cell.percentile(op, 0.99));
-            rows.push(vec![
-                text(shape.title()),
-                text(name),
-                text(l.load.title()),
-                estimate(l.cell.bandwidth()),
-                number(share(
-                    l.cell.bandwidth(),
-                    before.and_then(|b| b.cell.bandwidth()),
-                )),
-                number(p99(Some(l))),
-                number(p99(before)),
-            ]);
-        }
-        if let Some(r) = m.rebuild {
-            rebuilds.push(vec![
-                text(shape.title()),
-                TableCell::Number(r.time.as_secs_f64()),
-                TableCell::Number(r.done * 100.0),
-                number(r.whole_seconds()),
-                number(r.ended.map(|t| t.as_secs_f64())),
-            ]);
-        }
-    }
-    if rows.is_empty() {
-        return None;
-    }
-    let mut tables = vec![Table {
-        id: "raid-states-table".into(),
-        title: "Degraded and rebuilding beside whole".into(),
-        columns: vec![
-            column("array", ""),
-            column("state", ""),
-            column("load", ""),
-            column("measured", "bytes/s"),
-            column("of the whole array", "%"),
-            column("p99", "ns"),
-            column("p99 of the whole array", "ns"),
-        ],
-        rows,
-    }];
-    if !rebuilds.is_empty() {
-        tables.push(Table {
-            id: "raid-rebuilds".into(),
-            title: "Rebuilds beside the load above".into(),
-            columns: vec![
-                column("array", ""),
-                column("watched", "s"),
-                column("rebuilt meanwhile", "%"),
-                column("whole rebuild at this pace", "s"),
-                column("ended after", "s"),
-            ],
-            rows: rebuilds,
-        });
-    }
-    Some(Section {
-        id: "raid-states".into(),
-        title: "Without a member, and while a new one is filled".into(),
-        text: "What is left of the whole array's throughput, and what its users wait for.".into(),
-        tables,
-        ..Section::default()
-    })
-}
-
-fn whole_cell(all: &[Measurement], shape: Shape, load: Load) -> Option<&Measured> {
-    all.iter()
-        .find(|m| m.state == State::Whole && m.shape == Some(shape))?
-        .loads
-        .iter()
-        .find(|l| l.load == load)
-}
-
-/// Transfers of members per byte, kernel threads, settings.
-fn costs(all: &[Measurement]) -> Option<Section> {
-    let mut rows = Vec::new();
-    let mut settings = Vec::new();
-    for m in all {
-        let Some(shape) = m.shape else { continue };
-        let state = match m.state {
-            State::Degraded => "one lost",
-            State::Rebuilding => "rebuilding",
-            _ => "whole",
-        };
-        for (name, value) in &m.settings {
-            settings.push(vec![
-                text(shape.title()),
-                text(state),
-                text(name.clone()),
-                text(value.clone()),
-            ]);
-        }
-        for l in &m.loads {
-            let threads: Vec<String> = l
-                .threads
-                .iter()
-                .map(|(name, share)| format!("{name} {:.0} %", share * 100.0))
-                .collect();
-            rows.push(vec![
-                text(shape.title()),
-                text(state),
-                text(l.load.title()),
-                number(l.amplification.map(|a| a[0])),
-                number(l.amplification.map(|a| a[1])),
-                if threads.is_empty() {
-                    TableCell::Hole(())
-                } else {
-                    text(threads.join(", "))
-                },
-            ]);
-        }
-    }
-    if rows.is_empty() {
-        return None;
-    }
-    Some(Section {
-        id: "raid-costs".into(),
-        title: "What an array costs below".into(),
-        text: "Bytes that members read and write for each byte asked of the array, from the members' own counters, and the processors that kernel threads keep busy meanwhile (100 % is one of them).".into(),
-        tables: vec![
-            Table {
-                id: "raid-amplification".into(),
-                title: "Transfers and kernel threads".into(),
-                columns: vec![
-                    column("array", ""),
-                    column("state", ""),
-                    column("load", ""),
-                    column("read per byte", ""),
-                    column("written per byte", ""),
-                    column("kernel threads", ""),
-                ],
-                rows,
-            },
-            Table {
-                id: "raid-settings".into(),
-                title: "Settings".into(),
-                columns: vec![
-                    column("array", ""),
-                    column("state", ""),
-                    column("setting", ""),
-                    column("value", ""),
-                ],
-                rows: settings,
-            },
-        ],
-        ..Section::default()
-    })
-}
-
 fn confidence(e: Option<Estimate>) -> String {
     match e.and_then(|e| e.relative_half_width()) {
         Some(w) if w < 0.1 => "strong",
@@ -701,47 +497,4 @@ fn findings(whole: &[Line<'_>], options: &RaidOptions) -> Vec<Finding> {
         });
     }
     found
-}
-
-/// What a rebuild does to those who read and write meanwhile.
-fn state_findings(all: &[Measurement]) -> Vec<Finding> {
-    let worst = all
-        .iter()
-        .filter(|m| m.state == State::Rebuilding)
-        .flat_map(|m| m.loads.iter().map(move |l| (m, l)))
-        .filter_map(|(m, l)| {
-            let shape = m.shape?;
-            let before = whole_cell(all, shape, l.load)?;
-            let op = op_of(&l.cell);
-            let now = percentiles(&l.cell, op).get("p99").copied()?;
-            let then = percentiles(&before.cell, op).get("p99").copied()?;
-            Some((shape, l, m.rebuild, now / then))
-        })
-        .max_by(|a, b| a.3.total_cmp(&b.3));
-    let Some((shape, l, rebuild, times)) = worst else {
-        return Vec::new();
-    };
-    let whole = rebuild
-        .and_then(|r| r.whole_seconds())
-        .map_or_else(String::new, |s| {
-            format!("; at this pace the rebuild takes {s:.0} s")
-        });
-    vec![Finding {
-        id: "raid-rebuild".into(),
-        text: format!(
-            "{}, rebuilding: the p99 of {} is {times:.2} times that of the whole array{whole}",
-            shape.title(),
-            l.load.title()
-        ),
-        advice:
-            "sync_speed_max of the array trades the length of a rebuild for what its users wait"
-                .into(),
-        confidence: "moderate".into(),
-        jobs: l.cell.indices(),
-        evidence: vec!["raid-states-table".into(), "raid-rebuilds".into()],
-        refuted_by:
-            "The same load beside another rebuild (--seed) whose p99 is that of the whole array."
-                .into(),
-        ..Finding::default()
-    }]
 }
