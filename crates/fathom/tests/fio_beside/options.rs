@@ -386,6 +386,7 @@ steadystate_duration=1
 steadystate_check_interval=1
 [columns]
 write_lat_log=columns
+log_offset=1
 log_issue_time=1
 write_hist_log=columns
 log_hist_msec=100
@@ -420,7 +421,7 @@ fn what_newer_versions_of_fio_know_works_too() {
     let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
     let latency = text("columns_lat.7.log");
     let first = latency.lines().next().unwrap();
-    assert_eq!(first.split(", ").count(), 6, "{first}");
+    assert_eq!(first.split(", ").count(), 7, "{first}");
     // 29 groups of 64 buckets, 64 to a column, after time, direction and block size.
     let histogram = text("columns_clat_hist.7.log");
     assert_eq!(
