@@ -107,12 +107,7 @@ impl CounterSource {
         let graph = Graph::read(root).map_err(|e| unreadable(e.to_string()))?;
         let nodes = devices_behind(root, &graph, path, 0)?;
         for node in &nodes {
-            let disk = graph.disk_of(node);
-            if flag(&disk.dir.join("queue/iostats")) == Some(false) {
-                return Err(NoCounters::SwitchedOff {
-                    device: disk.name.clone(),
-                });
-            }
+            counting(graph.disk_of(node))?;
         }
         let mut disks: Vec<&str> = nodes
             .iter()
@@ -122,7 +117,7 @@ impl CounterSource {
         Ok(Self {
             name: joined(&nodes),
             disk: disks.join("+"),
-            stats: open_stats(&nodes).map_err(|e| unreadable(e.to_string()))?,
+            stats: open_stats(&graph, &nodes).map_err(|e| unreadable(e.to_string()))?,
             below: Below::find(root, &graph, &nodes),
         })
     }
@@ -162,10 +157,36 @@ fn joined(nodes: &[&Node]) -> String {
     names.join("+")
 }
 
-fn open_stats(nodes: &[&Node]) -> io::Result<Vec<File>> {
+/// An error where the disk does not count.
+fn counting(disk: &Node) -> Result<(), NoCounters> {
+    match counted_at(disk, disk)
+        .iter()
+        .find(|dir| flag(&dir.join("queue/iostats")) == Some(false))
+    {
+        Some(dir) => Err(NoCounters::SwitchedOff {
+            device: dir
+                .file_name()
+                .map_or_else(|| disk.name.clone(), |n| n.to_string_lossy().into_owned()),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Where a device's I/O is counted: at itself, but below NVMe's native multipath at the paths, as a whole. The head counts
+/// nothing up to Linux 6.8 or so, and its partitions never do.
+fn counted_at<'a>(node: &'a Node, disk: &'a Node) -> Vec<&'a Path> {
+    if disk.paths.is_empty() {
+        vec![&node.dir]
+    } else {
+        disk.paths.iter().map(PathBuf::as_path).collect()
+    }
+}
+
+fn open_stats(graph: &Graph, nodes: &[&Node]) -> io::Result<Vec<File>> {
     nodes
         .iter()
-        .map(|n| File::open(n.dir.join("stat")))
+        .flat_map(|n| counted_at(n, graph.disk_of(n)))
+        .map(|dir| File::open(dir.join("stat")))
         .collect()
 }
 

@@ -1,11 +1,15 @@
 //! What block devices there are, what they are, what uses them, and whether fathom may
 //! read or write them.
 
+pub(crate) mod attached;
+mod exports;
 pub(crate) mod graph;
 mod identity;
 pub(crate) mod occupancy;
+mod openers;
 mod queue;
 pub(crate) mod uses;
+pub(crate) mod words;
 
 use std::path::PathBuf;
 
@@ -14,7 +18,7 @@ use serde::Serialize;
 
 use crate::error::HostError;
 use crate::judge;
-use crate::refusal::{IdentityKind, Refusal};
+use crate::refusal::Refusal;
 use crate::root::{DeviceNumber, HostRoot, flag, number};
 use crate::signature;
 use graph::{Graph, Node};
@@ -22,6 +26,7 @@ use occupancy::Occupancy;
 
 pub use queue::QueueSettings;
 pub use uses::Use;
+pub use words::Word;
 
 /// A disk, partition, loop, device-mapper or RAID device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,6 +65,8 @@ pub struct BlockDevice {
     pub parent: Option<String>,
     /// Kernel names of the devices that it is made of (RAID, device-mapper).
     pub made_of: Vec<String>,
+    /// Words that name it after `--destroy`, the first one to be shown.
+    pub words: Vec<Word>,
     /// What it is used for, live uses first.
     pub uses: Vec<Use>,
     /// What fathom may do with it.
@@ -67,15 +74,9 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// What must be typed after `--destroy`: the serial number, or the full path.
-    pub fn identity(&self) -> (&str, IdentityKind) {
-        match &self.serial {
-            Some(serial) => (serial, IdentityKind::SerialNumber),
-            None => (
-                self.path.to_str().unwrap_or_default(),
-                IdentityKind::FullPath,
-            ),
-        }
+    /// Whether what was typed after `--destroy` names it and nothing else.
+    pub fn is_named_by(&self, typed: &str) -> bool {
+        self.words.iter().any(|w| w.is(typed))
     }
 }
 
@@ -131,7 +132,7 @@ pub fn block_devices() -> Result<Vec<BlockDevice>, HostError> {
 /// The same for a machine described by other trees.
 pub fn block_devices_in(root: &HostRoot) -> Result<Vec<BlockDevice>, HostError> {
     let graph = Graph::read(root)?;
-    let occupancy = Occupancy::gather(root, &graph)?;
+    let occupancy = Occupancy::gather(root, &graph)?.with_openers(root);
     Ok(graph
         .nodes
         .values()
@@ -154,11 +155,6 @@ pub(crate) fn block_device_in(
     Ok(graph
         .by_number(number)
         .map(|node| describe(root, &graph, &occupancy, node)))
-}
-
-/// Serial number of the disk, without looking at anything else.
-pub(crate) fn serial(root: &HostRoot, graph: &Graph, node: &Node) -> Option<String> {
-    identity::of(root, graph.disk_of(node)).serial
 }
 
 /// Everything about a device except who uses it and what may be done with it.
@@ -184,6 +180,7 @@ pub(crate) fn facts(root: &HostRoot, graph: &Graph, node: &Node) -> BlockDevice 
         partitions: node.partitions.clone(),
         parent: node.parent.clone(),
         made_of: node.slaves.clone(),
+        words: words::words(root, graph, node),
         uses: Vec::new(),
         verdict: Verdict {
             read: Access::Allowed,
@@ -201,7 +198,7 @@ fn describe(root: &HostRoot, graph: &Graph, occupancy: &Occupancy, node: &Node) 
     uses.extend(node.loop_file.clone().map(|file| Use::LoopBacking { file }));
     uses.extend(node.parent.clone().map(|disk| Use::PartitionOf { disk }));
     if let Ok(file) = &opened
-        && let Ok(found) = signature::scan(file, node.size_bytes)
+        && let Ok(found) = signature::on_medium(file, node.size_bytes)
     {
         uses.extend(found.iter().map(Use::from_signature));
     }
@@ -212,7 +209,7 @@ fn describe(root: &HostRoot, graph: &Graph, occupancy: &Occupancy, node: &Node) 
     };
     device.verdict.write = match judge::judge(root, graph, occupancy, node, &path) {
         Ok(()) => Access::Confirm {
-            destroy: device.identity().0.to_string(),
+            destroy: device.words[0].word.clone(),
         },
         Err(refusal) => Access::refused(refusal),
     };

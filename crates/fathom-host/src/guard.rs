@@ -15,13 +15,13 @@ use fathom_files::{create, open};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::devices;
 use crate::devices::graph::{Graph, Node};
 use crate::devices::occupancy::Occupancy;
+use crate::devices::words::{self, Word};
 use crate::error::HostError;
 use crate::judge;
 use crate::mark::{self, Provenance};
-use crate::refusal::{IdentityKind, Refusal};
+use crate::refusal::Refusal;
 use crate::root::{DeviceNumber, HostRoot};
 use crate::signature;
 
@@ -33,6 +33,7 @@ pub struct Permit {
     number: DeviceNumber,
     size_bytes: u64,
     logical_block_bytes: u32,
+    zones: Option<String>,
 }
 
 impl Permit {
@@ -59,6 +60,19 @@ impl Permit {
     /// Smallest unit of I/O in bytes, to which direct I/O must be aligned.
     pub fn logical_block_bytes(&self) -> u32 {
         self.logical_block_bytes
+    }
+
+    /// What the kernel calls its zones, where it takes writes only at their write pointers: `host-managed`.
+    pub fn zones(&self) -> Option<&str> {
+        self.zones.as_deref()
+    }
+
+    /// Why nothing else may be written.
+    pub fn zoned(&self, model: &str) -> Refusal {
+        Refusal::Zoned {
+            device: self.path.clone(),
+            model: model.to_owned(),
+        }
     }
 
     /// Opens the same device once more, with further `open` flags such as `O_DIRECT`.
@@ -106,6 +120,7 @@ pub fn open_for_write(path: &Path, destroy: Option<&str>) -> Result<Permit, Refu
         number,
         size_bytes,
         logical_block_bytes,
+        zones: node.zones(),
     })
 }
 
@@ -121,19 +136,21 @@ fn check(
         why,
     };
     let graph = Graph::read(root).map_err(|e| unproven(e.to_string()))?;
-    let occupancy =
-        Occupancy::gather(root, &graph).map_err(|e: HostError| unproven(e.to_string()))?;
+    let occupancy = Occupancy::gather(root, &graph)
+        .map_err(|e: HostError| unproven(e.to_string()))?
+        .with_openers(root);
     let node = graph
         .by_number(number)
         .ok_or_else(|| unproven(format!("device {number} is not in /sys")))?;
     judge::unused(root, &graph, &occupancy, node, device)?;
     judge::writable(&graph, node, device)?;
+    judge::not_shared(root, &graph, node, device)?;
     confirmed(root, &graph, node, device, destroy)?;
     judge::blank(root, &graph, node, device)?;
     Ok(node.clone())
 }
 
-/// What was typed names the device.
+/// What was typed names the device, and no other.
 fn confirmed(
     root: &HostRoot,
     graph: &Graph,
@@ -141,30 +158,46 @@ fn confirmed(
     device: &Path,
     destroy: Option<&str>,
 ) -> Result<(), Refusal> {
-    let (expected, kind) = match devices::serial(root, graph, node) {
-        Some(serial) => (serial, IdentityKind::SerialNumber),
-        None => (device.display().to_string(), IdentityKind::FullPath),
+    let words = words::words(root, graph, node);
+    let Word { word, kind } = words[0].clone();
+    let (device, expected) = (device.to_path_buf(), word);
+    let Some(typed) = destroy else {
+        return Err(Refusal::Unconfirmed {
+            device,
+            expected,
+            kind,
+        });
     };
-    let device = device.to_path_buf();
-    match destroy {
-        Some(typed) if typed == expected => Ok(()),
-        Some(typed) => Err(Refusal::WrongConfirmation {
-            device,
-            typed: typed.to_string(),
-            expected,
-            kind,
-        }),
-        None => Err(Refusal::Unconfirmed {
-            device,
-            expected,
-            kind,
-        }),
+    if words.iter().any(|w| w.is(typed)) {
+        return Ok(());
     }
+    let also = words::namesakes(root, graph, node, typed);
+    let typed = typed.to_string();
+    Err(if also.is_empty() {
+        Refusal::WrongConfirmation {
+            device,
+            typed,
+            expected,
+            kind,
+        }
+    } else {
+        Refusal::Ambiguous {
+            device,
+            typed,
+            also,
+            expected,
+            kind,
+        }
+    })
 }
 
 /// The node without links, and the number of the device that it stands for.
 fn resolve(path: &Path) -> Result<(PathBuf, DeviceNumber), Refusal> {
-    let device = fs::canonicalize(path).map_err(|e| Refusal::from_io("find", path, &e))?;
+    let device = match fs::canonicalize(path) {
+        Err(e) => words::node_of_map(&HostRoot::real(), path)
+            .ok_or_else(|| Refusal::from_io("find", path, &e))?,
+        Ok(device) => device,
+    };
     let meta = fs::metadata(&device).map_err(|e| Refusal::from_io("examine", path, &e))?;
     if !meta.file_type().is_block_device() {
         return Err(Refusal::NotBlockDevice {
@@ -365,6 +398,9 @@ fn check_file(root: &HostRoot, path: &Path, file: &File) -> Result<u64, Refusal>
     };
     if occupancy.swap_file(identity.0, identity.1).is_some() {
         return Err(in_use("swap".to_string()));
+    }
+    if let Some(by) = occupancy.exported_file(identity.0, identity.1) {
+        return Err(in_use(format!("what {by} exports")));
     }
     let behind_loop = graph.nodes.values().find(|n| {
         n.loop_backing

@@ -103,6 +103,22 @@ pub fn read(root: &HostRoot, disk: &str) -> Health {
     health
 }
 
+/// What a drive warns of by itself (NVMe's critical warnings), asked with one command; empty where it says nothing.
+pub fn warnings(root: &HostRoot, disk: &str) -> Vec<&'static str> {
+    let mut health = Health {
+        disk: disk.to_owned(),
+        ..Health::default()
+    };
+    let mut page = [0u8; 512];
+    if disk.starts_with("nvme")
+        && let Some(file) = open(root, &mut health)
+        && sys::nvme_log_page(&file, nvme::SMART, &mut page).is_ok()
+    {
+        nvme::smart(&page, &mut health);
+    }
+    health.warnings
+}
+
 fn open(root: &HostRoot, health: &mut Health) -> Option<File> {
     let node = root.dev.join(&health.disk);
     match File::open(&node) {

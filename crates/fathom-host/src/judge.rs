@@ -14,6 +14,7 @@ use std::path::Path;
 use fathom_files::open;
 
 use crate::devices::Use;
+use crate::devices::attached;
 use crate::devices::graph::{Graph, Node};
 use crate::devices::occupancy::Occupancy;
 use crate::refusal::{Place, Refusal};
@@ -81,7 +82,26 @@ pub(crate) fn judge(
 ) -> Result<(), Refusal> {
     unused(root, graph, occupancy, node, device)?;
     writable(graph, node, device)?;
+    not_shared(root, graph, node, device)?;
     blank(root, graph, node, device)
+}
+
+/// No other machine can reach a namespace through a controller that this one does not have.
+pub(crate) fn not_shared(
+    root: &HostRoot,
+    graph: &Graph,
+    node: &Node,
+    device: &Path,
+) -> Result<(), Refusal> {
+    let controllers = attached::elsewhere(root, graph.disk_of(node));
+    if controllers.is_empty() {
+        return Ok(());
+    }
+    let device = device.to_path_buf();
+    Err(Refusal::AttachedElsewhere {
+        device,
+        controllers,
+    })
 }
 
 /// Nobody uses the device or a relative at this moment.
@@ -99,6 +119,15 @@ pub(crate) fn unused(
             if let Some(refusal) = refuse(used, relation, node, &path, place) {
                 return Err(refusal);
             }
+        }
+        if let Some(backing) = relative.loop_backing
+            && let Some(by) = occupancy.exported_file(backing.device, backing.inode)
+        {
+            return Err(Refusal::Exported {
+                place: place(),
+                by: by.to_string(),
+                remedy: "end that first".to_string(),
+            });
         }
         // A swap file inside the file that a loop device is made of cannot be seen, but the
         // file itself may be one.
@@ -204,14 +233,10 @@ fn look_behind(root: &HostRoot, node: &Node, path: &Path) -> std::io::Result<Vec
 /// Signatures of a device; of a partition without a node (in containers) through its disk.
 fn look(root: &HostRoot, graph: &Graph, node: &Node) -> std::io::Result<Vec<Signature>> {
     match open_node(root, node) {
-        Ok(file) => signature::scan(&file, node.size_bytes),
+        Ok(file) => signature::on_medium(&file, node.size_bytes),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && node.parent.is_some() => {
             let disk = open_node(root, graph.disk_of(node))?;
-            let window = Window {
-                disk: &disk,
-                start: node.start_bytes,
-            };
-            signature::scan(&window, node.size_bytes)
+            signature::of_part(&disk, node.start_bytes, node.size_bytes)
         }
         Err(e) => Err(e),
     }
@@ -231,18 +256,6 @@ fn open_node(root: &HostRoot, node: &Node) -> std::io::Result<File> {
         Ok(file)
     } else {
         Err(std::io::Error::other("the node leads to something else"))
-    }
-}
-
-/// A partition seen through its disk.
-struct Window<'a> {
-    disk: &'a File,
-    start: u64,
-}
-
-impl signature::ReadAt for Window<'_> {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-        signature::ReadAt::read_at(self.disk, buffer, self.start.saturating_add(offset))
     }
 }
 
@@ -348,6 +361,17 @@ fn refuse(
             place: place(),
             fs_type,
             id,
+        }),
+        Use::Exported { by, remedy } => Some(Refusal::Exported {
+            place: place(),
+            by,
+            remedy,
+        }),
+        // Whoever writes to the disk of a partition may write to the partition.
+        Use::OpenForWriting { process, program } => Some(Refusal::OpenForWriting {
+            place: place(),
+            process,
+            program,
         }),
         Use::Holder { .. } if relation == Relation::MadeOf => None,
         Use::Holder { name, .. } if name == target.name => None,

@@ -13,6 +13,7 @@ pub mod extents;
 pub mod guard;
 pub mod health;
 mod judge;
+pub mod kernel_log;
 mod loops;
 pub use fathom_files::mark;
 mod meminfo;

@@ -123,7 +123,7 @@ pub enum Refusal {
         path: PathBuf,
     },
     /// `--destroy` was not given.
-    #[error("writing to {} destroys what is on it; confirm with its {kind}: --destroy {expected}", device.display())]
+    #[error("writing to {} destroys what is on it; confirm with its {kind}: --destroy {}", device.display(), shell_word(expected))]
     Unconfirmed {
         /// The device.
         device: PathBuf,
@@ -133,7 +133,7 @@ pub enum Refusal {
         kind: IdentityKind,
     },
     /// `--destroy` named something else.
-    #[error("--destroy {typed} does not name {}: its {kind} is {expected}; check that this is the device you mean", device.display())]
+    #[error("--destroy {} does not name {}: its {kind} is {}; check that this is the device you mean", shell_word(typed), device.display(), shell_word(expected))]
     WrongConfirmation {
         /// The device.
         device: PathBuf,
@@ -143,6 +143,72 @@ pub enum Refusal {
         expected: String,
         /// Which kind of identity that is.
         kind: IdentityKind,
+    },
+    /// `--destroy` named several devices of this machine.
+    #[error("--destroy {} names not only {} but also {}; name this one by its {kind}: --destroy {}", shell_word(typed), device.display(), also.join(", "), shell_word(expected))]
+    Ambiguous {
+        /// The device.
+        device: PathBuf,
+        /// What was typed.
+        typed: String,
+        /// Kernel names of the others.
+        also: Vec<String>,
+        /// What must be typed.
+        expected: String,
+        /// Which kind of identity that is.
+        kind: IdentityKind,
+    },
+    /// The kernel gives it to others.
+    #[error("{place} is exported by {by}; {remedy}")]
+    Exported {
+        /// What is exported.
+        place: Place,
+        /// By what.
+        by: String,
+        /// How to end that.
+        remedy: String,
+    },
+    /// A program writes to it, or may.
+    #[error("{place} is open for writing by process {process} ({program}); end that first")]
+    OpenForWriting {
+        /// What is open.
+        place: Place,
+        /// The process.
+        process: u32,
+        /// Its name.
+        program: String,
+    },
+    /// Its namespace is attached to controllers that this machine does not have.
+    #[error("{} is a namespace that is attached to controller {}, too, which this machine does not have: another one may use it; detach it there first (nvme detach-ns)", device.display(), controllers.iter().map(u16::to_string).collect::<Vec<_>>().join(", "))]
+    AttachedElsewhere {
+        /// The device.
+        device: PathBuf,
+        /// Numbers of the controllers.
+        controllers: Vec<u16>,
+    },
+    /// Writes must go to the write pointers of its zones.
+    #[error("{} is a zoned device ({model}): it takes writes only at the write pointer of each zone, and fails others; name a device without zones, or read only", device.display())]
+    Zoned {
+        /// The device.
+        device: PathBuf,
+        /// `host-managed`.
+        model: String,
+    },
+    /// `--destroy` for what is no block device.
+    #[error("{} is {found}, and --destroy names block devices only; name the node of a device, or leave --destroy out", path.display())]
+    NothingToDestroy {
+        /// As typed.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// A name below `/dev` that no device has.
+    #[error("{} is {found}: under /dev only devices can be measured, a file there lives in memory; `fathom devices` lists what is there", path.display())]
+    NoDevice {
+        /// As typed.
+        path: PathBuf,
+        /// What it is.
+        found: String,
     },
     /// Something is stored there.
     #[error("{place} is not blank: {what} at byte {offset}; if nothing on it is needed any more, erase its signatures first: wipefs --all {}", wipe.display())]
@@ -244,6 +310,16 @@ pub enum Refusal {
     },
 }
 
+/// A word as a shell takes it.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+@%,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// How to get rid of a mount; of the root file system nobody can.
 fn unmount(at: &Path) -> String {
     if at == Path::new("/") {
@@ -269,7 +345,13 @@ fn room(bytes: u64) -> String {
 pub enum IdentityKind {
     /// Serial number of the disk.
     SerialNumber,
-    /// Full path without links: the disk has no serial number.
+    /// Serial number of the drive, and which of its namespaces, units or areas.
+    SerialAndPart,
+    /// NGUID, EUI-64, UUID or NAA name.
+    WorldWideName,
+    /// Name of a device-mapper map.
+    MapName,
+    /// Full path without links: nothing else names the device.
     FullPath,
 }
 
@@ -277,6 +359,9 @@ impl fmt::Display for IdentityKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SerialNumber => "serial number",
+            Self::SerialAndPart => "serial number and part",
+            Self::WorldWideName => "world-wide name",
+            Self::MapName => "name of the map",
             Self::FullPath => "full path",
         })
     }

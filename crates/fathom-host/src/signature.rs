@@ -9,6 +9,7 @@ mod checks;
 mod firmware;
 mod image;
 mod magic;
+mod medium;
 
 use std::fmt;
 use std::fs::File;
@@ -18,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use serde::Serialize;
 
 pub(crate) use image::Image;
+pub(crate) use medium::{of_part, on_medium};
 
 /// What kind of thing a signature stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -208,19 +208,43 @@ const _: () = assert!(size_of::<NvmeAdmin>() == 72);
 /// `_IOWR('N', 0x41, struct nvme_admin_cmd)`.
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xC048_4E41;
 const NVME_GET_LOG_PAGE: u8 = 0x02;
+const NVME_IDENTIFY: u8 = 0x06;
+/// Identify's list of the controllers that a namespace is attached to.
+pub(crate) const CONTROLLERS_OF_NAMESPACE: u8 = 0x12;
 /// How long a disk may take to answer, ms.
 const PATIENCE_MS: u32 = 5_000;
 
 /// Reads 512 bytes of an NVMe log page (Get Log Page: reads only). Disks without the page answer with an error.
 pub(crate) fn nvme_log_page(device: &File, page: u8, into: &mut [u8; 512]) -> io::Result<()> {
+    // Length in double words, less one, above the number of the page; of the whole controller.
+    let cdw10 = (into.len() as u32 / 4 - 1) << 16 | u32::from(page);
+    nvme_read(device, NVME_GET_LOG_PAGE, u32::MAX, cdw10, into)
+}
+
+/// Identify: what a controller, a namespace or a list of them is (reads only). `what` is the specification's CNS.
+pub(crate) fn nvme_identify(
+    device: &File,
+    what: u8,
+    namespace: u32,
+    into: &mut [u8; 4096],
+) -> io::Result<()> {
+    nvme_read(device, NVME_IDENTIFY, namespace, what.into(), into)
+}
+
+/// An admin command that reads.
+fn nvme_read(
+    device: &File,
+    opcode: u8,
+    namespace: u32,
+    cdw10: u32,
+    into: &mut [u8],
+) -> io::Result<()> {
     let mut command = NvmeAdmin {
-        opcode: NVME_GET_LOG_PAGE,
-        // Of the whole controller.
-        namespace: u32::MAX,
+        opcode,
+        namespace,
         address: into.as_mut_ptr() as u64,
         length: into.len() as u32,
-        // Length in double words, less one, above the number of the page.
-        cdw10: (into.len() as u32 / 4 - 1) << 16 | u32::from(page),
+        cdw10,
         timeout_ms: PATIENCE_MS,
         ..NvmeAdmin::default()
     };

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::counters;
 use crate::devices::graph::Graph;
+use crate::devices::words;
 use crate::mark::{self, Provenance};
 use crate::mounts::MountTable;
 use crate::refusal::Refusal;
@@ -141,11 +142,68 @@ pub enum TargetKind {
     },
 }
 
-/// Looks at a path. An error only where the system does not let fathom look.
+impl TargetKind {
+    /// What it is, in words, where it is no block device.
+    pub fn no_device(&self) -> Option<String> {
+        match self {
+            Self::BlockDevice { .. } => None,
+            Self::Directory { .. } => Some("a directory".to_string()),
+            Self::File { .. } => Some("a regular file".to_string()),
+            Self::Missing { .. } => Some("not there".to_string()),
+            Self::Other { found, .. } => Some(found.clone()),
+        }
+    }
+
+    /// Whether it is, or would be, a file among the nodes of devices: one in memory, made by a typing error.
+    fn lies_among_devices(&self) -> bool {
+        let (at, file_system) = match self {
+            Self::Missing {
+                parent: Some(at),
+                file_system,
+                ..
+            } => (at, file_system),
+            Self::Directory {
+                path: at,
+                file_system,
+                ..
+            }
+            | Self::File {
+                path: at,
+                file_system,
+                ..
+            } => (at, file_system),
+            _ => return false,
+        };
+        let dev = Path::new("/dev");
+        // What is mounted below (/dev/shm, /dev/hugepages) is somewhere else.
+        let mounted = file_system.as_ref().map_or(dev, |f| &f.mounted_at);
+        at.starts_with(dev)
+            && !at.starts_with("/dev/shm")
+            && (mounted == dev || !mounted.starts_with(dev))
+    }
+}
+
+/// Looks at a path. An error where the system does not let fathom look, and for a name under `/dev` that no device has.
 pub fn probe_target(path: &Path) -> Result<TargetKind, Refusal> {
+    let kind = look_at(path)?;
+    if kind.lies_among_devices() {
+        return Err(Refusal::NoDevice {
+            path: path.to_path_buf(),
+            found: kind.no_device().unwrap_or_default(),
+        });
+    }
+    Ok(kind)
+}
+
+fn look_at(path: &Path) -> Result<TargetKind, Refusal> {
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(missing(path)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return match words::node_of_map(&HostRoot::real(), path) {
+                Some(node) => look_at(&node),
+                None => Ok(missing(path)),
+            };
+        }
         Err(e) => return Err(Refusal::from_io("look at", path, &e)),
     };
     let real = fs::canonicalize(path).map_err(|e| Refusal::from_io("look at", path, &e))?;

@@ -470,3 +470,194 @@ fn a_device_is_described_in_json_for_scripts() {
     );
     assert!(json["model"].is_null());
 }
+
+/// What `fathom devices` would show to type.
+fn word(m: &Machine, name: &str) -> String {
+    match m.device(name).verdict.write {
+        Access::Confirm { destroy } => destroy,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn equal_serial_numbers_of_cheap_drives_name_none_of_them() {
+    let m = Machine::new();
+    for (name, number, port) in [("sdb", "8:16", "1-1"), ("sdc", "8:32", "1-2")] {
+        let dir = m.disk(
+            &format!("pci0/usb1/{port}/host1/target1:0:0/1:0:0:0"),
+            name,
+            number,
+        );
+        m.put(&format!("{dir}/device/model"), "Mass  Storage Device");
+        // The bridge copies the serial number, and a world-wide name with it.
+        m.put(&format!("{dir}/device/serial"), "0123456789ABCDEF");
+        m.put(&format!("{dir}/device/wwid"), "naa.5000000000000001");
+    }
+    for name in ["sdb", "sdc"] {
+        assert_eq!(
+            word(&m, name),
+            m.at(&format!("dev/{name}")).display().to_string()
+        );
+        assert!(!m.device(name).is_named_by("0123456789ABCDEF"));
+        assert!(!m.device(name).is_named_by("naa.5000000000000001"));
+    }
+    // Neither do noughts, where only one drive has them.
+    let dir = m.disk("pci0/ata3", "sdd", "8:48");
+    m.put(&format!("{dir}/device/serial"), "00000000");
+    assert_eq!(word(&m, "sdd"), m.at("dev/sdd").display().to_string());
+}
+
+#[test]
+fn namespaces_answer_to_their_own_names_and_not_to_that_of_their_drive() {
+    let m = Machine::new();
+    for (name, number, nsid) in [("nvme0n1", "259:1", "3"), ("nvme0n2", "259:2", "2")] {
+        let dir = m.disk("pci0/nvme/nvme0", name, number);
+        m.put(&format!("{dir}/device/serial"), "NV-1");
+        m.put(&format!("{dir}/nsid"), nsid);
+        m.put(
+            &format!("{dir}/wwid"),
+            &format!("eui.0025385b71b0000{nsid}"),
+        );
+        m.put(
+            &format!("{dir}/eui"),
+            &format!("00 25 38 5b 71 b0 00 0{nsid}"),
+        );
+        m.put(
+            &format!("{dir}/nguid"),
+            "00000000-0000-0000-0000-000000000000",
+        );
+    }
+    assert_eq!(word(&m, "nvme0n1"), "NV-1-ns3");
+    let two = m.device("nvme0n2");
+    let words: Vec<&str> = two.words.iter().map(|w| w.word.as_str()).collect();
+    assert_eq!(words, ["NV-1-ns2", "eui.0025385b71b00002"]);
+    assert!(!two.is_named_by("NV-1") && !two.is_named_by("NV-1-ns3"));
+    // What the kernel makes up of vendor, model, serial number and namespace is no name of its own.
+    let dir = m.disk("pci0/nvme/nvme1", "nvme1n1", "259:3");
+    m.put(&format!("{dir}/device/serial"), "NV-2");
+    m.put(&format!("{dir}/wwid"), "nvme.1b36-4e56-51454d55-00000001");
+    let words = m.device("nvme1n1").words;
+    assert_eq!((words.len(), words[0].word.as_str()), (1, "NV-2"));
+}
+
+#[test]
+fn two_paths_to_one_disk_answer_to_its_serial_number() {
+    let m = Machine::new();
+    for (name, number, host) in [("sda", "8:0", "0"), ("sdb", "8:16", "1")] {
+        let dir = m.disk(
+            &format!("pci0/host{host}/rport-{host}:0-1/target/{host}:0:0:1"),
+            name,
+            number,
+        );
+        m.put(&format!("{dir}/device/wwid"), "naa.600a0b80000f0001");
+        m.put(&format!("{dir}/device/serial"), "LUN 7  of array");
+    }
+    for name in ["sda", "sdb"] {
+        assert_eq!(word(&m, name), "LUN 7  of array");
+        assert!(
+            m.device(name).is_named_by("LUN 7 of array"),
+            "blanks are padding"
+        );
+    }
+}
+
+#[test]
+fn areas_of_an_emmc_and_partitions_have_names_of_their_own() {
+    let m = Machine::new();
+    for (name, number) in [
+        ("mmcblk0", "179:0"),
+        ("mmcblk0boot0", "179:8"),
+        ("mmcblk0boot1", "179:16"),
+    ] {
+        let dir = m.disk("platform/mmc_host/mmc0/mmc0:0001", name, number);
+        m.put(&format!("{dir}/serial"), "0x1a2b3c4d");
+    }
+    assert_eq!(word(&m, "mmcblk0"), "0x1a2b3c4d-user");
+    assert_eq!(word(&m, "mmcblk0boot1"), "0x1a2b3c4d-boot1");
+    assert!(!m.device("mmcblk0boot0").is_named_by("0x1a2b3c4d"));
+    let dir = m.disk("pci0/ata1", "sda", "8:0");
+    m.put(&format!("{dir}/device/serial"), "WD-1");
+    m.partition(&dir, "sda1", "8:1");
+    assert_eq!(word(&m, "sda1"), "WD-1", "the only one");
+    let second = m.partition(&dir, "sda2", "8:2");
+    m.put(&format!("{second}/partition"), "2");
+    assert_eq!(word(&m, "sda2"), "WD-1-part2");
+    assert!(!m.device("sda1").is_named_by("WD-1"));
+}
+
+#[test]
+fn a_map_answers_to_its_name_and_one_of_paths_to_its_world_wide_name() {
+    let m = Machine::new();
+    let dm = m.disk("virtual", "dm-0", "253:0");
+    m.put(&format!("{dm}/dm/name"), "mpatha");
+    m.put(&format!("{dm}/dm/uuid"), "mpath-3600a0b80000f0001");
+    assert_eq!(word(&m, "dm-0"), "3600a0b80000f0001");
+    let dm = m.disk("virtual", "dm-1", "253:1");
+    m.put(&format!("{dm}/dm/name"), "vg-data");
+    m.put(&format!("{dm}/dm/uuid"), "LVM-x");
+    let path = m.at("dev/mapper/vg-data").display().to_string();
+    assert_eq!(word(&m, "dm-1"), path);
+    for word in [path.as_str(), "vg-data", m.at("dev/dm-1").to_str().unwrap()] {
+        assert!(m.device("dm-1").is_named_by(word), "{word}");
+    }
+    assert!(!m.device("dm-1").is_named_by("mpatha"));
+}
+
+#[test]
+fn a_multipath_head_shows_the_queues_of_its_paths_and_not_those_of_others() {
+    let m = Machine::new();
+    let head = m.disk("virtual/nvme-subsystem/nvme-subsys0", "nvme0n1", "259:1");
+    m.put(&format!("{head}/queue/scheduler"), "none");
+    for (controller, scheduler) in [
+        ("nvme0/nvme0c0n1", "[mq-deadline] none"),
+        ("nvme1/nvme1c0n1", "[bfq] none"),
+    ] {
+        let name = controller.split('/').nth(1).unwrap();
+        let dir = format!("sys/devices/pci0/nvme/{controller}");
+        m.put(&format!("{dir}/queue/scheduler"), scheduler);
+        m.put(&format!("{dir}/device/transport"), "pcie");
+        fs::create_dir_all(m.at(&format!("{dir}/mq/0"))).unwrap();
+        symlink(m.at(&dir), m.at("sys/class/block").join(name)).unwrap();
+    }
+    let d = m.device("nvme0n1");
+    let q = d.queue.unwrap();
+    assert_eq!(q.scheduler.as_deref(), Some("mq-deadline"));
+    assert_eq!(
+        (q.hardware_queues, d.transport.as_deref()),
+        (Some(1), Some("nvme (pcie)"))
+    );
+}
+
+#[test]
+fn exports_are_seen_and_where_they_cannot_be_nothing_is_writable() {
+    let m = Machine::new();
+    m.disk("pci0/ata1", "sda", "8:0");
+    m.disk("pci0/ata2", "sdb", "8:16");
+    let nvmet = "sys/kernel/config/nvmet/subsystems/tt/namespaces/3";
+    m.put(&format!("{nvmet}/device_path"), "/dev/sda\n");
+    m.put(&format!("{nvmet}/enable"), "0\n");
+    assert!(m.is_free("sda"));
+    m.put(&format!("{nvmet}/enable"), "1\n");
+    match m.refusal("sda") {
+        Refusal::Exported { by, remedy, .. } => {
+            assert!(
+                by.contains("subsystem tt, namespace 3") && remedy.contains("enable"),
+                "{by} {remedy}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(m.is_free("sdb"));
+    let lio = "sys/kernel/config/target/core/fileio_0/x";
+    m.put(&format!("{lio}/enable"), "1");
+    m.put(
+        &format!("{lio}/info"),
+        "Status: ACTIVATED\n TCM FILEIO ID: 0        File: /dev/sdb  Size: 1048576\n",
+    );
+    assert!(matches!(m.refusal("sdb"), Refusal::Exported { .. }));
+    // The module is there and what it exports is not to be seen.
+    fs::remove_dir_all(m.at("sys/kernel/config")).unwrap();
+    m.put("sys/module/nvmet/refcnt", "1");
+    let e = block_devices_in(&HostRoot::under(m.dir.path())).unwrap_err();
+    assert!(e.to_string().contains("mount -t configfs"), "{e}");
+}

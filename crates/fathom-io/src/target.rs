@@ -61,6 +61,8 @@ pub struct Wanted {
     pub buffered: bool,
     /// Some job polls for completions.
     pub polled: bool,
+    /// Whatever is written is written in order, one I/O at a time, as devices with zones want it.
+    pub in_order: bool,
     /// Bytes that a scratch or new file must have.
     pub size: Option<Bytes>,
     /// What was typed after `--destroy`.
@@ -77,10 +79,17 @@ impl Wanted {
             buffered: jobs.iter().any(|j| !j.direct),
             // (A polled job through the page cache is refused for that.)
             polled: jobs.iter().any(|j| j.iopoll && j.direct),
+            in_order: jobs.iter().all(in_order),
             size: jobs.iter().filter_map(end).max(),
             destroy: destroy.map(str::to_owned),
         }
     }
+}
+
+/// Whether the job writes nothing, or one block after another.
+fn in_order(job: &JobSpec) -> bool {
+    let alone = job.qd == 1 && job.threads == 1;
+    !job.rw.modifies() || (alone && job.direct && !job.rw.is_random() && !job.rw.trims())
 }
 
 /// What keeps the target open and cleans up after it.
@@ -192,7 +201,12 @@ impl Target {
                 "nothing can be measured without /proc: mount -t proc proc /proc".into(),
             ));
         }
-        let target = match probe_target(path)? {
+        let kind = probe_target(path)?;
+        if let (Some(_), Some(found)) = (&wanted.destroy, kind.no_device()) {
+            let path = path.to_path_buf();
+            return Err(Refusal::NothingToDestroy { path, found }.into());
+        }
+        let target = match kind {
             TargetKind::Directory {
                 path,
                 direct,
@@ -296,10 +310,11 @@ impl Target {
                 }
                 let description = format!("block device of {}", Bytes(size_bytes));
                 let holder = if wanted.modifies {
-                    Holder::Device(fathom_host::open_for_write(
-                        &path,
-                        wanted.destroy.as_deref(),
-                    )?)
+                    let permit = fathom_host::open_for_write(&path, wanted.destroy.as_deref())?;
+                    if let Some(model) = permit.zones().filter(|_| !wanted.in_order) {
+                        return Err(permit.zoned(model).into());
+                    }
+                    Holder::Device(permit)
                 } else {
                     Holder::Borrowed(File::open(&path).map_err(|e| {
                         unfit(format!(

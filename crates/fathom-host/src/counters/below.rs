@@ -75,15 +75,11 @@ impl Below {
 impl Step {
     fn open(graph: &Graph, nodes: &[&Node]) -> Result<Self, String> {
         for node in nodes {
-            let disk = graph.disk_of(node);
-            if flag(&disk.dir.join("queue/iostats")) == Some(false) {
-                let device = disk.name.clone();
-                return Err(NoCounters::SwitchedOff { device }.to_string());
-            }
+            super::counting(graph.disk_of(node)).map_err(|e| e.to_string())?;
         }
         Ok(Self {
             name: super::joined(nodes),
-            stats: super::open_stats(nodes)
+            stats: super::open_stats(graph, nodes)
                 .map_err(|e| format!("the counters below cannot be read: {e}"))?,
         })
     }

@@ -36,12 +36,20 @@ pub(crate) struct Node {
     pub(crate) loop_part: (u64, u64),
     /// World-wide name, where it has one: the same for every path to one device.
     pub(crate) wwid: Option<String>,
+    /// Of the head of NVMe's native multipath: its paths, which the kernel hides but which have the queues and count the I/O.
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 impl Node {
     /// Its node under `/dev`.
     pub(crate) fn path(&self, root: &HostRoot) -> PathBuf {
         root.dev.join(self.name.replace('!', "/"))
+    }
+
+    /// What the kernel calls its zones, where it takes writes only at their write pointers.
+    pub(crate) fn zones(&self) -> Option<String> {
+        let model = text(&self.dir.join("queue/zoned"));
+        model.filter(|m| m == "host-managed")
     }
 
     /// Whether this is a loop device with nothing behind it, or the like.
@@ -66,10 +74,20 @@ impl Graph {
     pub(crate) fn read(root: &HostRoot) -> Result<Self, HostError> {
         let class = root.sys.join("class/block");
         fs::read_dir(&class).map_err(|e| HostError::read(&class, e))?;
-        let nodes = names(&class)
-            .into_iter()
-            .filter_map(|name| read_node(root, &class.join(&name), name.clone()).map(|n| (name, n)))
-            .collect();
+        let mut nodes = BTreeMap::new();
+        let mut hidden = Vec::new();
+        for name in names(&class) {
+            if let Some(head) = head_of(&name) {
+                hidden.extend(fs::canonicalize(class.join(&name)).map(|dir| (head, dir)));
+            } else if let Some(node) = read_node(root, &class.join(&name), name.clone()) {
+                nodes.insert(name, node);
+            }
+        }
+        for (head, dir) in hidden {
+            if let Some(node) = nodes.get_mut(&head) {
+                node.paths.push(dir);
+            }
+        }
         Ok(Self { nodes })
     }
 
@@ -88,6 +106,15 @@ impl Graph {
             .and_then(|p| self.get(p))
             .unwrap_or(node)
     }
+}
+
+/// The head of a path of NVMe's native multipath: `nvme0c1n2` is path 1 of `nvme0n2`.
+fn head_of(name: &str) -> Option<String> {
+    let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
+    let (controller, namespace) = rest.split_once('n')?;
+    let numbers = [subsystem, controller, namespace];
+    let all = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    (numbers.iter().all(|s| all(s))).then(|| format!("nvme{subsystem}n{namespace}"))
 }
 
 fn read_node(root: &HostRoot, link: &Path, name: String) -> Option<Node> {
@@ -121,6 +148,7 @@ fn read_node(root: &HostRoot, link: &Path, name: String) -> Option<Node> {
         loop_file,
         name,
         dir,
+        paths: Vec::new(),
     };
     node.loop_backing = node
         .loop_file

@@ -30,8 +30,7 @@ pub(crate) fn of(root: &HostRoot, disk: &Node) -> Identity {
             .or_else(|| file("serial"))
             .or_else(|| vpd_serial(&disk.dir.join("device/vpd_pg80")))
             .or_else(|| udev("ID_SERIAL_SHORT"))
-            .or_else(|| udev("ID_SERIAL"))
-            .or_else(|| disk.wwid.clone()),
+            .or_else(|| udev("ID_SERIAL")),
         firmware: file("device/firmware_rev")
             .or_else(|| file("device/fwrev"))
             .or_else(|| file("device/rev"))
@@ -75,7 +74,9 @@ fn udev_data(root: &HostRoot, disk: &Node) -> BTreeMap<String, String> {
 
 /// How the device is attached, told from its place in the tree of devices.
 fn transport(disk: &Node) -> Option<String> {
-    if let Some(name) = text(&disk.dir.join("device/transport")) {
+    // Of a multipath head a path says it.
+    let dir = disk.paths.first().unwrap_or(&disk.dir);
+    if let Some(name) = text(&dir.join("device/transport")) {
         return Some(format!("nvme ({name})"));
     }
     let path = disk.dir.to_string_lossy();

@@ -1,5 +1,5 @@
 //! Who uses which block device right now: mounts of every mount namespace, swap areas,
-//! loop devices, and the members that file systems list in `/sys/fs`.
+//! loop devices, the members that file systems list in `/sys/fs`, exports, and programs that write.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::graph::{Graph, Node};
 use super::uses::Use;
+use super::{exports, openers};
 use crate::error::HostError;
 use crate::mounts::{Mount, MountTable, read_swaps};
 use crate::root::{DeviceNumber, HostRoot, names, text};
@@ -18,6 +19,8 @@ pub(crate) struct Occupancy {
     users: Vec<(DeviceNumber, Use)>,
     /// Swap files by file system and inode.
     swap_files: Vec<(DeviceNumber, u64, PathBuf)>,
+    /// Exported files by file system and inode, and by what.
+    exported_files: Vec<(DeviceNumber, u64, String)>,
 }
 
 impl Occupancy {
@@ -29,7 +32,18 @@ impl Occupancy {
         all.add_swaps(root)?;
         all.add_members(root, graph);
         all.add_loops(graph);
+        all.add_exports(root)?;
         Ok(all)
+    }
+
+    /// With the programs that have a device open for writing: every descriptor of every process is looked at.
+    pub(crate) fn with_openers(mut self, root: &HostRoot) -> Self {
+        let openers = openers::openers(root).into_iter();
+        self.users.extend(openers.map(|o| {
+            let (process, program) = (o.process, o.program);
+            (o.number, Use::OpenForWriting { process, program })
+        }));
+        self
     }
 
     /// Live uses of one device itself, its holders included.
@@ -62,6 +76,27 @@ impl Occupancy {
             .iter()
             .find(|(d, i, _)| *d == device && *i == inode)
             .map(|(_, _, path)| path.as_path())
+    }
+
+    /// By what the file with this identity is exported.
+    pub(crate) fn exported_file(&self, device: DeviceNumber, inode: u64) -> Option<&str> {
+        self.exported_files
+            .iter()
+            .find(|(d, i, _)| *d == device && *i == inode)
+            .map(|(_, _, by)| by.as_str())
+    }
+
+    fn add_exports(&mut self, root: &HostRoot) -> Result<(), HostError> {
+        for export in exports::exports(root)? {
+            let (by, remedy) = (export.by, export.remedy);
+            if let Some(number) = root.number_of_node(&export.path) {
+                self.users.push((number, Use::Exported { by, remedy }));
+            } else if let Ok(meta) = fs::metadata(&export.path) {
+                let device = DeviceNumber::from_raw(meta.dev());
+                self.exported_files.push((device, meta.ino(), by));
+            }
+        }
+        Ok(())
     }
 
     fn add_mounts(&mut self, root: &HostRoot, table: &MountTable, process: Option<u32>) {

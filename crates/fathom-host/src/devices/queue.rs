@@ -54,10 +54,12 @@ pub struct QueueSettings {
 
 /// Queue settings of a whole disk.
 pub(crate) fn of(disk: &Node) -> Option<QueueSettings> {
-    let queue = disk.dir.join("queue");
-    if !queue.is_dir() {
+    if !disk.dir.join("queue").is_dir() {
         return None;
     }
+    // A multipath head hands everything on: requests queue at its paths.
+    let dir = disk.paths.first().unwrap_or(&disk.dir);
+    let queue = dir.join("queue");
     let n = |name: &str| number::<u64>(&queue.join(name));
     let (scheduler, schedulers_available) =
         choice(&text(&queue.join("scheduler")).unwrap_or_default());
@@ -65,8 +67,8 @@ pub(crate) fn of(disk: &Node) -> Option<QueueSettings> {
         scheduler,
         schedulers_available,
         nr_requests: n("nr_requests"),
-        hardware_queues: hardware_queues(&disk.dir),
-        io_poll: flag(&queue.join("io_poll")),
+        hardware_queues: hardware_queues(dir),
+        io_poll: flag(&disk.dir.join("queue/io_poll")),
         poll_queues: poll_queues(disk),
         write_cache: text(&queue.join("write_cache")),
         fua: flag(&queue.join("fua")),

@@ -43,6 +43,20 @@ pub enum Use {
         /// The kernel's name for the instance: UUID or device.
         id: String,
     },
+    /// The kernel gives it to other machines.
+    Exported {
+        /// By what.
+        by: String,
+        /// How to end that.
+        remedy: String,
+    },
+    /// A program has it open for writing.
+    OpenForWriting {
+        /// The process.
+        process: u32,
+        /// Its name.
+        program: String,
+    },
     /// A loop device is made of it.
     LoopDevice {
         /// Kernel name of the loop device.
@@ -107,6 +121,8 @@ impl Use {
                 | Self::Holder { .. }
                 | Self::ActiveFileSystem { .. }
                 | Self::LoopDevice { .. }
+                | Self::Exported { .. }
+                | Self::OpenForWriting { .. }
         )
     }
 
@@ -150,6 +166,10 @@ impl fmt::Display for Use {
             Self::Swap => write!(f, "swap in use"),
             Self::Holder { name, kind } => write!(f, "part of {name} ({kind})"),
             Self::ActiveFileSystem { fs_type, .. } => write!(f, "member of a mounted {fs_type}"),
+            Self::Exported { by, .. } => write!(f, "exported by {by}"),
+            Self::OpenForWriting { process, program } => {
+                write!(f, "open for writing by process {process} ({program})")
+            }
             Self::LoopDevice { name } => write!(f, "behind {name}"),
             Self::LoopBacking { file } => write!(f, "loop of {}", file.display()),
             Self::PartitionOf { disk } => write!(f, "partition of {disk}"),

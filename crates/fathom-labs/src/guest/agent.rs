@@ -170,6 +170,7 @@ impl<W: Write> Agent<W> {
             direct: true,
             buffered: false,
             polled: false,
+            in_order: false,
             size: size.map(Bytes),
             destroy,
         };

@@ -101,6 +101,7 @@ fn open(path: &Path, destroy: Option<&str>) -> Result<Target, SystemError> {
         direct: true,
         buffered: true,
         polled: false,
+        in_order: false,
         size: None,
         destroy: destroy.map(str::to_owned),
     };

@@ -175,6 +175,7 @@ fn scratch_file(dir: &Path, size: u64) -> Result<Target, SystemError> {
         direct: true,
         buffered: true,
         polled: false,
+        in_order: false,
         size: Some(Bytes(size)),
         destroy: None,
     };

@@ -34,6 +34,8 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// Modules beside those that every guest loads.
     pub modules: Vec<String>,
+    /// Further arguments of QEMU: devices that no [`DiskModel`] describes.
+    pub devices: Vec<String>,
 }
 
 impl Machine {
@@ -44,6 +46,7 @@ impl Machine {
             memory: Bytes::mib(512),
             disks,
             modules: Vec::new(),
+            devices: Vec::new(),
         }
     }
 
@@ -102,7 +105,7 @@ impl Machine {
         // Where the host is busy the kernel's test of its timer fails, and it would not boot.
         put(
             "-append",
-            "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t,f no_timer_check nokaslr mitigations=off random.trust_cpu=on rdinit=/init -- guest-agent".into(),
+            "console=ttyS0 quiet loglevel=4 oops=panic panic=-1 reboot=t,f no_timer_check nokaslr mitigations=off random.trust_cpu=on rdinit=/init -- guest-agent".into(),
         );
         put(
             "-chardev",
@@ -121,6 +124,7 @@ impl Machine {
         for (i, d) in self.disks.iter().enumerate() {
             a.extend(d.arguments(i));
         }
+        a.extend(self.devices.iter().cloned());
         a
     }
 }

@@ -1,5 +1,6 @@
 //! `fathom devices`: what is there, what it is, whether it is safe to use.
 
+use fathom_host::refusal::shell_word;
 use fathom_host::{Access, BlockDevice, HostRoot};
 use fathom_telemetry::Bytes;
 
@@ -67,6 +68,8 @@ fn describe(d: &BlockDevice) -> String {
     if let Some(serial) = &d.serial {
         text += &format!("    serial   {serial}\n");
     }
+    let words: Vec<String> = d.words.iter().map(|w| shell_word(&w.word)).collect();
+    text += &format!("    name     {}\n", words.join(", "));
     if let Some(q) = &d.queue {
         let value = serde_json::to_value(q).unwrap_or_default();
         let list: Vec<String> = value
@@ -122,7 +125,9 @@ fn health(d: &BlockDevice) -> Option<String> {
 fn access(a: &Access) -> String {
     match a {
         Access::Allowed => "yes".into(),
-        Access::Confirm { destroy } => format!("with --destroy {destroy} (its data is lost)"),
+        Access::Confirm { destroy } => {
+            format!("with --destroy {} (its data is lost)", shell_word(destroy))
+        }
         Access::Refused { message, .. } => format!("no: {message}"),
     }
 }

@@ -120,6 +120,7 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         direct,
         buffered: false,
         polled: false,
+        in_order: false,
         size: Some(size),
         destroy: ask.destroy.map(str::to_owned),
     };

@@ -63,6 +63,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         direct,
         buffered: !direct,
         polled: false,
+        in_order: false,
         size: Some(size),
         destroy: args.destroy.clone(),
     };

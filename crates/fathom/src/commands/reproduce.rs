@@ -127,6 +127,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         direct: true,
         buffered: args.paper == "han2021",
         polled: false,
+        in_order: false,
         size,
         destroy: args.destroy.clone(),
     };

@@ -54,6 +54,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         direct,
         buffered,
         polled: args.iopoll,
+        in_order: false,
         size: Some(args.size),
         destroy: args.destroy.clone(),
     };

@@ -1,11 +1,13 @@
 //! Files and devices of a fio script: opened under the safety rules, laid out and filled before anything runs.
 
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use fathom_fio::{Invocation, Place, Task};
+use fathom_host::Refusal;
 use fathom_io::driver::{Destination, PlannedJob, Setting, run_group};
 use fathom_io::job::{BlockSizes, Engine, Rw};
 use fathom_io::thread_terms;
@@ -85,6 +87,18 @@ pub(super) fn open(
     control: &Control,
 ) -> Result<Vec<OpenFile>, Failure> {
     let mut files: Vec<OpenFile> = Vec::new();
+    // The word names one of the targets; of several that may be files beside a device.
+    let paths = || {
+        tasks.iter().flat_map(Task::places).filter_map(|p| match p {
+            Place::Path(path) => Some(path.as_path()),
+            Place::Null | Place::Sim(_) => None,
+        })
+    };
+    if let (Some(_), Some(path), false) = (&it.destroy, paths().next(), paths().any(is_device)) {
+        let (path, found) = (path.to_path_buf(), "no block device".to_owned());
+        let none = Refusal::NothingToDestroy { path, found };
+        return Err(refused(none));
+    }
     for place in tasks.iter().flat_map(Task::places) {
         if files.iter().any(|f| f.place == *place) {
             continue;
@@ -117,6 +131,10 @@ pub(super) fn close(files: Vec<OpenFile>, unlink: &[Place], all_fresh: bool) {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
 }
 
 fn open_one(
@@ -155,8 +173,9 @@ fn open_one(
         direct: users.iter().any(|t| t.shape.spec.direct),
         buffered: users.iter().any(|t| !t.shape.spec.direct),
         polled: users.iter().any(|t| t.shape.spec.iopoll),
+        in_order: false,
         size: size.map(Bytes),
-        destroy: it.destroy.clone(),
+        destroy: it.destroy.clone().filter(|_| is_device(path)),
     };
     // A colon in a relative name is no scheme.
     let name = if path.is_absolute() {

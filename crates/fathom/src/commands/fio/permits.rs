@@ -32,8 +32,7 @@ impl Permits {
         let real = std::fs::canonicalize(path).ok()?;
         let devices = block_devices().ok()?;
         let device = devices.iter().find(|d| d.path == real)?;
-        let identity = device.identity().0;
-        self.0.iter().find(|e| *e == identity).cloned()
+        self.0.iter().find(|e| device.is_named_by(e)).cloned()
     }
 
     /// Makes a file on the list fathom's for this run. `None` where it is not on the list, or fathom's already.

@@ -1,0 +1,15 @@
+//! Real drivers over emulated devices, in guests: NVMe with namespaces, SCSI units, zones, maps, exports. What must not be
+//! written keeps every byte of its image on this machine; what may be written was named by a word that names nothing else.
+
+#[path = "../../fathom-labs/tests/common/mod.rs"]
+mod common;
+#[path = "devices_in_guest/faults.rs"]
+mod faults;
+#[path = "devices_in_guest/heads.rs"]
+mod heads;
+#[path = "devices_in_guest/names.rs"]
+mod names;
+#[path = "devices_in_guest/rig.rs"]
+mod rig;
+#[path = "devices_in_guest/uses.rs"]
+mod uses;

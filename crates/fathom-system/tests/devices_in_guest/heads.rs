@@ -1,0 +1,48 @@
+//! NVMe's native multipath: the head has no queue and counts nothing, or not its partitions; the hidden paths do.
+
+use crate::rig::{Rig, hold};
+
+/// Two controllers of one subsystem, both with the namespace.
+const MACHINE: &str = "\
+ -device nvme-subsys,id=s0,nqn=heads -device nvme,id=ca,serial=NV-HEAD,subsys=s0 -device nvme,id=cb,serial=NV-HEAD,subsys=s0 \
+ -drive file={dir}/a,if=none,id=a,format=raw -device nvme-ns,bus=ca,drive=a,nsid=1,shared=on";
+
+#[test]
+fn a_multipath_head_and_its_partitions_are_measured_through_their_paths() {
+    let Some(mut rig) = Rig::boot(&[("a", 64)], MACHINE, &["nvme", "ext4"]) else {
+        return;
+    };
+    if !rig.bring("mkfs.ext4") {
+        return;
+    }
+    let head = rig.namespace("NV-HEAD", 1);
+    let paths = rig.line("ls -d /sys/class/block/nvme*c*n1 | wc -l");
+    hold(paths == "2", &paths);
+    rig.sh("fathom devices")
+        .has(&["nvme (pcie)", "hardware_queues 1"]);
+    rig.fathom(&format!(
+        "run {head} --rw randwrite --ios 4000 --destroy NV-HEAD"
+    ))
+    .done();
+    usable(&mut rig, &format!("run {head} --rw randread --ios 2000"));
+    rig.sh(&format!("dd if=/dev/zero of={head} bs=1M count=1 2>/dev/null; (echo n; echo p; echo 1; echo; echo +40M; echo n; echo p; echo 2; echo; echo; echo w) | fdisk {head} > /dev/null 2>&1; sleep 1; ls {head}p2")).done();
+    usable(&mut rig, &format!("run {head}p2 --rw randread --ios 2000"));
+    rig.sh(&format!(
+        "mkfs.ext4 -q {head}p1 && mount -t ext4 {head}p1 /m"
+    ))
+    .done();
+    usable(&mut rig, "run /m --rw randread --size 8m --ios 2000");
+    // One of two paths goes: reads go on through the other one.
+    let lost = rig.sh(&format!("rm -f /tmp/rc; (fathom run {head} --rw randread --qd 4 --time 4s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; echo 1 > /sys/class/nvme/nvme0/device/remove; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"));
+    lost.has_not(&["failed"]);
+    rig.sh("umount /m").done();
+    rig.off();
+}
+
+/// Nothing is held against it that would void it.
+#[track_caller]
+fn usable(rig: &mut Rig, arguments: &str) {
+    let said = rig.fathom(arguments);
+    said.has_not(&["never reached", "not-checked", "no device counters"]);
+    said.done();
+}

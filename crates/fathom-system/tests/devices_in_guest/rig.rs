@@ -1,0 +1,238 @@
+//! A guest with devices of QEMU's, a shell in it, and the images behind the devices.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Read;
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use fathom_system::guest::{Guest, Machine};
+use fathom_telemetry::Bytes;
+
+use crate::common::{bring, skip, supply};
+
+/// Slower than this, and the rest would take minutes.
+const TOO_BUSY_SECONDS: f64 = 20.0;
+
+/// What a command in the guest left.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    /// Both streams.
+    pub(crate) text: String,
+}
+
+thread_local! {
+    /// What did not hold: the other scenarios of the guest are tried all the same.
+    static PROBLEMS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes what does not hold.
+#[track_caller]
+pub(crate) fn hold(holds: bool, what: impl Display) {
+    if !holds {
+        let at = Location::caller();
+        PROBLEMS.with_borrow_mut(|all| all.push(format!("{}:{}: {what}", at.file(), at.line())));
+    }
+}
+
+impl Said {
+    /// It was refused, with these words.
+    #[track_caller]
+    pub(crate) fn refused(&self, words: &[&str]) {
+        hold(
+            self.code == 2,
+            format_args!("exit {}: {}", self.code, self.text),
+        );
+        self.has(words);
+    }
+
+    /// It said all of this.
+    #[track_caller]
+    pub(crate) fn has(&self, words: &[&str]) {
+        for word in words {
+            hold(
+                self.text.contains(word),
+                format_args!("'{word}' is missing: {}", self.text),
+            );
+        }
+    }
+
+    /// It said none of this.
+    #[track_caller]
+    pub(crate) fn has_not(&self, words: &[&str]) {
+        for word in words {
+            hold(
+                !self.text.contains(word),
+                format_args!("'{word}' is there: {}", self.text),
+            );
+        }
+    }
+
+    /// It failed, and said all of this.
+    #[track_caller]
+    pub(crate) fn failed(&self, words: &[&str]) {
+        hold(
+            self.code == 1,
+            format_args!("exit {}: {}", self.code, self.text),
+        );
+        self.has(words);
+    }
+
+    #[track_caller]
+    pub(crate) fn done(&self) {
+        hold(
+            self.code == 0,
+            format_args!("exit {}: {}", self.code, self.text),
+        );
+    }
+}
+
+pub(crate) struct Rig {
+    guest: Guest,
+    dir: tempfile::TempDir,
+    images: Vec<String>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Rig {
+    /// Boots a guest. `{dir}` in QEMU's arguments is where the images are: name and MiB each.
+    pub(crate) fn boot(images: &[(&str, u64)], arguments: &str, modules: &[&str]) -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        let mut supply = supply()?;
+        let dir = tempfile::Builder::new()
+            .prefix("fathom-rig-")
+            .tempdir()
+            .unwrap();
+        for (name, mib) in images {
+            File::create(dir.path().join(name))
+                .unwrap()
+                .set_len(mib << 20)
+                .unwrap();
+        }
+        let mut machine = Machine::new(Vec::new());
+        machine.memory = Bytes::mib(768);
+        machine.modules = modules.iter().map(|m| (*m).to_owned()).collect();
+        let place = dir.path().display().to_string();
+        let words = arguments.split_whitespace();
+        machine.devices = words.map(|w| w.replace("{dir}", &place)).collect();
+        let mut guest = match supply.boot(&machine) {
+            Ok(g) if g.booted_in.as_secs_f64() < TOO_BUSY_SECONDS => g,
+            Ok(g) => {
+                skip(&format!(
+                    "a guest needed {} to boot, this machine is too busy",
+                    g.booted_in
+                ));
+                g.off();
+                return None;
+            }
+            Err(e) if e.to_string().contains("did not answer within") => {
+                skip(&format!("this machine is too busy: {e}"));
+                return None;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        if !bring(&mut guest, "busybox") {
+            return None;
+        }
+        let mut rig = Self {
+            guest,
+            dir,
+            images: images.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            _turn: turn,
+        };
+        // The links must not replace what was brought.
+        rig.sh("mkdir -p /bin /m && /sbin/busybox --install -s /bin; ln -s /init /bin/fathom; mkdir -p /sys/kernel/config; mount -t configfs c /sys/kernel/config; sleep 1").done();
+        Some(rig)
+    }
+
+    /// Puts a program of this machine into the guest.
+    pub(crate) fn bring(&mut self, program: &str) -> bool {
+        bring(&mut self.guest, program)
+    }
+
+    /// Runs a script in the guest.
+    pub(crate) fn sh(&mut self, script: &str) -> Said {
+        let script = format!("exec 2>&1; {script}");
+        let argv = ["/sbin/busybox", "sh", "-c", &script];
+        let output = self.guest.exec(&argv, "/tmp/work").unwrap();
+        Said {
+            code: output.status.unwrap_or(-1),
+            text: output.out + &output.err,
+        }
+    }
+
+    /// Runs fathom in the guest.
+    pub(crate) fn fathom(&mut self, arguments: &str) -> Said {
+        self.sh(&format!("fathom {arguments}"))
+    }
+
+    /// A line of the guest's, for names and numbers.
+    pub(crate) fn line(&mut self, script: &str) -> String {
+        self.sh(script).text.trim().to_owned()
+    }
+
+    /// The node of an NVMe namespace: the kernel's names move.
+    pub(crate) fn namespace(&mut self, serial: &str, nsid: u32) -> String {
+        self.line(&format!(
+            "for d in /sys/block/nvme*n*; do [ -e $d/dev ] && [ $(cat $d/nsid) = {nsid} ] && grep -q '{serial} *$' $d/device/serial && echo /dev/${{d##*/}}; done"
+        ))
+    }
+
+    pub(crate) fn image(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A digest of every image, after all that the guest held back is there.
+    pub(crate) fn sums(&mut self) -> BTreeMap<String, u64> {
+        self.sh("sync").done();
+        let sum = |name: &String| {
+            let mut file = File::open(self.image(name)).unwrap();
+            let (mut hasher, mut buffer) = (DefaultHasher::new(), vec![0; 1 << 20]);
+            loop {
+                match file.read(&mut buffer).unwrap() {
+                    0 => return (name.clone(), hasher.finish()),
+                    n => hasher.write(&buffer[..n]),
+                }
+            }
+        };
+        self.images.iter().map(sum).collect()
+    }
+
+    /// fathom is refused with these words, and no byte of any image changes.
+    #[track_caller]
+    pub(crate) fn refused(&mut self, arguments: &str, words: &[&str]) -> String {
+        let before = self.sums();
+        let said = self.fathom(arguments);
+        said.refused(words);
+        hold(
+            before == self.sums(),
+            format_args!("bytes have changed: {arguments}"),
+        );
+        said.text
+    }
+
+    /// fathom writes to the device behind this image and to no other.
+    #[track_caller]
+    pub(crate) fn writes(&mut self, arguments: &str, image: &str) {
+        let before = self.sums();
+        let said = self.fathom(arguments);
+        said.done();
+        for (name, sum) in self.sums() {
+            let changed = before[&name] != sum;
+            let right = changed == (name == image);
+            hold(right, format_args!("{name}: {arguments}: {}", said.text));
+        }
+    }
+
+    pub(crate) fn off(self) {
+        self.guest.off();
+        let problems = PROBLEMS.take();
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+}
