@@ -170,6 +170,12 @@ pub(crate) fn pin(cpus: &[u32], thread: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// Lets this thread's sleeps end on time: the kernel may add 50 µs to them otherwise, to wake up less often.
+pub(crate) fn exact_timer() {
+    // SAFETY: a system call without pointers; it fails without harm where it is not known.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

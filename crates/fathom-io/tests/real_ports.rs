@@ -156,7 +156,7 @@ fn written_data_is_incompressible_and_everywhere() {
 }
 
 #[test]
-fn a_file_that_shrank_ends_the_job_with_a_short_transfer() {
+fn a_file_that_shrank_voids_the_job_like_a_device_that_is_gone() {
     let dir = place();
     let target = scratch(dir.path(), "8m");
     std::fs::File::options()
@@ -177,11 +177,14 @@ fn a_file_that_shrank_ends_the_job_with_a_short_transfer() {
             "what was there is measured"
         );
         assert!(
-            job.flags.iter().any(|f| f.code == FlagCode::ShortIo),
+            job.flags
+                .iter()
+                .any(|f| f.code == FlagCode::IoErrors && f.void),
             "{:?}",
             job.flags
         );
         assert_eq!(job.errors[0].first_offset, 4 << 20);
+        assert!(job.errors[0].message.contains("below the known size"));
     }
 }
 

@@ -41,6 +41,10 @@ pub enum FlagCode {
     IoErrors,
     /// I/Os transferred less than asked for.
     ShortIo,
+    /// The device did not answer for ten seconds or longer.
+    Stalled,
+    /// The drive itself warns: worn out, too hot, read only, its reliability degraded.
+    DeviceWarning,
     /// The job was interrupted; what was measured until then is kept.
     Interrupted,
     /// The clock is slower or less exact than the TSC.
@@ -92,6 +96,8 @@ impl FlagCode {
             Self::EngineFallback => "engine-fallback",
             Self::IoErrors => "io-errors",
             Self::ShortIo => "short-io",
+            Self::Stalled => "stalled",
+            Self::DeviceWarning => "device-warning",
             Self::Interrupted => "interrupted",
             Self::ClockFallback => "clock-fallback",
             Self::NotSteady => "not-steady",

@@ -8,8 +8,11 @@ use fathom_telemetry::{
     Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, SparseHistogram, Window,
 };
 
-use super::{ClosedWindow, Observer, PlannedJob, live};
-use crate::load::{ErrorCount, Outcome};
+use super::{ClosedWindow, Observer, PlannedJob, errors, live};
+use crate::load::{ErrorCount, NOTHING_READ, Outcome};
+
+/// An I/O that takes longer is no slow I/O: drives repeat a read for seconds, but not for so long.
+const STALL: Nanos = Nanos::from_secs(10);
 
 /// Windows that wait for slower threads before they are passed on anyway.
 const PENDING_MAX: usize = 512;
@@ -114,6 +117,17 @@ impl Collector {
         self.closed[thread as usize] = u64::MAX;
         self.outcomes.push(outcome.clone());
         self.pass_on(observer);
+    }
+
+    /// The device answers no more: for threads that were not heard of since `until`, what their closed windows say is kept.
+    pub(super) fn give_up(&mut self, measured_from: Nanos, until: Nanos) {
+        let missing = self.closed.iter().filter(|c| **c != u64::MAX).count();
+        let outcome = Outcome {
+            measured_from,
+            last_completion: until,
+            ..Outcome::default()
+        };
+        self.outcomes.extend(std::iter::repeat_n(outcome, missing));
     }
 
     fn pass_on(&mut self, observer: &mut dyn Observer) {
@@ -294,21 +308,38 @@ fn merge_errors(outcomes: &[Outcome]) -> Vec<IoError> {
         .into_values()
         .map(|e| IoError {
             op: e.op,
-            errno: e.errno,
-            message: if e.errno == 0 {
-                "transferred less than asked for".into()
+            // What a disk that is gone would say if it still could.
+            errno: if e.errno == NOTHING_READ {
+                libc::ENODEV
             } else {
-                std::io::Error::from_raw_os_error(e.errno).to_string()
+                e.errno
             },
+            message: errors::message(e.errno),
             first_offset: e.first_offset,
             count: e.count,
         })
         .collect()
 }
 
+/// An I/O that took so long that the device, or what lies above it, stood still.
+fn stalled(job: &Job) -> Option<Flag> {
+    let longest = Op::ALL
+        .iter()
+        .filter_map(|op| job.direction(*op)?.service_ns.max)
+        .max()
+        .map(Nanos)?;
+    (longest >= STALL).then(|| {
+        Flag::new(
+            FlagCode::Stalled,
+            format!("one I/O took {longest}: the device, or what lies above it, stood still"),
+            "look at the kernel log for timeouts and resets, and at the device's health (fathom devices)",
+        )
+    })
+}
+
 /// Flags that follow from the job alone; those that need the machine are added by `validity`.
 fn intrinsic_flags(job: &Job, spec: &crate::JobSpec, played: bool) -> Vec<Flag> {
-    let mut flags = Vec::new();
+    let mut flags: Vec<Flag> = stalled(job).into_iter().collect();
     for e in &job.errors {
         let (code, what) = if e.errno == 0 {
             (

@@ -6,7 +6,9 @@
 
 mod collect;
 mod conditions;
+mod errors;
 pub mod live;
+mod silence;
 mod threads;
 mod usage;
 mod write_back;

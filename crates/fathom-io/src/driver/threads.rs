@@ -11,6 +11,7 @@ use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Recorder, Window, WindowSink};
 
 use super::collect::Collector;
 use super::conditions::{Conditions, Waited};
+use super::silence::{Pulse, Silence};
 use super::usage::{ThreadUsage, thread_usage};
 use super::write_back::WrittenBack;
 use super::{Destination, DriveError, Observer, PlannedJob, Progress, Setting, live};
@@ -187,11 +188,17 @@ pub fn run_group(
         &conditions,
         device_start,
     );
-    threads.into_iter().for_each(|t| drop(t.join()));
+    // Threads that wait for a device which answers no more are left to it: they hold what they use.
+    if outcome.silent.is_none() {
+        threads.into_iter().for_each(|t| drop(t.join()));
+    }
     let cpu = outcome.cpu;
-    let after = WrittenBack::of_group(jobs, setting.destination, setting.control, &clock, || {
-        observer.progress(&progress(&clock, start, &lives, &collectors));
-    });
+    let after = match outcome.silent {
+        None => WrittenBack::of_group(jobs, setting.destination, setting.control, &clock, || {
+            observer.progress(&progress(&clock, start, &lives, &collectors));
+        }),
+        Some(_) => WrittenBack::default(),
+    };
     let reached = least_written(outcome.device_start.as_ref(), setting);
     let origin = start;
     Ok(collectors
@@ -223,6 +230,8 @@ pub fn run_group(
                     "look at the kernel log; try --engine preadv",
                 ));
             }
+            let silent = outcome.silent.iter();
+            job.flags.extend(silent.flat_map(|s| s.flags(outcome.interrupted)));
             if outcome.interrupted {
                 job.flags.push(Flag::new(FlagCode::Interrupted, "the run was interrupted; this is what was measured until then", "run again"));
             }
@@ -249,6 +258,8 @@ struct Watched {
     held_up: Vec<HeldUp>,
     interrupted: bool,
     broken: Vec<(usize, String)>,
+    /// The device answered no more, and for how long when it was given up.
+    silent: Option<Silence>,
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -279,14 +290,24 @@ fn watch(
     let mut next_progress = start;
     let mut next_kick = start;
     let mut alive = threads.len();
+    let mut pulse = Pulse::new(start);
     while alive > 0 {
         let now = clock.now();
+        pulse.felt(now, lives);
+        if let Some(silence) = pulse.lost(now, start, jobs) {
+            for (c, p) in collectors.iter_mut().zip(jobs) {
+                c.give_up(start + p.ramp(), silence.since);
+            }
+            w.silent = Some(silence);
+            break;
+        }
         if ramping && now >= start + ramp {
             (cpu_start, device_start, ramping) = (process_cpu(), counted(setting, lives), false);
             conditions_start = conditions.read();
         }
         if setting.control.interrupted() && !w.interrupted {
             w.interrupted = true;
+            pulse.asked(now);
             stop.store(true, Ordering::Relaxed);
         }
         if stop.load(Ordering::Relaxed) && now >= next_kick {
@@ -313,7 +334,11 @@ fn watch(
         } else {
             Nanos::from_millis(50)
         };
-        match rx.recv_timeout(nap.into()) {
+        let message = rx.recv_timeout(nap.into());
+        if message.is_ok() {
+            pulse.heard(clock.now());
+        }
+        match message {
             Ok(Message::Window {
                 job,
                 thread,
@@ -395,12 +420,6 @@ fn least_written(start: Option<&DeviceDelta>, setting: &Setting<'_>) -> Option<(
         .min_by_key(|s| s.0)
 }
 
-/// Lets this thread's sleeps end on time: the kernel may add 50 µs to them otherwise, to wake up less often.
-fn exact_timer() {
-    // SAFETY: a system call without pointers; it fails without harm where it is not known.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
-}
-
 /// Installs a handler that does nothing for SIGUSR2, so that it interrupts system calls.
 fn no_op_signal() {
     extern "C" fn nothing(_: libc::c_int) {}
@@ -441,7 +460,7 @@ impl Seat {
         if let Some(Err(e)) = enter.map(|e| e(self.thread)) {
             return self.fail(e);
         }
-        exact_timer();
+        thread_terms::exact_timer();
         let clock = Clock::new();
         let (path, file) = match &self.destination {
             Destination::Null => return self.run(Null::new(depth, clock), Vec::new()),

@@ -10,4 +10,4 @@ mod zipf;
 
 pub use guide::{Enter, Guide, MakePilot, Next, Pass, Pilot, PilotIo};
 pub use offsets::Spots;
-pub use worker::{Batches, ErrorCount, Live, Outcome, Wait, Worker};
+pub use worker::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait, Worker};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fathom_telemetry::{Nanos, Op, Recorder, WindowSink};
 
-pub use outcome::{Batches, ErrorCount, Live, Outcome, Wait};
+pub use outcome::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait};
 
 use self::cold::Cold;
 use super::arrivals::Arrivals;

@@ -30,12 +30,16 @@ pub enum Wait {
     Finished,
 }
 
+/// In place of an errno: a read below the known size returned nothing. So reads a disk that was removed, and a file that
+/// somebody has cut short.
+pub const NOTHING_READ: i32 = -1;
+
 /// Errors of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorCount {
     /// Operation.
     pub op: Op,
-    /// errno; 0 for a short transfer.
+    /// errno; 0 for a short transfer, [`NOTHING_READ`] for none at all.
     pub errno: i32,
     /// Byte offset of the first.
     pub first_offset: u64,
@@ -111,7 +115,10 @@ pub struct Outcome {
 
 #[cold]
 pub(super) fn count_error(errors: &mut Vec<ErrorCount>, r: &Record) {
-    let errno = if r.result < 0 { -r.result as i32 } else { 0 };
+    let errno = match (r.result, r.op) {
+        (0, Op::Read) => NOTHING_READ,
+        (result, _) => i32::try_from(-result).unwrap_or(0).max(0),
+    };
     match errors.iter_mut().find(|e| e.op == r.op && e.errno == errno) {
         Some(e) => e.count += 1,
         None => errors.push(ErrorCount {
