@@ -10,7 +10,7 @@ const MACHINE: &str = "\
  -device nvme-subsys,id=s0,nqn=three -device nvme,id=n0,serial=NV-THREE,subsys=s0 \
  -drive file={dir}/a,if=none,id=a,format=raw -device nvme-ns,bus=n0,drive=a,nsid=1 \
  -drive file={dir}/b,if=none,id=b,format=raw -device nvme-ns,bus=n0,drive=b,nsid=2,logical_block_size=4096,physical_block_size=4096 \
- -drive file={dir}/z,if=none,id=z,format=raw -device nvme-ns,bus=n0,drive=z,nsid=4,zoned=on,zoned.zone_size=16M,zoned.zone_capacity=16M \
+ -drive file={dir}/z,if=none,id=z,format=raw -device nvme-ns,bus=n0,drive=z,nsid=4,zoned=on,zoned.zone_size=2M,zoned.zone_capacity=2M \
  -device nvme,id=n1,serial=NV-ONE -drive file={dir}/c,if=none,id=c,format=raw -device nvme-ns,bus=n1,drive=c,nsid=1 \
  -device virtio-scsi-pci,id=sc \
  -drive file={dir}/l0,if=none,id=l0,format=raw -device scsi-hd,bus=sc.0,drive=l0,scsi-id=1,lun=0,serial=SAME \
@@ -23,7 +23,7 @@ const MACHINE: &str = "\
 
 #[test]
 fn a_word_names_one_device_and_no_other() {
-    let images = ["a", "b", "z", "c", "l0", "l1", "w", "v0", "v1", "v2", "v3"].map(|n| (n, 32));
+    let images = ["a", "b", "z", "c", "l0", "l1", "w", "v0", "v1", "v2", "v3"].map(|n| (n, 8));
     let modules = ["nvme", "virtio_scsi", "sd_mod"];
     let Some(mut rig) = Rig::boot(&images, MACHINE, &modules) else {
         return;
@@ -157,7 +157,7 @@ fn what_is_shown_is_what_works(rig: &mut Rig) {
 
 fn partitions(rig: &mut Rig) {
     let two = rig.namespace("NV-ONE", 1);
-    rig.sh(&format!("(echo n; echo p; echo 1; echo; echo +8M; echo n; echo p; echo 2; echo; echo; echo w) | fdisk {two} > /dev/null 2>&1; sleep 1; ls {two}p2")).done();
+    rig.sh(&format!("(echo n; echo p; echo 1; echo; echo +3M; echo n; echo p; echo 2; echo; echo; echo w) | fdisk {two} > /dev/null 2>&1; sleep 1; ls {two}p2")).done();
     rig.refused(
         &format!("run {two}p2 {WRITE} --destroy NV-ONE"),
         &["names not only", "NV-ONE-part2"],
