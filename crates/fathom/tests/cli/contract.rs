@@ -1,5 +1,8 @@
 //! What scripts may rely on: JSON on standard output, its names, its schema.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::common::{Place, beside_others};
@@ -70,7 +73,11 @@ fn json_on_standard_output_is_run_json_and_nothing_else() {
         ])
         .expect(0);
     assert!(said.stdout.starts_with('{') && said.stdout.ends_with("}\n"));
-    let run = said.json();
+    let mut run = said.json();
+    let dir = run.as_object_mut().unwrap().remove("run_directory");
+    let dir = dir.expect("scripts learn where the run is");
+    let kept = fs::read_to_string(Path::new(dir.as_str().unwrap()).join("run.json")).unwrap();
+    assert_eq!(run, serde_json::from_str::<Value>(&kept).unwrap());
     assert_eq!(run, place.the_run(), "what is printed is what is kept");
     promised(&run);
     assert_eq!(run["schema_version"], 2);
