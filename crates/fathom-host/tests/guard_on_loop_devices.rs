@@ -482,6 +482,43 @@ fn a_device_that_some_program_has_claimed_is_refused() {
 }
 
 #[test]
+fn what_a_child_has_until_it_runs_is_waited_for_and_what_it_keeps_is_refused() {
+    use std::os::unix::process::CommandExt;
+    let _turn = turn();
+    if !possible(&[]) {
+        return;
+    }
+    let disk = Disk::new(32);
+    let device = Loop::of(&disk.image);
+    let held = File::options().write(true).open(&device.path).unwrap();
+    // Descriptors that close on exec are the child's, too, until it runs its program.
+    let mut late = Command::new("true");
+    // SAFETY: sleeps between fork and exec; nothing is allocated or locked.
+    unsafe {
+        late.pre_exec(|| {
+            libc::usleep(150_000);
+            Ok(())
+        });
+    }
+    let started = std::thread::spawn(move || late.status().unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    drop(held);
+    drop(open_confirmed(&device.path).unwrap());
+    started.join().unwrap();
+    // One that keeps it.
+    let keeps = File::options().write(true).open(&device.path).unwrap();
+    let mut child = Command::new("sleep")
+        .arg("60")
+        .stdout(Stdio::from(keeps))
+        .spawn()
+        .unwrap();
+    let said = refusal(&disk, &device.path).to_string();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(said.contains("open for writing by process"), "{said}");
+}
+
+#[test]
 fn what_is_no_block_device_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
@@ -16,8 +17,30 @@ pub(crate) struct Opener {
     pub(crate) program: String,
 }
 
+/// How often, and how long apart, a child of this process is looked at again.
+const AGAIN: (u32, Duration) = (25, Duration::from_millis(20));
+
 /// All of them, but this process. Without privilege only processes of the same user can be asked.
 pub(crate) fn openers(root: &HostRoot) -> Vec<Opener> {
+    let mut found = look(root);
+    for _ in 0..AGAIN.0 {
+        if !found.iter().any(|o| is_child(root, o.process)) {
+            break;
+        }
+        // A program that another thread starts has what this process has, from its fork until it runs.
+        std::thread::sleep(AGAIN.1);
+        found = look(root);
+    }
+    found
+}
+
+fn is_child(root: &HostRoot, process: u32) -> bool {
+    let status = text(&root.proc.join(process.to_string()).join("status")).unwrap_or_default();
+    let parent = status.lines().find_map(|l| l.strip_prefix("PPid:"));
+    parent.and_then(|p| p.trim().parse().ok()) == Some(std::process::id())
+}
+
+fn look(root: &HostRoot) -> Vec<Opener> {
     let processes = names(&root.proc);
     let processes = processes.iter().filter_map(|n| n.parse::<u32>().ok());
     let mut found: Vec<Opener> = Vec::new();
