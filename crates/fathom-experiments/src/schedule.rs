@@ -33,7 +33,8 @@ pub fn turns(n: usize, repeat: u32) -> impl Iterator<Item = usize> {
 pub fn cut_short(done: u32, total: u32) -> Flag {
     Flag::new(
         FlagCode::Interrupted,
-        format!("{done} of {total} measurements were made"),
+        // What is planned as it goes may be more than was expected.
+        format!("{done} of {} measurements were made", total.max(done)),
         "run again for the rest",
     )
 }

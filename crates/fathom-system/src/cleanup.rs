@@ -324,7 +324,7 @@ mod tests {
             Undo::blank(&foreign),
             Undo::run(&[&words[0], &words[1]]),
         ];
-        // SAFETY: the child makes a cleanup, which only forks, and is then killed by itself.
+        // SAFETY: the child makes a cleanup process, which only forks, and is then killed by itself.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let cleanup = Cleanup::watch(&undo);

@@ -203,7 +203,7 @@ impl Mount {
         Ok(())
     }
 
-    /// What could not be undone is left to the cleanup, which tries again when this process has ended.
+    /// What could not be undone is left to the cleanup process, which tries again when this process has ended.
     pub fn give_up(&mut self) {
         Cleanup::try_again(self.cleanup.take());
     }

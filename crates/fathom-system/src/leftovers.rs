@@ -1,7 +1,7 @@
 //! What runs that were killed together with what watches over them left in the kernel: programs, swap files, control
 //! groups, trace instances, arrays, mappings, mounts, pools and labels, in the order in which they let go of each other.
 //!
-//! A cleanup undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
+//! The cleanup process undoes them where fathom alone is killed. What is left is known by its name, which holds the number of the
 //! process that made it; where a living run can, it holds a lock besides; and what could be destroyed with data of
 //! somebody's has fathom's mark, too ([`labels::TAG`]): nothing is touched that has another name, whose process lives,
 //! that is somebody else's, or that somebody uses. All of that is asked once more at the moment of removal. In a

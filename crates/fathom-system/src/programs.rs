@@ -1,5 +1,6 @@
 //! Outside programs: where they are, what to install where they are not, and children that never outlive a lab.
 
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -114,11 +115,26 @@ pub struct ChildGuard {
 
 /// Prepares a command so that the process is killed with this thread, and no signal of the terminal reaches it.
 pub fn bind(command: &mut Command) {
+    bind_with(command, Vec::new());
+}
+
+/// The same, and the program gets these descriptors.
+pub(crate) fn bind_with(command: &mut Command, inherited: Vec<RawFd>) {
     orphans::stamp(command).process_group(0);
-    // SAFETY: one system call between fork and exec; nothing is allocated.
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only system calls are made, which neither allocate nor lock.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // Who ended before that call sends no signal any more.
+            if libc::getppid() as u32 != parent {
+                return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            for fd in &inherited {
+                if libc::fcntl(*fd, libc::F_SETFD, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
             Ok(())
         });
     }

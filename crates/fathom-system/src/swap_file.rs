@@ -1,5 +1,5 @@
 //! A swap file in a lab's directory: switched on for the whole machine, switched off on any exit, and found again where
-//! fathom was killed with its cleanup.
+//! fathom was killed with its cleanup process.
 //!
 //! The kernel swaps to the area of the highest priority first, for all processes. Where the machine has no other, it
 //! needs none; where it has some, the file comes one step above them, since otherwise the process under test would swap

@@ -2,7 +2,7 @@
 
 use fathom_experiments::bench::simulated_flag;
 use fathom_experiments::{Bench, BenchError, SimBench};
-use fathom_io::{Control, Target};
+use fathom_io::Control;
 use fathom_sim::{Shape as SimShape, SimTarget};
 use fathom_telemetry::{Bytes, Flag, Nanos};
 
@@ -115,9 +115,6 @@ impl SimArray {
 }
 
 impl Array for SimArray {
-    fn open(&self) -> Result<Target, SystemError> {
-        Err(SystemError::Refused("a model has no device".into()))
-    }
     fn traffic(&self) -> Option<Traffic> {
         let (asked, members) = self.bench.array()?.traffic();
         Some(Traffic { asked, members })

@@ -1,7 +1,7 @@
 //! Arrays of btrfs, made by mkfs.btrfs and mounted in a directory of their own.
 //!
 //! Its RAID 1 keeps two copies whatever the number of members. Data are written in place (nodatacow), as for images
-//! and databases. A cleanup unmounts it where fathom is killed.
+//! and databases. The cleanup process unmounts it where fathom is killed.
 
 use std::fs::File;
 use std::path::Path;

@@ -7,11 +7,11 @@
 //! that it has from nowhere (`rs_reshape_requested`, then `rs_set_cur`: EINVAL). A journal: without, a superblock that is
 //! to be written never is (`md_update_sb` of an array that is neither persistent nor its own), and writes wait for it.
 //!
-//! All are measured whole. A cleanup removes what was made where fathom is killed.
+//! All are measured whole. The cleanup process removes what was made where fathom is killed.
 
 use std::path::{Path, PathBuf};
 
-use fathom_io::{Control, Target};
+use fathom_io::Control;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
@@ -239,7 +239,8 @@ impl DmArray {
         let mut undo: Vec<Undo> = array.names.iter().map(|n| Undo::mapping(n)).collect();
         let stay = array.marked().iter().filter(|p| p.stays);
         undo.extend(stay.map(|p| Undo::blank(&p.path)));
-        let cleanup = Cleanup::watch(&undo).map_err(|e| failed(shape, "get a cleanup", &e))?;
+        let cleanup =
+            Cleanup::watch(&undo).map_err(|e| failed(shape, "get a cleanup process", &e))?;
         array.cleanup = Some(cleanup);
         // From here on dropping it takes apart what there is.
         array.assemble(bytes, number, control)?;
@@ -368,9 +369,6 @@ impl Drop for DmArray {
 }
 
 impl Array for DmArray {
-    fn open(&self) -> Result<Target, SystemError> {
-        members::open_array(&self.node)
-    }
     fn traffic(&self) -> Option<Traffic> {
         Some(members::traffic(&self.node, &self.parts))
     }

@@ -1,12 +1,12 @@
 //! Arrays that LVM makes: a volume group of the members' own, one logical volume in it, by the distribution's tools.
 //!
 //! The group is called `fathom_<pid>`; no other device is looked at, no configuration is read, no backup is written.
-//! Measured whole. A cleanup removes the mappings and erases the labels where fathom is killed.
+//! Measured whole. The cleanup process removes the mappings and erases the labels where fathom is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fathom_io::{Control, Target};
+use fathom_io::Control;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
@@ -159,7 +159,8 @@ impl LvmArray {
         let mut undo: Vec<Undo> = names.iter().map(|n| Undo::mapping(n)).collect();
         let stay = parts.iter().filter(|p| p.stays);
         undo.extend(stay.map(|p| Undo::blank(&p.path)));
-        let cleanup = Cleanup::watch(&undo).map_err(|e| failed("get a cleanup", e.to_string()))?;
+        let cleanup =
+            Cleanup::watch(&undo).map_err(|e| failed("get a cleanup process", e.to_string()))?;
         let mut array = Self {
             group,
             shape: *shape,
@@ -255,9 +256,6 @@ impl Drop for LvmArray {
 }
 
 impl Array for LvmArray {
-    fn open(&self) -> Result<Target, SystemError> {
-        members::open_array(&self.node)
-    }
     fn traffic(&self) -> Option<Traffic> {
         Some(members::traffic(&self.node, &self.parts))
     }

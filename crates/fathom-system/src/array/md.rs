@@ -1,6 +1,6 @@
 //! Arrays of the kernel's md driver, made by its own calls: no mdadm, no superblock, nothing on the members but data.
 //!
-//! An array is called `md_f<pid>`, so that another run can see whose it was; a cleanup stops it where fathom is
+//! An array is called `md_f<pid>`, so that another run can see whose it was; the cleanup process stops it where fathom is
 //! killed. Members lose their first bytes to nothing: what is left on them is data of the array. Only an array with a
 //! journal has superblocks while it lives ([`super::journal`]).
 
@@ -10,7 +10,6 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use fathom_files::{kernel, open};
-use fathom_io::Target;
 use fathom_sim::raid::Level;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
@@ -194,7 +193,7 @@ impl MdArray {
             undo.extend(stay.map(|p| Undo::blank(&p.path)));
         }
         let cleanup = Cleanup::watch(&undo);
-        self.cleanup = Some(cleanup.map_err(|e| failed("get a cleanup", e))?);
+        self.cleanup = Some(cleanup.map_err(|e| failed("get a cleanup process", e))?);
         kernel::write(Path::new(NEW_ARRAY), &self.name).map_err(|e| failed("make a device", e))?;
         let node = wait_for(&self.node).map_err(|e| failed("make a device", e))?;
         let layout = match shape.level {
@@ -412,9 +411,6 @@ fn call(node: &File, request: libc::c_ulong, argument: usize) -> io::Result<()> 
 }
 
 impl Array for MdArray {
-    fn open(&self) -> Result<Target, SystemError> {
-        members::open_array(&self.node)
-    }
     fn traffic(&self) -> Option<Traffic> {
         Some(members::traffic(&self.node, self.devices()))
     }

@@ -109,7 +109,10 @@ pub trait Array {
     ///
     /// # Errors
     /// Where the safety rules refuse it, or it cannot be opened.
-    fn open(&self) -> Result<Target, SystemError>;
+    fn open(&self) -> Result<Target, SystemError> {
+        let none = || SystemError::Refused("it has no device that jobs could run on".into());
+        members::open_array(self.device().ok_or_else(none)?)
+    }
     /// What its members have moved so far; `None` where nobody counts.
     fn traffic(&self) -> Option<Traffic> {
         None

@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -16,7 +15,7 @@ use fathom_telemetry::Bytes;
 use super::accel::Accelerator;
 use super::disk::{Disk, DiskModel};
 use super::vhost::Server;
-use crate::SystemError;
+use crate::{SystemError, programs};
 
 /// The program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -198,36 +197,14 @@ impl Qemu {
         };
         let mut inherited = vec![files.initramfs, files.console, files.port];
         inherited.extend(files.served.iter().map(|s| s.1));
-        let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
-        crate::orphans::stamp(&mut command)
+        // A terminal's Ctrl-C is for fathom, which ends its guests itself.
+        programs::bind_with(&mut command, inherited);
+        command
             .args(machine.arguments(accelerator, &files))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(console.try_clone().map_err(|e| failed("no console", e))?)
-            // A terminal's Ctrl-C is for fathom, which ends its guests itself.
-            .process_group(0);
-        // SAFETY: between fork and exec only system calls are made, which neither allocate nor lock.
-        unsafe {
-            command.pre_exec(move || {
-                libc::prctl(
-                    libc::PR_SET_PDEATHSIG,
-                    libc::SIGKILL as libc::c_ulong,
-                    0,
-                    0,
-                    0,
-                );
-                if libc::getppid() as u32 != parent {
-                    return Err(std::io::Error::other("fathom is gone"));
-                }
-                for fd in inherited.iter().copied() {
-                    if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
-                        return Err(std::io::Error::last_os_error());
-                    }
-                }
-                Ok(())
-            });
-        }
+            .stderr(console.try_clone().map_err(|e| failed("no console", e))?);
         let child = command.spawn().map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => missing(),
             _ => failed("QEMU cannot be started", e),

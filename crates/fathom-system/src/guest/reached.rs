@@ -7,11 +7,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use super::qemu::memory_file;
-use crate::SystemError;
+use crate::{SystemError, programs};
 
 /// Dropping it ends the program.
 #[derive(Debug)]
@@ -34,29 +33,12 @@ impl Reached {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = OwnedFd::from(theirs);
         let mut command = Command::new(name);
-        crate::orphans::stamp(&mut command)
+        programs::bind(&mut command);
+        command
             .args(arguments)
             .stdin(Stdio::from(theirs.try_clone().map_err(failed)?))
             .stdout(Stdio::from(theirs))
-            .stderr(said.try_clone().map_err(failed)?)
-            .process_group(0);
-        let parent = std::process::id();
-        // SAFETY: between fork and exec only system calls are made, which neither allocate nor lock.
-        unsafe {
-            command.pre_exec(move || {
-                libc::prctl(
-                    libc::PR_SET_PDEATHSIG,
-                    libc::SIGKILL as libc::c_ulong,
-                    0,
-                    0,
-                    0,
-                );
-                if libc::getppid() as u32 != parent {
-                    return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
-                }
-                Ok(())
-            });
-        }
+            .stderr(said.try_clone().map_err(failed)?);
         let child = command.spawn().map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => SystemError::Missing {
                 what: format!("{name} is not installed"),

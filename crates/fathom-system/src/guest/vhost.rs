@@ -5,12 +5,11 @@
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::disk::Disk;
-use crate::SystemError;
+use crate::{SystemError, programs};
 
 /// The program.
 const PROGRAM: &str = "qemu-storage-daemon";
@@ -57,35 +56,15 @@ impl Server {
         // Accepted later: the kernel keeps the connection until then.
         let stream = UnixStream::connect_addr(&address).map_err(failed)?;
         let fd = listener.as_raw_fd();
-        let parent = std::process::id();
         let mut command = Command::new(PROGRAM);
-        crate::orphans::stamp(&mut command)
+        programs::bind_with(&mut command, vec![fd]);
+        command
             .args(disk.node_arguments(i))
             .arg("--export")
             .arg(export(disk, i, fd))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0);
-        // SAFETY: between fork and exec only system calls are made, which neither allocate nor lock.
-        unsafe {
-            command.pre_exec(move || {
-                libc::prctl(
-                    libc::PR_SET_PDEATHSIG,
-                    libc::SIGKILL as libc::c_ulong,
-                    0,
-                    0,
-                    0,
-                );
-                if libc::getppid() as u32 != parent {
-                    return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
-                }
-                if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
+            .stderr(Stdio::null());
         let child = command.spawn().map_err(failed)?;
         Ok((Self { child }, stream))
     }
