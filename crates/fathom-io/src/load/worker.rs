@@ -382,10 +382,10 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 return;
             }
             let mut traced = None;
-            let paced = self.pilot.as_ref().is_none_or(|p| p.pilot.paced());
             let intended = match &mut self.pace {
-                Pace::Open(_) if !paced => self.now,
                 Pace::Closed => self.now,
+                // Not every I/O of a pilot waits for its turn.
+                Pace::Open(_) if self.pilot.as_ref().is_some_and(|p| !p.pilot.paced()) => self.now,
                 Pace::Think { ready, .. } => match ready.front() {
                     Some(t) if *t <= self.now => {
                         let t = *t;
@@ -436,8 +436,11 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                     self.now
                 }
             };
-            let led = self.pilot.as_mut().and_then(|p| p.take());
-            if let Some(pass) = self.pilot.as_mut().and_then(|p| p.pilot.passed()) {
+            let (led, pass) = match &mut self.pilot {
+                None => (None, None),
+                Some(p) => (p.take(), p.pilot.passed()),
+            };
+            if let Some(pass) = pass {
                 self.begin_pass(pass);
             }
             let io = match led.or(traced) {
