@@ -12,7 +12,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::members::{self, Members, Part};
-use super::{Array, ArrayMaker, Shape, scratch_file};
+use super::{Array, ArrayMaker, Shape};
 use crate::SystemError;
 use crate::erase;
 use crate::filesystem::{FileSystem, Mount};
@@ -151,7 +151,7 @@ impl Mounted {
 
 impl Array for Mounted {
     fn open(&self) -> Result<Target, SystemError> {
-        scratch_file(self.mount.dir(), self.size)
+        members::open(self.mount.dir(), None, Some(Bytes(self.size)))
     }
     fn directory(&self) -> Option<&Path> {
         Some(self.mount.dir())

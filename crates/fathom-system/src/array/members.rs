@@ -91,18 +91,22 @@ fn moved(device: &Path) -> [u64; 2] {
     [read * 512, written * 512]
 }
 
-/// A whole device, under the safety rules.
+/// A whole device, or a scratch file of `size` bytes in a directory, under the safety rules.
 ///
 /// # Errors
 /// Where they refuse it, or it cannot be opened.
-fn open(path: &Path, destroy: Option<&str>) -> Result<Target, SystemError> {
+pub(crate) fn open(
+    path: &Path,
+    destroy: Option<&str>,
+    size: Option<Bytes>,
+) -> Result<Target, SystemError> {
     let wanted = Wanted {
         modifies: true,
         direct: true,
         buffered: true,
         polled: false,
         in_order: false,
-        size: None,
+        size,
         destroy: destroy.map(str::to_owned),
     };
     let name = path.display().to_string();
@@ -111,7 +115,7 @@ fn open(path: &Path, destroy: Option<&str>) -> Result<Target, SystemError> {
 
 /// The device of an array, which fathom has made just now: it has no serial, so its own path permits it.
 pub(crate) fn open_array(node: &Path) -> Result<Target, SystemError> {
-    open(node, Some(&node.display().to_string()))
+    open(node, Some(&node.display().to_string()), None)
 }
 
 /// The same of every part; the error says what is left on which.
@@ -135,7 +139,7 @@ struct Single {
 
 impl Array for Single {
     fn open(&self) -> Result<Target, SystemError> {
-        open(&self.path, self.destroy.as_deref())
+        open(&self.path, self.destroy.as_deref(), None)
     }
     fn threads(&self) -> Vec<(String, Nanos)> {
         Vec::new()

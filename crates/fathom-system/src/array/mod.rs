@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use fathom_io::{Target, Wanted};
+use fathom_io::Target;
 use fathom_sim::raid::Level;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -169,18 +169,4 @@ pub trait Array {
 
 fn whole_only() -> SystemError {
     SystemError::Refused("arrays of this backend are measured whole only".into())
-}
-
-/// A scratch file of `size` bytes on an array's file system.
-fn scratch_file(dir: &Path, size: u64) -> Result<Target, SystemError> {
-    let wanted = Wanted {
-        modifies: true,
-        direct: true,
-        buffered: true,
-        polled: false,
-        in_order: false,
-        size: Some(Bytes(size)),
-        destroy: None,
-    };
-    Ok(Target::open(&dir.display().to_string(), &wanted)?)
 }

@@ -14,7 +14,7 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::labels::{PREFIX, TAG};
 use super::members::{self, Members, Part};
-use super::{Array, ArrayMaker, Shape, scratch_file};
+use super::{Array, ArrayMaker, Shape};
 use crate::SystemError;
 use crate::cleanup::Undo;
 use crate::erase;
@@ -245,7 +245,7 @@ impl Pool {
 
 impl Array for Pool {
     fn open(&self) -> Result<Target, SystemError> {
-        scratch_file(self.mount.dir(), self.size)
+        members::open(self.mount.dir(), None, Some(Bytes(self.size)))
     }
     fn directory(&self) -> Option<&Path> {
         Some(self.mount.dir())
