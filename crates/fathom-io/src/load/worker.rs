@@ -325,7 +325,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         self.wait()
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark_submitted(&mut self, now: Nanos) {
         for slot in self.staged.drain(..) {
             self.slots[slot as usize].submitted = now;
@@ -630,6 +630,12 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if self.plain {
             return self.reap_plain(before);
         }
+        self.reap_general(before, now);
+    }
+
+    /// Of its own, so that the commonest load stays as short as it can be.
+    #[inline(never)]
+    fn reap_general(&mut self, before: u32, now: Nanos) {
         if self.few > 0 && !self.staged.is_empty() {
             // Handed over just now. As long as there is room for more, nothing is taken.
             return self.mark_submitted(now);
