@@ -4,6 +4,13 @@
 //! whole blocks. Which of the two begins is drawn for each block, so that what every other job meets (a timer, a
 //! neighbour's job) favours neither as well. What the settings are is up to the caller.
 
+use fathom_bench::bench::Bench;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::parts;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::runner::Runner;
+use fathom_bench::schedule;
 use fathom_io::JobSpec;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
@@ -11,14 +18,7 @@ use fathom_stats::compare::{Good, Verdict, judge, relative_of_log};
 use fathom_telemetry::schema::{Job, Section, Table};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::Bench;
 use crate::compare::metrics as metrics_of_job;
-use crate::notebook::{Notebook, NotebookError};
-use crate::parts;
-use crate::results::{Evidence, ExperimentResult, Shown};
-use crate::runner::Runner;
-use crate::schedule;
-use crate::survey::Watcher;
 
 /// Which of two settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,15 +201,15 @@ pub fn run(
     texts: [&str; 2],
     blocks: u32,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<AbResult, NotebookError> {
     let seed = specs[0].seed;
     let total = blocks * BLOCK_JOBS;
     let reads = specs.iter().any(|s| s.rw.reads());
     let mut runner = if reads {
-        Runner::begin(bench, book, watcher, "ab", seed, total)?
+        Runner::begin(bench, book, sink, "ab", seed, total)?
     } else {
-        Runner::unprepared(bench, book, watcher, "ab", seed, total)
+        Runner::unprepared(bench, book, sink, "ab", seed, total)
     };
     let mut ran = Vec::new();
     'blocks: for number in 0..blocks {

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
+use fathom_bench::parts::{column, estimate};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_telemetry::Flag;
 use fathom_telemetry::schema::{Cell, Finding, Headline, Run, Section, Table, Target};
 use serde::{Deserialize, Serialize};
-
-use crate::parts::{column, estimate};
-use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// Why a lab's run does not belong to a survey.
 ///
@@ -119,7 +118,7 @@ fn add(lab: &Application, n: usize, shown: &mut Shown) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::headline_of;
+    use fathom_bench::parts::headline_of;
 
     fn run(command: &str, device: &str) -> Run {
         let run = serde_json::json!({

@@ -4,6 +4,14 @@
 //! (a mean over seconds hides it)? And what does a light, paced background writer take from bursts of
 //! sequential reads (Malventano, "Intel Optane 900P", 2017: 20 MB/s of writes beside 400 MB reads)?
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::Plan;
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::parts::{self, axis, column, estimate, number, series};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
+use fathom_bench::runner::Runner;
 use fathom_io::job::{Arrival, BlockSizes, Burst, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
@@ -13,15 +21,6 @@ use fathom_telemetry::schema::{
 };
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 use serde::{Deserialize, Serialize};
-
-use crate::bench::{Bench, BenchError};
-use crate::cells::Plan;
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::Outlook;
-use crate::parts::{self, axis, column, estimate, number, series};
-use crate::results::{Evidence, ExperimentResult, Point, Shown};
-use crate::runner::Runner;
-use crate::survey::Watcher;
 
 /// I/Os of the small bursts: random 4 KiB reads, all handed over at once.
 const SIZES: [u32; 5] = [1, 4, 16, 64, 256];
@@ -78,9 +77,9 @@ fn burst_bytes(plan: &Plan, options: &BurstOptions) -> u64 {
 ///
 /// # Errors
 /// Where the jobs do not fit the target.
-pub fn outlook(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Result<Outlook, JobError> {
+pub fn run_cost(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Result<RunCost, JobError> {
     let repeats = plan.profile.repeats;
-    let mut o = Outlook::filling(fills);
+    let mut o = RunCost::filling(fills);
     for ios in SIZES {
         o.add(&small_job(plan, ios)?, repeats);
     }
@@ -117,12 +116,12 @@ pub fn run(
     plan: &Plan,
     options: &BurstOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    let expected = outlook(plan, options, Bytes(0))
+    let expected = run_cost(plan, options, Bytes(0))
         .map_err(BenchError::from)?
         .jobs;
-    let mut runner = Runner::begin(bench, book, watcher, "burst", options.seed, expected)?;
+    let mut runner = Runner::begin(bench, book, sink, "burst", options.seed, expected)?;
     let mut small = Vec::new();
     for ios in SIZES {
         small.push(Point::new(small_job(plan, ios).map_err(BenchError::from)?));

@@ -1,13 +1,12 @@
 //! How long a drive lasts: what it says of its wear before and after a run, the write amplification in between, and the
 //! years that are left at the observed or a stated rate of writes.
 
+use fathom_bench::parts::{column, number};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_host::Health;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Finding, Run, Section, Table};
 use serde::{Deserialize, Serialize};
-
-use crate::parts::{column, number};
-use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// What the user knows better than the drive.
 #[derive(Debug, Clone, Copy, Default)]

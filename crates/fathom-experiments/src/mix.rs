@@ -6,6 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::{Cell, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::parts::{self, axis, column, estimate, headline_of, series};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
+use fathom_bench::runner::Runner;
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
@@ -14,15 +22,6 @@ use fathom_telemetry::schema::{
 };
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-
-use crate::bench::{Bench, BenchError};
-use crate::cells::{Cell, Plan};
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::Outlook;
-use crate::parts::{self, axis, column, estimate, headline_of, series};
-use crate::results::{Evidence, ExperimentResult, Point, Shown};
-use crate::runner::Runner;
-use crate::survey::Watcher;
 
 /// Shares of reads, percent.
 const SHARES: [f64; 11] = [
@@ -165,8 +164,8 @@ impl Rect {
 ///
 /// # Errors
 /// Where the jobs do not fit the target.
-pub fn outlook(plan: &Plan, options: &MixOptions, fills: Bytes) -> Result<Outlook, JobError> {
-    let mut o = Outlook::filling(fills);
+pub fn run_cost(plan: &Plan, options: &MixOptions, fills: Bytes) -> Result<RunCost, JobError> {
+    let mut o = RunCost::filling(fills);
     let levels: Vec<Option<u32>> = if options.fills.is_empty() {
         vec![None]
     } else {
@@ -201,12 +200,12 @@ pub fn run(
     plan: &Plan,
     options: &MixOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    let expected = outlook(plan, options, Bytes(0))
+    let expected = run_cost(plan, options, Bytes(0))
         .map_err(BenchError::from)?
         .jobs;
-    let mut runner = Runner::begin(bench, book, watcher, "mix", options.seed, expected)?;
+    let mut runner = Runner::begin(bench, book, sink, "mix", options.seed, expected)?;
     let mut found = MixResult {
         bs: options.bs,
         levels: Vec::new(),

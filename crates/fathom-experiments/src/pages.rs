@@ -1,6 +1,14 @@
 //! The page that a database should use here (Zhang et al. 2018, eqs. 2-10): the costs of a page are measured, the optimum
 //! for the user's share of point and range requests follows, and real reads of every size stand beside what was predicted.
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::{Cell, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::parts::{axis, chart, column, estimate, headline_of, number, point, series};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
+use fathom_bench::runner::Runner;
 use fathom_io::JobError;
 use fathom_sim::analytic::{PageCosts, PageLoad};
 use fathom_stats::Estimate;
@@ -8,15 +16,6 @@ use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Mark, Sect
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Nanos, Op};
 use serde::{Deserialize, Serialize};
-
-use crate::bench::{Bench, BenchError};
-use crate::cells::{Cell, Plan};
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::Outlook;
-use crate::parts::{axis, chart, column, estimate, headline_of, number, point, series};
-use crate::results::{Evidence, ExperimentResult, Point, Shown};
-use crate::runner::Runner;
-use crate::survey::Watcher;
 
 /// The page of the software stack, d_s.
 const STACK_PAGE: u64 = 4096;
@@ -56,8 +55,8 @@ fn points(plan: &Plan) -> Result<Vec<Point>, JobError> {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, fills: Bytes) -> Result<Outlook, JobError> {
-    let mut o = Outlook::filling(fills);
+pub fn run_cost(plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+    let mut o = RunCost::filling(fills);
     for p in points(plan)? {
         o.add(&p.spec, plan.profile.repeats);
     }
@@ -210,11 +209,11 @@ pub fn run(
     plan: &Plan,
     options: &PagesOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let mut points = points(plan).map_err(BenchError::from)?;
     let total = points.len() as u32 * plan.profile.repeats;
-    let mut runner = Runner::begin(bench, book, watcher, "pages", options.seed, total)?;
+    let mut runner = Runner::begin(bench, book, sink, "pages", options.seed, total)?;
     runner.fill_up(&mut points, plan.profile.repeats)?;
     runner.end();
     book.found(&PagesResult {
@@ -538,7 +537,7 @@ mod tests {
 
     /// What a model answers, one I/O at a time.
     fn measured(model: &str) -> Seen {
-        use crate::SimBench;
+        use fathom_bench::SimBench;
         use fathom_io::driver::{Control, PlannedJob};
         let run = |rw: &str, bs: u64, qd: &str| {
             let mut spec = fathom_io::JobSpec::default();

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::parts;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Merged, Shown};
 use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{BlockSizes, OnError, Rw};
@@ -11,12 +16,6 @@ use fathom_telemetry::schema::{Finding, Headline, Job, Section};
 use fathom_telemetry::summary::{LatencySummary, SAMPLES_BEYOND};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 use serde::{Deserialize, Serialize};
-
-use crate::bench::{Bench, BenchError};
-use crate::notebook::{Merged, Notebook, NotebookError};
-use crate::parts;
-use crate::results::{Evidence, ExperimentResult, Shown};
-use crate::survey::{self, Watcher};
 
 /// Memory for buffers that the default depth keeps to.
 const BUFFERS: u64 = 128 << 20;
@@ -110,17 +109,17 @@ pub fn run(
     layout: &Layout,
     options: &ReplayOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     if options.facts.ios[Op::Read as usize] > 0 {
-        survey::prepare(bench, watcher)?;
+        fathom_bench::progress::prepare(bench, sink)?;
     }
     if bench.interrupted() {
         return Ok(());
     }
     let (planned, feed) = job(bench, options, layout, direct)?;
-    watcher.job(0, 1, "replay");
-    let mut show = |p: &Progress| watcher.progress(p);
+    sink.job(0, 1, "replay");
+    let mut show = |p: &Progress| sink.progress(p);
     let indices = book.measure(bench, &[planned], &mut show)?;
     let Some(fidelity) = feed.fidelity() else {
         return Ok(());

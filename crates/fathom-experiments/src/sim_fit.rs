@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use fathom_bench::{Bench, SimBench};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{Control, JobSpec};
 use fathom_sim::model::{Model, Path};
@@ -12,8 +13,6 @@ use fathom_sim::{SimError, SimTarget};
 use fathom_telemetry::schema::{Job, Run};
 use fathom_telemetry::{Bytes, Nanos, Op};
 use serde::Serialize;
-
-use crate::{Bench, SimBench};
 
 /// Requests per point and trial.
 const REQUESTS: f64 = 6_000.0;

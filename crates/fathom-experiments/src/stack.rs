@@ -11,6 +11,10 @@ mod output;
 mod text;
 mod what_if;
 
+use fathom_bench::bench::{Bench, BenchError, RealBench};
+use fathom_bench::cpu::{CpuBench, CpuSetting};
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::schedule;
 use fathom_io::driver::{Destination, Observer, PlannedJob, Progress, thread_prefix};
 use fathom_io::job::Engine;
 use fathom_io::{JobError, JobSpec};
@@ -25,11 +29,7 @@ use fathom_telemetry::iolog::{MemoryLog, ThreadRecords};
 use fathom_telemetry::{Bytes, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Bench, BenchError, RealBench};
-use crate::cpu::{CpuBench, CpuSetting};
-use crate::notebook::{Notebook, NotebookError};
-use crate::schedule;
-pub(crate) use in_survey::{in_survey, outlook};
+pub(crate) use in_survey::{in_survey, run_cost};
 pub use output::document;
 pub use text::text;
 pub use what_if::{WhatIf, what_if, what_if_cpu};

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fathom_bench::parts::{self, axis, line_chart};
+use fathom_bench::results::{self, Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Point, Section};
 use fathom_telemetry::units::grouped;
@@ -12,8 +14,6 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::curve::CurveResult;
-use crate::parts::{self, axis, line_chart};
-use crate::results::{self, Evidence, ExperimentResult, Shown};
 use crate::survey::SurveyResult;
 
 /// Idle for longer than this, a burst has ended: 1 ms.

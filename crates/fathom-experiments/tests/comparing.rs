@@ -1,8 +1,8 @@
 //! Comparing runs of a simulated device whose media scatter: how often a difference is raised that is none, and found
 //! where it is one. Jobs go through the simulator, the driver and its histograms, as those of a survey do.
 
+use fathom_bench::{Bench, Notebook, RunMeta, SimBench};
 use fathom_experiments::compare::compare;
-use fathom_experiments::{Bench, Notebook, RunMeta, SimBench};
 use fathom_io::driver::{Observer, PlannedJob};
 use fathom_io::{Control, JobSpec};
 use fathom_sim::{Model, SimTarget};

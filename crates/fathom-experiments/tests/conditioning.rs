@@ -5,10 +5,10 @@ mod common;
 use std::fs;
 
 use common::{QueueBench, Quiet};
-use fathom_experiments::bench::LogMaker;
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError, Notebook, RunMeta, SimBench};
 use fathom_experiments::condition::{self, ConditionOptions};
 use fathom_experiments::pts::{self, PtsOptions, TESTS};
-use fathom_experiments::{Bench, BenchError, Notebook, RunMeta, SimBench};
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::Limits;
 use fathom_io::port::virtual_time::Service;
@@ -446,14 +446,14 @@ fn what_was_announced_is_what_is_written() {
     o.idle = Nanos::from_millis(300);
     let mut bench = QueueBench::new(8, Service::Fixed(Nanos::from_micros(20)));
     let run = conditioned(&mut bench, &o, 0);
-    let outlook = condition::outlook(&o);
-    assert_eq!(run.jobs.len(), outlook.pieces);
+    let cost = condition::run_cost(&o);
+    assert_eq!(run.jobs.len(), cost.pieces);
     let written: u64 = run
         .jobs
         .iter()
         .filter_map(|j| Some(j.write.as_ref()?.bytes))
         .sum();
-    let announced = outlook.written.0;
+    let announced = cost.written.0;
     assert_eq!(announced, 2 * (128 << 20) + (64 << 20));
     // Mixed sizes may end a piece one request late.
     assert!(

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Quiet, headline, plan, run_with};
+use fathom_bench::{Bench, SimBench};
 use fathom_experiments::curve::{self, CurveOptions};
-use fathom_experiments::{Bench, SimBench};
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob};
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{Control, JobSpec};

@@ -98,7 +98,7 @@ fn a_map_at_fill_levels_writes_no_more_than_was_said_and_measures_within_the_lev
     };
     let mut plan = plan(200, 2);
     plan.profile.ramp = Nanos::from_millis(50);
-    let said = mix::outlook(&plan, &options, Bytes(0)).unwrap();
+    let said = mix::run_cost(&plan, &options, Bytes(0)).unwrap();
     let run = run_with(&mut bench, 0, |bench, book| {
         mix::run(bench, &plan, &options, book, &mut Quiet).expect("two maps");
     });

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fathom_bench::{Bench, NotebookError, Plan};
 use fathom_experiments::tune::stand::{Counted, Keeping, Measured, ModelStand};
 use fathom_experiments::tune::{self, Effort, Ground, TuneOptions};
-use fathom_experiments::{Bench, NotebookError, Plan};
 use fathom_io::Control;
 use fathom_io::driver::PlannedJob;
 use fathom_io::load::rng::Rng;

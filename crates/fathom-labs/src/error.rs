@@ -1,6 +1,6 @@
 //! Why a lab could not do what it was asked.
 
-use fathom_experiments::{BenchError, NotebookError};
+use fathom_bench::{BenchError, NotebookError};
 use fathom_system::SystemError;
 
 /// Of a lab.

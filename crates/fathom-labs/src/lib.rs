@@ -16,7 +16,7 @@ mod skipped;
 pub mod vm;
 
 pub use error::LabError;
-use fathom_experiments::results::Presenter;
+use fathom_bench::results::Presenter;
 
 /// Every kind of result of this room; a new one is a line here.
 pub const PRESENTERS: &[Presenter] = &[

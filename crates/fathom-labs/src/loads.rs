@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fathom_experiments::Notebook;
-use fathom_experiments::results::Evidence;
+use fathom_bench::Notebook;
+use fathom_bench::results::Evidence;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{DeviceDelta, Direction, Job};
 use fathom_telemetry::summary::SAMPLES_BEYOND;

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 
-use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, BenchError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::{Bench, BenchError};
 use fathom_io::Observer;
 use fathom_io::driver::Progress;
 
 /// Shows what is filled.
-pub(crate) struct Filling<'a>(pub(crate) &'a mut dyn Watcher);
+pub(crate) struct Filling<'a>(pub(crate) &'a mut dyn ProgressSink);
 
 impl Observer for Filling<'_> {
     fn progress(&mut self, p: &Progress) {
@@ -20,8 +20,11 @@ impl Observer for Filling<'_> {
 ///
 /// # Errors
 /// Where it cannot be filled.
-pub(crate) fn prepare(bench: &mut dyn Bench, watcher: &mut dyn Watcher) -> Result<(), BenchError> {
-    bench.prepare(&mut Filling(watcher)).map(|_| ())
+pub(crate) fn prepare(
+    bench: &mut dyn Bench,
+    sink: &mut dyn ProgressSink,
+) -> Result<(), BenchError> {
+    bench.prepare(&mut Filling(sink)).map(|_| ())
 }
 
 /// Writes back and drops what the page cache has of a bench's target, so that reads come from its device. What cannot be

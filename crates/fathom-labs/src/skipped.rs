@@ -1,7 +1,7 @@
 //! Parts of a lab that this machine does not have: said, with what to install, and left out.
 
-use fathom_experiments::Notebook;
-use fathom_experiments::parts::{table, text};
+use fathom_bench::Notebook;
+use fathom_bench::parts::{table, text};
 use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Flag, FlagCode};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
-use fathom_experiments::Bench;
+use fathom_bench::Bench;
 use fathom_io::driver::PlannedJob;
 use fathom_io::{Control, JobSpec};
 use fathom_labs::guest::RemoteBench;

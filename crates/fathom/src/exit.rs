@@ -48,9 +48,9 @@ pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Failure {
     }
 }
 
-impl From<fathom_experiments::NotebookError> for Failure {
-    fn from(e: fathom_experiments::NotebookError) -> Self {
-        use fathom_experiments::NotebookError as N;
+impl From<fathom_bench::NotebookError> for Failure {
+    fn from(e: fathom_bench::NotebookError) -> Self {
+        use fathom_bench::NotebookError as N;
         let code = match &e {
             N::RunDir(_) | N::Log(_) | N::Series(_) => REFUSED,
             N::Bench(b) if b.is_refusal() => REFUSED,
@@ -63,9 +63,9 @@ impl From<fathom_experiments::NotebookError> for Failure {
     }
 }
 
-impl From<fathom_experiments::BenchError> for Failure {
-    fn from(e: fathom_experiments::BenchError) -> Self {
-        fathom_experiments::NotebookError::from(e).into()
+impl From<fathom_bench::BenchError> for Failure {
+    fn from(e: fathom_bench::BenchError) -> Self {
+        fathom_bench::NotebookError::from(e).into()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal;
 
-use fathom_experiments::survey::Watcher;
+use fathom_bench::progress::ProgressSink;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
 use fathom_telemetry::{Bytes, Nanos, say};
@@ -199,7 +199,7 @@ impl SurveyLine {
     }
 }
 
-impl Watcher for SurveyLine {
+impl ProgressSink for SurveyLine {
     fn filling(&mut self, p: &Progress) {
         let share = (100 * p.bytes).checked_div(self.fill.0).unwrap_or(0);
         self.line.name = format!("filling {share} %");

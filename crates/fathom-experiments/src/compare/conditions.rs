@@ -154,7 +154,7 @@ fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
         .iter()
         .filter(|j| j.experiment != "cpu")
         .flat_map(|j| &j.engine_notes)
-        .filter_map(|n| n.strip_prefix(crate::cpu::NOTE))
+        .filter_map(|n| n.strip_prefix(fathom_bench::cpu::NOTE))
         .collect();
     put(
         "processors",

@@ -105,7 +105,7 @@ fn a_run_compared_with_itself_differs_in_five_of_a_hundred_cases() {
 
 #[test]
 fn a_true_change_of_five_percent_is_found_at_the_standard_profile() {
-    let standard = crate::survey::profile::Profile::named("standard").unwrap();
+    let standard = fathom_bench::profile::Profile::named("standard").unwrap();
     assert_eq!(standard.repeats, 5);
     let found = differing(1000, -0.05, 0.02);
     assert!(found >= 900, "{found} of 1000");

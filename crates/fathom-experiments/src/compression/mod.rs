@@ -7,18 +7,17 @@
 use std::path::PathBuf;
 use std::sync::Barrier;
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::Plan;
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::runner::{Point, Runner};
+use fathom_bench::schedule;
 use fathom_io::JobError;
 use fathom_io::clock::monotonic;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-
-use crate::bench::{Bench, BenchError};
-use crate::cells::Plan;
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::Outlook;
-use crate::runner::{Point, Runner};
-use crate::schedule;
-use crate::survey::Watcher;
 
 pub mod advice;
 pub mod codecs;
@@ -59,13 +58,13 @@ fn loop_time(plan: &Plan) -> Nanos {
 const LOOPS: u32 = 4;
 
 /// Time and bytes, at most.
-pub fn outlook(
+pub fn run_cost(
     plan: &Plan,
     options: &CompressionOptions,
     fills: Bytes,
-) -> Result<Outlook, JobError> {
+) -> Result<RunCost, JobError> {
     let jobs = points(plan, options)?;
-    let mut o = Outlook::filling(fills);
+    let mut o = RunCost::filling(fills);
     for job in &jobs {
         o.add(&job.spec, plan.profile.repeats);
     }
@@ -141,7 +140,7 @@ pub fn run(
     options: &CompressionOptions,
     sample: &Sample,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let mut points = points(plan, options).map_err(BenchError::from)?;
@@ -154,7 +153,7 @@ pub fn run(
             ..Rates::default()
         })
         .collect();
-    let mut runner = Runner::begin(bench, book, watcher, "compression", options.seed, total)?;
+    let mut runner = Runner::begin(bench, book, sink, "compression", options.seed, total)?;
     'repeats: for repeat in 0..plan.profile.repeats {
         // The device in every repeat too: what drifts meanwhile meets both.
         if !runner.fill_up(&mut points, repeat + 1)? {

@@ -1,5 +1,8 @@
 //! Tables, charts and findings of compression beside the device.
 
+use fathom_bench::cells::Cell;
+use fathom_bench::parts::{self, axis, point, series};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, Finding, Headline, Mark, Section,
@@ -9,9 +12,6 @@ use fathom_telemetry::{Flag, FlagCode, Op};
 use super::advice::{self, Device, Speed};
 use super::data::CHUNK;
 use super::{CompressionResult, Rates};
-use crate::cells::Cell;
-use crate::parts::{self, axis, point, series};
-use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// The device in each repeat in which all of its jobs gave a number, with the number of that repeat.
 fn devices(cells: &[Cell]) -> Vec<(usize, Device)> {

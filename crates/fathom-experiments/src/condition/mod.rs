@@ -4,6 +4,13 @@
 //! deletes, idle time), then the workload itself until fathom's own verdict calls it steady. The plan is a list
 //! of jobs that follows from options and size alone, so an interrupted one goes on at the piece that it was at.
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cost::written_at_most;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results;
+use fathom_bench::runner::Runner;
+use fathom_bench::schedule;
 use fathom_host::Health;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::regimes::{Regimes, Window, regimes};
@@ -12,18 +19,8 @@ use fathom_telemetry::schema::{Job, Run};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Bench, BenchError};
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::written_at_most;
-use crate::results;
-use crate::runner::Runner;
-use crate::schedule;
-use crate::survey::Watcher;
-
 mod recovery;
 mod report;
-
-pub(crate) use report::why;
 
 /// Pieces that one pass is cut into: an interruption loses one at most.
 const PIECES: u64 = 16;
@@ -67,7 +64,7 @@ pub struct ConditionOptions {
 
 /// Time and bytes before the start, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConditionOutlook {
+pub struct ConditionCost {
     /// Written by passes and overwrites, exactly.
     pub written: Bytes,
     /// Pieces before the workload.
@@ -183,7 +180,7 @@ fn spec_of(name: &str, options: &[(&str, String)]) -> Result<JobSpec, JobError> 
 }
 
 /// Says time and bytes.
-pub fn outlook(o: &ConditionOptions) -> ConditionOutlook {
+pub fn run_cost(o: &ConditionOptions) -> ConditionCost {
     let all = pieces(o);
     let written = all
         .iter()
@@ -195,7 +192,7 @@ pub fn outlook(o: &ConditionOptions) -> ConditionOutlook {
     } else {
         u64::from(ROUNDS_MAX)
     };
-    ConditionOutlook {
+    ConditionCost {
         written: Bytes(written),
         pieces: all.len(),
         time_at_most: Nanos(
@@ -266,7 +263,7 @@ pub fn run(
     o: &ConditionOptions,
     skip: usize,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     book.found(&ConditionPlan {
         options: o.clone(),
@@ -275,15 +272,14 @@ pub fn run(
     let all = pieces(o);
     let total = all.len() as u32 + if o.load.is_empty() { 0 } else { ROUNDS_MAX };
     let mut steps = Steps {
-        runner: Runner::unprepared(bench, book, watcher, EXPERIMENT, o.seed, total)
-            .after(skip as u32),
+        runner: Runner::unprepared(bench, book, sink, EXPERIMENT, o.seed, total).after(skip as u32),
         direct,
         o,
     };
     let written = do_pieces(&mut steps, &all[skip.min(all.len())..])?;
     if let Some(written) = written.filter(|_| !o.load.is_empty()) {
         // What an earlier run wrote before the interruption counts too.
-        let before = if skip > 0 { outlook(o).written.0 } else { 0 };
+        let before = if skip > 0 { run_cost(o).written.0 } else { 0 };
         let found = judge(&mut steps, written + before)?;
         steps.runner.book.run_mut().flags.extend(found.flag());
         steps.runner.book.found(&found)?;

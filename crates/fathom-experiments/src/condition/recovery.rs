@@ -3,12 +3,12 @@
 //! An estimate from size and base rate assumes that idle time empties a cache as fast as the base rate does. Devices
 //! that wait before they tidy up, or credits that grow at a rate of their own, do otherwise: only pauses show it.
 
+use fathom_bench::notebook::NotebookError;
 use fathom_stats::regimes::Regimes;
 use fathom_telemetry::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::{LOAD, ROUNDS_MAX, Steps, filled, pause};
-use crate::notebook::NotebookError;
 
 /// Experiment name of the pauses.
 const PAUSES: &str = "condition-recovery";

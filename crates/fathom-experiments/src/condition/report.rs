@@ -1,14 +1,15 @@
 //! What conditioning found: the course of the load, the verdict, burst and base, temperature, internal writes.
 
-use fathom_stats::regimes::{Cause, Regimes};
+use fathom_bench::parts::{axis, facts, line_chart};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::steadiness::why;
+use fathom_stats::regimes::Regimes;
 use fathom_stats::steady::{Steadiness, Verdict};
 use fathom_telemetry::schema::{Cell, Finding, Mark, Section};
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::recovery::Recovery;
 use super::{ConditionOptions, ConditionPlan, ConditionResult};
-use crate::parts::{axis, facts, line_chart};
-use crate::results::{Evidence, ExperimentResult, Shown};
 
 /// The plan in words.
 pub(super) fn plan_text(o: &ConditionOptions) -> String {
@@ -214,18 +215,6 @@ fn ends(values: &[Option<f64>], unit: &str, digits: usize) -> String {
             format!("{first:.digits$} to {last:.digits$}{space}{unit} (first and last round)")
         }
         _ => "not reported by this device".into(),
-    }
-}
-
-/// Why the level fell.
-pub(crate) fn why(r: &Regimes) -> String {
-    match (r.cause, r.onset_celsius) {
-        (Cause::Throttled, Some(c)) => format!("it was throttled at {c:.0} °C"),
-        (Cause::UsedUp, Some(c)) => {
-            format!("a cache or a credit was used up (the temperature was {c:.0} °C)")
-        }
-        _ => "a cache or a credit was used up, or the device slowed down: no temperature is known"
-            .into(),
     }
 }
 

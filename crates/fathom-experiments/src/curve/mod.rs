@@ -6,20 +6,20 @@
 
 mod portrait;
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::{Cell, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
+use fathom_bench::runner::Runner;
 use fathom_io::job::Rw;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Op};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{Bench, BenchError};
-use crate::cells::{Cell, Plan};
 use crate::knee::{Load, mean};
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::Outlook;
-use crate::results::{Evidence, ExperimentResult, Point, Shown};
-use crate::runner::Runner;
-use crate::survey::Watcher;
 
 /// Rounds that close the gaps around the knee in open loop; each adds at most two rates.
 pub(crate) const OPEN_ROUNDS: u32 = 2;
@@ -101,14 +101,14 @@ pub(crate) struct Measured {
 ///
 /// # Errors
 /// Where the jobs do not fit the target.
-pub fn outlook(plan: &Plan, options: &CurveOptions, fills: Bytes) -> Result<Outlook, JobError> {
+pub fn run_cost(plan: &Plan, options: &CurveOptions, fills: Bytes) -> Result<RunCost, JobError> {
     let doublings = options.depth_max.max(1).ilog2() + 1;
     let mut points = doublings + 2 * CLOSED_ROUNDS;
     if options.open {
         points += SHARES.len() as u32 + 2 * OPEN_ROUNDS;
     }
     let one = closed(plan, options, 1)?;
-    let mut o = Outlook::filling(fills);
+    let mut o = RunCost::filling(fills);
     o.add(&one, points * plan.profile.repeats);
     Ok(o)
 }
@@ -122,12 +122,12 @@ pub fn run(
     plan: &Plan,
     options: &CurveOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    let expected = outlook(plan, options, Bytes(0))
+    let expected = run_cost(plan, options, Bytes(0))
         .map_err(BenchError::from)?
         .jobs;
-    let mut runner = Runner::begin(bench, book, watcher, "curve", options.seed, expected)?;
+    let mut runner = Runner::begin(bench, book, sink, "curve", options.seed, expected)?;
     let mut depths = Vec::new();
     let mut rates = Vec::new();
     let mut going = sweep(&mut runner, plan, options, &mut depths)?;

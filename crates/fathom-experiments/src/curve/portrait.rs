@@ -1,5 +1,7 @@
 //! From the measured points to the device's portrait: knee, maximum, latency at shares of it.
 
+use fathom_bench::cells::{Analysis, Cell};
+use fathom_bench::parts::{self, axis, column, estimate, headline_of, number, op_of, series};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Point, Section,
@@ -9,9 +11,7 @@ use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
 use super::{CurveOptions, Latency, Measured, depth_of, loads};
-use crate::cells::{Analysis, Cell};
 use crate::knee::{Load, bootstrap, closed_knee, latency_at, mean, open_knee};
-use crate::parts::{self, axis, column, estimate, headline_of, number, op_of, series};
 
 /// Shares of the maximum at which latency is compared with its base (Zhang et al. 2018, Fig. 7: 95 %).
 const AT: [f64; 3] = [0.5, 0.8, 0.95];
@@ -226,7 +226,7 @@ fn depth(measured: &Measured) -> Chart {
     let points = measured
         .closed
         .iter()
-        .map(|c| crate::parts::point(f64::from(depth_of(&c.spec)), c.iops()))
+        .map(|c| fathom_bench::parts::point(f64::from(depth_of(&c.spec)), c.iops()))
         .collect();
     chart(
         "curve-depth",

@@ -1,6 +1,8 @@
 //! Demand intensity and response time histogram (PTS client 2.0 § 13): 4 KiB 65/35 over threads × depth, then the
 //! distribution of response times at the least, a middle and the largest demand.
 
+use fathom_bench::notebook::NotebookError;
+use fathom_bench::parts::{axis, column, table};
 use fathom_telemetry::schema::{Headline, Section, Table};
 use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{Histogram, histogram};
@@ -8,8 +10,6 @@ use fathom_telemetry::{Histogram, histogram};
 use super::steps::{Measured, Rounds, Steps};
 use super::tables::{convergence, headline, lines, mean_of, verification};
 use super::{Found, Jobs};
-use crate::notebook::NotebookError;
-use crate::parts::{axis, column, table};
 
 const STEPS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 

@@ -1,12 +1,12 @@
 //! Host idle recovery (PTS § 11): bursts of 4 KiB random writes with growing pauses; how much a pause gives back.
 
+use fathom_bench::notebook::NotebookError;
+use fathom_bench::parts::{axis, table};
 use fathom_telemetry::schema::{Headline, Section};
 
 use super::steps::{Measured, Rounds, Steps};
 use super::tables::{convergence, headline, lines, mean_of, verification};
 use super::{Found, Jobs};
-use crate::notebook::NotebookError;
-use crate::parts::{axis, table};
 
 /// Pauses between bursts of 5 s, in seconds of the specification.
 const PAUSES: [u32; 5] = [5, 10, 15, 25, 50];

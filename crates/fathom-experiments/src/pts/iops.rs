@@ -1,12 +1,12 @@
 //! IOPS (PTS § 7): seven shares of reads × eight block sizes, random, a minute each, until steady.
 
+use fathom_bench::notebook::NotebookError;
+use fathom_bench::parts::{axis, chart, series};
 use fathom_telemetry::schema::{Chart, ChartKind, Headline, Point, Section};
 
 use super::steps::{Rounds, Steps};
 use super::tables::{by_size, convergence, headline, lines, mean_of, size, verification};
 use super::{Found, Jobs, PtsOptions};
-use crate::notebook::NotebookError;
-use crate::parts::{axis, chart, series};
 
 /// Shares of reads, percent, in the specification's order.
 pub(super) const SHARES: [u32; 7] = [100, 95, 65, 50, 35, 5, 0];

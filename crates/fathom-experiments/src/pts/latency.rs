@@ -1,12 +1,12 @@
 //! Latency (PTS § 9): 0.5, 4 and 8 KiB × reads, 65/35 and writes at one outstanding I/O, until steady.
 
+use fathom_bench::notebook::NotebookError;
+use fathom_bench::parts::axis;
 use fathom_telemetry::schema::{Headline, Section};
 
 use super::steps::{Rounds, Steps};
 use super::tables::{by_size, convergence, headline, mean_of, size, verification};
 use super::{Found, Jobs};
-use crate::notebook::NotebookError;
-use crate::parts::axis;
 
 const SHARES: [u32; 3] = [100, 65, 0];
 const SIZES: [u64; 3] = [8 << 10, 4 << 10, 512];

@@ -1,6 +1,8 @@
 //! Tests over hours: write saturation (PTS § 10) and cross stimulus recovery (§ 12). No rounds: the course of
 //! time is the result, so what is shown is the course, and regimes are named.
 
+use fathom_bench::notebook::NotebookError;
+use fathom_bench::parts::{axis, facts, table};
 use fathom_stats::regimes::{Window, regimes};
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Headline, Mark, Section};
@@ -8,8 +10,6 @@ use fathom_telemetry::schema::{Cell, Headline, Mark, Section};
 use super::steps::{Measured, Steps};
 use super::tables::{headline, lines, mean_of};
 use super::{Found, Jobs, PtsOptions};
-use crate::notebook::NotebookError;
-use crate::parts::{axis, facts, table};
 
 /// Hours of write saturation, at most.
 const HOURS: usize = 24;

@@ -13,14 +13,14 @@ mod steps;
 mod tables;
 mod throughput;
 
+use fathom_bench::bench::Bench;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::Bench;
-use crate::notebook::{Notebook, NotebookError};
-use crate::results::{Evidence, ExperimentResult, Shown};
-use crate::survey::Watcher;
 pub use steps::Rounds;
 use steps::{Measured, Steps, numbers};
 
@@ -187,7 +187,7 @@ impl PtsResult {
         let mut flags = Vec::new();
         if let Some((flag, moving)) = self.rounds.as_ref().and_then(Rounds::flag) {
             if moving {
-                crate::stamp::mark(section);
+                fathom_bench::drift::mark(section);
             }
             flags.push(flag);
         }
@@ -243,7 +243,7 @@ impl Found<'_> {
 
 /// Time and bytes before a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PtsOutlook {
+pub struct PtsCost {
     /// Measuring, at most.
     pub measuring: Nanos,
     /// Written by conditioning, exactly.
@@ -260,11 +260,11 @@ fn chosen(options: &PtsOptions) -> impl Iterator<Item = &'static Test> {
 }
 
 /// Says time and bytes.
-pub fn outlook(options: &PtsOptions) -> PtsOutlook {
+pub fn run_cost(options: &PtsOptions) -> PtsCost {
     let minutes: f64 = chosen(options).map(|t| t.minutes).sum();
     let capacities: u64 = chosen(options).map(|t| t.conditioning).sum();
     let measuring = Nanos::from_secs_f64(minutes * options.unit.as_secs_f64());
-    PtsOutlook {
+    PtsCost {
         measuring,
         conditioning: Bytes(capacities.saturating_mul(options.range.0)),
         measuring_bytes: Bytes((measuring.as_secs_f64() * 1e9) as u64),
@@ -277,10 +277,10 @@ pub fn run(
     direct: bool,
     options: &PtsOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     for test in chosen(options) {
-        let mut steps = Steps::begin(bench, book, watcher, test, options, direct);
+        let mut steps = Steps::begin(bench, book, sink, test, options, direct);
         (test.run)(&mut steps)?;
         let ended = steps.end();
         if ended {

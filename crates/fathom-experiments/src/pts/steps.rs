@@ -1,5 +1,9 @@
 //! What the tests are made of: single jobs, purge and conditioning, rounds until steady, and the stamp.
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::runner::Runner;
 use fathom_io::JobSpec;
 use fathom_stats::steady::{
     PTS_ROUNDS_MAX, PtsWindow, Question, Reason, Steadiness, Verdict, Written, pts_window,
@@ -10,10 +14,6 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::{Jobs, PtsOptions, PtsResult, Test};
-use crate::bench::{Bench, BenchError};
-use crate::notebook::{Notebook, NotebookError};
-use crate::runner::Runner;
-use crate::survey::Watcher;
 
 /// Largest drift that fathom's verdict lets pass over the planned test, as the specification's window.
 const TOLERANCE: f64 = 0.10;
@@ -44,14 +44,14 @@ impl<'a> Steps<'a> {
     pub(super) fn begin(
         bench: &'a mut dyn Bench,
         book: &'a mut Notebook,
-        watcher: &'a mut dyn Watcher,
+        sink: &'a mut dyn ProgressSink,
         test: &'static Test,
         options: &'a PtsOptions,
         direct: bool,
     ) -> Self {
         let experiment = format!("pts-{}", test.id);
         Self {
-            runner: Runner::unprepared(bench, book, watcher, &experiment, options.seed, 0),
+            runner: Runner::unprepared(bench, book, sink, &experiment, options.seed, 0),
             test,
             options,
             direct,

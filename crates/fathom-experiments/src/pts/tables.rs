@@ -1,12 +1,12 @@
 //! Tables and plots that several tests share: convergence to steady state, its window, headlines.
 
+use fathom_bench::parts::{axis, column, headline_of, table};
 use fathom_stats::Estimate;
 use fathom_stats::steady::PtsWindow;
 use fathom_telemetry::schema::{Axis, Cell, Chart, Headline, Mark, Table};
 
 use super::steps::{Measured, Rounds};
-pub(super) use crate::parts::line_chart as lines;
-use crate::parts::{axis, column, headline_of, table};
+pub(super) use fathom_bench::parts::line_chart as lines;
 
 /// The steady state convergence plot: every tracked series by round.
 pub(super) fn convergence(id: &str, y: Axis, rounds: &Rounds) -> Chart {

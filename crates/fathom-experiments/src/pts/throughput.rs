@@ -1,13 +1,13 @@
 //! Throughput (PTS § 8): sequential reads and writes of 1 MiB and 128 KiB, each after a purge and its own
 //! conditioning, until steady.
 
+use fathom_bench::notebook::NotebookError;
+use fathom_bench::parts::{axis, table};
 use fathom_telemetry::schema::{Headline, Section};
 
 use super::steps::{Measured, Rounds, Steps};
 use super::tables::{convergence, headline, mean_of, verification};
 use super::{Found, Jobs};
-use crate::notebook::NotebookError;
-use crate::parts::{axis, table};
 
 /// Block sizes as a job has them, and for people.
 const SIZES: [(&str, &str); 2] = [("1m", "1 MiB"), ("128k", "128 KiB")];

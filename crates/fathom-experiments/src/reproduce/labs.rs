@@ -1,6 +1,7 @@
 //! Values that labs measure (arrays, machines, stores, codecs): which lab a paper needs, how it is asked to follow the
 //! paper's method, and what its run says.
 
+use fathom_bench::results;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Bytes, Nanos, Op};
@@ -8,7 +9,6 @@ use fathom_telemetry::{Bytes, Nanos, Op};
 use super::han::POINTS;
 use super::{Role, Row, databases};
 use crate::compression::{CompressionResult, Rates};
-use crate::results;
 
 /// How the labs are to measure; `None` leaves a lab its own defaults.
 #[derive(Debug, Clone, Copy)]

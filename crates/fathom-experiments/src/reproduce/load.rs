@@ -1,5 +1,6 @@
 //! Loads on simulated targets: the papers' jobs, each run once and kept in the run like the jobs of any experiment.
 
+use fathom_bench::{Bench, Notebook, SimBench};
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{Control, JobSpec};
@@ -8,7 +9,6 @@ use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Nanos, Op};
 
 use super::ReproduceError;
-use crate::{Bench, Notebook, SimBench};
 
 /// Where the loads of a reproduction run: the models, and the notebook that keeps the jobs.
 pub struct Models<'a> {

@@ -15,12 +15,12 @@ pub mod real;
 mod shrout;
 mod zhang;
 
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_io::JobError;
 use fathom_sim::SimError;
 use fathom_telemetry::{Flag, FlagCode};
 use serde::{Deserialize, Serialize};
 
-use crate::results::{Evidence, ExperimentResult, Shown};
 use load::{Load, Measured};
 
 pub use load::Models;

@@ -1,5 +1,7 @@
 //! O'Neill 2018: a key-value store on Optane, the ceiling that its device sets, and rates over time.
 
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError, SimBench};
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob};
 use fathom_io::job::{Limits, Rw};
 use fathom_io::{Control, JobSpec};
@@ -9,8 +11,6 @@ use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Job, Target};
 
 use super::{Curve, Load, Models, ReproduceError, Reproduction, Role, Row};
-use crate::bench::LogMaker;
-use crate::{Bench, BenchError, SimBench};
 
 /// I/Os' worth of an insert whose page is not in memory: a page read, a page written, and what split pages, nodes copied
 /// on write and contention cost. Fitted to the 180,000 inserts per second observed after six hours.

@@ -1,9 +1,9 @@
 //! Rows and curves as sections of a report: a table per place of the paper, ours beside the published values in charts.
 
+use fathom_bench::parts;
 use fathom_telemetry::schema::{Cell, Chart, ChartKind, Mark, Point, Section, Table};
 
 use super::{Curve, Reproduction, Role, Row, contradictions};
-use crate::parts;
 
 /// Unit of the report for a row's unit, and what its values are multiplied by.
 fn unit(name: &str) -> (&'static str, f64) {

@@ -1,5 +1,6 @@
 //! The papers' own experiments on a target that is there: what they say of one device, measured as they measured it.
 
+use fathom_bench::{Bench, Notebook};
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{Control, JobSpec};
 use fathom_stats::Estimate;
@@ -7,7 +8,6 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::load::{Measured, Models};
 use super::{Curve, ReproduceError, Reproduction, Role, Row, is_figure, published};
-use crate::{Bench, Notebook};
 
 /// How a paper measured: its data set, and how often it repeated a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The stacked bars: one chart for each depth, because latencies of several outstanding I/Os would press the
 //! others flat, and bars named by what tells the cases apart.
 
+use fathom_bench::parts::axis;
 use fathom_io::job::Rw;
 use fathom_telemetry::schema::{Chart, ChartKind, ChartSeries, Point};
 
 use super::StackCase;
-use crate::parts::axis;
 
 /// The first chart's name.
 const LAYERS: &str = "stack-layers";

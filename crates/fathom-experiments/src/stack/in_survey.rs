@@ -1,15 +1,16 @@
 //! Latency by layer as an experiment of the survey: a few cases, and only where tracing is allowed.
 
+use fathom_bench::bench::Bench;
+use fathom_bench::cells::Plan;
+use fathom_bench::cost::RunCost;
+use fathom_bench::cpu::CpuSetting;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
 use fathom_io::JobError;
 use fathom_io::job::Engine;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::{Choice, PAIRS, PASS_IOS, Rung, StackPlan, StackReport, devices_of, refusal, run};
-use crate::bench::Bench;
-use crate::cells::Plan;
-use crate::cpu::CpuSetting;
-use crate::notebook::{Notebook, NotebookError};
-use crate::survey::{Outlook, Watcher};
 
 const BLOCK: Bytes = Bytes::kib(4);
 
@@ -32,8 +33,8 @@ fn choices(plan: &Plan, seed: u64) -> [Choice; 2] {
 }
 
 /// Time and bytes that it adds to a survey.
-pub(crate) fn outlook(plan: &Plan) -> Result<Outlook, JobError> {
-    let mut out = Outlook::filling(Bytes(0));
+pub(crate) fn run_cost(plan: &Plan) -> Result<RunCost, JobError> {
+    let mut out = RunCost::filling(Bytes(0));
     // Nothing to split on null:, where nothing wears out either.
     let choices = choices(plan, 1).into_iter().filter(|_| plan.wears);
     for choice in choices {
@@ -57,7 +58,7 @@ pub(crate) fn in_survey(
     plan: &Plan,
     seed: u64,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     // Models have no kernel below them, and there is none below null: either.
     let Some(bench) = bench.real().filter(|b| !b.interrupted()) else {
@@ -69,7 +70,11 @@ pub(crate) fn in_survey(
     let devices = devices_of(bench);
     let mut cases = Vec::new();
     for choice in choices(plan, seed) {
-        cases.extend(choice.cases().map_err(crate::bench::BenchError::from)?);
+        cases.extend(
+            choice
+                .cases()
+                .map_err(fathom_bench::bench::BenchError::from)?,
+        );
     }
     let refused = cases
         .first()
@@ -92,10 +97,10 @@ pub(crate) fn in_survey(
     let report = run(bench, &plan, book, &mut |name, progress| {
         if name != last {
             name.clone_into(&mut last);
-            watcher.job(passes, total, name);
+            sink.job(passes, total, name);
             passes += 1;
         }
-        watcher.progress(progress);
+        sink.progress(progress);
     })?;
     book.found(&report)
 }

@@ -1,5 +1,7 @@
 //! A stack's result as sections of the run, and as JSON for scripts.
 
+use fathom_bench::parts::{axis, column, number};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stack::Owner;
 use fathom_stack::analysis::SlowIo;
 use fathom_telemetry::schema::{
@@ -8,8 +10,6 @@ use fathom_telemetry::schema::{
 use serde_json::{Map, Value, json};
 
 use super::{StackCase, StackReport, WhatIf, bars};
-use crate::parts::{axis, column, number};
-use crate::results::{Evidence, ExperimentResult, Shown};
 
 impl ExperimentResult for StackReport {
     const EXPERIMENT: &'static str = "stack";

@@ -1,6 +1,10 @@
 //! Would it help? Each variant is really run, in turns with the base, and its gain given with the
 //! interval over the pairs. Settings are put back after every single pass.
 
+use fathom_bench::bench::{Bench, RealBench};
+use fathom_bench::cpu::CpuSetting;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::schedule;
 use fathom_io::JobSpec;
 use fathom_io::job::Engine;
 use fathom_stack::settings::{self, Changed};
@@ -9,10 +13,6 @@ use fathom_stats::Estimate;
 use serde::{Deserialize, Serialize};
 
 use super::{PASS_IOS, Watch, devices_of, pass};
-use crate::bench::{Bench, RealBench};
-use crate::cpu::CpuSetting;
-use crate::notebook::{Notebook, NotebookError};
-use crate::schedule;
 
 /// Pairs of base and variant.
 const PAIRS: u32 = super::PAIRS;

@@ -1,14 +1,13 @@
 //! Queue-depth sweep 1…256: the throughput-latency curve of 4 KiB random reads.
 
+use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
+use fathom_bench::parts::{self, axis, column, estimate, headline, number, point, series};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, Finding, Mark, Point, Section, Table,
 };
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
-
-use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{self, axis, column, estimate, headline, number, point, series};
 
 /// See the module.
 pub(super) struct DepthSweep;

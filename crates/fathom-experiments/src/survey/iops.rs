@@ -1,10 +1,9 @@
 //! Maximum IOPS: 4 KiB random reads and writes, deep queues, several threads.
 
+use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
+use fathom_bench::parts::{axis, bars, column, estimate, headline};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
-
-use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, bars, column, estimate, headline};
 
 /// See the module.
 pub(super) struct Iops;

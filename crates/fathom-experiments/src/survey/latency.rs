@@ -1,13 +1,12 @@
 //! 4 KiB latency with one outstanding I/O: sequential and random, read and write (Zhang et al. 2018, §II-B).
 
+use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
+use fathom_bench::parts::{axis, column, estimate, headline, number, op_of, percentiles, point};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{
     Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Section, Table,
 };
 use fathom_telemetry::{Nanos, Op};
-
-use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{axis, column, estimate, headline, number, op_of, percentiles, point};
 
 /// See the module.
 pub(super) struct Latency;

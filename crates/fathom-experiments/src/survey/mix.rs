@@ -1,11 +1,10 @@
 //! Read-share mix 0…100 %: what writes cost the reads beside them.
 
+use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
+use fathom_bench::parts::{self, axis, column, estimate, headline, number, point, series};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Op;
 use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Point, Section, Table};
-
-use crate::cells::{Analysis, Cell, Experiment, Plan};
-use crate::parts::{self, axis, column, estimate, headline, number, point, series};
 
 /// See the module.
 pub(super) struct Mix;

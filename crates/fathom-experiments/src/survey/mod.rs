@@ -5,20 +5,18 @@ mod depth_sweep;
 mod iops;
 mod latency;
 mod mix;
-pub mod profile;
 
-use fathom_io::driver::Progress;
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::{Experiment, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
+use fathom_bench::runner::Runner;
+use fathom_bench::schedule;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::bench::{Bench, BenchError};
-use crate::cells::{Experiment, Plan};
-use crate::notebook::{Notebook, NotebookError};
-pub use crate::outlook::Outlook;
-use crate::results::{Evidence, ExperimentResult, Point, Shown};
-use crate::runner::Runner;
-use crate::schedule;
 
 /// Every experiment, in reading order. A new one is a file and a line here.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
@@ -77,24 +75,14 @@ fn plans(plan: &Plan) -> Result<Vec<Planned>, JobError> {
 }
 
 /// Time and bytes of a survey. `fills` is the size of the scratch file that is to be filled.
-pub fn outlook(plan: &Plan, fills: Bytes) -> Result<Outlook, JobError> {
-    let mut out = Outlook::filling(fills);
+pub fn run_cost(plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+    let mut out = RunCost::filling(fills);
     for job in plans(plan)?.iter().flat_map(|p| &p.jobs) {
         out.add(job, plan.profile.repeats);
     }
     // Where tracing is not allowed it is left out: at most.
-    out.join(crate::stack::outlook(plan)?);
+    out.join(crate::stack::run_cost(plan)?);
     Ok(out)
-}
-
-/// What a survey tells while it runs.
-pub trait Watcher {
-    /// The scratch file is being filled.
-    fn filling(&mut self, _progress: &Progress) {}
-    /// A job begins.
-    fn job(&mut self, _done: u32, _of: u32, _name: &str) {}
-    /// While it runs.
-    fn progress(&mut self, _progress: &Progress) {}
 }
 
 /// Runs every experiment with interleaved repeats and puts the results into the notebook.
@@ -106,7 +94,7 @@ pub fn run(
     plan: &Plan,
     seed: u64,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let planned = plans(plan).map_err(BenchError::from)?;
     let mut experiments: Vec<Measured> = planned
@@ -124,7 +112,7 @@ pub fn run(
         })
         .collect();
     let total = all.len() as u32 * plan.profile.repeats;
-    let mut runner = Runner::begin(bench, book, watcher, "survey", seed, total)?;
+    let mut runner = Runner::begin(bench, book, sink, "survey", seed, total)?;
     'repeats: for repeat in 0..plan.profile.repeats {
         for k in schedule::turns(all.len(), repeat) {
             let (experiment, point) = &mut all[k];
@@ -136,19 +124,5 @@ pub fn run(
     }
     runner.end();
     book.found(&SurveyResult { experiments })?;
-    crate::stack::in_survey(bench, plan, seed, book, watcher)
-}
-
-/// Fills what is to be filled, and shows it.
-pub(crate) fn prepare(
-    bench: &mut dyn Bench,
-    watcher: &mut dyn Watcher,
-) -> Result<(), crate::bench::BenchError> {
-    struct Filling<'a>(&'a mut dyn Watcher);
-    impl fathom_io::Observer for Filling<'_> {
-        fn progress(&mut self, p: &Progress) {
-            self.0.filling(p);
-        }
-    }
-    bench.prepare(&mut Filling(watcher)).map(|_| ())
+    crate::stack::in_survey(bench, plan, seed, book, sink)
 }

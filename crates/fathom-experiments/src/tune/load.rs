@@ -3,11 +3,10 @@
 //! A setting that was chosen because it won a job has won it by luck too. The held-out job has other seeds, other
 //! block sizes and another depth.
 
+use fathom_bench::cells::Plan;
 use fathom_io::job::{JobError, JobSpec};
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-
-use crate::cells::Plan;
 
 /// Which load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

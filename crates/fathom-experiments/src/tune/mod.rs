@@ -13,6 +13,13 @@ pub mod suspect;
 mod sustained;
 mod told;
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cells::Plan;
+use fathom_bench::cost::RunCost;
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::schedule;
 use fathom_io::JobSpec;
 use fathom_sim::SimTarget;
 use fathom_stats::Estimate;
@@ -23,14 +30,7 @@ use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::ab::{self, BLOCK_JOBS, Setting};
-use crate::bench::{Bench, BenchError};
-use crate::cells::Plan;
 use crate::compare::metrics;
-use crate::notebook::{Notebook, NotebookError};
-use crate::outlook::Outlook;
-use crate::results::{Evidence, ExperimentResult, Shown};
-use crate::schedule;
-use crate::survey::{self, Watcher};
 pub use load::{Effort, Load, LoadId};
 pub use machine::Surroundings;
 use stand::{InBook, ModelStand, Passed, RealStand, Stand};
@@ -219,16 +219,16 @@ fn effort(ground: &Ground, plan: &Plan, options: &TuneOptions) -> Effort {
 ///
 /// # Errors
 /// Never with options that exist.
-pub fn outlook(
+pub fn run_cost(
     ground: &Ground,
     plan: &Plan,
     options: &TuneOptions,
     fills: Bytes,
-) -> Result<Outlook, fathom_io::JobError> {
+) -> Result<RunCost, fathom_io::JobError> {
     let effort = effort(ground, plan, options);
     let suspects = ground.suspects(&options.only);
     let loads = load::loads(plan, &effort, &wanted(&suspects))?;
-    let mut out = Outlook::filling(fills);
+    let mut out = RunCost::filling(fills);
     for s in &suspects {
         let mine = || loads.iter().filter(|l| s.loads.contains(&l.id));
         for l in mine() {
@@ -263,17 +263,17 @@ pub fn run(
     plan: &Plan,
     options: &TuneOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    survey::prepare(bench, watcher)?;
+    fathom_bench::progress::prepare(bench, sink)?;
     let effort = effort(ground, plan, options);
     let before = settings_of(ground);
-    let total = outlook(ground, plan, options, Bytes(0))
+    let total = run_cost(ground, plan, options, Bytes(0))
         .map_err(BenchError::from)?
         .jobs;
     let mut keeping = InBook {
         book,
-        watcher,
+        sink,
         done: 0,
         total,
     };

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::schedule;
+use fathom_bench::sim_bench::SimBench;
 use fathom_io::JobSpec;
 use fathom_io::driver::{Destination, DriveError, PlannedJob, Progress};
 use fathom_sim::SimTarget;
@@ -11,11 +16,6 @@ use fathom_telemetry::schema::Job;
 
 use super::load::Load;
 use super::suspect::{Change, in_order};
-use crate::bench::{Bench, BenchError};
-use crate::notebook::{Notebook, NotebookError};
-use crate::schedule;
-use crate::sim_bench::SimBench;
-use crate::survey::Watcher;
 
 /// What jobs of this experiment are called in a run.
 pub(super) const EXPERIMENT: &str = "tune";
@@ -54,7 +54,7 @@ pub struct InBook<'a> {
     /// The notebook.
     pub book: &'a mut Notebook,
     /// Is told what runs.
-    pub watcher: &'a mut dyn Watcher,
+    pub sink: &'a mut dyn ProgressSink,
     /// Passes so far, and how many there will be at most.
     pub done: u32,
     /// See `done`.
@@ -68,10 +68,10 @@ impl Keeping for InBook<'_> {
         job: PlannedJob,
     ) -> Result<Measured, NotebookError> {
         let total = self.total.max(self.done + 1);
-        self.watcher.job(self.done, total, &job.job.spec.name);
+        self.sink.job(self.done, total, &job.job.spec.name);
         self.done += 1;
-        let watcher = &mut *self.watcher;
-        let mut show = |p: &Progress| watcher.progress(p);
+        let sink = &mut *self.sink;
+        let mut show = |p: &Progress| sink.progress(p);
         let index = self.book.measure(bench, &[job], &mut show)?;
         let index = index.first().copied().unwrap_or_default();
         match self.book.run().jobs.get(index) {

@@ -1,5 +1,6 @@
 //! Does it keep its rate? A load without a pause: what the device gives in a burst against what it gives in the end.
 
+use fathom_bench::notebook::NotebookError;
 use fathom_io::JobSpec;
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, difference};
@@ -7,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::rate;
 use super::stand::Stand;
-use crate::notebook::NotebookError;
 
 /// Name of the suspect.
 pub(super) const ID: &str = "throttling";

@@ -1,5 +1,6 @@
 //! Tells what came of it: findings, the table of what was tried, and every setting before and after.
 
+use fathom_bench::parts::{axis, chart, headline_of, point, series, table};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::schema::{
@@ -12,7 +13,6 @@ use super::suspect::{Suspected, Tried, Value};
 use super::{
     Diagnosis, LIMITS, LoadId, Proof, Sustained, Trial, TuneResult, WORTH, load, sustained,
 };
-use crate::parts::{axis, chart, headline_of, point, series, table};
 
 fn percent(v: f64) -> String {
     format!("{:+.0} %", 100.0 * v)

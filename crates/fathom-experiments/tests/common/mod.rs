@@ -1,10 +1,10 @@
 //! A bench on textbook queues in virtual time: its truth is known in closed form.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
-use fathom_experiments::bench::LogMaker;
-use fathom_experiments::survey::Watcher;
-use fathom_experiments::survey::profile::Profile;
-use fathom_experiments::{Bench, BenchError, Notebook, Plan, RunMeta};
+use fathom_bench::bench::LogMaker;
+use fathom_bench::profile::Profile;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::{Bench, BenchError, Notebook, Plan, RunMeta};
 use fathom_io::driver::{PlannedJob, run_virtual};
 use fathom_io::job::Limits;
 use fathom_io::port::virtual_time::{Queue, Service};
@@ -91,7 +91,7 @@ impl Bench for QueueBench {
 
 /// Shows nothing.
 pub(crate) struct Quiet;
-impl Watcher for Quiet {}
+impl ProgressSink for Quiet {}
 
 /// A plan with jobs of `millis` and `repeats`.
 pub(crate) fn plan(millis: u64, repeats: u32) -> Plan {

@@ -7,10 +7,11 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fathom_experiments::parts::{axis, chart, estimate, headline_of, point, series, table, text};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::parts::{axis, chart, estimate, headline_of, point, series, table, text};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_files::create;
 use fathom_host::CounterSource;
 use fathom_io::clock::monotonic;
@@ -52,13 +53,13 @@ struct Item {
 }
 
 /// Time and bytes, at most. How fast files are copied is not known beforehand: 100 MB/s are taken.
-pub fn outlook(plan: &Plan, options: &CopyOptions) -> Outlook {
+pub fn run_cost(plan: &Plan, options: &CopyOptions) -> RunCost {
     let bytes = match &options.source {
         Some(source) => list(source).map_or(0, |l| l.iter().map(|i| i.bytes).sum()),
         None => options.bytes.0,
     };
     let repeats = u64::from(plan.profile.repeats);
-    Outlook {
+    RunCost {
         jobs: 4 * plan.profile.repeats,
         time: Nanos::from_secs(bytes / 100_000_000 * 4 * repeats + 1),
         written_at_most: Bytes(bytes * (2 * repeats + 1)),
@@ -128,7 +129,7 @@ pub fn run(
     plan: &Plan,
     options: &CopyOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
     let own = match &options.source {
@@ -158,7 +159,7 @@ pub fn run(
         options,
         place: place.path(),
         book,
-        watcher,
+        sink,
         lines: PHASES.map(|p| Line::new(p.to_owned())).into(),
     };
     let ended = lab.rounds(own, plan.profile.repeats);
@@ -192,7 +193,7 @@ struct Lab<'a> {
     options: &'a CopyOptions,
     place: &'a Path,
     book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
     lines: Vec<Line>,
 }
 
@@ -223,7 +224,7 @@ impl Lab<'_> {
                 bytes,
             })
             .collect();
-        self.watcher.job(0, 1, "making photos");
+        self.sink.job(0, 1, "making photos");
         self.each(&items, &|item, buffer| {
             let mut random = SplitMix64::new(self.options.seed ^ item.bytes);
             let mut file = create::file(&item.path)?;
@@ -292,7 +293,7 @@ impl Lab<'_> {
         let counters = || sources.each_ref().map(|s| s.as_ref().and_then(count));
         let mut round = Vec::new();
         for (i, name) in PHASES.iter().enumerate() {
-            self.watcher.job(repeat * 4 + i as u32, of * 4, name);
+            self.sink.job(repeat * 4 + i as u32, of * 4, name);
             // What was read or written before must not be in memory.
             forget(items);
             let before = counters();

@@ -10,13 +10,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use fathom_experiments::parts::{
-    axis, chart, estimate, headline_of, number, point, series, table, text,
-};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::schedule::{cut_short, seed, turns};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::schedule::{cut_short, seed, turns};
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::Progress;
 use fathom_io::target::count;
@@ -62,11 +61,11 @@ fn time(plan: &Plan, options: &SwapOptions) -> Nanos {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &SwapOptions) -> Outlook {
+pub fn run_cost(plan: &Plan, options: &SwapOptions) -> RunCost {
     let n = (options.shares.len() as u32 + 1) * plan.profile.repeats;
     let each = time(plan, options) + Nanos::from_secs(1);
     let pages = time(plan, options).as_secs_f64() * 200_000.0 * PAGE as f64;
-    Outlook {
+    RunCost {
         jobs: n,
         time: Nanos(each.0 * u64::from(n)),
         written_at_most: Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
@@ -104,7 +103,7 @@ pub fn run(
     plan: &Plan,
     options: &SwapOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
     let memory = free_memory();
@@ -141,7 +140,7 @@ pub fn run(
         place: place.path(),
         device: device.as_ref(),
         book,
-        watcher,
+        sink,
     };
     let ended = lab.rounds(&mut result.lines, set_up.as_ref().map(|s| &s.0), plan);
     drop(set_up);
@@ -166,7 +165,7 @@ struct Lab<'a> {
     place: &'a Path,
     device: Option<&'a CounterSource>,
     book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
 }
 
 impl Lab<'_> {
@@ -186,7 +185,7 @@ impl Lab<'_> {
                     continue;
                 }
                 let name = format!("{} in memory", label(limit));
-                self.watcher.job(done, total, &name);
+                self.sink.job(done, total, &name);
                 let measured = match self.bench.interrupted() {
                     false => self.one(group.zip(limit), limit, repeat),
                     true => Err(LabError::Failed("interrupted".into())),
@@ -251,7 +250,7 @@ impl Lab<'_> {
                     let rate = (touches - last.1) / (ms - last.0).max(1.0) * 1000.0;
                     rates.push((ms / 1000.0, rate));
                     last = (*ms, *touches);
-                    self.watcher.progress(&Progress {
+                    self.sink.progress(&Progress {
                         elapsed: Nanos::from_millis(*ms as u64),
                         ios: *touches as u64,
                         ..Progress::default()

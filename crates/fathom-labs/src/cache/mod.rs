@@ -13,10 +13,11 @@ mod report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::schedule::{cut_short, seed, turns};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::schedule::{cut_short, seed, turns};
+use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
 use fathom_kv::{Durability, Engine, Options, Store};
@@ -269,26 +270,26 @@ fn lines(o: &CacheOptions) -> Vec<Line> {
 ///
 /// # Errors
 /// Where the data do not fit.
-pub fn outlook(
+pub fn run_cost(
     plan: &Plan,
     o: &CacheOptions,
     simulated: bool,
     fills: Bytes,
-) -> Result<Outlook, LabError> {
+) -> Result<RunCost, LabError> {
     let data = data(plan.limits.size, simulated, o)?;
-    let mut outlook = Outlook::filling(fills);
+    let mut cost = RunCost::filling(fills);
     for depth in o.depths() {
-        outlook.add(&io_job(plan, o, data, depth)?, plan.profile.repeats);
+        cost.add(&io_job(plan, o, data, depth)?, plan.profile.repeats);
     }
     let cells = (lines(o).len() + o.keys.len()) as u32 * plan.profile.repeats;
-    outlook.jobs += cells;
+    cost.jobs += cells;
     let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
     if !simulated {
-        outlook.time += Nanos(one.0 * u64::from(cells));
+        cost.time += Nanos(one.0 * u64::from(cells));
         // The tree: its leaves, its log and tables, and what checkpoints write meanwhile.
-        outlook.written_at_most.0 += 2 * data.bytes + (64 << 20);
+        cost.written_at_most.0 += 2 * data.bytes + (64 << 20);
     }
-    Ok(outlook)
+    Ok(cost)
 }
 
 /// Reads of a page, anywhere in as many bytes as the tree has, by threads that each wait for theirs: as the tree reads.
@@ -313,14 +314,14 @@ pub fn run(
     plan: &Plan,
     options: &CacheOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let data = data(plan.limits.size, bench.simulated(), options)?;
     let place: Box<dyn Place> = if bench.simulated() {
         Box::new(pilot::Virtual::fill(data, options)?)
     } else {
         let file = crate::kv::file(bench, plan.direct)?;
-        prepare(bench, watcher)?;
+        prepare(bench, sink)?;
         Box::new(real::Real::fill(file, data, plan, options, bench)?)
     };
     let mut found = CacheResult {
@@ -344,7 +345,7 @@ pub fn run(
             if bench.interrupted() {
                 break;
             }
-            watcher.job(done, total, &step.name(&found.lines));
+            sink.job(done, total, &step.name(&found.lines));
             let mut at = At {
                 bench,
                 plan,
@@ -352,7 +353,7 @@ pub fn run(
                 data,
                 number,
                 book,
-                watcher,
+                sink,
             };
             step.take(&*place, &mut found, &mut repeat, &mut at)?;
             done += 1;
@@ -376,7 +377,7 @@ struct At<'a> {
     data: Data,
     number: u32,
     book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
 }
 
 impl At<'_> {
@@ -402,10 +403,10 @@ impl At<'_> {
             guide,
             ..PlannedJob::new(job)
         }];
-        let watcher = &mut *self.watcher;
+        let sink = &mut *self.sink;
         let jobs = self
             .book
-            .measure(self.bench, &planned, &mut |p| watcher.progress(p))?;
+            .measure(self.bench, &planned, &mut |p| sink.progress(p))?;
         Ok(jobs.first().copied())
     }
 }

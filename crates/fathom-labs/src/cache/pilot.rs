@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fathom_experiments::NotebookError;
+use fathom_bench::NotebookError;
 use fathom_io::load::{Guide, Next, Pilot, PilotIo};
 use fathom_kv::Engine;
 use fathom_stats::rng::SplitMix64;
@@ -83,7 +83,7 @@ impl Place for Virtual {
                 &format!("{}-{}pc", line.keys.name(), line.share),
                 &[("rw", "randread"), ("qd", "1")],
             )
-            .map_err(fathom_experiments::BenchError::from)?;
+            .map_err(fathom_bench::BenchError::from)?;
         let asked = REQUESTS * hint.unwrap_or(100_000.0);
         spec.time = Some(Nanos(asked as u64).max(Nanos::from_millis(20)));
         spec.ramp = Nanos(asked as u64 / 20);

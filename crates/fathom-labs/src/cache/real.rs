@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fathom_experiments::{Bench, NotebookError, Plan};
+use fathom_bench::{Bench, NotebookError, Plan};
 use fathom_kv::{Engine, FileStore, Options, Store};
 use fathom_telemetry::Nanos;
 use serde_json::json;
@@ -63,7 +63,7 @@ impl Real {
             time: at.plan.profile.job_time,
             ..reads(line.keys, at.data.keys, o.threads, seed)
         };
-        let outcome = load::run(&engine, &load, &stop, &mut crate::kv::ticker(at.watcher))?;
+        let outcome = load::run(&engine, &load, &stop, &mut crate::kv::ticker(at.sink))?;
         let asked = (outcome.stats.hits + outcome.stats.misses).max(1) as f64;
         let (seconds, ops) = (outcome.load.wall.as_secs_f64(), outcome.load.operations());
         let p99 = crate::loads::quantile(&outcome.load.latency(), 0.99);
@@ -163,7 +163,7 @@ impl Place for Real {
             data: at.data,
             number: at.number,
             book: &mut *at.book,
-            watcher: &mut *at.watcher,
+            sink: &mut *at.sink,
         };
         let line = Line { keys, share: 100.0 };
         let measured = self.measured(line, &mut alone)?;

@@ -1,9 +1,7 @@
 //! What the measurements say: tables and charts by distribution, and the share that gives most for its price.
 
-use fathom_experiments::parts::{
-    axis, chart, estimate, headline_of, number, point, series, table, text,
-};
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Section, Table,

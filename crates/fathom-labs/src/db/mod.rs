@@ -11,8 +11,9 @@ mod yours;
 
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::TargetError;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
@@ -67,15 +68,15 @@ fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
 }
 
 /// Time and bytes of the embedded part.
-fn embedded_outlook(plan: &Plan, options: &DbOptions, workloads: &[&str], fills: Bytes) -> Outlook {
+fn embedded_cost(plan: &Plan, options: &DbOptions, workloads: &[&str], fills: Bytes) -> RunCost {
     if !options.embedded {
-        return Outlook {
+        return RunCost {
             jobs: 0,
             time: Nanos::ZERO,
             written_at_most: Bytes(0),
         };
     }
-    kv::outlook(plan, &kv_options(options, workloads), fills)
+    kv::run_cost(plan, &kv_options(options, workloads), fills)
 }
 
 /// What the embedded tree gets from the same place.
@@ -85,12 +86,12 @@ fn embedded(
     options: &DbOptions,
     workloads: &[&str],
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     if !options.embedded {
         return Ok(());
     }
-    kv::run(bench, plan, &kv_options(options, workloads), book, watcher)
+    kv::run(bench, plan, &kv_options(options, workloads), book, sink)
 }
 
 /// A directory of a server, which nobody else may enter: its sockets ask for no password, and who reaches one can do all

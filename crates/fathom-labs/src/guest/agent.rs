@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_bench::{Bench, BenchError, RealBench};
 use fathom_files::{Existing, create, kernel, open, output};
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::{Control, JobSpec, Observer, Target, Wanted};

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::sync::mpsc::{Sender, channel};
 
-use fathom_experiments::bench::LogMaker;
-use fathom_experiments::{Bench, BenchError};
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError};
 use fathom_io::driver::{ClosedWindow, DriveError, PlannedJob, Progress};
 use fathom_io::job::Limits;
 use fathom_io::{Control, Observer};

@@ -1,6 +1,6 @@
 //! Times of a low rate that end again: a device that throttles when it is hot, collects its garbage, or a checkpoint.
 
-use fathom_experiments::parts::{number, table, text};
+use fathom_bench::parts::{number, table, text};
 use fathom_stats::Estimate;
 use fathom_stats::dips::{DEEP, dips, without_dips};
 use fathom_telemetry::schema::{Finding, Table};

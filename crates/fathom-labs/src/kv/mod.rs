@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::schedule::{cut_short, seed, turns};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::schedule::{cut_short, seed, turns};
+use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::{Destination, PlannedJob, Progress};
 use fathom_io::{JobError, TargetError};
@@ -271,14 +272,14 @@ fn time(plan: &Plan, options: &KvOptions) -> (Nanos, Nanos) {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &KvOptions, fills: Bytes) -> Outlook {
+pub fn run_cost(plan: &Plan, options: &KvOptions, fills: Bytes) -> RunCost {
     let (ramp, time) = time(plan, options);
     let n = cells(plan, options).len() as u32 * plan.profile.repeats;
     let one = ramp + time + plan.profile.job_time + plan.profile.ramp + plan.profile.ramp;
     // Nothing limits updates but the device: 200,000 pages per second are more than most can do.
     let seconds = Nanos(one.0 * u64::from(n));
     let written = seconds.as_secs_f64() * 200_000.0 * options.page.0 as f64;
-    Outlook {
+    RunCost {
         jobs: n,
         time: seconds,
         written_at_most: Bytes(fills.0 + written as u64),
@@ -311,21 +312,21 @@ pub fn run(
     plan: &Plan,
     options: &KvOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let file = file(bench, plan.direct && !options.buffered)?;
     let mut skipped = Vec::new();
     let mut cells = cells(plan, options);
     let beside = Beside::prepare(bench, &mut cells, options, &mut skipped)?;
     // What can be refused has been refused.
-    prepare(bench, watcher)?;
+    prepare(bench, sink)?;
     let lines = cells.into_iter().map(Line::new).collect();
     let mut lab = Lab {
         bench,
         plan,
         options,
         book,
-        watcher,
+        sink,
         file,
         beside,
         skipped,
@@ -349,7 +350,7 @@ struct Lab<'a> {
     plan: &'a Plan,
     options: &'a KvOptions,
     book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
     file: Arc<std::fs::File>,
     beside: Beside,
     skipped: Vec<Skipped>,
@@ -373,7 +374,7 @@ impl Lab<'_> {
                     return Ok(());
                 }
                 let cell = self.lines[c].setting.clone();
-                self.watcher.job(done, total, &cell.label());
+                self.sink.job(done, total, &cell.label());
                 let measured = match cell.engine() {
                     None => self.own(&cell, repeat)?,
                     Some(engine) => self.other(engine, &cell, repeat),
@@ -426,9 +427,9 @@ impl Lab<'_> {
             repeat,
             ..PlannedJob::new(spec.validate(&limits).map_err(BenchError::from)?)
         }];
-        let watcher = &mut *self.watcher;
+        let sink = &mut *self.sink;
         self.book
-            .measure(self.bench, &planned, &mut |p| watcher.progress(p))
+            .measure(self.bench, &planned, &mut |p| sink.progress(p))
     }
 
     /// What came of the load, how many leaves the tree has, and the bytes of its cache.
@@ -465,7 +466,7 @@ impl Lab<'_> {
         let source = about.path.as_deref().map(std::path::Path::new);
         let source = source.and_then(|p| CounterSource::locate(p).ok());
         let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
-        let outcome = load::run(&engine, &load, &stop, &mut ticker(self.watcher))?;
+        let outcome = load::run(&engine, &load, &stop, &mut ticker(self.sink))?;
         Ok((outcome, engine.leaves(), engine.frames() * cell.page))
     }
 
@@ -490,7 +491,7 @@ impl Lab<'_> {
             load: &load,
             stop: &|| bench.interrupted(),
         };
-        let outcome = (engine.measure)(&setting, &mut ticker(self.watcher))?;
+        let outcome = (engine.measure)(&setting, &mut ticker(self.sink))?;
         Ok(self.keep(cell, repeat, outcome, (0, cache), Vec::new()))
     }
 
@@ -617,7 +618,7 @@ impl Cell {
 }
 
 /// Shows the rate.
-pub(crate) fn ticker(watcher: &mut dyn Watcher) -> impl FnMut(f64) {
+pub(crate) fn ticker(sink: &mut dyn ProgressSink) -> impl FnMut(f64) {
     let began = fathom_io::clock::monotonic();
     let mut ops = 0.0;
     let mut last = began;
@@ -626,7 +627,7 @@ pub(crate) fn ticker(watcher: &mut dyn Watcher) -> impl FnMut(f64) {
         // The line shows differences.
         ops += rate * now.since(last).as_secs_f64();
         last = now;
-        watcher.progress(&Progress {
+        sink.progress(&Progress {
             elapsed: now.since(began),
             ios: ops as u64,
             ..Progress::default()

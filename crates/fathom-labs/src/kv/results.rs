@@ -1,9 +1,9 @@
 //! What the measurements of the key-value lab say: tables, charts, headlines, a finding.
 
-use fathom_experiments::parts::{
+use fathom_bench::parts::{
     axis, chart, estimate, headline_of, line_chart, number, point, series, table, text,
 };
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_kv::Stats;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Axis, Chart, ChartKind, Finding, Headline, Section, Table};

@@ -1,9 +1,7 @@
 //! fathom's own tree beside other engines: the same keys, threads, cache and file system, in turns.
 
-use fathom_experiments::parts::{
-    axis, chart, estimate, headline_of, number, point, series, table, text,
-};
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Chart, ChartKind, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};

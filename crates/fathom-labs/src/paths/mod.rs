@@ -9,10 +9,11 @@ mod sites;
 
 use std::path::Path as FsPath;
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::schedule::{cut_short, seed, turns};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, BenchError, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::schedule::{cut_short, seed, turns};
+use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::dips::{Dip, dips};
@@ -114,12 +115,12 @@ fn job(plan: &Plan, o: &PathsOptions, load: Load, direct: bool) -> Result<JobSpe
 ///
 /// # Errors
 /// Where a job does not fit the target.
-pub fn outlook(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<Outlook, JobError> {
+pub fn run_cost(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<RunCost, JobError> {
     let made = made(o);
     let own = if made.is_empty() { 0 } else { made.len() + 1 } as u32;
     let sites = 1 + own;
     let own = u64::from(own) * plan.limits.size;
-    let mut all = Outlook::filling(Bytes(fills.0 + own));
+    let mut all = RunCost::filling(Bytes(fills.0 + own));
     for load in loads(o) {
         for direct in modes(plan) {
             all.add(&job(plan, o, load, direct)?, sites * plan.profile.repeats);
@@ -226,12 +227,12 @@ pub fn run(
     plan: &Plan,
     options: &PathsOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let mut skipped = Vec::new();
     let (place, mut sites) = sites(bench, plan, options, &mut skipped)?;
-    prepare(bench, watcher)?;
-    sites = fill(sites, plan, watcher, &mut skipped);
+    prepare(bench, sink)?;
+    sites = fill(sites, plan, sink, &mut skipped);
     let of = |site: usize| modes(plan).map(move |direct| Path { site, direct });
     let mut results = PathsResult {
         options: options.clone(),
@@ -258,7 +259,7 @@ pub fn run(
                 }
                 let load = results.loads[l];
                 let name = format!("{} {}", load.id(), results.name(p));
-                watcher.job(done, total, &name);
+                sink.job(done, total, &name);
                 let own = sites[path.site].bench.as_mut().map(|b| b as &mut dyn Bench);
                 let mut pass = Pass {
                     bench: own.unwrap_or(&mut *bench),
@@ -268,7 +269,7 @@ pub fn run(
                     idle: idle.as_ref(),
                     group: group.as_ref().filter(|_| !path.direct),
                 };
-                let seen = pass.measure(load, path.direct, &name, book, watcher)?;
+                let seen = pass.measure(load, path.direct, &name, book, sink)?;
                 results.seen[p][l].push(seen);
                 done += 1;
             }
@@ -336,14 +337,14 @@ fn sites(
 fn fill(
     sites: Vec<Site>,
     plan: &Plan,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
     skipped: &mut Vec<Skipped>,
 ) -> Vec<Site> {
     let mut all = Vec::new();
     for mut site in sites {
         let filled = match &mut site.bench {
-            Some(own) if site.blank => write_once(own, plan, watcher),
-            Some(own) => prepare(own, watcher).map_err(LabError::from),
+            Some(own) if site.blank => write_once(own, plan, sink),
+            Some(own) => prepare(own, sink).map_err(LabError::from),
             None => Ok(()),
         };
         match filled {
@@ -368,7 +369,7 @@ fn close(site: Site) {
 fn write_once(
     bench: &mut dyn Bench,
     plan: &Plan,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), LabError> {
     let limits = bench.limits();
     let mut spec = JobSpec {
@@ -381,7 +382,7 @@ fn write_once(
         spec.set(option, text)?;
     }
     let planned = [PlannedJob::new(spec.validate(&limits)?)];
-    let jobs = bench.run(&planned, None, &mut Filling(watcher))?;
+    let jobs = bench.run(&planned, None, &mut Filling(sink))?;
     match jobs.first().and_then(|j| j.errors.first()) {
         Some(e) => Err(LabError::Failed(format!(
             "the loop device could not be filled: {} at byte {}",
@@ -447,7 +448,7 @@ impl Pass<'_> {
         direct: bool,
         name: &str,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<Option<Seen>, NotebookError> {
         let mut spec = job(self.plan, self.options, load, direct).map_err(BenchError::from)?;
         let limits = self.bench.limits();
@@ -480,7 +481,7 @@ impl Pass<'_> {
         };
         let before = self.idle.map(|_| Snapshot::take());
         let began = fathom_io::clock::monotonic();
-        let jobs = book.measure(self.bench, &planned, &mut |p| watcher.progress(p))?;
+        let jobs = book.measure(self.bench, &planned, &mut |p| sink.progress(p))?;
         let ns = fathom_io::clock::monotonic().since(began).0.max(1) as f64;
         let after = before.as_ref().map(|_| Snapshot::take());
         drop(inside);

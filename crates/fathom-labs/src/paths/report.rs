@@ -1,9 +1,9 @@
 //! What the passes say: tables and charts by load, which path is best and by how much, who else works, where it dips.
 
-use fathom_experiments::parts::{
+use fathom_bench::parts::{
     axis, bars, chart, estimate, headline_of, number, point, series, table, text,
 };
-use fathom_experiments::results::Shown;
+use fathom_bench::results::Shown;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
 use fathom_stats::compare::{Difference, Good, Verdict, holm, paired};

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_bench::{Bench, BenchError, RealBench};
 use fathom_host::Loop;
 use fathom_io::{Control, Target, Wanted};
 use fathom_telemetry::Bytes;

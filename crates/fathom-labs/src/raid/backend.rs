@@ -1,7 +1,7 @@
 //! Arrays as benches: those of this kernel ([`fathom_system::array`]), and of models ([`super::SimArrays`]).
 
-use fathom_experiments::bench::LogMaker;
-use fathom_experiments::{Bench, BenchError, RealBench};
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError, RealBench};
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::Limits;
 use fathom_io::{Control, Observer};

@@ -13,11 +13,12 @@ mod sim;
 mod states;
 pub mod within;
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::runner::{Point, Runner};
-use fathom_experiments::schedule::turns;
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::runner::{Point, Runner};
+use fathom_bench::schedule::turns;
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_io::job::{Rw, SyncPolicy};
 use fathom_io::{JobError, JobSpec};
 use fathom_sim::raid::Level;
@@ -299,7 +300,7 @@ fn spec(
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &RaidOptions) -> Outlook {
+pub fn run_cost(plan: &Plan, options: &RaidOptions) -> RunCost {
     let count = |s| loads(options, s).len() as u32;
     let mut jobs = count(State::Member);
     for shape in shapes(options) {
@@ -312,7 +313,7 @@ pub fn outlook(plan: &Plan, options: &RaidOptions) -> Outlook {
     let jobs = jobs * plan.profile.repeats;
     let time = plan.profile.job_time + plan.profile.ramp;
     let cap = plan.profile.write_cap(plan.limits.size, options.block.0);
-    Outlook {
+    RunCost {
         jobs,
         time: Nanos(time.0 * u64::from(jobs)),
         written_at_most: Bytes(cap.0.saturating_mul(u64::from(jobs) / 2)),
@@ -330,12 +331,12 @@ pub fn run(
     plan: &Plan,
     options: &RaidOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let mut lab = Lab {
         plan,
         options,
-        total: outlook(plan, options).jobs,
+        total: run_cost(plan, options).jobs,
         done: 0,
         all: Vec::new(),
         checks: Vec::new(),
@@ -348,7 +349,7 @@ pub fn run(
         None,
         State::Member,
         book,
-        watcher,
+        sink,
     );
     member.close()?;
     lab.all.push(alone?);
@@ -356,7 +357,7 @@ pub fn run(
         if lab.interrupted {
             break;
         }
-        if let Err(e) = lab.array(backend, shape, book, watcher) {
+        if let Err(e) = lab.array(backend, shape, book, sink) {
             match e {
                 LabError::Notebook(e) => return Err(*e),
                 e => hole(book, &shape, &e.to_string()),
@@ -420,13 +421,13 @@ impl Lab<'_> {
         backend: &mut dyn Backend,
         shape: Shape,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         if let Some(why) = backend.cannot(&shape) {
             return Err(LabError::Refused(why));
         }
         let mut array = backend.make(&shape)?;
-        let measured = self.states(&mut *array, shape, book, watcher);
+        let measured = self.states(&mut *array, shape, book, sink);
         let closed = array.close();
         measured?;
         closed
@@ -437,14 +438,14 @@ impl Lab<'_> {
         array: &mut dyn ArrayBench,
         shape: Shape,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
-        self.fill(array, shape, book, watcher)?;
+        self.fill(array, shape, book, sink)?;
         for (name, value) in &self.options.sets {
             array.itself().set(name, value)?;
         }
-        self.on(array, shape, State::Whole, book, watcher)?;
-        self.tries(array, shape, book, watcher)?;
+        self.on(array, shape, State::Whole, book, sink)?;
+        self.tries(array, shape, book, sink)?;
         let redundant = shape.level.spare_members(shape.members) > 0;
         let wanted = self.options.degraded || self.options.rebuild;
         if !redundant || !array.itself().states() || !wanted || self.interrupted {
@@ -454,14 +455,14 @@ impl Lab<'_> {
         array.itself().lose(0)?;
         self.check(array, shape, "without member 1", whole)?;
         if self.options.degraded {
-            self.on(array, shape, State::Degraded, book, watcher)?;
+            self.on(array, shape, State::Degraded, book, sink)?;
         }
         if !self.options.rebuild || self.interrupted {
             return Ok(());
         }
         let began = fathom_io::clock::monotonic();
         array.itself().rebuild()?;
-        self.on(array, shape, State::Rebuilding, book, watcher)?;
+        self.on(array, shape, State::Rebuilding, book, sink)?;
         if array.itself().device().is_none() {
             return Ok(());
         }
@@ -484,13 +485,13 @@ impl Lab<'_> {
         shape: Shape,
         state: State,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         let settings = array.itself().settings();
         let before = array.itself().rebuilt();
         let first = book.run().jobs.len();
         let began = fathom_io::clock::monotonic();
-        let mut loads = self.measure(Subject::Array(array), Some(shape), state, book, watcher)?;
+        let mut loads = self.measure(Subject::Array(array), Some(shape), state, book, sink)?;
         loads.settings = settings;
         let time = if array.itself().device().is_some() {
             fathom_io::clock::monotonic().since(began)
@@ -514,7 +515,7 @@ impl Lab<'_> {
         shape: Option<Shape>,
         state: State,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<Measurement, LabError> {
         let prefix = match (shape, state) {
             (Some(s), State::Degraded) => format!("{}-degraded", s.slug()),
@@ -539,7 +540,7 @@ impl Lab<'_> {
                 let mut runner = Runner::begin(
                     subject.bench(),
                     book,
-                    watcher,
+                    sink,
                     EXPERIMENT,
                     self.options.seed,
                     self.total,

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use fathom_bench::parts::{number, table, text};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::Shown;
+use fathom_bench::runner::{Point, Runner};
+use fathom_bench::{Bench, Notebook};
 use fathom_experiments::ab::{self, AbRow};
-use fathom_experiments::parts::{number, table, text};
-use fathom_experiments::results::Shown;
-use fathom_experiments::runner::{Point, Runner};
-use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, Notebook};
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::Rw;
 use fathom_stats::compare::Verdict;
@@ -67,7 +67,7 @@ impl Lab<'_> {
         array: &mut dyn ArrayBench,
         shape: Shape,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         if array.itself().device().is_none() {
             return Ok(());
@@ -84,8 +84,8 @@ impl Lab<'_> {
             experiment: "raid-fill".into(),
             ..PlannedJob::new(spec.validate(&array.bench().limits())?)
         }];
-        watcher.job(self.done, self.total, &planned[0].job.spec.name);
-        let mut show = |p: &Progress| watcher.progress(p);
+        sink.job(self.done, self.total, &planned[0].job.spec.name);
+        let mut show = |p: &Progress| sink.progress(p);
         let jobs = book.measure(array.bench(), &planned, &mut show)?;
         let failed = jobs
             .first()
@@ -171,7 +171,7 @@ impl Lab<'_> {
         array: &mut dyn ArrayBench,
         shape: Shape,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         for (name, value) in &self.options.tries {
             let had = array
@@ -209,15 +209,9 @@ impl Lab<'_> {
                         };
                         let before = point.jobs.len();
                         let seed = self.options.seed;
-                        let mut runner = Runner::begin(
-                            array.bench(),
-                            book,
-                            watcher,
-                            EXPERIMENT,
-                            seed,
-                            self.total,
-                        )?
-                        .after(self.done);
+                        let mut runner =
+                            Runner::begin(array.bench(), book, sink, EXPERIMENT, seed, self.total)?
+                                .after(self.done);
                         let going = runner.repeat(point)?;
                         self.done = runner.done();
                         order.extend(point.jobs[before..].iter().map(|j| (side, *j)));

@@ -1,7 +1,7 @@
 //! What the measurements of the RAID lab say: tables, charts, headlines, findings.
 
-use fathom_experiments::parts::{axis, column, estimate, headline, number, point, text};
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::parts::{axis, column, estimate, headline, number, point, text};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_sim::raid::Level;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{

@@ -1,7 +1,7 @@
 //! Simulated arrays: `sim:MODEL` as one member, `sim:raidL:NxMODEL` as the array.
 
-use fathom_experiments::bench::simulated_flag;
-use fathom_experiments::{Bench, BenchError, SimBench};
+use fathom_bench::bench::simulated_flag;
+use fathom_bench::{Bench, BenchError, SimBench};
 use fathom_io::Control;
 use fathom_sim::{Shape as SimShape, SimTarget};
 use fathom_telemetry::{Bytes, Flag, Nanos};

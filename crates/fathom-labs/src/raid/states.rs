@@ -1,9 +1,9 @@
 //! Arrays with their jobs gathered; what is left of them without a member and while a new one is filled, and what they
 //! cost below.
 
-use fathom_experiments::Cell;
-use fathom_experiments::parts::{estimate, number, op_of, percentiles, table, text};
-use fathom_experiments::results::Evidence;
+use fathom_bench::Cell;
+use fathom_bench::parts::{estimate, number, op_of, percentiles, table, text};
+use fathom_bench::results::Evidence;
 use fathom_stats::Estimate;
 use fathom_system::array::Shape;
 use fathom_telemetry::schema::{Cell as TableCell, Finding, Section, Table};

@@ -1,13 +1,13 @@
 //! The lab on models: what is planned, which expectation fits, what members move.
 
 use super::*;
-use fathom_experiments::RunMeta;
-use fathom_experiments::survey::profile::Profile;
+use fathom_bench::RunMeta;
+use fathom_bench::profile::Profile;
 use fathom_io::Control;
 use fathom_io::job::Limits;
 
 struct Quiet;
-impl Watcher for Quiet {}
+impl ProgressSink for Quiet {}
 
 fn options(levels: &[u32], members: &[u32]) -> RaidOptions {
     RaidOptions {

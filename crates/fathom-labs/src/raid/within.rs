@@ -1,9 +1,9 @@
 //! Another lab on each array: its headlines beside each other, by array. The other lab is a run of its own in a
 //! directory of the array's file system.
 
-use fathom_experiments::parts::{axis, chart, estimate, number, point, series, table, text};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::{Notebook, NotebookError};
+use fathom_bench::parts::{axis, chart, estimate, number, point, series, table, text};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::{Notebook, NotebookError};
 use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 use serde::{Deserialize, Serialize};

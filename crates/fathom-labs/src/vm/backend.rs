@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fathom_experiments::{Bench, Notebook};
+use fathom_bench::{Bench, Notebook};
 use fathom_telemetry::{Bytes, Flag};
 
 use serde::{Deserialize, Serialize};

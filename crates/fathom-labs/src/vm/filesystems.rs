@@ -6,11 +6,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::parts::{estimate, number, table, text};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::runner::Point;
-use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, Cell, Notebook, NotebookError};
+use fathom_bench::parts::{estimate, number, table, text};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::runner::Point;
+use fathom_bench::{Bench, Cell, Notebook, NotebookError};
 use fathom_files::{create, open};
 use fathom_host::Loop;
 use fathom_io::job::Rw;
@@ -133,7 +133,7 @@ impl Lab<'_> {
         place: Option<PathBuf>,
         hypervisor: &mut dyn Hypervisor,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<Option<FilesResult>, NotebookError> {
         let all = chosen(self.options);
         if all.is_empty() || self.ended {
@@ -158,7 +158,7 @@ impl Lab<'_> {
             }
             Err(e) => skips.push(Skipped::from_error("files on file systems", e)),
         }
-        let ran = self.in_turns(&mut ready, book, watcher);
+        let ran = self.in_turns(&mut ready, book, sink);
         let mut measured = Vec::new();
         for mut one in ready {
             measured.push(OnFiles {
@@ -207,7 +207,7 @@ impl Lab<'_> {
         &mut self,
         ready: &mut [Ready],
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         for repeat in 0..self.plan.profile.repeats {
             for load in 0..loads(self.options).len() {
@@ -218,7 +218,7 @@ impl Lab<'_> {
                     if let (Some(bench), Some((_, point))) =
                         (one.bench.as_mut(), one.points.get_mut(load))
                     {
-                        self.one(&mut **bench, point, book, watcher)?;
+                        self.one(&mut **bench, point, book, sink)?;
                     }
                 }
             }

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fathom_experiments::Notebook;
-use fathom_experiments::parts::{axis, number, table, text};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::Notebook;
+use fathom_bench::parts::{axis, number, table, text};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_experiments::stack::{self, Rung, host};
 use fathom_telemetry::schema::{Chart, ChartKind, ChartSeries, Point, Section};
 use serde::{Deserialize, Serialize};

@@ -13,11 +13,12 @@ mod sim;
 mod ssh;
 pub mod within;
 
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::runner::{Point, Runner};
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::runner::{Point, Runner};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
 use fathom_io::job::Rw;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
@@ -245,7 +246,7 @@ pub fn part(plan: &Plan, options: &VmOptions) -> u64 {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &VmOptions, fills: Bytes) -> Outlook {
+pub fn run_cost(plan: &Plan, options: &VmOptions, fills: Bytes) -> RunCost {
     let repeats = plan.profile.repeats;
     let pairs = (loads(options).len() + curve(options).len()) as u32 * 2 * repeats;
     let floor = if options.floor { 2 * repeats } else { 0 };
@@ -257,7 +258,7 @@ pub fn outlook(plan: &Plan, options: &VmOptions, fills: Bytes) -> Outlook {
         loads(options).iter().filter(|l| l.rw.modifies()).count() as u64 * 2 * u64::from(repeats)
             + u64::from(files);
     let cap = plan.profile.write_cap(part(plan, options), LARGE.0);
-    Outlook {
+    RunCost {
         jobs,
         time: Nanos(time.0 * u64::from(jobs)),
         written_at_most: Bytes(fills.0 + cap.0.saturating_mul(writing)),
@@ -275,7 +276,7 @@ pub fn run(
     plan: &Plan,
     options: &VmOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let size = part(plan, options);
     if size < LARGE.0 * 64 {
@@ -290,18 +291,18 @@ pub fn run(
         plan,
         options,
         size,
-        total: outlook(plan, options, Bytes(0)).jobs,
+        total: run_cost(plan, options, Bytes(0)).jobs,
         done: 0,
         ended: false,
     };
     let mut m = Measured::default();
     let mut machine = hypervisor.boot(&options.setup, 1)?;
-    let both = lab.both(physical, &mut *machine, &mut m, book, watcher);
+    let both = lab.both(physical, &mut *machine, &mut m, book, sink);
     machine.close()?;
     both?;
-    lab.floor(hypervisor, &mut m, book, watcher)?;
-    lab.fleets(hypervisor, &mut m, book, watcher)?;
-    lab.tries(hypervisor, &mut m, book, watcher)?;
+    lab.floor(hypervisor, &mut m, book, sink)?;
+    lab.fleets(hypervisor, &mut m, book, sink)?;
+    lab.tries(hypervisor, &mut m, book, sink)?;
     let layers = if options.layers && !lab.ended {
         match hypervisor.layers(&options.setup, book) {
             Ok(layers) => layers,
@@ -316,7 +317,7 @@ pub fn run(
     let place = physical
         .real()
         .and_then(|r| r.target().path().map(std::path::Path::to_owned));
-    let on_files = lab.files(place, hypervisor, book, watcher);
+    let on_files = lab.files(place, hypervisor, book, sink);
     if physical.interrupted() {
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
@@ -359,20 +360,14 @@ impl Lab<'_> {
         bench: &mut dyn Bench,
         point: &mut Point,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         if self.ended {
             return Ok(());
         }
-        let mut runner = Runner::begin(
-            bench,
-            book,
-            watcher,
-            EXPERIMENT,
-            self.options.seed,
-            self.total,
-        )?
-        .after(self.done);
+        let mut runner =
+            Runner::begin(bench, book, sink, EXPERIMENT, self.options.seed, self.total)?
+                .after(self.done);
         self.ended = !runner.repeat(point)?;
         self.done = runner.done();
         Ok(())
@@ -385,7 +380,7 @@ impl Lab<'_> {
         ve: &mut dyn Bench,
         m: &mut Measured,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         let direct = loads(self.options).into_iter().map(|l| (l, false));
         let curved = curve(self.options).into_iter().map(|l| (l, true));
@@ -408,11 +403,11 @@ impl Lab<'_> {
         for repeat in 0..self.plan.profile.repeats {
             for (_, _, p, v) in &mut points {
                 if repeat % 2 == 0 {
-                    self.one(pe, p, book, watcher)?;
-                    self.one(ve, v, book, watcher)?;
+                    self.one(pe, p, book, sink)?;
+                    self.one(ve, v, book, sink)?;
                 } else {
-                    self.one(ve, v, book, watcher)?;
-                    self.one(pe, p, book, watcher)?;
+                    self.one(ve, v, book, sink)?;
+                    self.one(pe, p, book, sink)?;
                 }
             }
         }
@@ -429,7 +424,7 @@ impl Lab<'_> {
         hypervisor: &mut dyn Hypervisor,
         m: &mut Measured,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         if !self.options.floor || self.ended {
             return Ok(());
@@ -445,7 +440,7 @@ impl Lab<'_> {
                 spec(self.plan, self.options, "floor", load, size).map_err(LabError::from)?;
             let mut point = Point::new(spec);
             for _ in 0..self.plan.profile.repeats {
-                self.one(&mut *machine, &mut point, book, watcher)?;
+                self.one(&mut *machine, &mut point, book, sink)?;
             }
             m.floor.push((load, point));
         }
@@ -458,7 +453,7 @@ impl Lab<'_> {
         hypervisor: &mut dyn Hypervisor,
         m: &mut Measured,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         for machines in &self.options.machines {
             if self.ended {
@@ -471,7 +466,7 @@ impl Lab<'_> {
                     continue;
                 }
             };
-            let fleet = self.fleet(&mut *bench, *machines, book, watcher);
+            let fleet = self.fleet(&mut *bench, *machines, book, sink);
             bench.close()?;
             m.fleets.push(fleet?);
         }
@@ -483,7 +478,7 @@ impl Lab<'_> {
         bench: &mut dyn Bench,
         machines: u32,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<Fleet, NotebookError> {
         let mut fleet = Fleet {
             machines,
@@ -501,15 +496,9 @@ impl Lab<'_> {
             );
         }
         for repeat in 0..self.plan.profile.repeats {
-            let mut runner = Runner::begin(
-                bench,
-                book,
-                watcher,
-                EXPERIMENT,
-                self.options.seed,
-                self.total,
-            )?
-            .after(self.done);
+            let mut runner =
+                Runner::begin(bench, book, sink, EXPERIMENT, self.options.seed, self.total)?
+                    .after(self.done);
             let Some(jobs) = runner.group(&specs, repeat)? else {
                 self.ended = true;
                 break;
@@ -548,7 +537,7 @@ impl Lab<'_> {
         hypervisor: &mut dyn Hypervisor,
         m: &mut Measured,
         book: &mut Notebook,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         for setup in &self.options.tries {
             if self.ended {
@@ -578,7 +567,7 @@ impl Lab<'_> {
                             ab::Setting::B => (&mut *b, &mut tried),
                         };
                         let before = point.jobs.len();
-                        self.one(bench, point, book, watcher)?;
+                        self.one(bench, point, book, sink)?;
                         order.extend(point.jobs[before..].iter().map(|j| (side, *j)));
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::{Bench, Notebook};
+use fathom_bench::{Bench, Notebook};
 use fathom_io::Control;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;

@@ -1,10 +1,10 @@
 //! What the measurements of the VM lab say: tables, charts, headlines, findings.
 
-use fathom_experiments::Cell;
-use fathom_experiments::parts::{
+use fathom_bench::Cell;
+use fathom_bench::parts::{
     axis, column, estimate, headline, number, op_of, percentiles, point, text,
 };
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;

@@ -1,7 +1,7 @@
 //! Simulated machines: `sim:MODEL` as the physical host, `sim:vmN:MODEL` as N machines over it.
 
-use fathom_experiments::bench::simulated_flag;
-use fathom_experiments::{Bench, BenchError, SimBench};
+use fathom_bench::bench::simulated_flag;
+use fathom_bench::{Bench, BenchError, SimBench};
 use fathom_io::Control;
 use fathom_sim::{Shape, SimTarget};
 use fathom_telemetry::Flag;

@@ -1,6 +1,6 @@
 //! Machines that the user runs already, whatever their hypervisor: their fathom is reached through ssh.
 
-use fathom_experiments::Bench;
+use fathom_bench::Bench;
 use fathom_io::Control;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 

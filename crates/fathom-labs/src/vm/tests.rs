@@ -1,14 +1,14 @@
 //! The lab on models, whose truth is the paper: latency, saturation, settings.
 
 use super::*;
-use fathom_experiments::survey::profile::Profile;
-use fathom_experiments::{RunMeta, SimBench};
+use fathom_bench::profile::Profile;
+use fathom_bench::{RunMeta, SimBench};
 use fathom_io::Control;
 use fathom_io::job::Limits;
 use fathom_telemetry::schema::Run;
 
 struct Quiet;
-impl Watcher for Quiet {}
+impl ProgressSink for Quiet {}
 
 fn ran(options: &VmOptions) -> Run {
     let dir = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use fathom_experiments::parts::{axis, chart, estimate, point, series, table, text};
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::parts::{axis, chart, estimate, point, series, table, text};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::Flag;
 use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section};

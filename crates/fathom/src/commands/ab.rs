@@ -1,7 +1,7 @@
 //! `fathom ab`: one job with two settings, run in turns.
 
+use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
-use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::{JobSpec, Wanted};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use fathom_experiments::Plan;
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::Plan;
+use fathom_bench::cpu::CpuSetting;
 use fathom_labs::app::copy::{self, CopyOptions};
 use fathom_labs::app::swap::{self, SwapOptions};
 use fathom_telemetry::{Bytes, Nanos};
@@ -72,15 +72,9 @@ fn copy(args: &CopyArgs) -> Outcome {
     };
     measure(
         &measuring("app-copy", &all),
-        &|plan, _| Ok(copy::outlook(&repeated(plan, args.repeats), &options)),
-        |bench, plan, book, watcher| {
-            copy::run(
-                bench,
-                &repeated(plan, args.repeats),
-                &options,
-                book,
-                watcher,
-            )
+        &|plan, _| Ok(copy::run_cost(&repeated(plan, args.repeats), &options)),
+        |bench, plan, book, sink| {
+            copy::run(bench, &repeated(plan, args.repeats), &options, book, sink)
         },
     )
 }
@@ -113,15 +107,9 @@ fn swap(args: &SwapArgs) -> Outcome {
     };
     measure(
         &measuring("app-swap", &all),
-        &|plan, _| Ok(swap::outlook(&repeated(plan, args.repeats), &options)),
-        |bench, plan, book, watcher| {
-            swap::run(
-                bench,
-                &repeated(plan, args.repeats),
-                &options,
-                book,
-                watcher,
-            )
+        &|plan, _| Ok(swap::run_cost(&repeated(plan, args.repeats), &options)),
+        |bench, plan, book, sink| {
+            swap::run(bench, &repeated(plan, args.repeats), &options, book, sink)
         },
     )
 }

@@ -30,7 +30,7 @@ pub(crate) fn burst(args: &BurstArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(burst::outlook(plan, &options, fills)?),
-        |bench, plan, book, watcher| burst::run(bench, plan, &options, book, watcher),
+        &|plan, fills| Ok(burst::run_cost(plan, &options, fills)?),
+        |bench, plan, book, sink| burst::run(bench, plan, &options, book, sink),
     )
 }

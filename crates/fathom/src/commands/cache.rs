@@ -1,7 +1,7 @@
 //! `fathom cache`: how much of the data to keep in memory.
 
-use fathom_experiments::Plan;
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::Plan;
+use fathom_bench::cpu::CpuSetting;
 use fathom_labs::cache::{self, CacheOptions, PRICES, Prices};
 use fathom_labs::kv::Keys;
 use fathom_sim::SimTarget;
@@ -23,8 +23,8 @@ pub(crate) fn cache(args: &CacheArgs) -> Outcome {
     let shaped = |plan: &Plan| profile_of(plan, args.time, args.repeats);
     measure(
         &what,
-        &|plan, fills| cache::outlook(&shaped(plan), &options, simulated, fills).map_err(refused),
-        |bench, plan, book, watcher| cache::run(bench, &shaped(plan), &options, book, watcher),
+        &|plan, fills| cache::run_cost(&shaped(plan), &options, simulated, fills).map_err(refused),
+        |bench, plan, book, sink| cache::run(bench, &shaped(plan), &options, book, sink),
     )
 }
 

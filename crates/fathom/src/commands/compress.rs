@@ -1,7 +1,7 @@
 //! `fathom compress`: codecs beside the device, where they help and where they cost.
 
+use fathom_bench::cpu::CpuSetting;
 use fathom_experiments::compression::{self, CompressionOptions};
-use fathom_experiments::cpu::CpuSetting;
 
 use super::measure::{Measuring, measure};
 use crate::cli::CompressArgs;
@@ -31,9 +31,7 @@ pub(crate) fn compress(args: &CompressArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| compression::outlook(plan, &options, fills).map_err(refused),
-        |bench, plan, book, watcher| {
-            compression::run(bench, plan, &options, &sample, book, watcher)
-        },
+        &|plan, fills| compression::run_cost(plan, &options, fills).map_err(refused),
+        |bench, plan, book, sink| compression::run(bench, plan, &options, &sample, book, sink),
     )
 }

@@ -1,7 +1,7 @@
 //! `fathom condition`: brings a device into a known state, in pieces that can be resumed.
 
+use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::condition::{self, ConditionOptions};
-use fathom_experiments::{Notebook, RunMeta};
 use fathom_io::JobSpec;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
@@ -71,7 +71,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     let options = options(Bytes(limits.size));
     say::text(&announcement(args, &options, skip));
     let simulated = bench.simulated() || about.kind == "null";
-    agree(condition::outlook(&options).written, simulated, &args.wear)?;
+    agree(condition::run_cost(&options).written, simulated, &args.wear)?;
     let meta = RunMeta {
         name: "condition".into(),
         command: "condition".into(),
@@ -113,7 +113,7 @@ fn load(text: &str) -> Result<Vec<(String, String)>, Failure> {
 }
 
 fn announcement(args: &ConditionArgs, o: &ConditionOptions, skip: usize) -> String {
-    let out = condition::outlook(o);
+    let out = condition::run_cost(o);
     let load = if o.load.is_empty() {
         String::new()
     } else {

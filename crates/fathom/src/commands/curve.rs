@@ -42,9 +42,9 @@ pub(crate) fn curve(args: &CurveArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(curve::outlook(plan, &options, fills)?),
-        |bench, plan, book, watcher| {
-            curve::run(bench, plan, &options, book, watcher)?;
+        &|plan, fills| Ok(curve::run_cost(plan, &options, fills)?),
+        |bench, plan, book, sink| {
+            curve::run(bench, plan, &options, book, sink)?;
             match &workload {
                 Some(profile) => book.found(&WorkloadResult {
                     profile: profile.clone(),

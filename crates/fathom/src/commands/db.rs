@@ -1,7 +1,7 @@
 //! `fathom db`: databases on a directory.
 
-use fathom_experiments::Plan;
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::Plan;
+use fathom_bench::cpu::CpuSetting;
 use fathom_labs::db::DbOptions;
 use fathom_labs::db::oltp::{self, Experiment, Mix, OltpOptions, Rows};
 use fathom_labs::db::rocksdb::{self, RocksOptions};
@@ -71,10 +71,8 @@ fn mysql(args: &MysqlArgs) -> Outcome {
     let what = measuring("db-mysql", &args.db);
     measure(
         &what,
-        &|plan, fills| Ok(oltp::outlook(&shaped(plan, &args.db), &options, fills)),
-        |bench, plan, book, watcher| {
-            oltp::run(bench, &shaped(plan, &args.db), &options, book, watcher)
-        },
+        &|plan, fills| Ok(oltp::run_cost(&shaped(plan, &args.db), &options, fills)),
+        |bench, plan, book, sink| oltp::run(bench, &shaped(plan, &args.db), &options, book, sink),
     )
 }
 
@@ -166,9 +164,9 @@ fn rocksdb(args: &RocksdbArgs) -> Outcome {
     let what = measuring("db-rocksdb", &args.db);
     measure(
         &what,
-        &|plan, fills| Ok(rocksdb::outlook(&shaped(plan, &args.db), &options, fills)),
-        |bench, plan, book, watcher| {
-            rocksdb::run(bench, &shaped(plan, &args.db), &options, book, watcher)
+        &|plan, fills| Ok(rocksdb::run_cost(&shaped(plan, &args.db), &options, fills)),
+        |bench, plan, book, sink| {
+            rocksdb::run(bench, &shaped(plan, &args.db), &options, book, sink)
         },
     )
 }
@@ -193,9 +191,7 @@ fn tpcc(args: &TpccArgs) -> Outcome {
     let what = measuring("db-tpcc", &args.db);
     measure(
         &what,
-        &|plan, fills| Ok(tpcc::outlook(&shaped(plan, &args.db), &options, fills)),
-        |bench, plan, book, watcher| {
-            tpcc::run(bench, &shaped(plan, &args.db), &options, book, watcher)
-        },
+        &|plan, fills| Ok(tpcc::run_cost(&shaped(plan, &args.db), &options, fills)),
+        |bench, plan, book, sink| tpcc::run(bench, &shaped(plan, &args.db), &options, book, sink),
     )
 }

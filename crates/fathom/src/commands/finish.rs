@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fathom_experiments::{Bench, Notebook, NotebookError};
+use fathom_bench::{Bench, Notebook, NotebookError};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
 use fathom_telemetry::rundir::RunDir;

@@ -1,6 +1,6 @@
 //! What commands that use guests share.
 
-use fathom_experiments::{Bench, BenchError, NotebookError};
+use fathom_bench::{Bench, BenchError, NotebookError};
 use fathom_io::TargetError;
 use fathom_system::guest::Supply;
 

@@ -1,8 +1,8 @@
 //! `fathom kv`: the embedded B+tree on a target, beside its ceiling.
 
-use fathom_experiments::Plan;
-use fathom_experiments::cpu::CpuSetting;
-use fathom_experiments::survey::Outlook;
+use fathom_bench::Plan;
+use fathom_bench::cost::RunCost;
+use fathom_bench::cpu::CpuSetting;
 use fathom_labs::kv::{self, ENGINES, Keys, KvOptions, WORKLOADS};
 use fathom_telemetry::Bytes;
 
@@ -21,14 +21,14 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(kv::outlook(&shaped(args, plan), &options, fills)),
-        |bench, plan, book, watcher| kv::run(bench, &shaped(args, plan), &options, book, watcher),
+        &|plan, fills| Ok(kv::run_cost(&shaped(args, plan), &options, fills)),
+        |bench, plan, book, sink| kv::run(bench, &shaped(args, plan), &options, book, sink),
     )
 }
 
 /// Time and bytes, at most, of such a command line.
-pub(super) fn outlook(args: &KvArgs, plan: &Plan, fills: Bytes) -> Result<Outlook, Failure> {
-    Ok(kv::outlook(&shaped(args, plan), &options(args)?, fills))
+pub(super) fn run_cost(args: &KvArgs, plan: &Plan, fills: Bytes) -> Result<RunCost, Failure> {
+    Ok(kv::run_cost(&shaped(args, plan), &options(args)?, fills))
 }
 
 fn shaped(args: &KvArgs, plan: &Plan) -> Plan {

@@ -1,9 +1,11 @@
 //! What measuring commands share: say time and bytes, open, run, close, report.
 
-use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
-use fathom_experiments::survey::profile::Profile;
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan, RunMeta};
+use fathom_bench::cost::RunCost;
+use fathom_bench::cpu::{CpuBench, CpuSetting};
+use fathom_bench::profile::Profile;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::{Bench, Notebook, NotebookError, Plan, RunMeta};
+use fathom_experiments::cpu;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
@@ -29,39 +31,37 @@ pub(crate) struct Measuring<'a> {
 }
 
 /// Time and bytes of an experiment; `Bytes` is what filling writes.
-pub(crate) type OutlookOf<'a> = &'a dyn Fn(&Plan, Bytes) -> Result<Outlook, Failure>;
+pub(crate) type CostOf<'a> = &'a dyn Fn(&Plan, Bytes) -> Result<RunCost, Failure>;
 
 /// Runs an experiment from the announcement to the report.
 pub(crate) fn measure(
     what: &Measuring<'_>,
-    outlook: OutlookOf<'_>,
+    cost: CostOf<'_>,
     run: impl FnOnce(
         &mut dyn Bench,
         &Plan,
         &mut Notebook,
-        &mut dyn Watcher,
+        &mut dyn ProgressSink,
     ) -> Result<(), NotebookError>,
 ) -> Outcome {
     checked(
         what,
-        outlook,
+        cost,
         |_| Ok(()),
-        |bench, plan, book, watcher, ()| {
-            run(&mut CpuBench::new(bench, what.cpu), plan, book, watcher)
-        },
+        |bench, plan, book, sink, ()| run(&mut CpuBench::new(bench, what.cpu), plan, book, sink),
     )
 }
 
 /// The same of an experiment that first looks at what was opened, and keeps the processors itself.
 pub(crate) fn checked<T>(
     what: &Measuring<'_>,
-    outlook: OutlookOf<'_>,
+    cost: CostOf<'_>,
     check: impl FnOnce(&dyn Bench) -> Result<T, Failure>,
     run: impl FnOnce(
         &mut dyn Bench,
         &Plan,
         &mut Notebook,
-        &mut dyn Watcher,
+        &mut dyn ProgressSink,
         T,
     ) -> Result<(), NotebookError>,
 ) -> Outcome {
@@ -79,7 +79,7 @@ pub(crate) fn checked<T>(
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
         let plan = plan(&ask, limits, true);
-        let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu)?;
+        let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
         screen::print(&announcement(&profile, &o, fills));
         return Ok(DONE);
     }
@@ -93,7 +93,7 @@ pub(crate) fn checked<T>(
     let plan = plan(&ask, limits, direct);
     check_cpu(what.cpu, &*bench)?;
     let known = check(&*bench)?;
-    let o = with_cpu(outlook(&plan, fills)?, &plan, what.cpu)?;
+    let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
     say::text(&announcement(&profile, &o, fills));
     let meta = RunMeta {
         name: what.name.into(),
@@ -155,18 +155,18 @@ pub(crate) fn profile_of(plan: &Plan, time: Option<Nanos>, repeats: Option<u32>)
 
 /// The comparison of CPU settings comes on top.
 pub(crate) fn with_cpu(
-    mut o: Outlook,
+    mut o: RunCost,
     plan: &Plan,
     setting: CpuSetting,
-) -> Result<Outlook, Failure> {
+) -> Result<RunCost, Failure> {
     if setting != CpuSetting::AsIs {
-        o.join(cpu::outlook(plan)?);
+        o.join(cpu::run_cost(plan)?);
     }
     Ok(o)
 }
 
 /// One line before anything starts.
-pub(super) fn announcement(profile: &Profile, o: &Outlook, fills: Bytes) -> String {
+pub(super) fn announcement(profile: &Profile, o: &RunCost, fills: Bytes) -> String {
     let filling = if fills.0 > 0 {
         format!(" after filling a scratch file of {fills}")
     } else {

@@ -25,7 +25,7 @@ pub(crate) fn mix(args: &MixArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(mix::outlook(plan, &options, fills)?),
-        |bench, plan, book, watcher| mix::run(bench, plan, &options, book, watcher),
+        &|plan, fills| Ok(mix::run_cost(plan, &options, fills)?),
+        |bench, plan, book, sink| mix::run(bench, plan, &options, book, sink),
     )
 }

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use fathom_experiments::cpu::CpuSetting;
-use fathom_experiments::survey::profile::{PROFILES, Profile};
-use fathom_experiments::{Bench, BenchError, Plan, RealBench, SimBench};
+use fathom_bench::cpu::CpuSetting;
+use fathom_bench::profile::{PROFILES, Profile};
+use fathom_bench::{Bench, BenchError, Plan, RealBench, SimBench};
 use fathom_host::{TargetKind, probe_target, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, Target, TargetError, Wanted};

@@ -1,6 +1,6 @@
 //! `fathom pages`: the page that a store should use on this target.
 
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::cpu::CpuSetting;
 use fathom_experiments::pages::{self, PagesOptions};
 
 use super::measure::{Measuring, measure};
@@ -46,7 +46,7 @@ pub(crate) fn pages(args: &PagesArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(pages::outlook(plan, fills)?),
-        |bench, plan, book, watcher| pages::run(bench, plan, &options, book, watcher),
+        &|plan, fills| Ok(pages::run_cost(plan, fills)?),
+        |bench, plan, book, sink| pages::run(bench, plan, &options, book, sink),
     )
 }

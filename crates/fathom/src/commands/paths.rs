@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use fathom_experiments::Plan;
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::Plan;
+use fathom_bench::cpu::CpuSetting;
 use fathom_labs::paths::{self, PathsOptions};
 use fathom_sim::SimTarget;
 use fathom_system::filesystem::file_systems;
@@ -42,8 +42,8 @@ pub(crate) fn paths(args: &PathsArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(paths::outlook(&shaped(plan), &options, fills)?),
-        |bench, plan, book, watcher| paths::run(bench, &shaped(plan), &options, book, watcher),
+        &|plan, fills| Ok(paths::run_cost(&shaped(plan), &options, fills)?),
+        |bench, plan, book, sink| paths::run(bench, &shaped(plan), &options, book, sink),
     )
 }
 

@@ -1,8 +1,9 @@
 //! `fathom pts`: the tests of the SNIA performance test specification.
 
-use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
+use fathom_bench::cpu::{CpuBench, CpuSetting};
+use fathom_bench::{Notebook, RunMeta};
+use fathom_experiments::cpu;
 use fathom_experiments::pts::{self, MINUTE, PtsOptions, TESTS};
-use fathom_experiments::{Notebook, RunMeta};
 use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 
@@ -65,7 +66,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     check_cpu(setting, &*bench)?;
     let options = options(Bytes(limits.size));
     let simulated = bench.simulated() || about.kind == "null";
-    let o = pts::outlook(&options);
+    let o = pts::run_cost(&options);
     say::text(&announcement(args, &options));
     agree(
         Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0)),
@@ -108,7 +109,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
 }
 
 fn announcement(args: &PtsArgs, options: &PtsOptions) -> String {
-    let o = pts::outlook(options);
+    let o = pts::run_cost(options);
     let all = Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0));
     let seconds = o.measuring.as_secs_f64();
     let time = if seconds < 5400.0 {

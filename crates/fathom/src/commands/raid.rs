@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use fathom_experiments::survey::profile::Profile;
-use fathom_experiments::{Notebook, NotebookError, Plan, RunMeta};
+use fathom_bench::profile::Profile;
+use fathom_bench::{Notebook, NotebookError, Plan, RunMeta};
 use fathom_host::{Scratch, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, TargetError};
@@ -44,7 +44,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     }
     let what = What::of(args)?;
     let plan = plan(&what, args, profile);
-    let outlook = raid::outlook(&plan, &options);
+    let cost = raid::run_cost(&plan, &options);
     let lab = args.lab.as_deref().map(raid_lab::Words::of).transpose()?;
     if let Some(words) = &lab
         && !(matches!(what, What::Model(_)) || has_files(args) || words.takes_devices())
@@ -54,7 +54,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
             args.backend
         )));
     }
-    let said = announcement(&profile, &outlook, Bytes(0));
+    let said = announcement(&profile, &cost, Bytes(0));
     if args.dry_run {
         screen::print(&said);
         return Ok(DONE);
@@ -71,7 +71,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
         }
         (Made::Here(backend), None) => {
             say::text(&said);
-            here(backend, args, &options, &plan, outlook.jobs)
+            here(backend, args, &options, &plan, cost.jobs)
         }
         (Made::Guest(supply, parts), _) => {
             say::text(&said);

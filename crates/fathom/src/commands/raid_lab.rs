@@ -1,6 +1,6 @@
 //! `fathom raid --lab`: another lab in the file system of each array, or on its device.
 
-use fathom_experiments::{Notebook, RunMeta};
+use fathom_bench::{Notebook, RunMeta};
 use fathom_io::Control;
 use fathom_labs::LabError;
 use fathom_labs::raid::within::WithinResult;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::replay::{self, ReplayOptions};
-use fathom_experiments::{Notebook, RunMeta};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::job::Limits;
 use fathom_io::replay::{Events, Format, Layout, Pacing, Score, TraceFacts, survey};
@@ -69,9 +69,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     };
     let opened = open_bench(&args.target, &wanted(!args.buffered), control.clone());
     let (mut bench, direct) = match opened {
-        Err(fathom_experiments::BenchError::Target(TargetError::NoDirect { .. }))
-            if !args.buffered =>
-        {
+        Err(fathom_bench::BenchError::Target(TargetError::NoDirect { .. })) if !args.buffered => {
             say!("fathom: no direct I/O here; playing through the page cache");
             (open_bench(&args.target, &wanted(false), control)?, false)
         }

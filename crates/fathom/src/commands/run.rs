@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context;
-use fathom_experiments::cpu::{self, CpuBench, CpuSetting};
-use fathom_experiments::{Bench, Notebook, NotebookError, RunMeta};
+use fathom_bench::cpu::{CpuBench, CpuSetting};
+use fathom_bench::{Bench, Notebook, NotebookError, RunMeta};
+use fathom_experiments::cpu;
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{JobFile, OnError, jobs_from_toml};
 use fathom_io::{JobSpec, Observer, Wanted};

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use fathom_experiments::results::{PRESENTERS, SavedHistograms, present_anew};
+use fathom_bench::present::present_anew;
+use fathom_bench::results::SavedHistograms;
+use fathom_experiments::PRESENTERS;
 use fathom_report::ReportData;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;

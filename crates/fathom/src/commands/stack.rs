@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::cpu::CpuSetting;
+use fathom_bench::{Bench, Notebook, RealBench, RunMeta};
 use fathom_experiments::stack::{self, Choice, StackPlan};
-use fathom_experiments::{Bench, Notebook, RealBench, RunMeta};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;

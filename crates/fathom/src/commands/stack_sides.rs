@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::stack::{self, Rung, StackReport, host};
-use fathom_experiments::{Notebook, RunMeta};
 use fathom_files::Existing;
 use fathom_telemetry::{say, schema};
 use serde_json::Value;

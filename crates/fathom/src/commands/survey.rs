@@ -1,10 +1,11 @@
 //! `fathom survey`: the main job.
 
+use fathom_bench::Bench;
+use fathom_bench::cpu::CpuBench;
 use fathom_experiments::applications::{self, Application, ApplicationsResult};
-use fathom_experiments::cpu::CpuBench;
 use fathom_experiments::endurance::{EnduranceResult, Stated};
+use fathom_experiments::survey;
 use fathom_experiments::workload::WorkloadResult;
-use fathom_experiments::{Bench, survey};
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
 
@@ -30,12 +31,12 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
             cpu: setting,
             recording: 0,
         },
-        &|plan, fills| Ok(survey::outlook(plan, fills)?),
+        &|plan, fills| Ok(survey::run_cost(plan, fills)?),
         |bench| labs(args, bench),
-        |bench, plan, book, watcher, labs| {
+        |bench, plan, book, sink, labs| {
             let before = bench.health();
             let mut kept = CpuBench::new(bench, setting).only("latency");
-            let result = survey::run(&mut kept, plan, args.measure.seed, book, watcher);
+            let result = survey::run(&mut kept, plan, args.measure.seed, book, sink);
             let after = bench.health();
             // Of a survey that ends early, too: what it has measured is worth its report.
             let worn = EnduranceResult::of(book.run(), before.as_ref(), after.as_ref(), stated);

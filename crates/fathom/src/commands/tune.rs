@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use fathom_experiments::cpu::CpuSetting;
+use fathom_bench::cpu::CpuSetting;
 use fathom_experiments::tune::{self, Ground, Surroundings, TuneOptions};
 use fathom_host::{TargetKind, may_overwrite, probe_target};
 use fathom_sim::SimTarget;
@@ -68,7 +68,7 @@ pub(crate) fn tune(args: &TuneArgs) -> Outcome {
     };
     let outcome = measure(
         &what,
-        &|plan, fills| Ok(tune::outlook(&ground, plan, &options, fills)?),
+        &|plan, fills| Ok(tune::run_cost(&ground, plan, &options, fills)?),
         |bench, plan, book, watcher| tune::run(bench, &ground, plan, &options, book, watcher),
     );
     drop(keeper);

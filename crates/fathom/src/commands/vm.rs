@@ -1,8 +1,8 @@
 //! `fathom vm`: what a hypervisor costs on a target.
 
-use fathom_experiments::cpu::CpuSetting;
-use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cpu::CpuSetting;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::{self, Hypervisor, Knob, Reach, Setup, SimMachines, SshMachines, VmOptions};
 use fathom_sim::SimTarget;
@@ -27,8 +27,8 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
     if simulated {
         let mut machines = SimMachines::new(target, signals::control().map_err(refused)?)?;
         let options = options(args, machines.knobs(), args.qd)?;
-        return run(args, &options, |bench, plan, book, watcher| {
-            vm::run(bench, &mut machines, plan, &options, book, watcher)
+        return run(args, &options, |bench, plan, book, sink| {
+            vm::run(bench, &mut machines, plan, &options, book, sink)
         });
     }
     if !args.reach.ssh.is_empty() {
@@ -42,7 +42,7 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
         Some(supply(&args.guest)?)
     };
     let control = signals::control().map_err(refused)?;
-    run(args, &options, |bench, plan, book, watcher| {
+    run(args, &options, |bench, plan, book, sink| {
         let (Some(supply), Some(real)) = (supply, bench.real()) else {
             return Ok(());
         };
@@ -52,7 +52,7 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
         };
         let mut machines =
             QemuMachines::new(supply, path, plan.limits.size, options.writes, control);
-        vm::run(bench, &mut machines, plan, &options, book, watcher)
+        vm::run(bench, &mut machines, plan, &options, book, sink)
     })
 }
 
@@ -76,10 +76,10 @@ fn by_ssh(args: &VmArgs) -> Outcome {
         .machines
         .retain(|n| *n as usize <= reach.hosts.len());
     let control = signals::control().map_err(refused)?;
-    run(args, &options, |bench, plan, book, watcher| {
+    run(args, &options, |bench, plan, book, sink| {
         let size = vm::part(plan, &options);
         let mut machines = SshMachines::new(reach, size, options.writes, control);
-        vm::run(bench, &mut machines, plan, &options, book, watcher)
+        vm::run(bench, &mut machines, plan, &options, book, sink)
     })
 }
 
@@ -90,7 +90,7 @@ fn run(
         &mut dyn Bench,
         &Plan,
         &mut Notebook,
-        &mut dyn Watcher,
+        &mut dyn ProgressSink,
     ) -> Result<(), NotebookError>,
 ) -> Outcome {
     let what = Measuring {
@@ -106,8 +106,8 @@ fn run(
     };
     measure(
         &what,
-        &|plan, fills| Ok(vm::outlook(&shorter(plan), options, fills)),
-        |bench, plan, book, watcher| experiment(bench, &shorter(plan), book, watcher),
+        &|plan, fills| Ok(vm::run_cost(&shorter(plan), options, fills)),
+        |bench, plan, book, sink| experiment(bench, &shorter(plan), book, sink),
     )
 }
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use clap::Parser;
-use fathom_experiments::cpu::CpuSetting;
-use fathom_experiments::survey::Outlook;
+use fathom_bench::cost::RunCost;
+use fathom_bench::cpu::CpuSetting;
 use fathom_labs::LabError;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::within::Sides;
@@ -49,16 +49,16 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
     };
-    let outlook = |plan: &_, fills| {
-        let one = kv::outlook(&lab, plan, fills)?;
+    let cost = |plan: &_, fills| {
+        let one = kv::run_cost(&lab, plan, fills)?;
         let n = TURNS.len() as u64;
-        Ok(Outlook {
+        Ok(RunCost {
             jobs: TURNS.len() as u32,
             time: Nanos(one.time.0 * n),
             written_at_most: fathom_telemetry::Bytes(one.written_at_most.0 * n),
         })
     };
-    measure(&what, &outlook, |bench, plan, book, watcher| {
+    measure(&what, &cost, |bench, plan, book, sink| {
         let path = bench
             .real()
             .and_then(|r| r.target().path().map(Path::to_owned));
@@ -73,7 +73,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
                 break;
             }
             let side = if inside { "machine" } else { "host" };
-            watcher.job(i as u32, TURNS.len() as u32, side);
+            sink.job(i as u32, TURNS.len() as u32, side);
             let out = &args.measure.out.out;
             let ran = if inside {
                 machines.lab(&setup, &words.name(), words.options(), out)

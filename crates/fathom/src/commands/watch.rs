@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::workload::{Collector, Profile, facts};
-use fathom_experiments::{Notebook, RunMeta};
 use fathom_files::Existing;
 use fathom_io::Control;
 use fathom_io::clock::Clock;

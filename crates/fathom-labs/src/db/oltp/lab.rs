@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::schedule::{seed, turns};
-use fathom_experiments::survey::Watcher;
-use fathom_experiments::{Bench, Notebook, Plan};
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::schedule::{seed, turns};
+use fathom_bench::{Bench, Notebook, Plan};
 use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_telemetry::Nanos;
@@ -93,7 +93,7 @@ impl<'a> Lab<'a> {
     pub(super) fn own_servers(
         &mut self,
         programs: &Programs,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         self.facts.version.clone_from(&programs.version);
         let bench = self.bench;
@@ -110,7 +110,7 @@ impl<'a> Lab<'a> {
                     return Ok(());
                 }
                 let cell = self.lines[c].setting.clone();
-                watcher.job(done, total, &cell.label());
+                sink.job(done, total, &cell.label());
                 let key = (cell.page, cell.format);
                 if running.is_some_and(|r| r != cell.server()) {
                     instances.values_mut().for_each(Instance::stop);
@@ -138,7 +138,7 @@ impl<'a> Lab<'a> {
                     },
                     process: &|| instance.process_io(),
                 };
-                let measured = self.measure(&server, &cell, repeat, watcher);
+                let measured = self.measure(&server, &cell, repeat, sink);
                 match measured {
                     Ok(repeat) => self.lines[c].repeats.push(repeat),
                     Err(_) if stop() => return Ok(()),
@@ -187,7 +187,7 @@ impl<'a> Lab<'a> {
         server: &Server<'_>,
         cell: &Cell,
         repeat: u32,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<Repeat, Ended> {
         let bench = self.bench;
         let stop = || bench.interrupted();
@@ -230,7 +230,7 @@ impl<'a> Lab<'a> {
             (&stop, &|| pool.borrow_mut().warm()),
             &mut |total| before = Some((sample.borrow_mut())(total)),
             &mut |total| after = Some((sample.borrow_mut())(total)),
-            &mut ticker(watcher),
+            &mut ticker(sink),
         )?;
         // One that was ended in its ramp counted nothing.
         let (Some(before), Some(after)) = (before, after) else {
@@ -269,7 +269,7 @@ impl<'a> Lab<'a> {
     pub(super) fn your_server(
         &mut self,
         yours: &Yours,
-        watcher: &mut dyn Watcher,
+        sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         let bench = self.bench;
         let stop = || bench.interrupted();
@@ -308,8 +308,8 @@ impl<'a> Lab<'a> {
                     return Ok(());
                 }
                 let cell = self.lines[c].setting.clone();
-                watcher.job(done, total, &cell.label());
-                match self.measure(&server, &cell, repeat, watcher) {
+                sink.job(done, total, &cell.label());
+                match self.measure(&server, &cell, repeat, sink) {
                     Ok(repeat) => self.lines[c].repeats.push(repeat),
                     Err(_) if stop() => return Ok(()),
                     Err(Ended::Sql(e)) => return Err(e.into()),

@@ -12,9 +12,10 @@ mod sysbench;
 
 use std::path::PathBuf;
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -239,8 +240,8 @@ fn log_bytes(options: &OltpOptions) -> u64 {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &OltpOptions, fills: Bytes) -> Outlook {
-    let mut o = super::embedded_outlook(plan, &options.db, &embedded(options), fills);
+pub fn run_cost(plan: &Plan, options: &OltpOptions, fills: Bytes) -> RunCost {
+    let mut o = super::embedded_cost(plan, &options.db, &embedded(options), fills);
     let n = cells(options).len() as u32 * plan.profile.repeats;
     let (ramp, time) = times(plan, options);
     let one = (ramp + time).0 * if options.sysbench { 2 } else { 1 };
@@ -278,7 +279,7 @@ pub fn run(
     plan: &Plan,
     options: &OltpOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
     let mut skipped = Vec::new();
@@ -314,7 +315,7 @@ pub fn run(
                 None
             }
         });
-    super::embedded(bench, plan, &options.db, &embedded(options), book, watcher)?;
+    super::embedded(bench, plan, &options.db, &embedded(options), book, sink)?;
     let mut measured = Ok(());
     let mut result = OltpResult {
         options: options.clone(),
@@ -326,8 +327,8 @@ pub fn run(
     if let Some((server, place)) = &server {
         let mut lab = Lab::new((bench, book, plan), options, place.path(), other.as_ref());
         measured = match server {
-            Server::Own(programs) => lab.own_servers(programs, watcher),
-            Server::Yours(yours) => lab.your_server(yours, watcher),
+            Server::Own(programs) => lab.own_servers(programs, sink),
+            Server::Yours(yours) => lab.your_server(yours, sink),
         };
         measured = measured.map_err(|e| super::with_room(place.path(), e));
         (result.facts, result.lines) = (lab.facts, lab.lines);

@@ -1,9 +1,7 @@
 //! What the measurements say: the figures and tables of Zhang et al. 2018, section V, with intervals.
 
-use fathom_experiments::parts::{
-    axis, chart, estimate, headline_of, number, point, series, table, text,
-};
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, Verdict, geometric_mean, paired};
 use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};

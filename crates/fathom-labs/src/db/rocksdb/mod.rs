@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_telemetry::schema::DeviceDelta;
@@ -94,8 +95,8 @@ fn time(plan: &Plan, options: &RocksOptions) -> Nanos {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &RocksOptions, fills: Bytes) -> Outlook {
-    let mut o = super::embedded_outlook(plan, &options.db, &["update"], fills);
+pub fn run_cost(plan: &Plan, options: &RocksOptions, fills: Bytes) -> RunCost {
+    let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
     let n = chosen(options).len() as u32 * plan.profile.repeats;
     o.jobs += n;
     o.time += Nanos(time(plan, options).0 * u64::from(n)) + Nanos::from_secs(u64::from(n) * 2);
@@ -165,7 +166,7 @@ pub fn run(
     plan: &Plan,
     options: &RocksOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
     let mut skipped = Vec::new();
@@ -180,7 +181,7 @@ pub fn run(
             None
         }
     };
-    super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
+    super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
     let mut result = RocksResult {
         options: options.clone(),
         version: String::new(),
@@ -197,7 +198,7 @@ pub fn run(
             program,
             place: place.path(),
             book,
-            watcher,
+            sink,
         };
         measured = lab.rounds(&mut result.lines);
         measured = measured.map_err(|e| super::with_room(place.path(), e));
@@ -220,7 +221,7 @@ struct Lab<'a> {
     program: &'a Program,
     place: &'a Path,
     book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
 }
 
 impl Lab<'_> {
@@ -242,7 +243,7 @@ impl Lab<'_> {
                 if self.bench.interrupted() {
                     return Ok(());
                 }
-                self.watcher.job(done, total, workload.name);
+                self.sink.job(done, total, workload.name);
                 if workload.fills {
                     let _ = std::fs::remove_dir_all(self.place.join("db"));
                 } else if !filled {

@@ -1,9 +1,9 @@
 //! What db_bench printed and the devices counted, as tables, charts and headlines.
 
-use fathom_experiments::parts::{
+use fathom_bench::parts::{
     axis, chart, estimate, headline_of, line_chart, number, point, series, table, text,
 };
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Chart, ChartKind, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};

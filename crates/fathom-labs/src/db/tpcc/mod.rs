@@ -13,10 +13,11 @@ mod transactions;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::results::{Evidence, ExperimentResult, Shown};
-use fathom_experiments::schedule::{seed, turns};
-use fathom_experiments::survey::{Outlook, Watcher};
-use fathom_experiments::{Bench, Notebook, NotebookError, Plan};
+use fathom_bench::cost::RunCost;
+use fathom_bench::progress::ProgressSink;
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::schedule::{seed, turns};
+use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_stats::rng::SplitMix64;
@@ -79,8 +80,8 @@ fn room(options: &TpccOptions) -> u64 {
 }
 
 /// Time and bytes, at most.
-pub fn outlook(plan: &Plan, options: &TpccOptions, fills: Bytes) -> Outlook {
-    let mut o = super::embedded_outlook(plan, &options.db, &["update"], fills);
+pub fn run_cost(plan: &Plan, options: &TpccOptions, fills: Bytes) -> RunCost {
+    let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
     let n = options.databases.len() as u32 * plan.profile.repeats;
     let (ramp, time) = times(plan, options);
     let load =
@@ -336,7 +337,7 @@ pub fn run(
     plan: &Plan,
     options: &TpccOptions,
     book: &mut Notebook,
-    watcher: &mut dyn Watcher,
+    sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let dir = directory(bench)?;
     let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
@@ -350,14 +351,14 @@ pub fn run(
     }
     let yours = options.socket.as_deref().map(Yours::open);
     let yours = yours.transpose()?;
-    super::embedded(bench, plan, &options.db, &["update"], book, watcher)?;
+    super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
     let mut lab = Lab {
         bench,
         plan,
         options,
         place: place.path(),
         book,
-        watcher,
+        sink,
         lines: Vec::new(),
         skipped: Vec::new(),
         failure: None,
@@ -386,7 +387,7 @@ struct Lab<'a> {
     options: &'a TpccOptions,
     place: &'a Path,
     book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
     lines: Vec<Line>,
     skipped: Vec<Skipped>,
     /// The first, where something went wrong.
@@ -420,7 +421,7 @@ impl Lab<'_> {
     /// Says what comes next.
     fn next(&mut self, databases: usize, what: &str) {
         let total = databases as u32 * (self.plan.profile.repeats + 1);
-        self.watcher.job(self.done, total, what);
+        self.sink.job(self.done, total, what);
         self.done += 1;
     }
 
@@ -540,7 +541,7 @@ impl Lab<'_> {
             }),
             &mut |total| before = Some(sample(total)),
             &mut |total| after = Some(sample(total)),
-            &mut ticker(self.watcher),
+            &mut ticker(self.sink),
         )?;
         let (Some(before), Some(after)) = (before, after) else {
             return Err(LabError::Failed("it was ended in its ramp".into()).into());

@@ -1,9 +1,9 @@
 //! What the measurements say: tpmC, latency by transaction, consistency.
 
-use fathom_experiments::parts::{
+use fathom_bench::parts::{
     axis, chart, column, estimate, headline_of, line_chart, number, point, series, table, text,
 };
-use fathom_experiments::results::{Evidence, Shown};
+use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell, Chart, ChartKind, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use fathom_experiments::{Bench, SimBench};
+use fathom_bench::{Bench, SimBench};
 use fathom_fio::output::LogFiles;
 use fathom_fio::{FlowGroup, Invocation, Measure, Place, Task, guide};
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, ThreadUsage};

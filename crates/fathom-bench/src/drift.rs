@@ -1,6 +1,6 @@
 //! "Not steady" stands on every chart that it concerns, whatever experiment drew it.
 //!
-//! Long jobs are judged one by one while they are kept ([`crate::course`]). Short jobs say nothing alone, but every
+//! Long jobs are judged one by one while they are kept ([`crate::steadiness`]). Short jobs say nothing alone, but every
 //! experiment repeats its points in alternating order: where all of them moved together between the first and the last
 //! repeat, the device was not steady meanwhile. Tests with a verdict of their own (conditioning, PTS) stamp themselves.
 
@@ -19,7 +19,7 @@ const TOLERANCE: f64 = 0.10;
 const JUDGED: [&str; 3] = ["pts", "condition", "tune"];
 
 /// Marks the charts and tables of a section.
-pub(crate) fn mark(section: &mut Section) {
+pub fn mark(section: &mut Section) {
     for title in section
         .charts
         .iter_mut()

@@ -12,9 +12,9 @@ use fathom_telemetry::{Flag, FlagCode};
 use crate::bench::{Bench, BenchError};
 use crate::cells::Cell;
 use crate::notebook::{Notebook, NotebookError};
+use crate::progress::{self, ProgressSink};
 pub use crate::results::Point;
 use crate::schedule;
-use crate::survey::{self, Watcher};
 
 /// A schedule under way.
 pub struct Runner<'a> {
@@ -22,7 +22,7 @@ pub struct Runner<'a> {
     pub bench: &'a mut dyn Bench,
     /// Keeps them.
     pub book: &'a mut Notebook,
-    watcher: &'a mut dyn Watcher,
+    sink: &'a mut dyn ProgressSink,
     experiment: String,
     seed: u64,
     done: u32,
@@ -38,22 +38,20 @@ impl<'a> Runner<'a> {
     pub fn begin(
         bench: &'a mut dyn Bench,
         book: &'a mut Notebook,
-        watcher: &'a mut dyn Watcher,
+        sink: &'a mut dyn ProgressSink,
         experiment: &str,
         seed: u64,
         total: u32,
     ) -> Result<Self, NotebookError> {
-        survey::prepare(bench, watcher)?;
-        Ok(Self::unprepared(
-            bench, book, watcher, experiment, seed, total,
-        ))
+        progress::prepare(bench, sink)?;
+        Ok(Self::unprepared(bench, book, sink, experiment, seed, total))
     }
 
     /// The same on a target that needs no preparation: nothing is read that was not written before.
     pub fn unprepared(
         bench: &'a mut dyn Bench,
         book: &'a mut Notebook,
-        watcher: &'a mut dyn Watcher,
+        sink: &'a mut dyn ProgressSink,
         experiment: &str,
         seed: u64,
         total: u32,
@@ -61,7 +59,7 @@ impl<'a> Runner<'a> {
         Self {
             bench,
             book,
-            watcher,
+            sink,
             experiment: experiment.to_owned(),
             seed,
             done: 0,
@@ -162,7 +160,7 @@ impl<'a> Runner<'a> {
             return Ok(None);
         }
         let limits = self.bench.limits();
-        self.watcher
+        self.sink
             .job(self.done, self.total.max(self.done + 1), label);
         let mut planned = Vec::new();
         for (mut spec, stream) in specs {
@@ -174,8 +172,8 @@ impl<'a> Runner<'a> {
                 guide: None,
             });
         }
-        let watcher = &mut *self.watcher;
-        let mut show = |p: &Progress| watcher.progress(p);
+        let sink = &mut *self.sink;
+        let mut show = |p: &Progress| sink.progress(p);
         let jobs = self.book.measure(self.bench, &planned, &mut show)?;
         self.done += 1;
         Ok(Some(jobs))
@@ -213,7 +211,7 @@ impl<'a> Runner<'a> {
         self.ended |= self.bench.interrupted();
         if !self.ended {
             let total = self.total.max(self.done + 1);
-            self.watcher.job(self.done, total, name);
+            self.sink.job(self.done, total, name);
             self.done += 1;
         }
         !self.ended

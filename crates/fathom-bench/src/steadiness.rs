@@ -3,7 +3,7 @@
 //! Only jobs that take what they can get are judged: the level of a schedule is the schedule's.
 
 use fathom_io::driver::PlannedJob;
-use fathom_stats::regimes::{Regimes, Window, regimes};
+use fathom_stats::regimes::{Cause, Regimes, Window, regimes};
 use fathom_stats::steady::{Question, Verdict, steadiness};
 use fathom_telemetry::schema::{Finding, Job};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
@@ -120,7 +120,7 @@ pub(crate) fn judge_load(job: &mut Job, course: &[f64], window: Nanos) {
 
 /// A long job that had a burst and a base.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RegimesResult {
+pub struct RegimesResult {
     job: usize,
     regimes: Regimes,
 }
@@ -142,7 +142,7 @@ impl ExperimentResult for RegimesResult {
                 Bytes(r.burst_amount as u64),
                 r.onset_seconds,
                 Bytes(r.base_per_second as u64),
-                crate::condition::why(r)
+                why(r)
             ),
             advice: "plan sustained work by the second number".into(),
             confidence: "moderate".into(),
@@ -151,5 +151,17 @@ impl ExperimentResult for RegimesResult {
             refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
             ..Finding::default()
         });
+    }
+}
+
+/// Why the level fell.
+pub fn why(r: &Regimes) -> String {
+    match (r.cause, r.onset_celsius) {
+        (Cause::Throttled, Some(c)) => format!("it was throttled at {c:.0} °C"),
+        (Cause::UsedUp, Some(c)) => {
+            format!("a cache or a credit was used up (the temperature was {c:.0} °C)")
+        }
+        _ => "a cache or a credit was used up, or the device slowed down: no temperature is known"
+            .into(),
     }
 }

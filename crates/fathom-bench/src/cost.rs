@@ -11,7 +11,7 @@ const GAP: Nanos = Nanos::from_millis(20);
 
 /// Time and bytes of an experiment, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outlook {
+pub struct RunCost {
     /// Jobs (or groups of jobs that run at the same time) over all repeats.
     pub jobs: u32,
     /// Measuring and ramp-up together, without filling the scratch file.
@@ -20,7 +20,7 @@ pub struct Outlook {
     pub written_at_most: Bytes,
 }
 
-impl Outlook {
+impl RunCost {
     /// Nothing but filling a scratch file.
     pub fn filling(fills: Bytes) -> Self {
         Self {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn jobs_add_up_and_what_runs_beside_takes_no_time() {
-        let mut o = Outlook::filling(Bytes(10));
+        let mut o = RunCost::filling(Bytes(10));
         let spec = job(&[("rw", "write"), ("bytes", "1m"), ("time", "1s")]);
         o.add(&spec, 3);
         o.add_beside(&spec, 2);

@@ -11,11 +11,12 @@ use fathom_telemetry::reserve::Reserve;
 use fathom_telemetry::rundir::{RunDir, RunDirError};
 use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, SavedResult, Target};
 use fathom_telemetry::series::{SeriesError, SeriesWriter};
-use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos, Window, say, utc};
+use fathom_telemetry::{Flag, FlagCode, Nanos, Window, say, utc};
 
 use crate::bench::{Bench, BenchError};
-use crate::course;
-use crate::results::{self, Evidence, ExperimentResult, PresentError, Presenter, Shown};
+use crate::present::{self, PresentError};
+use crate::results::{Evidence, ExperimentResult, Merged, Presenter, Shown};
+use crate::steadiness;
 
 /// Why a run could not be kept.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +62,6 @@ pub struct RunMeta {
 /// have for a run to begin. It grows with the file.
 const RESERVE_BYTES: u64 = 1 << 20;
 const RESERVE_BYTES_MIN: u64 = 256 << 10;
-
-/// Merged latency of one job over its threads: response, by operation.
-pub type Merged = [Option<Box<Histogram>>; 4];
 
 /// A run under way.
 pub struct Notebook {
@@ -243,7 +241,13 @@ impl Notebook {
         measures.iter_mut().for_each(flag_empty);
         let mut found = Vec::new();
         for (i, (job, course)) in measures.iter_mut().zip(&courses).enumerate() {
-            found.extend(course::judge(job, &jobs[i], course, &celsius, first + i));
+            found.extend(steadiness::judge(
+                job,
+                &jobs[i],
+                course,
+                &celsius,
+                first + i,
+            ));
         }
         for regimes in &found {
             self.found(regimes)?;
@@ -266,7 +270,7 @@ impl Notebook {
     ) -> usize {
         let index = self.run.jobs.len();
         flag_empty(&mut job);
-        course::judge_load(&mut job, course.1, course.0);
+        steadiness::judge_load(&mut job, course.1, course.0);
         self.keep(job);
         for window in windows {
             merge(&mut self.merged[index], window);
@@ -398,11 +402,11 @@ impl Notebook {
             headlines: std::mem::take(&mut run.headlines),
             findings: std::mem::take(&mut run.findings),
         };
-        let made = results::shown(run, &self.merged, &self.presenters)?;
+        let made = present::shown(run, &self.merged, &self.presenters)?;
         all.sections.extend(made.sections);
         all.headlines.extend(made.headlines);
         all.findings.extend(made.findings);
-        results::finish(run, &mut all);
+        present::finish(run, &mut all);
         (run.sections, run.headlines, run.findings) = (all.sections, all.headlines, all.findings);
         Ok(())
     }
@@ -525,7 +529,7 @@ impl Observer for Keeper<'_> {
         merge(&mut self.merged[w.job], w.window);
         let index = (w.start_ns as u64 / w.width.0.max(1)) as usize;
         let course = &mut self.courses[w.job];
-        if index >= course.len() && index < course::WINDOWS_MAX {
+        if index >= course.len() && index < steadiness::WINDOWS_MAX {
             course.resize(index + 1, 0.0);
         }
         if let Some(sum) = course.get_mut(index) {
@@ -563,7 +567,7 @@ impl Thermometer {
 
     /// For one long job on a disk that has a sensor.
     fn of(bench: &dyn Bench, jobs: &[PlannedJob]) -> Option<Self> {
-        let long = |j: &PlannedJob| j.job.spec.time.is_none_or(|t| t >= course::TIME_MIN);
+        let long = |j: &PlannedJob| j.job.spec.time.is_none_or(|t| t >= steadiness::TIME_MIN);
         if bench.simulated() || jobs.len() != 1 || !jobs.iter().all(long) {
             return None;
         }

@@ -6,7 +6,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Finding, Headline, Job, Section};
 use fathom_telemetry::{Flag, Histogram, Nanos, Op};
 
-use crate::survey::profile::Profile;
+use crate::profile::Profile;
 
 /// What an experiment may count on when it plans.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Plan {
 
     /// Outstanding I/Os of each thread, and threads, for `depth` in all. Shallow depths have one thread:
     /// several would only blur the depth; deep ones have several, so that no processor is the limit.
-    pub(crate) fn shared_out(&self, depth: u32) -> (String, String) {
+    pub fn shared_out(&self, depth: u32) -> (String, String) {
         const ONE_THREAD_BELOW: u32 = 8;
         let threads = if depth < ONE_THREAD_BELOW {
             1

@@ -1,0 +1,123 @@
+//! Makes what is shown of a run from its results and jobs, and holds it to what its jobs allow.
+
+use fathom_telemetry::Flag;
+use fathom_telemetry::schema::{Finding, Run};
+
+use crate::drift;
+use crate::results::{Evidence, Histograms, Presenter, Shown};
+
+/// Why a run cannot be shown anew.
+#[derive(Debug, thiserror::Error)]
+pub enum PresentError {
+    /// Another fathom wrote it.
+    #[error(
+        "the result of {experiment}, version {version}, is not one that this fathom shows; use the fathom that wrote the run"
+    )]
+    Unknown {
+        /// Name of the experiment.
+        experiment: String,
+        /// Version of its result.
+        version: u32,
+    },
+    /// The value is not what its version says.
+    #[error("the result of {experiment} is damaged: {source}; restore run.json")]
+    Damaged {
+        /// Name of the experiment.
+        experiment: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+/// Makes what is shown of a run from its results. `presenters` must know all of them.
+///
+/// # Errors
+/// Where a result is of another version, or damaged.
+pub fn shown(
+    run: &Run,
+    histograms: &dyn Histograms,
+    presenters: &[Presenter],
+) -> Result<Shown, PresentError> {
+    let evidence = Evidence::new(run, histograms);
+    let mut shown = Shown::default();
+    for saved in &run.results {
+        let experiment = || saved.experiment.clone();
+        let presenter = presenters
+            .iter()
+            .find(|p| p.experiment == saved.experiment && p.version == saved.version)
+            .ok_or_else(|| PresentError::Unknown {
+                experiment: experiment(),
+                version: saved.version,
+            })?;
+        (presenter.present)(saved, &evidence, &mut shown).map_err(|source| {
+            PresentError::Damaged {
+                experiment: experiment(),
+                source,
+            }
+        })?;
+    }
+    Ok(shown)
+}
+
+/// Replaces what is shown of a saved run by what its results give. Where a result is missing that something shown would
+/// need (runs of before, experiments that keep none yet) the run stays as it is.
+///
+/// # Errors
+/// As [`shown`].
+pub fn present_anew(
+    run: &mut Run,
+    histograms: &dyn Histograms,
+    presenters: &[Presenter],
+) -> Result<(), PresentError> {
+    if run.results.is_empty() {
+        return Ok(());
+    }
+    let mut again = shown(run, histograms, presenters)?;
+    finish(run, &mut again);
+    let lost = lacks(&run.sections, &again.sections, |s| &s.id)
+        || lacks(&run.headlines, &again.headlines, |h| &h.id)
+        || lacks(&run.findings, &again.findings, |f| &f.id);
+    if !lost {
+        (run.sections, run.headlines, run.findings) =
+            (again.sections, again.headlines, again.findings);
+    }
+    Ok(())
+}
+
+/// Whether one of `before` has no successor of its name.
+fn lacks<T>(before: &[T], after: &[T], id: fn(&T) -> &String) -> bool {
+    before.iter().any(|b| !after.iter().any(|a| id(a) == id(b)))
+}
+
+/// What holds for everything shown, whoever made it: it is never better than its jobs.
+pub(crate) fn finish(run: &Run, shown: &mut Shown) {
+    drift::stamp(run, shown);
+    for headline in &mut shown.headlines {
+        for flag in flags_of(run, &headline.jobs) {
+            if !headline.flags.iter().any(|f| f.code == flag.code) {
+                headline.flags.push(flag.clone());
+            }
+        }
+    }
+    for finding in &mut shown.findings {
+        finding.weaken(flags_of(run, &finding.jobs));
+    }
+    Finding::rank(&mut shown.findings);
+}
+
+/// What stands against jobs: one flag of each kind, the first that was seen.
+fn flags_of<'a>(run: &'a Run, jobs: &[usize]) -> Vec<&'a Flag> {
+    let mut flags: Vec<&Flag> = Vec::new();
+    for flag in jobs
+        .iter()
+        .filter_map(|j| run.jobs.get(*j))
+        .flat_map(|j| &j.flags)
+    {
+        match flags.iter_mut().find(|f| f.code == flag.code) {
+            Some(known) if flag.void && !known.void => *known = flag,
+            Some(_) => {}
+            None => flags.push(flag),
+        }
+    }
+    flags
+}

@@ -1,0 +1,29 @@
+//! What is told while an experiment runs, to whoever shows it.
+
+use fathom_io::driver::Progress;
+
+use crate::bench::{Bench, BenchError};
+
+/// Hears of every job while an experiment runs.
+pub trait ProgressSink {
+    /// The scratch file is being filled.
+    fn filling(&mut self, _progress: &Progress) {}
+    /// A job begins.
+    fn job(&mut self, _done: u32, _of: u32, _name: &str) {}
+    /// While it runs.
+    fn progress(&mut self, _progress: &Progress) {}
+}
+
+/// Fills what is to be filled, and shows it.
+///
+/// # Errors
+/// Where the target cannot be filled.
+pub fn prepare(bench: &mut dyn Bench, sink: &mut dyn ProgressSink) -> Result<(), BenchError> {
+    struct Filling<'a>(&'a mut dyn ProgressSink);
+    impl fathom_io::Observer for Filling<'_> {
+        fn progress(&mut self, p: &Progress) {
+            self.0.filling(p);
+        }
+    }
+    bench.prepare(&mut Filling(sink)).map(|_| ())
+}
