@@ -23,29 +23,3 @@ pub mod stack;
 pub mod survey;
 pub mod tune;
 pub mod workload;
-
-use fathom_bench::results::Presenter;
-
-/// Every kind of result of this room; a new one is a line here.
-pub const PRESENTERS: &[Presenter] = &[
-    Presenter::of::<ab::AbResult>(),
-    Presenter::of::<applications::ApplicationsResult>(),
-    Presenter::of::<burst::BurstResult>(),
-    Presenter::of::<compression::CompressionResult>(),
-    Presenter::of::<condition::ConditionPlan>(),
-    Presenter::of::<condition::ConditionResult>(),
-    Presenter::of::<fathom_bench::steadiness::RegimesResult>(),
-    Presenter::of::<cpu::CpuResult>(),
-    Presenter::of::<curve::CurveResult>(),
-    Presenter::of::<endurance::EnduranceResult>(),
-    Presenter::of::<mix::MixResult>(),
-    Presenter::of::<pages::PagesResult>(),
-    Presenter::of::<pts::PtsResult>(),
-    Presenter::of::<replay::ReplayResult>(),
-    Presenter::of::<reproduce::Reproduction>(),
-    Presenter::of::<stack::StackReport>(),
-    Presenter::of::<survey::SurveyResult>(),
-    Presenter::of::<tune::TuneResult>(),
-    Presenter::of::<workload::Profile>(),
-    Presenter::of::<workload::WorkloadResult>(),
-];

@@ -16,22 +16,3 @@ mod skipped;
 pub mod vm;
 
 pub use error::LabError;
-use fathom_bench::results::Presenter;
-
-/// Every kind of result of this room; a new one is a line here.
-pub const PRESENTERS: &[Presenter] = &[
-    Presenter::of::<app::copy::CopyResult>(),
-    Presenter::of::<app::swap::SwapResult>(),
-    Presenter::of::<cache::CacheResult>(),
-    Presenter::of::<kv::KvResult>(),
-    Presenter::of::<db::oltp::OltpResult>(),
-    Presenter::of::<db::rocksdb::RocksResult>(),
-    Presenter::of::<db::tpcc::TpccResult>(),
-    Presenter::of::<paths::PathsResult>(),
-    Presenter::of::<raid::RaidResult>(),
-    Presenter::of::<raid::within::WithinResult>(),
-    Presenter::of::<vm::VmResult>(),
-    Presenter::of::<vm::filesystems::FilesResult>(),
-    Presenter::of::<vm::layers::LayersResult>(),
-    Presenter::of::<vm::within::SidesResult>(),
-];

@@ -11,7 +11,7 @@ mod tune;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 use crate::job_args::JobArgs;
 pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
@@ -23,98 +23,9 @@ pub(crate) use models::{CacheArgs, PathsArgs};
 pub(crate) use runs::{QueryArgs, ReportArgs};
 pub(crate) use tune::{KeepSettingsArgs, TuneArgs};
 
-/// Measures what a storage stack really delivers, shows where each microsecond goes, and says what to configure.
-#[derive(Parser)]
-#[command(
-    name = "fathom",
-    version,
-    max_term_width = 100,
-    after_help = "Start with: fathom survey\nNothing is destroyed: reads need no permission, writes go only to files that fathom made, or to a\nblock device whose serial number you typed after --destroy.\nExit codes: 0 done, 1 the measurement failed, is void or was cut short, 2 usage or refused for safety."
-)]
-pub(crate) struct Cli {
-    /// Watch measuring commands on the full screen: rates, percentiles, a heat map of latency over time,
-    /// threads, disks (keys: p pauses the view, q ends early and keeps the results)
-    #[arg(long, global = true, help_heading = "Results")]
-    pub(crate) tui: bool,
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-/// What to do.
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    /// The main job: latency, bandwidth, IOPS, depth sweep and mix, with a report
-    Survey(SurveyArgs),
-    /// One job from flags, or a file of jobs
-    Run(Box<RunArgs>),
-    /// Load curve: latency against throughput in closed and open loop, with the knee
-    Curve(CurveArgs),
-    /// Mix map: latency and IOPS over share of reads and depth
-    Mix(MixArgs),
-    /// Bursts that do not saturate, and what a light writer takes from sequential reads
-    Burst(BurstArgs),
-    /// Key-value operations on fathom's own B+tree, beside what the raw device allows
-    Kv(Box<KvArgs>),
-    /// The page size that a store should use here: predicted from the costs of a page, measured beside
-    Pages(Box<PagesArgs>),
-    /// How much of the data to keep in memory: latency, throughput and price by cached share, predicted and measured
-    Cache(Box<CacheArgs>),
-    /// Block device or file system, past the page cache or through it: the same jobs on each, with kernel threads' CPU
-    Paths(Box<PathsArgs>),
-    /// Databases: private servers on a directory, beside what fathom's own tree gets there
-    #[command(subcommand)]
-    Db(DbCommand),
-    /// Applications: ingest of many files, swapping
-    #[command(subcommand)]
-    App(AppCommand),
-    /// Arrays against what arithmetic promises: RAID 0, 1, 5, 6, 10, degraded, rebuilding
-    Raid(Box<RaidArgs>),
-    /// What a hypervisor costs: the host beside a machine, and how many machines fill the device
-    Vm(Box<VmArgs>),
-    /// Compression beside the device: codecs on your data, where they help and where they cost
-    Compress(CompressArgs),
-    /// Two runs: differences with intervals and a verdict; several runs: their history
-    Compare(CompareArgs),
-    /// One job with two settings, run in turns (A B B A or B A A B), with a verdict
-    Ab(Box<AbArgs>),
-    /// What limits a target, and what to set: each setting tried, proved on another job, and put back
-    Tune(TuneArgs),
-    /// fio's command line and job files, fio's output: a drop-in for scripts
-    #[command(disable_help_flag = true)]
-    Fio(FioArgs),
-    /// Latency by layer: where the microseconds of an I/O go
-    Stack(StackArgs),
-    /// Record a live system's I/O profile, read only: sizes, reads, order, depth, idle time, bursts
-    Watch(WatchArgs),
-    /// Bring a device into a known state: purge, fill, overwrite, then a load until it is steady
-    Condition(Box<ConditionArgs>),
-    /// The SNIA performance test specification: IOPS, throughput, latency, write saturation and more
-    Pts(Box<PtsArgs>),
-    /// Play a recorded trace: blktrace, fio, MSR, SPC, Alibaba or fathom's own, with its timing
-    Replay(Box<ReplayArgs>),
-    /// Block devices and mounts: what they are, who uses them, whether fathom may read or write them
-    Devices(DevicesArgs),
-    /// Remake the report of a run, export it, or put several runs on one page
-    Report(ReportArgs),
-    /// SQL over a run: its I/Os, windows, jobs and findings; ready-made queries
-    Query(QueryArgs),
-    /// The figures of a paper beside those of the device models
-    Reproduce(ReproduceArgs),
-    /// The device models: targets whose name begins with sim:
-    #[command(subcommand)]
-    Sim(SimCommand),
-    /// Find scratch files and settings that killed runs left behind: remove them, put them back
-    Clean(CleanArgs),
-    /// The far side of a lab: the first process of a guest, or behind ssh
-    #[command(hide = true)]
-    GuestAgent,
-    /// Puts settings back where fathom tune was killed
-    #[command(hide = true)]
-    KeepSettings(KeepSettingsArgs),
-    /// The process that a lab lets swap
-    #[command(hide = true)]
-    SwapLoad(SwapLoadArgs),
-}
+/// Arguments of the far side of a lab.
+#[derive(Args)]
+pub(crate) struct GuestAgentArgs {}
 
 /// Where results go.
 #[derive(Args, Clone)]
@@ -513,6 +424,7 @@ pub(crate) enum SimCommand {
 
 /// Arguments of `fio`, which reads them itself.
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct FioArgs {
     /// As fio takes them; see `fathom fio --help`
     #[arg(

@@ -4,8 +4,10 @@ mod cli;
 mod commands;
 mod exit;
 mod job_args;
+mod known;
 mod limits;
 mod progress;
+mod registry;
 mod screen;
 mod signals;
 mod tty;
@@ -21,14 +23,16 @@ fn main() -> ExitCode {
     // The earlier the clock's first reading, the better its rate is known later.
     fathom_io::clock::prepare();
     limits::prepare();
+    registry::introduce();
     if let Some(args) = fio_arguments() {
         return end(commands::fio::fio(&args));
     }
-    let cli = match cli::Cli::try_parse() {
+    let cli = match registry::Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
             let first = std::env::args_os().nth(1);
-            match usage::sentence(&e, first.as_deref().and_then(|a| a.to_str())) {
+            let first = first.as_deref().and_then(|a| a.to_str());
+            match usage::sentence(&e, first.filter(|a| registry::has(a))) {
                 Some(sentence) => say!("fathom: {sentence}"),
                 None if e.use_stderr() => say::text(&e.render().to_string()),
                 None => screen::help(&e.render()),
@@ -43,7 +47,7 @@ fn main() -> ExitCode {
     if cli.tui {
         view::want();
     }
-    end(commands::dispatch(cli.command))
+    end(cli.command.run())
 }
 
 /// Arguments of `fathom fio …`, or of a link named `fio`: fio's own rules read them, so nothing of

@@ -1,13 +1,11 @@
 //! Turns clap's errors, which take several lines, into one sentence that ends in where to look.
 
+use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Error};
 
-use crate::cli::Cli;
-
-/// One sentence; `None` for help and version, which clap prints itself.
-pub(crate) fn sentence(error: &Error, first_argument: Option<&str>) -> Option<String> {
-    let see = help_of(first_argument);
+/// One sentence that ends in the help of `command`; `None` for help and version, which clap prints itself.
+pub(crate) fn sentence(error: &Error, command: Option<&str>) -> Option<String> {
+    let see = help_of(command);
     let thing = text(error, ContextKind::InvalidArg).unwrap_or_default();
     let name = bare(&thing);
     Some(match error.kind() {
@@ -73,8 +71,8 @@ pub(crate) fn sentence(error: &Error, first_argument: Option<&str>) -> Option<St
 }
 
 /// The command whose help explains it.
-fn help_of(first_argument: Option<&str>) -> String {
-    match first_argument.filter(|a| Cli::command().find_subcommand(a).is_some()) {
+fn help_of(command: Option<&str>) -> String {
+    match command {
         Some(command) => format!("fathom {command} --help"),
         None => "fathom --help".into(),
     }
@@ -115,6 +113,7 @@ fn text(error: &Error, kind: ContextKind) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::{Cli, has};
     use clap::Parser;
 
     #[test]
@@ -158,7 +157,7 @@ mod tests {
             let Err(error) = Cli::try_parse_from(all) else {
                 panic!("{line} was accepted");
             };
-            let said = sentence(&error, arguments.first().copied());
+            let said = sentence(&error, arguments.first().copied().filter(|a| has(a)));
             assert_eq!(said.as_deref(), Some(expected), "{line}");
         }
     }

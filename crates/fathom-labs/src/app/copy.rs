@@ -113,7 +113,7 @@ type Repeat = loads::Repeat<OfSource>;
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct CopyResult {
+pub struct CopyResult {
     options: CopyOptions,
     files: usize,
     bytes: u64,

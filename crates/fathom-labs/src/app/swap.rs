@@ -84,7 +84,7 @@ type Repeat = loads::Repeat<Counted>;
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct SwapResult {
+pub struct SwapResult {
     options: SwapOptions,
     lines: Vec<Line>,
     skipped: Vec<Skipped>,

@@ -184,7 +184,7 @@ struct Hits {
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct CacheResult {
+pub struct CacheResult {
     options: CacheOptions,
     leaves: u64,
     lines: Vec<Line>,

@@ -196,7 +196,7 @@ type Repeat = loads::Repeat<Counted>;
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct KvResult {
+pub struct KvResult {
     options: KvOptions,
     lines: Vec<Line>,
     /// What other engines said of themselves.

@@ -194,7 +194,7 @@ struct SiteSeen {
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct PathsResult {
+pub struct PathsResult {
     options: PathsOptions,
     sites: Vec<SiteSeen>,
     paths: Vec<Path>,

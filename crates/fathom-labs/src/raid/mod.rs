@@ -167,7 +167,7 @@ pub(crate) struct Measurement {
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RaidResult {
+pub struct RaidResult {
     options: RaidOptions,
     /// Of the arrays.
     about: String,

@@ -63,7 +63,7 @@ struct OnFiles {
 
 /// What was found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct FilesResult {
+pub struct FilesResult {
     all: Vec<OnFiles>,
     skipped: Vec<Skipped>,
 }

@@ -5,8 +5,8 @@
 //! settings proved in interleaved runs. Who runs the machines is behind [`Hypervisor`].
 
 mod backend;
-pub(crate) mod filesystems;
-pub(crate) mod layers;
+pub mod filesystems;
+pub mod layers;
 pub mod qemu;
 mod results;
 mod sim;
@@ -159,7 +159,7 @@ pub(crate) struct Measured {
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct VmResult {
+pub struct VmResult {
     options: VmOptions,
     /// Of the machines.
     about: String,

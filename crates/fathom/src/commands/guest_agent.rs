@@ -2,10 +2,11 @@
 
 use fathom_labs::guest::agent;
 
+use crate::cli::GuestAgentArgs;
 use crate::exit::{DONE, Outcome, failed};
 
 /// As the first process of a guest it prepares the machine, and never returns.
-pub(crate) fn guest_agent() -> Outcome {
+pub(crate) fn guest_agent(_: &GuestAgentArgs) -> Outcome {
     if std::process::id() == 1 && std::path::Path::new("/modules").is_dir() {
         agent::init();
     }

@@ -14,11 +14,13 @@ use super::finish::{command_line, finish};
 use super::open::capsule_of;
 use crate::cli::RaidArgs;
 use crate::exit::{Failure, Outcome, refused};
+use crate::known::{Nests, labs};
 
 /// A lab's command line, cut where its target belongs.
 pub(super) struct Words {
     command: Vec<String>,
     rest: Vec<String>,
+    devices: bool,
 }
 
 impl Words {
@@ -26,25 +28,28 @@ impl Words {
     /// Where it is no lab that works in a directory.
     pub(super) fn of(text: &str) -> Result<Self, Failure> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        let first: Vec<&str> = words.iter().take(2).map(String::as_str).collect();
-        let n = match first[..] {
-            ["db", "mysql" | "tpcc" | "rocksdb"] | ["app", "copy" | "swap"] => 2,
-            ["kv", ..] => 1,
-            _ => {
-                return Err(refused(anyhow::anyhow!(
-                    "--lab \"{text}\": expected db mysql, db tpcc, db rocksdb, kv, app copy or app swap with their options, and no target"
-                )));
-            }
+        let lab = labs().iter().find(|(name, _)| {
+            let n = name.split(' ').count();
+            words.get(..n).is_some_and(|w| w.join(" ") == *name)
+        });
+        let Some((name, nests)) = lab else {
+            let names: Vec<&str> = labs().iter().map(|l| l.0.as_str()).collect();
+            return Err(refused(anyhow::anyhow!(
+                "--lab \"{text}\": expected {} with its options, and no target",
+                names.join(", ")
+            )));
         };
+        let n = name.split(' ').count();
         Ok(Self {
             command: words[..n].to_vec(),
             rest: words[n..].to_vec(),
+            devices: *nests == Nests::Device,
         })
     }
 
     /// Whether it works on a device, too.
     pub(super) fn takes_devices(&self) -> bool {
-        self.command[0] == "kv"
+        self.devices
     }
 
     /// What stands behind the target.
@@ -159,9 +164,11 @@ fn on_array(array: &mut dyn ArrayBench, words: &Words) -> Result<Vec<String>, La
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::introduce;
 
     #[test]
     fn a_labs_target_stands_behind_its_command() {
+        introduce();
         let words = Words::of("db tpcc --database sqlite --time 1s")
             .ok()
             .unwrap();

@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::anyhow;
 use fathom_bench::present::present_anew;
 use fathom_bench::results::SavedHistograms;
-use fathom_experiments::PRESENTERS;
 use fathom_report::ReportData;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
 
 use crate::exit::{Failure, refused};
+use crate::known::presenters;
 
 /// A run, shown anew from its results.
 pub(super) fn open(path: &Path) -> Result<(RunDir, Run), Failure> {
@@ -27,8 +27,7 @@ pub(super) fn data(path: &Path) -> Result<ReportData, Failure> {
 
 fn present(run: &mut Run, dir: &RunDir) -> Result<(), Failure> {
     let histograms = SavedHistograms::of_series(dir.series_file());
-    let presenters = [PRESENTERS, fathom_labs::PRESENTERS].concat();
-    present_anew(run, &histograms, &presenters).map_err(refused)
+    present_anew(run, &histograms, presenters()).map_err(refused)
 }
 
 /// Makes a directory for exports.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use clap::Parser;
+use clap::{Args, FromArgMatches};
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::LabError;
@@ -17,7 +17,7 @@ use super::guests::{supply, without_bytes};
 use super::kv;
 use super::measure::{Measuring, measure};
 use super::raid_lab::Words;
-use crate::cli::{Cli, Command, VmArgs};
+use crate::cli::{KvArgs, VmArgs};
 use crate::exit::{Failure, Outcome, refused};
 use crate::{signals, usage};
 
@@ -33,15 +33,14 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
     };
     let control = signals::control().map_err(refused)?;
     // Its options are held against what it takes before anything is made.
-    let mut typed = vec!["fathom".to_owned()];
-    typed.extend(words.on(&args.measure.target));
-    let parsed = Cli::try_parse_from(&typed).map_err(|e| {
+    let said = |e: clap::Error| {
         let said = usage::sentence(&e, Some("kv")).unwrap_or_else(|| e.to_string());
         refused(anyhow::anyhow!("--lab \"{text}\": {said}"))
-    })?;
-    let Command::Kv(lab) = parsed.command else {
-        return Err(unfit(text));
     };
+    let kv = KvArgs::augment_args(clap::Command::new("kv"));
+    let typed = words.on(&args.measure.target);
+    let matches = kv.try_get_matches_from(&typed).map_err(said)?;
+    let lab = KvArgs::from_arg_matches(&matches).map_err(said)?;
     let what = Measuring {
         name: "vm",
         args: &args.measure,

@@ -148,7 +148,7 @@ type Repeat = loads::Repeat<Counted>;
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct OltpResult {
+pub struct OltpResult {
     options: OltpOptions,
     facts: Facts,
     lines: Vec<Line>,

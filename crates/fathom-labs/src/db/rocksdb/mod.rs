@@ -118,7 +118,7 @@ struct Setting {
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RocksResult {
+pub struct RocksResult {
     options: RocksOptions,
     version: String,
     lines: Vec<Line>,

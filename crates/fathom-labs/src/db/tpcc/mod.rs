@@ -310,7 +310,7 @@ type Repeat = loads::Repeat<Counted>;
 
 /// What the lab found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct TpccResult {
+pub struct TpccResult {
     options: TpccOptions,
     lines: Vec<Line>,
     skipped: Vec<Skipped>,

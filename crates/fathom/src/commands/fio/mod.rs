@@ -33,6 +33,11 @@ fn rejected(e: FioError) -> Failure {
     }
 }
 
+/// Where clap has read the arguments.
+pub(crate) fn of(args: &crate::cli::FioArgs) -> Outcome {
+    fio(&args.args)
+}
+
 /// `args` are what follows the program's name.
 pub(crate) fn fio(args: &[String]) -> Outcome {
     let it = Invocation::parse(args).map_err(rejected)?;
