@@ -5,8 +5,10 @@ pub(crate) mod attached;
 mod exports;
 pub(crate) mod graph;
 mod identity;
+pub mod nvme;
 pub(crate) mod occupancy;
 mod openers;
+mod passthrough;
 mod queue;
 pub(crate) mod uses;
 pub(crate) mod words;
@@ -24,6 +26,8 @@ use crate::signature;
 use graph::{Graph, Node};
 use occupancy::Occupancy;
 
+pub use graph::head_of;
+pub use passthrough::{Passthrough, block_device_of};
 pub use queue::QueueSettings;
 pub use uses::Use;
 pub use words::Word;
@@ -59,6 +63,8 @@ pub struct BlockDevice {
     pub read_only: bool,
     /// Queue settings.
     pub queue: Option<QueueSettings>,
+    /// Of a namespace, what its drive says of itself.
+    pub nvme: Option<nvme::Nvme>,
     /// Kernel names of its partitions.
     pub partitions: Vec<String>,
     /// Disk of which it is a partition.
@@ -177,6 +183,7 @@ pub(crate) fn facts(root: &HostRoot, graph: &Graph, node: &Node) -> BlockDevice 
         removable: flag(&disk.dir.join("removable")),
         read_only: node.read_only,
         queue: queue::of(disk),
+        nvme: nvme::of(root, disk),
         partitions: node.partitions.clone(),
         parent: node.parent.clone(),
         made_of: node.slaves.clone(),

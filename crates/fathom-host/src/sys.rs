@@ -209,16 +209,27 @@ const _: () = assert!(size_of::<NvmeAdmin>() == 72);
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xC048_4E41;
 const NVME_GET_LOG_PAGE: u8 = 0x02;
 const NVME_IDENTIFY: u8 = 0x06;
+const NVME_GET_FEATURES: u8 = 0x0A;
 /// Identify's list of the controllers that a namespace is attached to.
 pub(crate) const CONTROLLERS_OF_NAMESPACE: u8 = 0x12;
 /// How long a disk may take to answer, ms.
 const PATIENCE_MS: u32 = 5_000;
 
+/// `_IO('N', 0x40)`.
+const NVME_IOCTL_ID: u32 = 0x4E40;
+
+/// The number of the namespace behind a block or character device.
+pub(crate) fn nvme_namespace_id(device: &File) -> io::Result<u32> {
+    // SAFETY: asks for a number; no pointer is passed, and the descriptor is open.
+    let id = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ID as _) };
+    u32::try_from(id).map_err(|_| io::Error::last_os_error())
+}
+
 /// Reads 512 bytes of an NVMe log page (Get Log Page: reads only). Disks without the page answer with an error.
 pub(crate) fn nvme_log_page(device: &File, page: u8, into: &mut [u8; 512]) -> io::Result<()> {
     // Length in double words, less one, above the number of the page; of the whole controller.
     let cdw10 = (into.len() as u32 / 4 - 1) << 16 | u32::from(page);
-    nvme_read(device, NVME_GET_LOG_PAGE, u32::MAX, cdw10, into)
+    nvme_read(device, NVME_GET_LOG_PAGE, u32::MAX, cdw10, into).map(drop)
 }
 
 /// Identify: what a controller, a namespace or a list of them is (reads only). `what` is the specification's CNS.
@@ -228,21 +239,31 @@ pub(crate) fn nvme_identify(
     namespace: u32,
     into: &mut [u8; 4096],
 ) -> io::Result<()> {
-    nvme_read(device, NVME_IDENTIFY, namespace, what.into(), into)
+    nvme_read(device, NVME_IDENTIFY, namespace, what.into(), into).map(drop)
 }
 
-/// An admin command that reads.
+/// The current value of a feature (Get Features: reads only), where it is a number.
+pub(crate) fn nvme_feature(device: &File, feature: u8) -> io::Result<u32> {
+    nvme_read(device, NVME_GET_FEATURES, 0, feature.into(), &mut [])
+}
+
+/// An admin command that reads; its result's first double word.
 fn nvme_read(
     device: &File,
     opcode: u8,
     namespace: u32,
     cdw10: u32,
     into: &mut [u8],
-) -> io::Result<()> {
+) -> io::Result<u32> {
     let mut command = NvmeAdmin {
         opcode,
         namespace,
-        address: into.as_mut_ptr() as u64,
+        // Nothing is transferred where there is no room.
+        address: if into.is_empty() {
+            0
+        } else {
+            into.as_mut_ptr() as u64
+        },
         length: into.len() as u32,
         cdw10,
         timeout_ms: PATIENCE_MS,
@@ -258,7 +279,7 @@ fn nvme_read(
         )
     };
     match rc {
-        0 => Ok(()),
+        0 => Ok(command.result),
         // Above nought is the disk's own status.
         1.. => Err(io::Error::other(format!(
             "the disk answered with status {rc:#x}"

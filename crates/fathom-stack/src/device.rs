@@ -10,6 +10,8 @@ pub struct Disk {
     pub name: String,
     /// The kernel's number as in its events: major << 20 | minor.
     pub dev: u64,
+    /// Numbers of the hidden paths of a head of NVMe's native multipath: the requests of its bios are theirs.
+    pub paths: Vec<u64>,
     /// Whether it has hardware queues; without them the kernel shows only a bio's begin and end.
     pub has_requests: bool,
     /// Whether polling queues are configured.
@@ -35,14 +37,19 @@ impl Disk {
         };
         let numbers = text("dev")?;
         let (major, minor) = numbers.split_once(':')?;
-        let queues = std::fs::read_dir(dir.join("mq")).map_or(0, Iterator::count);
-        let scheduler = text("queue/scheduler").and_then(|s| {
+        let paths = paths(name);
+        // Requests queue at the paths of a head, which itself hands everything on.
+        let queued = block.join(paths.first().map_or(name, |p| &p.0));
+        let queues = std::fs::read_dir(queued.join("mq")).map_or(0, Iterator::count);
+        let scheduler = std::fs::read_to_string(queued.join("queue/scheduler")).ok();
+        let scheduler = scheduler.and_then(|s| {
             let chosen = s.split(['[', ']']).nth(1)?;
             Some(chosen.to_owned())
         });
         Some(Self {
             name: name.to_owned(),
-            dev: major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?,
+            dev: number(major.parse().ok()?, minor.parse().ok()?),
+            paths: paths.into_iter().map(|p| p.1).collect(),
             has_requests: queues > 0,
             polls: text("queue/io_poll").as_deref() == Some("1"),
             scheduler,
@@ -67,6 +74,44 @@ impl Disk {
         names.dedup();
         names.iter().filter_map(|n| Self::named(n)).collect()
     }
+}
+
+/// The paths of a multipath head, by name and number. They have no node: their numbers stand among the counters.
+fn paths(head: &str) -> Vec<(String, u64)> {
+    if !head.starts_with("nvme") {
+        return Vec::new();
+    }
+    let counters = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (major, minor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let name = words.next()?;
+        (fathom_host::head_of(name)? == head).then(|| (name.to_owned(), number(major, minor)))
+    };
+    counters.lines().filter_map(line).collect()
+}
+
+/// A device's number as the kernel's events have it.
+fn number(major: u64, minor: u64) -> u64 {
+    major << 20 | minor
+}
+
+/// For events of these disks, their paths' included; of no disk where there are none.
+pub(crate) fn filter<'a>(disks: impl Iterator<Item = &'a Disk>) -> String {
+    let numbers = disks.flat_map(|d| std::iter::once(&d.dev).chain(&d.paths));
+    let all: Vec<String> = numbers.map(|n| format!("dev == {n}")).collect();
+    // A target in memory has none: events of other disks say nothing about it.
+    if all.is_empty() {
+        return "dev == 0".to_owned();
+    }
+    all.join(" || ")
+}
+
+/// Of every path its own number and its head's.
+pub(crate) fn heads<'a>(disks: impl Iterator<Item = &'a Disk>) -> Vec<(u64, u64)> {
+    disks
+        .flat_map(|d| d.paths.iter().map(|p| (*p, d.dev)))
+        .collect()
 }
 
 /// The disk that a device name belongs to: itself, or the parent of a partition.

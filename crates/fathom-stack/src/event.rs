@@ -246,12 +246,14 @@ pub(crate) struct Decoder {
     context: (usize, usize),
     fields: [Option<(usize, usize)>; 3],
     rwbs: Option<(usize, usize)>,
+    /// Paths of multipath heads and the heads: a request of a path is its head's.
+    heads: Vec<(u64, u64)>,
     /// Names of the threads of a switch: out, in.
     names: [Option<(usize, usize)>; 2],
 }
 
 impl Decoder {
-    pub(crate) fn new(wanted: &Wanted, format: &Format) -> Self {
+    pub(crate) fn new(wanted: &Wanted, format: &Format, heads: Vec<(u64, u64)>) -> Self {
         let place = |name: &str| {
             (!name.is_empty())
                 .then(|| format.field(name).map(|f| (f.offset, f.size)))
@@ -263,6 +265,7 @@ impl Decoder {
             context: place("common_flags").unwrap_or((2, 1)),
             fields: wanted.fields.map(place),
             rwbs: place("rwbs"),
+            heads,
             names: ["prev_comm", "next_comm"].map(place),
         }
     }
@@ -301,6 +304,11 @@ impl Decoder {
             cpu,
             kind: self.kind,
         };
+        if self.rwbs.is_some()
+            && let Some((_, head)) = self.heads.iter().find(|h| h.0 == event.a)
+        {
+            event.a = *head;
+        }
         if self.kind == Kind::SwitchOut {
             let next = u64::from(event.c);
             // TASK_RUNNING is 0; a preempted thread carries one bit above the states in use.
@@ -339,7 +347,8 @@ mod tests {
         data[16..24].copy_from_slice(&1u64.to_ne_bytes());
         data[24..28].copy_from_slice(&9u32.to_ne_bytes());
         let mut seen = Vec::new();
-        Decoder::new(wanted, &format).decode(1, 0, &data, |e| seen.push((e.kind, e.a, e.b)));
+        Decoder::new(wanted, &format, Vec::new())
+            .decode(1, 0, &data, |e| seen.push((e.kind, e.a, e.b)));
         assert_eq!(seen, [(Kind::SwitchOut, 7, 0), (Kind::SwitchIn, 9, 7)]);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::device::Devices;
+use crate::device::{self, Devices, heads};
 use crate::error::TraceError;
 use crate::event::{Decoder, EVENTS, Event, Kind};
 use crate::perf::PerfSource;
@@ -111,7 +111,7 @@ fn choose(tracefs: &TraceFs, config: &TraceConfig) -> (Vec<Chosen>, Collected, V
             absent.push(wanted.boundary);
             continue;
         };
-        let decoder = Decoder::new(wanted, &format);
+        let decoder = Decoder::new(wanted, &format, heads(config.devices.all()));
         collected.decoders.insert(format.id, decoder);
         chosen.push(Chosen {
             name,
@@ -312,20 +312,7 @@ fn needed(kind: Kind, config: &TraceConfig) -> bool {
 /// The kernel drops what nobody wants before it costs a place in the buffer.
 fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
     let threads = config.threads.as_ref().map(|t| format!("\"{t}*\""));
-    let devices = |bio_based: bool| {
-        let all: Vec<String> = config
-            .devices
-            .all()
-            .filter(|d| !bio_based || !d.has_requests)
-            .map(|d| format!("dev == {}", d.dev))
-            .collect();
-        // A target in memory has none: events of other disks say nothing about it.
-        if all.is_empty() {
-            "dev == 0".to_owned()
-        } else {
-            all.join(" || ")
-        }
-    };
+    let all = config.devices.all();
     match kind {
         Kind::Queue
         | Kind::GetRequest
@@ -335,8 +322,8 @@ fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
         | Kind::Requeue
         | Kind::Complete
         | Kind::Merge
-        | Kind::Split => Some(devices(false)),
-        Kind::BioComplete => Some(devices(true)),
+        | Kind::Split => Some(device::filter(all)),
+        Kind::BioComplete => Some(device::filter(all.filter(|d| !d.has_requests))),
         Kind::Irq => None,
         Kind::SysEnter | Kind::SysExit => match &threads {
             Some(t) => Some(format!("COMM ~ {t}")),

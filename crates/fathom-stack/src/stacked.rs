@@ -83,6 +83,7 @@ mod tests {
             polls: false,
             scheduler: None,
             loop_file: None,
+            paths: Vec::new(),
         };
         Devices {
             top: vec![disk("dm-0", UPPER, false)],

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 
-use crate::device::Disk;
+use crate::device::{self, Disk};
 use crate::error::TraceError;
 use crate::event::{Decoder, EVENTS, Event, Kind};
 use crate::tracefs::format::number;
@@ -49,14 +49,13 @@ impl Watch {
             instance.try_set(&format!("options/{option}"), "0");
         }
         instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
-        let filter = disks
-            .iter()
-            .map(|d| format!("dev == {}", d.dev))
-            .collect::<Vec<_>>()
-            .join(" || ");
+        let filter = device::filter(disks.iter());
         let mut decoders = HashMap::new();
         for (wanted, (name, format)) in formats {
-            decoders.insert(format.id, Decoder::new(wanted, &format));
+            decoders.insert(
+                format.id,
+                Decoder::new(wanted, &format, device::heads(disks.iter())),
+            );
             instance.enable(name, Some(&filter))?;
         }
         let pipes = instance

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::counters;
 use crate::devices::graph::Graph;
+use crate::devices::nvme::Nvme;
 use crate::devices::{self, BlockDevice, QueueSettings};
 use crate::root::{HostRoot, names, number, text};
 use crate::target::FileSystem;
@@ -51,6 +52,8 @@ pub struct DeviceFacts {
     pub rotational: Option<bool>,
     /// Queue settings.
     pub queue: Option<QueueSettings>,
+    /// Of a namespace, what its drive says of itself.
+    pub nvme: Option<Nvme>,
 }
 
 impl From<BlockDevice> for DeviceFacts {
@@ -68,6 +71,7 @@ impl From<BlockDevice> for DeviceFacts {
             transport: d.transport,
             rotational: d.rotational,
             queue: d.queue,
+            nvme: d.nvme,
         }
     }
 }

@@ -109,7 +109,7 @@ impl Graph {
 }
 
 /// The head of a path of NVMe's native multipath: `nvme0c1n2` is path 1 of `nvme0n2`.
-fn head_of(name: &str) -> Option<String> {
+pub fn head_of(name: &str) -> Option<String> {
     let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
     let (controller, namespace) = rest.split_once('n')?;
     let numbers = [subsystem, controller, namespace];

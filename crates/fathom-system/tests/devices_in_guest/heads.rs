@@ -25,6 +25,7 @@ fn a_multipath_head_and_its_partitions_are_measured_through_their_paths() {
     ))
     .done();
     usable(&mut rig, &format!("run {head} --rw randread --ios 2000"));
+    layers_and_depth(&mut rig, &head);
     rig.sh(&format!("dd if=/dev/zero of={head} bs=1M count=1 2>/dev/null; (echo n; echo p; echo 1; echo; echo +40M; echo n; echo p; echo 2; echo; echo; echo w) | fdisk {head} > /dev/null 2>&1; sleep 1; ls {head}p2")).done();
     usable(&mut rig, &format!("run {head}p2 --rw randread --ios 2000"));
     rig.sh(&format!(
@@ -37,6 +38,32 @@ fn a_multipath_head_and_its_partitions_are_measured_through_their_paths() {
     lost.has_not(&["failed"]);
     rig.sh("umount /m").done();
     rig.off();
+}
+
+/// The kernel's events of the hidden paths are those of the head.
+fn layers_and_depth(rig: &mut Rig, head: &str) {
+    for (engine, depth) in [("preadv", 1), ("uring", 4)] {
+        let said = rig.fathom(&format!(
+            "stack {head} --rw randread --direct --qd {depth} --time 300ms --engine {engine}"
+        ));
+        said.has(&[
+            "coverage 100",
+            "device + VMM + host",
+            "interrupt and completion",
+        ]);
+    }
+    let watched = rig.sh(&format!("(fathom run {head} --rw randread --qd 1 --time 4s > /dev/null 2>&1; echo > /tmp/over) & sleep 1.5; fathom watch {} --time 1s; until [ -e /tmp/over ]; do sleep 0.1; done", &head[5..]));
+    let depth = watched
+        .text
+        .lines()
+        .find(|l| l.contains("depth while busy"));
+    hold(
+        depth.is_some_and(|l| {
+            l.split_whitespace()
+                .any(|w| w == "1" || w.starts_with("1.0"))
+        }),
+        &watched.text,
+    );
 }
 
 /// Nothing is held against it that would void it.

@@ -1,5 +1,6 @@
 //! `fathom devices`: what is there, what it is, whether it is safe to use.
 
+use fathom_host::devices::nvme::{Format, Nvme};
 use fathom_host::refusal::shell_word;
 use fathom_host::{Access, BlockDevice, HostRoot};
 use fathom_telemetry::Bytes;
@@ -16,7 +17,14 @@ pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
     let mounts =
         fathom_host::mounts::MountTable::read(&fathom_host::HostRoot::real()).map_err(refused)?;
     if args.json {
-        let json = serde_json::json!({ "devices": devices, "mounts": mounts.mounts });
+        let health: Vec<_> = devices
+            .iter()
+            .filter(|d| d.parent.is_none())
+            .map(|d| fathom_host::health::read(&HostRoot::real(), &d.name))
+            .filter(|h| !h.sources.is_empty())
+            .collect();
+        let json =
+            serde_json::json!({ "devices": devices, "health": health, "mounts": mounts.mounts });
         screen::json(&json)?;
         return Ok(DONE);
     }
@@ -89,12 +97,52 @@ fn describe(d: &BlockDevice) -> String {
     if let Some(h) = health(d) {
         text += &format!("    health   {h}\n");
     }
+    if let (Some(n), None) = (&d.nvme, &d.parent) {
+        text += &format!("    nvme     {}\n", nvme(n));
+        for caution in n.cautions() {
+            text += &format!("    note     {caution}\n");
+        }
+    }
     for u in &d.uses {
         text += &format!("    used     {u}\n");
     }
     text += &format!("    read     {}\n", access(&d.verdict.read));
     text += &format!("    write    {}\n", access(&d.verdict.write));
     text
+}
+
+/// A namespace in a line: which, its formats (the one in use in brackets), its ways.
+fn nvme(n: &Nvme) -> String {
+    let format = |f: &Format| {
+        let metadata = match f.metadata_bytes {
+            0 => String::new(),
+            m => format!("+{m}"),
+        };
+        let size = format!("{}{metadata}", f.block_bytes);
+        if f.in_use { format!("[{size}]") } else { size }
+    };
+    let formats: Vec<String> = n.formats.iter().map(format).collect();
+    let ways = n.controllers.iter().map(|c| {
+        let said = [&c.transport, &c.address, &c.state, &c.access];
+        let said: Vec<&str> = said.into_iter().flatten().map(String::as_str).collect();
+        format!("{} ({})", c.name, said.join(" "))
+    });
+    let parts = [
+        n.nsid
+            .map(|i| format!("namespace {i} of {}", n.namespaces.len().max(1))),
+        (!formats.is_empty()).then(|| format!("formats {}", formats.join(" "))),
+        n.protection
+            .filter(|p| *p > 0)
+            .map(|p| format!("protection type {p}")),
+        n.power_state
+            .map(|p| format!("power state {p} of {}", n.power_states.len())),
+        (!n.controllers.is_empty()).then(|| ways.collect::<Vec<_>>().join(", ")),
+        (!n.sanitize.is_empty()).then(|| format!("sanitize: {}", n.sanitize.join(", "))),
+        n.errors_logged
+            .filter(|e| *e > 0)
+            .map(|e| format!("{e} errors logged")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// What a whole disk says of itself, in a line; `None` where it says nothing.

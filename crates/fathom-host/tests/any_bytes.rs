@@ -1,0 +1,141 @@
+//! No bytes of a drive's pages, and no bytes where partition tables and signatures lie, make the readers panic or hang.
+
+use fathom_host::Health;
+use fathom_host::devices::nvme::{self, Nvme};
+use fathom_host::health::{ata, nvme as log};
+use fathom_host::signature;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// Tries; more with FATHOM_CASES.
+fn config() -> Config {
+    let asked = std::env::var("FATHOM_CASES").ok();
+    Config {
+        cases: asked.and_then(|n| n.parse().ok()).unwrap_or(100),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
+/// Bytes here and there: values at the edges more often than others.
+fn changes(len: usize) -> impl Strategy<Value = Vec<(usize, u8)>> {
+    let byte = prop_oneof![Just(0u8), Just(0xff), Just(0x80), Just(1), any::<u8>()];
+    prop::collection::vec((0..len, byte), 0..64)
+}
+
+fn page<const N: usize>(changes: &[(usize, u8)], fill: u8) -> [u8; N] {
+    let mut page = [fill; N];
+    for (at, byte) in changes {
+        page[*at % N] = *byte;
+    }
+    page
+}
+
+#[test]
+fn no_page_of_a_drive_makes_the_readers_panic() {
+    let input = (
+        changes(4096),
+        prop_oneof![Just(0u8), Just(0xff), any::<u8>()],
+    );
+    TestRunner::new(config())
+        .run(&input, |(changes, fill)| {
+            let identify: [u8; 4096] = page(&changes, fill);
+            let mut found = Nvme::default();
+            let block = nvme::namespace(&identify, &mut found);
+            nvme::controller(&identify, block, &mut found);
+            let said = found.cautions();
+            prop_assert!(said.iter().all(|s| !s.is_empty()));
+            let mut small: [u8; 512] = page(&changes, fill);
+            let mut health = Health::default();
+            log::smart(&small, &mut health);
+            log::ocp(&small, &mut health);
+            for model in ["Micron_5300", "Samsung SSD 870", "INTEL SSDSC2", "other"] {
+                ata::smart(&small, model, &mut health);
+            }
+            for number in 0..=255u8 {
+                small[2] = number;
+                ata::statistics(number, &small, &mut health);
+            }
+            ata::checked(&small);
+            prop_assert!(health.celsius.is_none_or(f64::is_finite));
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// A disk of 1 MiB with a protective MBR, a GPT of two partitions and a backup at its end.
+fn disk() -> Vec<u8> {
+    let mut d = vec![0u8; 1 << 20];
+    d[446..462].copy_from_slice(&[
+        0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xff, 7, 0, 0,
+    ]);
+    d[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let last = d.len() - 512;
+    for (at, other) in [(512, 2047u64), (last, 1)] {
+        d[at..at + 8].copy_from_slice(b"EFI PART");
+        d[at + 8..at + 16].copy_from_slice(&[0, 0, 1, 0, 92, 0, 0, 0]);
+        d[at + 32..at + 40].copy_from_slice(&other.to_le_bytes());
+        d[at + 72..at + 80].copy_from_slice(&2u64.to_le_bytes());
+        d[at + 80..at + 88].copy_from_slice(&[128, 0, 0, 0, 128, 0, 0, 0]);
+    }
+    d
+}
+
+#[test]
+fn no_partition_table_and_no_signature_makes_the_scan_panic_or_hang() {
+    let whole = disk();
+    // Where tables and superblocks begin, and their words behind them.
+    let place = prop_oneof![
+        0usize..2048,
+        4096usize..8192,
+        65_536usize..69_632,
+        (1usize << 20) - 8192..1 << 20
+    ];
+    let magic = prop::sample::select(vec![
+        &b"EFI PART"[..],
+        b"LABELONE",
+        b"LVM2 001",
+        b"XFSB",
+        b"_BHRfS_M",
+        b"\x53\xef",
+        b"LUKS\xba\xbe",
+        b"SWAPSPACE2",
+        b"\xfc\x4e\x2b\xa9",
+        b"hsqs",
+        b"BD",
+        b"RDSK",
+        b"\x82\x82\xbe\xb1",
+        b"NTFS    ",
+        b"FAT32   ",
+        b"ReIsEr2Fs",
+        b"zfs!",
+        b"\x55\xaa",
+        b"CD001",
+        b"BEA01",
+        b"VMFS",
+        b"\xff\xff\xff\xff\xff\xff\xff\xff",
+    ]);
+    let input = (
+        prop::collection::vec((place.clone(), magic), 0..6),
+        prop::collection::vec((place, any::<u8>()), 0..64),
+        prop_oneof![4 => Just(1u64 << 20), 1 => 0u64..1 << 20, 1 => any::<u64>()],
+    );
+    TestRunner::new(config())
+        .run(&input, |(words, bytes, size)| {
+            let mut image = whole.clone();
+            for (at, word) in &words {
+                let end = (at + word.len()).min(image.len());
+                image[*at..end].copy_from_slice(&word[..end - at]);
+            }
+            for (at, byte) in &bytes {
+                image[*at] = *byte;
+            }
+            image.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+            // The size that is claimed may be wrong.
+            for found in signature::scan(&image[..], size).into_iter().flatten() {
+                prop_assert!(!found.to_string().is_empty());
+            }
+            Ok(())
+        })
+        .unwrap();
+}
