@@ -19,7 +19,7 @@ use fathom_telemetry::{Bytes, Nanos};
 use serde_json::Value;
 
 use crate::LabError;
-use fathom_system::guest::wire::{Answer, Ask, AskedJob, Reader, VERSION, send};
+use fathom_system::guest::wire::{Answer, Ask, AskedJob, PULSE, Reader, VERSION, send};
 
 /// Where the agent's own binary is.
 const MYSELF: &str = "/proc/self/exe";
@@ -72,7 +72,29 @@ struct Agent<W> {
     bench: Option<RealBench>,
 }
 
-impl<W: Write> Agent<W> {
+impl<W: Write + Send + 'static> Agent<W> {
+    /// Says from now on that it lives: who waits for an answer can tell a long job from a machine that died.
+    fn begin_to_pulse(&mut self) -> Result<(), LabError> {
+        let output = Arc::downgrade(&self.output);
+        let pulse = move || {
+            loop {
+                std::thread::sleep(std::time::Duration::from_nanos(PULSE.0));
+                let Some(output) = output.upgrade() else {
+                    return;
+                };
+                let mut out = output.lock().unwrap_or_else(|e| e.into_inner());
+                if send(&mut *out, &Answer::Alive, &[]).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("fathom-pulse".into())
+            .spawn(pulse)
+            .map(drop)
+            .map_err(|e| LabError::Failed(format!("no thread for an agent: {e}")))
+    }
+
     fn work(&mut self, asks: &Receiver<(Ask, Vec<u8>)>) -> std::io::Result<()> {
         while let Ok((ask, raw)) = asks.recv() {
             if ask == Ask::Off {
@@ -111,7 +133,10 @@ impl<W: Write> Agent<W> {
 
     fn act(&mut self, ask: Ask, raw: &[u8]) -> Result<Answer, LabError> {
         match ask {
-            Ask::Hello => Ok(hello()),
+            Ask::Hello => {
+                self.begin_to_pulse()?;
+                Ok(hello())
+            }
             Ask::Clock => Ok(Answer::Clock {
                 now: fathom_io::clock::monotonic().0,
             }),
@@ -168,11 +193,9 @@ impl<W: Write> Agent<W> {
         let wanted = Wanted {
             modifies,
             direct: true,
-            buffered: false,
-            polled: false,
-            in_order: false,
             size: size.map(Bytes),
             destroy,
+            ..Wanted::default()
         };
         let opened = Target::open(target, &wanted).map_err(BenchError::from)?;
         let bench = RealBench::new(opened, self.control.clone());

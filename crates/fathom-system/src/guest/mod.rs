@@ -44,6 +44,9 @@ const BOOT_LIMIT_KVM: Nanos = Nanos::from_secs(15);
 /// A machine that runs already answers within this time: a connection, a key, the start of a program.
 const REACH_LIMIT: Nanos = Nanos::from_secs(30);
 
+/// An agent that says nothing for so long, twelve of its pulses, has died with its machine.
+const SILENCE_LIMIT: Nanos = Nanos::from_secs(60);
+
 /// Everything that guests are made of, found once.
 #[derive(Debug, Clone)]
 pub struct Supply {
@@ -259,9 +262,11 @@ impl Guest {
             }
         }
         let booted_in = fathom_io::clock::monotonic().since(began);
-        let _ = port.set_read_timeout(None);
+        let limit = Some(std::time::Duration::from_nanos(SILENCE_LIMIT.0));
         let rest = port
-            .try_clone()
+            .set_read_timeout(limit)
+            .and_then(|()| port.set_write_timeout(limit))
+            .and_then(|()| port.try_clone())
             .map_err(|e| SystemError::Failed(format!("no port to a guest: {e}")))?;
         let mut guest = Self {
             carrier,
@@ -305,6 +310,16 @@ impl Guest {
         self.carrier.pid()
     }
 
+    /// It cannot be spoken with.
+    fn lost(&mut self, e: &std::io::Error) -> SystemError {
+        if !would_wait(e) {
+            return self.gone(&e.to_string());
+        }
+        self.gone(&format!(
+            "it said nothing for {SILENCE_LIMIT}: its kernel has died or its machine stands still"
+        ))
+    }
+
     fn gone(&mut self, why: &str) -> SystemError {
         self.carrier.end_within(Nanos::from_millis(200));
         let said = self.carrier.said(4);
@@ -316,23 +331,26 @@ impl Guest {
     /// # Errors
     /// Where the guest is gone.
     pub fn ask(&mut self, ask: &Ask, raw: &[u8]) -> Result<(), SystemError> {
-        wire::send(&mut self.out, ask, raw).map_err(|e| self.gone(&e.to_string()))
+        wire::send(&mut self.out, ask, raw).map_err(|e| self.lost(&e))
     }
 
     /// The next answer; a failure that the guest reports is an error.
     ///
     /// # Errors
-    /// What the guest says, or that it is gone.
+    /// What the guest says, that it is gone, or that it said nothing for a minute.
     pub fn answer(&mut self) -> Result<(Answer, Vec<u8>), SystemError> {
-        match self.answers.message() {
-            Ok(Some((Answer::Failed { message, refused }, _))) => Err(if refused {
-                SystemError::Refused(message)
-            } else {
-                SystemError::Failed(message)
-            }),
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(self.gone("its port closed")),
-            Err(e) => Err(self.gone(&e.to_string())),
+        loop {
+            return match self.answers.message() {
+                Ok(Some((Answer::Alive, _))) => continue,
+                Ok(Some((Answer::Failed { message, refused }, _))) => Err(if refused {
+                    SystemError::Refused(message)
+                } else {
+                    SystemError::Failed(message)
+                }),
+                Ok(Some(answer)) => Ok(answer),
+                Ok(None) => Err(self.gone("its port closed")),
+                Err(e) => Err(self.lost(&e)),
+            };
         }
     }
 

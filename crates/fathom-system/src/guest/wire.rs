@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Raised when a message changes its meaning: host and guest run the same binary, over ssh perhaps not.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// How often an agent that was asked something says that it lives, whatever it does meanwhile.
+pub const PULSE: Nanos = Nanos::from_secs(5);
 /// Longer lines and larger data are taken for damage.
 const LINE_MAX: u64 = 16 << 20;
 const RAW_MAX: u64 = 1 << 30;
@@ -106,6 +108,8 @@ pub enum Answer {
         /// ns.
         now: u64,
     },
+    /// Every [`PULSE`], between other answers: its kernel and its processors still run.
+    Alive,
     /// Done; nothing to say.
     Done,
     /// It could not be done.
