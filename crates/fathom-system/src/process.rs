@@ -23,3 +23,9 @@ pub fn sees_all_processes() -> bool {
 pub fn is_gone(pid: u32) -> bool {
     sees_all_processes() && i32::try_from(pid).is_ok_and(is_dead)
 }
+
+/// Has the kernel send SIGALRM to this process after so many seconds. Signal handlers may call it.
+pub fn alarm(seconds: u32) {
+    // SAFETY: winds a clock; no memory is involved.
+    unsafe { libc::alarm(seconds) };
+}

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM end the current window and keep what was measured; a second one ends at once.
+//! SIGINT and SIGTERM end the current window and keep what was measured; a second one ends at once, and so
+//! does the time: what has not ended two minutes after the first is ended by force.
 //! SIGTSTP (Ctrl-Z) stops the process as ever, after the terminal was given back.
 
 use std::sync::Arc;
@@ -11,17 +12,20 @@ use crate::exit::FAILED;
 /// A control that the signals set.
 pub(crate) fn control() -> anyhow::Result<Control> {
     let control = Control::new();
+    watch_the_end()?;
     for signal in [
         signal_hook::consts::SIGINT,
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGHUP,
     ] {
         let asked = control.flag();
-        // SAFETY: the handler reads a flag and makes two system calls; it neither allocates nor locks.
+        // SAFETY: the handler reads a flag and makes three system calls; it neither allocates nor locks.
         unsafe {
             signal_hook::low_level::register(signal, move || {
                 if asked.load(Ordering::Relaxed) {
                     crate::tty::give_back();
+                } else {
+                    fathom_system::process::alarm(END_LIMIT);
                 }
             })?;
         }
@@ -33,6 +37,24 @@ pub(crate) fn control() -> anyhow::Result<Control> {
     // A reader that closes the pipe (`fathom … | head`) is no reason to leave scratch files behind:
     // Rust ignores SIGPIPE, so writing fails with an error instead.
     Ok(control)
+}
+
+/// Nothing goes on for longer than this, seconds, after it was told to end: a thread that never answers holds nobody.
+const END_LIMIT: u32 = 120;
+const ENDED_BY_FORCE: &[u8] = b"fathom: it was told to end two minutes ago and has not: ended by force; fathom clean removes what is left behind\n";
+
+/// Ends the process by force where the end that was asked for does not come: the first signal winds the kernel's clock.
+/// What is left, the keeper removes and `fathom clean` finds.
+fn watch_the_end() -> anyhow::Result<()> {
+    // SAFETY: the handler makes system calls only; it neither allocates nor locks, and the process ends in it.
+    unsafe {
+        signal_hook::low_level::register(signal_hook::consts::SIGALRM, || {
+            crate::tty::give_back();
+            let _ = rustix::io::write(rustix::stdio::stderr(), ENDED_BY_FORCE);
+            signal_hook::low_level::exit(FAILED.into())
+        })?;
+    }
+    Ok(())
 }
 
 /// Ctrl-Z for whoever has taken over the terminal: he is told first, and stops the process himself.
