@@ -3,6 +3,13 @@
 
 use std::io;
 
+/// Processors that the machine is made for, at work or not: their numbers are less than this.
+pub fn processors() -> u32 {
+    // SAFETY: asks for a number.
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(n).unwrap_or(1).max(1)
+}
+
 /// I/O priority in the kernel's form: class (1 real time, 2 best effort, 3 idle), level (0 highest … 7), hint.
 pub fn priority_of(class: u16, level: u16, hint: u16) -> u16 {
     (class & 7) << 13 | (hint & 0x3ff) << 3 | level & 7

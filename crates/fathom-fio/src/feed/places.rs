@@ -244,7 +244,7 @@ impl Place {
         } else if recipe.random && !jump && recipe.identical {
             Some((self.last_start[direction].unwrap_or(self.start), want))
         } else {
-            self.sequential(recipe, direction, want, again || recipe.random)
+            self.sequential(recipe, direction, want, again || recipe.random, rng)
         };
         let (at, len) = found?;
         self.last_start[direction] = Some(at);
@@ -259,6 +259,7 @@ impl Place {
         direction: usize,
         want: u64,
         again: bool,
+        rng: &mut Rng,
     ) -> Option<(u64, u64)> {
         let (start, end) = self.area(recipe);
         let mut pos = self.last[direction].max(start);
@@ -290,6 +291,12 @@ impl Place {
                 }
                 self.wrapped = true;
                 return Some((start, want.min(end - start)));
+            }
+            // Of several sizes fio draws until one fits.
+            let sizes = &recipe.sizes[if recipe.by_motion { 0 } else { direction }];
+            let mut drawn = (0..DRAWS_MAX).map(|_| size(sizes, rng));
+            if let Some(fits) = drawn.find(|n| *n <= room) {
+                return Some((pos, fits));
             }
             return Some((pos, room / least * least));
         }
@@ -382,6 +389,9 @@ fn zone<T: Copy>(zones: &[(f64, T)], rng: &mut Rng, place: impl Fn(T) -> u64) ->
     }
     (0, begin.max(1))
 }
+
+/// Draws of a size that fits: more than any weight in whole percent needs.
+const DRAWS_MAX: u32 = 5_000;
 
 /// A block size.
 pub(super) fn size(sizes: &Sizes, rng: &mut Rng) -> u64 {

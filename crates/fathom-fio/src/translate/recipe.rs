@@ -387,6 +387,9 @@ impl Recipe {
             || used
                 .iter()
                 .all(|i| matches!(self.sizes[*i], Sizes::One(n) if n == self.align[*i]));
+        // Of several sizes fio draws at the end of the range until one fits.
+        let one_size = one_size
+            && (self.random || used.iter().all(|i| matches!(self.sizes[*i], Sizes::One(_))));
         // In fio reads and writes of a sequential mix have a position each.
         let one_position = self.random || used.len() == 1;
         !self.pairs
