@@ -19,4 +19,4 @@ pub mod validity;
 
 pub use driver::{Control, DriveError, Observer, PlannedJob};
 pub use job::{JobError, JobSpec};
-pub use target::{Target, TargetError, Wanted};
+pub use target::{Share, Target, TargetError, Wanted};

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use fathom_files::open;
 use fathom_host::{
-    Below, CounterSource, Counters, FilePermit, Permit, Refusal, Scratch, TargetKind, extents,
-    probe_target,
+    Below, CounterSource, Counters, FilePermit, Passthrough, Permit, Refusal, Scratch, TargetKind,
+    extents, probe_target,
 };
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{self, BelowDelta, DeviceDelta};
 
 use crate::driver::Destination;
-use crate::job::{JobError, JobSpec, Limits};
+use crate::job::{Engine, JobError, JobSpec, Limits};
 use crate::port::polled;
 
 /// Size of a scratch file where nobody said: 1 GiB.
@@ -61,6 +61,8 @@ pub struct Wanted {
     pub buffered: bool,
     /// Some job polls for completions.
     pub polled: bool,
+    /// How many of the jobs send NVMe commands past the block layer.
+    pub commands: Share,
     /// Whatever is written is written in order, one I/O at a time, as devices with zones want it.
     pub in_order: bool,
     /// Bytes that a scratch or new file must have.
@@ -77,11 +79,36 @@ impl Wanted {
             modifies: jobs.iter().any(|j| j.rw.modifies()),
             direct: jobs.iter().any(|j| j.direct),
             buffered: jobs.iter().any(|j| !j.direct),
+            commands: Share::of(jobs, |j| j.engine == Engine::UringCmd),
             // (A polled job through the page cache is refused for that.)
             polled: jobs.iter().any(|j| j.iopoll && j.direct),
             in_order: jobs.iter().all(in_order),
             size: jobs.iter().filter_map(end).max(),
             destroy: destroy.map(str::to_owned),
+        }
+    }
+}
+
+/// How many of several jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Share {
+    /// None.
+    #[default]
+    No,
+    /// Some, but not all.
+    Some,
+    /// All.
+    All,
+}
+
+impl Share {
+    /// Those for which `does` holds.
+    pub fn of<'a>(jobs: impl IntoIterator<Item = &'a JobSpec>, does: fn(&JobSpec) -> bool) -> Self {
+        let (yes, no): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|j| does(j));
+        match (yes.is_empty(), no.is_empty()) {
+            (true, _) => Self::No,
+            (false, true) => Self::All,
+            (false, false) => Self::Some,
         }
     }
 }
@@ -186,7 +213,15 @@ impl Target {
             target: name.to_owned(),
             message,
         };
-        let path = Path::new(name);
+        // Guarded, measured and named as the block device that it is.
+        let namespace = fathom_host::block_device_of(Path::new(name));
+        if let (Some(block), false) = (&namespace, wanted.commands == Share::All) {
+            return Err(unfit(format!(
+                "it takes NVMe commands only: add --engine uring-cmd, or name {}",
+                block.display()
+            )));
+        }
+        let path = namespace.as_deref().unwrap_or(Path::new(name));
         if let Some(scheme) = name
             .strip_suffix(':')
             .or_else(|| name.split_once(':').map(|x| x.0))
@@ -206,7 +241,7 @@ impl Target {
             let path = path.to_path_buf();
             return Err(Refusal::NothingToDestroy { path, found }.into());
         }
-        let target = match kind {
+        let mut target = match kind {
             TargetKind::Directory {
                 path,
                 direct,
@@ -388,7 +423,19 @@ impl Target {
                 )));
             }
         }
+        if wanted.commands != Share::No {
+            target.open_for_commands(wanted).map_err(unfit)?;
+        }
         Ok(target)
+    }
+
+    /// Opens the namespace for commands, too.
+    fn open_for_commands(&mut self, wanted: &Wanted) -> Result<(), String> {
+        let Destination::File { path, commands, .. } = &mut self.destination else {
+            return Ok(());
+        };
+        *commands = Some(Arc::new(Passthrough::of(path, wanted.modifies)?));
+        Ok(())
     }
 
     /// Why completions of `file` cannot be polled for; `None` where they can.
@@ -442,6 +489,7 @@ impl Target {
                 path: path.clone(),
                 direct,
                 buffered,
+                commands: None,
             },
             path: Some(path),
             kind,

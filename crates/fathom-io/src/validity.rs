@@ -17,7 +17,11 @@ pub fn judge(jobs: &mut [Job], planned: &[PlannedJob], target: &Target) {
     if target.is_null() || planned.iter().all(|p| p.job.spec.engine == Engine::Null) {
         return;
     }
+    let commands = planned
+        .iter()
+        .any(|p| p.job.spec.engine == Engine::UringCmd);
     let mut together = match jobs.iter().find_map(|j| j.device.as_ref()) {
+        _ if commands => vec![device::past_the_block_layer()],
         Some(counted) => device::flags(jobs, planned, counted, target.below()),
         None => vec![device::not_counted(target.no_counters())],
     };

@@ -1,6 +1,8 @@
 //! Real drivers over emulated devices, in guests: NVMe with namespaces, SCSI units, zones, maps, exports. What must not be
 //! written keeps every byte of its image on this machine; what may be written was named by a word that names nothing else.
 
+#[path = "devices_in_guest/commands.rs"]
+mod commands;
 #[path = "../../fathom-labs/tests/common/mod.rs"]
 mod common;
 #[path = "devices_in_guest/faults.rs"]

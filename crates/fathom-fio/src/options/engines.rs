@@ -19,7 +19,7 @@ pub(super) const ENGINES: &[OptionDef] = &[
     def("uncached", "", Int(0, 0), "", Mapped, "uncached", &["io_uring", "io_uring_cmd", "pvsync2"]),
     def("nowait", "", Bool, "", Mapped, "nowait", &["io_uring", "io_uring_cmd", "libaio", "pvsync2"]),
     def("force_async", "", Int(0, 0), "", Mapped, "force-async: every so many", &["io_uring", "io_uring_cmd"]),
-    def("cmd_type", "", Choice(&["nvme", "bsg"]), "nvme", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
+    def("cmd_type", "", Choice(&["nvme", "bsg"]), "nvme", Refused, "only nvme", &["io_uring", "io_uring_cmd"]),
     def("cdb_len", "", Choice(&["0", "10", "16", "32"]), "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
     def("verify_bytchk", "", Choice(&["0", "1", "3"]), "0", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),
     def("read_mode", "", Choice(&["read", "prefetch"]), "read", Refused, "not available: it belongs to commands of io_uring_cmd", &["io_uring", "io_uring_cmd"]),

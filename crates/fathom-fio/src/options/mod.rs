@@ -146,7 +146,7 @@ pub const ENGINES: &[(&str, EngineFate)] = &[
     ("io_uring", EngineFate::Async),
     ("posixaio", EngineFate::Async),
     ("null", EngineFate::Null),
-    ("io_uring_cmd", EngineFate::Missing),
+    ("io_uring_cmd", EngineFate::Async),
     ("splice", EngineFate::Missing),
     ("ftruncate", EngineFate::Missing),
     ("filecreate", EngineFate::Missing),

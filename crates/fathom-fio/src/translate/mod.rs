@@ -352,7 +352,8 @@ impl Shape {
             } else {
                 recipe.rw()
             },
-            direct: s.flag("direct", !s.flag("buffered", true)),
+            // Commands know no page cache, whatever direct= says.
+            direct: s.engine() == "io_uring_cmd" || s.flag("direct", !s.flag("buffered", true)),
             on_error: OnError::Stop,
             ..JobSpec::default()
         };
@@ -363,6 +364,7 @@ impl Shape {
             _ if fate == EngineFate::Null => Engine::Null,
             "libaio" => Engine::Libaio,
             "posixaio" => Engine::PosixAio,
+            "io_uring_cmd" => Engine::UringCmd,
             _ => Engine::Uring,
         };
         spec.call = match s.engine() {
@@ -401,7 +403,8 @@ impl Shape {
             pace::pace(s, &mut spec, recipe.think > Nanos::ZERO)?;
         }
         pace::content(s, &mut spec);
-        spec.iopoll = s.flag("hipri", false) && spec.engine == Engine::Uring;
+        let ring = matches!(spec.engine, Engine::Uring | Engine::UringCmd);
+        spec.iopoll = s.flag("hipri", false) && ring;
         spec.sqpoll = s.flag("sqthread_poll", false);
         let flagged = matches!(s.engine(), "pvsync2" | "libaio" | "io_uring");
         spec.hipri = s.engine() == "pvsync2" && s.flag("hipri", false);
@@ -416,7 +419,7 @@ impl Shape {
             _ => 0,
         };
         spec.uncached = flagged && s.flag("uncached", false);
-        if spec.engine == Engine::Uring && !spec.sqpoll {
+        if ring && !spec.sqpoll {
             spec.plain_buffers = !s.flag("fixedbufs", false);
             spec.plain_files = !s.flag("registerfiles", false);
         }

@@ -99,6 +99,8 @@ pub enum Destination {
         direct: Option<Arc<std::fs::File>>,
         /// Opened without.
         buffered: Option<Arc<std::fs::File>>,
+        /// The same namespace, open for NVMe commands, where a job wants them.
+        commands: Option<Arc<fathom_host::Passthrough>>,
     },
     /// No I/O.
     Null,

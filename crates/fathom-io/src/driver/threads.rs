@@ -462,7 +462,7 @@ impl Seat {
         }
         thread_terms::exact_timer();
         let clock = Clock::new();
-        let (path, file) = match &self.destination {
+        let (path, file, commands) = match &self.destination {
             Destination::Null => return self.run(Null::new(depth, clock), Vec::new()),
             Destination::File { .. } if spec.engine == Engine::Null => {
                 return self.run(Null::new(depth, clock), Vec::new());
@@ -471,7 +471,12 @@ impl Seat {
                 path,
                 direct,
                 buffered,
-            } => (path, if spec.direct { direct } else { buffered }),
+                commands,
+            } => (
+                path,
+                if spec.direct { direct } else { buffered },
+                commands.clone(),
+            ),
         };
         let Some(file) = file.clone() else {
             return self.fail(format!(
@@ -542,6 +547,25 @@ impl Seat {
             Engine::Uring => {
                 let made = buffers().and_then(|b| {
                     Uring::new(files, spec, depth, b, clock).map_err(|e| e.to_string() + remedy(&e))
+                });
+                match made {
+                    Ok(port) => {
+                        let notes = port.notes().to_vec();
+                        self.run(port, notes);
+                    }
+                    Err(e) => self.fail(e),
+                }
+            }
+            Engine::UringCmd => {
+                let Some(device) = commands else {
+                    return self.fail(format!(
+                        "{} is not open for NVMe commands; try --engine uring",
+                        path.display()
+                    ));
+                };
+                let made = buffers().and_then(|b| {
+                    Uring::commands(&device, spec, depth, b, clock)
+                        .map_err(|e| e.to_string() + remedy(&e))
                 });
                 match made {
                     Ok(port) => {
@@ -646,6 +670,7 @@ fn drive<P: Blocking, S: WindowSink>(worker: &mut Worker<P, S>) -> Result<(), Po
 fn remedy(e: &PortError) -> &'static str {
     match e.source.raw_os_error() {
         Some(libc::ENOMEM) => "; raise the locked-memory limit (ulimit -l), or ask for less depth",
+        Some(libc::EMSGSIZE) => "",
         Some(libc::EINVAL) => "; this kernel lacks an option: try without --iopoll and --sqpoll",
         _ => "; try --engine preadv",
     }

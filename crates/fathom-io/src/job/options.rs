@@ -209,7 +209,7 @@ pub const OPTIONS: &[OptionDef] = &[
         "Path",
         "engine",
         "ENGINE",
-        "uring (default), libaio, posixaio, preadv (a depth of N is N threads), mmap (buffered) or null (no I/O)",
+        "uring (default), uring-cmd (NVMe commands past the block layer), libaio, posixaio, preadv (a depth of N is N threads), mmap (buffered) or null (no I/O)",
         |s, t| s.engine = t.parse::<Engine>()?,
         |s| Some(json!(s.engine.word()))
     ),

@@ -111,6 +111,8 @@ words! {
     Engine {
         /// io_uring, one ring per thread.
         Uring = "uring",
+        /// NVMe commands through io_uring, past the block layer (`/dev/ng0n1`).
+        UringCmd = "uring-cmd",
         /// preadv2 and pwritev2; a depth of N means N threads with one I/O each.
         Preadv = "preadv",
         /// Linux's older asynchronous interface, io_submit: for comparison with what uses it.

@@ -194,7 +194,7 @@ impl JobSpec {
         let carries = match self.engine {
             Engine::Uring | Engine::Libaio => true,
             Engine::Preadv => self.call == SyncCall::Preadv2,
-            Engine::PosixAio | Engine::Mmap | Engine::Null => false,
+            Engine::UringCmd | Engine::PosixAio | Engine::Mmap | Engine::Null => false,
         };
         if (self.nowait || self.uncached || self.hipri || self.atomic) && !carries {
             return Err(bad(
@@ -214,7 +214,14 @@ impl JobSpec {
                 &format!("force-async needs the uring engine, not {}", self.engine),
             ));
         }
-        if (self.iopoll || self.sqpoll) && self.engine != Engine::Uring {
+        if self.engine == Engine::UringCmd && !self.direct {
+            return Err(bad(
+                "engine",
+                &"commands to the drive know no page cache: drop --buffered",
+            ));
+        }
+        let ring = matches!(self.engine, Engine::Uring | Engine::UringCmd);
+        if (self.iopoll || self.sqpoll) && !ring {
             return Err(bad(
                 "engine",
                 &format!("polling needs the uring engine, not {}", self.engine),
@@ -233,7 +240,7 @@ impl JobSpec {
                 ),
             ));
         }
-        if self.engine == Engine::Uring && self.qd > URING_ENTRIES_MAX {
+        if ring && self.qd > URING_ENTRIES_MAX {
             return Err(bad(
                 "qd",
                 &format!(

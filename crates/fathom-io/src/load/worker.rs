@@ -217,7 +217,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             plain: false,
             batch: spec.batch.min(depth),
             few: match spec.engine {
-                Engine::Uring | Engine::Libaio | Engine::PosixAio => spec.submit_batch,
+                Engine::Uring | Engine::UringCmd | Engine::Libaio | Engine::PosixAio => {
+                    spec.submit_batch
+                }
                 Engine::Preadv | Engine::Mmap | Engine::Null => 0,
             },
             take: spec.complete_max as usize,

@@ -6,6 +6,7 @@
 //! file here and one line in [`crate::driver`].
 
 mod bus;
+pub mod commands;
 pub mod libaio;
 pub mod mmap;
 pub mod null;

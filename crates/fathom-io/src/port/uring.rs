@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use fathom_telemetry::{Nanos, Op};
-use io_uring::{IoUring, squeue, types};
+use io_uring::{IoUring, cqueue, squeue, types};
 
 use super::{Alarm, Blocking, Port, PortError, Request};
 use crate::buffer::Buffers;
@@ -15,9 +15,47 @@ use crate::job::{JobSpec, SyncPolicy};
 /// FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE: a hole in a file.
 const PUNCH: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
 
+/// What a ring's entries are made of.
+pub trait Entries {
+    /// Of the submission queue.
+    type Sq: squeue::EntryMarker;
+    /// Of the completion queue.
+    type Cq: cqueue::EntryMarker;
+    /// The entry of `r` on `file` (a descriptor or a registered index) with `buffer` of `slot`.
+    fn entry(&mut self, shape: Shape, slot: u32, r: Request, file: u32, buffer: u64) -> Self::Sq;
+    /// The same for a worker.
+    fn at_once(entry: Self::Sq) -> Self::Sq;
+    /// Slot, and bytes done or negative errno.
+    fn done(&self, c: &Self::Cq) -> (u32, i64);
+    /// The ring has failed, and the kernel may still read what belongs to the entries.
+    fn leak(&mut self) {}
+}
+
+/// Reads and writes of files and block devices.
+pub struct Plain;
+
+impl Entries for Plain {
+    type Sq = squeue::Entry;
+    type Cq = cqueue::Entry;
+
+    #[inline]
+    fn entry(&mut self, shape: Shape, slot: u32, r: Request, file: u32, buffer: u64) -> Self::Sq {
+        shape.entry(slot, r, file, buffer)
+    }
+    #[inline]
+    fn at_once(entry: Self::Sq) -> Self::Sq {
+        entry.flags(squeue::Flags::ASYNC)
+    }
+    #[inline]
+    fn done(&self, c: &Self::Cq) -> (u32, i64) {
+        (c.user_data() as u32, i64::from(c.result()))
+    }
+}
+
 /// io_uring.
-pub struct Uring {
-    ring: IoUring,
+pub struct Uring<E: Entries = Plain> {
+    ring: IoUring<E::Sq, E::Cq>,
+    pub(super) entries: E,
     clock: Clock,
     alarm: Alarm,
     buffers: Buffers,
@@ -68,7 +106,7 @@ struct ExtArg {
 /// Built by hand: the io-uring crate's builders write an entry field by field to the stack and copy it,
 /// which costs more than all else that a submission does.
 #[derive(Clone, Copy)]
-struct Shape {
+pub struct Shape {
     /// Whether files are named by their registered index.
     fixed_file: bool,
     fixed_buffer: bool,
@@ -93,7 +131,31 @@ impl Shape {
     /// BLOCK_URING_CMD_DISCARD (linux/blkdev.h, Linux 6.12).
     const DISCARD: u64 = 0x12 << 8;
 
-    /// The entry of `r` on `file` (a descriptor or a registered index) with `buffer` of `slot`.
+    /// IOSQE_FIXED_FILE where files are named by their registered index.
+    #[inline]
+    pub(super) fn file_flag(self) -> u64 {
+        if self.fixed_file { Self::FIXED_FILE } else { 0 }
+    }
+
+    /// Whether writes are durable when they complete.
+    #[inline]
+    pub(super) fn is_durable(self) -> bool {
+        self.rw_flags & libc::RWF_DSYNC as u32 != 0
+    }
+
+    /// Nothing is registered.
+    #[cfg(test)]
+    pub(super) fn plain(durable: bool) -> Self {
+        Self {
+            fixed_file: false,
+            fixed_buffer: false,
+            discards: false,
+            read_flags: 0,
+            rw_flags: if durable { libc::RWF_DSYNC as u32 } else { 0 },
+            fsync_flags: 0,
+        }
+    }
+
     #[inline]
     fn entry(self, slot: u32, r: Request, file: u32, buffer: u64) -> squeue::Entry {
         let len = u64::from(r.len);
@@ -115,13 +177,12 @@ impl Shape {
             Op::Trim => (Self::FALLOCATE, [r.offset, len, PUNCH as u64], 0),
             Op::Sync => (Self::FSYNC, [0, 0, high(self.fsync_flags)], 0),
         };
-        let flags = if self.fixed_file { Self::FIXED_FILE } else { 0 };
         // The kernel refuses a priority where it has none to give.
         let priority = match r.op {
             Op::Read | Op::Write => u64::from(r.priority) << 16,
             Op::Trim | Op::Sync => 0,
         };
-        let first = op | flags | priority | high(file);
+        let first = op | self.file_flag() | priority | high(file);
         let all: [u64; 8] = [
             first,
             words[0],
@@ -138,10 +199,13 @@ impl Shape {
 }
 
 /// Tries set-up flags from the best to the plainest, so that old kernels work too.
-fn build(depth: u32, spec: &JobSpec) -> io::Result<(IoUring, &'static str)> {
+fn build<E: Entries>(
+    depth: u32,
+    spec: &JobSpec,
+) -> io::Result<(IoUring<E::Sq, E::Cq>, &'static str)> {
     let mut last = None;
     for level in 0..4 {
-        let mut b = IoUring::builder();
+        let mut b = IoUring::<E::Sq, E::Cq>::builder();
         b.setup_clamp();
         if spec.iopoll {
             b.setup_iopoll();
@@ -201,7 +265,7 @@ pub fn unavailable() -> Option<String> {
 }
 
 /// Registers the ring's descriptor with this thread (Linux 5.18); returns its index.
-fn register_ring(ring: &IoUring) -> io::Result<i32> {
+fn register_ring(ring: &impl AsRawFd) -> io::Result<i32> {
     const REGISTER_RING_FDS: u32 = 20;
     /// struct io_uring_rsrc_update.
     #[repr(C)]
@@ -232,7 +296,7 @@ fn register_ring(ring: &IoUring) -> io::Result<i32> {
 }
 
 /// Version of the running kernel; (0, 0) where it cannot be told.
-fn kernel() -> (u32, u32) {
+pub(super) fn kernel() -> (u32, u32) {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = text.split(['.', '-', '\n']).map(|p| p.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
@@ -247,7 +311,21 @@ impl Uring {
         buffers: Buffers,
         clock: Clock,
     ) -> Result<Self, PortError> {
-        let (ring, set_up) = build(depth, spec).map_err(|source| PortError {
+        Self::with(Plain, files, spec, depth, buffers, clock)
+    }
+}
+
+impl<E: Entries> Uring<E> {
+    /// The same with other entries.
+    pub(super) fn with(
+        entries: E,
+        files: Vec<Arc<std::fs::File>>,
+        spec: &JobSpec,
+        depth: u32,
+        buffers: Buffers,
+        clock: Clock,
+    ) -> Result<Self, PortError> {
+        let (ring, set_up) = build::<E>(depth, spec).map_err(|source| PortError {
             what: format!("io_uring with {depth} entries could not be set up"),
             source,
         })?;
@@ -296,6 +374,7 @@ impl Uring {
         }
         Ok(Self {
             ring,
+            entries,
             clock,
             alarm: Alarm::new(),
             buffers,
@@ -324,6 +403,11 @@ impl Uring {
             sampled: (0, 0),
             notes,
         })
+    }
+
+    /// Whether the kernel took the buffers.
+    pub(super) fn has_fixed_buffer(&self) -> bool {
+        self.shape.fixed_buffer
     }
 
     /// What could be registered, for the record.
@@ -431,7 +515,7 @@ impl Uring {
     }
 }
 
-impl Port for Uring {
+impl<E: Entries> Port for Uring<E> {
     #[inline]
     fn now(&mut self) -> Nanos {
         self.clock.now()
@@ -453,7 +537,8 @@ impl Port for Uring {
         let mut done = self.ring.completion();
         for c in done.by_ref().take(most) {
             self.outstanding -= 1;
-            each(c.user_data() as u32, i64::from(c.result()));
+            let (slot, result) = self.entries.done(&c);
+            each(slot, result);
         }
     }
 
@@ -477,14 +562,13 @@ impl Port for Uring {
                     .get(usize::from(r.file))
                     .map_or(u32::MAX, |fd| *fd as u32)
             };
-            let mut entry = self
-                .shape
-                .entry(slot, r, file, self.buffers.slot(slot) as u64);
+            let buffer = self.buffers.slot(slot) as u64;
+            let mut entry = self.entries.entry(self.shape, slot, r, file, buffer);
             if self.force_async.0 > 0 {
                 self.force_async.1 += 1;
                 if self.force_async.1 >= self.force_async.0 {
                     self.force_async.1 = 0;
-                    entry = entry.flags(squeue::Flags::ASYNC);
+                    entry = E::at_once(entry);
                 }
             }
             self.outstanding += 1;
@@ -503,12 +587,13 @@ impl Port for Uring {
         let done = self.ring.completion();
         self.outstanding -= done.len() as u32;
         for c in done {
-            each(c.user_data() as u32, i64::from(c.result()));
+            let (slot, result) = self.entries.done(&c);
+            each(slot, result);
         }
     }
 }
 
-impl Blocking for Uring {
+impl<E: Entries> Blocking for Uring<E> {
     #[inline]
     fn flush(&mut self, min: u32, until: Nanos) -> Result<(), PortError> {
         let failed = |source| PortError {
@@ -571,11 +656,12 @@ impl Blocking for Uring {
     }
 }
 
-impl Drop for Uring {
+impl<E: Entries> Drop for Uring<E> {
     fn drop(&mut self) {
         if self.outstanding > 0 {
             // The ring has failed and the kernel may still write: better lose the memory than share it.
             self.buffers.leak();
+            self.entries.leak();
         }
     }
 }

@@ -23,6 +23,15 @@ pub(super) fn not_counted(why: Option<&str>) -> Flag {
     )
 }
 
+/// The kernel does not count commands that pass its block layer. No cache and no hole answers them.
+pub(super) fn past_the_block_layer() -> Flag {
+    Flag::new(
+        FlagCode::NotChecked,
+        "the kernel does not count commands that pass its block layer",
+        "what others did on the drive meanwhile cannot be told: compare with --engine uring",
+    )
+}
+
 /// What a group of jobs did, as far as the counters cover it.
 struct Done {
     /// The counters are read by a thread that has to be woken: of a short job on a busy machine they miss a part. What the

@@ -104,10 +104,9 @@ pub(crate) fn open(
         modifies: true,
         direct: true,
         buffered: true,
-        polled: false,
-        in_order: false,
         size,
         destroy: destroy.map(str::to_owned),
+        ..Wanted::default()
     };
     let name = path.display().to_string();
     Ok(Target::open(&name, &wanted)?)

@@ -38,6 +38,11 @@ fn bad_sectors(rig: &mut Rig) {
         "run {bad} --rw read --bs 4k --offset 10m --bytes 64k --on-error continue"
     ));
     said.failed(&["first at byte 10485760", "the kernel says", "sector 20480"]);
+    // The same past the block layer, where the kernel says nothing.
+    let said = rig.fathom(&format!(
+        "run {bad} --rw read --bs 4k --offset 10m --bytes 64k --on-error continue --engine uring-cmd"
+    ));
+    said.failed(&["first at byte 10485760", "bad sector"]);
     // A disk whose medium cannot be read in one place.
     rig.sh("rmmod scsi_debug; insmod /modules/*-scsi_debug.ko dev_size_mb=64 delay=0 medium_error_start=40000 medium_error_count=8 opts=2; sleep 1").done();
     let disk = rig.line("ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block");

@@ -1,5 +1,6 @@
 //! What names the bytes: `--destroy` accepts a word only where it names this device and no other.
 
+use crate::commands::past_the_block_layer;
 use crate::rig::Rig;
 
 /// A job that writes a little.
@@ -9,8 +10,9 @@ const WRITE: &str = "--rw randwrite --bs 4k --ios 64 --time 20s";
 const MACHINE: &str = "\
  -device nvme-subsys,id=s0,nqn=three -device nvme,id=n0,serial=NV-THREE,subsys=s0 \
  -drive file={dir}/a,if=none,id=a,format=raw -device nvme-ns,bus=n0,drive=a,nsid=1 \
- -drive file={dir}/b,if=none,id=b,format=raw -device nvme-ns,bus=n0,drive=b,nsid=2,logical_block_size=4096,physical_block_size=4096 \
+ -drive file={dir}/b,if=none,id=b,format=raw,discard=unmap -device nvme-ns,bus=n0,drive=b,nsid=2,logical_block_size=4096,physical_block_size=4096 \
  -drive file={dir}/z,if=none,id=z,format=raw -device nvme-ns,bus=n0,drive=z,nsid=4,zoned=on,zoned.zone_size=2M,zoned.zone_capacity=2M \
+ -drive file={dir}/p,if=none,id=p,format=raw -device nvme-ns,bus=n0,drive=p,nsid=5,logical_block_size=4096,physical_block_size=4096,ms=8,pi=1 \
  -device nvme,id=n1,serial=NV-ONE -drive file={dir}/c,if=none,id=c,format=raw -device nvme-ns,bus=n1,drive=c,nsid=1 \
  -device virtio-scsi-pci,id=sc \
  -drive file={dir}/l0,if=none,id=l0,format=raw -device scsi-hd,bus=sc.0,drive=l0,scsi-id=1,lun=0,serial=SAME \
@@ -23,12 +25,16 @@ const MACHINE: &str = "\
 
 #[test]
 fn a_word_names_one_device_and_no_other() {
-    let images = ["a", "b", "z", "c", "l0", "l1", "w", "v0", "v1", "v2", "v3"].map(|n| (n, 8));
+    let images = [
+        "a", "b", "z", "p", "c", "l0", "l1", "w", "v0", "v1", "v2", "v3",
+    ]
+    .map(|n| (n, 8));
     let modules = ["nvme", "virtio_scsi", "sd_mod"];
     let Some(mut rig) = Rig::boot(&images, MACHINE, &modules) else {
         return;
     };
     namespaces(&mut rig);
+    past_the_block_layer(&mut rig);
     units_and_clones(&mut rig);
     what_is_shown_is_what_works(&mut rig);
     partitions(&mut rig);

@@ -118,11 +118,9 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
     let wanted = |direct| Wanted {
         modifies: ask.modifies,
         direct,
-        buffered: false,
-        polled: false,
-        in_order: false,
         size: Some(size),
         destroy: ask.destroy.map(str::to_owned),
+        ..Wanted::default()
     };
     let (bench, direct) = match open_bench(ask.target, &wanted(true), control.clone()) {
         Err(BenchError::Target(TargetError::NoDirect { .. })) => {

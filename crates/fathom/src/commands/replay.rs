@@ -62,10 +62,9 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         modifies: options.facts.modifies(),
         direct,
         buffered: !direct,
-        polled: false,
-        in_order: false,
         size: Some(size),
         destroy: args.destroy.clone(),
+        ..Wanted::default()
     };
     let opened = open_bench(&args.target, &wanted(!args.buffered), control.clone());
     let (mut bench, direct) = match opened {

@@ -126,10 +126,9 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         modifies: true,
         direct: true,
         buffered: args.paper == "han2021",
-        polled: false,
-        in_order: false,
         size,
         destroy: args.destroy.clone(),
+        ..Wanted::default()
     };
     let mut bench = open_bench(name, &wanted, control.clone())?;
     let about = bench.describe();

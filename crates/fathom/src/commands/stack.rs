@@ -54,9 +54,9 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         direct,
         buffered,
         polled: args.iopoll,
-        in_order: false,
         size: Some(args.size),
         destroy: args.destroy.clone(),
+        ..Wanted::default()
     };
     let both = wanted(
         choice.direct.contains(&true),

@@ -11,7 +11,7 @@ use fathom_host::Refusal;
 use fathom_io::driver::{Destination, PlannedJob, Setting, run_group};
 use fathom_io::job::{BlockSizes, Engine, Rw};
 use fathom_io::thread_terms;
-use fathom_io::{Control, JobSpec, Target, Wanted};
+use fathom_io::{Control, JobSpec, Share, Target, Wanted};
 use fathom_telemetry::Bytes;
 
 use super::permits::{Lent, Permits};
@@ -134,7 +134,8 @@ pub(super) fn close(files: Vec<OpenFile>, unlink: &[Place], all_fresh: bool) {
 }
 
 fn is_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
+    fathom_host::block_device_of(path).is_some()
+        || std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
 }
 
 fn open_one(
@@ -173,9 +174,12 @@ fn open_one(
         direct: users.iter().any(|t| t.shape.spec.direct),
         buffered: users.iter().any(|t| !t.shape.spec.direct),
         polled: users.iter().any(|t| t.shape.spec.iopoll),
-        in_order: false,
         size: size.map(Bytes),
         destroy: it.destroy.clone().filter(|_| is_device(path)),
+        commands: Share::of(users.iter().map(|t| &t.shape.spec), |s| {
+            s.engine == Engine::UringCmd
+        }),
+        ..Wanted::default()
     };
     // A colon in a relative name is no scheme.
     let name = if path.is_absolute() {
