@@ -52,9 +52,12 @@ impl Entries for Plain {
     }
 }
 
+/// The crate's ring of such entries.
+type Ring<E> = IoUring<<E as Entries>::Sq, <E as Entries>::Cq>;
+
 /// io_uring.
 pub struct Uring<E: Entries = Plain> {
-    ring: IoUring<E::Sq, E::Cq>,
+    ring: Ring<E>,
     pub(super) entries: E,
     clock: Clock,
     alarm: Alarm,
@@ -199,10 +202,7 @@ impl Shape {
 }
 
 /// Tries set-up flags from the best to the plainest, so that old kernels work too.
-fn build<E: Entries>(
-    depth: u32,
-    spec: &JobSpec,
-) -> io::Result<(IoUring<E::Sq, E::Cq>, &'static str)> {
+fn build<E: Entries>(depth: u32, spec: &JobSpec) -> io::Result<(Ring<E>, &'static str)> {
     let mut last = None;
     for level in 0..4 {
         let mut b = IoUring::<E::Sq, E::Cq>::builder();
