@@ -4,6 +4,7 @@
 //! intervals, tests of distributions, comparisons of two estimates, jumps and regimes
 //! of a series, and the verdict on steady state.
 
+mod ahead;
 pub mod autocorrelation;
 pub mod bootstrap;
 pub mod change_point;

@@ -83,23 +83,40 @@ pub(crate) fn strongest(x: &[f64], inflation: f64) -> Option<Season> {
     })
 }
 
-/// Squared values of `x` (mean taken away) that a swing of one to four cycles, too few to call it regular,
-/// leaves unexplained.
-pub(crate) fn after_slow_swing(x: &[f64]) -> f64 {
-    let n = x.len();
-    let rest = |f: f64| {
-        let mut curve = vec![0.0; n];
-        for h in [1.0, 2.0] {
-            let left: Vec<f64> = x.iter().zip(&curve).map(|(v, c)| v - c).collect();
-            add_wave(&left, f * h, &mut curve);
-        }
-        let left: Vec<f64> = x.iter().zip(&curve).map(|(v, c)| v - c).collect();
-        let mean = left.iter().sum::<f64>() / n as f64;
-        left.iter().map(|v| (v - mean).powi(2)).sum::<f64>()
-    };
-    (0..=30)
-        .map(|i| rest((1.0 + 0.1 * f64::from(i)) / n as f64))
-        .fold(f64::INFINITY, f64::min)
+/// Squared residuals of the best wave of a quarter of a cycle up to [`CYCLES`], too few to call it regular, beside a level.
+pub(crate) fn after_slow_wave(y: &[f64]) -> f64 {
+    const STEPS: usize = 20;
+    let n = y.len() as f64;
+    let mean = y.iter().sum::<f64>() / n;
+    let total: f64 = y.iter().map(|v| (v - mean).powi(2)).sum();
+    (0..STEPS)
+        .map(|i| {
+            let share = i as f64 / (STEPS - 1) as f64;
+            let step = std::f64::consts::TAU * 0.25 * (CYCLES / 0.25).powf(share) / n;
+            let (mut mc, mut ms) = (0.0, 0.0);
+            let (mut cc, mut ss, mut cs) = (0.0, 0.0, 0.0);
+            let (mut cy, mut sy) = (0.0, 0.0);
+            for (t, v) in y.iter().enumerate() {
+                let (s, c) = (step * t as f64).sin_cos();
+                mc += c / n;
+                ms += s / n;
+                cc += c * c;
+                ss += s * s;
+                cs += c * s;
+                cy += c * (v - mean);
+                sy += s * (v - mean);
+            }
+            cc -= n * mc * mc;
+            ss -= n * ms * ms;
+            cs -= n * mc * ms;
+            let det = cc * ss - cs * cs;
+            if det <= 1e-9 * cc * ss {
+                return total;
+            }
+            total - (cy * (cy * ss - sy * cs) + sy * (sy * cc - cy * cs)) / det
+        })
+        .fold(total, f64::min)
+        .max(0.0)
 }
 
 /// Sums of x·cos, x·sin at a frequency, by rotation.

@@ -5,14 +5,13 @@
 //! will stay within a tolerance over the planned test, says why, and says "undecided"
 //! where the data do not suffice. Knows series of numbers and counts of bytes only.
 
-use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
-
 use crate::Estimate;
-use crate::autocorrelation::{autocorrelation, effective_sample_size, robust_noise};
+use crate::ahead::{Ahead, Past};
+use crate::autocorrelation::{autocorrelation, robust_noise};
 use crate::change_point::tame_outliers;
-use crate::decay::{Decays, SHORTEST_CURVE, drift};
-use crate::season::{Swing, after_slow_swing, strongest};
+use crate::decay::{Decays, SHORTEST_CURVE};
+use crate::season::{Swing, after_slow_wave, strongest};
+use serde::{Deserialize, Serialize};
 
 /// Rounds that the PTS rule looks at.
 pub const PTS_WINDOW: usize = 5;
@@ -114,19 +113,12 @@ pub enum Reason {
         /// After / before − 1.
         jump: f64,
     },
-    /// The level jumped in the last half, or swings in cycles of which too few were seen.
-    JumpOrSwing {
-        /// First round after the jump, if it is one.
-        round: usize,
-        /// After / before − 1.
-        jump: f64,
-    },
     /// The level still moves.
     Drift {
         /// Over the planned test, share of the level.
         drift: Estimate,
     },
-    /// The interval of the drift is wider than the tolerance allows.
+    /// The level may still move by more than the tolerance.
     DriftNotResolved {
         /// Over the planned test, share of the level.
         drift: Estimate,
@@ -162,6 +154,11 @@ pub enum Reason {
         /// Needed.
         needed: usize,
     },
+    /// Steady as far as was seen; the next look is after so many rounds.
+    BetweenLooks {
+        /// Rounds at the next look.
+        next: usize,
+    },
     /// Correlation leaves too few independent rounds.
     TooFewIndependent {
         /// Effective number.
@@ -185,12 +182,7 @@ impl Reason {
         };
         match self {
             Self::ChangePoint { round, jump } => format!(
-                "the level jumped by {:+.0} % at round {}, in the last half",
-                100.0 * jump,
-                round + 1
-            ),
-            Self::JumpOrSwing { round, jump } => format!(
-                "the level moved by {:+.0} % at round {}: a jump, or part of a slow swing; measure more rounds",
+                "the level moved by {:+.0} % from round {} on, in the last half",
                 100.0 * jump,
                 round + 1
             ),
@@ -199,8 +191,8 @@ impl Reason {
                 interval(drift)
             ),
             Self::DriftNotResolved { drift } => format!(
-                "the drift over the planned test is only known to be {}; measure more rounds",
-                interval(drift)
+                "over the planned test the level {}; measure more rounds",
+                still_possible(drift)
             ),
             Self::Swinging { swing } => format!(
                 "the level swings by ±{:.0} % every {:.1} rounds; plan a test of several periods",
@@ -224,6 +216,9 @@ impl Reason {
             Self::TooFewRounds { rounds, needed } => {
                 format!("{rounds} rounds are too few; measure {needed} at least")
             }
+            Self::BetweenLooks { next } => {
+                format!("so far nothing speaks against it; the next look is after round {next}")
+            }
             Self::TooFewIndependent { effective } => {
                 format!("the rounds are worth only {effective:.1} independent ones; measure more")
             }
@@ -233,6 +228,23 @@ impl Reason {
             ),
             Self::Unusable => "a round has no positive value; look at its errors".into(),
         }
+    }
+}
+
+/// What an interval of the drift leaves possible, in words.
+fn still_possible(drift: &Estimate) -> String {
+    let (Some(low), Some(high)) = (drift.low, drift.high) else {
+        return "may still move by any amount".into();
+    };
+    let side = |v: f64, word: &str| {
+        (v.abs() >= 0.005).then(|| format!("{word} by another {:.0} %", 100.0 * v.abs()))
+    };
+    let sides = [side(low.min(0.0), "fall"), side(high.max(0.0), "rise")];
+    let sides: Vec<String> = sides.into_iter().flatten().collect();
+    if sides.is_empty() {
+        "may leave its place: its last rounds lie apart".into()
+    } else {
+        format!("may {}", sides.join(" or "))
     }
 }
 
@@ -270,13 +282,50 @@ pub struct Steadiness {
 
 /// Fewest rounds for any verdict but "undecided".
 pub const ROUNDS_MIN: usize = 10;
+/// "Steady" needs so small a probability that the level moves by more than the tolerance.
+const MAY_MOVE: f64 = 0.025;
+/// "Not steady" needs so small a probability that it does not.
+const MAY_STAY: f64 = 0.025;
+/// A level that would move by nearly the tolerance is not called steady: curves are told from each other only so well.
+const GUARDED: f64 = 0.92;
 /// A test may scatter by so many times the tolerance before its number means nothing, whatever the level does: at noise of
 /// 30 % and a correlation of 0.5, where drifts are still decided in time, tests of 25 rounds scatter by twice of 10 %.
 const SCATTER_MAX: f64 = 2.5;
 /// A regular swing needs so many rounds to be told from noise.
 const SWING_ROUNDS_MIN: usize = 16;
 
-/// Judges a series of rounds (throughput, or mean latency).
+/// Rounds at which a load that still runs may be called steady: the first when it was watched for nearly as long as the
+/// planned test lasts (15 to 50 rounds), then each a fifth later than the one before.
+///
+/// A test that knew the noise, and that a slow wave is the only other course, would call 57 % of flat courses steady after 14
+/// rounds and 94 % after 22 where 25 are planned, if 5 % of the waves may pass: earlier looks gain little.
+pub fn looks(test_rounds: f64) -> impl Iterator<Item = usize> {
+    let first = (0.85 * test_rounds).clamp(15.0, 50.0);
+    (0..).map(move |i| (first * 1.2_f64.powi(i)).round() as usize)
+}
+
+/// The verdict on a load that still runs, to be asked after every round until it says "steady".
+///
+/// The first "steady" among many looks is the one with most luck in it, so there are few looks, and none before the load
+/// was watched for as long as it will be relied on.
+pub fn steadiness_so_far(rounds: &[f64], question: &Question) -> Steadiness {
+    let mut s = steadiness(rounds, question);
+    let n = rounds.len();
+    let needed = looks(question.test_rounds).next().unwrap_or(n);
+    let next = looks(question.test_rounds).find(|look| *look >= n);
+    match (&mut s.verdict, next) {
+        (Verdict::Steady, _) if n < needed => {
+            s.verdict = Verdict::Undecided(vec![Reason::TooFewRounds { rounds: n, needed }]);
+        }
+        (Verdict::Steady, Some(next)) if next > n => {
+            s.verdict = Verdict::Undecided(vec![Reason::BetweenLooks { next }]);
+        }
+        _ => {}
+    }
+    s
+}
+
+/// Judges a series of rounds (throughput, or mean latency) once.
 pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
     let n = rounds.len();
     let mut out = Steadiness {
@@ -311,14 +360,9 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         amplitude: s.amplitude / look.level,
     });
 
-    let slow_swing = slow_swing(rounds, &regime);
     if regime.start * 2 >= n && regime.jump.abs() > tolerance / 2.0 {
         let (round, jump) = (regime.start, regime.jump);
-        if slow_swing {
-            open.push(Reason::JumpOrSwing { round, jump });
-        } else {
-            against.push(Reason::ChangePoint { round, jump });
-        }
+        against.push(Reason::ChangePoint { round, jump });
     }
     // The mean of a test is off by at most this share, wherever in a cycle it starts.
     let wobble = out.swing.map_or(0.0, |s| {
@@ -330,12 +374,10 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         against.push(Reason::Swinging { swing });
     }
     let room = (tolerance - wobble).max(0.0);
-    match resolve(&look.drift, room, tolerance) {
+    match resolve(&look, room, tolerance) {
         Resolved::Still => {}
-        Resolved::Moving if !slow_swing => against.push(Reason::Drift { drift: look.drift }),
-        Resolved::Moving | Resolved::Open => {
-            open.push(Reason::DriftNotResolved { drift: look.drift })
-        }
+        Resolved::Moving => against.push(Reason::Drift { drift: look.drift }),
+        Resolved::Open => open.push(Reason::DriftNotResolved { drift: look.drift }),
     }
     if look.effective < 4.0 {
         let effective = look.effective;
@@ -359,6 +401,11 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
     if !question.write_ratio.is_empty() {
         judge_write_ratio(question, &mut against, &mut open);
     }
+    if against.is_empty()
+        && let Some((round, jump)) = still_moving(&regime, tolerance)
+    {
+        against.push(Reason::ChangePoint { round, jump });
+    }
     out.verdict = if !against.is_empty() {
         against.append(&mut open);
         Verdict::NotSteady(against)
@@ -370,25 +417,28 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
     out
 }
 
+/// A level that went one way for the last five rounds and more, by twice the tolerance and far beyond the noise: garbage
+/// collection that has just set in follows none of the courses that are averaged, and where it ends is not seen yet.
+fn still_moving(regime: &Regime, tolerance: f64) -> Option<(usize, f64)> {
+    const ROUNDS: usize = 5;
+    let y = &regime.calm;
+    let falls = y.get(y.len().checked_sub(2)?)? > y.last()?;
+    let steps = y.windows(2).rev().take_while(|w| (w[0] > w[1]) == falls);
+    let from = y.len() - 1 - steps.count();
+    let (before, moved) = (y[from], y[y.len() - 1] - y[from]);
+    let far = moved.abs() > (2.0 * tolerance * before).max(6.0 * robust_noise(y).stddev);
+    (y.len() - from > ROUNDS && far).then(|| (regime.start + from + 1, moved / before))
+}
+
 /// How far the mean of a planned test lies from the level by noise alone, as a share of it: two standard errors, from the
 /// rounds as they were (outliers included) in the last half of the series, correlation counted.
-fn test_scatter(rounds: &[f64], regime: &Regime, look: &Ahead, test_rounds: f64) -> f64 {
+fn test_scatter(rounds: &[f64], regime: &Regime, look: &Look, test_rounds: f64) -> f64 {
     let last = &rounds[regime.start.max(rounds.len() / 2)..];
     let n = last.len() as f64;
     let mean = last.iter().sum::<f64>() / n;
     let variance = last.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
     let independent = (look.effective / regime.calm.len() as f64).clamp(0.0, 1.0);
     2.0 * (variance / (test_rounds * independent).max(1.0)).sqrt() / mean
-}
-
-/// Whether one slow swing describes the whole series as well as the jumps and decays that were found.
-fn slow_swing(rounds: &[f64], regime: &Regime) -> bool {
-    if regime.swing.is_some() || rounds.len() < ROUNDS_MIN {
-        return false;
-    }
-    let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
-    let around: Vec<f64> = rounds.iter().map(|v| v - mean).collect();
-    after_slow_swing(&around) <= regime.unexplained
 }
 
 /// A ratio that moves means that garbage collection has not settled, whatever the throughput says.
@@ -400,7 +450,7 @@ fn judge_write_ratio(question: &Question, against: &mut Vec<Reason>, open: &mut 
     }
     let regime = last_regime(ratio);
     let look = look_ahead(&regime.calm, regime.swing.is_some(), question.test_rounds);
-    match resolve(&look.drift, question.tolerance, question.tolerance) {
+    match resolve(&look, question.tolerance, question.tolerance) {
         Resolved::Still => {}
         Resolved::Moving => against.push(Reason::WriteRatioMoves { drift: look.drift }),
         Resolved::Open => open.push(Reason::WriteRatioNotResolved),
@@ -413,14 +463,13 @@ enum Resolved {
     Open,
 }
 
-fn resolve(drift: &Estimate, room: f64, tolerance: f64) -> Resolved {
-    let (low, high) = (
-        drift.low.unwrap_or(f64::NEG_INFINITY),
-        drift.high.unwrap_or(f64::INFINITY),
-    );
-    if low >= -room && high <= room {
+fn resolve(look: &Look, room: f64, tolerance: f64) -> Resolved {
+    let Some(ahead) = &look.ahead else {
+        return Resolved::Open;
+    };
+    if ahead.moves(GUARDED * room) <= MAY_MOVE {
         Resolved::Still
-    } else if low > tolerance || high < -tolerance {
+    } else if ahead.moves(tolerance) >= 1.0 - MAY_STAY {
         Resolved::Moving
     } else {
         Resolved::Open
@@ -434,8 +483,6 @@ struct Regime {
     jump: f64,
     swing: Option<RawSwing>,
     calm: Vec<f64>,
-    /// Squared distances of the whole series from the jumps and curves that were found.
-    unexplained: f64,
     /// The last round against the fit, where it was tamed as an outlier.
     last_off: Option<f64>,
 }
@@ -456,7 +503,6 @@ fn last_regime(rounds: &[f64]) -> Regime {
         jump: 0.0,
         swing: None,
         calm: rounds.to_vec(),
-        unexplained: 0.0,
         last_off: None,
     };
     loop {
@@ -508,16 +554,13 @@ fn last_regime(rounds: &[f64]) -> Regime {
             let off = y[last] - expected;
             regime.last_off =
                 (off.abs() > 4.5 * variance.sqrt()).then(|| off / expected.abs().max(1e-300));
-            regime.unexplained += best.rss;
             regime.calm = tamed;
             return regime;
         };
         regime.start += split.at;
         regime.jump = split.jump;
-        regime.unexplained += split.before;
         regime.calm.drain(..split.at);
         if regime.calm.len() < SHORTEST_CURVE {
-            regime.unexplained += split.behind;
             return regime;
         }
     }
@@ -528,10 +571,6 @@ struct Split {
     at: usize,
     gain: f64,
     jump: f64,
-    /// Squared residuals of the head.
-    before: f64,
-    /// Squared residuals of the tail.
-    behind: f64,
 }
 
 /// The best jump, where it pays its penalty; `least` is the variance of rounding errors.
@@ -544,7 +583,8 @@ fn best_split(decays: &Decays, y: &[f64], least: f64) -> Option<Split> {
         return None;
     }
     let (heads, tails) = decays.heads_and_tails(y);
-    let whole = heads[n].min(tails[0]);
+    // What a slow wave describes as well is no jump.
+    let whole = heads[n].min(tails[0]).min(after_slow_wave(y));
     let (at, both) = (2..=n - 2)
         .map(|s| (s, heads[s] + tails[s]))
         .min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -576,8 +616,6 @@ fn best_split(decays: &Decays, y: &[f64], least: f64) -> Option<Split> {
     Some(Split {
         at,
         gain,
-        before: heads[at],
-        behind: tails[at],
         jump: after / before.abs().max(1e-300) - 1.0,
     })
 }
@@ -605,67 +643,56 @@ impl Curve {
     }
 }
 
-struct Ahead {
+struct Look {
     level: f64,
     drift: Estimate,
     effective: f64,
+    /// Nothing is known of what is to come after very few rounds.
+    ahead: Option<Ahead>,
 }
 
-/// Level at the end and drift over the planned test, with a 95 % profile interval whose width counts
-/// independent rounds only.
-fn look_ahead(calm: &[f64], swung: bool, test_rounds: f64) -> Ahead {
+/// Level at the end and drift over the planned test, averaged over the courses that are possible.
+fn look_ahead(calm: &[f64], swung: bool, test_rounds: f64) -> Look {
     let n = calm.len();
     let mean = calm.iter().sum::<f64>() / n as f64;
-    if n < SHORTEST_CURVE {
-        let unknown = Estimate {
-            value: 0.0,
-            low: None,
-            high: None,
-            samples: n as u32,
-        };
-        return Ahead {
+    let best = (n >= SHORTEST_CURVE).then(|| Decays::for_length(n).best(calm));
+    let Some(first) = best.flatten() else {
+        return Look {
             level: mean,
-            drift: unknown,
+            drift: Estimate {
+                value: 0.0,
+                low: None,
+                high: None,
+                samples: n as u32,
+            },
             effective: n as f64,
+            ahead: None,
         };
-    }
-    let decays = Decays::for_length(n);
+    };
     // Noise is taken as a share of the level: early, high rounds weigh less.
-    let weights: Vec<f64> = match decays.best(calm) {
-        Some(first) => (0..n)
-            .map(|t| (mean / first.at(t as f64).max(0.05 * mean)).powi(2))
-            .collect(),
-        None => vec![1.0; n],
-    };
-    let fits = decays.weighted_fits(calm, &weights);
-    let Some(best) = fits.iter().min_by(|a, b| a.rss.total_cmp(&b.rss)) else {
-        unreachable!("the grid of time constants is not empty")
-    };
-    let rest: Vec<f64> = calm
-        .iter()
-        .zip(&weights)
-        .enumerate()
-        .map(|(t, (v, w))| (v - best.at(t as f64)) * w.sqrt())
+    let weights: Vec<f64> = (0..n)
+        .map(|t| (mean / first.at(t as f64).max(0.05 * mean)).powi(2))
         .collect();
-    let effective = effective_sample_size(&rest).min(n as f64);
-    // Three parameters of the curve; a swing takes six more.
-    let used = if swung { 9.0 } else { 3.0 };
-    let freedom = (n as f64 - used).max(1.0);
-    let t = StudentsT::new(0.0, 1.0, (effective - used).max(1.0))
-        .map_or(f64::INFINITY, |d| d.inverse_cdf(0.975));
-    let slack = t * t * best.rss / freedom * (n as f64 / effective);
-    let level = best.at(n as f64 - 1.0);
-    let level = if level > 0.0 { level } else { mean };
-    let (value, low, high) = drift(&fits, n, test_rounds, slack).unwrap_or((0.0, 0.0, 0.0));
-    Ahead {
-        level,
+    let scale = calm.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+    let ahead = Ahead::of(&Past {
+        calm,
+        weights: &weights,
+        // Three harmonics.
+        used: if swung { 6.0 } else { 0.0 },
+        test: test_rounds.max(1.0),
+        least: (1e-6 * scale).powi(2),
+    });
+    let (value, low, high) = ahead.drift();
+    Look {
+        level: ahead.level,
         drift: Estimate {
-            value: value / level,
-            low: Some(low / level),
-            high: Some(high / level),
-            samples: effective.round() as u32,
+            value,
+            low: Some(low),
+            high: Some(high),
+            samples: ahead.effective.round() as u32,
         },
-        effective,
+        effective: ahead.effective,
+        ahead: Some(ahead),
     }
 }
 

@@ -208,45 +208,67 @@ impl Device {
         (low >= -room && high <= room) || low > TOLERANCE || high < -TOLERANCE
     }
 
-    /// The drifts, as shares of the level, of all curves b + c·e^(−t/τ) whose distance from the true levels
-    /// between two rounds is at most `reach` standard errors of the noise: the interval that a likelihood of
-    /// such curves can achieve, made from the true parameters alone.
+    /// The drifts, as shares of the level, of all courses (exponentials, powers, logarithms, slow waves) whose distance from
+    /// the true levels between two rounds is at most `reach` standard errors of the noise: the interval that an honest test
+    /// which does not know the kind of course can achieve, made from the true parameters alone.
     fn achievable(&self, start: f64, end: f64, reach: f64) -> (f64, f64) {
         let level: Vec<f64> = (start as usize..end as usize)
             .map(|t| self.level(t as f64))
             .collect();
         let last = level[level.len() - 1];
         let m = level.len() as f64;
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for step in 0..=80 {
-            let tau = (50.0 * m).powf(f64::from(step) / 80.0);
-            let k: Vec<f64> = (0..level.len())
-                .map(|t| (-(t as f64) / tau).exp())
-                .collect();
-            // The noise is a share of the level.
-            let w: Vec<f64> = level.iter().map(|l| (self.noise * l).powi(-2)).collect();
-            let sum: f64 = w.iter().sum();
-            let mean = |x: &[f64]| x.iter().zip(&w).map(|(x, w)| x * w).sum::<f64>() / sum;
-            let (mk, my) = (mean(&k), mean(&level));
-            let (mut kk, mut ky, mut yy) = (0.0, 0.0, 0.0);
-            for ((k, y), w) in k.iter().zip(&level).zip(&w) {
-                kk += w * (k - mk).powi(2);
-                ky += w * (k - mk) * (y - my);
-                yy += w * (y - my).powi(2);
-            }
-            let misfit = (yy - ky * ky / kk).max(0.0);
+        // The noise is a share of the level.
+        let w: Vec<f64> = level.iter().map(|l| (self.noise * l).powi(-2)).collect();
+        let sum: f64 = w.iter().sum();
+        let centred = |x: Vec<f64>| {
+            let mean = x.iter().zip(&w).map(|(x, w)| x * w).sum::<f64>() / sum;
+            x.into_iter().map(|x| x - mean).collect::<Vec<f64>>()
+        };
+        let dot = |a: &[f64], b: &[f64]| -> f64 {
+            a.iter().zip(b).zip(&w).map(|((a, b), w)| a * b * w).sum()
+        };
+        let y = centred(level.clone());
+        let truth = self.drift(end);
+        let (mut low, mut high) = (truth.min(0.0), truth.max(0.0));
+        // Two columns of a course; a wave has both.
+        let mut hold = |a: &dyn Fn(f64) -> f64, b: &dyn Fn(f64) -> f64| {
+            let column =
+                |f: &dyn Fn(f64) -> f64| centred((0..level.len()).map(|t| f(t as f64)).collect());
+            let (ka, kb) = (column(a), column(b));
+            let (aa, bb, ab) = (dot(&ka, &ka), dot(&kb, &kb).max(1e-12), dot(&ka, &kb));
+            let (ya, yb) = (dot(&ka, &y), dot(&kb, &y));
+            let det = aa * bb - ab * ab;
+            let (ca, cb) = ((ya * bb - yb * ab) / det, (yb * aa - ya * ab) / det);
+            let misfit = (dot(&y, &y) - ca * ya - cb * yb).max(0.0);
             if misfit > reach * reach {
-                continue;
+                return;
             }
-            let half = ((reach * reach - misfit) / kk).sqrt();
-            let moves = (-(m - 1.0 + TEST_ROUNDS) / tau).exp() - (-(m - 1.0) / tau).exp();
-            for c in [ky / kk - half, ky / kk + half] {
-                low = low.min(c * moves / last);
-                high = high.max(c * moves / last);
+            for quarter in 1..=4 {
+                let then = m - 1.0 + TEST_ROUNDS * f64::from(quarter) / 4.0;
+                let (da, db) = (a(then) - a(m - 1.0), b(then) - b(m - 1.0));
+                let spread = (bb * da * da + aa * db * db - 2.0 * ab * da * db) / det;
+                let half = ((reach * reach - misfit) * spread.max(0.0)).sqrt();
+                low = low.min((ca * da + cb * db - half) / last);
+                high = high.max((ca * da + cb * db + half) / last);
+            }
+        };
+        for step in 0..=40 {
+            let tau = (50.0 * m).powf(f64::from(step) / 40.0);
+            hold(&|t| (-t / tau).exp(), &|_| 0.0);
+        }
+        for step in 0..=7 {
+            let tau = (4.0 * TEST_ROUNDS).powf(f64::from(step) / 7.0);
+            hold(&|t| (1.0 + t / tau).ln(), &|_| 0.0);
+            for p in [0.25, 0.5, 1.0, 2.0] {
+                hold(&|t| (1.0 + t / tau).powf(-p), &|_| 0.0);
             }
         }
-        let truth = self.drift(end);
-        (low.min(truth), high.max(truth))
+        for step in 0..=15 {
+            let period = TEST_ROUNDS * 10.0_f64.powf(f64::from(step) / 15.0);
+            let angle = move |t: f64| std::f64::consts::TAU * t / period;
+            hold(&|t| angle(t).cos(), &|t| angle(t).sin());
+        }
+        (low, high)
     }
 }
 
