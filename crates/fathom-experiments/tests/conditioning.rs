@@ -259,6 +259,35 @@ fn the_size_of_a_fast_cache_is_found_within_ten_percent() {
 }
 
 #[test]
+fn garbage_collection_is_named_and_no_cache_is_invented_for_a_drive_without_one() {
+    let text = include_str!("../../fathom-sim/models/intel-s3510.toml")
+        .replace("capacity_gb = 480 ", "capacity_gb = 1 ");
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let name = format!("sim:{}", file.path().display());
+    let mut bench = SimBench::open(&name, Control::new()).unwrap();
+    let mut o = plain(Bytes(1 << 29));
+    o.range = Bytes(bench.limits().size);
+    o.purge = false;
+    o.passes = 0;
+    o.load = vec![
+        ("rw".into(), "randwrite".into()),
+        ("qd".into(), "32".into()),
+    ];
+    o.round = Nanos::from_millis(500);
+    o.test = Nanos::from_secs(5);
+    let run = conditioned(&mut bench, &o, 0);
+    let said = finding(&run, "garbage-collection");
+    assert!(
+        said.contains("internal writes per byte rose from 1.0"),
+        "{said}"
+    );
+    let invented = run.findings.iter().find(|f| f.id == "burst-and-base");
+    assert!(invented.is_none(), "{}", invented.unwrap().text);
+    assert!(finding(&run, "condition-verdict").contains("the load is steady"));
+}
+
+#[test]
 fn throttling_is_found_within_one_window_of_when_physics_says() {
     // A body at 35 °C that would reach 85 °C, with a time constant of 3 s: 70 °C after 3 s × ln(50 / 15).
     let truth = 3.0 * (50.0f64 / 15.0).ln();

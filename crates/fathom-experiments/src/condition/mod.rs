@@ -14,7 +14,7 @@ use fathom_bench::schedule;
 use fathom_host::Health;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::regimes::{Regimes, Window, regimes};
-use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness};
+use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness_so_far};
 use fathom_telemetry::schema::{Job, Run};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
@@ -357,8 +357,8 @@ fn judge(steps: &mut Steps<'_>, before: u64) -> Result<ConditionResult, Notebook
                 floor: 2 * filled(o),
             });
         }
-        question.write_ratio = load.ratios_of_all().unwrap_or_default();
-        let s = steadiness(&load.course, &question);
+        question.write_ratio = load.ratios_of_all().map(|(_, r)| r).unwrap_or_default();
+        let s = steadiness_so_far(&load.course, &question);
         let done = s.verdict == Verdict::Steady;
         load.verdict = Some(s);
         if done {
@@ -433,9 +433,26 @@ impl Load {
         true
     }
 
-    /// The write ratio of every round, where the disk told all of them.
-    fn ratios_of_all(&self) -> Option<Vec<f64>> {
-        self.ratios.iter().copied().collect()
+    /// The write ratio of every round since the disk first told it (two words make one ratio), and how many came before.
+    fn ratios_of_all(&self) -> Option<(usize, Vec<f64>)> {
+        let first = self.ratios.iter().position(Option::is_some)?;
+        let all: Option<Vec<f64>> = self.ratios[first..].iter().copied().collect();
+        Some((first, all?))
+    }
+
+    /// Garbage collection that set in: the rate fell while internal writes rose.
+    fn collected(&self) -> Option<Collected> {
+        const RISE_MIN: f64 = 1.2;
+        const FALL_MIN: f64 = 0.15;
+        let (first, ratios) = self.ratios_of_all()?;
+        let part = (ratios.len() / 10).max(3).min(ratios.len());
+        let ends = |x: &[f64]| {
+            let mean = |x: &[f64]| x.iter().sum::<f64>() / part as f64;
+            [mean(&x[..part]), mean(&x[x.len() - part..])]
+        };
+        let (rate, ratio) = (ends(&self.course[first..]), ends(&ratios));
+        let set_in = ratio[1] >= RISE_MIN * ratio[0] && rate[1] <= (1.0 - FALL_MIN) * rate[0];
+        set_in.then_some(Collected { rate, ratio })
     }
 
     /// Burst and base, where there are two levels.
@@ -451,6 +468,14 @@ impl Load {
             .collect();
         regimes(&windows, seconds)
     }
+}
+
+/// Means of the first and of the last tenth of the rounds (three at least).
+struct Collected {
+    /// Bytes per second.
+    rate: [f64; 2],
+    /// Internal writes per byte written.
+    ratio: [f64; 2],
 }
 
 /// Runs the steps of a plan.

@@ -9,7 +9,7 @@ use fathom_telemetry::schema::{Cell, Finding, Mark, Section};
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::recovery::Recovery;
-use super::{ConditionOptions, ConditionPlan, ConditionResult};
+use super::{Collected, ConditionOptions, ConditionPlan, ConditionResult};
 
 /// The plan in words.
 pub(super) fn plan_text(o: &ConditionOptions) -> String {
@@ -66,9 +66,13 @@ impl ExperimentResult for ConditionResult {
         let (word, reasons) = words(s);
         shown.sections.push(self.section(s, word, &reasons));
         shown.findings.push(self.verdict(s, word, &reasons));
-        shown
-            .findings
-            .extend(self.regimes.iter().map(|r| self.two_levels(r)));
+        let collected = self.load.collected();
+        let cause = match (&self.regimes, &collected) {
+            (Some(r), _) => Some(self.two_levels(r, collected.as_ref())),
+            (None, Some(c)) => Some(self.garbage(c)),
+            (None, None) => None,
+        };
+        shown.findings.extend(cause);
     }
 }
 
@@ -183,21 +187,52 @@ impl ConditionResult {
         }
     }
 
-    fn two_levels(&self, r: &Regimes) -> Finding {
+    /// A fall without a cliff, beside internal writes that rose.
+    fn garbage(&self, c: &Collected) -> Finding {
+        let [first, last] = c.rate.map(|v| Bytes(v as u64));
+        let [before, after] = c.ratio;
+        Finding {
+            id: "garbage-collection".into(),
+            text: format!(
+                "The load fell smoothly from {first}/s to {last}/s while internal writes per byte rose from {before:.2} to \
+                 {after:.2}: garbage collection set in; no cache or credit was used up at once.",
+            ),
+            advice: "plan sustained work by the last rate; more spare area keeps it higher".into(),
+            confidence: "strong".into(),
+            jobs: self.load.jobs.clone(),
+            evidence: vec!["condition-course".into()],
+            refuted_by: "The same fall with internal writes that stay where they were.".into(),
+            ..Finding::default()
+        }
+    }
+
+    fn two_levels(&self, r: &Regimes, collected: Option<&Collected>) -> Finding {
+        let collected = collected.map_or(String::new(), |c| {
+            format!(
+                "; internal writes per byte rose from {:.2} to {:.2} meanwhile, so garbage collection has its part in it",
+                c.ratio[0], c.ratio[1]
+            )
+        });
         let recovery = self.recovery.as_ref().map_or(String::new(), |p| {
             format!(" Idle time that gives it back: {}.", p.sentence())
         });
         Finding {
             id: "burst-and-base".into(),
             text: format!(
-                "The load ran at {}/s until {} were transferred, then at {}/s: {}.{recovery}",
+                "The load ran at {}/s until {} were transferred, then at {}/s: {}{collected}.{recovery}",
                 Bytes(r.burst_per_second as u64),
                 Bytes(r.burst_amount as u64),
                 Bytes(r.base_per_second as u64),
                 why(r),
             ),
             advice: "plan sustained work by the second number".into(),
-            confidence: "strong".into(),
+            // Without a temperature what used it up is a guess.
+            confidence: if r.onset_celsius.is_some() {
+                "strong"
+            } else {
+                "moderate"
+            }
+            .into(),
             jobs: self.load.jobs.clone(),
             evidence: vec!["condition-course".into()],
             refuted_by: "A longer run in which the first rate comes back without idle time.".into(),
