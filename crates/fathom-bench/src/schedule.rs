@@ -35,7 +35,7 @@ pub fn cut_short(done: u32, total: u32) -> Flag {
         FlagCode::Interrupted,
         // What is planned as it goes may be more than was expected.
         format!("{done} of {} measurements were made", total.max(done)),
-        "run again for the rest",
+        "run it again: it begins anew",
     )
 }
 

@@ -266,6 +266,14 @@ impl FilePermit {
     pub fn sized(&mut self, bytes: u64) {
         self.bytes = Some(bytes);
     }
+
+    /// Removes the file, unless its name has come to mean another one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(&self) -> io::Result<()> {
+        crate::scratch::remove_if_same(&self.path, &self.file)
+    }
 }
 
 impl Drop for FilePermit {

@@ -229,7 +229,7 @@ pub enum Refusal {
         device: PathBuf,
     },
     /// Not allowed.
-    #[error("no permission to open {}; run as root or as a member of the group that owns it", path.display())]
+    #[error("no permission to open {}; {}", path.display(), permission())]
     Permission {
         /// The device or file.
         path: PathBuf,
@@ -364,6 +364,15 @@ impl fmt::Display for IdentityKind {
             Self::MapName => "name of the map",
             Self::FullPath => "full path",
         })
+    }
+}
+
+/// What to do where something may not be opened: root is not told to become root.
+fn permission() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "even root may not here: in a container start it with --device and the right to use it, in a guest or jail ask its host"
+    } else {
+        "run as root or as a member of the group that owns it"
     }
 }
 

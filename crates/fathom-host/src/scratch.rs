@@ -230,6 +230,21 @@ pub fn leftovers(dir: &Path) -> io::Result<Vec<Leftover>> {
     Ok(found)
 }
 
+/// Targets that `--create` made in a directory and that are as their last run left them, with their sizes in bytes.
+pub fn kept(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let scratch = entry.file_name().to_str().and_then(parse_name).is_some();
+        let meta = entry.metadata()?;
+        if !scratch && meta.is_file() && mark::may_overwrite(&entry.path()) {
+            found.push((entry.path(), meta.len()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Removes a leftover after checking once more that it is one.
 pub fn remove_leftover(leftover: &Leftover) -> Result<(), Refusal> {
     let path = &leftover.path;
@@ -278,7 +293,7 @@ fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Unlinks `path` if it still names `file`.
-fn remove_if_same(path: &Path, file: &File) -> io::Result<()> {
+pub(crate) fn remove_if_same(path: &Path, file: &File) -> io::Result<()> {
     let named = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -44,6 +44,12 @@ pub enum TargetError {
         /// The target.
         target: String,
     },
+    /// Nothing has this name, and nobody allowed to make a file.
+    #[error("{} does not exist: check the path; with --create a file of --size is made there, and stays", path.display())]
+    Missing {
+        /// As given.
+        path: PathBuf,
+    },
     /// The target cannot serve what was asked.
     #[error("{target}: {message}")]
     Unfit {
@@ -79,21 +85,9 @@ struct NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.keep {
-            let _ = remove_new(&self.permit);
+            let _ = self.permit.remove();
         }
     }
-}
-
-/// Removes a file made by this process, unless its name has come to mean another one.
-fn remove_new(permit: &FilePermit) -> std::io::Result<()> {
-    let (held, named) = (
-        permit.file.metadata()?,
-        std::fs::symlink_metadata(&permit.path)?,
-    );
-    if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
-        std::fs::remove_file(&permit.path)?;
-    }
-    Ok(())
 }
 
 /// An open target.
@@ -203,6 +197,9 @@ impl Target {
                 parent: Some(parent),
                 ..
             } => {
+                if !wanted.create {
+                    return Err(TargetError::Missing { path });
+                }
                 let Some(size) = wanted.size else {
                     return Err(unfit("there is no such file: give --size to make one, or name a directory for a scratch file".into()));
                 };
@@ -535,7 +532,7 @@ impl Target {
                 if new.permit.marked {
                     return Ok(());
                 }
-                remove_new(&new.permit).map_err(failed)
+                new.permit.remove().map_err(failed)
             }
             _ => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! Outside programs: where they are, what to install where they are not, and children that never outlive a lab.
 
 use std::os::fd::RawFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -213,12 +213,11 @@ impl ChildGuard {
         if status.success() {
             return Ok(());
         }
-        Err(self.failure(&status.to_string()))
+        Err(self.failure(&ending(status)))
     }
 
     /// What ended it, where it ended by itself; waits a moment for one that was killed just now.
     pub fn died(&mut self) -> Option<SystemError> {
-        use std::os::unix::process::ExitStatusExt;
         // Its connections close a little before it is gone; tearing down its memory takes time on a busy machine.
         const TRIES: u32 = 40;
         let status = (0..TRIES).find_map(|i| {
@@ -227,11 +226,7 @@ impl ChildGuard {
             }
             self.ended()
         })?;
-        let mut error = format!("{status} in the middle");
-        if status.signal() == Some(libc::SIGKILL) {
-            error += " (killed by somebody, or by the kernel for want of memory: see dmesg)";
-        }
-        Some(self.failure(&error))
+        Some(self.failure(&format!("{} in the middle", ending(status))))
     }
 
     /// An error with the last thing that it said.
@@ -299,6 +294,15 @@ pub fn last_words(log: &Path) -> String {
     } else {
         said
     }
+}
+
+/// How a program ended, with the likely cause of a kill.
+fn ending(status: ExitStatus) -> String {
+    let mut words = status.to_string();
+    if status.signal() == Some(libc::SIGKILL) {
+        words += " (killed by somebody, or by the kernel for want of memory: see dmesg)";
+    }
+    words
 }
 
 #[cfg(test)]

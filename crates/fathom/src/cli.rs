@@ -347,6 +347,12 @@ pub(crate) struct CleanArgs {
     /// Only show them
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Remove targets that --create made, too
+    #[arg(long)]
+    pub(crate) kept: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `reproduce`.
@@ -400,6 +406,9 @@ pub(crate) enum SimCommand {
     Show {
         /// Its name
         model: String,
+        /// Print its values as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Fit a model to a survey and show the residual of each point; the model is a target then
     Fit {
@@ -419,6 +428,9 @@ pub(crate) enum SimCommand {
     Check {
         /// File or target
         target: String,
+        /// Print what it stands for as JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -47,6 +47,9 @@ fn main() -> ExitCode {
     if cli.tui {
         view::want();
     }
+    if cli.create {
+        commands::open::create();
+    }
     end(cli.command.run())
 }
 

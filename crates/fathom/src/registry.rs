@@ -72,6 +72,9 @@ pub(crate) struct Cli {
     /// threads, disks (keys: p pauses the view, q ends early and keeps the results)
     #[arg(long, global = true, help_heading = "Results")]
     pub(crate) tui: bool,
+    /// Make a file of --size where the target does not exist; it stays (fathom clean lists it)
+    #[arg(long, global = true, help_heading = "Safety")]
+    pub(crate) create: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

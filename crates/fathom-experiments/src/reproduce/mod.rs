@@ -171,7 +171,7 @@ pub enum ReproduceError {
     #[error("none of the values that one target can show belongs to {0}: leave out --figure")]
     Figure(String),
     /// Someone asked to end.
-    #[error("interrupted before all values were there; run again for the rest")]
+    #[error("interrupted before all values were there; run it again: it begins anew")]
     Interrupted,
 }
 
@@ -181,7 +181,7 @@ impl ReproduceError {
         Flag::new(
             FlagCode::Interrupted,
             Self::Interrupted.to_string(),
-            "run again for the rest",
+            "run it again: it begins anew",
         )
     }
 }

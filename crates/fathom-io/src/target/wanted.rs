@@ -23,6 +23,8 @@ pub struct Wanted {
     pub size: Option<Bytes>,
     /// What was typed after `--destroy`.
     pub destroy: Option<String>,
+    /// A file may be made where there is none of this name.
+    pub create: bool,
 }
 
 impl Wanted {
@@ -39,6 +41,7 @@ impl Wanted {
             in_order: jobs.iter().all(in_order),
             size: jobs.iter().filter_map(end).max(),
             destroy: destroy.map(str::to_owned),
+            create: false,
         }
     }
 }

@@ -181,7 +181,7 @@ pub fn run(
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
             "the lab was interrupted; whole rounds are kept",
-            "run again for the rest",
+            "run it again: it begins anew",
         ));
         return Ok(());
     }

@@ -142,7 +142,7 @@ pub fn run(
         book,
         sink,
     };
-    let ended = lab.rounds(&mut result.lines, set_up.as_ref().map(|s| &s.0), plan);
+    let ended = lab.rounds(&mut result, set_up.as_ref().map(|s| &s.0), plan);
     drop(set_up);
     drop(place);
     skipped::missing(book, &result.skipped, true);
@@ -172,7 +172,7 @@ impl Lab<'_> {
     /// In turns; without a control group only what has no limit.
     fn rounds(
         &mut self,
-        lines: &mut [Line],
+        SwapResult { lines, skipped, .. }: &mut SwapResult,
         group: Option<&Group>,
         plan: &Plan,
     ) -> Result<(), LabError> {
@@ -181,10 +181,10 @@ impl Lab<'_> {
         for repeat in 0..plan.profile.repeats {
             for i in turns(lines.len(), repeat) {
                 let limit = lines[i].setting;
-                if limit.is_some() && group.is_none() {
+                let name = format!("{} in memory", label(limit));
+                if limit.is_some() && (group.is_none() || skipped.iter().any(|s| s.what == name)) {
                     continue;
                 }
-                let name = format!("{} in memory", label(limit));
                 self.sink.job(done, total, &name);
                 let measured = match self.bench.interrupted() {
                     false => self.one(group.zip(limit), limit, repeat),
@@ -196,6 +196,12 @@ impl Lab<'_> {
                         self.book.run_mut().flags.push(cut_short(done, total));
                         return Ok(());
                     }
+                    // A limit that the process did not survive says nothing about the others.
+                    Err(e) if limit.is_some() => skipped.push(Skipped::new(
+                        name,
+                        e.to_string(),
+                        "its limit may leave too little beside the program: give a larger --share, or more --bytes",
+                    )),
                     Err(e) => return Err(e),
                 }
                 done += 1;

@@ -125,7 +125,7 @@ fn interrupted(book: &mut Notebook) {
     book.run_mut().flags.push(Flag::new(
         FlagCode::Interrupted,
         "the lab was interrupted; what was measured until then is kept",
-        "run again for the rest",
+        "run it again: it begins anew",
     ));
 }
 

@@ -370,7 +370,11 @@ pub fn run(
     }
     if lab.interrupted {
         let detail = format!("{} of {} jobs were run", lab.done, lab.total);
-        let flag = Flag::new(FlagCode::Interrupted, detail, "run again for the rest");
+        let flag = Flag::new(
+            FlagCode::Interrupted,
+            detail,
+            "run it again: it begins anew",
+        );
         book.run_mut().flags.push(flag);
     }
     book.run_mut().flags.extend(backend.stamps());

@@ -322,7 +322,7 @@ pub fn run(
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
             format!("{} of {} jobs were run", lab.done, lab.total),
-            "run again for the rest",
+            "run it again: it begins anew",
         ));
     }
     book.run_mut().flags.extend(hypervisor.stamps());

@@ -48,6 +48,7 @@ pub(crate) struct CopyArgs {
 /// Arguments of `app swap`.
 #[derive(Args)]
 #[command(
+    mut_arg("target", |a| a.help("Directory that gets the swap file")),
     after_help = "Examples:\n  fathom app swap /mnt/data                     256m, of which 75, 50 and 25 % may be in memory\n  fathom app swap /mnt/data --bytes 8g --share 50 --time 60s\nNeeds root and a memory controller; the swap file is the machine's first choice while it is on."
 )]
 pub(crate) struct SwapArgs {

@@ -25,6 +25,7 @@ pub(crate) struct PagesArgs {
 
 #[derive(Args)]
 #[command(
+    mut_arg("target", |a| a.help("Directory, file made with --create, or block device (a tree needs bytes that stay: no model)")),
     after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\nThe tree lies in the first half of the range; the raw device is measured in the second half."
 )]
 pub(crate) struct KvArgs {

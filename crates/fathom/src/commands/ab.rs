@@ -44,7 +44,10 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         say!("fathom: both settings are the same; what differs is noise");
     }
     let control = signals::control().map_err(refused)?;
-    let wanted = Wanted::by(&specs, args.destroy.as_deref());
+    let wanted = Wanted {
+        create: super::open::may_create(),
+        ..Wanted::by(&specs, args.destroy.as_deref())
+    };
     let mut bench = open_bench(&args.target, &wanted, control)?;
     let limits = bench.limits();
     for spec in &specs {

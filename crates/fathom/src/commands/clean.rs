@@ -2,6 +2,7 @@
 //!
 //! What was removed is looked for again at the end: what is said is what is there.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use fathom_files::partial;
 use fathom_system::lab_dir;
 use fathom_system::leftovers::{self, Leftover};
 use fathom_telemetry::Bytes;
+use serde_json::json;
 
 use crate::cli::CleanArgs;
 use crate::exit::{DONE, Outcome, refused};
@@ -18,9 +20,8 @@ use crate::screen;
 pub(crate) fn clean(args: &CleanArgs) -> Outcome {
     let mut cleaning = Cleaning {
         dry: args.dry_run,
-        found: false,
-        stays: Vec::new(),
-        unseen: Vec::new(),
+        json: args.json,
+        ..Cleaning::default()
     };
     let search = leftovers::find();
     cleaning.unseen.extend(search.unseen);
@@ -40,15 +41,21 @@ pub(crate) fn clean(args: &CleanArgs) -> Outcome {
         _ => None,
     });
     cleaning.places(&args.dir, beside.collect());
+    cleaning.kept(&args.dir, args.kept);
     if !cleaning.dry && cleaning.found {
         cleaning.look_again(&args.dir);
     }
     cleaning.end(&args.dir)
 }
 
+#[derive(Default)]
 struct Cleaning {
     /// Nothing is removed, only said.
     dry: bool,
+    /// What was done is said at the end, as JSON.
+    json: bool,
+    /// What was done, by kind.
+    done: BTreeMap<&'static str, Vec<String>>,
     found: bool,
     /// What could not be removed, each with what to do.
     stays: Vec<String>,
@@ -57,6 +64,14 @@ struct Cleaning {
 }
 
 impl Cleaning {
+    /// One thing that was done, or found.
+    fn note(&mut self, kind: &'static str, what: String) {
+        if !self.json {
+            screen::print(&format!("{kind} {what}\n"));
+        }
+        self.done.entry(kind).or_default().push(what);
+    }
+
     fn remains(&mut self, all: &[Leftover]) {
         for remain in all {
             self.remove(remain, || remain.remove());
@@ -68,12 +83,12 @@ impl Cleaning {
         self.found |= !left.is_empty();
         if self.dry {
             for setting in &left {
-                screen::print(&format!("would put back {setting}\n"));
+                self.note("would put back", setting.to_string());
             }
             return;
         }
         for said in fathom_stack::settings::restore_leftovers() {
-            screen::print(&format!("{said}\n"));
+            self.note("setting:", said);
         }
         for setting in fathom_stack::settings::leftovers() {
             self.stays.push(format!(
@@ -117,24 +132,40 @@ impl Cleaning {
             self.remove(&path.display(), || lab_dir::remove_abandoned(path));
         }
         for (path, why) in found.alike {
-            screen::print(&format!(
-                "left alone: {}: {why}; if it is not needed: rm -r {0}\n",
-                path.display()
-            ));
+            self.note(
+                "left alone:",
+                format!("{}: {why}; if it is not needed: rm -r {0}", path.display()),
+            );
         }
         let unknown = found.unknown.into_iter();
         self.unseen
             .extend(unknown.map(|(path, why)| format!("{} ({why})", path.display())));
     }
 
+    /// Targets that stayed because `--create` made them: removed only where that is asked for.
+    fn kept(&mut self, dir: &Path, remove: bool) {
+        for (path, bytes) in fathom_host::kept(dir).unwrap_or_default() {
+            let what = format!("{} ({})", path.display(), Bytes(bytes));
+            if remove {
+                self.remove(&what, || {
+                    let permit = fathom_host::open_file_for_write(&path)?;
+                    permit.remove().map_err(anyhow::Error::from)
+                });
+            } else {
+                let remedy = "made with --create, remove it with --kept";
+                self.note("kept", format!("{what}: {remedy}"));
+            }
+        }
+    }
+
     fn remove<E: Display>(&mut self, what: &impl Display, remove: impl FnOnce() -> Result<(), E>) {
         self.found = true;
         if self.dry {
-            screen::print(&format!("would remove {what}\n"));
+            self.note("would remove", what.to_string());
             return;
         }
         match remove() {
-            Ok(()) => screen::print(&format!("removed {what}\n")),
+            Ok(()) => self.note("removed", what.to_string()),
             Err(e) => self.stays.push(e.to_string()),
         }
     }
@@ -154,19 +185,27 @@ impl Cleaning {
             .extend(all.map(|what| format!("{what} is there still: run fathom clean again")));
     }
 
-    fn end(self, dir: &Path) -> Outcome {
-        for what in &self.unseen {
-            screen::print(&format!("not looked at: {what}\n"));
+    fn end(mut self, dir: &Path) -> Outcome {
+        for what in std::mem::take(&mut self.unseen) {
+            self.note("not looked at:", what);
+        }
+        if self.json {
+            let done: serde_json::Map<String, serde_json::Value> = self
+                .done
+                .iter()
+                .map(|(kind, what)| (kind.trim_end_matches(':').replace(' ', "_"), json!(what)))
+                .collect();
+            screen::json(&json!({ "directory": dir, "done": done, "stays": self.stays }))?;
         }
         if !self.stays.is_empty() {
             return Err(refused(anyhow::anyhow!(self.stays.join("; "))));
         }
-        if !self.found {
+        if !self.found && !self.json {
             let dir = dir.display();
-            screen::print(&if self.unseen.is_empty() {
-                format!("nothing left behind in {dir}\n")
-            } else {
+            screen::print(&if self.done.contains_key("not looked at:") {
                 format!("nothing found in {dir} by what was looked at\n")
+            } else {
+                format!("nothing left behind in {dir}\n")
             });
         }
         Ok(DONE)

@@ -20,7 +20,7 @@ mod guests;
 pub(crate) mod kv;
 mod measure;
 pub(crate) mod mix;
-mod open;
+pub(crate) mod open;
 pub(crate) mod pages;
 pub(crate) mod paths;
 mod pictures;

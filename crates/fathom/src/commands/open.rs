@@ -3,6 +3,7 @@
 //! [`foresee`] says what would happen without making or opening anything.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fathom_bench::cpu::CpuSetting;
 use fathom_bench::profile::{PROFILES, Profile};
@@ -39,6 +40,18 @@ pub(crate) fn open_bench(
     }
     let target = Target::open(name, wanted)?;
     Ok(Box::new(RealBench::new(target, control)))
+}
+
+static CREATE: AtomicBool = AtomicBool::new(false);
+
+/// Remembers that `--create` was typed.
+pub(crate) fn create() {
+    CREATE.store(true, Ordering::Relaxed);
+}
+
+/// Whether a target that is not there may be made.
+pub(crate) fn may_create() -> bool {
+    CREATE.load(Ordering::Relaxed)
 }
 
 /// What a measuring command asks of its target.
@@ -120,6 +133,7 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         direct,
         size: Some(size),
         destroy: ask.destroy.map(str::to_owned),
+        create: may_create(),
         ..Wanted::default()
     };
     let (bench, direct) = match open_bench(ask.target, &wanted(true), control.clone()) {
@@ -183,6 +197,9 @@ fn probe(target: &str) -> Result<(Option<Bytes>, bool), Failure> {
     Ok(match probe_target(Path::new(target)).map_err(refused)? {
         TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {
             (Some(Bytes(size_bytes)), false)
+        }
+        TargetKind::Missing { path, .. } if !may_create() => {
+            return Err(refused(TargetError::Missing { path }));
         }
         _ => (None, true),
     })

@@ -107,7 +107,7 @@ pub(super) fn run(
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
             format!("{} arrays were measured", result.arrays()),
-            "run again for the rest",
+            "run it again: it begins anew",
         ));
     }
     let found = result.keep(&mut book);

@@ -64,6 +64,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         buffered: !direct,
         size: Some(size),
         destroy: args.destroy.clone(),
+        create: super::open::may_create(),
         ..Wanted::default()
     };
     let opened = open_bench(&args.target, &wanted(!args.buffered), control.clone());

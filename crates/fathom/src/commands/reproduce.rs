@@ -128,6 +128,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         buffered: args.paper == "han2021",
         size,
         destroy: args.destroy.clone(),
+        create: super::open::may_create(),
         ..Wanted::default()
     };
     let mut bench = open_bench(name, &wanted, control.clone())?;

@@ -22,7 +22,10 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let setting = cpu_setting(&args.cpu)?;
     mention_leftovers(&name);
     let control = signals::control().map_err(refused)?;
-    let wanted = Wanted::by(&jobs, args.destroy.as_deref());
+    let wanted = Wanted {
+        create: super::open::may_create(),
+        ..Wanted::by(&jobs, args.destroy.as_deref())
+    };
     let mut bench = open_bench(&name, &wanted, control)?;
     check_cpu(setting, &*bench)?;
     let limits = bench.limits();
@@ -98,7 +101,7 @@ fn measure(
             book.run_mut().flags.push(Flag::new(
                 FlagCode::Interrupted,
                 format!("{done} of {} groups of jobs were run", groups.len()),
-                "run again for the rest",
+                "run it again: it begins anew",
             ));
             break;
         }

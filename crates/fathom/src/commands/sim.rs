@@ -17,17 +17,20 @@ use crate::screen;
 pub(crate) fn sim(command: &SimCommand) -> Outcome {
     let text = match command {
         SimCommand::List { json } => list(*json)?,
-        SimCommand::Show { model } => show(model)?,
+        SimCommand::Show { model, json } => show(model, *json)?,
         SimCommand::Fit { run, file, json } => fit(run, file.as_deref(), *json)?,
         SimCommand::Model(command) => super::formulas::formula(command)?,
-        SimCommand::Check { target } => {
+        SimCommand::Check { target, json } => {
             let t = SimTarget::parse(&with_prefix(target)).map_err(refused)?;
-            format!(
-                "{}: {}, {}\n",
-                t.name,
-                t.description(),
-                fathom_telemetry::Bytes(t.size())
-            )
+            if *json {
+                let said = serde_json::json!({
+                    "target": t.name, "description": t.description(), "size_bytes": t.size(),
+                });
+                screen::json(&said)?;
+                return Ok(DONE);
+            }
+            let size = fathom_telemetry::Bytes(t.size());
+            format!("{}: {}, {size}\n", t.name, t.description())
         }
     };
     screen::print(&text);
@@ -120,14 +123,19 @@ fn fit(run: &Path, file: Option<&Path>, json: bool) -> Result<String, crate::exi
     Ok(text)
 }
 
-/// The file of a model, sources and all.
-fn show(model: &str) -> Result<String, crate::exit::Failure> {
+/// The file of a model, sources and all; as JSON its values.
+fn show(model: &str, json: bool) -> Result<String, crate::exit::Failure> {
     let name = model.strip_prefix("sim:").unwrap_or(model);
     Model::named(name).map_err(refused)?;
-    Ok(CATALOG
+    let text = CATALOG
         .iter()
         .find(|(n, _)| *n == name)
-        .map_or_else(String::new, |(_, text)| (*text).to_owned()))
+        .map_or("", |(_, text)| *text);
+    if json {
+        let values: toml::Value = toml::from_str(text).map_err(failed)?;
+        return Ok(serde_json::to_string_pretty(&values).map_err(failed)? + "\n");
+    }
+    Ok(text.to_owned())
 }
 
 fn with_prefix(target: &str) -> String {

@@ -56,6 +56,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         polled: args.iopoll,
         size: Some(args.size),
         destroy: args.destroy.clone(),
+        create: super::open::may_create(),
         ..Wanted::default()
     };
     let both = wanted(
@@ -128,7 +129,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         book.run_mut().flags.push(Flag::new(
             FlagCode::Interrupted,
             "ended early by a signal: what was measured until then is kept",
-            "run again for the rest",
+            "run it again: it begins anew",
         ));
     }
     let closed = Box::new(bench).close();

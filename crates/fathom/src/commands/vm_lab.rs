@@ -98,7 +98,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
             book.run_mut().flags.push(Flag::new(
                 FlagCode::Interrupted,
                 "not all turns were measured",
-                "run again for the rest",
+                "run it again: it begins anew",
             ));
         }
         let about = format!("{}; {}", machines.about(), setup.words());

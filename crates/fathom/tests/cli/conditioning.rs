@@ -13,6 +13,7 @@ fn time_and_bytes_are_announced_and_much_has_to_be_agreed_to() {
         .fathom(&[
             "condition",
             "new.bin",
+            "--create",
             "--size",
             "64m",
             "--dry-run",
@@ -29,6 +30,7 @@ fn time_and_bytes_are_announced_and_much_has_to_be_agreed_to() {
     let asked = place.fathom(&[
         "condition",
         "new.bin",
+        "--create",
         "--size",
         "64m",
         "--ask-above",

@@ -69,7 +69,8 @@ fn json_on_standard_output_is_run_json_and_nothing_else() {
     let place = Place::new();
     let said = place
         .fathom(&[
-            "run", "data", "--size", "16m", "--rw", "randrw", "--time", "200ms", "--json",
+            "run", "data", "--create", "--size", "16m", "--rw", "randrw", "--time", "200ms",
+            "--json",
         ])
         .expect(0);
     assert!(said.stdout.starts_with('{') && said.stdout.ends_with("}\n"));

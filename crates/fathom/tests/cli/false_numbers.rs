@@ -301,7 +301,7 @@ fn a_job_whose_processor_others_use_is_flagged_and_not_void() {
     let _busy = Busy::on("0", 3);
     let said = place
         .fathom(&[
-            "run", "data", "--size", "8m", "--cpus", "0", "--time", "500ms", "--json",
+            "run", "data", "--create", "--size", "8m", "--cpus", "0", "--time", "500ms", "--json",
         ])
         .expect(0);
     let job = &said.json()["jobs"][0];
@@ -390,7 +390,7 @@ fn a_processor_quota_that_bound_is_named_with_its_file() {
     };
     let place = Place::new();
     let args = [
-        "run", "data", "--size", "4m", "--qd", "8", "--time", "500ms", "--json",
+        "run", "data", "--create", "--size", "4m", "--qd", "8", "--time", "500ms", "--json",
     ];
     let job = group.run(&place, &args);
     let flag = flag(&job, "cgroup-limited");
@@ -446,7 +446,7 @@ fn an_io_limit_that_was_reached_is_named_with_its_file() {
         .sync_all()
         .unwrap();
     let args = [
-        "run", "data", "--rw", "randread", "--qd", "4", "--time", "1s", "--json",
+        "run", "data", "--create", "--rw", "randread", "--qd", "4", "--time", "1s", "--json",
     ];
     let job = group.run(&place, &args);
     let flag = flag(&job, "cgroup-limited");
@@ -465,6 +465,7 @@ fn a_buffered_job_says_what_memory_still_held_and_how_long_the_rest_took() {
     let args = [
         "run",
         "data",
+        "--create",
         "--rw",
         "write",
         "--bs",

@@ -66,7 +66,7 @@ fn a_signal_while_the_scratch_file_is_filled_leaves_nothing_behind() {
     for args in [
         &["run", ".", "--size", &size, "--rw", "read", "--time", "60s"][..],
         &[
-            "run", "new", "--size", &size, "--rw", "read", "--time", "60s",
+            "run", "new", "--create", "--size", &size, "--rw", "read", "--time", "60s",
         ],
         &["survey", ".", "--size", &size],
     ] {
@@ -172,7 +172,15 @@ fn a_kept_file_is_overwritten_again_after_a_signal_and_not_after_a_kill_or_a_cop
     let _turn = beside_others();
     let place = Place::new();
     let file = place.dir.join("kept");
-    let load = ["run", "kept", "--size", "4m", "--rw", "randwrite"];
+    let load = [
+        "run",
+        "kept",
+        "--create",
+        "--size",
+        "4m",
+        "--rw",
+        "randwrite",
+    ];
     let with = |more: &[&'static str]| [&load[..], more].concat();
     place.fathom(&with(&["--ios", "10"])).expect(0);
     if !fathom_host::may_overwrite(&file) {

@@ -59,7 +59,7 @@ fn a_new_file_is_filled_kept_and_used_again() {
     let place = Place::new();
     let first = place
         .fathom(&[
-            "run", "data", "--size", "8m", "--rw", "randread", "--ios", "200", "--json",
+            "run", "data", "--create", "--size", "8m", "--rw", "randread", "--ios", "200", "--json",
         ])
         .expect(0)
         .json();
@@ -239,6 +239,7 @@ fn a_recorded_run_has_a_row_for_every_io() {
         .fathom(&[
             "run",
             "data",
+            "--create",
             "--size",
             "8m",
             "--rw",

@@ -394,7 +394,7 @@ fn a_file_system_that_is_nearly_full_gets_no_file() {
     for target in [at, &new] {
         for size in ["34m", "1g"] {
             let said = place
-                .fathom(&["run", target, "--size", size, "--time", "1s"])
+                .fathom(&["run", target, "--create", "--size", size, "--time", "1s"])
                 .refusal();
             assert!(
                 said.contains("95 % full") && said.contains("free some space"),
@@ -434,7 +434,7 @@ fn a_read_only_file_system_gets_no_file() {
     let place = Place::new();
     for target in [at, &new] {
         let said = place
-            .fathom(&["run", target, "--size", "4m", "--time", "1s"])
+            .fathom(&["run", target, "--create", "--size", "4m", "--time", "1s"])
             .refusal();
         assert!(said.contains("is read-only"), "{said}");
     }

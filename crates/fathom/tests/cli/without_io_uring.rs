@@ -38,6 +38,7 @@ fn preadv_asked_for_by_name_needs_no_io_uring_and_gets_no_flag() {
     let mut command = place.command(&[
         "run",
         "data",
+        "--create",
         "--size",
         "8m",
         "--rw",

@@ -179,6 +179,7 @@ fn open_one(
         commands: Share::of(users.iter().map(|t| &t.shape.spec), |s| {
             s.engine == Engine::UringCmd
         }),
+        create: true,
         ..Wanted::default()
     };
     // A colon in a relative name is no scheme.

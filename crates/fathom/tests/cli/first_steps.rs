@@ -1,0 +1,101 @@
+//! What somebody meets who tries fathom for the first time.
+
+use crate::common::{Place, beside_others};
+
+#[test]
+fn a_target_that_is_not_there_is_refused_before_anything_is_made() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for args in [
+        &["survey", "typo"][..],
+        &["survey", "typo", "--dry-run"],
+        &["run", "typo", "--size", "8m", "--time", "100ms"],
+        &["ab", "typo", "--size", "8m", "--a", "qd=1", "--b", "qd=2"],
+        &["stack", "typo"],
+    ] {
+        let said = place.fathom(args).refusal();
+        assert!(
+            said.contains("typo does not exist") && said.contains("--create"),
+            "{args:?}: {said}"
+        );
+        assert!(place.names().is_empty() && !place.runs().exists());
+    }
+}
+
+#[test]
+fn a_file_made_on_demand_stays_and_clean_knows_it() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let run = [
+        "run", "mine", "--create", "--size", "8m", "--time", "100ms", "--rw", "read",
+    ];
+    place.fathom(&run).expect(0);
+    std::fs::write(place.dir.join("theirs"), "precious").unwrap();
+    let text = place.fathom(&["clean", "."]).expect(0).stdout;
+    assert!(text.contains("kept ./mine (8 MiB)") && text.contains("nothing left behind"));
+    let json = place.fathom(&["clean", ".", "--json"]).expect(0).json();
+    assert_eq!(json["done"]["kept"].as_array().unwrap().len(), 1, "{json}");
+    assert_eq!(json["stays"], serde_json::json!([]));
+    let dry = place
+        .fathom(&["clean", ".", "--kept", "--dry-run"])
+        .expect(0);
+    assert!(dry.stdout.contains("would remove ./mine"), "{}", dry.stdout);
+    assert_eq!(place.names(), ["mine", "theirs"]);
+    let json = place
+        .fathom(&["clean", ".", "--kept", "--json"])
+        .expect(0)
+        .json();
+    assert_eq!(json["done"]["removed"][0], "./mine (8 MiB)", "{json}");
+    assert_eq!(place.names(), ["theirs"], "only what fathom made");
+}
+
+#[test]
+fn models_are_shown_and_checked_as_json() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let model = place
+        .fathom(&["sim", "show", "optane-900p", "--json"])
+        .expect(0)
+        .json();
+    assert_eq!(model["capacity_gb"], 480, "{model}");
+    let target = place
+        .fathom(&["sim", "check", "sim:vm4:optane-900p", "--json"])
+        .expect(0)
+        .json();
+    assert!(target["size_bytes"].as_u64() > Some(1 << 30), "{target}");
+}
+
+#[test]
+fn what_cannot_be_compressed_is_measured_to_the_end() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let mut rng = 21u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        rng = rng
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (rng >> 56) as u8
+    })
+    .take(1 << 20)
+    .collect();
+    let sample = place.runs().with_file_name("noise");
+    std::fs::write(&sample, noise).unwrap();
+    let run = place
+        .fathom(&[
+            "compress",
+            "sim:intel-s3510",
+            "--sample",
+            sample.to_str().unwrap(),
+            "--json",
+        ])
+        .expect(0)
+        .json();
+    assert_eq!(
+        run["flags"]
+            .as_array()
+            .map(|f| f.iter().filter(|f| f["void"] == true).count()),
+        Some(0),
+        "{}",
+        run["flags"]
+    );
+}
