@@ -72,7 +72,7 @@ pub struct AbRow {
 pub fn analyse(jobs: &[(Setting, &Job)], seed: u64) -> Vec<AbRow> {
     type Get = fn(&Job) -> Option<f64>;
     let table: [(&str, &str, &str, Good, Get); 3] = [
-        ("iops", "IOPS", "1/s", Good::More, metrics_of_job::iops),
+        ("iops", "IOPS", "IOPS", Good::More, metrics_of_job::iops),
         (
             "latency",
             "mean latency",

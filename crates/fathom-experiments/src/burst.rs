@@ -443,7 +443,7 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
         headlines.push(headline(
             &format!("burst-{ios}-iops"),
             &format!("burst of {ios}, instantaneous, median"),
-            "1/s",
+            "IOPS",
             e,
             &point.jobs,
         ));
@@ -455,7 +455,7 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
         "burst-iops",
         "Instantaneous IOPS by size of the burst",
         axis("I/Os in the burst", "", true),
-        axis("IOPS", "1/s", false),
+        axis("IOPS", "IOPS", false),
         vec![series("median", line), series("slowest 5 %", slow)],
     ));
     section.tables.push(Table {
@@ -464,10 +464,10 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
         columns: vec![
             column("I/Os in the burst", ""),
             column("bursts", ""),
-            column("IOPS, median", "1/s"),
+            column("IOPS, median", "IOPS"),
             column("bandwidth, median", "bytes/s"),
-            column("slowest 5 %", "1/s"),
-            column("fastest", "1/s"),
+            column("slowest 5 %", "IOPS"),
+            column("fastest", "IOPS"),
         ],
         rows: table,
     });

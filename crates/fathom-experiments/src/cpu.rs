@@ -322,5 +322,6 @@ fn finding(
             "The same pairs whose interval holds 0: run again with --cpu {} and another --seed.",
             setting.word()
         ),
+        ..Finding::default()
     }
 }

@@ -510,7 +510,7 @@ fn report(to: &mut Shown, cells: &BTreeMap<Place, Cell>, level: &Level, bs: Byte
             axis("latency", "ns", true),
             &latency,
         ),
-        map("mix-map-iops", "IOPS", axis("IOPS", "1/s", true), &iops),
+        map("mix-map-iops", "IOPS", axis("IOPS", "IOPS", true), &iops),
     ];
     let rows = cells
         .iter()
@@ -550,7 +550,7 @@ fn report(to: &mut Shown, cells: &BTreeMap<Place, Cell>, level: &Level, bs: Byte
             columns: vec![
                 column("reads", "%"),
                 column("depth", ""),
-                column("IOPS", "1/s"),
+                column("IOPS", "IOPS"),
                 column("mean latency", "ns"),
             ],
             rows,
@@ -577,7 +577,7 @@ fn report(to: &mut Shown, cells: &BTreeMap<Place, Cell>, level: &Level, bs: Byte
                 SHARES[p.0], DEPTHS[p.1]
             )
         }),
-        "1/s",
+        "IOPS",
         most.map(|m| m.1),
     ));
     to.headlines.push(one(

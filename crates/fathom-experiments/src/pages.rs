@@ -518,6 +518,7 @@ fn finding(
             samples: top.samples.min(usual.samples),
         }),
         refuted_by: "The store itself with both sizes: fathom kv --workload pages.".into(),
+        ..Finding::default()
     })
 }
 

@@ -314,7 +314,8 @@ class Chart {
       axis.append(svg("text", { x: Math.min(px, width - half + 3), y: box.bottom + 17, "text-anchor": "middle" }, label));
     }
     axis.append(svg("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "base" }));
-    const named = (a, f) => a.label + (f.suffix ? ` (${f.suffix})` : "");
+    // "k IOPS" names itself.
+    const named = (a, f) => !f.suffix ? a.label : f.suffix.endsWith(a.label) ? f.suffix : `${a.label} (${f.suffix})`;
     axis.append(svg("text", { x: box.right, y: height - 6, class: "name", "text-anchor": "end" }, named(spec.x, xFormat)));
     axis.append(svg("text", { x: 2, y: 13, class: "name" }, named(spec.y, yFormat)));
     root.append(axis);

@@ -28,10 +28,13 @@ const tooltip = (() => {
 const data = JSON.parse(document.getElementById("fathom-data").textContent);
 const figures = [...document.querySelectorAll("figure.chart")];
 // All widths before the first drawing: read after it, each would lay out the whole page again.
-const widths = figures.map(f => f.querySelector(".plot").clientWidth);
+// What is folded has none yet, and gets its own when it is unfolded.
+const FOLDED = 560;
+const widthOf = plot => plot.clientWidth || FOLDED;
+const widths = figures.map(f => widthOf(f.querySelector(".plot")));
 const charts = figures.map((figure, i) => new Chart(figure, data.charts[Number(figure.dataset.chart)], data.stamp, widths[i]));
 function redraw() {
-  const widths = charts.map(c => c.plot.clientWidth);
+  const widths = charts.map(c => widthOf(c.plot));
   charts.forEach((c, i) => c.draw(widths[i]));
   reach(document);
 }
@@ -104,7 +107,10 @@ function reach(within) {
     }
   }
 }
-addEventListener("toggle", e => reach(e.target), true);
+addEventListener("toggle", e => {
+  for (const c of charts) if (e.target.open && !e.target.matches(".data") && e.target.contains(c.figure)) c.draw(widthOf(c.plot));
+  reach(e.target);
+}, true);
 reach(document);
 
 // Ready is what can be seen: laid out, too.

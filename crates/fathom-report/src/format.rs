@@ -22,6 +22,12 @@ pub struct Scale<'a> {
 
 const TIME: [(f64, &str); 4] = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
 const RATE: [(f64, &str); 4] = [(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")];
+const IOPS: [(f64, &str); 4] = [
+    (1.0, "IOPS"),
+    (1e3, "k IOPS"),
+    (1e6, "M IOPS"),
+    (1e9, "G IOPS"),
+];
 const BANDWIDTH: [(f64, &str); 5] = [
     (1.0, "B/s"),
     (1e3, "kB/s"),
@@ -47,6 +53,7 @@ pub fn scale_for(value: f64, unit: &str) -> Scale<'_> {
         "ns" => &TIME,
         "s" => &SECONDS,
         "1/s" => &RATE,
+        "IOPS" => &IOPS,
         "bytes/s" => &BANDWIDTH,
         "bytes" => &SIZE,
         "ratio" => &[(1.0, "")],
@@ -203,6 +210,7 @@ mod tests {
             (22_000.0, "ns", "22.0 µs"),
             (1.5e9, "bytes", "1.40 GiB"),
             (512_345.0, "1/s", "512 k/s"),
+            (512_345.0, "IOPS", "512 k IOPS"),
             (1_023_456.0, "1/s", "1.02 M/s"),
             (0.0, "ns", "0 ns"),
             (0.0, "s", "0 s"),

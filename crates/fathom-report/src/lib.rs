@@ -5,6 +5,7 @@
 //! experiment never touches it. Everything in a run is untrusted text here.
 
 mod beginning;
+mod conclusion;
 mod csv;
 mod data;
 mod error;

@@ -441,7 +441,7 @@ fn tables_wider_than_the_page_scroll_by_keyboard_also_when_unfolded_later() {
 fn the_page_and_the_terminal_write_numbers_alike() {
     let Some(browser) = chromium() else { return };
     let units = [
-        "ns", "s", "1/s", "bytes/s", "bytes", "%", "ratio", "", "°C", "toString",
+        "ns", "s", "1/s", "IOPS", "bytes/s", "bytes", "%", "ratio", "", "°C", "toString",
     ];
     let values = [
         0.0,

@@ -600,6 +600,9 @@ pub struct Finding {
     /// What would show that it is wrong.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub refuted_by: String,
+    /// Whether it says what the target is good for: what it carries within an objective.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub good_for: bool,
 }
 
 impl Finding {

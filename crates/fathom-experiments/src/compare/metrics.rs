@@ -111,7 +111,7 @@ pub fn metrics(run: &Run, windows: &dyn WindowSource) -> Metrics {
             .filter_map(|h| {
                 let good = match h.unit.as_str() {
                     "ns" | "s" => Good::Less,
-                    "1/s" | "bytes/s" => Good::More,
+                    "1/s" | "IOPS" | "bytes/s" => Good::More,
                     // Of other units it is not known which direction is good.
                     _ => return None,
                 };
@@ -220,7 +220,7 @@ fn of_job(stem: &str, group: &[(usize, &Job)], windows: &dyn WindowSource) -> Ve
         within = refine(&mut iops, &rates) | refine(&mut latency, &means);
     }
     let mut out = vec![
-        one("iops", "IOPS", "1/s", Good::More, iops, within),
+        one("iops", "IOPS", "IOPS", Good::More, iops, within),
         one("latency", "mean latency", "ns", Good::Less, latency, within),
     ];
     let p99 = over(&p99);

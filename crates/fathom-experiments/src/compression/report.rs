@@ -302,6 +302,7 @@ fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
             evidence: vec![chart.into(), "compression-gains".into()],
             gain: Some(gain(g)),
             refuted_by: "Your own data with --sample, or cores that are not free: see the break-even ratio and cores.".into(),
+            ..Finding::default()
         });
     }
     let saves: Gain<'_> = &|s, d| Some(advice::cache_saves(d, s, CHUNK as f64));
@@ -330,6 +331,7 @@ fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
                 evidence: vec!["compression-gains".into()],
                 gain: Some(gain(saved)),
                 refuted_by: "Your own data with --sample; cores that have no time to decode; requests that nearly all go to what the plain cache holds already (fathom cache).".into(),
+                ..Finding::default()
             });
         }
     }

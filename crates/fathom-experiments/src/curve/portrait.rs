@@ -175,7 +175,7 @@ fn portrait(measured: &Measured, found: &Found) -> Chart {
     chart(
         "curve",
         "Throughput-latency curve",
-        axis("IOPS", "1/s", false),
+        axis("IOPS", "IOPS", false),
         axis("latency", "ns", true),
         all,
         [mark(found.knee, "knee"), mark(found.max, "maximum")]
@@ -232,7 +232,7 @@ fn depth(measured: &Measured) -> Chart {
         "curve-depth",
         "IOPS by depth",
         axis("outstanding I/Os", "", true),
-        axis("IOPS", "1/s", false),
+        axis("IOPS", "IOPS", false),
         vec![series("closed loop", points)],
         Vec::new(),
     )
@@ -292,7 +292,7 @@ fn closed_table(measured: &Measured) -> Table {
             column("requested QD", ""),
             column("threads", ""),
             column("achieved QD", ""),
-            column("IOPS", "1/s"),
+            column("IOPS", "IOPS"),
             column("mean", "ns"),
             column("p50", "ns"),
             column("p99", "ns"),
@@ -327,8 +327,8 @@ fn open_table(measured: &Measured, found: &Found) -> Table {
         title: "Open loop, Poisson arrivals".into(),
         columns: vec![
             column("share of maximum", "%"),
-            column("asked", "1/s"),
-            column("achieved", "1/s"),
+            column("asked", "IOPS"),
+            column("achieved", "IOPS"),
             column("service", "ns"),
             column("response", "ns"),
             column("response p50", "ns"),
@@ -368,7 +368,7 @@ fn headlines(measured: &Measured, found: &Found, what: &str) -> Vec<Headline> {
         headline_of(&group, label, id, unit, e, jobs.to_vec())
     };
     let mut all = vec![
-        one("curve-max", "maximum", "1/s", found.max, &closed),
+        one("curve-max", "maximum", "IOPS", found.max, &closed),
         one(
             "curve-base",
             "latency, one outstanding",
@@ -393,7 +393,7 @@ fn headlines(measured: &Measured, found: &Found, what: &str) -> Vec<Headline> {
     ];
     if !open.is_empty() {
         all.extend([
-            one("curve-knee", "knee (open loop)", "1/s", found.knee, &open),
+            one("curve-knee", "knee (open loop)", "IOPS", found.knee, &open),
             one(
                 "curve-knee-share",
                 "knee as a share of the maximum",

@@ -145,11 +145,11 @@ pub(super) fn show(
         title: "PTS: demand intensity and response time histogram".into(),
         text: "4 KiB random, 65 % reads, 1 to 32 threads × 1 to 32 outstanding after conditioning; then ten minutes at three demands.".into(),
         charts: vec![
-            convergence("pts-dirth-convergence", axis("IOPS", "1/s", true), rounds),
+            convergence("pts-dirth-convergence", axis("IOPS", "IOPS", true), rounds),
             lines(
                 "pts-dirth-demand",
                 "Response time by demand",
-                axis("IOPS", "1/s", false),
+                axis("IOPS", "IOPS", false),
                 axis("mean response", "ns", true),
                 curves.collect(),
             ),
@@ -162,12 +162,12 @@ pub(super) fn show(
             ),
         ],
         tables: vec![
-            verification("pts-dirth-verification", "1/s", rounds),
+            verification("pts-dirth-verification", "IOPS", rounds),
             Table {
                 id: "pts-dirth-grid".into(),
                 title: "IOPS by threads and outstanding I/Os of each".into(),
                 columns: std::iter::once(column("threads", ""))
-                    .chain(STEPS.iter().map(|q| column(&format!("QD {q}"), "1/s")))
+                    .chain(STEPS.iter().map(|q| column(&format!("QD {q}"), "IOPS")))
                     .collect(),
                 rows: (0..6)
                     .map(|t| {
@@ -183,7 +183,7 @@ pub(super) fn show(
     let headlines = points.iter().map(|(name, m, _)| {
         let id = format!("dirth-{}", name.split(' ').next().unwrap_or(name));
         let label = format!("4 KiB 65/35, {name}");
-        headline("PTS demand", &id, &label, "1/s", &[*m], |m| m.iops)
+        headline("PTS demand", &id, &label, "IOPS", &[*m], |m| m.iops)
     });
     (section, headlines.collect())
 }
@@ -212,7 +212,7 @@ fn responses(points: &[(&str, Measured, Histogram)]) -> Table {
         points,
         &[
             ("demand", "", &|p| p.0.into()),
-            ("IOPS", "1/s", &|p| p.1.iops.into()),
+            ("IOPS", "IOPS", &|p| p.1.iops.into()),
             ("mean", "ns", &|p| p.1.mean_ns.into()),
             ("p50", "ns", &|p| percentile(&p.2, 0.5)),
             ("p99", "ns", &|p| percentile(&p.2, 0.99)),

@@ -102,29 +102,29 @@ pub(super) fn show(
         title: "PTS: host idle recovery".into(),
         text: "Bursts of 5 s of 4 KiB random writes with pauses of 5 to 50 s, an hour each, after preconditioning by the same load; half an hour of it without pauses after each.".into(),
         charts: vec![
-            convergence("pts-hir-convergence", axis("IOPS", "1/s", false), rounds),
+            convergence("pts-hir-convergence", axis("IOPS", "IOPS", false), rounds),
             lines(
                 "pts-hir-time",
                 "IOPS of the bursts over time",
                 axis("time", "s", false),
-                axis("IOPS", "1/s", false),
+                axis("IOPS", "IOPS", false),
                 courses,
             ),
         ],
         tables: vec![
-            verification("pts-hir-verification", "1/s", rounds),
+            verification("pts-hir-verification", "IOPS", rounds),
             table(
                 "pts-hir-table",
                 "What pauses give back",
                 &states,
                 &[
                     ("pause", "s", &|s| s.0.into()),
-                    ("bursts", "1/s", &|s| level(&s.1).into()),
+                    ("bursts", "IOPS", &|s| level(&s.1).into()),
                     ("against no pause", "%", &|s| {
                         let both = level(&s.1).zip(base);
                         both.map(|(l, b)| 100.0 * (l / b - 1.0)).into()
                     }),
-                    ("without pauses after it", "1/s", &|s| s.2.into()),
+                    ("without pauses after it", "IOPS", &|s| s.2.into()),
                 ],
             ),
         ],
@@ -135,7 +135,7 @@ pub(super) fn show(
             "PTS host idle recovery",
             &format!("hir-{pause}s"),
             &format!("4 KiB random write, {pause} s idle"),
-            "1/s",
+            "IOPS",
             bursts,
             |m| m.iops,
         )

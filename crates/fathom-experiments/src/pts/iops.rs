@@ -93,22 +93,22 @@ pub(super) fn show(
             "Random I/O of {threads} threads × {qd} outstanding after 2 × the range of 128 KiB sequential writes; a minute per cell; means over the last five rounds."
         ),
         charts: vec![
-            convergence("pts-iops-convergence", axis("IOPS", "1/s", true), rounds),
+            convergence("pts-iops-convergence", axis("IOPS", "IOPS", true), rounds),
             lines(
                 "pts-iops-by-size",
                 "IOPS by block size",
                 axis("block size", "bytes", true),
-                axis("IOPS", "1/s", true),
+                axis("IOPS", "IOPS", true),
                 SHARES.iter().enumerate().map(curve).collect(),
             ),
             map(value),
         ],
         tables: vec![
-            verification("pts-iops-verification", "1/s", rounds),
+            verification("pts-iops-verification", "IOPS", rounds),
             by_size(
                 "pts-iops-table",
                 "IOPS by block size and reads/writes",
-                "1/s",
+                "IOPS",
                 (&SHARES, &SIZES),
                 value,
             ),
@@ -122,7 +122,7 @@ pub(super) fn show(
     ]
     .map(|(s, b, label)| {
         let id = format!("iops-{}r-4k", SHARES[s]);
-        headline("PTS IOPS", &id, label, "1/s", &cell(s, b), |m| m.iops)
+        headline("PTS IOPS", &id, label, "IOPS", &cell(s, b), |m| m.iops)
     });
     (section, headlines.into())
 }
@@ -141,7 +141,7 @@ fn map(value: impl Fn(usize, usize) -> Option<f64>) -> Chart {
         }
     }
     Chart {
-        z: Some(axis("IOPS", "1/s", true)),
+        z: Some(axis("IOPS", "IOPS", true)),
         ..chart(
             "pts-iops-map",
             "IOPS by block size and share of reads",

@@ -497,6 +497,7 @@ fn proven(w: &WhatIf) -> Option<Finding> {
         refuted_by:
             "The same pairs with another --seed, or under your own load, whose interval holds 0."
                 .into(),
+        ..Finding::default()
     })
 }
 

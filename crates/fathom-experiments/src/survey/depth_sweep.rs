@@ -48,7 +48,6 @@ impl Experiment for DepthSweep {
             },
             ..Analysis::default()
         };
-        let depth = |c: &Cell| f64::from(c.spec.qd * c.spec.threads);
         let labelled = |c: &Cell, x: f64, y: Option<f64>| Point {
             x,
             y,
@@ -104,7 +103,7 @@ impl Experiment for DepthSweep {
             line(
                 "depth-curve",
                 "Throughput-latency curve",
-                axis("IOPS", "1/s", false),
+                axis("IOPS", "IOPS", false),
                 axis("latency", "ns", true),
                 vec![series("mean", curve_mean), series("p99", curve_p99)],
                 marks,
@@ -113,7 +112,7 @@ impl Experiment for DepthSweep {
                 "depth-iops",
                 "IOPS by depth",
                 axis("outstanding I/Os", "", true),
-                axis("IOPS", "1/s", false),
+                axis("IOPS", "IOPS", false),
                 vec![series("random read", iops)],
                 Vec::new(),
             ),
@@ -132,13 +131,20 @@ impl Experiment for DepthSweep {
             columns: vec![
                 column("requested QD", ""),
                 column("achieved QD", ""),
-                column("IOPS", "1/s"),
+                column("IOPS", "IOPS"),
                 column("mean", "ns"),
                 column("p99", "ns"),
                 column("p99.9", "ns"),
             ],
             rows,
         });
+        a.findings.extend(good_for(cells));
+        if let Some(k) = knee {
+            a.section.title = match cells.get(k + 1) {
+                Some(_) => format!("Throughput stops growing at QD {}", depth(&cells[k])),
+                None => format!("Throughput still grows at QD {}", depth(&cells[k])),
+            };
+        }
         if let Some(k) = knee
             && let (Some(n), Some(l), Some(last)) = (
                 cells[k].iops(),
@@ -151,7 +157,7 @@ impl Experiment for DepthSweep {
                 "Maximum IOPS, 4 KiB",
                 &format!("random read at QD {} (the knee)", depth(&cells[k])),
                 "knee-iops",
-                "1/s",
+                "IOPS",
                 Some(n),
             ));
             a.findings.push(Finding {
@@ -173,6 +179,58 @@ impl Experiment for DepthSweep {
         }
         a
     }
+}
+
+/// Outstanding I/Os over all threads.
+fn depth(c: &Cell) -> f64 {
+    f64::from(c.spec.qd * c.spec.threads)
+}
+
+/// What transactions that read may ask for: the most IOPS whose 99th percentile stays below the first objective that
+/// any depth meets. Void jobs carry nothing.
+fn good_for(cells: &[Cell]) -> Option<Finding> {
+    const OBJECTIVES: [Nanos; 3] = [
+        Nanos::from_millis(1),
+        Nanos::from_millis(10),
+        Nanos::from_millis(100),
+    ];
+    let (objective, cell, iops) = OBJECTIVES.iter().find_map(|objective| {
+        let within = |c: &&Cell| {
+            let p99 = c.percentile(Op::Read, 0.99);
+            p99.is_some_and(|p99| p99 < objective.0 as f64)
+        };
+        // The lower end of the interval: what may be promised.
+        let promised = |c: &Cell| c.iops().map(|e| e.low.unwrap_or(e.value));
+        let best = cells.iter().filter(within);
+        let best = best.filter_map(|c| Some((c, promised(c)?)));
+        let all: Vec<_> = best.collect();
+        let most = all.iter().map(|b| b.1).reduce(f64::max)?;
+        // More depth for the same throughput is only more waiting.
+        let (cell, iops) = *all.iter().find(|b| b.1 >= 0.98 * most)?;
+        Some((objective, cell, iops))
+    })?;
+    Some(Finding {
+        id: "good-for-reads".into(),
+        text: format!(
+            "Random 4 KiB reads, as of transactions, up to {} IOPS with a p99 below {objective} ({} outstanding).",
+            grouped(iops),
+            depth(cell)
+        ),
+        confidence: if cell
+            .iops()
+            .is_some_and(|n| n.relative_half_width().is_some_and(|w| w < 0.1))
+        {
+            "strong"
+        } else {
+            "moderate"
+        }
+        .into(),
+        jobs: cell.indices(),
+        evidence: vec!["depth-curve".into(), "depth-table".into()],
+        refuted_by: "fathom curve in open loop missing that percentile at this rate.".into(),
+        good_for: true,
+        ..Finding::default()
+    })
 }
 
 /// The smallest depth that reaches 90 % of the largest IOPS.

@@ -53,7 +53,7 @@ impl Experiment for Iops {
                 "Maximum IOPS, 4 KiB",
                 label,
                 &format!("{stem}-iops"),
-                "1/s",
+                "IOPS",
                 cell.iops(),
             ));
             rows.push(vec![
@@ -72,7 +72,7 @@ impl Experiment for Iops {
         a.section.charts.push(bars(
             "iops-bars",
             "Maximum IOPS",
-            axis("IOPS", "1/s", false),
+            axis("IOPS", "IOPS", false),
             &PATTERNS.map(|p| p.2),
             cells.iter().map(Cell::iops),
         ));
@@ -82,7 +82,7 @@ impl Experiment for Iops {
             columns: vec![
                 column("pattern", ""),
                 column("threads × QD", ""),
-                column("IOPS", "1/s"),
+                column("IOPS", "IOPS"),
                 column("mean latency", "ns"),
                 column("achieved QD", ""),
                 column("CPU per I/O", "ns"),

@@ -3,6 +3,7 @@
 use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
 use fathom_bench::parts::{self, axis, column, estimate, headline, number, point, series};
 use fathom_io::{JobError, JobSpec};
+use fathom_stats::Estimate;
 use fathom_telemetry::Op;
 use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Point, Section, Table};
 
@@ -76,10 +77,15 @@ impl Experiment for Mix {
                     "Maximum IOPS, 4 KiB",
                     "70 % reads, QD 16",
                     "mix-70-iops",
-                    "1/s",
+                    "IOPS",
                     c.iops(),
                 ));
             }
+        }
+        if let [first, .., last] = cells
+            && let (Some(writes), Some(reads)) = (first.iops(), last.iops())
+        {
+            a.section.title = title(&reads, &writes);
         }
         let chart = |id: &str, title: &str, y, series| {
             let x = axis("share of reads", "%", false);
@@ -89,7 +95,7 @@ impl Experiment for Mix {
             chart(
                 "mix-iops",
                 "IOPS by share of reads",
-                axis("IOPS", "1/s", false),
+                axis("IOPS", "IOPS", false),
                 vec![series("reads and writes", iops)],
             ),
             chart(
@@ -108,7 +114,7 @@ impl Experiment for Mix {
             title: "Mix".into(),
             columns: vec![
                 column("reads", "%"),
-                column("IOPS", "1/s"),
+                column("IOPS", "IOPS"),
                 column("read p50", "ns"),
                 column("read p99", "ns"),
                 column("write p50", "ns"),
@@ -117,5 +123,38 @@ impl Experiment for Mix {
             rows,
         });
         a
+    }
+}
+
+/// What the mix does, as far as the intervals show it.
+fn title(reads: &Estimate, writes: &Estimate) -> String {
+    let ends = |e: &Estimate| Some((e.low?, e.high?));
+    match (ends(reads), ends(writes)) {
+        (Some(r), Some(w)) if r.0 > w.1 || w.0 > r.1 => format!(
+            "Writes alone get {:.0} % of the IOPS of reads alone",
+            100.0 * writes.value / reads.value
+        ),
+        _ => "No difference shown between reads, writes and mixes".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_that_overlap_are_no_difference() {
+        let e = |value: f64, half: f64| Estimate {
+            value,
+            low: Some(value - half),
+            high: Some(value + half),
+            samples: 3,
+        };
+        assert!(title(&e(100.0, 5.0), &e(94.0, 5.0)).starts_with("No difference"));
+        assert_eq!(
+            title(&e(100.0, 5.0), &e(50.0, 5.0)),
+            "Writes alone get 50 % of the IOPS of reads alone"
+        );
+        assert!(title(&Estimate::single(9.0), &Estimate::single(1.0)).starts_with("No difference"));
     }
 }

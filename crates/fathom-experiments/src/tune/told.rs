@@ -107,6 +107,7 @@ fn of_proof(d: &Diagnosis, p: &Proof) -> Option<Finding> {
         evidence: vec!["tune-gains".into(), "tune-table".into()],
         gain: Some(gain),
         refuted_by: s.refuted_by.clone(),
+        ..Finding::default()
     })
 }
 
@@ -144,6 +145,7 @@ fn of_sustained(d: &Diagnosis) -> Option<Finding> {
         evidence: vec!["tune-sustained".into()],
         gain: Some(gain),
         refuted_by: "The same fall right after an hour of rest, or in an open file that memory holds: then it is not heat.".into(),
+        ..Finding::default()
     })
 }
 
@@ -154,7 +156,7 @@ pub(super) fn headlines(d: &Diagnosis) -> Vec<Headline> {
             "As it is",
             &format!("load '{word}'"),
             &format!("tune-{word}"),
-            "1/s",
+            "IOPS",
             Estimate::mean_of(rates),
             jobs.clone(),
         )

@@ -418,5 +418,6 @@ fn finding(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
         refuted_by: format!(
             "The store itself with both caches: fathom kv --workload caches --distribution {name}; or other prices (--dram-price, --device-price)."
         ),
+        ..Finding::default()
     })
 }

@@ -100,6 +100,7 @@ impl Dips {
             evidence: vec!["kv-dips".into(), "kv-over-time".into()],
             gain: Estimate::mean_of(&self.each.iter().map(|s| s.lost).collect::<Vec<_>>()),
             refuted_by: "Longer runs without them: --time 10m.".into(),
+            ..Finding::default()
         })
     }
 }

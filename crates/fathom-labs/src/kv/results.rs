@@ -270,6 +270,7 @@ fn below_ceiling(of: Estimate, jobs: Vec<usize>) -> Finding {
         evidence: vec!["kv-table".into(), "kv-waits".into()],
         gain: Some(gain),
         refuted_by: "More repeats that come nearer to the ceiling: --repeats 10.".into(),
+        ..Finding::default()
     }
 }
 

@@ -163,7 +163,7 @@ pub(super) fn present(r: &PathsResult, shown: &mut Shown) {
                 "Best path",
                 &label,
                 &id,
-                "1/s",
+                "IOPS",
                 r.rate(best, l),
                 jobs,
             ));
@@ -207,7 +207,7 @@ fn passes(r: &PathsResult, l: usize, load: Load) -> Table {
         0..r.paths.len(),
         &[
             ("path", "", &|p| text(r.name(*p))),
-            ("I/Os", "1/s", &|p| estimate(r.rate(*p, l))),
+            ("I/Os", "IOPS", &|p| estimate(r.rate(*p, l))),
             ("bandwidth", "bytes/s", &|p| {
                 estimate(r.mean(*p, l, |s| Some(s.bytes)))
             }),
@@ -244,7 +244,7 @@ fn rates(r: &PathsResult, l: usize, load: Load) -> Chart {
     bars(
         &format!("paths-{}-chart", load.id()),
         &capital(&load.about(&r.options)),
-        axis("I/Os", "1/s", false),
+        axis("I/Os", "IOPS", false),
         &names,
         (0..r.paths.len()).map(|p| r.rate(p, l)),
     )
@@ -366,6 +366,7 @@ fn finding(r: &PathsResult, group: usize, l: usize, load: Load) -> Option<Result
         ],
         gain: Some(more),
         refuted_by: "More turns that show no difference: --profile standard; or the application's own load on both paths.".into(),
+        ..Finding::default()
     }))
 }
 
@@ -438,6 +439,7 @@ fn dips(r: &PathsResult, l: usize, load: Load) -> Option<Finding> {
             Some(without_dips(all, s.windows))
         }),
         refuted_by: "Longer runs without them: --profile standard.".into(),
+        ..Finding::default()
     })
 }
 

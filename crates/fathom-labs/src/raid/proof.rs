@@ -378,6 +378,7 @@ fn finding(t: &Tried) -> Option<Finding> {
         evidence: vec!["raid-settings-tried".into()],
         gain: better.then_some(change),
         refuted_by: "The same setting with --try and another --seed, or with your own load, whose interval holds 0.".into(),
+        ..Finding::default()
     })
 }
 

@@ -61,7 +61,7 @@ impl Pair {
         match self.load {
             l if l.depth == 1 => "ns",
             l if l.block == LARGE => "bytes/s",
-            _ => "1/s",
+            _ => "IOPS",
         }
     }
 
@@ -151,7 +151,7 @@ fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
         } else {
             cell.iops()
         };
-        let unit = if load.depth == 1 { "ns" } else { "1/s" };
+        let unit = if load.depth == 1 { "ns" } else { "IOPS" };
         rows.push(vec![
             text(format!("{}, a disk that does nothing", load.title())),
             text(if unit == "ns" {
@@ -211,7 +211,7 @@ fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
                 "mean latency",
             ),
             bars("vm-bandwidth", "Bandwidth", "bytes/s", "bandwidth"),
-            bars("vm-iops", "IOPS", "1/s", "IOPS"),
+            bars("vm-iops", "IOPS", "IOPS", "IOPS"),
         ],
         tables: vec![Table {
             id: "vm-table".into(),
@@ -282,7 +282,7 @@ fn curve(m: &Measured<'_>) -> Option<Section> {
             id: "vm-curve-chart".into(),
             title: "Mean latency against IOPS".into(),
             kind: ChartKind::Line,
-            x: axis("IOPS", "1/s", false),
+            x: axis("IOPS", "IOPS", false),
             y: axis("mean latency", "ns", true),
             z: None,
             categories: Vec::new(),
@@ -294,9 +294,9 @@ fn curve(m: &Measured<'_>) -> Option<Section> {
             title: "Points of the curve".into(),
             columns: vec![
                 column("depth", ""),
-                column("PE IOPS", "1/s"),
+                column("PE IOPS", "IOPS"),
                 column("PE latency", "ns"),
-                column("VE IOPS", "1/s"),
+                column("VE IOPS", "IOPS"),
                 column("VE latency", "ns"),
             ],
             rows,
@@ -309,7 +309,7 @@ fn curve(m: &Measured<'_>) -> Option<Section> {
 fn physical_iops(m: &Measured<'_>) -> Option<Estimate> {
     m.pairs
         .iter()
-        .find(|p| p.unit() == "1/s" && !p.load.rw.modifies())?
+        .find(|p| p.unit() == "IOPS" && !p.load.rw.modifies())?
         .pe
         .iops()
 }
@@ -360,7 +360,7 @@ fn fleets(m: &Measured<'_>) -> Option<Section> {
             title: "IOPS by number of machines".into(),
             kind: ChartKind::Line,
             x: axis("machines", "", false),
-            y: axis("IOPS", "1/s", false),
+            y: axis("IOPS", "IOPS", false),
             z: None,
             categories: Vec::new(),
             series: vec![series("accumulated", Fleet::together), series("mean of a machine", Fleet::each)],
@@ -371,8 +371,8 @@ fn fleets(m: &Measured<'_>) -> Option<Section> {
             title: "Accumulated and mean".into(),
             columns: vec![
                 column("machines", ""),
-                column("accumulated", "1/s"),
-                column("mean", "1/s"),
+                column("accumulated", "IOPS"),
+                column("mean", "IOPS"),
                 column("of the host", "%"),
                 column("mean latency", "ns"),
                 column("start skew", "ns"),
@@ -461,7 +461,7 @@ fn headlines(m: &Measured<'_>) -> Vec<Headline> {
             id: format!("vms{}-iops", f.machines),
             label: format!("{} together", counted(f.machines)),
             group: "IOPS of machines that share the target".into(),
-            unit: "1/s".into(),
+            unit: "IOPS".into(),
             estimate: f.together(),
             extra: std::collections::BTreeMap::new(),
             jobs: f.jobs.clone(),
@@ -549,6 +549,7 @@ fn of_setting(t: &Tried, options: &VmOptions) -> Option<Finding> {
         evidence: vec!["vm-settings-table".into()],
         gain: better.then_some(change),
         refuted_by: "The same setting with --try and another --seed, or with your own load, whose interval holds 0.".into(),
+        ..Finding::default()
     })
 }
 

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
+use fathom_telemetry::Flag;
 use fathom_telemetry::schema::{Finding, Headline, Run};
-use fathom_telemetry::{Flag, FlagCode};
 
 use super::Page;
 use super::escape::{Esc, slug, with_options};
@@ -13,7 +13,7 @@ use crate::data::ReportData;
 use crate::format::{self, HOLE};
 use crate::stamp::Stamp;
 use crate::terminal::{extra_label, extra_names, gain, groups, sentence};
-use crate::text::shell_quoted;
+use crate::text::{capital, shell_quoted};
 
 /// What was run, on what, when.
 pub(super) fn masthead(page: &mut Page, run: &Run) {
@@ -67,108 +67,83 @@ fn facts(run: &Run) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The numbers of the screen.
+/// The numbers of the screen, each once: a small table for each group, with a point and its interval.
 pub(super) fn headlines(page: &mut Page, run: &Run) {
     if run.headlines.is_empty() {
         return;
     }
-    page.push("<section class=\"first\" id=\"headlines\">");
+    page.push(
+        "<section class=\"first\" id=\"headlines\"><h2>The numbers</h2>\n<div class=\"groups\">\n",
+    );
     page.anchors.insert("headlines".to_owned());
     page.contents
-        .push(("headlines".to_owned(), "Headlines".to_owned()));
-    page.push(&format!("<p class=\"muted\">{}</p>\n", verdict(run)));
+        .push(("headlines".to_owned(), "The numbers".to_owned()));
     for group in groups(&run.headlines) {
-        let in_group: Vec<&Headline> = run.headlines.iter().filter(|h| h.group == group).collect();
-        page.push(&format!(
-            "<div class=\"group\"><h3>{}</h3>\n<div class=\"tiles\">\n",
-            Esc(group)
-        ));
-        for h in in_group {
-            let html = tile(h);
-            page.push(&html);
-        }
-        page.push("</div></div>\n");
+        let all: Vec<&Headline> = run.headlines.iter().filter(|h| h.group == group).collect();
+        let html = group_table(group, &all);
+        page.push(&html);
     }
-    let mut seen: Vec<(&Flag, String)> = Vec::new();
-    for h in &run.headlines {
-        for f in h.flags.iter().filter(|f| f.code != FlagCode::Simulated) {
-            merge_flag(&mut seen, f, &h.label);
-        }
-    }
-    for f in run.flags.iter().filter(|f| f.code != FlagCode::Simulated) {
-        merge_flag(&mut seen, f, "the whole run");
-    }
-    if !seen.is_empty() {
-        page.push("<h3>Before you quote these numbers</h3>\n");
-        flag_list(page, seen);
-    }
+    let repeats = run.headlines.iter().filter_map(|h| h.estimate.as_ref());
+    let note = if repeats.clone().any(|e| e.samples > 1) {
+        "±: 95 % interval of the mean over repeats."
+    } else {
+        "One repeat each, so there are no intervals."
+    };
+    page.push(&format!("</div><p class=\"muted\">{note}</p>\n"));
     page.close_section();
 }
 
-/// How many of the headlines stand, as a sentence.
-fn verdict(run: &Run) -> String {
-    let headlines = &run.headlines;
-    let void = |h: &&Headline| h.flags.iter().any(|f| f.void);
-    let holes = headlines.iter().filter(|h| h.estimate.is_none()).count();
-    let voided = headlines
-        .iter()
-        .filter(|h| h.estimate.is_some() && void(h))
-        .count();
-    let flagged = headlines
-        .iter()
-        .filter(|h| h.estimate.is_some() && !void(h))
-        .filter(|h| h.flags.iter().any(|f| f.code != FlagCode::Simulated))
-        .count();
-    let clean = headlines.len() - holes - voided - flagged;
-    let mut parts = Vec::new();
-    if clean == headlines.len() {
-        parts.push(format!("All {clean} numbers passed every check"));
-    } else {
-        parts.push(format!(
-            "{clean} of {} numbers passed every check",
-            headlines.len()
-        ));
+fn group_table(group: &str, all: &[&Headline]) -> String {
+    /// More columns leave no room for points.
+    const EXTRAS_BESIDE_DOTS: usize = 2;
+    let extras = extra_names(all.iter().copied());
+    let mut html = format!(
+        "<div class=\"wide\"><table class=\"numbers\"><caption>{}</caption><thead><tr><th scope=\"col\"><span class=\"hidden\">What</span></th>\
+         <th scope=\"col\" class=\"number\">mean</th><th scope=\"col\" class=\"number\">±</th>",
+        Esc(&capital(group))
+    );
+    for name in &extras {
+        let _ = write!(
+            html,
+            "<th scope=\"col\" class=\"number\">{}</th>",
+            Esc(&extra_label(name))
+        );
     }
-    for (n, one, many) in [
-        (flagged, "one carries a flag", "carry a flag"),
-        (voided, "one is void", "are void"),
-        (holes, "one could not be measured", "could not be measured"),
-    ] {
-        match n {
-            0 => {}
-            1 => parts.push(one.to_owned()),
-            n => parts.push(format!("{n} {many}")),
-        }
+    let alike = all.iter().all(|h| h.unit == all[0].unit);
+    let room = all.len() > 1 && alike && extras.len() <= EXTRAS_BESIDE_DOTS;
+    let scale = room.then(|| Dots::of(all)).flatten();
+    if let Some(scale) = &scale {
+        let axis = if scale.log { "log" } else { "from zero" };
+        let _ = write!(html, "<th scope=\"col\" class=\"dots\">{axis}</th>");
     }
-    format!("{}. Intervals (±) are 95 % over repeats.", parts.join(", "))
+    html.push_str("</tr></thead><tbody>\n");
+    for h in all {
+        html.push_str(&headline_row(h, &extras, scale.as_ref()));
+    }
+    html.push_str("</tbody></table></div>\n");
+    html
 }
 
-fn tile(h: &Headline) -> String {
+fn headline_row(h: &Headline, extras: &[String], dots: Option<&Dots>) -> String {
     let void = h.flags.iter().any(|f| f.void);
-    let class = match (&h.estimate, void) {
-        (None, _) => "tile hole",
-        (_, true) => "tile void",
-        _ => "tile",
-    };
+    let class = if void { " class=\"void\"" } else { "" };
     let mut html = format!(
-        "<div class=\"{class}\"><div class=\"label\">{}</div>",
-        Esc(&h.label)
+        "<tr{class}><th scope=\"row\">{}{}</th>",
+        Esc(&capital(&h.label)),
+        chips(&h.flags)
     );
     match &h.estimate {
         Some(e) => {
             let (value, half) = format::estimate_parts(e, &h.unit);
-            let (number, unit) = value.split_once(' ').unwrap_or((value.as_str(), ""));
+            let half = half.trim_start_matches("± ");
             let _ = write!(
                 html,
-                "<div class=\"value\">{}<span class=\"unit\">{}</span></div>",
-                Esc(number),
-                Esc(unit)
+                "<td class=\"number value\" title=\"{} {}, {} repeats\">{}</td><td class=\"number pm\">{half}</td>",
+                e.value,
+                Esc(&h.unit),
+                e.samples,
+                Esc(&value)
             );
-            let interval = match (half.is_empty(), e.samples) {
-                (true, _) => "one repeat, no interval".to_owned(),
-                (false, n) => format!("{half} {} · {n} repeats", Esc(unit)),
-            };
-            let _ = write!(html, "<div class=\"interval\">{interval}</div>");
         }
         None => {
             let reason = h
@@ -177,27 +152,88 @@ fn tile(h: &Headline) -> String {
                 .map_or("not measured", |f| f.detail.as_str());
             let _ = write!(
                 html,
-                "<div class=\"value\">{HOLE}</div><div class=\"reason\">{}</div>",
+                "<td class=\"number value hole\" title=\"{0}\">{HOLE}</td><td class=\"reason\">{0}</td>",
                 Esc(reason)
             );
         }
     }
-    if !h.extra.is_empty() {
-        html.push_str("<dl class=\"extra\">");
-        for name in extra_names([h].into_iter()) {
-            let value = format::optional(h.extra.get(&name).copied(), &h.unit);
+    for name in extras {
+        let value = h
+            .extra
+            .get(name)
+            .map_or_else(String::new, |v| format::value(*v, &h.unit));
+        let _ = write!(html, "<td class=\"number\">{}</td>", Esc(&value));
+    }
+    if let Some(dots) = dots {
+        let _ = write!(html, "<td class=\"dots\">{}</td>", dots.draw(h, void));
+    }
+    html.push_str("</tr>\n");
+    html
+}
+
+/// Where the points of a group lie: from zero, or by powers of ten where one would flatten the others.
+struct Dots {
+    log: bool,
+    low: f64,
+    high: f64,
+}
+
+impl Dots {
+    const WIDTH: f64 = 120.0;
+
+    fn of(all: &[&Headline]) -> Option<Self> {
+        let values = all
+            .iter()
+            .filter_map(|h| h.estimate.as_ref())
+            .flat_map(|e| [Some(e.value), e.low, e.high].into_iter().flatten());
+        let values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+        let high = values.iter().copied().fold(f64::MIN, f64::max);
+        let low = values.iter().copied().fold(f64::MAX, f64::min);
+        if high <= 0.0 || low > high {
+            return None;
+        }
+        let log = low > 0.0 && high / low >= 30.0;
+        Some(Self {
+            log,
+            low: if log { low / 1.3 } else { low.min(0.0) },
+            high,
+        })
+    }
+
+    fn at(&self, v: f64) -> f64 {
+        let share = if self.log {
+            (v.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (v - self.low) / (self.high - self.low)
+        };
+        4.0 + share.clamp(0.0, 1.0) * (Self::WIDTH - 8.0)
+    }
+
+    fn draw(&self, h: &Headline, void: bool) -> String {
+        let Some(e) = h.estimate.filter(|e| e.value.is_finite()) else {
+            return String::new();
+        };
+        let class = if void { " class=\"void\"" } else { "" };
+        let mut svg = format!(
+            "<svg width=\"{0}\" height=\"14\" viewBox=\"0 0 {0} 14\" aria-hidden=\"true\"{class}><path class=\"base\" d=\"M4 7H{1}\"/>",
+            Self::WIDTH,
+            Self::WIDTH - 4.0
+        );
+        if let (Some(low), Some(high)) = (e.low, e.high) {
             let _ = write!(
-                html,
-                "<dt>{}</dt><dd>{}</dd>",
-                Esc(&extra_label(&name)),
-                Esc(&value)
+                svg,
+                "<path class=\"span\" d=\"M{:.1} 7H{:.1}\"/>",
+                self.at(low),
+                self.at(high)
             );
         }
-        html.push_str("</dl>");
+        let _ = write!(
+            svg,
+            "<circle cx=\"{:.1}\" cy=\"7\" r=\"3.5\"/></svg>",
+            self.at(e.value)
+        );
+        svg
     }
-    html.push_str(&chips(&h.flags));
-    html.push_str("</div>\n");
-    html
 }
 
 /// Adds a flag, or the place to the same flag. Places of one name (a random write's latency and its IOPS) are said once.
@@ -223,14 +259,11 @@ pub(super) fn findings(page: &mut Page, run: &Run) {
     }
     let (proposed, seen): (Vec<&Finding>, Vec<&Finding>) =
         run.findings.iter().partition(|f| f.proposes());
-    page.open_section(
-        "findings",
-        if proposed.is_empty() {
-            "What was seen"
-        } else {
-            "Findings"
-        },
-    );
+    let note = match run.findings.len() {
+        1 => "one, with its evidence and what would refute it".to_owned(),
+        n => format!("{n}, each with its evidence and what would refute it"),
+    };
+    page.open_fold("findings", "Findings", &note);
     if !proposed.is_empty() {
         list(page, &proposed, run);
         if !seen.is_empty() {
@@ -240,7 +273,7 @@ pub(super) fn findings(page: &mut Page, run: &Run) {
     if !seen.is_empty() {
         list(page, &seen, run);
     }
-    page.close_section();
+    page.close_fold();
 }
 
 fn list(page: &mut Page, findings: &[&Finding], run: &Run) {
@@ -340,7 +373,11 @@ pub(super) fn all_flags(page: &mut Page, run: &Run) {
             merge_flag(&mut seen, f, &format!("job {}", j.name));
         }
     }
-    page.open_section("flags", "Every flag");
+    let note = match seen.len() {
+        0 => "none".to_owned(),
+        n => n.to_string(),
+    };
+    page.open_fold("flags", "Every flag", &note);
     if seen.is_empty() {
         page.push(
             "<p class=\"muted\">Nothing stands against these numbers: every check passed.</p>\n",
@@ -355,13 +392,17 @@ pub(super) fn all_flags(page: &mut Page, run: &Run) {
         seen.truncate(FLAGS_SHOWN);
     }
     flag_list(page, seen);
-    page.close_section();
+    page.close_fold();
 }
 
 /// How to do it again.
 pub(super) fn command(page: &mut Page, data: &ReportData, links: Option<&str>) {
     let run = &data.run;
-    page.open_section("command", "Command line and raw data");
+    page.open_fold(
+        "command",
+        "Command line and raw data",
+        "to do it again, and to ask more",
+    );
     page.push(&format!(
         "<pre>{}</pre>\n<p class=\"muted\">Seed {}; the same seed gives the same offsets and the same schedule.</p>\n",
         Esc(&shell_quoted(&run.command_line)),
@@ -370,7 +411,7 @@ pub(super) fn command(page: &mut Page, data: &ReportData, links: Option<&str>) {
     if let Some(dir) = &data.dir {
         page.push(&raw_data(dir, links));
     }
-    page.close_section();
+    page.close_fold();
 }
 
 /// The run's files with what is in them, and links to them that begin with `links`.
@@ -415,6 +456,7 @@ fn raw_data(dir: &std::path::Path, links: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fathom_telemetry::FlagCode;
 
     #[test]
     fn a_flag_on_many_jobs_is_listed_once_with_the_first_places() {

@@ -24,7 +24,11 @@ pub(super) fn environment(page: &mut Page, run: &Run) {
     if parts.is_empty() {
         return;
     }
-    page.open_section("environment", "Environment");
+    page.open_fold(
+        "environment",
+        "Environment",
+        "machine, kernel, device, settings",
+    );
     let mut html = String::from("<div class=\"capsule\">\n");
     let (plain, nested): (Vec<_>, Vec<_>) = parts.iter().partition(|(_, v)| is_plain(v));
     if !plain.is_empty() {
@@ -44,7 +48,7 @@ pub(super) fn environment(page: &mut Page, run: &Run) {
     }
     html.push_str("</div>\n");
     page.push(&html);
-    page.close_section();
+    page.close_fold();
 }
 
 /// Any JSON as HTML.

@@ -35,30 +35,61 @@ pub(super) fn chips(flags: &[Flag]) -> String {
     html
 }
 
-/// Flags in words: what, the figures seen, what to try, where.
+/// Flags in words: what, the figures seen, what to try, where. Those of one kind with one remedy are one entry with a
+/// count; the others' figures are folded in it.
 pub(super) fn flag_list<'a>(page: &mut Page, flags: impl IntoIterator<Item = (&'a Flag, String)>) {
-    let mut flags: Vec<(&Flag, String)> = flags.into_iter().collect();
-    if flags.is_empty() {
+    let mut groups: Vec<Vec<(&Flag, String)>> = Vec::new();
+    for (f, place) in flags {
+        let kind = |g: &&mut Vec<(&Flag, String)>| {
+            let first = g[0].0;
+            (first.code, first.void, &first.remedy) == (f.code, f.void, &f.remedy)
+        };
+        match groups.iter_mut().find(kind) {
+            Some(group) => group.push((f, place)),
+            None => groups.push(vec![(f, place)]),
+        }
+    }
+    if groups.is_empty() {
         return;
     }
-    flags.sort_by_key(|(f, _)| !f.void);
-    page.push("<ul class=\"flags\">\n");
-    for (f, place) in flags {
+    groups.sort_by_key(|g| (!g[0].0.void, std::cmp::Reverse(g.len())));
+    let mut html = String::from("<ul class=\"flags\">\n");
+    for group in groups {
+        let (f, place) = &group[0];
         let class = if f.void { " class=\"void\"" } else { "" };
         let void = if f.void { "Void: " } else { "" };
         let name = capital(&human(f.code.name()));
-        let mut html = format!(
-            "<li{class}><span class=\"what\">{void}{name}.</span> {}",
-            with_options(&sentence(&f.detail))
+        let count = match group.len() {
+            1 => String::new(),
+            n => format!(" ({n} times)"),
+        };
+        let _ = write!(
+            html,
+            "<li{class}><span class=\"what\">{void}{name}{count}.</span> {}",
+            seen(f, place)
         );
         if !f.remedy.is_empty() {
-            let _ = write!(html, " <b>Try:</b> {}", with_options(&sentence(&f.remedy)));
+            let remedy = with_options(&sentence(&f.remedy));
+            let _ = write!(html, " <b>Try:</b> {}", capital(&remedy));
         }
-        if !place.is_empty() {
-            let _ = write!(html, " <span class=\"where\">({})</span>", Esc(&place));
+        if group.len() > 1 {
+            html.push_str("<details><summary>The others</summary><ul>\n");
+            for (f, place) in &group[1..] {
+                let _ = writeln!(html, "<li>{}</li>", seen(f, place));
+            }
+            html.push_str("</ul></details>");
         }
         html.push_str("</li>\n");
-        page.push(&html);
     }
-    page.push("</ul>\n");
+    html.push_str("</ul>\n");
+    page.push(&html);
+}
+
+/// The figures of a flag and where it stands.
+fn seen(f: &Flag, place: &str) -> String {
+    let detail = capital(&with_options(&sentence(&f.detail)));
+    match place {
+        "" => detail,
+        place => format!("{detail} <span class=\"where\">({})</span>", Esc(place)),
+    }
 }

@@ -34,7 +34,14 @@ pub(super) fn jobs(page: &mut Page, run: &Run, detail: Detail) {
     if run.jobs.is_empty() {
         return;
     }
-    page.open_section("jobs", "All jobs");
+    page.open_fold(
+        "jobs",
+        "All jobs",
+        &format!(
+            "{} with every figure",
+            format::grouped(run.jobs.len() as u64)
+        ),
+    );
     page.push(
         "<p class=\"muted\">Latency is service latency (submission to completion); jobs with a schedule of their own \
          (open loop) show response latency, from the intended start. A dash means too few samples.</p>\n",
@@ -57,7 +64,7 @@ pub(super) fn jobs(page: &mut Page, run: &Run, detail: Detail) {
         page.push("</details>\n");
     }
     page.push("</details>\n");
-    page.close_section();
+    page.close_fold();
 }
 
 fn table(run: &Run, most: usize) -> String {
@@ -106,7 +113,7 @@ fn rows(index: usize, job: &Job) -> String {
         let _ = write!(html, "<tr{class}>");
         html.push_str(if first { &name } else { "<td></td>" });
         let cells = [
-            format::value(d.iops, "1/s"),
+            format::value(d.iops, "IOPS"),
             format::value(d.bytes_per_second, "bytes/s"),
             format::optional(l.mean, "ns"),
             ns(l.p50),
@@ -239,8 +246,8 @@ fn facts(job: &Job) -> Vec<(&'static str, String)> {
             "Schedule",
             format!(
                 "{} asked, {} achieved, {} late (at most {}), {} never started",
-                format::value(o.rate_asked, "1/s"),
-                format::value(o.rate_achieved, "1/s"),
+                format::value(o.rate_asked, "IOPS"),
+                format::value(o.rate_achieved, "IOPS"),
                 format::grouped(o.late),
                 format::value(o.lateness_max_ns as f64, "ns"),
                 format::grouped(o.unissued)

@@ -13,6 +13,7 @@ mod results;
 mod several;
 pub(crate) mod spec;
 mod time;
+mod timeline;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -141,6 +142,21 @@ impl Page {
         self.push("</section>\n");
     }
 
+    /// Begins what is folded until the reader wants it; the contents list it.
+    fn open_fold(&mut self, anchor: &str, title: &str, note: &str) {
+        let anchor = self.anchor(anchor.to_owned());
+        self.push(&format!(
+            "<details class=\"fold\" id=\"{anchor}\"><summary><h3>{}</h3> <span class=\"muted\">{}</span></summary>\n",
+            Esc(title),
+            Esc(note)
+        ));
+        self.contents.push((anchor, title.to_owned()));
+    }
+
+    fn close_fold(&mut self) {
+        self.push("</details>\n");
+    }
+
     fn push(&mut self, html: &str) {
         self.body.push_str(html);
     }
@@ -233,14 +249,18 @@ fn content(data: &ReportData, links: Option<&str>, detail: Detail) -> Result<Pag
     body::masthead(&mut page, run);
     verdict::verdict(&mut page, run);
     body::headlines(&mut page, run);
+    let folded = results::sections(&mut page, run);
+    page.push("<section class=\"details\"><h2>Everything behind it</h2>\n");
+    timeline::timeline(&mut page, run);
     body::findings(&mut page, run);
-    results::sections(&mut page, run);
+    results::folded(&mut page, &folded);
     results::distributions(&mut page, distributions);
     results::over_time(&mut page, run, over_time);
     jobs::jobs(&mut page, run, detail);
     capsule::environment(&mut page, run);
     body::all_flags(&mut page, run);
     body::command(&mut page, data, links);
+    page.close_section();
     Ok(page)
 }
 

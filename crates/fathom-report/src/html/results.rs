@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fathom_telemetry::schema::{Cell, Run, Section, Table};
+use fathom_telemetry::schema::{Cell, Chart, ChartKind, Run, Section, Table};
 
 use super::Page;
 use super::distribution::Distribution;
@@ -56,25 +56,112 @@ pub(super) fn in_reading_order(sections: &[Section]) -> Vec<&Section> {
     placed.into_iter().map(|(_, s)| s).collect()
 }
 
-/// Sections of the experiments, in the reader's order.
-pub(super) fn sections(page: &mut Page, run: &Run) {
-    for s in in_reading_order(&run.sections) {
-        page.open_section(&slug(&s.id), &s.title);
+/// Sections that stand open, and charts of each of them: a page of a few screens. The others are folded.
+const OPEN: usize = 4;
+const CHARTS_OPEN: usize = 2;
+/// Rows of a table that stands open where a section has no curve to show.
+const ROWS_OPEN: usize = 12;
+
+/// Sections of the experiments in the reader's order: those that say most stand open, the others are given back.
+pub(super) fn sections<'a>(page: &mut Page, run: &'a Run) -> Vec<&'a Section> {
+    let ordered = in_reading_order(&run.sections);
+    let shows = |s: &&Section| s.charts.iter().any(|c| c.kind != ChartKind::Bar);
+    let curves = ordered.iter().filter(|s| shows(s)).count();
+    // Where nothing is a curve, tables and bars are what was found.
+    let wanted = |s: &&Section| match curves {
+        0 => !(s.tables.is_empty() && s.charts.is_empty()),
+        _ => shows(s),
+    };
+    let mut open = 0;
+    let mut folded = Vec::new();
+    for s in ordered {
+        if open < OPEN && wanted(&s) {
+            open += 1;
+            section(page, s, curves > 0);
+        } else {
+            folded.push(s);
+        }
+    }
+    folded
+}
+
+/// A section that stands open: its first charts, or its first table; the rest is folded in it.
+fn section(page: &mut Page, s: &Section, curves: bool) {
+    page.open_section(&slug(&s.id), &s.title);
+    if !s.text.is_empty() {
+        page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&s.text)));
+    }
+    flag_list(page, s.flags.iter().map(|f| (f, String::new())));
+    let (first, more): (Vec<_>, Vec<_>) = if curves {
+        let (curves, bars): (Vec<_>, Vec<_>) =
+            s.charts.iter().partition(|c| c.kind != ChartKind::Bar);
+        let (first, rest) = curves.split_at(curves.len().min(CHARTS_OPEN));
+        (first.to_vec(), [rest, &bars].concat())
+    } else {
+        let all: Vec<_> = s.charts.iter().collect();
+        let (first, rest) = all.split_at(all.len().min(1));
+        (first.to_vec(), rest.to_vec())
+    };
+    let open_table = !curves && s.tables.first().is_some_and(|t| t.rows.len() <= ROWS_OPEN);
+    let (open_tables, tables) = s.tables.split_at(usize::from(open_table));
+    charts(page, &first);
+    for t in open_tables {
+        table(page, t);
+    }
+    if !more.is_empty() || !tables.is_empty() {
+        page.push(&format!(
+            "<details class=\"block\"><summary>{}</summary>\n",
+            more_of(more.len(), tables.len())
+        ));
+        charts(page, &more);
+        for t in tables {
+            table(page, t);
+        }
+        page.push("</details>\n");
+    }
+    page.close_section();
+}
+
+/// What a fold holds: `2 more charts and the figures`.
+fn more_of(charts: usize, tables: usize) -> String {
+    let charts = match charts {
+        0 => None,
+        1 => Some("1 more chart".to_owned()),
+        n => Some(format!("{n} more charts")),
+    };
+    let tables = match tables {
+        0 => None,
+        1 => Some("the figures in a table".to_owned()),
+        n => Some(format!("the figures in {n} tables")),
+    };
+    let all: Vec<String> = charts.into_iter().chain(tables).collect();
+    capital(&all.join(" and "))
+}
+
+fn charts(page: &mut Page, all: &[&Chart]) {
+    if all.is_empty() {
+        return;
+    }
+    page.push("<div class=\"charts\">\n");
+    for c in all {
+        page.chart(Spec::from(*c), slug(&c.id));
+    }
+    page.push("</div>\n");
+}
+
+/// Sections that are folded, whole.
+pub(super) fn folded(page: &mut Page, all: &[&Section]) {
+    for s in all {
+        page.open_fold(&slug(&s.id), &s.title, "");
         if !s.text.is_empty() {
             page.push(&format!("<p class=\"muted\">{}</p>\n", Esc(&s.text)));
         }
         flag_list(page, s.flags.iter().map(|f| (f, String::new())));
-        if !s.charts.is_empty() {
-            page.push("<div class=\"charts\">\n");
-            for c in &s.charts {
-                page.chart(Spec::from(c), slug(&c.id));
-            }
-            page.push("</div>\n");
-        }
+        charts(page, &s.charts.iter().collect::<Vec<_>>());
         for t in &s.tables {
             table(page, t);
         }
-        page.close_section();
+        page.close_fold();
     }
 }
 
@@ -147,7 +234,12 @@ pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
     if all.is_empty() {
         return;
     }
-    open_distributions(page);
+    page.open_fold(
+        "distributions",
+        "Latency distributions",
+        "every percentile, job by job",
+    );
+    page.push(DISTRIBUTIONS);
     let several = all.len() > 1;
     for d in all {
         if several {
@@ -163,16 +255,17 @@ pub(super) fn distributions(page: &mut Page, all: Vec<Distribution>) {
         }
         page.push("</div>\n");
     }
-    page.close_section();
+    page.close_fold();
 }
+
+/// How to read them.
+const DISTRIBUTIONS: &str = "<p class=\"muted\">Histograms of repeats are merged, percentiles never averaged. Charts by \
+     percentile have one more nine at each step along the axis; a curve ends where fewer than ten I/Os lie beyond.</p>\n";
 
 /// Begins the section of latency distributions.
 pub(super) fn open_distributions(page: &mut Page) {
     page.open_section("distributions", "Latency distributions");
-    page.push(
-        "<p class=\"muted\">Histograms of repeats are merged, percentiles never averaged. Charts by percentile have \
-         one more nine at each step along the axis; a curve ends where fewer than ten I/Os lie beyond.</p>\n",
-    );
+    page.push(DISTRIBUTIONS);
 }
 
 /// An experiment's heading; jobs of no experiment are just jobs.
@@ -192,7 +285,11 @@ pub(super) fn over_time(page: &mut Page, run: &Run, charts: OverTime) {
     if charts.is_empty() {
         return;
     }
-    page.open_section("over-time", "Over time");
+    page.open_fold(
+        "over-time",
+        "Over time",
+        "latency and throughput of each job, window by window",
+    );
     page.push(
         "<p class=\"muted\">Each point is a window with a histogram of its own, so that these are real percentiles \
          of that moment. A gap means that nothing completed.</p>\n",
@@ -210,7 +307,7 @@ pub(super) fn over_time(page: &mut Page, run: &Run, charts: OverTime) {
         page.chart(c, wanted);
     }
     page.push("</div>\n");
-    page.close_section();
+    page.close_fold();
 }
 
 fn picker(page: &mut Page, run: &Run, jobs: &[usize], selected: usize) {

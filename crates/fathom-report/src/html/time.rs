@@ -76,7 +76,7 @@ impl OverTime {
             throughput: chart(
                 "I/Os per second per window",
                 ChartKind::Line,
-                axis("IOPS", "1/s", false),
+                axis("IOPS", "IOPS", false),
             ),
             heat: Spec {
                 z: Some(axis("I/Os", "", true)),

@@ -7,80 +7,87 @@ use fathom_telemetry::schema::{Finding, Run};
 use super::Page;
 use super::escape::{Esc, slug, with_options};
 use super::flags::chips;
+use crate::conclusion::{conclusion, flag_groups, no_change};
 use crate::terminal::{delivered, gain, sentence};
 
-/// Findings, or jobs, that fit on the first page.
+/// Jobs that fit on the first page.
 const SHOWN: usize = 4;
 
-/// The verdict, before everything else.
+/// The verdict, before everything else; the numbers of jobs where no experiment made any.
 pub(super) fn verdict(page: &mut Page, run: &Run) {
-    if run.findings.is_empty() {
-        if run.headlines.is_empty() && run.sections.is_empty() && !run.jobs.is_empty() {
-            measured(page, run);
-        } else if !run.headlines.is_empty() {
-            open(page, "first");
-            page.push("<p>No change is proposed: these are measurements, and what stands against them is said with them.</p></section>\n");
-        }
-        return;
-    }
-    let sure = || run.findings.iter().filter(|f| f.confidence != "weak");
-    let told: Vec<&Finding> = sure().filter(|f| f.proposes()).take(SHOWN).collect();
-    open(page, "first verdict");
-    if told.is_empty() {
-        let mut html = String::from(
-            "<p>No change is proposed: nothing that was measured shows one that would help.",
-        );
-        let seen: Vec<&Finding> = sure().take(SHOWN).collect();
-        if seen.is_empty() {
-            html.push_str(" Weak hints stand under <a href=\"#findings\">Findings</a>.</p>");
-        } else {
-            html.push_str(" What was seen:</p>\n<ul>");
-            for f in seen {
-                let _ = write!(html, "<li>{}", Esc(&sentence(&f.text)));
-                if !f.advice.is_empty() {
-                    let _ = write!(html, " {}", with_options(&sentence(&f.advice)));
-                }
-                html.push_str("</li>\n");
-            }
-            html.push_str("</ul>");
-        }
-        html.push_str("</section>\n");
-        page.push(&html);
-        return;
-    }
-    let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th scope=\"col\">What was found</th><th scope=\"col\">What to do</th><th scope=\"col\">Gain</th><th scope=\"col\">Evidence</th></tr></thead><tbody>\n",
-    );
-    for f in &told {
-        let gain = gain(f).unwrap_or_default();
-        let evidence = match f.evidence.first() {
-            Some(id) => format!("<a href=\"#{}\">{}</a>", slug(id), Esc(&f.confidence)),
-            None => Esc(&f.confidence).to_string(),
-        };
-        let _ = writeln!(
-            html,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{evidence}</td></tr>",
-            Esc(&sentence(&f.text)),
-            with_options(&f.advice),
-            Esc(&gain),
-        );
-    }
-    html.push_str("</tbody></table></div>\n");
-    html.push_str("</section>\n");
-    page.push(&html);
-}
-
-fn open(page: &mut Page, class: &str) {
-    page.push(&format!("<section class=\"{class}\" id=\"verdict\">"));
+    let c = conclusion(run);
+    page.push("<section class=\"first verdict\" id=\"verdict\">");
     page.anchors.insert("verdict".to_owned());
     page.contents
         .push(("verdict".to_owned(), "In short".to_owned()));
-    page.push("<h2>In short</h2>\n");
+    page.push("<h2>In short</h2>\n<div class=\"answers\">\n");
+    if !c.good_for.is_empty() {
+        answer(page, "Good for", &told(&c.good_for));
+    }
+    if !c.seen.is_empty() {
+        let title = if c.good_for.is_empty() {
+            "What was seen"
+        } else {
+            "What limits it"
+        };
+        answer(page, title, &told(&c.seen));
+    }
+    let change = match c.change.is_empty() {
+        true => vec![format!("{} {}", no_change(run), NEXT)],
+        false => told(&c.change),
+    };
+    answer(page, "What to change", &change);
+    let mut trust: Vec<String> = c.trust.iter().map(|t| Esc(t).to_string()).collect();
+    if let Some(last) = trust.last_mut().filter(|_| !flag_groups(run).is_empty()) {
+        last.push_str(" <a href=\"#flags\">All flags with remedies</a>");
+    }
+    answer(page, "How far to trust it", &trust);
+    page.push("</div></section>\n");
+    if run.headlines.is_empty() && run.sections.is_empty() && !run.jobs.is_empty() {
+        measured(page, run);
+    }
+}
+
+/// Where no change is known yet.
+const NEXT: &str =
+    "<code>fathom tune</code> tries settings, <code>fathom ab</code> compares two of yours.";
+
+fn answer(page: &mut Page, title: &str, lines: &[String]) {
+    let mut html = format!("<div><h3>{title}</h3><ul>\n");
+    for line in lines {
+        let _ = writeln!(html, "<li>{line}</li>");
+    }
+    html.push_str("</ul></div>\n");
+    page.push(&html);
+}
+
+/// Findings as lines: the sentence, what to do, what it gains, how sure that is, where its evidence is.
+fn told(findings: &[&Finding]) -> Vec<String> {
+    let line = |f: &&Finding| {
+        let mut html = Esc(&sentence(&f.text)).to_string();
+        if !f.advice.is_empty() {
+            let _ = write!(
+                html,
+                " <span class=\"do\">{}</span>",
+                with_options(&sentence(&f.advice))
+            );
+        }
+        if let Some(gain) = gain(f) {
+            let _ = write!(html, " <b>{}</b>", Esc(&gain));
+        }
+        let sure = format!("{} evidence", f.confidence);
+        let _ = match f.evidence.first() {
+            Some(id) => write!(html, " <a href=\"#{}\">{}</a>", slug(id), Esc(&sure)),
+            None => write!(html, " <span class=\"muted\">{}</span>", Esc(&sure)),
+        };
+        html
+    };
+    findings.iter().map(line).collect()
 }
 
 /// Where nothing was compared there is no change to propose: what each job delivered, and what stands against it.
 fn measured(page: &mut Page, run: &Run) {
-    open(page, "first");
+    page.open_section("measured", "What was measured");
     let mut html = String::from("<div class=\"wide\"><table><thead><tr>");
     for (i, name) in [
         "Job",
@@ -130,7 +137,7 @@ fn measured(page: &mut Page, run: &Run) {
             run.jobs.len()
         );
     }
-    html.push_str("<p class=\"muted\">These are measurements, no advice: <code>fathom survey</code> looks for what limits, <code>fathom ab</code> tries two settings in turns.</p>\n</section>\n");
+    html.push_str("</section>\n");
     page.push(&html);
 }
 

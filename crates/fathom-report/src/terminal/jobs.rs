@@ -47,7 +47,7 @@ pub(crate) fn delivered(job: &Job) -> Vec<(&'static str, [String; 4])> {
         .map(|(name, d)| {
             let latency = seen(job, d);
             let cells = [
-                format::value(d.iops, "1/s"),
+                format::value(d.iops, "IOPS"),
                 format::value(d.bytes_per_second, "bytes/s"),
                 ns(latency.p50),
                 ns(latency.p99),
@@ -212,8 +212,8 @@ fn remarks(job: &Job) -> Vec<(&'static str, String)> {
             "schedule",
             format!(
                 "{} asked, {} achieved; {} late (at most {}), {} never started",
-                format::value(o.rate_asked, "1/s"),
-                format::value(o.rate_achieved, "1/s"),
+                format::value(o.rate_asked, "IOPS"),
+                format::value(o.rate_achieved, "IOPS"),
                 format::grouped(o.late),
                 format::value(o.lateness_max_ns as f64, "ns"),
                 format::grouped(o.unissued),
@@ -308,7 +308,7 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
             let cells = vec![
                 name.clone(),
                 direction.to_owned(),
-                format::value(d.iops, "1/s"),
+                format::value(d.iops, "IOPS"),
                 format::value(d.bytes_per_second, "bytes/s"),
                 format::optional(l.mean, "ns"),
                 ns(l.p50),

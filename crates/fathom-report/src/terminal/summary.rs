@@ -5,6 +5,7 @@ use std::path::Path;
 use fathom_telemetry::schema::{Finding, Headline, Run};
 
 use super::{Notes, flag_lines, gain, sentence, title};
+use crate::conclusion::{conclusion, no_change};
 use crate::format::{self, HOLE};
 use crate::text::{Align, Grid, Paint, Screen, clean, width, wrap};
 
@@ -17,8 +18,6 @@ pub struct Whereabouts<'a> {
     pub report: Option<&'a Path>,
 }
 
-/// Findings on the screen; the report has them all.
-const FINDINGS_SHOWN: usize = 4;
 /// Extra figures (p50, p99, …) beside a headline, where the width allows.
 const EXTRAS_SHOWN: usize = 4;
 
@@ -39,7 +38,7 @@ pub fn summary(run: &Run, screen: &Screen, whereabouts: &Whereabouts<'_>) -> Str
             out.push_str(&format!("  {run_marks} concerns the whole run.\n"));
         }
     }
-    out.push_str(&findings(&run.findings, screen));
+    out.push_str(&conclusion_of(run, screen));
     out.push_str(&places(whereabouts, screen));
     out
 }
@@ -227,29 +226,37 @@ fn headline_row<'a>(
     row
 }
 
-/// What to change for what gain, numbered; then what was seen beside, where there is room left.
-fn findings(findings: &[Finding], screen: &Screen) -> String {
-    if findings.is_empty() {
-        return String::new();
+/// What a reader takes home: what it is good for, what was seen, what to change, how far to trust it.
+fn conclusion_of(run: &Run, screen: &Screen) -> String {
+    let c = conclusion(run);
+    let mut out = heading("Conclusion", screen);
+    let kinds = [
+        ("  + ", &c.good_for),
+        ("  - ", &c.seen),
+        ("  ! ", &c.change),
+    ];
+    let mut told = 0;
+    for (mark, findings) in kinds {
+        for f in findings {
+            told += 1;
+            out.push_str(&finding(f, mark, screen));
+        }
     }
-    let (proposed, seen): (Vec<&Finding>, Vec<&Finding>) =
-        findings.iter().partition(|f| f.proposes());
-    let title = if proposed.is_empty() {
-        "Seen"
-    } else {
-        "Findings"
-    };
-    let mut out = heading(title, screen);
-    let numbered = proposed.iter().enumerate();
-    let all = numbered.map(|(i, f)| (format!("  {}. ", i + 1), f));
-    let all = all.chain(seen.iter().map(|f| ("  -  ".to_owned(), f)));
-    for (number, f) in all.take(FINDINGS_SHOWN) {
-        out.push_str(&finding(f, &number, screen));
+    if c.change.is_empty() {
+        out.push_str(&format!(
+            "  {}\n",
+            wrap(no_change(run), screen.width.saturating_sub(2), 2)
+        ));
     }
-    if findings.len() > FINDINGS_SHOWN {
-        let more = findings.len() - FINDINGS_SHOWN;
+    if run.findings.len() > told {
+        let more = run.findings.len() - told;
         out.push_str(&format!("  {more} more in the report.\n"));
     }
+    let trust = format!(
+        "  {}\n",
+        wrap(&c.trust[0], screen.width.saturating_sub(2), 2)
+    );
+    out.push_str(&screen.paint(Paint::Dim, &trust));
     out
 }
 

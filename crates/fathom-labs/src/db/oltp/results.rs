@@ -440,6 +440,7 @@ impl Best<'_> {
             evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
             gain: Some(gain),
             refuted_by: "Your own tables and transactions with both settings.".into(),
+            ..Finding::default()
         }
     }
 }

@@ -117,7 +117,7 @@ pub(super) fn headlines() -> Vec<Headline> {
         headline(
             "IOPS",
             "4 KiB random read, 4 threads × QD 64",
-            "1/s",
+            "IOPS",
             estimate(1_018_400.0, 5_200.0),
             &[],
             vec![depth],
@@ -125,7 +125,7 @@ pub(super) fn headlines() -> Vec<Headline> {
         headline(
             "IOPS",
             "4 KiB random write, 4 threads × QD 64",
-            "1/s",
+            "IOPS",
             estimate(388_900.0, 12_800.0),
             &[],
             vec![],
@@ -215,7 +215,7 @@ pub(super) fn depth_sweep() -> Section {
         "depth-sweep-curve",
         "Throughput and latency, 4 KiB random",
         ChartKind::Line,
-        axis("IOPS", "1/s", false),
+        axis("IOPS", "IOPS", false),
         axis("mean latency", "ns", true),
         vec![
             series("read", curve(68_000.0)),
@@ -232,7 +232,7 @@ pub(super) fn depth_sweep() -> Section {
         "IOPS by queue depth",
         ChartKind::Line,
         axis("queue depth", "", true),
-        axis("IOPS", "1/s", false),
+        axis("IOPS", "IOPS", false),
         vec![
             series("read", by_depth(68_000.0, 0)),
             series("write", by_depth(31_000.0, 16)),
@@ -281,9 +281,9 @@ pub(super) fn depth_sweep() -> Section {
             title: "Depth sweep".to_owned(),
             columns: vec![
                 column("Depth", ""),
-                column("Read IOPS", "1/s"),
+                column("Read IOPS", "IOPS"),
                 column("Read latency", "ns"),
-                column("Write IOPS", "1/s"),
+                column("Write IOPS", "IOPS"),
                 column("", ""),
             ],
             rows,
@@ -394,7 +394,7 @@ pub(super) fn mix(dice: &mut Dice) -> Section {
         "IOPS by read share",
         ChartKind::Line,
         axis("read share", "%", false),
-        axis("IOPS", "1/s", false),
+        axis("IOPS", "IOPS", false),
         vec![
             series("total", lines(&total)),
             series("reads", lines(&|s| total(s) * s / 100.0)),
@@ -421,7 +421,7 @@ pub(super) fn mix(dice: &mut Dice) -> Section {
         axis("block size", "bytes", true),
         vec![series("", map)],
     );
-    heat.z = Some(axis("IOPS", "1/s", true));
+    heat.z = Some(axis("IOPS", "IOPS", true));
     let cloud = |dice: &mut Dice, base: f64| {
         (0..60)
             .map(|_| {
@@ -459,6 +459,7 @@ pub(super) fn mix(dice: &mut Dice) -> Section {
 pub(super) fn findings() -> Vec<Finding> {
     vec![
         Finding {
+            good_for: false,
             id: "idle-states".to_owned(),
             text: "Deep CPU idle states add 21.4 ± 1.2 µs to every read with one outstanding I/O, 31 % of its latency.".to_owned(),
             advice: "cpupower idle-set --disable-by-latency 10".to_owned(),

@@ -86,6 +86,7 @@ fn finding(rank: u32, gain: Option<Estimate>) -> Finding {
         evidence: Vec::new(),
         gain,
         refuted_by: String::new(),
+        ..Finding::default()
     }
 }
 
