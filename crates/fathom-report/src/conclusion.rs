@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(groups.len(), 2);
         assert!(groups[0].void && groups[0].code == FlagCode::NotSteady);
         assert_eq!(groups[1].numbers, 3);
-        assert_eq!(conclusion(&run).trust[1], "Cpu bound (3 times).");
+        assert_eq!(conclusion(&run).trust[1], "CPU bound (3 times).");
     }
 
     #[test]

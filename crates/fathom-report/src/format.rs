@@ -132,6 +132,19 @@ pub fn value(v: f64, unit: &str) -> String {
     with_unit(&text, s.unit)
 }
 
+/// The same below a heading that names the unit already: `571 k` below `IOPS`.
+pub fn below(v: f64, unit: &str, heading: &str) -> String {
+    unnamed(&value(v, unit), unit, heading)
+}
+
+/// A printed value without its unit where the heading says it.
+pub(crate) fn unnamed(text: &str, unit: &str, heading: &str) -> String {
+    match unit == "IOPS" && heading.ends_with(unit) {
+        true => text.trim_end_matches(unit).trim_end().to_owned(),
+        false => text.to_owned(),
+    }
+}
+
 /// A value or the mark of a hole.
 pub fn optional(v: Option<f64>, unit: &str) -> String {
     v.map_or_else(|| HOLE.to_owned(), |v| value(v, unit))

@@ -57,7 +57,7 @@ fn a_narrow_screen_loses_words_but_no_number() {
     let (run, _) = sample::survey(false);
     let text = summary(&run, &Screen::plain(60), &places());
     assert_fits(&text, 60);
-    for number in ["68.21 µs", "± 0.41", "6.923 GB/s", "1.018 M/s"] {
+    for number in ["68.21 µs", "± 0.41", "6.923 GB/s", "1.018 M IOPS"] {
         assert!(text.contains(number), "{number} not in\n{text}");
     }
 }

@@ -113,7 +113,7 @@ fn rows(index: usize, job: &Job) -> String {
         let _ = write!(html, "<tr{class}>");
         html.push_str(if first { &name } else { "<td></td>" });
         let cells = [
-            format::value(d.iops, "IOPS"),
+            format::below(d.iops, "IOPS", COLUMNS[2]),
             format::value(d.bytes_per_second, "bytes/s"),
             format::optional(l.mean, "ns"),
             ns(l.p50),

@@ -204,7 +204,7 @@ pub(super) fn table(page: &mut Page, t: &Table) {
                 Some(Cell::Number(v)) => write!(
                     html,
                     "<td class=\"number\" title=\"{v}\">{}</td>",
-                    Esc(&format::value(*v, &c.unit))
+                    Esc(&format::below(*v, &c.unit, &c.label))
                 ),
                 Some(Cell::Estimate(e)) => {
                     let (value, half) = format::estimate_parts(e, &c.unit);
@@ -212,7 +212,7 @@ pub(super) fn table(page: &mut Page, t: &Table) {
                         html,
                         "<td class=\"number\" title=\"{}\">{} <span class=\"pm\">{half}</span></td>",
                         e.value,
-                        Esc(&value)
+                        Esc(&format::unnamed(&value, &c.unit, &c.label))
                     )
                 }
                 Some(Cell::Hole(())) | None => {

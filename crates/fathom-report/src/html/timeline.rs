@@ -47,7 +47,7 @@ pub(super) fn timeline(page: &mut Page, run: &Run) {
             svg,
             "<text x=\"0\" y=\"{:.0}\">{}</text>",
             y + 14.0,
-            Esc(&capital(&human(name)))
+            Esc(&capital(&human(name)).replace("Iops", "IOPS"))
         );
         for j in run.jobs.iter().filter(|j| j.experiment == *line) {
             let x = at(j.start_ns as f64);
@@ -79,7 +79,11 @@ pub(super) fn timeline(page: &mut Page, run: &Run) {
             "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"{anchor}\">{}</text>",
             LEFT + share * (WIDTH - LEFT),
             height - 4.0,
-            format::wall((share * (last - first)) as u64)
+            if i == 0 {
+                "0".to_owned()
+            } else {
+                format::wall((share * (last - first)) as u64)
+            }
         );
     }
     svg.push_str("</svg><p class=\"muted key\"><i class=\"clean\"></i> every check passed <i class=\"flagged\"></i> flagged <i class=\"others\"></i> others used the device <i class=\"void\"></i> void</p></figure>\n");

@@ -47,7 +47,7 @@ pub(crate) fn delivered(job: &Job) -> Vec<(&'static str, [String; 4])> {
         .map(|(name, d)| {
             let latency = seen(job, d);
             let cells = [
-                format::value(d.iops, "IOPS"),
+                format::below(d.iops, "IOPS", "IOPS"),
                 format::value(d.bytes_per_second, "bytes/s"),
                 ns(latency.p50),
                 ns(latency.p99),
@@ -308,7 +308,7 @@ pub fn job_table(jobs: &[Job], screen: &Screen) -> String {
             let cells = vec![
                 name.clone(),
                 direction.to_owned(),
-                format::value(d.iops, "IOPS"),
+                format::below(d.iops, "IOPS", "IOPS"),
                 format::value(d.bytes_per_second, "bytes/s"),
                 format::optional(l.mean, "ns"),
                 ns(l.p50),

@@ -231,10 +231,15 @@ fn conclusion_of(run: &Run, screen: &Screen) -> String {
     let c = conclusion(run);
     let mut out = heading("Conclusion", screen);
     let kinds = [
-        ("  + ", &c.good_for),
-        ("  - ", &c.seen),
-        ("  ! ", &c.change),
+        ("  good for  ", &c.good_for),
+        ("  seen      ", &c.seen),
+        ("  change    ", &c.change),
     ];
+    let indent = width(kinds[0].0);
+    let told_as = |mark: &str, text: &str| {
+        let room = screen.width.saturating_sub(indent);
+        format!("{mark}{}\n", wrap(text, room, indent))
+    };
     let mut told = 0;
     for (mark, findings) in kinds {
         for f in findings {
@@ -243,20 +248,14 @@ fn conclusion_of(run: &Run, screen: &Screen) -> String {
         }
     }
     if c.change.is_empty() {
-        out.push_str(&format!(
-            "  {}\n",
-            wrap(no_change(run), screen.width.saturating_sub(2), 2)
-        ));
+        out.push_str(&told_as(kinds[2].0, no_change(run)));
     }
-    if run.findings.len() > told {
-        let more = run.findings.len() - told;
-        out.push_str(&format!("  {more} more in the report.\n"));
-    }
-    let trust = format!(
-        "  {}\n",
-        wrap(&c.trust[0], screen.width.saturating_sub(2), 2)
-    );
-    out.push_str(&screen.paint(Paint::Dim, &trust));
+    let more = match run.findings.len() - told {
+        0 => String::new(),
+        n => format!(" {n} more in the report."),
+    };
+    let trust = format!("{}{more}", c.trust[0]);
+    out.push_str(&screen.paint(Paint::Dim, &told_as("  trust     ", &trust)));
     out
 }
 
