@@ -15,6 +15,7 @@ mod group;
 mod html;
 mod json;
 mod markdown;
+mod openmetrics;
 mod output;
 pub mod query;
 mod registry;

@@ -11,6 +11,7 @@ pub const EXPORTERS: &[&dyn Exporter] = &[
     &crate::csv::Csv,
     &crate::markdown::Markdown,
     &crate::svg::Svg,
+    &crate::openmetrics::OpenMetrics,
 ];
 
 /// The exporter of this name.

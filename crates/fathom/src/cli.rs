@@ -8,6 +8,7 @@ mod loads;
 mod models;
 mod runs;
 mod tune;
+pub(crate) mod version;
 
 use std::path::PathBuf;
 
@@ -212,12 +213,26 @@ pub(crate) struct RunArgs {
 /// Arguments of `compare`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow)."
+    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\n  fathom compare --devices OPTANE SSD DISK --prices 549,120,60  which one to buy: sizes, hosts and kinds may differ\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow); with --devices 2 only where no metric is in two runs."
 )]
 pub(crate) struct CompareArgs {
     /// Run directories or their run.json: A, B and, for a history, more
     #[arg(required = true, num_args = 2.., value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
+    /// Devices beside each other: differing conditions are described, not refused; what several have is compared
+    #[arg(long, conflicts_with_all = ["allow", "jobs"])]
+    pub(crate) devices: bool,
+    /// With --devices: the run that the others are measured by, from 1
+    #[arg(long, value_name = "N", requires = "devices", default_value_t = 1)]
+    pub(crate) baseline: usize,
+    /// With --devices: what each costs, in the order of the runs; throughput is divided by it
+    #[arg(
+        long,
+        value_name = "PRICE,…",
+        requires = "devices",
+        value_delimiter = ','
+    )]
+    pub(crate) prices: Vec<f64>,
     /// A condition that may differ, such as size or kernel (may be given several times)
     #[arg(long, value_name = "CONDITION")]
     pub(crate) allow: Vec<String>,
@@ -336,6 +351,24 @@ pub(crate) struct DevicesArgs {
     /// Show loop, RAM and zram devices without a medium too
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// bash, zsh, fish, elvish or powershell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// The command, such as survey or db mysql [default: fathom itself]
+    pub(crate) command: Vec<String>,
+    /// Print the names of all commands that have a page
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 /// Arguments of `clean`.

@@ -34,15 +34,15 @@ use fathom_labs::{
 };
 
 use crate::cli::{
-    AbArgs, AppCommand, BurstArgs, CacheArgs, CleanArgs, CompareArgs, CompressArgs, ConditionArgs,
-    CurveArgs, DbCommand, DevicesArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, MixArgs,
+    AbArgs, AppCommand, BurstArgs, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, CompressArgs, ConditionArgs,
+    CurveArgs, DbCommand, DevicesArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs, MixArgs,
     PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs,
     RunArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
 };
 use crate::commands::{
     ab, app, burst, cache, clean, compare, compress, condition, curve, db, devices, fio,
-    guest_agent, kv, mix, pages, paths, pts, query, raid, replay, report, reproduce, run, sim,
-    stack, survey, tune, vm, watch,
+    guest_agent, kv, mix, pages, paths, pts, query, raid, replay, report, reproduce, run, shell,
+    sim, stack, survey, tune, vm, watch,
 };
 use crate::exit::Outcome;
 use crate::known::{Known, Nests, tell};
@@ -63,7 +63,8 @@ enum Group {
 #[derive(Parser)]
 #[command(
     name = "fathom",
-    version,
+    version = crate::cli::version::SHORT,
+    long_version = crate::cli::version::long(),
     max_term_width = 100,
     after_help = "Start with: fathom survey\nNothing is destroyed: reads need no permission, writes go only to files that fathom made, or to a\nblock device whose serial number you typed after --destroy.\nExit codes: 0 done, 1 the measurement failed, is void or was cut short, 2 usage or refused for safety."
 )]
@@ -188,6 +189,11 @@ const REGISTRY: &[Entry] = &[
         "The device models: targets whose name begins with sim:"),
     entry!("clean" Tools "safety.md" No, CleanArgs => clean::clean, [],
         "Find scratch files and settings that killed runs left behind: remove them, put them back"),
+
+    entry!("completions" Tools "integrations.md" No, CompletionsArgs => shell::completions, [],
+        "Completions for a shell, on standard output"),
+    entry!("man" Tools "integrations.md" No, ManArgs => shell::man, [],
+        "The man page of fathom or of a command, on standard output"),
 
     entry!("guest-agent" Hidden "" No, GuestAgentArgs => guest_agent::guest_agent, [],
         "The far side of a lab: the first process of a guest, or behind ssh"),

@@ -82,7 +82,7 @@ pub fn mismatches(a: &Run, b: &Run, allowed: &[String]) -> Vec<Mismatch> {
         .collect()
 }
 
-fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
+pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
     let e = &run.environment;
     let mut out = BTreeMap::new();
     let mut put = |name, value: Option<String>| {

@@ -6,6 +6,7 @@
 mod conditions;
 mod history;
 pub(crate) mod metrics;
+mod shopping;
 
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Difference, Good, Verdict, difference, geometric_mean, holm};
@@ -16,6 +17,7 @@ pub use conditions::{CONDITIONS, Mismatch, Weight, mismatches};
 pub use history::{History, Move, Trace, history};
 
 pub use metrics::{Metric, Metrics, WindowSource, metrics};
+pub use shopping::{Described, Line, Offer, Shopping, shopping};
 
 /// One metric of both runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

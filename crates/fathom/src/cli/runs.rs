@@ -13,7 +13,7 @@ pub(crate) struct ReportArgs {
     /// Run directories or their run.json; several make one page that compares them [default: the newest in fathom-runs]
     #[arg(value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Format: html (into the run directory), terminal, json, csv, markdown or svg
+    /// Format: html (into the run directory), terminal, json, csv, markdown, svg or openmetrics
     #[arg(long, default_value = "html")]
     pub(crate) format: String,
     /// Directory for exported files [default: the run directory; of several runs, the current one]

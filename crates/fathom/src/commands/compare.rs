@@ -38,6 +38,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
             Ok((run, windows(dir.path())))
         })
         .collect::<Result<_, Failure>>()?;
+    if args.devices {
+        return super::shopping::devices(args, &runs);
+    }
     if let [(a, wa), (b, wb)] = &runs[..] {
         let c = compare_runs(a, b, [wa.as_ref(), wb.as_ref()], &args.allow);
         let text = if args.json {

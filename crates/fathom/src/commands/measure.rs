@@ -6,6 +6,7 @@ use fathom_bench::profile::Profile;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_experiments::cpu;
+use fathom_sim::SimTarget;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
@@ -69,6 +70,7 @@ pub(crate) fn checked<T>(
     let profile = profile(&args.profile)?;
     let control = signals::control().map_err(refused)?;
     mention_leftovers(&args.target);
+    let simulated = SimTarget::is_simulated(&args.target);
     let ask = Ask {
         target: &args.target,
         profile: &profile,
@@ -80,7 +82,7 @@ pub(crate) fn checked<T>(
         let (limits, fills) = foresee(&ask)?;
         let plan = plan(&ask, limits, true);
         let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-        screen::print(&announcement(&profile, &o, fills));
+        screen::print(&announcement(&profile, &o, fills, simulated));
         return Ok(DONE);
     }
     let Opened {
@@ -94,7 +96,7 @@ pub(crate) fn checked<T>(
     check_cpu(what.cpu, &*bench)?;
     let known = check(&*bench)?;
     let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-    say::text(&announcement(&profile, &o, fills));
+    say::text(&announcement(&profile, &o, fills, simulated));
     let meta = RunMeta {
         name: what.name.into(),
         command: what.name.into(),
@@ -165,18 +167,26 @@ pub(crate) fn with_cpu(
     Ok(o)
 }
 
-/// One line before anything starts.
-pub(super) fn announcement(profile: &Profile, o: &RunCost, fills: Bytes) -> String {
+/// One line before anything starts. A model's time passes faster than ours, and nothing is written for it.
+pub(super) fn announcement(
+    profile: &Profile,
+    o: &RunCost,
+    fills: Bytes,
+    simulated: bool,
+) -> String {
+    let (name, jobs, seconds) = (profile.name, o.jobs, o.time.as_secs_f64());
+    if simulated {
+        return format!(
+            "{name} profile, simulated: at most {jobs} jobs of {seconds:.0} s of the model's time, which passes faster here; writes nothing\n"
+        );
+    }
     let filling = if fills.0 > 0 {
         format!(" after filling a scratch file of {fills}")
     } else {
         String::new()
     };
     format!(
-        "{} profile: at most {} jobs in about {:.0} s{filling}; at most {} will be written\n",
-        profile.name,
-        o.jobs,
-        o.time.as_secs_f64(),
+        "{name} profile: at most {jobs} jobs in about {seconds:.0} s{filling}; at most {} will be written\n",
         o.written_at_most
     )
 }

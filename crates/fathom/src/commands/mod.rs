@@ -34,6 +34,8 @@ pub(crate) mod reproduce;
 mod reproduce_labs;
 pub(crate) mod run;
 mod saved;
+pub(crate) mod shell;
+mod shopping;
 pub(crate) mod sim;
 pub(crate) mod stack;
 mod stack_sides;

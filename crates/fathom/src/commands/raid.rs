@@ -54,7 +54,8 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
             args.backend
         )));
     }
-    let said = announcement(&profile, &cost, Bytes(0));
+    let simulated = matches!(what, What::Model(_));
+    let said = announcement(&profile, &cost, Bytes(0), simulated);
     if args.dry_run {
         screen::print(&said);
         return Ok(DONE);

@@ -115,3 +115,72 @@ fn two_settings_run_in_turns_and_the_slower_one_is_named() {
         "{order}"
     );
 }
+
+#[test]
+fn drives_that_a_regression_refuses_are_compared_for_who_buys_one() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let survey = |model: &str| {
+        let out = place.runs().join(model);
+        let target = format!("sim:{model}");
+        place
+            .fathom(&["survey", &target, "--out", out.to_str().unwrap()])
+            .expect(0);
+        out.join(&names(&out)[0]).display().to_string()
+    };
+    let (optane, p3700) = (survey("optane-900p"), survey("intel-p3700"));
+    // Another capacity: refused where a regression is looked for.
+    let strict = place.fathom(&["compare", &optane, &p3700]).expect(2);
+    assert!(strict.stderr.contains("--allow size"), "{}", strict.stderr);
+    let said = place
+        .fathom(&[
+            "compare",
+            "--devices",
+            &optane,
+            &p3700,
+            "--prices",
+            "549,700",
+        ])
+        .expect(0)
+        .stdout;
+    for expected in [
+        "sim:optane-900p",
+        "size",
+        "× slower (",
+        "baseline",
+        "for each unit of price",
+        "sim:intel-p3700 is faster than sim:optane-900p in",
+    ] {
+        assert!(said.contains(expected), "{expected} not in\n{said}");
+    }
+    assert!(!said.contains('–'), "no silent dash:\n{said}");
+    let json = place
+        .fathom(&[
+            "compare",
+            "--devices",
+            &optane,
+            &p3700,
+            "--baseline",
+            "2",
+            "--json",
+        ])
+        .expect(0)
+        .json();
+    assert_eq!(json["runs"][0], "sim:optane-900p", "the order given");
+    let knee = json["lines"].as_array().unwrap().iter();
+    let knee = knee.clone().find(|l| l["id"] == "knee-iops").unwrap();
+    assert!(knee["offers"][0]["times"]["value"].is_number(), "{knee}");
+    let nothing = paced(&place, "20k", "other");
+    let said = place
+        .fathom(&["compare", "--devices", &optane, nothing.to_str().unwrap()])
+        .expect(2);
+    assert!(
+        said.stdout.contains("not measured by this run"),
+        "{}",
+        said.stdout
+    );
+    for args in [&["--prices", "1"][..], &["--baseline", "3"]] {
+        let all = [&["compare", "--devices", &optane, &p3700][..], args].concat();
+        place.fathom(&all).refusal();
+    }
+}

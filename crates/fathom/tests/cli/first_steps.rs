@@ -99,3 +99,60 @@ fn what_cannot_be_compressed_is_measured_to_the_end() {
         run["flags"]
     );
 }
+
+#[test]
+fn a_model_announces_that_it_writes_nothing_here() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for command in [
+        "survey", "curve", "mix", "burst", "compress", "pages", "raid",
+    ] {
+        let said = place
+            .fathom(&[command, "sim:optane-900p", "--dry-run"])
+            .expect(0)
+            .stdout;
+        assert!(
+            said.contains("simulated")
+                && said.contains("writes nothing")
+                && !said.contains("will be written"),
+            "{command}: {said}"
+        );
+    }
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = place.fathom(&["completions", shell]).expect(0).stdout;
+        assert!(
+            text.contains("survey") && text.contains("rated-tbw"),
+            "{shell}"
+        );
+    }
+    let list = place.fathom(&["man", "--list"]).expect(0).stdout;
+    assert!(
+        list.lines().count() > 25 && list.contains("db mysql"),
+        "{list}"
+    );
+    assert!(!list.contains("guest-agent"), "{list}");
+    for command in ["survey", "db mysql", "compare"] {
+        assert!(list.lines().any(|l| l == command), "{command} in {list}");
+        let args: Vec<&str> = std::iter::once("man").chain(command.split(' ')).collect();
+        let page = place.fathom(&args).expect(0).stdout;
+        let name = command.replace(' ', "-");
+        assert!(page.contains(&format!(".TH fathom-{name}")), "{page}");
+    }
+    assert!(
+        place
+            .fathom(&["man", "nothing"])
+            .refusal()
+            .contains("--list")
+    );
+    let version = place.fathom(&["--version"]).expect(0).stdout;
+    assert!(
+        version.contains("features: ") && version.contains("build)"),
+        "{version}"
+    );
+}

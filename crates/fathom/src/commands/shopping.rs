@@ -1,0 +1,197 @@
+//! `fathom compare --devices`: drives beside each other, for who chooses one.
+
+use std::fmt::Write as _;
+
+use fathom_experiments::compare::{Line, Offer, Shopping, WindowSource, shopping};
+use fathom_report::{clean, format, markdown_text as escape};
+use fathom_stats::Estimate;
+use fathom_stats::compare::Verdict;
+use fathom_telemetry::say;
+use fathom_telemetry::schema::Run;
+
+use super::compare::columns;
+use crate::cli::CompareArgs;
+use crate::exit::{DONE, Outcome, REFUSED, refused};
+use crate::screen;
+
+pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)]) -> Outcome {
+    if !(1..=runs.len()).contains(&args.baseline) {
+        return Err(refused(anyhow::anyhow!(
+            "--baseline {}: expected 1 to {}, the number of a run",
+            args.baseline,
+            runs.len()
+        )));
+    }
+    let fits = args.prices.is_empty() || args.prices.len() == runs.len();
+    if !fits || args.prices.iter().any(|p| !(p.is_finite() && *p > 0.0)) {
+        return Err(refused(anyhow::anyhow!(
+            "--prices: expected {} prices above 0, one for each run",
+            runs.len()
+        )));
+    }
+    let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
+    let s = shopping(&with, args.baseline - 1, &args.prices);
+    if args.json {
+        screen::json(&s)?;
+    } else if args.markdown {
+        screen::print(&markdown(&s));
+    } else {
+        screen::print(&terminal(&s));
+    }
+    if s.matches() {
+        return Ok(DONE);
+    }
+    say!(
+        "fathom: no metric is in two of these runs; measure the drives by one command, such as fathom survey"
+    );
+    Ok(REFUSED)
+}
+
+/// `6.2 × faster (6.1 to 6.3)`, or that no difference is shown.
+fn against(o: &Offer) -> String {
+    let (Some(t), Some(verdict)) = (o.times, o.verdict) else {
+        return String::new();
+    };
+    if verdict == Verdict::NoDifferenceShown {
+        return "no difference shown".into();
+    }
+    let (word, t) = if t.value >= 1.0 {
+        ("faster", t)
+    } else {
+        let turn = |v: Option<f64>| v.map(|v| 1.0 / v);
+        let slower = Estimate {
+            value: 1.0 / t.value,
+            low: turn(t.high),
+            high: turn(t.low),
+            ..t
+        };
+        ("slower", slower)
+    };
+    let factor = |v: f64| match v {
+        v if v < 2.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    };
+    match (t.low, t.high) {
+        (Some(l), Some(h)) => format!(
+            "{} × {word} ({} to {})",
+            factor(t.value),
+            factor(l),
+            factor(h)
+        ),
+        _ => format!("{} × {word} (one sample: no interval)", factor(t.value)),
+    }
+}
+
+/// A number, or why there is none.
+fn number(o: &Offer, unit: &str) -> String {
+    match (&o.estimate, &o.why) {
+        (Some(e), _) => format::estimate(e, unit),
+        (None, Some(why)) => why.clone(),
+        (None, None) => "not measured".into(),
+    }
+}
+
+/// Rows of a metric: the numbers, and below them what they are against the baseline.
+fn rows(l: &Line, baseline: usize) -> Vec<Vec<String>> {
+    let mut numbers = vec![clean(&l.label)];
+    numbers.extend(l.offers.iter().map(|o| clean(&number(o, &l.unit))));
+    let mut compared = vec![String::new()];
+    compared.extend(l.offers.iter().enumerate().map(|(i, o)| {
+        let notes = match o.notes.is_empty() {
+            true => String::new(),
+            false => format!(" [{}]", o.notes.join(", ")),
+        };
+        let said = match (i == baseline, against(o)) {
+            (true, _) if o.estimate.is_some() => "baseline".to_owned(),
+            (_, said) if said.is_empty() && o.estimate.is_some() => {
+                "the baseline has no number".to_owned()
+            }
+            (_, said) => said,
+        };
+        clean(&format!("{said}{notes}"))
+    }));
+    let mut out = vec![numbers, compared];
+    if l.offers.iter().any(|o| o.per_price.is_some()) {
+        let mut row = vec!["  for each unit of price".to_owned()];
+        row.extend(l.offers.iter().map(|o| {
+            o.per_price
+                .map_or_else(|| "no number".into(), |v| format::value(v, &l.unit))
+        }));
+        out.push(row);
+    }
+    out
+}
+
+/// Which drive wins how often, as one sentence.
+fn conclusion(s: &Shopping) -> String {
+    let base = &s.runs[s.baseline];
+    let mut said = Vec::new();
+    for (i, name) in s.runs.iter().enumerate().filter(|(i, _)| *i != s.baseline) {
+        let count = |v: Verdict| {
+            let offers = s.lines.iter().filter_map(|l| l.offers.get(i));
+            offers.filter(|o| o.verdict == Some(v)).count()
+        };
+        let all = s
+            .lines
+            .iter()
+            .filter(|l| l.offers[i].times.is_some())
+            .count();
+        said.push(match all {
+            0 => format!("{name} has no metric in common with {base}"),
+            n => format!(
+                "{name} is faster than {base} in {} and slower in {} of {n} metrics",
+                count(Verdict::Better),
+                count(Verdict::Worse)
+            ),
+        });
+    }
+    said.join("; ") + "."
+}
+
+fn table(s: &Shopping) -> Vec<Vec<String>> {
+    let mut head = vec![String::new()];
+    head.extend(s.runs.iter().map(|r| clean(r)));
+    let mut table = vec![head];
+    for d in &s.differs {
+        let mut row = vec![clean(&d.condition)];
+        let shown = |v: &Option<String>| match v.as_deref() {
+            None | Some("") => "not known".to_owned(),
+            Some(v) if v.chars().count() > 40 => {
+                clean(&v.chars().take(39).collect::<String>()) + "…"
+            }
+            Some(v) => clean(v),
+        };
+        row.extend(d.values.iter().map(shown));
+        table.push(row);
+    }
+    table.push(vec![String::new(); s.runs.len() + 1]);
+    for l in &s.lines {
+        table.extend(rows(l, s.baseline));
+    }
+    table
+}
+
+fn terminal(s: &Shopping) -> String {
+    format!(
+        "{}\nConclusion\n  {}\n",
+        columns(&table(s)),
+        clean(&conclusion(s))
+    )
+}
+
+fn markdown(s: &Shopping) -> String {
+    let mut out = format!("**{}**\n\n", escape(&conclusion(s)));
+    for (i, row) in table(s)
+        .iter()
+        .filter(|r| r.iter().any(|t| !t.is_empty()))
+        .enumerate()
+    {
+        let cells: Vec<String> = row.iter().map(|t| escape(t)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+        if i == 0 {
+            let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
+        }
+    }
+    out
+}
