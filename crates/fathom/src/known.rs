@@ -20,6 +20,8 @@ pub(crate) struct Known {
     pub(crate) presenters: Vec<Presenter>,
     /// Commands that run as labs inside of arrays and machines, as they are typed.
     pub(crate) labs: Vec<(String, Nests)>,
+    /// The whole command line.
+    pub(crate) command_line: fn() -> clap::Command,
 }
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
@@ -37,4 +39,9 @@ pub(crate) fn presenters() -> &'static [Presenter] {
 /// Commands that run inside of others.
 pub(crate) fn labs() -> &'static [(String, Nests)] {
     KNOWN.get().map_or(&[], |k| &k.labs)
+}
+
+/// The whole command line, for what is made from it; `None` before it is told.
+pub(crate) fn command_line() -> Option<clap::Command> {
+    KNOWN.get().map(|k| (k.command_line)())
 }

@@ -34,10 +34,11 @@ use fathom_labs::{
 };
 
 use crate::cli::{
-    AbArgs, AppCommand, BurstArgs, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, CompressArgs, ConditionArgs,
-    CurveArgs, DbCommand, DevicesArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs, MixArgs,
-    PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs,
-    RunArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
+    AbArgs, AppCommand, BurstArgs, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs,
+    CompressArgs, ConditionArgs, CurveArgs, DbCommand, DevicesArgs, FioArgs, GuestAgentArgs,
+    KeepSettingsArgs, KvArgs, ManArgs, MixArgs, PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs,
+    ReplayArgs, ReportArgs, ReproduceArgs, RunArgs, SimCommand, StackArgs, SurveyArgs,
+    SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
 };
 use crate::commands::{
     ab, app, burst, cache, clean, compare, compress, condition, curve, db, devices, fio,
@@ -220,6 +221,7 @@ pub(crate) fn introduce() {
     tell(Known {
         presenters: presenters(),
         labs: labs(),
+        command_line: <Cli as clap::CommandFactory>::command,
     });
 }
 

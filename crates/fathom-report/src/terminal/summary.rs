@@ -5,7 +5,7 @@ use std::path::Path;
 use fathom_telemetry::schema::{Finding, Headline, Run};
 
 use super::{Notes, flag_lines, gain, sentence, title};
-use crate::conclusion::{conclusion, no_change};
+use crate::conclusion::{conclusion as conclude, no_change};
 use crate::format::{self, HOLE};
 use crate::text::{Align, Grid, Paint, Screen, clean, width, wrap};
 
@@ -38,7 +38,7 @@ pub fn summary(run: &Run, screen: &Screen, whereabouts: &Whereabouts<'_>) -> Str
             out.push_str(&format!("  {run_marks} concerns the whole run.\n"));
         }
     }
-    out.push_str(&conclusion_of(run, screen));
+    out.push_str(&conclusion(run, screen));
     out.push_str(&places(whereabouts, screen));
     out
 }
@@ -227,8 +227,8 @@ fn headline_row<'a>(
 }
 
 /// What a reader takes home: what it is good for, what was seen, what to change, how far to trust it.
-fn conclusion_of(run: &Run, screen: &Screen) -> String {
-    let c = conclusion(run);
+pub fn conclusion(run: &Run, screen: &Screen) -> String {
+    let c = conclude(run);
     let mut out = heading("Conclusion", screen);
     let kinds = [
         ("  good for  ", &c.good_for),
@@ -254,9 +254,20 @@ fn conclusion_of(run: &Run, screen: &Screen) -> String {
         0 => String::new(),
         n => format!(" {n} more in the report."),
     };
-    let trust = format!("{}{more}", c.trust[0]);
+    // Where there are no headlines nothing else has told the flags.
+    let kinds = if run.headlines.is_empty() {
+        c.trust.len()
+    } else {
+        1
+    };
+    let trust = format!("{}{more}", c.trust[..kinds].join(" "));
     out.push_str(&screen.paint(Paint::Dim, &told_as("  trust     ", &trust)));
     out
+}
+
+/// How far to trust a run, in one line.
+pub fn trust(run: &Run) -> String {
+    conclude(run).trust.join(" ")
 }
 
 fn finding(f: &Finding, number: &str, screen: &Screen) -> String {

@@ -15,6 +15,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
 use fathom_telemetry::series::{FILE_NAME, SeriesReader};
 
+use super::shopping::columns;
 use crate::cli::CompareArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, REFUSED, refused};
 use crate::screen;
@@ -139,30 +140,6 @@ pub(super) fn relative(e: Option<&Estimate>) -> String {
 
 pub(super) fn shown(e: Option<&Estimate>, unit: &str) -> String {
     e.map_or_else(|| "–".into(), |e| format::estimate(e, unit))
-}
-
-/// Aligned columns; the first is left-aligned.
-pub(super) fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count)
-        .map(|c| {
-            rows.iter()
-                .filter_map(|r| r.get(c))
-                .map(|t| t.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut out = String::new();
-    for row in rows {
-        let line: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(t, w)| format!("{t}{}", " ".repeat(w - t.chars().count())))
-            .collect();
-        let _ = writeln!(out, "{}", line.join("  ").trim_end());
-    }
-    out
 }
 
 pub(super) fn words(r: &Row) -> String {

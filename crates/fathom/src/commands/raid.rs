@@ -19,13 +19,13 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
 
-use super::compare::columns;
 use super::finish::{command_line, finish, present};
 use super::guests::supply;
 use super::measure::announcement;
 use super::measure::shortened;
 use super::open::{capsule_of, profile};
 use super::raid_lab;
+use super::shopping::columns;
 use crate::cli::RaidArgs;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::progress::SurveyLine;

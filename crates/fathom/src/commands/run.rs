@@ -74,12 +74,10 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     finish::finish(book, measured, bench, &args.out, |run, screen, places| {
         let mut text = fathom_report::terminal::stamp(run, screen);
         text += &fathom_report::terminal::jobs(run, screen);
-        for finding in &run.findings {
-            text += &format!("\n{}\n", finding.text);
-        }
         for flag in &run.flags {
             text += &format!("\n{}. Try: {}.\n", flag.detail, flag.remedy);
         }
+        text += &fathom_report::terminal::conclusion(run, screen);
         if let Some(report) = places.report {
             text += &format!("\nreport {}\n", report.display());
         }

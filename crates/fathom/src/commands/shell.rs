@@ -1,21 +1,26 @@
 //! `fathom completions` and `fathom man`: made from the command line itself, so that they are never behind it.
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
 use crate::cli::{CompletionsArgs, ManArgs};
 use crate::exit::{DONE, Outcome, failed, refused};
-use crate::registry::Cli;
+use crate::known;
 use crate::screen;
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
     let mut out = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "fathom", &mut out);
+    clap_complete::generate(
+        args.shell,
+        &mut known::command_line().unwrap_or_default(),
+        "fathom",
+        &mut out,
+    );
     screen::print(&String::from_utf8(out).map_err(failed)?);
     Ok(DONE)
 }
 
 pub(crate) fn man(args: &ManArgs) -> Outcome {
-    let mut root = Cli::command();
+    let mut root = known::command_line().unwrap_or_default();
     root.build();
     if args.list {
         let mut names = Vec::new();

@@ -9,7 +9,6 @@ use fathom_stats::compare::Verdict;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
 
-use super::compare::columns;
 use crate::cli::CompareArgs;
 use crate::exit::{DONE, Outcome, REFUSED, refused};
 use crate::screen;
@@ -192,6 +191,30 @@ fn markdown(s: &Shopping) -> String {
         if i == 0 {
             let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
         }
+    }
+    out
+}
+
+/// Aligned columns; the first is left-aligned.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
+        .map(|c| {
+            rows.iter()
+                .filter_map(|r| r.get(c))
+                .map(|t| t.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    for row in rows {
+        let line: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(t, w)| format!("{t}{}", " ".repeat(w - t.chars().count())))
+            .collect();
+        let _ = writeln!(out, "{}", line.join("  ").trim_end());
     }
     out
 }

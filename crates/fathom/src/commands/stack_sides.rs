@@ -131,17 +131,24 @@ pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &Stack
     if let Err(e) = kept {
         say!("fathom: {e}");
     }
-    finish_with(book, &args.out, Some(code), document, |run, _, places| {
-        let mut text = format!(
-            "fathom stack · {} ({})\n\n",
-            run.target.name, run.target.description
-        );
-        text.push_str(&stack::text(report));
-        if let Some(r) = places.report {
-            text.push_str(&format!("report {}\n", r.display()));
-        }
-        text
-    })
+    finish_with(
+        book,
+        &args.out,
+        Some(code),
+        document,
+        |run, screen, places| {
+            let mut text = format!(
+                "fathom stack · {} ({})\n\n",
+                run.target.name, run.target.description
+            );
+            text.push_str(&stack::text(report));
+            text.push_str(&fathom_report::terminal::conclusion(run, screen));
+            if let Some(r) = places.report {
+                text.push_str(&format!("report {}\n", r.display()));
+            }
+            text
+        },
+    )
 }
 
 /// Which means of tracing was asked for.
