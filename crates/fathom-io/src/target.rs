@@ -45,7 +45,7 @@ pub enum TargetError {
         target: String,
     },
     /// Nothing has this name, and nobody allowed to make a file.
-    #[error("{} does not exist: check the path; with --create a file of --size is made there, and stays", path.display())]
+    #[error("{}: there is no such file: check the path; with --create one of --size is made there, and stays", path.display())]
     Missing {
         /// As given.
         path: PathBuf,

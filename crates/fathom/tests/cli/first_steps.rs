@@ -15,7 +15,7 @@ fn a_target_that_is_not_there_is_refused_before_anything_is_made() {
     ] {
         let said = place.fathom(args).refusal();
         assert!(
-            said.contains("typo does not exist") && said.contains("--create"),
+            said.contains("typo: there is no such file") && said.contains("--create"),
             "{args:?}: {said}"
         );
         assert!(place.names().is_empty() && !place.runs().exists());
