@@ -124,10 +124,13 @@ fn jobs_that_do_not_fit_their_target_are_refused_before_anything_is_kept() {
             &["bs: 1000 B", "multiple", "--buffered"],
         ),
         (
-            "run new --size 16m --bs 1000",
+            "run new --create --size 16m --bs 1000",
             &["bs: 1000 B", "multiple", "--buffered"],
         ),
-        ("run new --size 16m --offset 100", &["offset", "multiple"]),
+        (
+            "run new --create --size 16m --offset 100",
+            &["offset", "multiple"],
+        ),
         (
             "run . --size 4k --bs 8k",
             &["size", "smaller than the block", "larger size"],
