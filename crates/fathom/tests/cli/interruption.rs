@@ -120,6 +120,20 @@ fn a_signal_ends_a_survey_within_a_second_with_the_results_that_there_are() {
     assert!(place.names().is_empty(), "{:?}", place.names());
 }
 
+/// The first signal winds the kernel's alarm clock (two minutes); here it rings at once.
+#[test]
+fn a_run_that_does_not_end_when_it_was_told_to_is_ended_by_force() {
+    let _turn = alone();
+    let place = Place::new();
+    let child = place.start(&["run", ".", "--size", "16m", "--time", "60s"]);
+    until("the scratch file is there", || !place.names().is_empty());
+    let rang = Instant::now();
+    send(child.id(), libc::SIGALRM);
+    let said = end(child).expect(1);
+    assert!(rang.elapsed() < PROMPT, "{:?}", rang.elapsed());
+    assert!(said.stderr.contains("ended by force"), "{}", said.stderr);
+}
+
 #[test]
 fn a_killed_run_is_found_by_the_next_one_and_cleaned_away_without_touching_others() {
     let _turn = beside_others();
