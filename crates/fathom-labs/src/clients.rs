@@ -20,8 +20,8 @@ pub(crate) struct ClosedLoop<'a> {
     /// Left out at the start, at least; rounded up to whole windows. Without it everything counts, from the first
     /// operation on.
     pub(crate) ramp: Nanos,
-    /// Whether what is measured has warmed up: the ramp goes on until then, or until `ramp_max`.
-    pub(crate) warm: &'a dyn Fn() -> bool,
+    /// What has not yet warmed up of what is measured: the ramp goes on while there is something, until `ramp_max`.
+    pub(crate) cold: &'a dyn Fn() -> Option<&'static str>,
     /// Longest ramp.
     pub(crate) ramp_max: Nanos,
     /// Measured.
@@ -107,14 +107,14 @@ impl Seat<'_> {
 struct Ramp {
     /// First window of the measured part.
     first: Option<u64>,
-    warm: bool,
+    cold: Option<&'static str>,
     /// CPU time of the process until then.
     cpu: (Nanos, Nanos),
 }
 
 impl Ramp {
-    fn ends(&mut self, first: u64, warm: bool) {
-        (self.first, self.warm, self.cpu) = (Some(first), warm, process_cpu());
+    fn ends(&mut self, first: u64, cold: Option<&'static str>) {
+        (self.first, self.cold, self.cpu) = (Some(first), cold, process_cpu());
     }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn run<E: From<LabError> + Send>(
         let mut ramp = Ramp::default();
         if how.ramp == Nanos::ZERO {
             begin(&total);
-            ramp.ends(0, true);
+            ramp.ends(0, None);
         }
         let start = clock.now();
         let workers: Vec<_> = clients
@@ -187,13 +187,13 @@ pub(crate) fn run<E: From<LabError> + Send>(
             tick((done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9));
             last = (now, done);
             if ramp.first.is_none() {
-                let warm = (how.warm)();
+                let cold = (how.cold)();
                 let ramped = now.since(start) >= how.ramp;
-                if ramped && (warm || now.since(start) >= how.ramp_max) {
+                if ramped && (cold.is_none() || now.since(start) >= how.ramp_max) {
                     // Asking took its time.
                     let window = clock.now().since(start).0 / WIDTH.0;
                     begin(&total);
-                    ramp.ends(window, warm);
+                    ramp.ends(window, cold);
                 }
             }
             let measured = |first| now.since(start) >= Nanos(first * WIDTH.0) + how.time;
@@ -225,7 +225,7 @@ pub(crate) fn run<E: From<LabError> + Send>(
                 width: WIDTH,
                 windows: measured.into_values().collect(),
                 course,
-                warm: ramp.warm,
+                cold: ramp.cold,
                 percentiles: true,
             }
         };
@@ -242,7 +242,7 @@ mod tests {
         let how = ClosedLoop {
             ramp: Nanos::from_millis(200),
             time: Nanos::from_millis(400),
-            warm: &|| true,
+            cold: &|| None,
             ramp_max: Nanos::from_secs(1),
             kinds: &[&[Op::Read], &[Op::Write]],
             stop: &|| false,
@@ -290,9 +290,9 @@ mod tests {
             let how = ClosedLoop {
                 ramp: Nanos::from_millis(100),
                 time: Nanos::from_millis(200),
-                warm: &|| {
+                cold: &|| {
                     asked.set(asked.get() + 1);
-                    asked.get() >= after
+                    (asked.get() < after).then_some("it was asked too rarely")
                 },
                 ramp_max: Nanos::from_millis(max),
                 kinds: &[&[Op::Read]],
@@ -308,7 +308,7 @@ mod tests {
             let none = &mut |_: Total<'_>| ();
             let also = &mut |_: Total<'_>| ();
             let loads = run(&how, vec![client], none, also, &|| (), &mut |_| ()).unwrap();
-            assert_eq!(loads[0].warm, warm);
+            assert_eq!(loads[0].cold.is_none(), warm);
             assert!(loads[0].course.ramp >= 3, "{:?}", loads[0].course);
             assert!(loads[0].operations() > 0 && loads[0].wall >= how.time);
         }
@@ -319,7 +319,7 @@ mod tests {
         let how = ClosedLoop {
             ramp: Nanos::ZERO,
             time: Nanos::from_secs(60),
-            warm: &|| true,
+            cold: &|| None,
             ramp_max: Nanos::ZERO,
             kinds: &[&[Op::Read]],
             stop: &|| false,

@@ -27,8 +27,8 @@ pub(crate) struct Load {
     pub(crate) windows: Vec<Window>,
     /// Over time, ramp included.
     pub(crate) course: Course,
-    /// Whether what was measured had warmed up when its ramp ended.
-    pub(crate) warm: bool,
+    /// What had not warmed up when the ramp ended.
+    pub(crate) cold: Option<&'static str>,
     /// Whether percentiles of its latency mean something.
     pub(crate) percentiles: bool,
 }
@@ -89,7 +89,7 @@ impl Load {
             width: Nanos(wall.0.max(1)),
             windows: vec![window],
             course,
-            warm: true,
+            cold: None,
             percentiles: true,
         }
     }
@@ -164,10 +164,10 @@ impl Load {
             device: about.device,
             ..Job::default()
         };
-        if !self.warm {
+        if let Some(cold) = self.cold {
             let mut flag = Flag::new(
                 FlagCode::NotSteady,
-                "its cache was still being filled when the longest ramp was over",
+                format!("when the longest ramp was over, {cold}"),
                 "give it more --time, or a smaller pool",
             );
             flag.void = true;

@@ -15,7 +15,7 @@ use crate::cleanup::{Cleanup, Undo};
 /// Beginning of every such group's name; what it is for and the process id follow.
 const PREFIX: &str = "fathom-";
 /// What there are groups for.
-const PURPOSES: [&str; 3] = ["swap", "paths", "test"];
+const PURPOSES: [&str; 5] = ["swap", "paths", "postgresql", "sqlite", "test"];
 
 /// A memory control group of the lab's own.
 pub struct Group {
@@ -70,6 +70,23 @@ impl Group {
     /// Its processes, and the page cache that they fill, get so much.
     pub fn limit(&self, bytes: u64) -> io::Result<()> {
         kernel::write(&self.dir.join(self.limit), &bytes.to_string())
+    }
+
+    /// Its processes get so much page cache, on top of what they have for themselves now. The kernel refuses where it
+    /// cannot free so much at once.
+    pub fn limit_cache(&self, bytes: u64) -> io::Result<()> {
+        let (usage, cache) = match self.limit {
+            "memory.max" => ("memory.current", "file"),
+            _ => ("memory.usage_in_bytes", "cache"),
+        };
+        let bad = || io::Error::from(io::ErrorKind::InvalidData);
+        let read = |name: &str| fs::read_to_string(self.dir.join(name));
+        let all: u64 = read(usage)?.trim().parse().map_err(|_| bad())?;
+        let stat = read("memory.stat")?;
+        let mut rows = stat.lines().filter_map(|l| l.split_once(' '));
+        let cached = rows.find(|(name, _)| *name == cache).ok_or_else(bad)?.1;
+        let cached: u64 = cached.parse().map_err(|_| bad())?;
+        self.limit(all.saturating_sub(cached) + bytes)
     }
 
     /// Where a process is written that shall belong to it.
@@ -201,6 +218,45 @@ impl Drop for Inside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_beyond_the_limit_pushes_out_what_was_read_before() {
+        let group = match Group::create("test") {
+            Ok(g) => g,
+            Err(e) => {
+                println!("SKIP what_is_read_beyond_the_limit: {e}");
+                return;
+            }
+        };
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = dir.path().join("data");
+        fs::write(&path, vec![1u8; 48 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let cached = || -> u64 {
+            let stat = fs::read_to_string(group.dir.join("memory.stat")).unwrap();
+            let name = if group.limit == "memory.max" {
+                "file "
+            } else {
+                "cache "
+            };
+            let line = stat.lines().find_map(|l| l.strip_prefix(name));
+            line.unwrap().parse().unwrap()
+        };
+        group.limit_cache(16 << 20).unwrap();
+        let mut command = std::process::Command::new("cat");
+        let out = {
+            let _inside = group.enter().unwrap();
+            command
+                .arg(&path)
+                .stdout(std::process::Stdio::null())
+                .status()
+        };
+        assert!(out.unwrap().success());
+        let kept = cached();
+        assert!((4 << 20..20 << 20).contains(&kept), "{kept}");
+    }
 
     #[test]
     fn this_process_comes_back_to_where_it_was() {

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,6 +84,12 @@ impl LabDir {
     /// Absolute, without links.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The same by a short name without spaces, quotes or foreign letters: scripts of servers stumble over those, and a
+    /// socket's path has 107 bytes. It is good as long as this lives, for programs of the same account.
+    pub fn plain(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.held.as_raw_fd()).into()
     }
 }
 

@@ -19,6 +19,13 @@ pub fn sees_all_processes() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == FIRST_NAMESPACE)
 }
 
+/// What `/proc/PID/io` says of it, such as `read_bytes`: since it began.
+pub fn io(pid: u32, what: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let mut said = text.lines().filter_map(|l| l.split_once(": "));
+    said.find(|(name, _)| *name == what)?.1.parse().ok()
+}
+
 /// Whether a process is known to be gone.
 pub fn is_gone(pid: u32) -> bool {
     sees_all_processes() && i32::try_from(pid).is_ok_and(is_dead)

@@ -70,8 +70,6 @@ pub(super) fn mysql(wanted: &dyn Fn(&[String]) -> bool, terms: &Terms) -> Vec<La
             "--threads",
             "16",
         ]));
-        // The scratch file of a lab that does not use it.
-        arguments.extend(words(&["--size", "64m"]));
         arguments.extend(common(terms));
         Lab {
             command: "db-mysql",
@@ -111,14 +109,14 @@ pub(super) fn on_arrays(wanted: &dyn Fn(&[String]) -> bool, terms: &Terms) -> Ve
         let keys = (member / 4 / 416).clamp(1000, 100_000_000);
         let names = WORKLOADS.join(",");
         labs.push(of(format!(
-            "db rocksdb --workload {names} --keys {keys} --threads 64 --size 64m {common}"
+            "db rocksdb --workload {names} --keys {keys} --threads 64 {common}"
         )));
     }
     if wanted(&tpcc) {
         let warehouses = (member / (600 << 20)).clamp(1, 1000);
         let pool = (member / 8).clamp(64 << 20, 1 << 30);
         labs.push(of(format!(
-            "db tpcc --database mariadb --warehouses {warehouses} --terminals 64 --pool {pool} --size 64m {common}"
+            "db tpcc --database mariadb --warehouses {warehouses} --terminals 64 --pool {pool} {common}"
         )));
     }
     labs

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::mariadb::socket_fits;
 use super::private_directory;
 use super::sql::SqlError;
 use super::sql::postgres::Postgres;
@@ -92,6 +91,8 @@ fn enters(dir: &Path, (user, group): (u32, u32)) -> Result<(), LabError> {
 #[derive(Debug)]
 pub(super) struct Cluster {
     dir: PathBuf,
+    /// The same by its plain name, which the server's account need not be able to use.
+    plain: PathBuf,
     child: Option<ChildGuard>,
 }
 
@@ -99,15 +100,18 @@ impl Cluster {
     /// Makes it and starts it.
     pub(super) fn start(
         programs: &Programs,
-        dir: PathBuf,
-        buffers: u64,
+        (dir, plain): (PathBuf, PathBuf),
+        (buffers, wal): (u64, u64),
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, LabError> {
         if let Some(account) = programs.account {
             enters(&dir, account)?;
         }
-        let mut me = Self { dir, child: None };
-        socket_fits(&me.dir)?;
+        let mut me = Self {
+            dir,
+            plain,
+            child: None,
+        };
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
@@ -120,26 +124,26 @@ impl Cluster {
             if let Some((user, group)) = programs.account {
                 command.uid(user).gid(group);
             }
-            // Not all accounts may see the directory that fathom was started in.
-            command.current_dir("/");
+            // It may enter this one, and names within it have no quotes or commas that a setting would stumble over.
+            command.current_dir(&me.dir);
             command
         };
-        let data = me.dir.join("data");
         let log = me.dir.join("init.log");
         let mut init = as_account(&programs.init);
-        init.arg("-D")
-            .arg(&data)
+        init.args(["-D", "data"])
             .args(["-U", "postgres", "-A", "trust", "-E", "UTF8"])
             .args(["--locale=C", "--no-sync"]);
         ChildGuard::start(init, &log)?.succeed(stop)?;
         let mut server = as_account(&programs.server);
-        server.arg("-D").arg(&data);
+        server.args(["-D", "data"]);
         for setting in [
             "listen_addresses=".into(),
-            format!("unix_socket_directories={}", me.dir.display()),
+            // As seen from its data.
+            "unix_socket_directories=..".into(),
             format!("shared_buffers={}kB", (buffers >> 10).max(1024)),
             "max_connections=1050".into(),
-            "max_wal_size=4GB".into(),
+            format!("max_wal_size={}MB", wal >> 20),
+            "min_wal_size=32MB".into(),
             "logging_collector=off".into(),
             // Files in the data directory: what a killed server shared goes with it.
             "dynamic_shared_memory_type=mmap".into(),
@@ -168,8 +172,13 @@ impl Cluster {
     }
 
     /// Where it listens.
-    pub(super) fn socket(&self) -> PathBuf {
-        self.dir.join(".s.PGSQL.5432")
+    fn socket(&self) -> PathBuf {
+        self.plain.join(".s.PGSQL.5432")
+    }
+
+    /// Connects.
+    pub(super) fn session(&self) -> super::sql::Result<Postgres> {
+        Postgres::connect(&self.socket(), "postgres", "postgres")
     }
 
     /// An error of a session, with what the server said before it died, where it did.

@@ -1,7 +1,7 @@
 //! A private MariaDB: made, loaded, started, stopped and removed by the lab, reached through a unix socket only.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,12 +9,9 @@ use super::private_directory;
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
 use crate::LabError;
+use fathom_system::process;
 use fathom_system::programs::{self, ChildGuard};
-use fathom_telemetry::Nanos;
 use serde::{Deserialize, Serialize};
-
-/// Bytes of a unix socket's path, the terminating zero left out.
-const SOCKET_MAX: usize = 107;
 
 /// Where the programs are.
 #[derive(Debug, Clone)]
@@ -54,19 +51,6 @@ pub(super) fn probe() -> Result<Programs, LabError> {
     })
 }
 
-/// Whether a server in this directory can have its socket there.
-pub(super) fn socket_fits(dir: &Path) -> Result<(), LabError> {
-    // PostgreSQL's name, the longer one.
-    let len = dir.join(".s.PGSQL.5432").as_os_str().len();
-    if len <= SOCKET_MAX {
-        return Ok(());
-    }
-    Err(LabError::Refused(format!(
-        "{}: the path of a socket there would have {len} bytes, {SOCKET_MAX} are possible: name a directory with a shorter path, or mount it elsewhere with mount --bind",
-        dir.display()
-    )))
-}
-
 /// A data directory and, while it runs, its server.
 #[derive(Debug)]
 pub(super) struct Instance {
@@ -87,7 +71,7 @@ pub(super) struct Start {
 }
 
 impl Instance {
-    /// Makes a data directory.
+    /// Makes a data directory; `dir` has a plain name ([`fathom_system::lab_dir::LabDir::plain`]).
     pub(super) fn create(
         programs: &Programs,
         dir: PathBuf,
@@ -102,7 +86,6 @@ impl Instance {
             log_bytes,
             child: None,
         };
-        socket_fits(&me.dir)?;
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{}: cannot be made: {e}", me.dir.display()))
         };
@@ -245,12 +228,11 @@ impl Instance {
 
     /// Bytes that its process had read from storage and written to it so far.
     pub(super) fn process_io(&self) -> Option<[u64; 2]> {
-        let text = fs::read_to_string(format!("/proc/{}/io", self.id()?)).ok()?;
-        let of = |name: &str| {
-            let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
-        Some([of("read_bytes:")?, of("write_bytes:")?])
+        let id = self.id()?;
+        Some([
+            process::io(id, "read_bytes")?,
+            process::io(id, "write_bytes")?,
+        ])
     }
 
     /// Bytes of the tables of a database.
@@ -296,7 +278,7 @@ pub(super) fn direct_files(pid: u32, which: impl Fn(&str) -> bool) -> (usize, us
 }
 
 /// What a server counts, by name; `None` where it does not.
-fn status<const N: usize>(
+pub(super) fn status<const N: usize>(
     session: &mut Mysql,
     names: [&str; N],
 ) -> super::sql::Result<[Option<u64>; N]> {
@@ -311,54 +293,6 @@ fn status<const N: usize>(
             .find(|r| answer.text(*r, 0).eq_ignore_ascii_case(name))
             .and_then(|r| answer.text(r, 1).parse().ok())
     }))
-}
-
-/// Whether a server's buffer pool has warmed up: it is full, or it has not grown for a second, because everything that is
-/// asked for is in it.
-pub(super) struct PoolWatch {
-    session: Mysql,
-    last: Option<(Nanos, u64)>,
-    warm: bool,
-}
-
-impl PoolWatch {
-    /// Between questions.
-    const PERIOD: Nanos = Nanos::from_secs(1);
-    /// Free pages of a pool that is full: InnoDB keeps some for reads to come.
-    const FREE: f64 = 0.03;
-    /// Growth within a second that is no growth any more, as a share of the pool.
-    const FLAT: f64 = 0.002;
-
-    pub(super) fn new(session: Mysql) -> Self {
-        Self {
-            session,
-            last: None,
-            warm: false,
-        }
-    }
-
-    /// Asks where a second has passed. A server that does not answer is somebody else's to report.
-    pub(super) fn warm(&mut self) -> bool {
-        let now = fathom_io::clock::monotonic();
-        if self.warm || self.last.is_some_and(|l| now.since(l.0) < Self::PERIOD) {
-            return self.warm;
-        }
-        let names = [
-            "Innodb_buffer_pool_pages_total",
-            "Innodb_buffer_pool_pages_free",
-            "Innodb_buffer_pool_pages_data",
-        ];
-        let Ok([Some(total), Some(free), Some(data)]) = status(&mut self.session, names) else {
-            return true;
-        };
-        let small = |n: u64, share: f64| n as f64 <= share * total as f64;
-        let flat = self
-            .last
-            .is_some_and(|l| small(data.abs_diff(l.1), Self::FLAT));
-        self.warm = flat || small(free, Self::FREE);
-        self.last = Some((now, data));
-        self.warm
-    }
 }
 
 /// What InnoDB counts: reads and writes of pages, syncs of the log.

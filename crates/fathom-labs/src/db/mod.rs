@@ -1,12 +1,14 @@
 //! Database labs: private servers that the lab starts, loads, measures, stops and removes, on a directory of the
 //! target; and what the embedded tree gets there, which needs no server.
 
+mod budget;
 pub(crate) mod cluster;
 mod mariadb;
 pub mod oltp;
 pub mod rocksdb;
 mod sql;
 pub mod tpcc;
+mod warmth;
 mod yours;
 
 use std::path::{Path, PathBuf};

@@ -122,7 +122,7 @@ pub(crate) fn run(
     let how = ClosedLoop {
         ramp: load.ramp,
         time: load.time,
-        warm: &|| true,
+        cold: &|| None,
         ramp_max: load.ramp,
         kinds: &[&[Op::Read, Op::Write]],
         stop,

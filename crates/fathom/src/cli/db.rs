@@ -20,6 +20,7 @@ pub(crate) enum DbCommand {
 
 /// What every database lab takes.
 #[derive(Args)]
+#[command(mut_arg("size", |a| a.help("Bytes of the database, and of the embedded tree's scratch file [default: the usual number of rows, warehouses or keys]")))]
 pub(crate) struct DbArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
@@ -43,14 +44,16 @@ pub(crate) struct MysqlArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
     /// page-size, threads, cache, compression, all of these, or one: no sweep, the threads and the pool as given
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_values_t = ["page-size".to_owned()])]
+    /// [default: page-size; threads with --socket]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) experiment: Vec<String>,
     /// Transactions: read, mixed (7:2), write
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["read", "mixed", "write"], default_values_t = ["read", "mixed", "write"].map(str::to_owned))]
     pub(crate) workload: Vec<String>,
-    /// Rows of the table, about 245 bytes each (suffixes k, m are 1024 and 1048576)
-    #[arg(long, default_value = "400000", value_name = "N")]
-    pub(crate) rows: Bytes,
+    /// Rows of the table, about 245 bytes each (suffixes k, m are 1024 and 1048576) [default: as many as --size holds, or
+    /// 400000]
+    #[arg(long, conflicts_with = "size", value_name = "N")]
+    pub(crate) rows: Option<Bytes>,
     /// Keys: uniform or gaussian
     #[arg(long, default_value = "uniform", value_parser = ["uniform", "gaussian"])]
     pub(crate) distribution: String,
@@ -63,8 +66,8 @@ pub(crate) struct MysqlArgs {
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long, default_value = "own", value_parser = ["own", "sysbench"])]
     pub(crate) driver: String,
-    /// Socket of a running server of yours: nothing is started, and of the experiments only threads and one are made, in
-    /// a database that is removed afterwards
+    /// Socket of a running server of yours: nothing is started, and of the experiments only threads and one are possible,
+    /// in a database that is removed afterwards
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -80,9 +83,9 @@ pub(crate) struct RocksdbArgs {
     /// fillseq, fillrandom, overwrite, readseq, readrandom, seekrandom, readwhilewriting, updaterandom
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_values_t = ["fillseq", "fillrandom", "overwrite", "readseq", "readrandom", "seekrandom", "readwhilewriting"].map(str::to_owned))]
     pub(crate) workload: Vec<String>,
-    /// Keys of 16 bytes
-    #[arg(long, default_value = "500000", value_name = "N")]
-    pub(crate) keys: Bytes,
+    /// Keys of 16 bytes [default: as many as --size holds with their values, or 500000]
+    #[arg(long, conflicts_with = "size", value_name = "N")]
+    pub(crate) keys: Option<Bytes>,
     /// Bytes of a value
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(crate) value: u32,
@@ -105,9 +108,9 @@ pub(crate) struct TpccArgs {
     /// mariadb, postgresql, sqlite
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["mariadb", "postgresql", "sqlite"], default_values_t = ["mariadb", "postgresql", "sqlite"].map(str::to_owned))]
     pub(crate) database: Vec<String>,
-    /// Warehouses, about 100 MB each
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) warehouses: u32,
+    /// Warehouses, about 150 MB each [default: as many as --size holds, or 1]
+    #[arg(long, conflicts_with = "size", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) warehouses: Option<u32>,
     /// Terminals, without keying and think times
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=900))]
     pub(crate) terminals: u32,

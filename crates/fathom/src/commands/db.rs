@@ -10,7 +10,7 @@ use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure};
 use super::open::directory;
-use crate::cli::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
+use crate::cli::{DbArgs, DbCommand, MeasureArgs, MysqlArgs, RocksdbArgs, TpccArgs};
 use crate::exit::{Failure, Outcome, refused};
 
 pub(crate) fn db(command: &DbCommand) -> Outcome {
@@ -30,10 +30,10 @@ pub(crate) fn db(command: &DbCommand) -> Outcome {
     }
 }
 
-fn measuring<'a>(name: &'static str, args: &'a DbArgs) -> Measuring<'a> {
+fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
     Measuring {
         name,
-        args: &args.measure,
+        args,
         modifies: true,
         cpu: CpuSetting::AsIs,
         recording: 0,
@@ -56,19 +56,41 @@ fn options(args: &DbArgs) -> DbOptions {
 }
 
 /// The scratch file of the embedded tree must hold a tree and the raw device.
-fn large_enough(args: &DbArgs) -> Result<(), Failure> {
-    if args.measure.size.is_some_and(|s| s.0 < 64 << 20) {
-        return Err(refused(anyhow::anyhow!(
-            "--size: the embedded tree and the raw device need 64m or more"
-        )));
+const SCRATCH_MIN: u64 = 64 << 20;
+
+/// How many rows, warehouses or keys of `each` bytes the database has: those that were typed, those that --size holds, or
+/// the usual number. The scratch file of the embedded tree is as large as the database.
+fn sized(
+    args: &DbArgs,
+    typed: Option<u64>,
+    usual: u64,
+    (each, one): (u64, &str),
+) -> Result<(u64, MeasureArgs), Failure> {
+    let mut measure = args.measure.clone();
+    let refuse = |why: String| Err(refused(anyhow::anyhow!("--size: {why}")));
+    let count = match measure.size {
+        Some(size) if size.0 < SCRATCH_MIN && !args.no_embedded => {
+            return refuse("the embedded tree and the raw device need 64m or more".into());
+        }
+        Some(size) if size.0 < each => {
+            return refuse(format!("{size} is too small: {one} has {}", Bytes(each)));
+        }
+        Some(size) => size.0 / each,
+        None => typed.unwrap_or(usual),
+    };
+    if args.no_embedded {
+        measure.size = Some(Bytes(SCRATCH_MIN));
+    } else if typed.is_some() {
+        measure.size = Some(Bytes((count * each).max(SCRATCH_MIN)));
     }
-    Ok(())
+    Ok((count, measure))
 }
 
 fn mysql(args: &MysqlArgs) -> Outcome {
-    let options = oltp_options(args)?;
-    large_enough(&args.db)?;
-    let what = measuring("db-mysql", &args.db);
+    let typed = args.rows.map(|r| r.0);
+    let (rows, sized) = sized(&args.db, typed, 400_000, (oltp::ROW, "a row"))?;
+    let options = oltp_options(args, rows)?;
+    let what = measuring("db-mysql", &sized);
     measure(
         &what,
         &|plan, fills| Ok(oltp::run_cost(&shaped(plan, &args.db), &options, fills)),
@@ -76,7 +98,7 @@ fn mysql(args: &MysqlArgs) -> Outcome {
     )
 }
 
-fn oltp_options(args: &MysqlArgs) -> Result<OltpOptions, Failure> {
+fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
     let mut experiments = Vec::new();
     for name in &args.experiment {
         match Experiment::ALL.iter().find(|e| e.0 == *name) {
@@ -96,11 +118,20 @@ fn oltp_options(args: &MysqlArgs) -> Result<OltpOptions, Failure> {
     }
     experiments.dedup();
     if args.socket.is_some() {
-        // Pages, pools and formats of a server that runs are what they are.
-        experiments.retain(|e| OltpOptions::OF_YOURS.contains(e));
-        if experiments.is_empty() {
-            experiments.push(Experiment::Threads);
+        if args.experiment.is_empty() {
+            experiments = vec![Experiment::Threads];
         }
+        let names = Experiment::ALL;
+        let other = names
+            .into_iter()
+            .find(|(_, e)| experiments.contains(e) && !OltpOptions::OF_YOURS.contains(e));
+        if let Some((name, _)) = other {
+            return Err(refused(anyhow::anyhow!(
+                "--experiment {name}: the page size, the pool and the tables of a server of yours are what they are; it can show threads and one"
+            )));
+        }
+    } else if args.experiment.is_empty() {
+        experiments = vec![Experiment::PageSize];
     }
     // Pages of 64 KiB do not start with less than 21 MiB.
     let least = if experiments.contains(&Experiment::PageSize) {
@@ -114,7 +145,6 @@ fn oltp_options(args: &MysqlArgs) -> Result<OltpOptions, Failure> {
             args.pool
         )));
     }
-    let rows = args.rows.0;
     if !(1000..=2_000_000_000).contains(&rows) {
         return Err(refused(anyhow::anyhow!(
             "--rows: {rows} is out of range: expected 1000 to 2000000000"
@@ -139,7 +169,6 @@ fn oltp_options(args: &MysqlArgs) -> Result<OltpOptions, Failure> {
 }
 
 fn rocksdb(args: &RocksdbArgs) -> Outcome {
-    large_enough(&args.db)?;
     let names = rocksdb::WORKLOADS.map(|w| w.name);
     if let Some(name) = args.workload.iter().find(|w| !names.contains(&w.as_str())) {
         return Err(refused(anyhow::anyhow!(
@@ -147,21 +176,22 @@ fn rocksdb(args: &RocksdbArgs) -> Outcome {
             names.join(", ")
         )));
     }
-    if !(1000..=10_000_000_000).contains(&args.keys.0) {
+    let each = (rocksdb::KEY + u64::from(args.value), "a key with its value");
+    let (keys, sized) = sized(&args.db, args.keys.map(|k| k.0), 500_000, each)?;
+    if !(1000..=10_000_000_000).contains(&keys) {
         return Err(refused(anyhow::anyhow!(
-            "--keys: {} is out of range: expected 1000 to 10000000000",
-            args.keys.0
+            "--keys: {keys} is out of range: expected 1000 to 10000000000"
         )));
     }
     let options = RocksOptions {
         db: options(&args.db),
         workloads: args.workload.clone(),
-        keys: args.keys.0,
+        keys,
         value: args.value,
         threads: args.threads,
         cache: args.cache,
     };
-    let what = measuring("db-rocksdb", &args.db);
+    let what = measuring("db-rocksdb", &sized);
     measure(
         &what,
         &|plan, fills| Ok(rocksdb::run_cost(&shaped(plan, &args.db), &options, fills)),
@@ -172,7 +202,9 @@ fn rocksdb(args: &RocksdbArgs) -> Outcome {
 }
 
 fn tpcc(args: &TpccArgs) -> Outcome {
-    large_enough(&args.db)?;
+    let typed = args.warehouses.map(u64::from);
+    let each = (tpcc::WAREHOUSE_BYTES, "a warehouse");
+    let (warehouses, sized) = sized(&args.db, typed, 1, each)?;
     if args.pool.0 < 6 << 20 {
         return Err(refused(anyhow::anyhow!(
             "--pool: {} is too small: InnoDB needs 6m or more",
@@ -182,13 +214,13 @@ fn tpcc(args: &TpccArgs) -> Outcome {
     let options = TpccOptions {
         db: options(&args.db),
         databases: args.database.clone(),
-        warehouses: args.warehouses,
+        warehouses: warehouses.min(100_000) as u32,
         terminals: args.terminals,
         ramp: args.ramp,
         pool: args.pool,
         socket: args.socket.clone(),
     };
-    let what = measuring("db-tpcc", &args.db);
+    let what = measuring("db-tpcc", &sized);
     measure(
         &what,
         &|plan, fills| Ok(tpcc::run_cost(&shaped(plan, &args.db), &options, fills)),

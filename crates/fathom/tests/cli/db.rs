@@ -404,8 +404,6 @@ fn a_killed_lab_leaves_no_server_and_clean_finds_its_directory() {
         "--time",
         "60s",
         "--no-embedded",
-        "--size",
-        "64m",
     ]);
     let lab = |place: &Place| {
         let found = place.names();
@@ -473,8 +471,6 @@ fn innodb_is_measured_on_a_server_of_its_own() {
         "--repeats",
         "1",
         "--no-embedded",
-        "--size",
-        "64m",
         "--threads",
         "4",
         "--json",
@@ -489,32 +485,36 @@ fn innodb_is_measured_on_a_server_of_its_own() {
 }
 
 #[test]
-fn a_path_too_long_for_a_socket_is_refused_with_what_to_do() {
+fn servers_work_in_directories_of_any_name_and_length() {
     let _turn = beside_others();
     if !mariadb() {
         return;
     }
     let place = Place::new();
-    let long = place.dir.join("a".repeat(100));
-    std::fs::create_dir(&long).unwrap();
-    let said = place.fathom(&[
-        "db",
-        "mysql",
-        long.to_str().unwrap(),
-        "--experiment",
-        "cache",
-        "--rows",
-        "5000",
-        "--no-embedded",
-        "--size",
-        "64m",
-    ]);
-    if no_room(&said) {
-        return;
+    let strange = format!("it's 50% \"of\" a b, ä=c;$x\\ {}", "long".repeat(25));
+    let dir = place.dir.join(strange);
+    std::fs::create_dir(&dir).unwrap();
+    let mut all = vec![
+        "db mysql DIR --experiment one --rows 2000 --threads 2 --workload mixed --driver sysbench",
+        "db tpcc DIR --warehouses 1 --terminals 2 --database postgresql",
+    ];
+    if has("db_bench") {
+        all.push("db rocksdb DIR --keys 2000 --workload fillrandom,readrandom");
     }
-    assert_ne!(said.code, Some(0));
-    assert!(said.stderr.contains("mount --bind"), "{}", said.stderr);
-    assert_eq!(std::fs::read_dir(&long).unwrap().count(), 0);
+    for line in all {
+        let words = format!("{line} --no-embedded --time 300ms --repeats 1 --json");
+        let words: Vec<&str> = words
+            .split(' ')
+            .map(|w| if w == "DIR" { dir.to_str().unwrap() } else { w })
+            .collect();
+        let Some(json) = found(place.fathom(&words)) else {
+            continue;
+        };
+        let headlines = json["headlines"].as_array().unwrap();
+        let measured = headlines.iter().filter(|h| !h["estimate"].is_null());
+        assert!(measured.count() > 0, "{line}: {headlines:?}");
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "{line}");
+    }
 }
 
 #[test]
@@ -601,6 +601,23 @@ fn database_labs_refuse_what_cannot_be() {
         (&["app", "swap", ".", "--share", "1"], "expected 5 to 100"),
         (&["app", "copy", "no-such-place"], "is no directory"),
         (&["db", "tpcc", ".", "--size", "1m"], "64m or more"),
+        (&["db", "tpcc", ".", "--size", "64m"], "a warehouse has"),
+        (
+            &["db", "mysql", ".", "--size", "64m", "--rows", "5000"],
+            "cannot be used with",
+        ),
+        (
+            &[
+                "db",
+                "mysql",
+                ".",
+                "--socket",
+                "s",
+                "--experiment",
+                "cache,compression",
+            ],
+            "it can show threads and one",
+        ),
         // A free name would become a file of --size that is kept.
         (&["db", "mysql", "new"], "needs a file system"),
         (&["db", "tpcc", "new"], "needs a file system"),

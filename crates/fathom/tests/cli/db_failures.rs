@@ -77,8 +77,6 @@ fn a_server_that_dies_while_it_is_filled_ends_the_run_with_its_words_and_keeps_t
         "200ms",
         "--repeats",
         "1",
-        "--size",
-        "64m",
     ]);
     let mut loading = None;
     let begun = reached(&mut child, || {
@@ -160,8 +158,6 @@ fn a_disk_that_fills_up_is_said_and_only_the_users_file_is_left_on_it() {
             "--repeats",
             "1",
             "--no-embedded",
-            "--size",
-            "64m",
         ]);
         let begun = reached(&mut child, || {
             lab(&mounted.at).is_some_and(|l| l.join(database).join(file).exists())
@@ -197,7 +193,7 @@ fn a_socket_that_is_none_is_refused_before_anything_is_measured() {
     let socket = path.to_str().unwrap().to_owned();
     let asked = |place: &Place| {
         for lab in ["mysql", "tpcc"] {
-            let args = ["db", lab, ".", "--socket", &socket, "--size", "64m"];
+            let args = ["db", lab, ".", "--socket", &socket];
             let said = place.fathom(&args).expect(2);
             assert!(
                 said.stderr
@@ -303,8 +299,6 @@ fn in_a_server_of_the_users_only_fathoms_own_database_is_made_and_removed() {
         "db",
         "mysql",
         ".",
-        "--size",
-        "64m",
         "--out",
         out.to_str().unwrap(),
         "--socket",
@@ -371,7 +365,7 @@ fn in_a_server_of_the_users_only_fathoms_own_database_is_made_and_removed() {
             "2",
             "--no-embedded",
         ];
-        let mut command = place.command(&[&args[..], &["--size", "64m", "--json"], more].concat());
+        let mut command = place.command(&[&args[..], &["--json"], more].concat());
         command.env("USER", "root");
         found(wait(command))
     };
@@ -406,7 +400,7 @@ fn without_any_server_the_labs_say_what_to_install_and_the_run_is_void() {
     for (lab, more, results) in [
         (
             "mysql",
-            &["--experiment", "one"][..],
+            &["--experiment", "one", "--size", "64m"][..],
             &["kv", "oltp-skipped"][..],
         ),
         (
@@ -419,8 +413,6 @@ fn without_any_server_the_labs_say_what_to_install_and_the_run_is_void() {
             "db",
             lab,
             ".",
-            "--size",
-            "64m",
             "--time",
             "200ms",
             "--repeats",

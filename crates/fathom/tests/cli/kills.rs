@@ -92,7 +92,7 @@ const CASES: [Case; 20] = [
         &["mariadbd"],
         case(
             "db mysql",
-            "db mysql . --size 64m --time 20s --repeats 1 --rows 2000 --pool 21m --no-embedded",
+            "db mysql . --time 20s --repeats 1 --rows 2000 --pool 21m --no-embedded",
             6000,
         ),
     ),
@@ -106,7 +106,7 @@ const CASES: [Case; 20] = [
         &["initdb"],
         case(
             "db tpcc postgresql",
-            "db tpcc . --database postgresql --terminals 4 --time 20s --repeats 1 --no-embedded --size 64m",
+            "db tpcc . --database postgresql --terminals 4 --time 20s --repeats 1 --no-embedded",
             6000,
         ),
     ),
@@ -137,7 +137,7 @@ const CASES: [Case; 20] = [
     case("cache", "cache . --size 256m --data 16m --time 20s", 2500),
     case(
         "db tpcc sqlite",
-        "db tpcc . --database sqlite --terminals 4 --time 20s --repeats 1 --no-embedded --size 64m",
+        "db tpcc . --database sqlite --terminals 4 --time 20s --repeats 1 --no-embedded",
         3000,
     ),
     case("mix", "mix . --size 64m", 2000),

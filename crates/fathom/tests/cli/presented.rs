@@ -39,11 +39,11 @@ const LABS: &[(&str, &[&str])] = &[
         &[],
     ),
     (
-        "db mysql . --experiment one --rows 2000 --threads 2 --time 300ms --repeats 2 --size 64m --workload mixed",
+        "db mysql . --experiment one --rows 2000 --threads 2 --time 300ms --repeats 2 --workload mixed",
         &["mariadbd", "my_print_defaults"],
     ),
     (
-        "db tpcc . --database sqlite --terminals 4 --time 500ms --repeats 2 --no-embedded --size 64m",
+        "db tpcc . --database sqlite --terminals 4 --time 500ms --repeats 2 --no-embedded",
         &[],
     ),
     ("app copy . --bytes 4m --repeats 2", &[]),

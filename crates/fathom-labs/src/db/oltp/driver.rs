@@ -203,7 +203,7 @@ impl Client<'_> {
     }
 }
 
-/// Runs the load; returns it with the number of transactions that were tried again. `warm` says whether the ramp may end,
+/// Runs the load; returns it with the number of transactions that were tried again. `cold` says what keeps the ramp from its end,
 /// `begin` and `end` are called when counting begins and ends, for what others count.
 ///
 /// # Errors
@@ -211,7 +211,7 @@ impl Client<'_> {
 pub(super) fn run<S: Session>(
     connect: &(dyn Fn() -> Result<S> + Sync),
     load: &Load,
-    (stop, warm): (&dyn Fn() -> bool, &dyn Fn() -> bool),
+    (stop, cold): (&dyn Fn() -> bool, &dyn Fn() -> Option<&'static str>),
     begin: &mut dyn FnMut(Total<'_>),
     end: &mut dyn FnMut(Total<'_>),
     tick: &mut dyn FnMut(f64),
@@ -254,7 +254,7 @@ pub(super) fn run<S: Session>(
     let how = ClosedLoop {
         ramp: load.ramp,
         time: load.time,
-        warm,
+        cold,
         ramp_max: clients::ramp_max(load.time),
         kinds: &[&[load.mix.op()]],
         stop,

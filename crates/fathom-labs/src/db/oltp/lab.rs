@@ -10,12 +10,14 @@ use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, Plan};
 use fathom_host::CounterSource;
 use fathom_io::target::count;
+use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::Nanos;
 use serde_json::json;
 
-use super::super::mariadb::{InnodbCounters, Instance, PoolWatch, Programs, Start};
+use super::super::mariadb::{InnodbCounters, Instance, Programs, Start};
 use super::super::sql::mysql::Mysql;
 use super::super::sql::{Result as SqlResult, Session, SqlError, quoted};
+use super::super::warmth::{self, Warmth};
 use super::super::yours::Yours;
 use super::driver::{self, Load};
 use super::results::Facts;
@@ -54,7 +56,8 @@ pub(super) struct Lab<'a> {
     book: &'a mut Notebook,
     plan: &'a Plan,
     options: &'a OltpOptions,
-    place: &'a Path,
+    /// By its plain name.
+    place: PathBuf,
     sysbench: Option<&'a (PathBuf, String)>,
     device: Option<CounterSource>,
     pub(super) facts: Facts,
@@ -73,7 +76,7 @@ impl<'a> Lab<'a> {
     pub(super) fn new(
         (bench, book, plan): (&'a dyn Bench, &'a mut Notebook, &'a Plan),
         options: &'a OltpOptions,
-        place: &'a Path,
+        place: &LabDir,
         sysbench: Option<&'a (PathBuf, String)>,
     ) -> Self {
         Self {
@@ -81,9 +84,9 @@ impl<'a> Lab<'a> {
             book,
             plan,
             options,
-            place,
+            place: place.plain(),
             sysbench,
-            device: CounterSource::locate(place).ok(),
+            device: CounterSource::locate(place.path()).ok(),
             facts: Facts::default(),
             lines: cells(options).into_iter().map(Line::new).collect(),
         }
@@ -212,10 +215,10 @@ impl<'a> Lab<'a> {
                 time: Nanos(load.time.0 / 2),
                 ..load
             };
-            sysbench::run(program, &server.whom, self.place, &other, &stop).map(Some)
+            sysbench::run(program, &server.whom, &self.place, &other, &stop).map(Some)
         };
         let first = beside("sysbench-before")?;
-        let pool = RefCell::new(PoolWatch::new((server.connect)()?));
+        let warmth = RefCell::new(Warmth::new(warmth::innodb((server.connect)()?)));
         let mut asking = (server.connect)()?;
         let device = self.device.as_ref();
         let mut sample = |total: Total<'_>| {
@@ -227,7 +230,7 @@ impl<'a> Lab<'a> {
         let (load_done, again) = driver::run(
             server.connect,
             &load,
-            (&stop, &|| pool.borrow_mut().warm()),
+            (&stop, &|| warmth.borrow_mut().cold()),
             &mut |total| before = Some((sample.borrow_mut())(total)),
             &mut |total| after = Some((sample.borrow_mut())(total)),
             &mut ticker(sink),

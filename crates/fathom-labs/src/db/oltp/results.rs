@@ -4,6 +4,7 @@ use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, ser
 use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, Verdict, geometric_mean, paired};
+use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 use serde::{Deserialize, Serialize};
 
@@ -115,10 +116,14 @@ impl Part<'_> {
             id: format!("oltp-{name}"),
             title: format!("InnoDB (MariaDB): {name}"),
             text: format!(
-                "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket, measured once the buffer pool was full or did not grow any more. {} Repeats in turns.",
+                "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
                 self.result.facts.version,
                 o.count,
                 o.rows.name(),
+                match o.socket {
+                    Some(_) => "its own".into(),
+                    None => Bytes(super::log_bytes(o)).to_string(),
+                },
                 self.result.facts.in_words()
             ),
             tables: vec![self.rates_table(), self.counters_table()],

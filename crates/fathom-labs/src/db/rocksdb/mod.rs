@@ -6,7 +6,7 @@
 mod printed;
 mod results;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -72,7 +72,8 @@ pub struct RocksOptions {
     pub cache: Bytes,
 }
 
-const KEY: u64 = 16;
+/// Bytes of a key.
+pub const KEY: u64 = 16;
 
 impl RocksOptions {
     fn data(&self) -> u64 {
@@ -196,7 +197,7 @@ pub fn run(
             plan,
             options,
             program,
-            place: place.path(),
+            place,
             book,
             sink,
         };
@@ -219,7 +220,7 @@ struct Lab<'a> {
     plan: &'a Plan,
     options: &'a RocksOptions,
     program: &'a Program,
-    place: &'a Path,
+    place: &'a LabDir,
     book: &'a mut Notebook,
     sink: &'a mut dyn ProgressSink,
 }
@@ -235,7 +236,7 @@ impl Lab<'_> {
             })
         }));
         let total = all.len() as u32 * self.plan.profile.repeats;
-        let device = CounterSource::locate(self.place).ok();
+        let device = CounterSource::locate(self.place.path()).ok();
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
             let mut filled = false;
@@ -245,7 +246,7 @@ impl Lab<'_> {
                 }
                 self.sink.job(done, total, workload.name);
                 if workload.fills {
-                    let _ = std::fs::remove_dir_all(self.place.join("db"));
+                    let _ = std::fs::remove_dir_all(self.place.path().join("db"));
                 } else if !filled {
                     // Reads need something to read, where no fill was asked for.
                     self.one(&WORKLOADS[1], repeat, Nanos::ZERO)?;
@@ -304,7 +305,7 @@ impl Lab<'_> {
         repeat: u32,
         limit: Nanos,
     ) -> Result<(Printed, Vec<(f64, f64)>), LabError> {
-        let (options, place) = (self.options, self.place);
+        let (options, place) = (self.options, &self.place.plain());
         let log = place.join("db_bench.log");
         let report = place.join("report.csv");
         for old in [&log, &report] {

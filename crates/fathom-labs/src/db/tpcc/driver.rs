@@ -55,7 +55,7 @@ struct Common {
     again: AtomicU64,
 }
 
-/// Runs the load. `warm` says whether the ramp may end; `begin` and `end` are called when counting begins and ends, for
+/// Runs the load. `cold` says what keeps the ramp from its end; `begin` and `end` are called when counting begins and ends, for
 /// what others count.
 ///
 /// # Errors
@@ -63,7 +63,7 @@ struct Common {
 pub(super) fn run(
     database: &Database,
     load: &Load,
-    (stop, warm): (&dyn Fn() -> bool, &dyn Fn() -> bool),
+    (stop, cold): (&dyn Fn() -> bool, &dyn Fn() -> Option<&'static str>),
     begin: &mut dyn FnMut(Total<'_>),
     end: &mut dyn FnMut(Total<'_>),
     tick: &mut dyn FnMut(f64),
@@ -101,7 +101,7 @@ pub(super) fn run(
     let how = ClosedLoop {
         ramp: load.ramp,
         time: load.time,
-        warm,
+        cold,
         ramp_max: clients::ramp_max(load.time),
         kinds: &Kind::ALL.map(Kind::ops),
         stop,

@@ -21,6 +21,7 @@ use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_stats::rng::SplitMix64;
+use fathom_system::cgroup::Inside;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{Bytes, Nanos, utc};
@@ -29,10 +30,13 @@ use serde_json::json;
 
 use driver::{Load, Outcome};
 use schema::Dialect;
+pub use schema::WAREHOUSE_BYTES;
 use transactions::Constants;
 
-use super::mariadb::{self, Instance, PoolWatch, Start};
+use super::budget::Budget;
+use super::mariadb::{self, Instance, Start};
 use super::sql::{Session, SqlError};
+use super::warmth::{self, Gauge, Warmth};
 use super::yours::Yours;
 use super::{DbOptions, cluster, directory, sql};
 use crate::LabError;
@@ -107,13 +111,14 @@ struct Database {
     name: &'static str,
     version: String,
     kind: Kind,
+    budget: Budget,
 }
 
 impl Database {
     /// Makes and starts it.
     fn open(
         name: &'static str,
-        place: &Path,
+        place: &LabDir,
         options: &TpccOptions,
         yours: Option<Yours>,
         stop: &dyn Fn() -> bool,
@@ -123,14 +128,17 @@ impl Database {
                 name,
                 version: format!("{} (yours)", yours.version),
                 kind: Kind::Yours(Box::new(yours)),
+                budget: Budget::default(),
             });
         }
-        let dir = place.join(name);
+        let dir = place.plain().join(name);
         let pool = options.pool.0;
+        // The same for all that have one of a size that can be chosen.
+        let log = (u64::from(options.warehouses) * (16 << 20)).clamp(48 << 20, 1 << 30);
+        let budget = Budget::new(name, pool);
         let (version, kind) = match name {
             "mariadb" => {
                 let programs = mariadb::probe()?;
-                let log = (u64::from(options.warehouses) * (64 << 20)).clamp(96 << 20, 1 << 30);
                 let mut i = Instance::create(&programs, dir, 16 << 10, log, stop)?;
                 let how = Start {
                     pool,
@@ -142,13 +150,19 @@ impl Database {
             }
             "postgresql" => {
                 let programs = cluster::probe()?;
-                let c = cluster::Cluster::start(&programs, dir, pool, stop)?;
+                let c = {
+                    let dirs = (place.path().join(name), dir);
+                    {
+                        let _inside = budget.enter();
+                        cluster::Cluster::start(&programs, dirs, (budget.own, log), stop)?
+                    }
+                };
                 (programs.version, Kind::Postgres(c))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
                 super::private_directory(&dir)?;
-                let each = pool / u64::from(options.terminals + 1);
+                let each = budget.own / u64::from(options.terminals + 1);
                 let version = format!("SQLite {}", rusqlite::version());
                 (version, Kind::Sqlite(dir.join("tpcc.db"), each))
             }
@@ -163,6 +177,7 @@ impl Database {
             name,
             version,
             kind,
+            budget,
         })
     }
 
@@ -179,11 +194,7 @@ impl Database {
         Ok(match &self.kind {
             Kind::MariaDb(i) => Box::new(i.session("tpcc")?),
             Kind::Yours(y) => Box::new(y.session()?),
-            Kind::Postgres(c) => Box::new(sql::postgres::Postgres::connect(
-                &c.socket(),
-                "postgres",
-                "postgres",
-            )?),
+            Kind::Postgres(c) => Box::new(c.session()?),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(path, cache) => Box::new(sql::sqlite::Sqlite::open(path, *cache)?),
         })
@@ -199,14 +210,24 @@ impl Database {
         }
     }
 
-    /// Looks whether its pool has warmed up, where it can be asked.
-    fn pool(&self) -> sql::Result<Option<PoolWatch>> {
-        let session = match &self.kind {
-            Kind::MariaDb(i) => i.session("tpcc")?,
-            Kind::Yours(y) => y.session()?,
-            _ => return Ok(None),
-        };
-        Ok(Some(PoolWatch::new(session)))
+    /// What says whether it has warmed up.
+    fn gauge(&self) -> sql::Result<Gauge<'static>> {
+        Ok(match &self.kind {
+            Kind::MariaDb(i) => warmth::innodb(i.session("tpcc")?),
+            Kind::Yours(y) => warmth::innodb(y.session()?),
+            Kind::Postgres(c) => warmth::postgres(c.session()?)?,
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(path, _) => warmth::sqlite(path.with_extension("db-wal")),
+        })
+    }
+
+    /// SQLite works in this process, the others in their own.
+    fn inside(&self) -> Option<Inside> {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => self.budget.enter(),
+            _ => None,
+        }
     }
 
     /// Where the device's counters are to be read.
@@ -221,6 +242,7 @@ impl Database {
     fn fill(&self, options: &TpccOptions, c_last: i64, stop: &dyn Fn() -> bool) -> sql::Result<()> {
         let now = now();
         let seed = options.db.seed;
+        let _inside = self.inside();
         let mut session = self.connect()?;
         schema::create(&mut *session, self.dialect())?;
         if let Kind::MariaDb(_) = self.kind {
@@ -267,12 +289,16 @@ impl Database {
                     _ => "nobody knows how",
                 };
                 format!(
-                    "built {build}; through the page cache: direct I/O came with version 16, as an experiment"
+                    "built {build}; through the page cache (direct I/O came with version 16, as an experiment): {}",
+                    self.budget.in_words()
                 )
             }
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(..) => {
-                "through the page cache; write-ahead log, synced at each commit".into()
+                format!(
+                    "write-ahead log, synced at each commit; through the page cache: {}",
+                    self.budget.in_words()
+                )
             }
         }
     }
@@ -289,6 +315,8 @@ struct Seen {
     version: String,
     /// How it does its I/O.
     proof: String,
+    /// Why its page cache has no limit, where it has none.
+    unlimited: Option<String>,
     /// Contradictions to each condition: before, and after.
     before: [i64; 12],
     after: Option<[i64; 12]>,
@@ -342,13 +370,6 @@ pub fn run(
     let dir = directory(bench)?;
     let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
     // What can be refused is refused before anything is measured.
-    let has = |name: &str| options.databases.iter().any(|d| d == name);
-    let serves = (has("mariadb") && mariadb::probe().is_ok())
-        || (has("postgresql") && cluster::probe().is_ok());
-    if options.socket.is_none() && serves {
-        let longest = place.path().join(DATABASES[1]);
-        mariadb::socket_fits(&longest)?;
-    }
     let yours = options.socket.as_deref().map(Yours::open);
     let yours = yours.transpose()?;
     super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
@@ -356,7 +377,7 @@ pub fn run(
         bench,
         plan,
         options,
-        place: place.path(),
+        place: &place,
         book,
         sink,
         lines: Vec::new(),
@@ -385,7 +406,7 @@ struct Lab<'a> {
     bench: &'a dyn Bench,
     plan: &'a Plan,
     options: &'a TpccOptions,
-    place: &'a Path,
+    place: &'a LabDir,
     book: &'a mut Notebook,
     sink: &'a mut dyn ProgressSink,
     lines: Vec<Line>,
@@ -411,7 +432,7 @@ impl Lab<'_> {
             self.skipped.push(Skipped::from_error(name, error));
             return;
         }
-        let error = match super::with_room(self.place, error) {
+        let error = match super::with_room(self.place.path(), error) {
             LabError::Failed(said) => LabError::Failed(format!("{name}: {said}")),
             other => other,
         };
@@ -504,6 +525,7 @@ impl Lab<'_> {
             name: name.to_owned(),
             version: database.version.clone(),
             proof: database.proof(),
+            unlimited: database.budget.unlimited.clone(),
             before,
             after: None,
         };
@@ -528,21 +550,26 @@ impl Lab<'_> {
             // Databases are held against each other on the same transactions.
             seed: seed(self.options.db.seed, "tpcc", "terminals", repeat),
         };
-        let device = database.data(self.place);
+        let device = database.data(self.place.path());
         let device = device.and_then(|d| CounterSource::locate(&d).ok());
-        let pool = RefCell::new(database.pool()?);
+        let warmth = RefCell::new(Warmth::new(database.gauge()?));
+        let _inside = database.inside();
         let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
         let (mut before, mut after) = (None, None);
+        let mut shown = ticker(self.sink);
+        let mut held = |rate| {
+            database.budget.hold();
+            shown(rate);
+        };
         let outcome = driver::run(
             database,
             &load,
-            (&stop, &|| {
-                pool.borrow_mut().as_mut().is_none_or(PoolWatch::warm)
-            }),
+            (&stop, &|| warmth.borrow_mut().cold()),
             &mut |total| before = Some(sample(total)),
             &mut |total| after = Some(sample(total)),
-            &mut ticker(self.sink),
+            &mut held,
         )?;
+        drop(shown);
         let (Some(before), Some(after)) = (before, after) else {
             return Err(LabError::Failed("it was ended in its ramp".into()).into());
         };

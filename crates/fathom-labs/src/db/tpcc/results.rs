@@ -77,9 +77,28 @@ impl Shows<'_> {
         })
     }
 
+    /// It had the memory of the machine as its cache.
+    fn more_cache(&self) -> Option<Flag> {
+        let seen = &self.line.setting;
+        seen.unlimited.as_ref().map(|why| {
+            Flag::new(
+                FlagCode::NotChecked,
+                format!(
+                    "{}: its page cache has no limit, and the others' caches have: {why}",
+                    seen.name
+                ),
+                "run as root, with the memory controller on, to hold databases against each other",
+            )
+        })
+    }
+
     fn headline(&self) -> Headline {
         Headline {
-            flags: self.contradiction().into_iter().collect(),
+            flags: self
+                .contradiction()
+                .into_iter()
+                .chain(self.more_cache())
+                .collect(),
             ..headline_of(
                 "TPC-C-like, not audited",
                 &format!("{}: new orders per minute (tpmC)", self.name()),

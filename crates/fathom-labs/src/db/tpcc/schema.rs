@@ -13,7 +13,7 @@ pub(super) const CUSTOMERS: i64 = 3000;
 /// Of the first orders, those that are not delivered yet begin here.
 const UNDELIVERED: i64 = 2101;
 /// Bytes of a warehouse, indexes included, as databases store it.
-pub(super) const WAREHOUSE_BYTES: u64 = 150 << 20;
+pub const WAREHOUSE_BYTES: u64 = 150 << 20;
 
 /// What differs between databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,65 @@
+//! As much memory for the pages of each database: its own cache, and what the page cache keeps for it.
+
+use std::cell::Cell;
+
+use fathom_system::cgroup::{Group, Inside};
+use fathom_telemetry::{Bytes, Nanos};
+
+/// What a database's caches may have together. InnoDB reads past the page cache: its pool is all that it has.
+#[derive(Default)]
+pub(super) struct Budget {
+    /// Bytes of the database's own cache.
+    pub(super) own: u64,
+    all: u64,
+    group: Option<Group>,
+    /// Why there is no limit, where there should be one.
+    pub(super) unlimited: Option<String>,
+    held: Cell<Nanos>,
+}
+
+impl Budget {
+    /// Of a database that reads through the page cache a quarter is its own, as PostgreSQL's manual advises.
+    pub(super) fn new(database: &str, bytes: u64) -> Self {
+        if database == "mariadb" {
+            return Self {
+                own: bytes,
+                ..Self::default()
+            };
+        }
+        let (group, unlimited) = match Group::create(database) {
+            Ok(group) => (Some(group), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        Self {
+            own: bytes / 4,
+            all: bytes,
+            group,
+            unlimited,
+            held: Cell::default(),
+        }
+    }
+
+    /// What this process starts and reads until the end of what is returned is under the limit.
+    pub(super) fn enter(&self) -> Option<Inside> {
+        self.group.as_ref()?.enter().ok()
+    }
+
+    /// Holds it while the database works: what its processes need for themselves comes and goes.
+    pub(super) fn hold(&self) {
+        let now = fathom_io::clock::monotonic();
+        let due = now.since(self.held.get()) > Nanos::from_millis(500);
+        if let Some(group) = self.group.as_ref().filter(|_| due) {
+            self.held.set(now);
+            // The kernel refuses where it cannot free so much at once: then the next time.
+            let _ = group.limit_cache(self.all);
+        }
+    }
+
+    /// How large they are.
+    pub(super) fn in_words(&self) -> String {
+        match &self.unlimited {
+            None => format!("both caches together {}", Bytes(self.all)),
+            Some(_) => "which has no limit here".into(),
+        }
+    }
+}
