@@ -187,7 +187,9 @@ struct Counted {
     leaves: u64,
     /// Bytes of the cache.
     cached: u64,
-    /// Jobs of the raw device just before and just after.
+    /// I/Os that the device had at the same time, on average.
+    depth: Option<u32>,
+    /// Jobs of the raw device at that depth just after, and just before where the depth was known by then.
     raw: Vec<usize>,
 }
 
@@ -286,15 +288,15 @@ pub fn run_cost(plan: &Plan, options: &KvOptions, fills: Bytes) -> RunCost {
     }
 }
 
-/// The raw device at the depth of the tree's threads: half reads, half writes, in the second half of the range.
-fn raw_job(plan: &Plan, cell: &Cell, options: &KvOptions) -> Result<fathom_io::JobSpec, JobError> {
+/// The raw device at a depth: half reads, half writes, in the second half of the range.
+fn raw_job(plan: &Plan, cell: &Cell, depth: u32) -> Result<fathom_io::JobSpec, JobError> {
     let half = plan.limits.size / 2 / cell.page * cell.page;
     let mut spec = plan.job(
         &format!("raw-{}k", cell.page / 1024),
         &[("rw", "randrw"), ("read-share", "50")],
     )?;
     spec.set("bs", &cell.page.to_string())?;
-    spec.set("qd", &options.threads.to_string())?;
+    spec.set("qd", &depth.to_string())?;
     (spec.offset, spec.size) = (Bytes(half), Some(Bytes(half)));
     spec.bytes = None;
     // Twice in each repeat.
@@ -317,7 +319,7 @@ pub fn run(
     let file = file(bench, plan.direct && !options.buffered)?;
     let mut skipped = Vec::new();
     let mut cells = cells(plan, options);
-    let beside = Beside::prepare(bench, &mut cells, options, &mut skipped)?;
+    let beside = Beside::prepare((bench, plan), &mut cells, options, &mut skipped)?;
     // What can be refused has been refused.
     prepare(bench, sink)?;
     let lines = cells.into_iter().map(Line::new).collect();
@@ -404,21 +406,37 @@ impl Lab<'_> {
         ));
     }
 
-    /// fathom's own tree, between two looks at the raw device: a drift of the device is in both, and cancels.
+    /// fathom's own tree, between two looks at the raw device: a drift of the device is in both, and cancels. The raw device
+    /// gets the depth that the tree reached there, which is more than its threads: pages are written in the background.
     fn own(&mut self, cell: &Cell, repeat: u32) -> Result<Result<Repeat, LabError>, NotebookError> {
-        let mut raw = self.raw(cell, repeat, "before")?;
+        let mut of_cell = self
+            .lines
+            .iter()
+            .filter(|l| l.setting.label() == cell.label());
+        let known = of_cell.find_map(|l| l.repeats.last()?.beside.depth);
+        let mut raw = match known {
+            Some(depth) => self.raw((cell, depth), repeat, "before")?,
+            None => Vec::new(),
+        };
         let measured = self.tree(cell, repeat);
+        let reached = measured.as_ref().ok().and_then(|m| depth(&m.0));
         if !self.bench.interrupted() {
-            raw.extend(self.raw(cell, repeat, "after")?);
+            let depth = reached.or(known).unwrap_or(self.options.threads);
+            raw.extend(self.raw((cell, depth), repeat, "after")?);
         }
         Ok(measured.map(|(outcome, leaves, cached)| {
             self.keep(cell, repeat, outcome, (leaves, cached), raw)
         }))
     }
 
-    /// The raw device at the depth of the tree's threads.
-    fn raw(&mut self, cell: &Cell, repeat: u32, when: &str) -> Result<Vec<usize>, NotebookError> {
-        let mut spec = raw_job(self.plan, cell, self.options).map_err(BenchError::from)?;
+    /// The raw device at a depth.
+    fn raw(
+        &mut self,
+        (cell, depth): (&Cell, u32),
+        repeat: u32,
+        when: &str,
+    ) -> Result<Vec<usize>, NotebookError> {
+        let mut spec = raw_job(self.plan, cell, depth).map_err(BenchError::from)?;
         spec.name = format!("{}-{when}-{}.{}", spec.name, cell.workload, repeat + 1);
         spec.seed = seed(self.options.seed, "kv", &format!("raw-{when}"), repeat);
         let limits = self.bench.limits();
@@ -487,6 +505,7 @@ impl Lab<'_> {
             dir: place.path(),
             cache,
             page: cell.page,
+            fill: self.plan.limits.size / 2 / (1 << 20) * (1 << 20),
             commit: self.options.commit,
             load: &load,
             stop: &|| bench.interrupted(),
@@ -506,6 +525,7 @@ impl Lab<'_> {
         let mut spec =
             json!({ "cell": cell, "threads": self.options.threads, "commit": self.options.commit });
         spec["seed"] = json!(seed(self.options.seed, "kv", &cell.workload, repeat));
+        let depth = depth(&outcome);
         let version = cell.engine.as_ref().map(|e| (e, &self.beside.versions[e]));
         let about = About {
             experiment: "kv",
@@ -525,6 +545,7 @@ impl Lab<'_> {
                 kernel_cpu: outcome.kernel_cpu,
                 leaves,
                 cached,
+                depth,
                 raw,
             },
         }
@@ -540,7 +561,7 @@ struct Beside {
 impl Beside {
     /// Asks each engine whether it is there, and leaves out the lines of those that are not.
     fn prepare(
-        bench: &dyn Bench,
+        (bench, plan): (&dyn Bench, &Plan),
         cells: &mut Vec<Cell>,
         options: &KvOptions,
         skipped: &mut Vec<Skipped>,
@@ -577,7 +598,8 @@ impl Beside {
         {
             let most = cells.iter().map(Cell::bytes).max().unwrap_or(0);
             // Copy on write and logs take as much again, and once more while nothing is reused.
-            let place = LabDir::create(dir, most * 3 + (64 << 20));
+            let most = (most * 3).max(plan.limits.size / 2);
+            let place = LabDir::create(dir, most + (64 << 20));
             beside.place = Some(place.map_err(LabError::from)?);
         }
         Ok(beside)
@@ -615,6 +637,14 @@ impl Cell {
     fn bytes(&self) -> u64 {
         self.keys * (12 + u64::from(self.value))
     }
+}
+
+/// I/Os that the device had at the same time while a load ran, on average.
+fn depth(outcome: &Outcome) -> Option<u32> {
+    let device = outcome.device.as_ref()?;
+    let waited = (device.read_ticks_ms + device.write_ticks_ms) as f64 / 1000.0;
+    let depth = (waited / outcome.load.wall.as_secs_f64()).round() as u32;
+    (device.read_ios + device.write_ios > 100).then(|| depth.clamp(1, 1024))
 }
 
 /// Shows the rate.

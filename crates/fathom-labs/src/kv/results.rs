@@ -21,23 +21,15 @@ fn misses(r: &Repeat) -> Option<f64> {
     r.per(r.beside.stats.misses as f64)
 }
 
-/// Mixed IOPS of the raw device: the mean of just before and just after.
+/// Mixed IOPS of the raw device at the depth that the tree reached: the mean of what was measured around it.
 fn raw(r: &Repeat, evidence: &Evidence<'_>) -> Option<f64> {
     let rate = |j: &usize| {
         let job = evidence.job(*j).filter(|j| !j.is_void())?;
         let both = [&job.read, &job.write].into_iter().flatten();
         Some(both.map(|d| d.iops).sum())
     };
-    match r
-        .beside
-        .raw
-        .iter()
-        .map(rate)
-        .collect::<Option<Vec<f64>>>()?[..]
-    {
-        [before, after] => Some((before + after) / 2.0),
-        _ => None,
-    }
+    let rates: Vec<f64> = r.beside.raw.iter().map(rate).collect::<Option<_>>()?;
+    (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
 }
 
 /// A line with what it rests on.
@@ -159,7 +151,7 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
 fn about(result: &KvResult) -> String {
     let o = &result.options;
     format!(
-        "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, the same depth, measured just before and just after) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}",
+        "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, at the depth that the tree had at the device, measured just after and, from the second repeat on, just before) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}",
         o.threads,
         if o.buffered {
             "through the page cache"
@@ -209,6 +201,9 @@ fn rates(all: &[Shows<'_>]) -> Table {
             ("of the ceiling", "%", &|s| estimate(s.of_ceiling())),
             ("p50", "ns", &|s| percentile(s, 0.5)),
             ("p99", "ns", &|s| percentile(s, 0.99)),
+            ("depth at the device", "", &|s| {
+                estimate(s.line.mean(|r| r.beside.depth.map(f64::from)))
+            }),
         ],
     )
 }

@@ -1,6 +1,6 @@
 // The key-value load on Tupl, as in O'Neill 2018: 8-byte keys, no transactions, no redo log, checkpoints every second.
 // Pages go to the file with O_DIRECT through an aligned buffer of each thread; Tupl's own option does not align.
-// Run by fathom: java -cp JARS Tupl.java FILE PAGE CACHE COMMIT KEYS VALUE THREADS RAMP_MS TIME_MS READ UPDATE INSERT SEED
+// Run by fathom: java -cp JARS Tupl.java FILE PAGE CACHE COMMIT KEYS VALUE THREADS RAMP_MS TIME_MS READ UPDATE INSERT SEED FILL
 
 import com.sun.nio.file.ExtendedOpenOption;
 import java.io.File;
@@ -19,13 +19,21 @@ public class Tupl {
     static final class Direct extends PageArray {
         private final FileChannel file;
         private final ThreadLocal<ByteBuffer> buffers;
+        // Of these pages the file is known to consist; more may have been written before.
+        private final AtomicLong pages = new AtomicLong();
 
-        Direct(Path path, int page) throws IOException {
+        Direct(Path path, int page, long fill) throws IOException {
             super(page);
             file = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.READ,
                 StandardOpenOption.WRITE, ExtendedOpenOption.DIRECT);
             buffers = ThreadLocal.withInitial(
                 () -> ByteBuffer.allocateDirect(2 * page + 4096).alignedSlice(4096).limit(page).slice());
+            // Blocks that were never written cost the file system more than blocks that were.
+            ByteBuffer ones = ByteBuffer.allocateDirect(2 << 20).alignedSlice(4096);
+            ones.limit(1 << 20);
+            while (ones.hasRemaining()) ones.put((byte) 0xff);
+            for (long at = 0; at < fill; ) at += file.write(ones.rewind(), at);
+            file.force(true);
         }
         private ByteBuffer read(long index) throws IOException {
             ByteBuffer b = buffers.get();
@@ -38,6 +46,7 @@ public class Tupl {
         private void write(long index, ByteBuffer b) throws IOException {
             b.flip();
             while (b.hasRemaining()) file.write(b, index * pageSize() + b.position());
+            pages.accumulateAndGet(index + 1, Math::max);
         }
         private ByteBuffer empty() {
             ByteBuffer b = buffers.get();
@@ -45,12 +54,11 @@ public class Tupl {
             return b;
         }
         public boolean isReadOnly() { return false; }
-        public boolean isEmpty() throws IOException { return file.size() == 0; }
-        public long getPageCount() throws IOException { return file.size() / pageSize(); }
+        public boolean isEmpty() throws IOException { return pages.get() == 0; }
+        public long getPageCount() throws IOException { return pages.get(); }
         public void setPageCount(long n) throws IOException {
-            long size = n * pageSize();
-            if (file.size() > size) file.truncate(size);
-            else if (file.size() < size) {
+            if (file.size() >= n * pageSize()) pages.set(n);
+            else {
                 ByteBuffer b = empty();
                 while (b.hasRemaining()) b.put((byte) 0);
                 write(n - 1, b);
@@ -119,7 +127,7 @@ public class Tupl {
             .pageSize(page).minCacheSize(cache).maxCacheSize(cache).directPageAccess(true)
             .checkpointRate(1, TimeUnit.SECONDS)
             .durabilityMode(commit ? DurabilityMode.SYNC : DurabilityMode.NO_REDO)
-            .dataPageArray(new Direct(path, page));
+            .dataPageArray(new Direct(path, page, Long.parseLong(a[13])));
         if (commit) config.baseFile(new File(a[0] + "-base"));
         Database db = Database.open(config);
         Index ix = db.openIndex("t");

@@ -43,6 +43,8 @@ pub(super) struct Setting<'a> {
     pub(super) cache: u64,
     /// Bytes of a page, where the engine has a choice.
     pub(super) page: u64,
+    /// Bytes of the range that fathom's own tree has, which were written before.
+    pub(super) fill: u64,
     /// Whether every commit is synced.
     pub(super) commit: bool,
     /// What is done.

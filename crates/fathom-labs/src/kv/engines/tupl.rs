@@ -117,6 +117,7 @@ pub(super) fn measure(
             load.mix.update.to_string(),
             load.mix.insert.to_string(),
             (load.seed & 0x7fff_ffff).to_string(),
+            setting.fill.to_string(),
         ])
         .current_dir(setting.dir);
     let errors = setting.dir.join("tupl.log");
