@@ -1,4 +1,5 @@
-//! Clients in a closed loop: threads that each ask again as soon as they were answered, and what came of it by windows.
+//! Clients, and what came of them by windows. In a closed loop each asks again as soon as it was answered. In an open loop
+//! requests come at their own times, whatever was answered: who is free takes the next, and it is late from its time on.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use fathom_io::clock::{Clock, process_cpu};
 use fathom_io::threads::within;
+use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Nanos, Op, Record, Recorder, Window, WindowSink};
 
 use crate::LabError;
@@ -15,8 +17,10 @@ use crate::loads::{Course, Load};
 /// Of the windows that clients record.
 const WIDTH: Nanos = Nanos::from_millis(100);
 
-/// How long, and what is recorded.
-pub(crate) struct ClosedLoop<'a> {
+/// How long, how often, and what is recorded.
+pub(crate) struct Loop<'a> {
+    /// Requests per second of an open loop, all clients together, with a seed for their times (Poisson).
+    pub(crate) open: Option<(f64, u64)>,
     /// Left out at the start, at least; rounded up to whole windows. Without it everything counts, from the first
     /// operation on.
     pub(crate) ramp: Nanos,
@@ -35,6 +39,33 @@ pub(crate) struct ClosedLoop<'a> {
 /// How long a server's pool may take to fill before a load of so much time.
 pub(crate) fn ramp_max(time: Nanos) -> Nanos {
     Nanos(time.0 * 10).max(Nanos::from_secs(30))
+}
+
+/// The times of an open loop's requests.
+struct Arrivals {
+    random: SplitMix64,
+    /// Between two of them, on average, ns.
+    mean: f64,
+    next: f64,
+}
+
+impl Arrivals {
+    fn new((rate, seed): (f64, u64), start: Nanos) -> Self {
+        let mut me = Self {
+            random: SplitMix64::new(seed),
+            mean: 1e9 / rate.max(1e-3),
+            next: start.0 as f64,
+        };
+        me.take();
+        me
+    }
+
+    fn take(&mut self) -> Nanos {
+        let at = Nanos(self.next as u64);
+        // Of 1 - u, which is never 0.
+        self.next -= self.mean * (1.0 - self.random.unit()).ln();
+        at
+    }
 }
 
 /// On a cache line of its own.
@@ -62,9 +93,12 @@ impl WindowSink for Windows {
 pub(crate) struct Seat<'a> {
     clock: Clock,
     began: Nanos,
+    /// When the request was taken up that came at its own time.
+    taken: Nanos,
     recorders: Vec<Recorder<Windows>>,
     stop: &'a AtomicBool,
     count: &'a Count,
+    arrivals: Option<&'a Mutex<Arrivals>>,
 }
 
 impl Seat<'_> {
@@ -73,24 +107,46 @@ impl Seat<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
+    /// When the next request came: in a closed loop when the last was answered, in an open one at its time, which is waited
+    /// for. `None` at the end.
+    pub(crate) fn next(&mut self) -> Option<Nanos> {
+        if !self.going() {
+            return None;
+        }
+        let Some(arrivals) = self.arrivals else {
+            return Some(self.began);
+        };
+        let due = arrivals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        loop {
+            let now = self.clock.now();
+            if now >= due {
+                self.taken = now;
+                return Some(due);
+            }
+            let left = due.since(now).min(Nanos::from_millis(20));
+            std::thread::sleep(Duration::from(left));
+            if !self.going() {
+                return None;
+            }
+        }
+    }
+
     /// Now, on the clock of what is recorded.
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// An operation of the first kind has ended, which began when the one before had ended.
-    pub(crate) fn done(&mut self, op: Op, bytes: u32) {
-        self.began = self.done_since(0, op, bytes, self.began);
-    }
-
-    /// An operation of a kind has ended that began at a moment of [`Seat::now`]; returns the end.
-    pub(crate) fn done_since(&mut self, kind: usize, op: Op, bytes: u32, began: Nanos) -> Nanos {
+    /// An operation of a kind has ended that came at a moment of [`Seat::next`] or [`Seat::now`].
+    pub(crate) fn done(&mut self, kind: usize, op: Op, bytes: u32, came: Nanos) {
         let now = self.clock.now();
         let recorder = &mut self.recorders[kind];
         recorder.advance(now);
         recorder.record(&Record {
-            intended: began,
-            submitted: began,
+            intended: came,
+            submitted: came.max(self.taken),
             completed: now,
             offset: 0,
             len: bytes,
@@ -98,7 +154,7 @@ impl Seat<'_> {
             op,
         });
         self.count.0.fetch_add(1, Ordering::Relaxed);
-        now
+        self.began = now;
     }
 }
 
@@ -130,7 +186,7 @@ pub(crate) type Total<'a> = &'a dyn Fn() -> u64;
 /// # Errors
 /// The first failure of a client.
 pub(crate) fn run<E: From<LabError> + Send>(
-    how: &ClosedLoop<'_>,
+    how: &Loop<'_>,
     clients: Vec<Client<'_, E>>,
     begin: &mut dyn FnMut(Total<'_>),
     end: &mut dyn FnMut(Total<'_>),
@@ -142,6 +198,8 @@ pub(crate) fn run<E: From<LabError> + Send>(
     let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
     let windows: Vec<Windows> = how.kinds.iter().map(|_| Windows::default()).collect();
     let n = clients.len() as u32;
+    let first = Clock::new().now();
+    let arrivals = how.open.map(|open| Mutex::new(Arrivals::new(open, first)));
     std::thread::scope(|scope| {
         let clock = Clock::new();
         let mut ramp = Ramp::default();
@@ -158,6 +216,8 @@ pub(crate) fn run<E: From<LabError> + Send>(
                 let mut seat = Seat {
                     clock: Clock::new(),
                     began: start,
+                    taken: Nanos::ZERO,
+                    arrivals: arrivals.as_ref(),
                     recorders: recorders
                         .map(|(ops, w)| Recorder::new(start, WIDTH, ops, None, w.clone()))
                         .collect(),
@@ -226,6 +286,7 @@ pub(crate) fn run<E: From<LabError> + Send>(
                 windows: measured.into_values().collect(),
                 course,
                 cold: ramp.cold,
+                rate: how.open.map(|o| o.0),
                 percentiles: true,
             }
         };
@@ -239,7 +300,8 @@ mod tests {
 
     #[test]
     fn only_what_ends_after_the_ramp_counts_and_each_kind_for_itself() {
-        let how = ClosedLoop {
+        let how = Loop {
+            open: None,
             ramp: Nanos::from_millis(200),
             time: Nanos::from_millis(400),
             cold: &|| None,
@@ -249,10 +311,9 @@ mod tests {
         };
         let client = |kind: usize, op: Op, ms: u64| -> Client<'_, LabError> {
             Box::new(move |seat| {
-                while seat.going() {
-                    let began = seat.now();
+                while let Some(came) = seat.next() {
                     std::thread::sleep(Duration::from_millis(ms));
-                    seat.done_since(kind, op, 10, began);
+                    seat.done(kind, op, 10, came);
                 }
                 Ok(())
             })
@@ -287,7 +348,8 @@ mod tests {
     fn the_ramp_goes_on_until_it_is_warm_and_what_stays_cold_is_void() {
         for (after, max, warm) in [(3, 60_000, true), (1_000_000, 500, false)] {
             let asked = std::cell::Cell::new(0);
-            let how = ClosedLoop {
+            let how = Loop {
+                open: None,
                 ramp: Nanos::from_millis(100),
                 time: Nanos::from_millis(200),
                 cold: &|| {
@@ -299,9 +361,9 @@ mod tests {
                 stop: &|| false,
             };
             let client: Client<'_, LabError> = Box::new(|seat| {
-                while seat.going() {
+                while let Some(came) = seat.next() {
                     std::thread::sleep(Duration::from_millis(1));
-                    seat.done(Op::Read, 1);
+                    seat.done(0, Op::Read, 1, came);
                 }
                 Ok(())
             });
@@ -314,9 +376,68 @@ mod tests {
         }
     }
 
+    /// What a queue of one server makes of the same requests: each waits for those before it (Lindley's recursion).
+    fn response_in_theory(open: (f64, u64), service: f64, n: u64) -> f64 {
+        let mut arrivals = Arrivals::new(open, Nanos::ZERO);
+        let (mut free, mut sum) = (0.0_f64, 0.0);
+        for _ in 0..n {
+            let came = arrivals.take().0 as f64;
+            free = free.max(came) + service;
+            sum += free - came;
+        }
+        sum / n as f64
+    }
+
+    #[test]
+    fn in_an_open_loop_requests_wait_as_theory_says() {
+        let open = (60.0, 7);
+        let time = Nanos::from_secs(4);
+        let how = Loop {
+            open: Some(open),
+            ramp: Nanos::ZERO,
+            time,
+            cold: &|| None,
+            ramp_max: Nanos::ZERO,
+            kinds: &[&[Op::Read]],
+            stop: &|| false,
+        };
+        let client: Client<'_, LabError> = Box::new(|seat| {
+            while let Some(came) = seat.next() {
+                std::thread::sleep(Duration::from_millis(10));
+                seat.done(0, Op::Read, 1, came);
+            }
+            Ok(())
+        });
+        let none = &mut |_: Total<'_>| ();
+        let also = &mut |_: Total<'_>| ();
+        let loads = run(&how, vec![client], none, also, &|| (), &mut |_| ()).unwrap();
+        let mean =
+            |of: fn(&fathom_telemetry::DirectionWindow) -> &fathom_telemetry::SparseHistogram| {
+                let mut all = fathom_telemetry::Histogram::new();
+                for w in &loads[0].windows {
+                    w.directions
+                        .iter()
+                        .flatten()
+                        .for_each(|d| all.merge_sparse(of(d)));
+                }
+                fathom_telemetry::LatencySummary::from(&all).mean.unwrap()
+            };
+        let (service, response) = (mean(|d| &d.service), mean(|d| &d.response));
+        let n = loads[0].operations();
+        // 60 a second with 10 ms each: the server works for 60 % of the time.
+        assert!((180..300).contains(&n), "{n}");
+        let expected = response_in_theory(open, service, n);
+        assert!(response > service * 1.2, "{response} {service}");
+        assert!(
+            (response / expected - 1.0).abs() < 0.15,
+            "{response}, in theory {expected}, service {service}"
+        );
+    }
+
     #[test]
     fn a_client_that_fails_ends_all() {
-        let how = ClosedLoop {
+        let how = Loop {
+            open: None,
             ramp: Nanos::ZERO,
             time: Nanos::from_secs(60),
             cold: &|| None,

@@ -27,6 +27,8 @@ pub(crate) struct Load {
     pub(crate) windows: Vec<Window>,
     /// Over time, ramp included.
     pub(crate) course: Course,
+    /// Requests per second that came in an open loop.
+    pub(crate) rate: Option<f64>,
     /// What had not warmed up when the ramp ended.
     pub(crate) cold: Option<&'static str>,
     /// Whether percentiles of its latency mean something.
@@ -90,6 +92,7 @@ impl Load {
             windows: vec![window],
             course,
             cold: None,
+            rate: None,
             percentiles: true,
         }
     }
@@ -173,9 +176,24 @@ impl Load {
             flag.void = true;
             job.flags.push(flag);
         }
+        job.flags.extend(self.late());
         job.flags.extend(thin(&job).filter(|_| self.percentiles));
         job.flags.extend(busy(&job));
         job
+    }
+
+    /// Not all that came was answered.
+    fn late(&self) -> Option<Flag> {
+        let came = self.rate? * self.wall.as_secs_f64();
+        let done = self.operations() as f64;
+        // Three standard deviations of what comes by chance.
+        (done < came * 0.98 - 3.0 * came.sqrt()).then(|| {
+            Flag::new(
+                FlagCode::MissedSchedule,
+                format!("{done:.0} of about {came:.0} requests were answered: more came than could be done"),
+                "ask for a lower --rate; latencies grow as long as this goes on",
+            )
+        })
     }
 
     /// Keeps it in the run; returns the index of its job.
@@ -283,6 +301,13 @@ impl Course {
         let step = self.step_ns as f64 / 1e9;
         let at = |(i, n): (usize, &u64)| ((i as f64 + 0.5) * step, *n as f64 / step);
         self.counts.iter().enumerate().map(at).collect()
+    }
+
+    /// Operations per second after the ramp.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let all = self.counts.get(self.ramp..)?;
+        let seconds = all.len() as f64 * self.step_ns as f64 / 1e9;
+        (seconds > 0.0).then(|| sum(all) as f64 / seconds)
     }
 
     /// Operations in each step after the ramp.

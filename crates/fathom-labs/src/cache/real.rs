@@ -101,6 +101,7 @@ fn reads<'a>(keys: Keys, count: u64, threads: u32, seed: u64) -> Load<'a> {
         threads,
         ramp: Nanos::from_millis(20),
         time: Nanos::from_millis(200),
+        rate: None,
         seed,
         device: None,
     }

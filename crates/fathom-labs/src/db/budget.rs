@@ -18,6 +18,9 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Less page cache leaves no room for what processes need for a moment: the kernel would end them.
+    const LEAST: u64 = 32 << 20;
+
     /// Of a database that reads through the page cache a quarter is its own, as PostgreSQL's manual advises.
     pub(super) fn new(database: &str, bytes: u64) -> Self {
         if database == "mariadb" {
@@ -32,7 +35,7 @@ impl Budget {
         };
         Self {
             own: bytes / 4,
-            all: bytes,
+            all: bytes.max(Self::LEAST),
             group,
             unlimited,
             held: Cell::default(),
@@ -52,6 +55,13 @@ impl Budget {
             self.held.set(now);
             // The kernel refuses where it cannot free so much at once: then the next time.
             let _ = group.limit_cache(self.all);
+        }
+    }
+
+    /// Ends the limit: questions about everything need more than the work itself.
+    pub(super) fn release(&self) {
+        if let Some(group) = &self.group {
+            let _ = group.limit(i64::MAX as u64);
         }
     }
 

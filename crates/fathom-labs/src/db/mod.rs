@@ -64,6 +64,7 @@ fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
         buffered: false,
         keys_drawn: Keys::Uniform,
         beside: Vec::new(),
+        rate: None,
         time: options.time,
         seed: options.seed,
     }

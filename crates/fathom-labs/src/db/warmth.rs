@@ -41,6 +41,8 @@ impl<'a> Warmth<'a> {
     const PERIOD: Nanos = Nanos::from_millis(500);
     /// Looks that are compared with as many before them.
     const SPAN: usize = 3;
+    /// Until it can have been looked at for long enough.
+    pub(super) const LEAST: Nanos = Nanos(Self::PERIOD.0 * 2 * Self::SPAN as u64);
     /// In use of a cache that is full: some pages stay free for reads to come.
     const FULL: f64 = 0.97;
     /// Growth within a span that is none any more, as a share of the cache.

@@ -13,7 +13,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::engines::Tree;
 use super::keys::{Drawer, Keys};
 use crate::LabError;
-use crate::clients::{self, Client, ClosedLoop, Total};
+use crate::clients::{self, Client, Loop, Total};
 use crate::loads;
 use fathom_system::kernel_threads::{Family, Snapshot};
 
@@ -49,6 +49,8 @@ pub(crate) struct Load<'a> {
     pub ramp: Nanos,
     /// Measured.
     pub time: Nanos,
+    /// Operations per second that come, whatever was answered.
+    pub rate: Option<f64>,
     /// Seed.
     pub seed: u64,
     /// Counts what the device does, where something does.
@@ -105,7 +107,7 @@ pub(crate) fn run(
             let mut random = SplitMix64::new(seed);
             let bytes: Vec<u8> = (0..load.value).map(|_| random.next_u64() as u8).collect();
             let mut found = Vec::new();
-            while seat.going() {
+            while let Some(came) = seat.next() {
                 let op = operation(
                     tree,
                     load,
@@ -114,12 +116,13 @@ pub(crate) fn run(
                     &mut random,
                     (&bytes, &mut found),
                 )?;
-                seat.done(op, 8 + load.value);
+                seat.done(0, op, 8 + load.value, came);
             }
             Ok(())
         })
     };
-    let how = ClosedLoop {
+    let how = Loop {
+        open: load.rate.map(|rate| (rate, load.seed ^ 0xa441)),
         ramp: load.ramp,
         time: load.time,
         cold: &|| None,
@@ -277,6 +280,7 @@ mod tests {
             threads: 4,
             ramp: Nanos::from_millis(100),
             time: Nanos::from_millis(300),
+            rate: None,
             seed: 1,
             device: None,
         };
@@ -316,6 +320,7 @@ mod tests {
             threads: 1,
             ramp: Nanos::ZERO,
             time: Nanos::ZERO,
+            rate: None,
             seed: 1,
             device: None,
         };

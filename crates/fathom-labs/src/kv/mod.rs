@@ -66,6 +66,8 @@ pub struct KvOptions {
     pub keys_drawn: Keys,
     /// Engines of [`ENGINES`] that are measured beside fathom's own, in turns.
     pub beside: Vec<String>,
+    /// Operations per second that come, whatever was answered: an open loop. Closed where it is not given.
+    pub rate: Option<f64>,
     /// Time of one measurement; by the profile where it is not given.
     pub time: Option<Nanos>,
     /// Seed.
@@ -682,6 +684,7 @@ fn load_of<'a>(
         hashed: cell.hashed(),
         ramp: if cell.keys == 0 { Nanos::ZERO } else { ramp },
         time,
+        rate: options.rate,
         // Engines are held against each other on the same keys.
         seed: seed(options.seed, "kv", &cell.workload, repeat),
         device,

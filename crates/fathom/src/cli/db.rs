@@ -38,12 +38,13 @@ pub(crate) struct DbArgs {
 /// Arguments of `db mysql`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
+    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
 )]
 pub(crate) struct MysqlArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
-    /// page-size, threads, cache, compression, all of these, or one: no sweep, the threads and the pool as given
+    /// page-size, threads, cache, compression, all of these; one: no sweep, the threads and the pool as given; objective: an
+    /// open loop at shares of what a closed one does, until --p99 breaks
     /// [default: page-size; threads with --socket]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) experiment: Vec<String>,
@@ -54,6 +55,13 @@ pub(crate) struct MysqlArgs {
     /// 400000]
     #[arg(long, conflicts_with = "size", value_name = "N")]
     pub(crate) rows: Option<Bytes>,
+    /// Transactions per second that come at random moments, whatever was answered (an open loop); latency counts from then
+    /// on [default: a closed loop]
+    #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
+    pub(crate) rate: Option<f64>,
+    /// Latency objective of the experiment objective
+    #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = super::loads::duration)]
+    pub(crate) p99: Nanos,
     /// Keys: uniform or gaussian
     #[arg(long, default_value = "uniform", value_parser = ["uniform", "gaussian"])]
     pub(crate) distribution: String,
@@ -66,8 +74,8 @@ pub(crate) struct MysqlArgs {
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long, default_value = "own", value_parser = ["own", "sysbench"])]
     pub(crate) driver: String,
-    /// Socket of a running server of yours: nothing is started, and of the experiments only threads and one are possible,
-    /// in a database that is removed afterwards
+    /// Socket of a running server of yours: nothing is started, of the experiments threads, one and objective are possible, in
+    /// a database that is removed afterwards
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -114,6 +122,12 @@ pub(crate) struct TpccArgs {
     /// Terminals, without keying and think times
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=900))]
     pub(crate) terminals: u32,
+    /// Transactions per second that come at random moments, whatever was answered (an open loop) [default: a closed loop]
+    #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
+    pub(crate) rate: Option<f64>,
+    /// Terminals do their deliveries themselves, as sysbench-tpcc's do, and not further connections in the background
+    #[arg(long)]
+    pub(crate) inline_deliveries: bool,
     /// Left out at the start of each measurement [default: a quarter of its time]
     #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
     pub(crate) ramp: Option<Nanos>,

@@ -61,6 +61,10 @@ pub(crate) struct KvArgs {
     /// Engines to measure beside fathom's own, in turns: redb, sqlite, tupl (Java), or all
     #[arg(long, value_delimiter = ',', value_name = "ENGINE,…")]
     pub(crate) beside: Vec<String>,
+    /// Operations per second that come at random moments, whatever was answered (an open loop); latency counts from then on
+    /// [default: a closed loop]
+    #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
+    pub(crate) rate: Option<f64>,
     /// Time of one measurement [default: three times the profile's]
     #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
     pub(crate) time: Option<fathom_telemetry::Nanos>,

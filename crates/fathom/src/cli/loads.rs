@@ -211,6 +211,14 @@ pub(crate) struct ReplayArgs {
     pub(crate) out: OutArgs,
 }
 
+/// So many a second.
+pub(super) fn per_second(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(n) if (0.001..=1e9).contains(&n) => Ok(n),
+        _ => Err("expected a number from 0.001 to 1000000000".into()),
+    }
+}
+
 /// A time with a unit.
 pub(super) fn duration(text: &str) -> Result<fathom_telemetry::Nanos, String> {
     text.parse().map_err(|e| format!("{e}"))

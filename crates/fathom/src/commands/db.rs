@@ -103,8 +103,7 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
     for name in &args.experiment {
         match Experiment::ALL.iter().find(|e| e.0 == *name) {
             _ if name == "all" => {
-                let sweeps = Experiment::ALL.map(|e| e.1);
-                experiments.extend(sweeps.into_iter().filter(|e| *e != Experiment::One));
+                experiments.extend(Experiment::ALL[..4].iter().map(|e| e.1));
             }
             Some((_, e)) => experiments.push(*e),
             None => {
@@ -127,7 +126,7 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
             .find(|(_, e)| experiments.contains(e) && !OltpOptions::OF_YOURS.contains(e));
         if let Some((name, _)) = other {
             return Err(refused(anyhow::anyhow!(
-                "--experiment {name}: the page size, the pool and the tables of a server of yours are what they are; it can show threads and one"
+                "--experiment {name}: the page size, the pool and the tables of a server of yours are what they are; it can show threads, one and objective"
             )));
         }
     } else if args.experiment.is_empty() {
@@ -162,6 +161,8 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
         },
         count: rows,
         threads: args.threads,
+        rate: args.rate,
+        objective: args.p99,
         pool: Bytes(args.pool.0),
         sysbench: args.driver == "sysbench",
         socket: args.socket.clone(),
@@ -216,7 +217,9 @@ fn tpcc(args: &TpccArgs) -> Outcome {
         databases: args.database.clone(),
         warehouses: warehouses.min(100_000) as u32,
         terminals: args.terminals,
+        inline_deliveries: args.inline_deliveries,
         ramp: args.ramp,
+        rate: args.rate,
         pool: args.pool,
         socket: args.socket.clone(),
     };

@@ -95,6 +95,7 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
             _ => Keys::Uniform,
         },
         beside,
+        rate: args.rate,
         time: args.time,
         seed: args.measure.seed,
     })

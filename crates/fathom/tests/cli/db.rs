@@ -232,8 +232,6 @@ fn what_db_bench_prints_becomes_jobs_and_the_page_is_made_of_them_again() {
         "--repeats",
         "2",
         "--no-embedded",
-        "--size",
-        "64m",
         "--json",
     ];
     let mut command = place.command(&args);
@@ -348,7 +346,6 @@ pub(crate) fn tpcc<'a>(database: &'a str, time: &'a str) -> [&'a str; 14] {
         "--repeats",
         "1",
         "--no-embedded",
-        "--size=64m",
         "--json",
     ]
 }
@@ -518,6 +515,44 @@ fn servers_work_in_directories_of_any_name_and_length() {
 }
 
 #[test]
+fn a_server_carries_what_it_answers_within_the_objective() {
+    let _turn = beside_others();
+    if !mariadb() {
+        return;
+    }
+    let place = Place::new();
+    let how = "db mysql . --experiment objective --p99 1h --rows 2000 --threads 4 --workload mixed";
+    let line = format!("{how} --no-embedded --time 500ms --repeats 1 --json");
+    let Some(json) = found(place.fathom(&line.split(' ').collect::<Vec<_>>())) else {
+        return;
+    };
+    promised(&json);
+    let rows = table(&json, "oltp-objective-steps")["rows"]
+        .as_array()
+        .unwrap();
+    assert_eq!(rows.len(), 7, "20 to 100 % of what a closed loop did");
+    let rate = |r: &Value, column: usize| r[column]["value"].as_f64().unwrap();
+    let came: Vec<f64> = rows.iter().map(|r| rate(r, 1)).collect();
+    assert!(came.is_sorted() && came[0] > 0.0, "{came:?}");
+    // What comes at a fifth of what can be done is answered; nobody waits for it to be answered before more comes.
+    let answered = rate(&rows[0], 2);
+    assert!(
+        (0.4..1.9).contains(&(answered / came[0])),
+        "{answered} {came:?}"
+    );
+    let words: Vec<&str> = rows.iter().map(|r| r[5].as_str().unwrap()).collect();
+    let known = ["holds", "broken", "not shown"];
+    assert!(words.iter().all(|w| known.contains(w)), "{words:?}");
+    let carried = &json["headlines"].as_array().unwrap()[0];
+    assert_eq!(carried["id"], "oltp-objective-mixed-carried");
+    assert_eq!(
+        carried["estimate"].is_null(),
+        words[0] != "holds",
+        "{words:?}"
+    );
+}
+
+#[test]
 fn files_are_copied_and_the_source_is_only_read() {
     let _turn = beside_others();
     let place = Place::new();
@@ -604,7 +639,7 @@ fn database_labs_refuse_what_cannot_be() {
         (&["db", "tpcc", ".", "--size", "64m"], "a warehouse has"),
         (
             &["db", "mysql", ".", "--size", "64m", "--rows", "5000"],
-            "cannot be used with",
+            "exclude each other",
         ),
         (
             &[
@@ -616,7 +651,7 @@ fn database_labs_refuse_what_cannot_be() {
                 "--experiment",
                 "cache,compression",
             ],
-            "it can show threads and one",
+            "it can show threads, one and objective",
         ),
         // A free name would become a file of --size that is kept.
         (&["db", "mysql", "new"], "needs a file system"),

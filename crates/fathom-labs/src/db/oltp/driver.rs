@@ -7,7 +7,7 @@ use fathom_telemetry::{Nanos, Op};
 use serde::{Deserialize, Serialize};
 
 use super::super::sql::{Answer, Result, Session, SqlError, Value};
-use crate::clients::{self, ClosedLoop, Total};
+use crate::clients::{self, Loop, Total};
 use crate::loads;
 
 /// What transactions do.
@@ -95,6 +95,8 @@ pub(super) struct Load {
     pub(super) threads: u32,
     pub(super) ramp: Nanos,
     pub(super) time: Nanos,
+    /// Transactions per second that come, whatever was answered.
+    pub(super) rate: Option<f64>,
     pub(super) seed: u64,
 }
 
@@ -235,23 +237,28 @@ pub(super) fn run<S: Session>(
                 pad: String::new(),
             };
             let op = load.mix.op();
-            let mut began = seat.now();
-            while seat.going() {
-                match client.transaction(load) {
-                    Ok(()) => began = seat.done_since(0, op, 0, began),
-                    Err(e) if e.again || e.code == "1062" => {
-                        // Two clients may put the same row back; sysbench tries again, too.
-                        client.session.batch("ROLLBACK")?;
-                        again.fetch_add(1, Ordering::Relaxed);
+            while let Some(came) = seat.next() {
+                loop {
+                    match client.transaction(load) {
+                        Ok(()) => break seat.done(0, op, 0, came),
+                        Err(e) if e.again || e.code == "1062" => {
+                            // Two clients may put the same row back; sysbench tries again, too.
+                            client.session.batch("ROLLBACK")?;
+                            again.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(e) => return Err(e),
                     }
-                    Err(e) => return Err(e),
+                    if !seat.going() {
+                        return Ok(());
+                    }
                 }
             }
             Ok(())
         });
         client
     });
-    let how = ClosedLoop {
+    let how = Loop {
+        open: load.rate.map(|rate| (rate, load.seed)),
         ramp: load.ramp,
         time: load.time,
         cold,

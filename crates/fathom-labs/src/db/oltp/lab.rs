@@ -23,12 +23,13 @@ use super::driver::{self, Load};
 use super::results::Facts;
 use super::rows::{insert_rows, table, write_rows};
 use super::{
-    Cell, Counted, FORMATS, Line, OltpOptions, ROW, Repeat, cells, log_bytes, sysbench, times,
+    Cell, Counted, Experiment, FORMATS, Line, OltpOptions, ROW, Repeat, cells, log_bytes, sysbench,
+    times,
 };
 use crate::LabError;
 use crate::clients::Total;
 use crate::kv::ticker;
-use crate::loads::About;
+use crate::loads::{About, Course};
 
 /// Why a measurement ended.
 enum Ended {
@@ -185,6 +186,26 @@ impl<'a> Lab<'a> {
         Ok(instance)
     }
 
+    /// Transactions per second that come: those that were asked for, or a share of what a closed loop has done.
+    fn offered(&self, cell: &Cell) -> Result<Option<f64>, LabError> {
+        let Some(share) = cell.load else {
+            return Ok(match cell.experiment {
+                Experiment::Objective => None,
+                _ => self.options.rate,
+            });
+        };
+        let closed = self.lines.iter().find(|l| {
+            let c = &l.setting;
+            c.experiment == cell.experiment && c.load.is_none() && c.mix == cell.mix
+        });
+        let course = closed.and_then(|l| Some(&l.repeats.first()?.course));
+        let rate = course.and_then(Course::rate).filter(|r| *r > 0.0);
+        let rate = rate.ok_or_else(|| {
+            LabError::Failed("the closed loop did nothing of which shares could be made".into())
+        })?;
+        Ok(Some(rate * f64::from(share) / 100.0))
+    }
+
     fn measure(
         &mut self,
         server: &Server<'_>,
@@ -196,6 +217,12 @@ impl<'a> Lab<'a> {
         let stop = || bench.interrupted();
         let (ramp, time) = times(self.plan, self.options);
         let seed = |of: &str| seed(self.options.db.seed, "oltp", of, repeat);
+        let rate = self.offered(cell)?;
+        // A step is judged by its 99th percentile, with ten samples beyond it in all repeats together.
+        let samples = 1200.0 / f64::from(self.plan.profile.repeats);
+        let enough = rate.filter(|_| cell.load.is_some() && self.options.db.time.is_none());
+        let enough = enough.map_or(0.0, |r| (samples / r).min(60.0));
+        let time = time.max(Nanos((enough * 1e9) as u64));
         let load = Load {
             mix: cell.mix,
             rows: self.options.rows,
@@ -203,6 +230,7 @@ impl<'a> Lab<'a> {
             threads: cell.threads,
             ramp,
             time,
+            rate,
             seed: seed(cell.mix.name()),
         };
         // Half of it before and half after: what drifts is in both halves, and cancels.
@@ -242,7 +270,7 @@ impl<'a> Lab<'a> {
         let sysbench = first
             .zip(beside("sysbench-after")?)
             .map(|(a, b)| (a + b) / 2.0);
-        let spec = json!({ "setting": cell, "rows": self.options.count, "keys": self.options.rows, "seed": load.seed });
+        let spec = json!({ "setting": cell, "rows": self.options.count, "keys": self.options.rows, "rate": load.rate, "seed": load.seed });
         let about = About {
             experiment: "oltp",
             name: &format!("oltp-{}", cell.label()),
@@ -264,6 +292,7 @@ impl<'a> Lab<'a> {
                     .map(|(a, b)| [0, 1].map(|i| a[i].saturating_sub(b[i]))),
                 again,
                 sysbench,
+                offered: load.rate,
             },
         })
     }

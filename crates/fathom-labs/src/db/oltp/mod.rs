@@ -6,6 +6,7 @@
 
 mod driver;
 mod lab;
+mod objective;
 mod results;
 mod rows;
 mod sysbench;
@@ -24,6 +25,7 @@ use lab::Lab;
 use results::Facts;
 
 use super::mariadb::{self, InnodbCounters};
+use super::warmth::Warmth;
 use super::yours::Yours;
 use super::{DbOptions, directory};
 use crate::LabError;
@@ -44,16 +46,19 @@ pub enum Experiment {
     Compression,
     /// Nothing is swept: the threads and the pool that were given.
     One,
+    /// An open loop at shares of what a closed loop does, until a latency objective breaks.
+    Objective,
 }
 
 impl Experiment {
     /// By name; `all` means the first four.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("page-size", Self::PageSize),
         ("threads", Self::Threads),
         ("cache", Self::Cache),
         ("compression", Self::Compression),
         ("one", Self::One),
+        ("objective", Self::Objective),
     ];
 }
 
@@ -72,6 +77,10 @@ pub struct OltpOptions {
     pub count: u64,
     /// Clients, where they are not swept.
     pub threads: u32,
+    /// Transactions per second that come, whatever was answered: an open loop. Closed where it is not given.
+    pub rate: Option<f64>,
+    /// What 99 % of transactions must not exceed, counted from when they came.
+    pub objective: Nanos,
     /// Bytes of the buffer pool, where it is not swept.
     pub pool: Bytes,
     /// Whether sysbench runs beside the own driver, in turns.
@@ -82,7 +91,8 @@ pub struct OltpOptions {
 
 impl OltpOptions {
     /// What a server that runs already can show.
-    pub const OF_YOURS: [Experiment; 2] = [Experiment::Threads, Experiment::One];
+    pub const OF_YOURS: [Experiment; 3] =
+        [Experiment::Threads, Experiment::One, Experiment::Objective];
 }
 
 /// Bytes of a row with its index entry, as InnoDB stores it.
@@ -90,6 +100,8 @@ pub const ROW: u64 = 245;
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 // The paper's 3 to 50 %, and everything.
 const POOLS: [f64; 5] = [3.0, 10.0, 25.0, 50.0, 110.0];
+/// Of what a closed loop does, percent.
+const LOADS: [u32; 7] = [20, 40, 60, 70, 80, 90, 100];
 const PAGES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Name, and what is added to CREATE TABLE.
 const FORMATS: [(&str, &str); 4] = [
@@ -107,6 +119,8 @@ struct Cell {
     format: usize,
     pool: u64,
     threads: u32,
+    /// Percent of what a closed loop does that come in an open one.
+    load: Option<u32>,
     mix: Mix,
 }
 
@@ -118,6 +132,10 @@ impl Cell {
             Experiment::Cache => format!("{}m-pool", self.pool >> 20),
             Experiment::Compression => format!("compression-{}", FORMATS[self.format].0),
             Experiment::One => return self.mix.name().to_owned(),
+            Experiment::Objective => match self.load {
+                None => "closed".into(),
+                Some(load) => format!("{load}pc"),
+            },
         };
         format!("{}-{what}", self.mix.name())
     }
@@ -141,6 +159,8 @@ struct Counted {
     again: u64,
     /// sysbench's transactions per second beside it.
     sysbench: Option<f64>,
+    /// Transactions per second that came.
+    offered: Option<f64>,
 }
 
 type Line = loads::Line<Cell, Counted>;
@@ -174,6 +194,7 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
         format: 0,
         pool: options.pool.0,
         threads: options.threads,
+        load: None,
         mix: Mix::Read,
     };
     let mut settings = Vec::new();
@@ -201,9 +222,17 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
                 ..base.clone()
             })),
             Experiment::One => settings.push(base),
+            // The closed loop comes first: it says what the shares are of.
+            Experiment::Objective => {
+                let loads = std::iter::once(None).chain(LOADS.map(Some));
+                settings.extend(loads.map(|load| Cell {
+                    load,
+                    ..base.clone()
+                }));
+            }
         }
     }
-    settings.dedup_by_key(|c| (c.experiment, c.page, c.format, c.pool, c.threads));
+    settings.dedup_by_key(|c| (c.experiment, c.page, c.format, c.pool, c.threads, c.load));
     settings
         .iter()
         .flat_map(|c| {
@@ -245,9 +274,21 @@ pub fn run_cost(plan: &Plan, options: &OltpOptions, fills: Bytes) -> RunCost {
     let mut o = super::embedded_cost(plan, &options.db, &embedded(options), fills);
     let n = cells(options).len() as u32 * plan.profile.repeats;
     let (ramp, time) = times(plan, options);
-    let one = (ramp + time).0 * if options.sysbench { 2 } else { 1 };
-    // Servers are started and filled.
-    let servers = Nanos::from_secs(3 * u64::from(n) / 3 + 8);
+    let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(1);
+    let sysbench = if options.sysbench {
+        ramp + ramp + time
+    } else {
+        Nanos::ZERO
+    };
+    // Servers are made, filled, and started anew for each of their settings.
+    let mut servers: Vec<_> = cells(options).iter().map(Cell::server).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    let starts = servers.len() as u64 * u64::from(plan.profile.repeats) * 2_500;
+    servers.dedup_by_key(|s| (s.0, s.1));
+    let fills = servers.len() as u64 * (7_000 + options.count / 100);
+    let servers = Nanos::from_millis(starts + fills);
+    let one = (warm + time + sysbench).0;
     o.jobs += n;
     o.time += Nanos(one * u64::from(n)) + servers;
     let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
@@ -359,6 +400,8 @@ mod tests {
             rows: Rows::Uniform,
             count: 400_000,
             threads: 16,
+            rate: None,
+            objective: Nanos::from_millis(20),
             pool: Bytes::mib(24),
             sysbench: false,
             socket: None,
@@ -374,6 +417,20 @@ mod tests {
         runs.dedup();
         assert_eq!(runs.len(), 9, "a server runs for all of its mixes");
         assert_eq!(cells[0].label(), "read-4k-pages");
+    }
+
+    #[test]
+    fn what_comes_is_a_share_of_what_was_done_before() {
+        let o = OltpOptions {
+            experiments: vec![Experiment::Objective],
+            ..options()
+        };
+        let cells = cells(&o);
+        assert_eq!(cells.len(), 3 * (1 + LOADS.len()));
+        // Each kind of transactions has its closed loop before all of its shares.
+        assert!(cells[..3].iter().all(|c| c.load.is_none()));
+        assert!(cells[3..].iter().all(|c| c.load.is_some()));
+        assert_eq!(cells[3].label(), "read-20pc");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 use serde::{Deserialize, Serialize};
 
 use super::super::mariadb::Instance;
+use super::objective::{carried, steps_table};
 use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
 
 /// InnoDB's page size where nobody says another, bytes.
@@ -80,6 +81,9 @@ fn sweep(experiment: Experiment) -> (&'static str, &'static str, fn(&Cell) -> f6
         Experiment::Cache => ("buffer pool", "bytes", |c| c.pool as f64),
         Experiment::Compression => ("compression", "", |c| c.format as f64),
         Experiment::One => ("threads", "", |c| f64::from(c.threads)),
+        Experiment::Objective => ("share of the closed loop", "%", |c| {
+            f64::from(c.load.unwrap_or(0))
+        }),
     }
 }
 
@@ -101,12 +105,12 @@ pub(super) fn present(result: &OltpResult, evidence: &Evidence<'_>, shown: &mut 
 }
 
 /// One experiment's lines.
-struct Part<'a> {
+pub(super) struct Part<'a> {
     name: &'static str,
     experiment: Experiment,
-    lines: Vec<&'a Line>,
+    pub(super) lines: Vec<&'a Line>,
     result: &'a OltpResult,
-    evidence: &'a Evidence<'a>,
+    pub(super) evidence: &'a Evidence<'a>,
 }
 
 impl Part<'_> {
@@ -132,7 +136,25 @@ impl Part<'_> {
         if self.experiment != Experiment::One {
             section.charts.extend(self.charts());
         }
-        if ![Experiment::Threads, Experiment::One].contains(&self.experiment) {
+        if self.experiment == Experiment::Objective {
+            let objective = o.objective;
+            let carried = self
+                .mixes()
+                .into_iter()
+                .map(|m| carried(self, m, objective));
+            for c in carried {
+                section.text.push_str(&c.sentence());
+                shown.headlines.push(c.headline());
+            }
+            section.tables.push(steps_table(self, objective));
+        }
+        if [
+            Experiment::PageSize,
+            Experiment::Cache,
+            Experiment::Compression,
+        ]
+        .contains(&self.experiment)
+        {
             let best: Vec<Best<'_>> = self
                 .mixes()
                 .into_iter()
@@ -326,7 +348,7 @@ impl Part<'_> {
         let c = &line.setting;
         match self.experiment {
             Experiment::PageSize => format!("{} KiB", c.page >> 10),
-            Experiment::Threads | Experiment::One => c.threads.to_string(),
+            Experiment::Threads | Experiment::One | Experiment::Objective => c.threads.to_string(),
             Experiment::Cache => format!("{} MiB", c.pool >> 20),
             Experiment::Compression => FORMATS[c.format].0.to_owned(),
         }

@@ -13,7 +13,7 @@ use super::super::sql::{Result, SqlError};
 use super::Database;
 use super::schema::DISTRICTS;
 use super::transactions::{Client, Constants, End, Kind};
-use crate::clients::{self, ClosedLoop, Seat, Total};
+use crate::clients::{self, Loop, Seat, Total};
 use crate::loads;
 
 /// What is done.
@@ -24,6 +24,10 @@ pub(super) struct Load {
     pub(super) terminals: u32,
     pub(super) ramp: Nanos,
     pub(super) time: Nanos,
+    /// Transactions per second that come, whatever was answered.
+    pub(super) rate: Option<f64>,
+    /// Whether terminals deliver themselves.
+    pub(super) inline: bool,
     pub(super) seed: u64,
 }
 
@@ -53,6 +57,8 @@ struct Common {
     queue: Queue,
     rolled_back: AtomicU64,
     again: AtomicU64,
+    open: bool,
+    inline: bool,
 }
 
 /// Runs the load. `cold` says what keeps the ramp from its end; `begin` and `end` are called when counting begins and ends, for
@@ -74,9 +80,14 @@ pub(super) fn run(
         queue: Queue::default(),
         rolled_back: AtomicU64::new(0),
         again: AtomicU64::new(0),
+        open: load.rate.is_some(),
+        inline: load.inline,
     };
     let common = &common;
-    let background = load.terminals.div_ceil(10);
+    let background = match load.inline {
+        true => 0,
+        false => load.terminals.div_ceil(10),
+    };
     let mut sessions = (0..load.terminals + background)
         .map(|t| {
             let seed = load.seed ^ SplitMix64::new(u64::from(t) + 1).next_u64();
@@ -98,7 +109,8 @@ pub(super) fn run(
         };
         client
     });
-    let how = ClosedLoop {
+    let how = Loop {
+        open: load.rate.map(|rate| (rate, load.seed)),
         ramp: load.ramp,
         time: load.time,
         cold,
@@ -122,19 +134,19 @@ pub(super) fn run(
     })
 }
 
-/// Does one transaction until it succeeds or the run ends; it counts from `began` on.
+/// Does one transaction until it succeeds or the run ends; it counts from when it `came`.
 fn one(
     common: &Common,
     client: &mut Client,
     kind: Kind,
     (w, d): (i64, i64),
-    began: Nanos,
+    came: Nanos,
     seat: &mut Seat<'_>,
 ) -> Result<()> {
     loop {
         match client.run(kind, w, d, &common.now) {
             Ok(End::Committed) => {
-                seat.done_since(kind as usize, kind.op(), 0, began);
+                seat.done(kind as usize, kind.op(), 0, came);
                 return Ok(());
             }
             Ok(End::RolledBack) => {
@@ -161,21 +173,22 @@ fn terminal(
     let w = number as i64 % common.warehouses + 1;
     let d = number as i64 / common.warehouses % DISTRICTS + 1;
     let mut deck = Vec::new();
-    while seat.going() {
+    while let Some(came) = seat.next() {
         if deck.is_empty() {
             deck = Kind::deck(&mut client.random);
         }
         let Some(kind) = deck.pop() else { continue };
-        let began = seat.now();
-        if kind == Kind::Delivery {
+        // A terminal's own time begins when it takes up what it does next.
+        let came = if common.open { came } else { seat.now() };
+        if kind == Kind::Delivery && !common.inline {
             let mut waiting = lock(&common.queue.waiting);
             if waiting.len() < QUEUE_MAX {
-                waiting.push_back((w, began));
+                waiting.push_back((w, came));
                 common.queue.ring.notify_one();
                 continue;
             }
         }
-        one(common, client, kind, (w, d), began, seat)?;
+        one(common, client, kind, (w, d), came, seat)?;
     }
     Ok(())
 }

@@ -130,9 +130,13 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         id: "tpcc".into(),
         title: "TPC-C-like, not audited".into(),
         text: format!(
-            "{} warehouses, {} terminals without keying and think times (so the limit of 12.86 tpmC for each warehouse does not hold), deliveries in the background, buffer pool {}. Databases in turns. {}",
+            "{} warehouses, {} terminals without keying and think times (so the limit of 12.86 tpmC for each warehouse does not hold), deliveries {}, buffer pool {}. Databases in turns. {}",
             o.warehouses,
             o.terminals,
+            match o.inline_deliveries {
+                true => "by the terminals themselves",
+                false => "in the background",
+            },
             o.pool,
             all.iter().map(about).collect::<Vec<_>>().join(" ")
         ),

@@ -1,0 +1,131 @@
+//! How much a server carries: transactions come at their own times, more from step to step, until 99 % of them are no
+//! longer answered within the objective.
+
+use fathom_bench::parts::{estimate, headline_of, number, table, text};
+use fathom_bench::results::Evidence;
+use fathom_telemetry::Nanos;
+use fathom_telemetry::schema::{Headline, Table};
+
+use super::results::Part;
+use super::{Line, Mix, Repeat};
+
+/// Whether the repeats of a step held the objective together, and each answered what came; `None` where that was not shown:
+/// one is void, or they have too few samples.
+fn holds(line: &Line, objective: Nanos, evidence: &Evidence<'_>) -> Option<bool> {
+    let answered = |r: &Repeat| Some(r.rate(evidence)? >= r.beside.offered? * 0.95);
+    let answered: Vec<bool> = line.repeats.iter().map(answered).collect::<Option<_>>()?;
+    if answered.iter().any(|a| !a) {
+        return Some(false);
+    }
+    let over = |q| line.percentile(evidence, q).map(|ns| ns > objective.0 as f64);
+    match over(0.99) {
+        // Half of them do not hold what nearly all should.
+        None => over(0.5).filter(|o| *o).map(|_| false),
+        Some(over) => Some(!over),
+    }
+}
+
+fn steps<'a>(part: &'a Part<'_>, mix: Mix) -> Vec<&'a Line> {
+    let open = part
+        .lines
+        .iter()
+        .copied()
+        .filter(|l| l.setting.load.is_some());
+    open.filter(|l| l.setting.mix == mix).collect()
+}
+
+/// What was carried of some transactions.
+pub(super) struct Carried<'a> {
+    mix: Mix,
+    objective: Nanos,
+    evidence: &'a Evidence<'a>,
+    /// The highest step that held, as did all below it.
+    held: Option<&'a Line>,
+    /// The first that did not hold, or was not shown to.
+    broke: Option<(&'a Line, bool)>,
+}
+
+/// Goes up the steps of some transactions.
+pub(super) fn carried<'a>(part: &'a Part<'_>, mix: Mix, objective: Nanos) -> Carried<'a> {
+    let mut found = Carried {
+        mix,
+        objective,
+        evidence: part.evidence,
+        held: None,
+        broke: None,
+    };
+    for line in steps(part, mix) {
+        match holds(line, objective, part.evidence) {
+            Some(true) => found.held = Some(line),
+            other => {
+                found.broke = Some((line, other.is_some()));
+                break;
+            }
+        }
+    }
+    found
+}
+
+impl Carried<'_> {
+    fn offered(line: &Line) -> f64 {
+        line.mean(|r| r.beside.offered).map_or(0.0, |e| e.value)
+    }
+
+    pub(super) fn sentence(&self) -> String {
+        let (name, within) = (self.mix.name(), format!("p99 ≤ {}", self.objective));
+        let broke = self.broke.map(|(line, shown)| {
+            let rate = Self::offered(line);
+            match shown {
+                true => format!("{rate:.0} per second do not hold it"),
+                false => format!("at {rate:.0} per second it was not shown: the step is void, or has too few samples"),
+            }
+        });
+        match (self.held, broke) {
+            (Some(held), Some(broke)) => format!(
+                " It carries {:.0} {name} transactions per second at {within}; {broke}.",
+                Self::offered(held)
+            ),
+            (Some(held), None) => format!(
+                " It carries at least {:.0} {name} transactions per second at {within}, all that came.",
+                Self::offered(held)
+            ),
+            (None, Some(broke)) => format!(" {name} transactions at {within}: {broke}."),
+            (None, None) => String::new(),
+        }
+    }
+
+    pub(super) fn headline(&self) -> Headline {
+        headline_of(
+            "InnoDB (MariaDB)",
+            &format!("{}: carried at p99 ≤ {}", self.mix.name(), self.objective),
+            &format!("oltp-objective-{}-carried", self.mix.name()),
+            "1/s",
+            self.held.and_then(|l| l.rate(self.evidence)),
+            self.held.map_or_else(Vec::new, Line::jobs),
+        )
+    }
+}
+
+/// All steps.
+pub(super) fn steps_table(part: &Part<'_>, objective: Nanos) -> Table {
+    let open: Vec<&Line> = Mix::ALL.into_iter().flat_map(|m| steps(part, m)).collect();
+    table(
+        "oltp-objective-steps",
+        "What came, and how it was answered",
+        &open,
+        &[
+            ("transactions", "", &|l| text(l.setting.mix.name())),
+            ("came", "1/s", &|l| estimate(l.mean(|r| r.beside.offered))),
+            ("answered", "1/s", &|l| estimate(l.rate(part.evidence))),
+            ("p50", "ns", &|l| number(l.percentile(part.evidence, 0.5))),
+            ("p99", "ns", &|l| number(l.percentile(part.evidence, 0.99))),
+            ("objective", "", &|l| {
+                text(match holds(l, objective, part.evidence) {
+                    Some(true) => "holds",
+                    Some(false) => "broken",
+                    None => "not shown",
+                })
+            }),
+        ],
+    )
+}
