@@ -332,7 +332,7 @@ fn a_lab_of_a_reproduction_takes_its_own_run_whatever_else_is_measured_meanwhile
 }
 
 /// A short TPC-C run on one database.
-pub(crate) fn tpcc<'a>(database: &'a str, time: &'a str) -> [&'a str; 14] {
+pub(crate) fn tpcc<'a>(database: &'a str, time: &'a str) -> [&'a str; 13] {
     [
         "db",
         "tpcc",
@@ -534,11 +534,12 @@ fn a_server_carries_what_it_answers_within_the_objective() {
     let rate = |r: &Value, column: usize| r[column]["value"].as_f64().unwrap();
     let came: Vec<f64> = rows.iter().map(|r| rate(r, 1)).collect();
     assert!(came.is_sorted() && came[0] > 0.0, "{came:?}");
-    // What comes at a fifth of what can be done is answered; nobody waits for it to be answered before more comes.
-    let answered = rate(&rows[0], 2);
+    // Little is answered as it comes: not faster, though nobody waits. What a stall held up may be answered in one of them.
+    let shares = || rows[..3].iter().map(|r| rate(r, 2) / rate(r, 1));
     assert!(
-        (0.4..1.9).contains(&(answered / came[0])),
-        "{answered} {came:?}"
+        shares().any(|s| (0.5..1.6).contains(&s)),
+        "{:?} {came:?}",
+        shares().collect::<Vec<_>>()
     );
     let words: Vec<&str> = rows.iter().map(|r| r[5].as_str().unwrap()).collect();
     let known = ["holds", "broken", "not shown"];

@@ -17,7 +17,10 @@ fn holds(line: &Line, objective: Nanos, evidence: &Evidence<'_>) -> Option<bool>
     if answered.iter().any(|a| !a) {
         return Some(false);
     }
-    let over = |q| line.percentile(evidence, q).map(|ns| ns > objective.0 as f64);
+    let over = |q| {
+        line.percentile(evidence, q)
+            .map(|ns| ns > objective.0 as f64)
+    };
     match over(0.99) {
         // Half of them do not hold what nearly all should.
         None => over(0.5).filter(|o| *o).map(|_| false),
