@@ -6,7 +6,6 @@ use fathom_bench::results::Evidence;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Headline, Table};
 
-use super::results::Part;
 use super::{Line, Mix, Repeat};
 
 /// Whether the repeats of a step held the objective together, and each answered what came; `None` where that was not shown:
@@ -28,9 +27,8 @@ fn holds(line: &Line, objective: Nanos, evidence: &Evidence<'_>) -> Option<bool>
     }
 }
 
-fn steps<'a>(part: &'a Part<'_>, mix: Mix) -> Vec<&'a Line> {
-    let open = part
-        .lines
+fn steps<'a>(lines: &[&'a Line], mix: Mix) -> Vec<&'a Line> {
+    let open = lines
         .iter()
         .copied()
         .filter(|l| l.setting.load.is_some());
@@ -49,16 +47,21 @@ pub(super) struct Carried<'a> {
 }
 
 /// Goes up the steps of some transactions.
-pub(super) fn carried<'a>(part: &'a Part<'_>, mix: Mix, objective: Nanos) -> Carried<'a> {
+pub(super) fn carried<'a>(
+    lines: &[&'a Line],
+    mix: Mix,
+    objective: Nanos,
+    evidence: &'a Evidence<'a>,
+) -> Carried<'a> {
     let mut found = Carried {
         mix,
         objective,
-        evidence: part.evidence,
+        evidence,
         held: None,
         broke: None,
     };
-    for line in steps(part, mix) {
-        match holds(line, objective, part.evidence) {
+    for line in steps(lines, mix) {
+        match holds(line, objective, evidence) {
             Some(true) => found.held = Some(line),
             other => {
                 found.broke = Some((line, other.is_some()));
@@ -110,8 +113,8 @@ impl Carried<'_> {
 }
 
 /// All steps.
-pub(super) fn steps_table(part: &Part<'_>, objective: Nanos) -> Table {
-    let open: Vec<&Line> = Mix::ALL.into_iter().flat_map(|m| steps(part, m)).collect();
+pub(super) fn steps_table(lines: &[&Line], objective: Nanos, evidence: &Evidence<'_>) -> Table {
+    let open: Vec<&Line> = Mix::ALL.into_iter().flat_map(|m| steps(lines, m)).collect();
     table(
         "oltp-objective-steps",
         "What came, and how it was answered",
@@ -119,11 +122,11 @@ pub(super) fn steps_table(part: &Part<'_>, objective: Nanos) -> Table {
         &[
             ("transactions", "", &|l| text(l.setting.mix.name())),
             ("came", "1/s", &|l| estimate(l.mean(|r| r.beside.offered))),
-            ("answered", "1/s", &|l| estimate(l.rate(part.evidence))),
-            ("p50", "ns", &|l| number(l.percentile(part.evidence, 0.5))),
-            ("p99", "ns", &|l| number(l.percentile(part.evidence, 0.99))),
+            ("answered", "1/s", &|l| estimate(l.rate(evidence))),
+            ("p50", "ns", &|l| number(l.percentile(evidence, 0.5))),
+            ("p99", "ns", &|l| number(l.percentile(evidence, 0.99))),
             ("objective", "", &|l| {
-                text(match holds(l, objective, part.evidence) {
+                text(match holds(l, objective, evidence) {
                     Some(true) => "holds",
                     Some(false) => "broken",
                     None => "not shown",

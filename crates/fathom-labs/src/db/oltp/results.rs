@@ -105,12 +105,12 @@ pub(super) fn present(result: &OltpResult, evidence: &Evidence<'_>, shown: &mut 
 }
 
 /// One experiment's lines.
-pub(super) struct Part<'a> {
+struct Part<'a> {
     name: &'static str,
     experiment: Experiment,
-    pub(super) lines: Vec<&'a Line>,
+    lines: Vec<&'a Line>,
     result: &'a OltpResult,
-    pub(super) evidence: &'a Evidence<'a>,
+    evidence: &'a Evidence<'a>,
 }
 
 impl Part<'_> {
@@ -141,12 +141,12 @@ impl Part<'_> {
             let carried = self
                 .mixes()
                 .into_iter()
-                .map(|m| carried(self, m, objective));
+                .map(|m| carried(&self.lines, m, objective, self.evidence));
             for c in carried {
                 section.text.push_str(&c.sentence());
                 shown.headlines.push(c.headline());
             }
-            section.tables.push(steps_table(self, objective));
+            section.tables.push(steps_table(&self.lines, objective, self.evidence));
         }
         if [
             Experiment::PageSize,
