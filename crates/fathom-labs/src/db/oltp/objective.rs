@@ -28,10 +28,7 @@ fn holds(line: &Line, objective: Nanos, evidence: &Evidence<'_>) -> Option<bool>
 }
 
 fn steps<'a>(lines: &[&'a Line], mix: Mix) -> Vec<&'a Line> {
-    let open = lines
-        .iter()
-        .copied()
-        .filter(|l| l.setting.load.is_some());
+    let open = lines.iter().copied().filter(|l| l.setting.load.is_some());
     open.filter(|l| l.setting.mix == mix).collect()
 }
 

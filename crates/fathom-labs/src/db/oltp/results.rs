@@ -146,7 +146,9 @@ impl Part<'_> {
                 section.text.push_str(&c.sentence());
                 shown.headlines.push(c.headline());
             }
-            section.tables.push(steps_table(&self.lines, objective, self.evidence));
+            section
+                .tables
+                .push(steps_table(&self.lines, objective, self.evidence));
         }
         if [
             Experiment::PageSize,
