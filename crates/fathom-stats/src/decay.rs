@@ -23,7 +23,7 @@ impl Shape {
     pub(crate) fn at(self, t: f64) -> f64 {
         match self {
             Self::Exponential { ratio } => ratio.powf(t),
-            Self::Power { tau, p } if p == 0.0 => -(1.0 + t / tau).ln(),
+            Self::Power { tau, p: 0.0 } => -(1.0 + t / tau).ln(),
             Self::Power { tau, p } => (1.0 + t / tau).powf(-p),
         }
     }
