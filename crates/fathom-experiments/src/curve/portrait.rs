@@ -11,7 +11,7 @@ use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
 use super::{CurveOptions, Latency, Measured, depth_of, loads};
-use crate::knee::{Load, bootstrap, closed_knee, latency_at, mean, open_knee};
+use crate::knee::{Load, bootstrap, closed_knee, knee_latency, latency_at, mean, open_knee};
 
 /// Shares of the maximum at which latency is compared with its base (Zhang et al. 2018, Fig. 7: 95 %).
 const AT: [f64; 3] = [0.5, 0.8, 0.95];
@@ -48,6 +48,8 @@ pub(super) fn analyse(measured: &Measured, options: &CurveOptions) -> Analysis {
 struct Found {
     /// I/Os per second.
     max: Option<Estimate>,
+    /// It was delivered in open loop.
+    max_open: bool,
     /// Mean latency with one outstanding I/O, ns.
     base: Option<Estimate>,
     /// I/Os per second of largest power in open loop.
@@ -70,11 +72,8 @@ impl Found {
                 .collect()
         };
         let (closed, open) = (all(&measured.closed), all(&measured.open));
-        let max = measured
-            .closed
-            .iter()
-            .filter_map(Cell::iops)
-            .max_by(|a, b| a.value.total_cmp(&b.value));
+        let (max, max_open) = maximum(measured);
+        let (closed_points, both) = (closed.len(), [closed.clone(), open.clone()].concat());
         let base = measured
             .closed
             .first()
@@ -89,27 +88,50 @@ impl Found {
                     let max = l.iter().map(|p| p.rate).fold(0.0, f64::max);
                     Some(latency_at(l, share * max)? / base)
                 });
-                let open = max.zip(base).and_then(|(m, b)| {
-                    bootstrap(&open, 2, seed, |l| {
-                        Some(latency_at(l, share * m.value)? / b.value)
-                    })
+                // Maximum and base come from the closed loop: what is not known of them belongs to the quotient.
+                let open = bootstrap(&both, 3, seed, |l| {
+                    let (closed, open) = l.split_at_checked(closed_points)?;
+                    let base = closed.iter().find(|p| p.set == 1.0)?.latency;
+                    let max = closed.iter().map(|p| p.rate).fold(0.0, f64::max);
+                    Some(latency_at(open, share * max)? / base)
                 });
                 (closed, open)
             })
             .collect();
         Self {
             max,
+            max_open,
             base,
             knee,
             depth: bootstrap(&closed, 3, seed, closed_knee),
-            knee_latency: knee.and_then(|k| bootstrap(&open, 2, seed, |l| latency_at(l, k.value))),
+            knee_latency: bootstrap(&open, 6, seed, knee_latency),
             rises,
         }
+    }
+
+    /// The jobs that the maximum rests on.
+    fn max_jobs<'a>(&self, closed: &'a [usize], open: &'a [usize]) -> &'a [usize] {
+        if self.max_open { open } else { closed }
     }
 
     /// The knee as a share of the maximum.
     fn knee_share(&self) -> Option<Estimate> {
         Some(self.knee?.scale(1.0 / self.max?.value))
+    }
+}
+
+/// The most that was delivered, and whether that was in open loop: by two percent more than in closed loop, since a loop that
+/// others disturbed is no maximum beside rates above it.
+fn maximum(measured: &Measured) -> (Option<Estimate>, bool) {
+    let most = |cells: &[Cell]| {
+        let rates = cells.iter().filter_map(Cell::iops);
+        rates.max_by(|a, b| a.value.total_cmp(&b.value))
+    };
+    let (closed, open) = (most(&measured.closed), most(&measured.open));
+    match (closed, open) {
+        (Some(c), Some(o)) if o.value > 1.02 * c.value => (Some(o), true),
+        (None, Some(o)) => (Some(o), true),
+        _ => (closed, false),
     }
 }
 
@@ -363,12 +385,19 @@ fn service(c: &Cell) -> Option<Estimate> {
 fn headlines(measured: &Measured, found: &Found, what: &str) -> Vec<Headline> {
     let jobs = |cells: &[Cell]| -> Vec<usize> { cells.iter().flat_map(Cell::indices).collect() };
     let (closed, open) = (jobs(&measured.closed), jobs(&measured.open));
+    let both = [closed.as_slice(), &open].concat();
     let group = format!("Load curve, {what}");
     let one = |id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]| {
         headline_of(&group, label, id, unit, e, jobs.to_vec())
     };
     let mut all = vec![
-        one("curve-max", "maximum", "IOPS", found.max, &closed),
+        one(
+            "curve-max",
+            "maximum",
+            "IOPS",
+            found.max,
+            found.max_jobs(&closed, &open),
+        ),
         one(
             "curve-base",
             "latency, one outstanding",
@@ -399,7 +428,7 @@ fn headlines(measured: &Measured, found: &Found, what: &str) -> Vec<Headline> {
                 "knee as a share of the maximum",
                 "ratio",
                 found.knee_share(),
-                &open,
+                &both,
             ),
             one(
                 "curve-knee-latency",
@@ -413,7 +442,7 @@ fn headlines(measured: &Measured, found: &Found, what: &str) -> Vec<Headline> {
                 "response latency at 80 % of maximum, times base",
                 "ratio",
                 found.rises.get(1).and_then(|r| r.1),
-                &open,
+                &both,
             ),
         ]);
     }
@@ -443,7 +472,7 @@ fn findings(measured: &Measured, found: &Found) -> Vec<Finding> {
                 None => format!("Where latency matters, plan for at most {} IOPS.", grouped(k.value)),
             },
             confidence: if k.relative_half_width().is_some_and(|w| w < 0.1) { "strong" } else { "moderate" }.into(),
-            jobs: measured.open.iter().flat_map(Cell::indices).collect(),
+            jobs: measured.closed.iter().chain(&measured.open).flat_map(Cell::indices).collect(),
             evidence: vec!["curve".into(), "curve-power".into(), "curve-open".into()],
             refuted_by: "Open-loop runs at this rate (fathom run --rate) whose response latency is far from the one said.".into(), ..Finding::default() });
     }
