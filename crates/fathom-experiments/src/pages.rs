@@ -471,7 +471,7 @@ fn finding(
     // 16 KiB is what most databases come with.
     const USUAL: usize = 2;
     let (ideal, top, usual) = (ideal?, measured(best)?, measured(USUAL)?);
-    let gain = top.value / usual.value - 1.0;
+    let gain = top.gain_over(&usual);
     let apart = top.low.zip(usual.high).is_some_and(|(t, u)| t > u);
     let well = worst.is_some_and(|w| w.abs() <= OFF_MAX);
     let text = format!(
@@ -484,7 +484,7 @@ fn finding(
         if best == USUAL {
             String::from(", and most stores come with them")
         } else {
-            format!(", {:+.0} % against 16 KiB", 100.0 * gain)
+            format!(", {:+.0} % against 16 KiB", 100.0 * gain.value)
         },
         Bytes(ideal.value as u64)
     );
@@ -511,12 +511,7 @@ fn finding(
             format!("pages-{}-chart", leaves.word().replace(' ', "-")),
             "page-sensitivity".into(),
         ],
-        gain: (best != USUAL).then(|| Estimate {
-            value: gain,
-            low: top.low.zip(usual.high).map(|(t, u)| t / u - 1.0),
-            high: top.high.zip(usual.low).map(|(t, u)| t / u - 1.0),
-            samples: top.samples.min(usual.samples),
-        }),
+        gain: (best != USUAL).then_some(gain),
         refuted_by: "The store itself with both sizes: fathom kv --workload pages.".into(),
         ..Finding::default()
     })

@@ -71,6 +71,24 @@ impl Estimate {
         }
     }
 
+    /// What this one gains over another, independent one of the same kind, as a share of that. Rates, latencies and prices
+    /// have no other side of nought, so the interval is that of the quotient's logarithm: it never falls below -1, and
+    /// neither end lies on the wrong side of the value.
+    pub fn gain_over(&self, than: &Self) -> Self {
+        let ratio = self.value / than.value;
+        let half = self
+            .relative_half_width()
+            .zip(than.relative_half_width())
+            .filter(|_| ratio > 0.0)
+            .map(|(a, b)| a.hypot(b));
+        Self {
+            value: ratio - 1.0,
+            low: half.map(|h| ratio * (-h).exp() - 1.0),
+            high: half.map(|h| ratio * h.exp() - 1.0),
+            samples: self.samples.min(than.samples),
+        }
+    }
+
     /// The same estimate in another unit.
     pub fn scale(self, factor: f64) -> Self {
         Self {
@@ -104,6 +122,34 @@ mod tests {
         };
         assert!(above(true) < 0.04, "{}", above(true));
         assert!(above(false) > 0.08, "{}", above(false));
+    }
+
+    #[test]
+    fn a_gain_lies_within_its_interval_however_wide_and_holds_the_truth() {
+        let wide = |value: f64, half: f64| Estimate {
+            value,
+            low: Some(value - half),
+            high: Some(value + half),
+            samples: 3,
+        };
+        // Ends of the parts on the other side of nought once gave "3.0 % (-125 to -524 %)".
+        let g = wide(103.0, 130.0).gain_over(&wide(100.0, 125.0));
+        let (low, high) = (g.low.unwrap(), g.high.unwrap());
+        assert!(-1.0 < low && low < g.value && g.value < high, "{g:?}");
+        assert!((g.value - 0.03).abs() < 1e-12 && low < 0.0 && high > 0.0);
+        let mut random = SplitMix64::new(11);
+        let held = (0..2_000).filter(|_| {
+            let mut one = |level: f64| {
+                let samples: Vec<f64> = (0..6)
+                    .map(|_| level * (1.0 + 0.1 * random.normal()))
+                    .collect();
+                Estimate::mean_of(&samples).unwrap()
+            };
+            let g = one(120.0).gain_over(&one(100.0));
+            g.low.unwrap() <= 0.2 && 0.2 <= g.high.unwrap()
+        });
+        let share = held.count() as f64 / 2_000.0;
+        assert!((0.94..=0.99).contains(&share), "{share}");
     }
 
     #[test]

@@ -337,17 +337,6 @@ fn headline(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Vec<Headline> {
     all
 }
 
-/// The quotient of two independent estimates, less 1.
-fn gain(better: Estimate, than: Estimate) -> Estimate {
-    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b - 1.0);
-    Estimate {
-        value: better.value / than.value - 1.0,
-        low: ratio(better.low, than.high),
-        high: ratio(better.high, than.low),
-        samples: better.samples.min(than.samples),
-    }
-}
-
 fn finding(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
     let best = top(found, rows)?;
     let per = |i: usize| found.per_dollar(rows[i].share, rows[i].rate_seen);
@@ -360,7 +349,7 @@ fn finding(found: &Found<'_>, keys: Keys, rows: &[Row]) -> Option<Finding> {
     let smallest = (0..rows.len()).min_by(|a, b| rows[*a].share.total_cmp(&rows[*b].share))?;
     let largest = (0..rows.len()).max_by(|a, b| rows[*a].share.total_cmp(&rows[*b].share))?;
     let against = (best != smallest)
-        .then(|| per(smallest).map(|s| gain(top, s)))
+        .then(|| per(smallest).map(|s| top.gain_over(&s)))
         .flatten();
     let whole = rows[smallest].rate_seen.zip(rows[largest].rate_seen);
     let well = worst(rows).is_some_and(|w| w.abs() <= 100.0 * OFF_MAX);
