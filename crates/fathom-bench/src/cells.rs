@@ -15,6 +15,8 @@ pub struct Plan {
     pub limits: Limits,
     /// How long and how often.
     pub profile: Profile,
+    /// Seed of everything random.
+    pub seed: u64,
     /// Threads for jobs that want several.
     pub threads: u32,
     /// Whether direct I/O is possible.

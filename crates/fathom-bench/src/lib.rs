@@ -9,6 +9,7 @@ pub mod cells;
 pub mod cost;
 pub mod cpu;
 pub mod drift;
+pub mod measurement;
 pub mod notebook;
 pub mod parts;
 pub mod present;
@@ -22,5 +23,6 @@ pub mod steadiness;
 
 pub use bench::{Bench, BenchError, RealBench};
 pub use cells::{Analysis, Cell, Experiment, Plan};
+pub use measurement::Measurement;
 pub use notebook::{Notebook, NotebookError, RunMeta};
 pub use sim_bench::SimBench;

@@ -4,9 +4,11 @@
 //! (a mean over seconds hides it)? And what does a light, paced background writer take from bursts of
 //! sequential reads (Malventano, "Intel Optane 900P", 2017: 20 MB/s of writes beside 400 MB reads)?
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, defaults};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::parts::{self, axis, column, estimate, number, series};
 use fathom_bench::progress::ProgressSink;
@@ -36,31 +38,27 @@ const SLICES: usize = 50;
 const ROWS_MAX: usize = 4_000_000;
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  fathom burst --size 2g                 bursts of 400 MB beside 20 MB/s of writes\n  fathom burst /dev/nvme0n1 --no-writer  reads only: needs no permission"
+)]
 pub struct BurstOptions {
-    /// Bytes of one sequential burst (at most half the range is used).
+    /// Bytes of one sequential burst (at most half the range)
+    #[arg(long, default_value = "400000000")]
     pub burst: Bytes,
-    /// Bytes per second of the writer beside it.
+    /// Bytes per second of the writer beside it
+    #[arg(long, default_value = "20000000")]
     pub writes: Bytes,
-    /// Whether the writer is measured at all: it needs permission to write.
+    /// Leave out the writer
+    #[arg(long = "no-writer", action = clap::ArgAction::SetFalse)]
     pub writer: bool,
-    /// Seed of everything random.
-    pub seed: u64,
 }
 
 impl Default for BurstOptions {
     fn default() -> Self {
-        Self {
-            burst: Bytes(400_000_000),
-            writes: Bytes(20_000_000),
-            writer: true,
-            seed: 1,
-        }
+        defaults()
     }
 }
-
-/// Threads that record at the same time.
-pub const RECORDING: usize = 2;
 
 /// Time of one group with sequential bursts: two bursts at 200 MB/s, and idle for as long.
 fn sequential_time(plan: &Plan, options: &BurstOptions) -> Nanos {
@@ -71,25 +69,6 @@ fn sequential_time(plan: &Plan, options: &BurstOptions) -> Nanos {
 fn burst_bytes(plan: &Plan, options: &BurstOptions) -> u64 {
     let half = plan.limits.size / 2;
     (options.burst.0.min(half) / BLOCK).max(1) * BLOCK
-}
-
-/// Time and bytes, at most.
-///
-/// # Errors
-/// Where the jobs do not fit the target.
-pub fn run_cost(plan: &Plan, options: &BurstOptions, fills: Bytes) -> Result<RunCost, JobError> {
-    let repeats = plan.profile.repeats;
-    let mut o = RunCost::filling(fills);
-    for ios in SIZES {
-        o.add(&small_job(plan, ios)?, repeats);
-    }
-    let [reader, writer] = sequential(plan, options)?;
-    o.add(&reader, repeats);
-    if options.writer {
-        o.add(&reader, repeats);
-        o.add_beside(&writer, repeats);
-    }
-    Ok(o)
 }
 
 /// One burst as its I/Os show it.
@@ -107,89 +86,118 @@ impl Seen {
     }
 }
 
-/// Measures bursts and keeps what their I/Os show in the notebook, which must have been made with a log for [`RECORDING`] threads.
-///
-/// # Errors
-/// Where the bench or the run directory fails; an interruption is no error.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &BurstOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let expected = run_cost(plan, options, Bytes(0))
-        .map_err(BenchError::from)?
-        .jobs;
-    let mut runner = Runner::begin(bench, book, sink, "burst", options.seed, expected)?;
-    let mut small = Vec::new();
-    for ios in SIZES {
-        small.push(Point::new(small_job(plan, ios).map_err(BenchError::from)?));
+impl Measurement for BurstOptions {
+    const NAME: &'static str = "burst";
+    const KEEPS_CPU: bool = true;
+    const RECORDING: usize = 2;
+
+    fn check(&self) -> Result<(), String> {
+        if self.burst.0 >= 1 << 20 && self.writes.0 >= 1 << 20 {
+            return Ok(());
+        }
+        Err(format!(
+            "--burst {} and --writes {}: expected 1m or more each",
+            self.burst, self.writes
+        ))
     }
-    let mut alone = Vec::new();
-    let mut beside = Vec::new();
-    if runner.fill_up(&mut small, plan.profile.repeats)? {
-        let [reader, writer] = sequential(plan, options).map_err(BenchError::from)?;
-        'pairs: for pair in 0..plan.profile.repeats {
-            // ABBA, so that drift favours neither.
-            for k in [pair % 2 == 0, pair % 2 != 0] {
-                if k {
-                    match runner.group(std::slice::from_ref(&reader), pair)? {
-                        Some(jobs) => alone.extend(jobs),
-                        None => break 'pairs,
-                    }
-                } else if options.writer {
-                    let mut named = reader.clone();
-                    named.name = "burst-read-beside".into();
-                    match runner.group(&[named, writer.clone()], pair)? {
-                        Some(jobs) => beside.extend(jobs.chunks(2).map(|j| (j[0], j[1]))),
-                        None => break 'pairs,
+
+    fn modifies(&self) -> bool {
+        self.writer
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let repeats = plan.profile.repeats;
+        let mut o = RunCost::filling(fills);
+        for ios in SIZES {
+            o.add(&small_job(plan, ios)?, repeats);
+        }
+        let [reader, writer] = sequential(plan, self)?;
+        o.add(&reader, repeats);
+        if self.writer {
+            o.add(&reader, repeats);
+            o.add_beside(&writer, repeats);
+        }
+        Ok(o)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let cost = self.run_cost(plan, Bytes(0)).map_err(BenchError::from)?;
+        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, cost.jobs)?;
+        let mut small = Vec::new();
+        for ios in SIZES {
+            small.push(Point::new(small_job(plan, ios).map_err(BenchError::from)?));
+        }
+        let mut alone = Vec::new();
+        let mut beside = Vec::new();
+        if runner.fill_up(&mut small, plan.profile.repeats)? {
+            let [reader, writer] = sequential(plan, self).map_err(BenchError::from)?;
+            'pairs: for pair in 0..plan.profile.repeats {
+                // ABBA, so that drift favours neither.
+                for k in [pair % 2 == 0, pair % 2 != 0] {
+                    if k {
+                        match runner.group(std::slice::from_ref(&reader), pair)? {
+                            Some(jobs) => alone.extend(jobs),
+                            None => break 'pairs,
+                        }
+                    } else if self.writer {
+                        let mut named = reader.clone();
+                        named.name = "burst-read-beside".into();
+                        match runner.group(&[named, writer.clone()], pair)? {
+                            Some(jobs) => beside.extend(jobs.chunks(2).map(|j| (j[0], j[1]))),
+                            None => break 'pairs,
+                        }
                     }
                 }
             }
         }
-    }
-    runner.end();
-    book.finish_log()?;
-    let (asked, sliced) = match alone.first().or(beside.first().map(|b| &b.0)) {
-        Some(job) => {
-            let spec: JobSpec = serde_json::from_value(book.run().jobs[*job].spec.clone())
-                .map_err(|e| NotebookError::Beside(e.to_string()))?;
-            (spec.burst.unwrap_or(NO_BURST), true)
+        runner.end();
+        book.finish_log()?;
+        let (asked, sliced) = match alone.first().or(beside.first().map(|b| &b.0)) {
+            Some(job) => {
+                let spec: JobSpec = serde_json::from_value(book.run().jobs[*job].spec.clone())
+                    .map_err(|e| NotebookError::Beside(e.to_string()))?;
+                (spec.burst.unwrap_or(NO_BURST), true)
+            }
+            None => (NO_BURST, false),
+        };
+        let mut sizes = Vec::new();
+        for point in small {
+            let bytes = u64::from(point.spec.qd) * 4096;
+            let rows = all_rows(book, &point.jobs)?;
+            let seen = rows.iter().map(|r| whole(r, IDLE, bytes)).collect();
+            sizes.push(Small { point, seen });
         }
-        None => (NO_BURST, false),
-    };
-    let mut sizes = Vec::new();
-    for point in small {
-        let bytes = u64::from(point.spec.qd) * 4096;
-        let rows = all_rows(book, &point.jobs)?;
-        let seen = rows.iter().map(|r| whole(r, IDLE, bytes)).collect();
-        sizes.push(Small { point, seen });
+        let reads = |jobs: Vec<usize>| -> Result<Reads, NotebookError> {
+            let rows = all_rows(book, &jobs)?;
+            Ok(Reads {
+                seen: rows
+                    .iter()
+                    .map(|r| whole(r, asked.idle, asked.bytes))
+                    .collect(),
+                course: if sliced {
+                    course(&rows, asked.idle, asked.bytes)
+                } else {
+                    Vec::new()
+                },
+                jobs,
+            })
+        };
+        let found = BurstResult {
+            small: sizes,
+            size: Bytes(asked.bytes),
+            alone: reads(alone)?,
+            beside: reads(beside.iter().map(|b| b.0).collect())?,
+            writers: beside.iter().map(|b| b.1).collect(),
+            writer: self.writer,
+        };
+        book.found(&found)
     }
-    let reads = |jobs: Vec<usize>| -> Result<Reads, NotebookError> {
-        let rows = all_rows(book, &jobs)?;
-        Ok(Reads {
-            seen: rows
-                .iter()
-                .map(|r| whole(r, asked.idle, asked.bytes))
-                .collect(),
-            course: if sliced {
-                course(&rows, asked.idle, asked.bytes)
-            } else {
-                Vec::new()
-            },
-            jobs,
-        })
-    };
-    let found = BurstResult {
-        small: sizes,
-        size: Bytes(asked.bytes),
-        alone: reads(alone)?,
-        beside: reads(beside.iter().map(|b| b.0).collect())?,
-        writers: beside.iter().map(|b| b.1).collect(),
-        writer: options.writer,
-    };
-    book.found(&found)
 }
 
 /// Where there is none.

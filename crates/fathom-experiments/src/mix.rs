@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::{Cell, Plan};
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, defaults};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::parts::{self, axis, column, estimate, headline_of, series};
 use fathom_bench::progress::ProgressSink;
@@ -35,23 +37,33 @@ const BUDGET: usize = 36;
 const TOLERANCE: f64 = 0.05;
 
 /// What a map is drawn of.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  fathom mix                             a scratch file in the current directory\n  fathom mix . --fill 10,50,90 --dry-run  one map at each fill level"
+)]
 pub struct MixOptions {
-    /// Block size.
+    /// Block size
+    #[arg(long, default_value = "4k")]
     pub bs: Bytes,
-    /// Fill levels in percent of the range, ascending; empty for the target as it is.
+    /// Fill levels in percent: the rest is discarded, the range written once, then measured
+    #[arg(long = "fill", value_delimiter = ',', value_name = "PERCENT,…", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub fills: Vec<u32>,
-    /// Seed of everything random.
-    pub seed: u64,
 }
 
 impl Default for MixOptions {
     fn default() -> Self {
-        Self {
-            bs: Bytes::kib(4),
-            fills: Vec::new(),
-            seed: 1,
+        defaults()
+    }
+}
+
+impl MixOptions {
+    /// Fill levels, ascending; one of nothing for the target as it is.
+    fn levels(&self) -> Vec<Option<u32>> {
+        if self.fills.is_empty() {
+            return vec![None];
         }
+        let levels: BTreeSet<u32> = self.fills.iter().copied().collect();
+        levels.into_iter().map(Some).collect()
     }
 }
 
@@ -160,67 +172,60 @@ impl Rect {
     }
 }
 
-/// Time and bytes of a map, at most.
-///
-/// # Errors
-/// Where the jobs do not fit the target.
-pub fn run_cost(plan: &Plan, options: &MixOptions, fills: Bytes) -> Result<RunCost, JobError> {
-    let mut o = RunCost::filling(fills);
-    let levels: Vec<Option<u32>> = if options.fills.is_empty() {
-        vec![None]
-    } else {
-        options.fills.iter().copied().map(Some).collect()
-    };
-    for level in levels {
-        let range = range_of(plan, level);
-        if level.is_some() {
-            o.add(&fill_jobs(plan, range).1, 1);
-        }
-        // Which places the refinement takes is not known: the corners, and those that write most.
-        let corners: BTreeSet<Place> = WHOLE.parts().iter().flat_map(Rect::corners).collect();
-        let mut others: Vec<Place> = (0..SHARES.len())
-            .flat_map(|s| (0..DEPTHS.len()).map(move |d| (s, d)))
-            .filter(|p| !corners.contains(p))
-            .collect();
-        others.sort_unstable();
-        others.truncate(BUDGET - corners.len());
-        for place in corners.into_iter().chain(others) {
-            o.add(&job(plan, options, range, place)?, plan.profile.repeats);
-        }
-    }
-    Ok(o)
-}
+impl Measurement for MixOptions {
+    const NAME: &'static str = "mix";
+    const KEEPS_CPU: bool = true;
 
-/// Measures the map (one for each fill level) and puts it into the notebook.
-///
-/// # Errors
-/// Where the bench or the run directory fails; an interruption is no error.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &MixOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let expected = run_cost(plan, options, Bytes(0))
-        .map_err(BenchError::from)?
-        .jobs;
-    let mut runner = Runner::begin(bench, book, sink, "mix", options.seed, expected)?;
-    let mut found = MixResult {
-        bs: options.bs,
-        levels: Vec::new(),
-    };
-    let fills = options.fills.iter().copied().map(Some);
-    let as_it_is = options.fills.is_empty().then_some(None);
-    for fill in fills.chain(as_it_is) {
-        let (level, going) = level(&mut runner, plan, options, fill)?;
-        found.levels.extend(level);
-        if !going {
-            break;
-        }
+    fn modifies(&self) -> bool {
+        true
     }
-    runner.end();
-    book.found(&found)
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let mut o = RunCost::filling(fills);
+        for level in self.levels() {
+            let range = range_of(plan, level);
+            if level.is_some() {
+                o.add(&fill_jobs(plan, range).1, 1);
+            }
+            // Which places the refinement takes is not known: the corners, and those that write most.
+            let corners: BTreeSet<Place> = WHOLE.parts().iter().flat_map(Rect::corners).collect();
+            let mut others: Vec<Place> = (0..SHARES.len())
+                .flat_map(|s| (0..DEPTHS.len()).map(move |d| (s, d)))
+                .filter(|p| !corners.contains(p))
+                .collect();
+            others.sort_unstable();
+            others.truncate(BUDGET - corners.len());
+            for place in corners.into_iter().chain(others) {
+                o.add(&job(plan, self, range, place)?, plan.profile.repeats);
+            }
+        }
+        Ok(o)
+    }
+
+    /// A map for each fill level.
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let cost = self.run_cost(plan, Bytes(0)).map_err(BenchError::from)?;
+        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, cost.jobs)?;
+        let mut found = MixResult {
+            bs: self.bs,
+            levels: Vec::new(),
+        };
+        for fill in self.levels() {
+            let (level, going) = level(&mut runner, plan, self, fill)?;
+            found.levels.extend(level);
+            if !going {
+                break;
+            }
+        }
+        runner.end();
+        book.found(&found)
+    }
 }
 
 /// One map, and whether the experiment goes on.

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Quiet, headline, plan, run_with};
+use fathom_bench::Measurement;
 use fathom_bench::{Bench, SimBench};
-use fathom_experiments::curve::{self, CurveOptions};
+use fathom_experiments::curve::CurveOptions;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob};
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{Control, JobSpec};
@@ -61,7 +62,9 @@ fn the_knee_of_a_pipelined_device_is_its_idle_latency_over_its_service_time() {
         model.read.command_ns = command_ns;
         let mut bench = bench(model.clone());
         let run = run_with(&mut bench, 0, |bench, book| {
-            curve::run(bench, &plan(1500, 3), &options, book, &mut Quiet).unwrap();
+            options
+                .run(bench, &plan(1500, 3), book, &mut Quiet)
+                .unwrap();
         });
         let serial_s = (command_ns + 4096.0 / 2.557) / 1e9;
         let max = headline(&run, "curve-max").value;

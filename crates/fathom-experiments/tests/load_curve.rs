@@ -3,7 +3,8 @@
 mod common;
 
 use common::{QueueBench, Quiet, headline, plan, run_with};
-use fathom_experiments::curve::{self, CurveOptions};
+use fathom_bench::Measurement;
+use fathom_experiments::curve::CurveOptions;
 use fathom_io::port::virtual_time::Service;
 use fathom_telemetry::schema::{Cell, Run};
 use fathom_telemetry::{FlagCode, Nanos};
@@ -16,7 +17,9 @@ fn measure(bench: &mut QueueBench, options: &CurveOptions) -> Run {
 
 fn measure_for(ms: u64, bench: &mut QueueBench, options: &CurveOptions) -> Run {
     run_with(bench, 0, |bench, book| {
-        curve::run(bench, &plan(ms, 3), options, book, &mut Quiet).expect("a curve");
+        options
+            .run(bench, &plan(ms, 3), book, &mut Quiet)
+            .expect("a curve");
     })
 }
 
@@ -147,12 +150,12 @@ fn interval_of_the_measured_knee_covers_the_truth_as_often_as_it_says() {
         let service = Service::Exponential(Nanos(SERVICE_NS as u64));
         let mut bench = QueueBench::new(2, service);
         bench.seed = seed + 1;
-        let options = CurveOptions {
-            seed,
-            ..CurveOptions::default()
-        };
+        let mut plan = plan(100, 3);
+        plan.seed = seed;
         let run = run_with(&mut bench, 0, |bench, book| {
-            curve::run(bench, &plan(100, 3), &options, book, &mut Quiet).expect("a curve");
+            CurveOptions::default()
+                .run(bench, &plan, book, &mut Quiet)
+                .expect("a curve");
         });
         let e = headline(&run, "curve-knee-share");
         covered +=

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{QueueBench, Quiet, headline, plan, run_with};
-use fathom_experiments::burst::{self, BurstOptions, RECORDING};
-use fathom_experiments::mix::{self, MixOptions};
+use fathom_bench::Measurement;
+use fathom_experiments::burst::BurstOptions;
+use fathom_experiments::mix::MixOptions;
 use fathom_io::port::virtual_time::Service;
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Nanos};
@@ -17,7 +18,9 @@ fn every_cell_of_the_map_is_what_the_queue_does_though_few_are_measured() {
         0,
         |bench, book| {
             let options = MixOptions::default();
-            mix::run(bench, &plan(100, 1), &options, book, &mut Quiet).expect("a map");
+            options
+                .run(bench, &plan(100, 1), book, &mut Quiet)
+                .expect("a map");
         },
     );
     let section = &run.sections[0];
@@ -42,14 +45,16 @@ fn every_cell_of_the_map_is_what_the_queue_does_though_few_are_measured() {
 fn a_burst_is_as_fast_as_its_servers_and_a_lone_io_as_one() {
     let run = run_with(
         &mut QueueBench::new(16, Service::Fixed(Nanos::from_micros(100))),
-        RECORDING,
+        BurstOptions::RECORDING,
         |bench, book| {
             let options = BurstOptions {
                 burst: Bytes::mib(8),
                 writer: false,
                 ..BurstOptions::default()
             };
-            burst::run(bench, &plan(500, 2), &options, book, &mut Quiet).expect("bursts");
+            options
+                .run(bench, &plan(500, 2), book, &mut Quiet)
+                .expect("bursts");
         },
     );
     for (ios, truth) in [
@@ -71,13 +76,15 @@ fn deficit_beside_a_writer_is_the_writers_share_of_the_server() {
     // One server, 500 µs per 128 KiB: 20 MB/s of writes take 152.6 × 500 µs = 7.6 % of it.
     let run = run_with(
         &mut QueueBench::new(1, Service::Fixed(Nanos::from_micros(500))),
-        RECORDING,
+        BurstOptions::RECORDING,
         |bench, book| {
             let options = BurstOptions {
                 burst: Bytes::mib(64),
                 ..BurstOptions::default()
             };
-            burst::run(bench, &plan(4000, 2), &options, book, &mut Quiet).expect("bursts");
+            options
+                .run(bench, &plan(4000, 2), book, &mut Quiet)
+                .expect("bursts");
         },
     );
     let alone = headline(&run, "burst-read-alone").value;
@@ -98,9 +105,11 @@ fn a_map_at_fill_levels_writes_no_more_than_was_said_and_measures_within_the_lev
     };
     let mut plan = plan(200, 2);
     plan.profile.ramp = Nanos::from_millis(50);
-    let said = mix::run_cost(&plan, &options, Bytes(0)).unwrap();
+    let said = options.run_cost(&plan, Bytes(0)).unwrap();
     let run = run_with(&mut bench, 0, |bench, book| {
-        mix::run(bench, &plan, &options, book, &mut Quiet).expect("two maps");
+        options
+            .run(bench, &plan, book, &mut Quiet)
+            .expect("two maps");
     });
     let bytes = |j: &Job| j.write.as_ref().map_or(0, |w| w.bytes);
     // The ramp's share comes on top of what is measured.

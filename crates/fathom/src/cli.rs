@@ -13,6 +13,7 @@ pub(crate) mod version;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use fathom_telemetry::Nanos;
 
 use crate::job_args::JobArgs;
 pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
@@ -56,12 +57,19 @@ pub(crate) struct SurveyArgs {
     /// Bytes that your application writes a day (such as 500g) [default: what the drive counted so far]
     #[arg(long, value_name = "BYTES", help_heading = "Endurance")]
     pub(crate) daily_writes: Option<fathom_telemetry::Bytes>,
-    /// Weight the depth sweep by a profile of fathom watch: one number for your workload
-    #[arg(long, value_name = "PROFILE")]
-    pub(crate) workload: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
     /// Put what applications got beside it: a run of fathom kv, db or app on the same device; may be given several times
     #[arg(long, value_name = "RUN")]
     pub(crate) with: Vec<PathBuf>,
+}
+
+/// What weights results.
+#[derive(Args)]
+pub(crate) struct WorkloadArgs {
+    /// Weight what is measured by depth by a profile of fathom watch: one number for your workload
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) workload: Option<PathBuf>,
 }
 
 /// How the processors are kept while latency is measured.
@@ -73,6 +81,20 @@ pub(crate) struct CpuArgs {
     pub(crate) setting: String,
 }
 
+/// How long and how often: the same for every measuring command.
+#[derive(Args, Clone, Default)]
+pub(crate) struct LengthArgs {
+    /// Length of each measurement, what is left out at its start not counted [default: the profile's]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) time: Option<Nanos>,
+    /// Left out at the start of each measurement [default: the profile's, at most a quarter of --time]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ramp: Option<Nanos>,
+    /// Repeats of each measurement [default: the profile's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeats: Option<u32>,
+}
+
 /// What is measured, how long, and what it may cost: the same for every measuring command.
 #[derive(Args, Clone)]
 pub(crate) struct MeasureArgs {
@@ -82,6 +104,8 @@ pub(crate) struct MeasureArgs {
     /// quick, standard or full: length and number of repeats
     #[arg(long, default_value = "quick")]
     pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) length: LengthArgs,
     /// Size of the scratch file, or of the tested range [default: by profile and free space]
     #[arg(long)]
     pub(crate) size: Option<fathom_telemetry::Bytes>,
@@ -96,75 +120,6 @@ pub(crate) struct MeasureArgs {
     pub(crate) destroy: Option<String>,
     #[command(flatten)]
     pub(crate) out: OutArgs,
-}
-
-/// Arguments of `curve`.
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  fathom curve                           random 4 KiB reads of a scratch file\n  fathom curve /dev/nvme0n1 --rw randread --profile standard\n  fathom curve . --rw randrw --read-share 70 --dry-run"
-)]
-pub(crate) struct CurveArgs {
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-    /// Pattern and direction, as in run
-    #[arg(long, default_value = "randread")]
-    pub(crate) rw: String,
-    /// Block size
-    #[arg(long, default_value = "4k")]
-    pub(crate) bs: fathom_telemetry::Bytes,
-    /// Share of reads where the pattern mixes, percent
-    #[arg(long, default_value_t = 70.0)]
-    pub(crate) read_share: f64,
-    /// Largest depth over all threads
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) max_qd: u32,
-    /// Leave out the open loop
-    #[arg(long)]
-    pub(crate) closed_only: bool,
-    /// Weight the closed-loop curve by a profile of fathom watch: one number for your workload
-    #[arg(long, value_name = "PROFILE")]
-    pub(crate) workload: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) cpu: CpuArgs,
-}
-
-/// Arguments of `mix`.
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  fathom mix                             a scratch file in the current directory\n  fathom mix . --fill 10,50,90 --dry-run  one map at each fill level"
-)]
-pub(crate) struct MixArgs {
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-    #[command(flatten)]
-    pub(crate) cpu: CpuArgs,
-    /// Block size
-    #[arg(long, default_value = "4k")]
-    pub(crate) bs: fathom_telemetry::Bytes,
-    /// Fill levels in percent: the rest is discarded, the range written once, then measured
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT,…", value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) fill: Vec<u32>,
-}
-
-/// Arguments of `burst`.
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  fathom burst --size 2g                 bursts of 400 MB beside 20 MB/s of writes\n  fathom burst /dev/nvme0n1 --no-writer  reads only: needs no permission"
-)]
-pub(crate) struct BurstArgs {
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-    #[command(flatten)]
-    pub(crate) cpu: CpuArgs,
-    /// Bytes of one sequential burst (at most half the range)
-    #[arg(long, default_value = "400000000")]
-    pub(crate) burst: fathom_telemetry::Bytes,
-    /// Bytes per second of the writer beside it
-    #[arg(long, default_value = "20000000")]
-    pub(crate) writes: fathom_telemetry::Bytes,
-    /// Leave out the writer
-    #[arg(long)]
-    pub(crate) no_writer: bool,
 }
 
 /// Arguments of `compress`.

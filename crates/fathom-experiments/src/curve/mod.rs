@@ -6,9 +6,11 @@
 
 mod portrait;
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::{Cell, Plan};
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, defaults, percent};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
@@ -37,32 +39,31 @@ const SLOTS_BYTES: u64 = 256 << 20;
 const ONE_THREAD_BELOW: u32 = 8;
 
 /// What a curve is drawn of.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(
+    after_help = "Examples:\n  fathom curve                           random 4 KiB reads of a scratch file\n  fathom curve /dev/nvme0n1 --rw randread --profile standard\n  fathom curve . --rw randrw --read-share 70 --dry-run"
+)]
 pub struct CurveOptions {
-    /// Pattern and direction.
+    /// Pattern and direction, as in run
+    #[arg(long, default_value = "randread")]
     pub rw: Rw,
-    /// Block size.
+    /// Block size
+    #[arg(long, default_value = "4k")]
     pub bs: Bytes,
-    /// Share of reads where `rw` mixes, percent.
+    /// Share of reads where the pattern mixes, percent
+    #[arg(long, default_value = "70", value_parser = percent)]
     pub read_share: f64,
-    /// Largest depth over all threads.
+    /// Largest depth over all threads
+    #[arg(long = "max-qd", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth_max: u32,
-    /// Whether the open loop is measured too.
+    /// Leave out the open loop
+    #[arg(long = "closed-only", action = clap::ArgAction::SetFalse)]
     pub open: bool,
-    /// Seed of everything random.
-    pub seed: u64,
 }
 
 impl Default for CurveOptions {
     fn default() -> Self {
-        Self {
-            rw: Rw::RandRead,
-            bs: Bytes::kib(4),
-            read_share: 70.0,
-            depth_max: 256,
-            open: true,
-            seed: 1,
-        }
+        defaults()
     }
 }
 
@@ -85,7 +86,11 @@ impl ExperimentResult for CurveResult {
             closed: evidence.cells(&self.closed),
             open: evidence.cells(&self.open),
         };
-        shown.add(portrait::analyse(&measured, &self.options));
+        shown.add(portrait::analyse(
+            &measured,
+            &self.options,
+            evidence.run().seed,
+        ));
     }
 }
 
@@ -97,60 +102,60 @@ pub(crate) struct Measured {
     pub(crate) open: Vec<Cell>,
 }
 
-/// Time and bytes of a curve, at most.
-///
-/// # Errors
-/// Where the jobs do not fit the target.
-pub fn run_cost(plan: &Plan, options: &CurveOptions, fills: Bytes) -> Result<RunCost, JobError> {
-    let doublings = options.depth_max.max(1).ilog2() + 1;
-    let mut points = doublings + 2 * CLOSED_ROUNDS;
-    if options.open {
-        points += SHARES.len() as u32 + 2 * OPEN_ROUNDS;
-    }
-    let one = closed(plan, options, 1)?;
-    let mut o = RunCost::filling(fills);
-    o.add(&one, points * plan.profile.repeats);
-    Ok(o)
-}
+impl Measurement for CurveOptions {
+    const NAME: &'static str = "curve";
+    const KEEPS_CPU: bool = true;
+    const WEIGHTED: bool = true;
 
-/// Measures the curve and keeps its points.
-///
-/// # Errors
-/// Where the bench or the run directory fails; an interruption is no error.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &CurveOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let expected = run_cost(plan, options, Bytes(0))
-        .map_err(BenchError::from)?
-        .jobs;
-    let mut runner = Runner::begin(bench, book, sink, "curve", options.seed, expected)?;
-    let mut depths = Vec::new();
-    let mut rates = Vec::new();
-    let mut going = sweep(&mut runner, plan, options, &mut depths)?;
-    if going && options.open {
-        going = rates_of(&mut runner, plan, options, &depths, &mut rates)?;
+    fn modifies(&self) -> bool {
+        self.rw.modifies()
     }
-    if going {
-        let closed = depths.len();
-        let mut all = depths;
-        all.append(&mut rates);
-        runner.fill_up(&mut all, plan.profile.repeats)?;
-        rates = all.split_off(closed);
-        depths = all;
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let doublings = self.depth_max.max(1).ilog2() + 1;
+        let mut points = doublings + 2 * CLOSED_ROUNDS;
+        if self.open {
+            points += SHARES.len() as u32 + 2 * OPEN_ROUNDS;
+        }
+        let one = closed(plan, self, 1)?;
+        let mut o = RunCost::filling(fills);
+        o.add(&one, points * plan.profile.repeats);
+        Ok(o)
     }
-    runner.end();
-    depths.sort_by_key(|p| depth_of(&p.spec));
-    let rate = |p: &Point| p.spec.rate.unwrap_or(0.0);
-    rates.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
-    book.found(&CurveResult {
-        options: options.clone(),
-        closed: depths,
-        open: rates,
-    })
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let cost = self.run_cost(plan, Bytes(0)).map_err(BenchError::from)?;
+        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, cost.jobs)?;
+        let mut depths = Vec::new();
+        let mut rates = Vec::new();
+        let mut going = sweep(&mut runner, plan, self, &mut depths)?;
+        if going && self.open {
+            going = rates_of(&mut runner, plan, self, &depths, &mut rates)?;
+        }
+        if going {
+            let closed = depths.len();
+            let mut all = depths;
+            all.append(&mut rates);
+            runner.fill_up(&mut all, plan.profile.repeats)?;
+            rates = all.split_off(closed);
+            depths = all;
+        }
+        runner.end();
+        depths.sort_by_key(|p| depth_of(&p.spec));
+        let rate = |p: &Point| p.spec.rate.unwrap_or(0.0);
+        rates.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+        book.found(&CurveResult {
+            options: self.clone(),
+            closed: depths,
+            open: rates,
+        })
+    }
 }
 
 /// The closed loop: doubles the depth until that no longer helps, then closes in on the best power.

@@ -17,8 +17,8 @@ use crate::knee::{Load, bootstrap, closed_knee, knee_latency, latency_at, mean, 
 const AT: [f64; 3] = [0.5, 0.8, 0.95];
 
 /// Section, headlines and findings of a curve.
-pub(super) fn analyse(measured: &Measured, options: &CurveOptions) -> Analysis {
-    let found = Found::of(measured, options.seed);
+pub(super) fn analyse(measured: &Measured, options: &CurveOptions, seed: u64) -> Analysis {
+    let found = Found::of(measured, seed);
     let what = format!("{} {}", options.bs, options.rw.word());
     let mut a = Analysis {
         section: Section {

@@ -110,6 +110,7 @@ pub(crate) fn plan(millis: u64, repeats: u32) -> Plan {
         threads: 2,
         direct: true,
         wears: true,
+        seed: 1,
     }
 }
 

@@ -35,6 +35,7 @@ fn plan() -> Plan {
         threads: 2,
         direct: true,
         wears: true,
+        seed: 1,
     }
 }
 

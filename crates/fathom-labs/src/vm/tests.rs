@@ -28,6 +28,7 @@ fn ran(options: &VmOptions) -> Run {
         threads: 2,
         direct: true,
         wears: true,
+        seed: 1,
     };
     let mut book =
         Notebook::create(dir.path(), RunMeta::default(), physical.describe(), true, 0).unwrap();
@@ -122,6 +123,7 @@ fn too_small_a_target_is_refused_in_words() {
         threads: 2,
         direct: true,
         wears: true,
+        seed: 1,
     };
     let mut book =
         Notebook::create(dir.path(), RunMeta::default(), physical.describe(), true, 0).unwrap();

@@ -1,7 +1,7 @@
 //! Arguments of `app`.
 
 use clap::{Args, Subcommand};
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::Bytes;
 
 use super::{MeasureArgs, OutArgs};
 
@@ -63,12 +63,6 @@ pub(crate) struct SwapArgs {
     /// Threads that touch it
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: u32,
-    /// Time of one measurement [default: three times the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) time: Option<Nanos>,
-    /// Repeats of each measurement [default: the profile's]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
 }
 
 /// Arguments of the hidden process under test.

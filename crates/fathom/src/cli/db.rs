@@ -24,12 +24,6 @@ pub(crate) enum DbCommand {
 pub(crate) struct DbArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
-    /// Time of one measurement [default: three times the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) time: Option<Nanos>,
-    /// Repeats of each measurement [default: the profile's]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
     /// Leave out fathom's own embedded tree
     #[arg(long)]
     pub(crate) no_embedded: bool,
@@ -60,7 +54,7 @@ pub(crate) struct MysqlArgs {
     #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
     pub(crate) rate: Option<f64>,
     /// Latency objective of the experiment objective
-    #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = super::loads::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20ms")]
     pub(crate) p99: Nanos,
     /// Keys: uniform or gaussian
     #[arg(long, default_value = "uniform", value_parser = ["uniform", "gaussian"])]
@@ -128,9 +122,6 @@ pub(crate) struct TpccArgs {
     /// Terminals do their deliveries themselves, as sysbench-tpcc's do, and not further connections in the background
     #[arg(long)]
     pub(crate) inline_deliveries: bool,
-    /// Left out at the start of each measurement [default: a quarter of its time]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) ramp: Option<Nanos>,
     /// Buffer pool of each database
     #[arg(long, default_value = "64m")]
     pub(crate) pool: Bytes,

@@ -19,7 +19,7 @@ pub(crate) struct PagesArgs {
     #[arg(long, default_value = "64k")]
     pub(crate) range: fathom_telemetry::Bytes,
     /// What the application spends on a page [default: measured with fathom's own B+tree]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) app: Option<fathom_telemetry::Nanos>,
 }
 
@@ -65,10 +65,4 @@ pub(crate) struct KvArgs {
     /// [default: a closed loop]
     #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
     pub(crate) rate: Option<f64>,
-    /// Time of one measurement [default: three times the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) time: Option<fathom_telemetry::Nanos>,
-    /// Repeats of each measurement [default: the profile's]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
 }

@@ -63,7 +63,7 @@ pub(crate) struct RaidArgs {
     #[arg(long, default_value = "quick")]
     pub(crate) profile: String,
     /// Length of one measurement [default: the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) time: Option<Nanos>,
     /// Repeats of each measurement [default: the profile's]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -145,12 +145,6 @@ pub(crate) struct VmArgs {
     /// Numbers of machines that run together: 1,2,4 or 1..8
     #[arg(long, value_name = "N,…", default_value = "1,2,4,6,8", value_parser = numbers)]
     pub(crate) vms: Numbers,
-    /// Length of one measurement [default: the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) time: Option<Nanos>,
-    /// Repeats of each measurement [default: the profile's]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
     /// Settings of every machine: name=value, several with commas
     #[arg(long, value_name = "SETTINGS", default_value = "")]
     pub(crate) set: String,

@@ -49,19 +49,19 @@ pub(crate) struct ConditionArgs {
     #[arg(long, default_value_t = 0.0, value_parser = percent)]
     pub(crate) deletes: f64,
     /// Idle time after that
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) idle: Option<fathom_telemetry::Nanos>,
     /// A load that is run in rounds until its level is steady: options as in run, such as "rw=randwrite bs=4k qd=32"
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     pub(crate) until_steady: String,
     /// Length of its rounds
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) round: fathom_telemetry::Nanos,
     /// Length of the test that is planned: the level must stay within 10 % over it
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub(crate) test: fathom_telemetry::Nanos,
     /// Time to spend on measuring how much idle time gives a used-up cache or credit back; without it that is estimated
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) recovery: Option<fathom_telemetry::Nanos>,
     /// Go on where an interrupted run ended: its directory
     #[arg(long, value_name = "RUN")]
@@ -101,7 +101,7 @@ pub(crate) struct PtsArgs {
     )]
     pub(crate) tests: Vec<String>,
     /// What stands for a minute; shorter ones are trials and say so
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) unit: fathom_telemetry::Nanos,
     /// Threads, where the specification leaves them open
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -172,7 +172,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "auto")]
     pub(crate) lba: fathom_io::replay::Fit,
     /// Cut gaps to this length (idle time is kept by default)
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) max_idle: Option<fathom_telemetry::Nanos>,
     /// Only this device of the trace, as the trace names it
     #[arg(long, value_name = "NAME")]
@@ -187,7 +187,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) qd: Option<u32>,
     /// End after this much time
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) time: Option<fathom_telemetry::Nanos>,
     /// Through the page cache
     #[arg(long)]
@@ -219,11 +219,6 @@ pub(super) fn per_second(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time with a unit.
-pub(super) fn duration(text: &str) -> Result<fathom_telemetry::Nanos, String> {
-    text.parse().map_err(|e| format!("{e}"))
-}
-
 /// Arguments of `watch`.
 #[derive(Args)]
 #[command(
@@ -233,7 +228,7 @@ pub(crate) struct WatchArgs {
     /// A process's number, or a whole disk by name or path [default: all disks]
     pub(crate) subject: Option<String>,
     /// For how long
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub(crate) time: fathom_telemetry::Nanos,
     #[command(flatten)]
     pub(crate) out: OutArgs,

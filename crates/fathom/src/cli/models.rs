@@ -36,14 +36,8 @@ pub(crate) struct CacheArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) threads: u32,
     /// On models: what a request takes that the cache answers (on real targets it is measured)
-    #[arg(long, value_name = "DURATION", default_value = "1us", value_parser = super::loads::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1us")]
     pub(crate) load: fathom_telemetry::Nanos,
-    /// Time of one measurement [default: the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) time: Option<fathom_telemetry::Nanos>,
-    /// Repeats of each measurement [default: the profile's]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
     /// Dollars per GB of memory [default: 13.13, Zhang et al. 2018, Table I]
     #[arg(long, value_name = "DOLLARS")]
     pub(crate) dram_price: Option<f64>,
@@ -77,12 +71,6 @@ pub(crate) struct PathsArgs {
         default_value = "ext4,xfs,btrfs"
     )]
     pub(crate) make: Vec<String>,
-    /// Time of one job [default: the profile's]
-    #[arg(long, value_name = "DURATION", value_parser = super::loads::duration)]
-    pub(crate) time: Option<fathom_telemetry::Nanos>,
-    /// Turns [default: the profile's, at least 5]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
     /// Page cache for jobs through it, percent of the range (a control group; root); 0 for all memory
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT")]
     pub(crate) memory: f64,

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use fathom_bench::Plan;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::app::copy::{self, CopyOptions};
 use fathom_labs::app::swap::{self, SwapOptions};
@@ -10,7 +9,7 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::measure::{Measuring, measure};
 use super::open::directory;
-use crate::cli::{AppCommand, CopyArgs, MeasureArgs, SwapArgs, SwapLoadArgs};
+use crate::cli::{AppCommand, CopyArgs, LengthArgs, MeasureArgs, SwapArgs, SwapLoadArgs};
 use crate::exit::{DONE, Outcome, failed, refused};
 
 /// The target's scratch file is not used here.
@@ -36,12 +35,6 @@ fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
     }
 }
 
-fn repeated(plan: &Plan, repeats: Option<u32>) -> Plan {
-    let mut plan = plan.clone();
-    plan.profile.repeats = repeats.unwrap_or(plan.profile.repeats);
-    plan
-}
-
 fn copy(args: &CopyArgs) -> Outcome {
     let (source, target) = match &args.places[..] {
         [source, target] => (Some(PathBuf::from(source)), target.clone()),
@@ -64,6 +57,10 @@ fn copy(args: &CopyArgs) -> Outcome {
     let all = MeasureArgs {
         target,
         profile: args.profile.clone(),
+        length: LengthArgs {
+            repeats: args.repeats,
+            ..LengthArgs::default()
+        },
         size: Some(SCRATCH),
         dry_run: args.dry_run,
         seed: args.seed,
@@ -72,10 +69,8 @@ fn copy(args: &CopyArgs) -> Outcome {
     };
     measure(
         &measuring("app-copy", &all),
-        &|plan, _| Ok(copy::run_cost(&repeated(plan, args.repeats), &options)),
-        |bench, plan, book, sink| {
-            copy::run(bench, &repeated(plan, args.repeats), &options, book, sink)
-        },
+        &|plan, _| Ok(copy::run_cost(plan, &options)),
+        |bench, plan, book, sink| copy::run(bench, plan, &options, book, sink),
     )
 }
 
@@ -98,7 +93,7 @@ fn swap(args: &SwapArgs) -> Outcome {
         bytes: args.bytes,
         shares,
         threads: args.threads,
-        time: args.time,
+        time: args.measure.length.time,
         seed: args.measure.seed,
     };
     let all = MeasureArgs {
@@ -107,10 +102,8 @@ fn swap(args: &SwapArgs) -> Outcome {
     };
     measure(
         &measuring("app-swap", &all),
-        &|plan, _| Ok(swap::run_cost(&repeated(plan, args.repeats), &options)),
-        |bench, plan, book, sink| {
-            swap::run(bench, &repeated(plan, args.repeats), &options, book, sink)
-        },
+        &|plan, _| Ok(swap::run_cost(plan, &options)),
+        |bench, plan, book, sink| swap::run(bench, plan, &options, book, sink),
     )
 }
 

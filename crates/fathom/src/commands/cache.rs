@@ -1,12 +1,11 @@
 //! `fathom cache`: how much of the data to keep in memory.
 
-use fathom_bench::Plan;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::cache::{self, CacheOptions, PRICES, Prices};
 use fathom_labs::kv::Keys;
 use fathom_sim::SimTarget;
 
-use super::measure::{Measuring, measure, profile_of};
+use super::measure::{Measuring, measure};
 use crate::cli::CacheArgs;
 use crate::exit::{Failure, Outcome, refused};
 
@@ -20,11 +19,10 @@ pub(crate) fn cache(args: &CacheArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
     };
-    let shaped = |plan: &Plan| profile_of(plan, args.time, args.repeats);
     measure(
         &what,
-        &|plan, fills| cache::run_cost(&shaped(plan), &options, simulated, fills).map_err(refused),
-        |bench, plan, book, sink| cache::run(bench, &shaped(plan), &options, book, sink),
+        &|plan, fills| cache::run_cost(plan, &options, simulated, fills).map_err(refused),
+        |bench, plan, book, sink| cache::run(bench, plan, &options, book, sink),
     )
 }
 

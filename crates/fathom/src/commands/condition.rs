@@ -22,6 +22,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     let ask = Ask {
         target: &args.target,
         profile: &profile,
+        seed: args.seed,
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,

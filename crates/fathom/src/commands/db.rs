@@ -1,6 +1,5 @@
 //! `fathom db`: databases on a directory.
 
-use fathom_bench::Plan;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::db::DbOptions;
 use fathom_labs::db::oltp::{self, Experiment, Mix, OltpOptions, Rows};
@@ -40,16 +39,9 @@ fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
     }
 }
 
-/// The plan with what was said on the command line.
-fn shaped(plan: &Plan, args: &DbArgs) -> Plan {
-    let mut plan = plan.clone();
-    plan.profile.repeats = args.repeats.unwrap_or(plan.profile.repeats);
-    plan
-}
-
 fn options(args: &DbArgs) -> DbOptions {
     DbOptions {
-        time: args.time,
+        time: args.measure.length.time,
         seed: args.measure.seed,
         embedded: !args.no_embedded,
     }
@@ -93,8 +85,8 @@ fn mysql(args: &MysqlArgs) -> Outcome {
     let what = measuring("db-mysql", &sized);
     measure(
         &what,
-        &|plan, fills| Ok(oltp::run_cost(&shaped(plan, &args.db), &options, fills)),
-        |bench, plan, book, sink| oltp::run(bench, &shaped(plan, &args.db), &options, book, sink),
+        &|plan, fills| Ok(oltp::run_cost(plan, &options, fills)),
+        |bench, plan, book, sink| oltp::run(bench, plan, &options, book, sink),
     )
 }
 
@@ -195,10 +187,8 @@ fn rocksdb(args: &RocksdbArgs) -> Outcome {
     let what = measuring("db-rocksdb", &sized);
     measure(
         &what,
-        &|plan, fills| Ok(rocksdb::run_cost(&shaped(plan, &args.db), &options, fills)),
-        |bench, plan, book, sink| {
-            rocksdb::run(bench, &shaped(plan, &args.db), &options, book, sink)
-        },
+        &|plan, fills| Ok(rocksdb::run_cost(plan, &options, fills)),
+        |bench, plan, book, sink| rocksdb::run(bench, plan, &options, book, sink),
     )
 }
 
@@ -218,7 +208,7 @@ fn tpcc(args: &TpccArgs) -> Outcome {
         warehouses: warehouses.min(100_000) as u32,
         terminals: args.terminals,
         inline_deliveries: args.inline_deliveries,
-        ramp: args.ramp,
+        ramp: args.db.measure.length.ramp,
         rate: args.rate,
         pool: args.pool,
         socket: args.socket.clone(),
@@ -226,7 +216,7 @@ fn tpcc(args: &TpccArgs) -> Outcome {
     let what = measuring("db-tpcc", &sized);
     measure(
         &what,
-        &|plan, fills| Ok(tpcc::run_cost(&shaped(plan, &args.db), &options, fills)),
-        |bench, plan, book, sink| tpcc::run(bench, &shaped(plan, &args.db), &options, book, sink),
+        &|plan, fills| Ok(tpcc::run_cost(plan, &options, fills)),
+        |bench, plan, book, sink| tpcc::run(bench, plan, &options, book, sink),
     )
 }

@@ -21,20 +21,14 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
     };
     measure(
         &what,
-        &|plan, fills| Ok(kv::run_cost(&shaped(args, plan), &options, fills)),
-        |bench, plan, book, sink| kv::run(bench, &shaped(args, plan), &options, book, sink),
+        &|plan, fills| Ok(kv::run_cost(plan, &options, fills)),
+        |bench, plan, book, sink| kv::run(bench, plan, &options, book, sink),
     )
 }
 
 /// Time and bytes, at most, of such a command line.
 pub(super) fn run_cost(args: &KvArgs, plan: &Plan, fills: Bytes) -> Result<RunCost, Failure> {
-    Ok(kv::run_cost(&shaped(args, plan), &options(args)?, fills))
-}
-
-fn shaped(args: &KvArgs, plan: &Plan) -> Plan {
-    let mut plan = plan.clone();
-    plan.profile.repeats = args.repeats.unwrap_or(plan.profile.repeats);
-    plan
+    Ok(kv::run_cost(plan, &options(args)?, fills))
 }
 
 fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
@@ -96,7 +90,7 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
         },
         beside,
         rate: args.rate,
-        time: args.time,
+        time: args.measure.length.time,
         seed: args.measure.seed,
     })
 }

@@ -12,7 +12,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::finish::{self, command_line, out_on_target};
 use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
-use crate::cli::MeasureArgs;
+use crate::cli::{LengthArgs, MeasureArgs};
 use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
@@ -67,13 +67,14 @@ pub(crate) fn checked<T>(
     ) -> Result<(), NotebookError>,
 ) -> Outcome {
     let args = what.args;
-    let profile = profile(&args.profile)?;
+    let profile = profile_of(&args.profile, &args.length)?;
     let control = signals::control().map_err(refused)?;
     mention_leftovers(&args.target);
     let simulated = SimTarget::is_simulated(&args.target);
     let ask = Ask {
         target: &args.target,
         profile: &profile,
+        seed: args.seed,
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: what.modifies,
@@ -143,16 +144,16 @@ pub(crate) fn checked<T>(
     )
 }
 
-/// A plan with another time of a job, or other repeats, than its profile's.
-pub(crate) fn profile_of(plan: &Plan, time: Option<Nanos>, repeats: Option<u32>) -> Plan {
-    let mut plan = plan.clone();
-    let p = &mut plan.profile;
-    p.repeats = repeats.unwrap_or(p.repeats);
-    if let Some(time) = time {
+/// A profile with what was said of length and repeats.
+pub(crate) fn profile_of(name: &str, length: &LengthArgs) -> Result<Profile, Failure> {
+    let mut p = profile(name)?;
+    p.repeats = length.repeats.unwrap_or(p.repeats);
+    if let Some(time) = length.time {
         p.job_time = time;
         p.ramp = p.ramp.min(Nanos(time.0 / 4));
     }
-    plan
+    p.ramp = length.ramp.unwrap_or(p.ramp);
+    Ok(p)
 }
 
 /// The comparison of CPU settings comes on top.

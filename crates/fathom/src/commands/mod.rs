@@ -2,14 +2,12 @@
 
 pub(crate) mod ab;
 pub(crate) mod app;
-pub(crate) mod burst;
 pub(crate) mod cache;
 mod child;
 pub(crate) mod clean;
 pub(crate) mod compare;
 pub(crate) mod compress;
 pub(crate) mod condition;
-pub(crate) mod curve;
 pub(crate) mod db;
 pub(crate) mod devices;
 mod finish;
@@ -19,7 +17,7 @@ pub(crate) mod guest_agent;
 mod guests;
 pub(crate) mod kv;
 mod measure;
-pub(crate) mod mix;
+pub(crate) mod measured;
 pub(crate) mod open;
 pub(crate) mod pages;
 pub(crate) mod paths;

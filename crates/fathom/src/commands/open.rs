@@ -60,6 +60,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) target: &'a str,
     /// Sizes a scratch file.
     pub(crate) profile: &'a Profile,
+    /// `--seed`.
+    pub(crate) seed: u64,
     /// `--size`.
     pub(crate) size: Option<Bytes>,
     /// `--destroy`.
@@ -174,6 +176,7 @@ pub(crate) fn plan(ask: &Ask<'_>, limits: Limits, direct: bool) -> Plan {
     Plan {
         limits,
         profile: *ask.profile,
+        seed: ask.seed,
         threads: cores.clamp(1, 4),
         direct,
         wears: !is_null(ask.target),

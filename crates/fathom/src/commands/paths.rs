@@ -9,7 +9,7 @@ use fathom_sim::SimTarget;
 use fathom_system::filesystem::file_systems;
 use fathom_telemetry::Bytes;
 
-use super::measure::{Measuring, measure, profile_of};
+use super::measure::{Measuring, measure};
 use crate::cli::{MeasureArgs, PathsArgs};
 use crate::exit::{Failure, Outcome, refused};
 
@@ -37,8 +37,11 @@ pub(crate) fn paths(args: &PathsArgs) -> Outcome {
     };
     // Enough turns for intervals by resampling.
     let shaped = |plan: &Plan| {
-        let repeats = args.repeats.unwrap_or(plan.profile.repeats.max(5));
-        profile_of(plan, args.time, Some(repeats))
+        let mut plan = plan.clone();
+        if args.measure.length.repeats.is_none() {
+            plan.profile.repeats = plan.profile.repeats.max(5);
+        }
+        plan
     };
     measure(
         &what,

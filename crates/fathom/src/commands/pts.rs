@@ -31,6 +31,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     let ask = Ask {
         target: &args.target,
         profile: &profile,
+        seed: args.seed,
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,

@@ -145,6 +145,7 @@ fn plan(what: &What, args: &RaidArgs, profile: Profile) -> Plan {
             direct_align: 512,
         },
         profile,
+        seed: args.seed,
         threads: 4,
         direct: true,
         wears: true,

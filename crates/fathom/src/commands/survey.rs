@@ -17,7 +17,7 @@ use crate::exit::{Failure, Outcome, refused};
 
 pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let setting = cpu_setting(&args.cpu)?;
-    let profile = args.workload.as_deref().map(watch::read_profile);
+    let profile = args.workload.workload.as_deref().map(watch::read_profile);
     let profile = profile.transpose()?;
     let stated = Stated {
         rated: args.rated_tbw,

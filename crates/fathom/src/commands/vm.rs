@@ -101,7 +101,10 @@ fn run(
         recording: 0,
     };
     let shorter = |plan: &Plan| Plan {
-        profile: shortened(plan.profile, args.time, args.repeats),
+        profile: match args.measure.length.ramp {
+            None => shortened(plan.profile, args.measure.length.time, None),
+            Some(_) => plan.profile,
+        },
         ..plan.clone()
     };
     measure(

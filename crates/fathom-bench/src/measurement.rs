@@ -1,0 +1,71 @@
+//! An experiment or lab with a command of its own, as that command sees it: its options are declared once, and what they
+//! cost and do follows from them.
+
+use clap::{Args, Command};
+use fathom_io::JobError;
+use fathom_telemetry::Bytes;
+
+use crate::bench::Bench;
+use crate::cells::Plan;
+use crate::cost::RunCost;
+use crate::notebook::{Notebook, NotebookError};
+use crate::progress::ProgressSink;
+
+/// Options of an experiment. Target, profile, time, repeats, seed and where results go are the same for all, and come
+/// with the [`Plan`].
+pub trait Measurement: Args {
+    /// Of the command, its runs, and the streams of its seeds.
+    const NAME: &'static str;
+    /// Whether processors can be kept busy or awake for it (`--cpu`), and the difference be measured.
+    const KEEPS_CPU: bool = false;
+    /// Whether a recorded profile can weight what it finds (`--workload`).
+    const WEIGHTED: bool = false;
+    /// Threads that record each I/O at the same time; 0 for no log.
+    const RECORDING: usize = 0;
+
+    /// Refuses what no single option shows to be impossible.
+    ///
+    /// # Errors
+    /// In one sentence: the option, what was expected.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether any of its jobs writes.
+    fn modifies(&self) -> bool;
+
+    /// Time and bytes, at most. `fills` is the size of the scratch file that is to be filled.
+    ///
+    /// # Errors
+    /// Where the jobs do not fit the target.
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError>;
+
+    /// Measures, and keeps what was found. An interruption is no error.
+    ///
+    /// # Errors
+    /// Where the bench or the run directory fails.
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError>;
+}
+
+/// Options of which none was given: each default stands once, in its declaration.
+pub fn defaults<O: Args>() -> O {
+    let matches = O::augment_args(Command::new("fathom")).get_matches_from(["fathom"]);
+    O::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
+/// A share on the command line, percent.
+///
+/// # Errors
+/// Where it is no number from 0 to 100.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>().ok();
+    number
+        .filter(|v| (0.0..=100.0).contains(v))
+        .ok_or_else(|| format!("'{text}' is not possible: expected 0 to 100"))
+}
