@@ -19,6 +19,7 @@ pub mod pts;
 pub mod replay;
 pub mod reproduce;
 pub mod sim_fit;
+pub mod sizes;
 pub mod stack;
 pub mod survey;
 pub mod tune;

@@ -8,13 +8,14 @@ use crate::common::{Place, alone, beside_others, skip};
 use crate::db::{found, has};
 
 /// Commands whose results are data, each as small as it can be.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "survey sim:optane-900p --size 64m",
     "survey sim:optane-900p --size 64m --seed 2",
     "curve sim:intel-s3510 --size 64m --max-qd 16",
     "mix sim:optane-900p --size 64m",
     "burst sim:optane-900p --size 64m --burst 4m",
     "pages sim:optane-900p --size 64m",
+    "sizes sim:optane-900p --size 64m --time 20ms",
     // Long enough for a burst and a base.
     "run sim:samsung-960pro --rw write --bs 128k --qd 32 --time 300s",
     "stack . --size 16m --time 200ms --rw randread --direct",
