@@ -59,34 +59,27 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fathom"));
         command.args(args).current_dir(&self.dir);
-        if matches!(
+        let keeps_no_run = matches!(
             args.first(),
-            Some(
-                &("run"
-                    | "survey"
-                    | "ab"
-                    | "curve"
-                    | "raid"
-                    | "vm"
-                    | "mix"
-                    | "burst"
-                    | "replay"
-                    | "pts"
-                    | "condition"
-                    | "watch"
-                    | "reproduce"
-                    | "kv"
-                    | "db"
-                    | "app"
-                    | "cache"
-                    | "paths"
-                    | "pages"
-                    | "stack"
-                    | "compress"
-                    | "tune")
+            None | Some(
+                &("fio"
+                    | "compare"
+                    | "report"
+                    | "query"
+                    | "devices"
+                    | "sim"
+                    | "clean"
+                    | "completions"
+                    | "man"
+                    | "keep-settings"
+                    | "swap-load"
+                    | "guest-agent")
             )
-        ) && !args.contains(&"--out")
-        {
+        );
+        let named = args
+            .first()
+            .is_some_and(|a| a.starts_with(|c: char| c.is_ascii_lowercase()));
+        if named && !keeps_no_run && !args.contains(&"--out") {
             command.arg("--out").arg(self.runs());
         }
         command
