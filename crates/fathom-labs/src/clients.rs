@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fathom_bench::progress::ProgressSink;
 use fathom_io::clock::{Clock, process_cpu};
+use fathom_io::driver::Progress;
 use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Nanos, Op, Record, Recorder, Window, WindowSink};
@@ -34,6 +36,24 @@ pub(crate) struct Loop<'a> {
     pub(crate) kinds: &'a [&'a [Op]],
     /// Ends it early.
     pub(crate) stop: &'a dyn Fn() -> bool,
+}
+
+/// Shows the rate of a load that runs.
+pub(crate) fn ticker(sink: &mut dyn ProgressSink) -> impl FnMut(f64) {
+    let began = fathom_io::clock::monotonic();
+    let mut ops = 0.0;
+    let mut last = began;
+    move |rate| {
+        let now = fathom_io::clock::monotonic();
+        // The line shows differences.
+        ops += rate * now.since(last).as_secs_f64();
+        last = now;
+        sink.progress(&Progress {
+            elapsed: now.since(began),
+            ios: ops as u64,
+            ..Progress::default()
+        });
+    }
 }
 
 /// How long a server's pool may take to fill before a load of so much time.

@@ -63,7 +63,7 @@ impl Real {
             time: at.plan.profile.job_time,
             ..reads(line.keys, at.data.keys, o.threads, seed)
         };
-        let outcome = load::run(&engine, &load, &stop, &mut crate::kv::ticker(at.sink))?;
+        let outcome = load::run(&engine, &load, &stop, &mut crate::clients::ticker(at.sink))?;
         let asked = (outcome.stats.hits + outcome.stats.misses).max(1) as f64;
         let (seconds, ops) = (outcome.load.wall.as_secs_f64(), outcome.load.operations());
         let p99 = crate::loads::quantile(&outcome.load.latency(), 0.99);

@@ -88,6 +88,16 @@ pub(crate) struct Outcome {
     pub(crate) device: Option<DeviceDelta>,
 }
 
+impl Outcome {
+    /// I/Os that the device had at the same time while the load ran, on average.
+    pub(super) fn depth(&self) -> Option<u32> {
+        let device = self.device.as_ref()?;
+        let waited = (device.read_ticks_ms + device.write_ticks_ms) as f64 / 1000.0;
+        let depth = (waited / self.load.wall.as_secs_f64()).round() as u32;
+        (device.read_ios + device.write_ios > 100).then(|| depth.clamp(1, 1024))
+    }
+}
+
 /// Runs the load; an interruption ends it early.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
-use fathom_io::driver::{Destination, PlannedJob, Progress};
+use fathom_io::driver::{Destination, PlannedJob};
 use fathom_io::{JobError, TargetError};
 use fathom_kv::{Durability, Engine, FileStore, Options, Stats};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::LabError;
+use crate::clients::ticker;
 use crate::loads::{self, About};
 use crate::prepare::prepare;
 use crate::skipped::{self, Skipped};
@@ -421,7 +422,7 @@ impl Lab<'_> {
             None => Vec::new(),
         };
         let measured = self.tree(cell, repeat);
-        let reached = measured.as_ref().ok().and_then(|m| depth(&m.0));
+        let reached = measured.as_ref().ok().and_then(|m| m.0.depth());
         if !self.bench.interrupted() {
             let depth = reached.or(known).unwrap_or(self.options.threads);
             raw.extend(self.raw((cell, depth), repeat, "after")?);
@@ -527,7 +528,7 @@ impl Lab<'_> {
         let mut spec =
             json!({ "cell": cell, "threads": self.options.threads, "commit": self.options.commit });
         spec["seed"] = json!(seed(self.options.seed, "kv", &cell.workload, repeat));
-        let depth = depth(&outcome);
+        let depth = outcome.depth();
         let version = cell.engine.as_ref().map(|e| (e, &self.beside.versions[e]));
         let about = About {
             experiment: "kv",
@@ -638,32 +639,6 @@ impl Cell {
     /// Of its keys and values.
     fn bytes(&self) -> u64 {
         self.keys * (12 + u64::from(self.value))
-    }
-}
-
-/// I/Os that the device had at the same time while a load ran, on average.
-fn depth(outcome: &Outcome) -> Option<u32> {
-    let device = outcome.device.as_ref()?;
-    let waited = (device.read_ticks_ms + device.write_ticks_ms) as f64 / 1000.0;
-    let depth = (waited / outcome.load.wall.as_secs_f64()).round() as u32;
-    (device.read_ios + device.write_ios > 100).then(|| depth.clamp(1, 1024))
-}
-
-/// Shows the rate.
-pub(crate) fn ticker(sink: &mut dyn ProgressSink) -> impl FnMut(f64) {
-    let began = fathom_io::clock::monotonic();
-    let mut ops = 0.0;
-    let mut last = began;
-    move |rate| {
-        let now = fathom_io::clock::monotonic();
-        // The line shows differences.
-        ops += rate * now.since(last).as_secs_f64();
-        last = now;
-        sink.progress(&Progress {
-            elapsed: now.since(began),
-            ios: ops as u64,
-            ..Progress::default()
-        });
     }
 }
 

@@ -27,8 +27,7 @@ use super::{
     times,
 };
 use crate::LabError;
-use crate::clients::Total;
-use crate::kv::ticker;
+use crate::clients::{Total, ticker};
 use crate::loads::{About, Course};
 
 /// Why a measurement ended.

@@ -40,8 +40,7 @@ use super::warmth::{self, Gauge, Warmth};
 use super::yours::Yours;
 use super::{DbOptions, cluster, directory, sql};
 use crate::LabError;
-use crate::clients::Total;
-use crate::kv::ticker;
+use crate::clients::{Total, ticker};
 use crate::loads::{self, About};
 use crate::skipped::{self, Skipped};
 
