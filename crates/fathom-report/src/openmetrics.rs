@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn numbers_are_in_base_units_and_void_ones_have_no_value() {
         let mut run = run_with(vec![job("a")]);
-        run.target.name = "a \"quoted\\ name".into();
+        run.target.path = Some("/a \"quoted\\ name/file".into());
         run.headlines = vec![
             headline("latency", "ns", 12_000.0),
             headline("iops", "IOPS", 5.0),

@@ -13,7 +13,7 @@ fn place() -> tempfile::TempDir {
 fn run(dir: &Path, args: &[&str]) -> (i32, Value) {
     let out = Command::new(env!("CARGO_BIN_EXE_fathom"))
         .current_dir(dir)
-        .arg("run")
+        .args(["run", "--create"])
         .args(args)
         .arg("--json")
         .output()
@@ -99,7 +99,8 @@ fn io_of_others_on_the_device_is_flagged() {
     let mut noise = Command::new(env!("CARGO_BIN_EXE_fathom"))
         .current_dir(dir.path())
         .args([
-            "run", "other", "--rw", "read", "--bs", "1m", "--qd", "4", "--time", "3s", "--json",
+            "run", "other", "--create", "--rw", "read", "--bs", "1m", "--qd", "4", "--time", "3s",
+            "--json",
         ])
         .stdout(std::process::Stdio::null())
         .spawn()

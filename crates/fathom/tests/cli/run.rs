@@ -156,7 +156,7 @@ time = "60s"
     )
     .unwrap();
     let run = place
-        .fathom(&["run", "--jobs", "jobs.toml", "--json"])
+        .fathom(&["run", "--jobs", "jobs.toml", "--create", "--json"])
         .expect(0)
         .json();
     promised(&run);
