@@ -133,7 +133,7 @@ fn item_name(item: &Value) -> Option<String> {
 }
 
 fn pairs(o: &Map<String, Value>, depth: usize) -> String {
-    let mut html = String::from("<dl class=\"pairs\">");
+    let mut html = String::new();
     for (key, value) in o.iter().filter(|(_, v)| is_plain(v)) {
         let _ = write!(
             html,
@@ -141,6 +141,9 @@ fn pairs(o: &Map<String, Value>, depth: usize) -> String {
             Esc(&label(key)),
             Esc(&plain(key, value))
         );
+    }
+    if !html.is_empty() {
+        html = format!("<dl class=\"pairs\">{html}</dl>");
     }
     for (key, value) in o.iter().filter(|(_, v)| !is_plain(v)) {
         let _ = write!(
@@ -150,7 +153,6 @@ fn pairs(o: &Map<String, Value>, depth: usize) -> String {
             nested_html(value, depth + 1)
         );
     }
-    html.push_str("</dl>");
     html
 }
 
