@@ -90,7 +90,7 @@ pub(crate) fn stamp(run: &Run, shown: &mut Shown) {
 }
 
 /// Whether a section shows a job: `mix-fill50` is a section of the experiment `mix`.
-fn belongs(job: &Job, section: &str) -> bool {
+pub(crate) fn belongs(job: &Job, section: &str) -> bool {
     !job.experiment.is_empty()
         && section
             .strip_prefix(job.experiment.as_str())

@@ -1,7 +1,8 @@
 //! Makes what is shown of a run from its results and jobs, and holds it to what its jobs allow.
 
-use fathom_telemetry::Flag;
+use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Finding, Run};
+use fathom_telemetry::{Flag, FlagCode};
 
 use crate::drift;
 use crate::results::{Evidence, Histograms, Presenter, Shown};
@@ -89,20 +90,58 @@ fn lacks<T>(before: &[T], after: &[T], id: fn(&T) -> &String) -> bool {
     before.iter().any(|b| !after.iter().any(|a| id(a) == id(b)))
 }
 
-/// What holds for everything shown, whoever made it: it is never better than its jobs.
+/// What holds for everything shown, whoever made it: it is never better than its jobs. What names none may rest on any.
 pub(crate) fn finish(run: &Run, shown: &mut Shown) {
     drift::stamp(run, shown);
     for headline in &mut shown.headlines {
-        for flag in flags_of(run, &headline.jobs) {
-            if !headline.flags.iter().any(|f| f.code == flag.code) {
-                headline.flags.push(flag.clone());
-            }
-        }
+        add(&mut headline.flags, against(run, &headline.jobs));
     }
     for finding in &mut shown.findings {
-        finding.weaken(flags_of(run, &finding.jobs));
+        finding.weaken(&against(run, &finding.jobs));
+        let none =
+            |g: &Estimate| g.low.is_some_and(|l| l <= 0.0) && g.high.is_some_and(|h| h >= 0.0);
+        if finding.gain.as_ref().is_some_and(none) {
+            finding.advice.clear();
+        }
+    }
+    for section in &mut shown.sections {
+        let its: Vec<usize> = (0..run.jobs.len())
+            .filter(|j| drift::belongs(&run.jobs[*j], &section.id))
+            .collect();
+        let mut flags = of_many(run, &its);
+        // "Not steady" has its own stamp; tests with a verdict of their own need none.
+        flags.retain(|f| !f.code.describes() && f.code != FlagCode::NotSteady);
+        add(&mut section.flags, flags);
     }
     Finding::rank(&mut shown.findings);
+}
+
+/// What stands against something shown of these jobs; of none that are named: of any.
+fn against(run: &Run, jobs: &[usize]) -> Vec<Flag> {
+    if jobs.is_empty() {
+        let any: Vec<usize> = (0..run.jobs.len()).collect();
+        return of_many(run, &any);
+    }
+    flags_of(run, jobs).into_iter().cloned().collect()
+}
+
+/// Flags of kinds that are not among them yet.
+fn add(known: &mut Vec<Flag>, flags: Vec<Flag>) {
+    for flag in flags {
+        if !known.iter().any(|f| f.code == flag.code) {
+            known.push(flag);
+        }
+    }
+}
+
+/// What stands against many jobs together: one void job does not void what may rest on the others.
+fn of_many(run: &Run, jobs: &[usize]) -> Vec<Flag> {
+    let all_void = jobs.iter().all(|j| run.jobs[*j].is_void());
+    let soft = |f: &Flag| Flag {
+        void: f.void && all_void,
+        ..f.clone()
+    };
+    flags_of(run, jobs).into_iter().map(soft).collect()
 }
 
 /// What stands against jobs: one flag of each kind, the first that was seen.

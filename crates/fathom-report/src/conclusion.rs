@@ -2,7 +2,7 @@
 //!
 //! Made from findings, headlines and flags; terminal and page say the same.
 
-use fathom_telemetry::schema::{Finding, Run};
+use fathom_telemetry::schema::{Finding, Job, Run};
 use fathom_telemetry::{Flag, FlagCode};
 
 use crate::text::{capital, human};
@@ -139,7 +139,10 @@ fn standing(run: &Run) -> String {
         .filter(|h| h.flags.iter().any(|f| f.code != FlagCode::Simulated))
         .count();
     let clean = headlines.len() - holes - void - flagged;
-    let mut parts = vec![match (clean == headlines.len(), clean) {
+    // A number may rest on jobs that no headline names.
+    let against = |j: &&Job| j.flags.iter().any(|f| !f.code.describes());
+    let jobs = run.jobs.iter().filter(against).count();
+    let mut parts = vec![match (clean == headlines.len() && jobs == 0, clean) {
         (true, 1) => "The number passed every check".to_owned(),
         (true, _) => format!("All {clean} numbers passed every check"),
         (false, _) => format!("{clean} of {} numbers passed every check", headlines.len()),
@@ -154,6 +157,9 @@ fn standing(run: &Run) -> String {
             1 => parts.push(one.to_owned()),
             n => parts.push(format!("{n} {many}")),
         }
+    }
+    if jobs > 0 {
+        parts.push(format!("{jobs} of {} jobs carry flags", run.jobs.len()));
     }
     parts.join(", ") + "."
 }

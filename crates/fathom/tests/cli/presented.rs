@@ -73,15 +73,21 @@ const LABS: &[(&str, &[&str])] = &[
 
 #[test]
 fn a_run_without_anything_shown_gives_the_same_page() {
-    // The layers of an I/O are looked at with nobody beside.
-    let _turn = alone();
     for command in COMMANDS {
+        // What looks at the whole machine does so with nobody beside.
+        let looks = ["stack", "watch"].iter().any(|c| command.starts_with(c));
+        let _turn = if looks {
+            (None, Some(alone()))
+        } else {
+            (Some(beside_others()), None)
+        };
         let place = Place::new();
         fs::write(place.runs().with_file_name("t.spc"), TRACE).unwrap();
         let words: Vec<&str> = command.split(' ').collect();
         let said = place.fathom(&words);
         assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
         the_same_page(&place, &words);
+        never_better_than_its_jobs(&place, &words);
     }
 }
 
@@ -104,6 +110,49 @@ fn a_lab_without_anything_shown_gives_the_same_page() {
             assert!(!h["jobs"].as_array().unwrap().is_empty(), "{h}");
         }
         the_same_page(&place, &words);
+        never_better_than_its_jobs(&place, &words);
+    }
+}
+
+/// Says of every job that others used the disk meanwhile: then no headline may be without a flag, no finding strong, and
+/// the page may not say that its numbers passed.
+fn never_better_than_its_jobs(place: &Place, command: &[&str]) {
+    let dir = place.the_run_dir();
+    let file = dir.join("run.json");
+    let mut run: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let jobs = run["jobs"].as_array_mut().unwrap();
+    if jobs.is_empty() {
+        return;
+    }
+    let flag = json!({
+        "code": "foreign-io", "detail": "others used the disk", "remedy": "stop them", "void": false
+    });
+    for job in jobs {
+        job["flags"].as_array_mut().unwrap().push(flag.clone());
+    }
+    fs::write(&file, run.to_string()).unwrap();
+    let path = dir.to_str().unwrap();
+    let shown: Value =
+        serde_json::from_str(&place.fathom(&["report", path, "--json"]).stdout).unwrap();
+    for h in shown["headlines"].as_array().unwrap() {
+        let flags = h["flags"].as_array().unwrap();
+        assert!(
+            flags.iter().any(|f| f["code"] == "foreign-io"),
+            "{command:?}: {h}"
+        );
+    }
+    for f in shown["findings"].as_array().unwrap() {
+        assert_ne!(f["confidence"], "strong", "{command:?}: {f}");
+    }
+    assert_eq!(place.fathom(&["report", path]).code, Some(0));
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    let all = shown["headlines"].as_array().unwrap().len();
+    for clear in [
+        format!("All {all} numbers passed"),
+        "The number passed every check".to_owned(),
+        "Every check passed".to_owned(),
+    ] {
+        assert!(!page.contains(&clear), "{command:?}: {clear}");
     }
 }
 
