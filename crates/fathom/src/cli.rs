@@ -2,6 +2,7 @@
 
 mod app;
 mod db;
+mod hosts;
 mod kv;
 mod labs;
 mod loads;
@@ -16,6 +17,7 @@ use clap::{Args, Subcommand};
 use crate::job_args::JobArgs;
 pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
 pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
+pub(crate) use hosts::HostsArgs;
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
@@ -93,6 +95,8 @@ pub(crate) struct MeasureArgs {
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }
@@ -205,6 +209,8 @@ pub(crate) struct RunArgs {
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }

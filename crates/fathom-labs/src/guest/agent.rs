@@ -18,8 +18,8 @@ use fathom_bench::{Bench, BenchError, RealBench, SimBench};
 use fathom_files::{Existing, create, kernel, open, output};
 use fathom_host::HostRoot;
 use fathom_host::mounts::MountTable;
-use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::clock::monotonic;
+use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::{Control, JobSpec, Observer, Target, Wanted};
 use fathom_sim::SimTarget;
 use fathom_telemetry::Nanos;
@@ -62,9 +62,8 @@ where
     agent.work(&rx);
     agent.close();
     let listens = !agent.line.silent.load(Relaxed);
-    drop(agent);
     // Who is cut off takes no more words.
-    if listens {
+    if listens && agent.output.to.send(None).is_ok() {
         // A writer that panicked has nothing more to say.
         let _ = writer.join();
     }
@@ -86,12 +85,7 @@ struct Line {
     stopped: AtomicBool,
 }
 
-fn read<R: Read>(
-    mut from: Reader<R>,
-    to: &Sender<(Ask, Vec<u8>)>,
-    control: &Control,
-    line: &Line,
-) {
+fn read<R: Read>(mut from: Reader<R>, to: &Sender<(Ask, Vec<u8>)>, control: &Control, line: &Line) {
     loop {
         let message = from.message();
         line.heard.store(monotonic().0, Relaxed);
@@ -148,7 +142,8 @@ const QUEUED_MAX: u64 = 64 << 20;
 /// cleans up.
 #[derive(Clone)]
 struct Outbox {
-    to: Sender<Vec<u8>>,
+    /// `None` ends it.
+    to: Sender<Option<Vec<u8>>>,
     queued: Arc<AtomicU64>,
 }
 
@@ -156,14 +151,18 @@ impl Outbox {
     fn new<W: Write + Send + 'static>(
         mut output: W,
     ) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
-        let (to, from) = channel::<Vec<u8>>();
+        let (to, from) = channel::<Option<Vec<u8>>>();
         let queued = Arc::new(AtomicU64::new(0));
         let left = Arc::clone(&queued);
         let writer = std::thread::Builder::new().spawn(move || {
             let mut gone = false;
-            for bytes in from {
+            while let Ok(Some(bytes)) = from.recv() {
                 // Who no longer listens does not want to know.
-                gone = gone || output.write_all(&bytes).and_then(|()| output.flush()).is_err();
+                gone = gone
+                    || output
+                        .write_all(&bytes)
+                        .and_then(|()| output.flush())
+                        .is_err();
                 left.fetch_sub(bytes.len() as u64, Relaxed);
             }
         })?;
@@ -175,7 +174,7 @@ impl Outbox {
         // Into memory, where nothing fails.
         let _ = send(&mut bytes, answer, raw);
         self.queued.fetch_add(bytes.len() as u64, Relaxed);
-        let _ = self.to.send(bytes);
+        let _ = self.to.send(Some(bytes));
     }
 }
 
@@ -225,9 +224,7 @@ impl Agent {
     fn act(&mut self, ask: Ask, raw: &[u8]) -> Result<Answer, LabError> {
         match ask {
             Ask::Hello => Ok(hello()),
-            Ask::Clock => Ok(Answer::Clock {
-                now: monotonic().0,
-            }),
+            Ask::Clock => Ok(Answer::Clock { now: monotonic().0 }),
             Ask::Exec { argv, dir } => exec(&argv, &dir),
             Ask::Put { path, mode } => put(Path::new(&path), mode, raw),
             Ask::Fetch { path } => self.fetch(Path::new(&path)),
@@ -325,7 +322,14 @@ impl Agent {
 
     fn prepare(&mut self) -> Result<Answer, LabError> {
         let mut teller = Teller(&self.output);
-        let job = bench(&mut self.bench)?.prepare(&mut teller)?;
+        let bench = bench(&mut self.bench)?;
+        if bench.fills().0 == 0 {
+            teller.ready();
+        }
+        self.control.hold();
+        let job = bench.prepare(&mut teller);
+        self.control.begin_at(None);
+        let job = job?;
         self.undisturbed()?;
         Ok(Answer::Ran {
             jobs: job.into_iter().collect(),

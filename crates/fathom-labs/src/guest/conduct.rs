@@ -7,7 +7,7 @@ use std::time::Duration;
 use fathom_io::Control;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
-use fathom_system::guest::wire::{self, Answer, Ask, AskedJob};
+use fathom_system::guest::wire::{self, Answer, Ask};
 use fathom_system::guest::{Asker, Guest};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Nanos, Window};
@@ -23,7 +23,7 @@ const READY_LIMIT: Nanos = Nanos::from_secs(60);
 
 /// An agent's clock against this machine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClockSeen {
+pub(crate) struct ClockSeen {
     /// Its offset before the group, ns.
     pub offset: i64,
     /// Half the shortest round trip, before or after, whichever is longer: no offset is further off.
@@ -34,7 +34,7 @@ pub struct ClockSeen {
 
 /// What an agent's part of a group came to.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     /// Its measures.
     pub jobs: Vec<Job>,
     /// When its first I/O was due, on this machine's clock.
@@ -46,7 +46,7 @@ pub struct Ran {
 }
 
 /// What agents say while a group runs.
-pub enum Told {
+pub(crate) enum Told {
     /// One has set its jobs up.
     Ready,
     /// A window of a job has closed.
@@ -80,11 +80,11 @@ enum Event {
     Ended(usize, bool),
 }
 
-/// Runs one part of a group on each agent. Where one is lost, or silent for longer than `silence`, the others are ended at
+/// Has each agent do its part ([`Ask::Run`] or [`Ask::Prepare`]), beginning together. Where one is lost, or silent for longer than `silence`, the others are ended at
 /// once; what they measured until then is kept.
-pub fn conduct(
+pub(crate) fn conduct(
     guests: &mut [Guest],
-    parts: Vec<Vec<AskedJob>>,
+    parts: Vec<Ask>,
     control: &Control,
     silence: Option<Nanos>,
     told: &mut dyn FnMut(Told),
@@ -105,10 +105,10 @@ pub fn conduct(
             .iter_mut()
             .zip(parts)
             .enumerate()
-            .map(|(g, (guest, jobs))| {
+            .map(|(g, (guest, part))| {
                 let tx = tx.clone();
                 fathom_io::threads::within(scope, move || {
-                    let ran = take_part(guest, g, jobs, &tx);
+                    let ran = take_part(guest, g, &part, &tx);
                     // Who no longer listens has failed elsewhere.
                     let _ = tx.send(Event::Ended(g, ran.is_err()));
                     ran
@@ -211,7 +211,9 @@ impl Baton {
             }
             let heard = self.askers[g].heard().max(self.asked);
             let why = if now.since(heard) > silence {
-                format!("nothing was heard of it for {silence}: it stands still, or its network is cut")
+                format!(
+                    "nothing was heard of it for {silence}: it stands still, or its network is cut"
+                )
             } else if self.ready[g].is_none() && now.since(self.asked) > READY_LIMIT {
                 format!("it was not ready within {READY_LIMIT}")
             } else {
@@ -228,11 +230,11 @@ impl Baton {
 fn take_part(
     guest: &mut Guest,
     number: usize,
-    jobs: Vec<AskedJob>,
+    part: &Ask,
     to: &Sender<Event>,
 ) -> Result<Ran, LabError> {
     let (offset, before) = guest.clock_offset()?;
-    guest.ask(&Ask::Run { jobs }, &[])?;
+    guest.ask(part, &[])?;
     loop {
         let (answer, raw) = guest.answer()?;
         let event = match answer {

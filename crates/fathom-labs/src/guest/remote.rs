@@ -82,11 +82,17 @@ impl RemoteBench {
         observer: &mut dyn Observer,
     ) -> Result<Vec<Job>, LabError> {
         let n = self.guests.len();
-        let own = |g| jobs.iter().skip(g).step_by(n).map(asked).collect();
-        let parts: Vec<Vec<AskedJob>> = (0..n).map(own).collect();
+        let own = |g| Ask::Run {
+            jobs: jobs.iter().skip(g).step_by(n).map(asked).collect(),
+        };
+        let parts = (0..n).map(own).collect();
         let mut sums = vec![Progress::default(); n];
-        let group = conduct(&mut self.guests, parts, &self.control, None, &mut |told| {
-            match told {
+        let group = conduct(
+            &mut self.guests,
+            parts,
+            &self.control,
+            None,
+            &mut |told| match told {
                 Told::Window {
                     guest,
                     job,
@@ -104,8 +110,8 @@ impl RemoteBench {
                     observer.progress(&sum(&sums, progress.elapsed));
                 }
                 Told::Ready | Told::Ended => {}
-            }
-        });
+            },
+        );
         let mut all: Vec<Option<Job>> = vec![None; jobs.len()];
         let mut begun = Vec::new();
         for (g, one) in group.into_iter().enumerate() {
@@ -192,7 +198,7 @@ pub(crate) fn asked(p: &PlannedJob) -> AskedJob {
 }
 
 /// As the trait wants it: the sentence is kept.
-fn bench_error(e: impl Into<LabError>) -> BenchError {
+pub(crate) fn bench_error(e: impl Into<LabError>) -> BenchError {
     let e = e.into();
     match e {
         LabError::Bench(b) => b,
@@ -224,17 +230,10 @@ impl Bench for RemoteBench {
         if self.filled {
             return Ok(None);
         }
-        for guest in &mut self.guests {
-            guest.ask(&Ask::Prepare, &[]).map_err(bench_error)?;
-        }
+        let parts = vec![Ask::Prepare; self.guests.len()];
         let mut last = None;
-        for guest in &mut self.guests {
-            loop {
-                if let Answer::Ran { jobs, .. } = guest.answer().map_err(bench_error)?.0 {
-                    last = jobs.into_iter().next_back();
-                    break;
-                }
-            }
+        for ran in conduct(&mut self.guests, parts, &self.control, None, &mut |_| {}) {
+            last = ran.map_err(bench_error)?.jobs.into_iter().next_back();
         }
         self.filled = true;
         Ok(last)

@@ -36,7 +36,8 @@ impl Fathom {
             check("fathom", path, "--hosts-fathom PATH, as it is there")?;
             return Ok(Self::There(path.to_owned()));
         }
-        let own = std::env::current_exe().map_err(|e| refused(format!("fathom's own binary cannot be found: {e}")))?;
+        let own = std::env::current_exe()
+            .map_err(|e| refused(format!("fathom's own binary cannot be found: {e}")))?;
         initramfs::static_binary(&own).map(Self::Carried).map_err(|_| {
             refused(format!(
                 "{} needs libraries and cannot be carried to the hosts: name theirs with --hosts-fathom PATH, or build the static one (cargo build --release --target x86_64-unknown-linux-musl)",
@@ -50,7 +51,9 @@ impl Fathom {
     /// # Errors
     /// The first host that it could not be carried to, with what was said there.
     pub fn agents(&self, via: &Via, hosts: &[Host]) -> Result<Vec<Vec<String>>, SystemError> {
-        let start = |host: &Host, path: &str| via.command(&host.name, &[path.to_owned(), "guest-agent".to_owned()]);
+        let start = |host: &Host, path: &str| {
+            via.command(&host.name, &[path.to_owned(), "guest-agent".to_owned()])
+        };
         match self {
             Self::There(path) => hosts.iter().map(|h| start(h, path)).collect(),
             Self::Carried(bytes) => {
@@ -64,7 +67,11 @@ impl Fathom {
 
 fn place_all(via: &Via, hosts: &[Host], bytes: &[u8]) -> Result<Vec<String>, SystemError> {
     // Names differ also where hosts share a directory for temporary files, and from those of other runs.
-    let nonce = format!("{:x}-{}", fathom_io::clock::monotonic().0, std::process::id());
+    let nonce = format!(
+        "{:x}-{}",
+        fathom_io::clock::monotonic().0,
+        std::process::id()
+    );
     let placed: Vec<Result<String, SystemError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = hosts
             .iter()
@@ -111,7 +118,8 @@ fn place(via: &Via, host: &str, name: &str, bytes: &[u8]) -> Result<String, Syst
 
 /// Runs a launcher to its end with `input`; returns what it said.
 fn run(command: &[String], input: &[u8]) -> Result<String, SystemError> {
-    let failed = |e: std::io::Error| SystemError::Failed(format!("{} cannot be run: {e}", command[0]));
+    let failed =
+        |e: std::io::Error| SystemError::Failed(format!("{} cannot be run: {e}", command[0]));
     let mut said = qemu::memory_file(c"fathom-said").map_err(failed)?;
     let mut program = Command::new(&command[0]);
     programs::bind(&mut program);
@@ -135,7 +143,9 @@ fn run(command: &[String], input: &[u8]) -> Result<String, SystemError> {
             // It may have ended just now.
             let _ = child.kill();
             let _ = child.wait();
-            return Err(SystemError::Failed(format!("it did not answer within {LIMIT}")));
+            return Err(SystemError::Failed(format!(
+                "it did not answer within {LIMIT}"
+            )));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

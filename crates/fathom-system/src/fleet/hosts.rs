@@ -38,7 +38,9 @@ impl Host {
         };
         let hosts = hosts?;
         if hosts.is_empty() {
-            return Err(refused(format!("{text} names no host: expected one per line")));
+            return Err(refused(format!(
+                "{text} names no host: expected one per line"
+            )));
         }
         if hosts.len() > HOSTS_MAX {
             return Err(refused(format!("more than {HOSTS_MAX} hosts")));
@@ -84,7 +86,9 @@ impl Host {
     fn new(name: &str, target: Option<&str>, destroy: Option<&str>) -> Result<Self, SystemError> {
         check("host", name, "user@name, an address, a pod")?;
         if target == Some("") {
-            return Err(refused(format!("{name}= names no target: expected {name}=TARGET")));
+            return Err(refused(format!(
+                "{name}= names no target: expected {name}=TARGET"
+            )));
         }
         Ok(Self {
             name: name.to_owned(),
@@ -104,9 +108,14 @@ pub(super) fn is_plain(word: &str) -> bool {
 /// Refuses a word that is not plain.
 pub(super) fn check(what: &str, word: &str, expected: &str) -> Result<(), SystemError> {
     // A bracket is a pattern to a shell; an address has them around digits and colons.
-    let address = |w: &str| w.bytes().all(|b| b.is_ascii_hexdigit() || b":.%".contains(&b));
+    let address = |w: &str| {
+        w.bytes()
+            .all(|b| b.is_ascii_hexdigit() || b":.%".contains(&b))
+    };
     let bracketed = match word.split_once('[') {
-        Some((_, rest)) => rest.split_once(']').is_some_and(|(inside, rest)| address(inside) && !rest.contains(['[', ']'])),
+        Some((_, rest)) => rest
+            .split_once(']')
+            .is_some_and(|(inside, rest)| address(inside) && !rest.contains(['[', ']'])),
         None => !word.contains(']'),
     };
     if is_plain(word) && bracketed {
@@ -157,10 +166,18 @@ mod tests {
             "h1 h2",
         ] {
             let e = Host::parse(hostile).unwrap_err();
-            assert!(e.is_refusal() && e.to_string().contains("no name of a host"), "{e}");
+            assert!(
+                e.is_refusal() && e.to_string().contains("no name of a host"),
+                "{e}"
+            );
         }
         let said = Host::parse("a,b,a").unwrap_err().to_string();
         assert!(said.contains("a is named twice"), "{said}");
-        assert!(Host::parse("a=").unwrap_err().to_string().contains("a=TARGET"));
+        assert!(
+            Host::parse("a=")
+                .unwrap_err()
+                .to_string()
+                .contains("a=TARGET")
+        );
     }
 }

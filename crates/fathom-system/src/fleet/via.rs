@@ -48,9 +48,19 @@ impl Via {
     /// Where the host's name could be anything else than a name.
     pub fn command(&self, host: &str, command: &[String]) -> Result<Vec<String>, SystemError> {
         check("host", host, "user@name, an address, a pod")?;
-        let mut all: Vec<String> = self.words.iter().map(|w| w.replace("{host}", host)).collect();
+        let mut all: Vec<String> = self
+            .words
+            .iter()
+            .map(|w| w.replace("{host}", host))
+            .collect();
         if self.joins {
-            all.push(command.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" "));
+            all.push(
+                command
+                    .iter()
+                    .map(|w| quoted(w))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            );
         } else {
             all.extend(command.iter().cloned());
         }
@@ -110,11 +120,21 @@ mod tests {
     #[test]
     fn each_launcher_gets_the_host_where_it_looks_for_it() {
         let ssh = line("ssh", "me@h1", &["/opt/fathom", "guest-agent"]);
-        assert_eq!(ssh[ssh.len() - 3..], ["--", "me@h1", "/opt/fathom guest-agent"]);
-        let ssh = line("/usr/bin/ssh -p 22 -- {host}", "h", &["sh", "-c", "echo 'a b'"]);
+        assert_eq!(
+            ssh[ssh.len() - 3..],
+            ["--", "me@h1", "/opt/fathom guest-agent"]
+        );
+        let ssh = line(
+            "/usr/bin/ssh -p 22 -- {host}",
+            "h",
+            &["sh", "-c", "echo 'a b'"],
+        );
         assert_eq!(ssh.last().unwrap(), r"sh -c 'echo '\''a b'\'''");
         let srun = line("srun", "n1", &["fathom", "guest-agent"]);
-        assert_eq!(srun[srun.len() - 4..], ["-w", "n1", "fathom", "guest-agent"]);
+        assert_eq!(
+            srun[srun.len() - 4..],
+            ["-w", "n1", "fathom", "guest-agent"]
+        );
         let own = line("sh -c 'exec \"$@\"' {host}", "h", &["fathom"]);
         assert_eq!(own, ["sh", "-c", "exec \"$@\"", "h", "fathom"]);
         assert_eq!(line("env HOST={host}", "h", &["f"]), ["env", "HOST=h", "f"]);

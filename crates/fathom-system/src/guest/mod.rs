@@ -46,6 +46,9 @@ const BOOT_LIMIT_KVM: Nanos = Nanos::from_secs(15);
 /// A machine that runs already answers within this time: a connection, a key, the start of a program.
 const REACH_LIMIT: Nanos = Nanos::from_secs(30);
 
+/// More for each that is reached at the same time.
+const REACH_EACH: Nanos = Nanos::from_millis(60);
+
 /// Everything that guests are made of, found once.
 #[derive(Debug, Clone)]
 pub struct Supply {
@@ -215,13 +218,13 @@ impl Guest {
     /// Where the program is missing, or nobody answers, with what it said.
     pub fn reach(program: &[String]) -> Result<Self, SystemError> {
         let mut all = Self::reach_all(&[program.to_vec()]);
-        all.pop().unwrap_or_else(|| {
-            Err(SystemError::Failed("nobody was to be reached".into()))
-        })
+        all.pop()
+            .unwrap_or_else(|| Err(SystemError::Failed("nobody was to be reached".into())))
     }
 
     /// The same of many at once: programs are started by this thread, with whose end they end, and met in parallel.
     pub fn reach_all(programs: &[Vec<String>]) -> Vec<Result<Self, SystemError>> {
+        let limit = REACH_LIMIT + Nanos(REACH_EACH.0 * programs.len() as u64);
         let started: Vec<_> = programs.iter().map(|p| Reached::start(p)).collect();
         std::thread::scope(|scope| {
             let meetings: Vec<_> = started
@@ -230,7 +233,7 @@ impl Guest {
                 .map(|(started, program)| {
                     fathom_io::threads::within(scope, move || {
                         let (far, port) = started?;
-                        Self::meet(Carrier::Reached(far), port, REACH_LIMIT, &program.join(" "))
+                        Self::meet(Carrier::Reached(far), port, limit, &program.join(" "))
                     })
                 })
                 .collect();
@@ -518,6 +521,15 @@ impl Guest {
         // One that no longer answers is ended by force.
         if self.ask(&Ask::Off, &[]).is_ok() {
             self.carrier.end_within(Nanos::from_secs(3));
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Its input ends first: an agent that learns of it cleans up, whatever its launcher does with signals.
+        if matches!(self.carrier, Carrier::Reached(_)) {
+            self.out.cut();
         }
     }
 }

@@ -10,7 +10,7 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::measure::{Measuring, measure};
 use super::open::directory;
-use crate::cli::{AppCommand, CopyArgs, MeasureArgs, SwapArgs, SwapLoadArgs};
+use crate::cli::{AppCommand, CopyArgs, HostsArgs, MeasureArgs, SwapArgs, SwapLoadArgs};
 use crate::exit::{DONE, Outcome, failed, refused};
 
 /// The target's scratch file is not used here.
@@ -68,6 +68,7 @@ fn copy(args: &CopyArgs) -> Outcome {
         dry_run: args.dry_run,
         seed: args.seed,
         destroy: None,
+        hosts: HostsArgs::default(),
         out: args.out.clone(),
     };
     measure(

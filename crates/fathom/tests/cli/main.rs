@@ -12,6 +12,7 @@ mod db_failures;
 mod device_errors;
 mod devices_and_reports;
 mod false_numbers;
+mod fleet;
 mod full;
 mod hostile;
 mod interruption;
