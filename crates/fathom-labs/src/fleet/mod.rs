@@ -64,7 +64,11 @@ impl FleetBench {
         parts: Vec<Ask>,
         told: &mut dyn FnMut(Told),
     ) -> (Vec<Option<Ran>>, Option<LabError>) {
-        let silence = if self.simulated { SILENCE_OF_MODELS } else { SILENCE };
+        let silence = if self.simulated {
+            SILENCE_OF_MODELS
+        } else {
+            SILENCE
+        };
         let ran = conduct(&mut self.guests, parts, &self.control, Some(silence), told);
         let mut first = None;
         let mut who = Vec::new();
