@@ -455,7 +455,7 @@ impl Lab<'_> {
         if !redundant || !array.itself().states() || !wanted || self.interrupted {
             return Ok(());
         }
-        let whole = self.checksum(array)?;
+        let whole = self.checksum(array, shape)?;
         array.itself().lose(0)?;
         self.check(array, shape, "without member 1", whole)?;
         if self.options.degraded {
@@ -476,7 +476,7 @@ impl Lab<'_> {
         }
         if ended.is_some() {
             // Without the next member, data can only come from the one that was filled.
-            let whole = self.checksum(array)?;
+            let whole = self.checksum(array, shape)?;
             array.itself().lose(1)?;
             self.check(array, shape, "rebuilt, without member 2", whole)?;
         }
@@ -527,7 +527,7 @@ impl Lab<'_> {
             (Some(s), _) => s.slug(),
             (None, _) => "member".to_owned(),
         };
-        let size = self.range(subject.bench(), shape);
+        let size = self.loaded(subject.bench(), shape);
         let mut taken = Vec::new();
         for load in loads(self.options, state) {
             let real = !subject.bench().simulated();

@@ -1,6 +1,7 @@
 //! What is proved of an array: that its data come back without a member, and what a setting recovers.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use fathom_bench::parts::{number, table, text};
@@ -16,14 +17,17 @@ use fathom_telemetry::schema::{Finding, Section, Table};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
+use fathom_sim::raid::Level;
 use fathom_system::array::Shape;
 
 use super::backend::ArrayBench;
 use super::{EXPERIMENT, Lab, Load, RaidOptions, spec};
 use crate::LabError;
 
-/// Bytes whose checksum is compared, from the start of the array.
+/// Bytes whose checksum is compared.
 const CHECKED: u64 = 256 << 20;
+/// Share of a mirrored array that loads leave as it was filled, for [`Lab::kept`].
+const KEPT: u64 = 16;
 /// A rebuild that takes longer is not waited for.
 const REBUILD_LIMIT: Nanos = Nanos::from_secs(1800);
 
@@ -58,6 +62,31 @@ impl Lab<'_> {
         let stripe = shape.chunk.0 * data;
         // As much of each member as of the one that was measured alone.
         size.min(self.plan.limits.size.saturating_mul(data)) / stripe * stripe
+    }
+
+    /// What is read back: the beginning, or, of mirrors, a part that is filled once and no load touches. Two writes of
+    /// one block at the same time reach the mirrors in any order (md serialises them only with `serialize_policy`), so
+    /// that they may differ for good; whose load overlaps itself must not be told that data were lost.
+    pub(super) fn kept(&self, bench: &dyn Bench, shape: Shape) -> Range<u64> {
+        let all = self.range(bench, Some(shape));
+        let data = u64::from(shape.level.data_members(shape.members));
+        let stripe = shape.chunk.0 * data;
+        let start = match shape.level {
+            Level::Raid1 | Level::Raid10 => (all - all / KEPT) / stripe * stripe,
+            Level::Raid0 | Level::Raid5 | Level::Raid6 => return 0..all.min(CHECKED),
+        };
+        start..all.min(start + CHECKED)
+    }
+
+    /// What loads use.
+    pub(super) fn loaded(&self, bench: &dyn Bench, shape: Option<Shape>) -> u64 {
+        match shape {
+            Some(s) if !bench.simulated() => match self.kept(bench, s).start {
+                0 => self.range(bench, shape),
+                start => start,
+            },
+            _ => self.range(bench, shape),
+        }
     }
 
     /// Writes the tested range once, in large pieces in order: no block is read that was never written, and parity
@@ -99,15 +128,16 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Of the beginning of the array, read past the page cache's copies; `None` where there is no device.
+    /// Of what is [kept](Self::kept), read past the page cache's copies; `None` where there is no device.
     pub(super) fn checksum(
         &self,
         array: &mut dyn ArrayBench,
+        shape: Shape,
     ) -> Result<Option<(u64, u64)>, LabError> {
         let Some(device) = array.itself().device().map(std::path::Path::to_owned) else {
             return Ok(None);
         };
-        let size = array.bench().limits().size.min(CHECKED);
+        let part = self.kept(array.bench(), shape);
         let failed = |e: std::io::Error| {
             LabError::Failed(format!("{} could not be read back: {e}", device.display()))
         };
@@ -117,15 +147,15 @@ impl Lab<'_> {
         let _ = drop_copies();
         let mut sum = Checksum::default();
         let mut piece = vec![0; 1 << 20];
-        let mut at = 0;
-        while at < size {
-            let n = piece.len().min((size - at) as usize);
+        let mut at = part.start;
+        while at < part.end {
+            let n = piece.len().min((part.end - at) as usize);
             file.read_exact_at(&mut piece[..n], at).map_err(failed)?;
             sum.add(&piece[..n]);
             at += n as u64;
         }
         let _ = drop_copies();
-        Ok(Some((sum.0, size)))
+        Ok(Some((sum.0, part.end - part.start)))
     }
 
     pub(super) fn check(
@@ -135,7 +165,7 @@ impl Lab<'_> {
         what: &'static str,
         before: Option<(u64, u64)>,
     ) -> Result<(), LabError> {
-        let now = self.checksum(array)?;
+        let now = self.checksum(array, shape)?;
         if let (Some(before), Some(now)) = (before, now) {
             self.checks.push(Check {
                 shape,
@@ -190,7 +220,7 @@ impl Lab<'_> {
                     block: self.options.block,
                     stream: !rw.is_random(),
                 };
-                let size = self.range(array.bench(), Some(shape));
+                let size = self.loaded(array.bench(), Some(shape));
                 let mut sides = [&had, value].map(|v| {
                     let prefix = format!("{}-{name}={v}", shape.slug());
                     spec(self.plan, self.options, &prefix, load, size, true).map(Point::new)

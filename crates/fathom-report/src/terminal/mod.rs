@@ -102,7 +102,7 @@ fn flag_lines(flags: &[NumberedFlag<'_>], screen: &Screen) -> String {
     out
 }
 
-/// A gain with its interval, in words: `+25 % (21 to 29 %)`; `None` where none was measured.
+/// A gain with its interval, in words: `25 %, 21 to 29 %`; `None` where none was measured.
 pub(crate) fn gain(f: &fathom_telemetry::schema::Finding) -> Option<String> {
     let g = f.gain?;
     let percent = |v: f64| {
@@ -114,7 +114,7 @@ pub(crate) fn gain(f: &fathom_telemetry::schema::Finding) -> Option<String> {
         }
     };
     let interval = g.low.zip(g.high).map_or_else(String::new, |(low, high)| {
-        format!(" ({} to {} %)", percent(low), percent(high))
+        format!(", {} to {} %", percent(low), percent(high))
     });
     Some(format!("{} %{interval}", percent(g.value)))
 }

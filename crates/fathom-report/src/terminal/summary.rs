@@ -279,7 +279,7 @@ fn finding(f: &Finding, number: &str, screen: &Screen) -> String {
     let room = screen.width.saturating_sub(indent);
     let mut out = format!("{number}{}\n", wrap(&text, room, indent));
     if !f.advice.is_empty() {
-        let gained = gain(f).map(|g| format!(" (gain: {g})"));
+        let gained = gain(f).map(|g| format!(" (gain {g})"));
         let advice = clean(&f.advice) + &gained.unwrap_or_default();
         let advice = wrap(&advice, room.saturating_sub(2), indent + 2);
         let advice = screen.paint(Paint::Cyan, &format!("→ {advice}"));

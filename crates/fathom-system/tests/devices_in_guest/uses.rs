@@ -76,7 +76,7 @@ fn exported_by_the_kernel(rig: &mut Rig) {
     // A file that fathom made, exported meanwhile.
     rig.sh("mkfs.ext4 -q /dev/vdb && mount -t ext4 /dev/vdb /m")
         .done();
-    rig.fathom("run /m/made --rw write --size 2m --bs 4k")
+    rig.fathom("run /m/made --rw write --size 2m --bs 4k --create")
         .done();
     rig.sh(&format!("mkdir {subsystem}/namespaces/2 && echo -n /m/made > {subsystem}/namespaces/2/device_path && echo 1 > {subsystem}/namespaces/2/enable")).done();
     // (A file system changes its own bytes at any time: the file is compared.)
