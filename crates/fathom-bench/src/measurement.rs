@@ -5,11 +5,12 @@ use clap::{Args, Command};
 use fathom_io::JobError;
 use fathom_telemetry::Bytes;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, BenchError};
 use crate::cells::Plan;
 use crate::cost::RunCost;
 use crate::notebook::{Notebook, NotebookError};
 use crate::progress::ProgressSink;
+use crate::runner::Runner;
 
 /// Options of an experiment. Target, profile, time, repeats, seed and where results go are the same for all, and come
 /// with the [`Plan`].
@@ -39,6 +40,24 @@ pub trait Measurement: Args {
     /// # Errors
     /// Where the jobs do not fit the target.
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError>;
+
+    /// Prepares the target, and runs jobs of this name.
+    ///
+    /// # Errors
+    /// Where the jobs do not fit the target, or it cannot be filled.
+    fn begin<'a>(
+        &self,
+        bench: &'a mut dyn Bench,
+        plan: &Plan,
+        book: &'a mut Notebook,
+        sink: &'a mut dyn ProgressSink,
+    ) -> Result<Runner<'a>, NotebookError> {
+        let jobs = self
+            .run_cost(plan, Bytes(0))
+            .map_err(BenchError::from)?
+            .jobs;
+        Runner::begin(bench, book, sink, Self::NAME, plan.seed, jobs)
+    }
 
     /// Measures, and keeps what was found. An interruption is no error.
     ///

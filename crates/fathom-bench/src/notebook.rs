@@ -15,7 +15,7 @@ use fathom_telemetry::{Flag, FlagCode, Nanos, Window, say, utc};
 
 use crate::bench::{Bench, BenchError};
 use crate::present::{self, PresentError};
-use crate::results::{Evidence, ExperimentResult, Merged, Presenter, Shown};
+use crate::results::{Evidence, ExperimentResult, Merged, Presenter};
 use crate::steadiness;
 
 /// Why a run could not be kept.
@@ -394,23 +394,6 @@ impl Notebook {
         remove(&self.dir, self.made_base);
     }
 
-    /// What experiments still put into the run by themselves comes first.
-    fn present(&mut self) -> Result<(), NotebookError> {
-        let run = &mut self.run;
-        let mut all = Shown {
-            sections: std::mem::take(&mut run.sections),
-            headlines: std::mem::take(&mut run.headlines),
-            findings: std::mem::take(&mut run.findings),
-        };
-        let made = present::shown(run, &self.merged, &self.presenters)?;
-        all.sections.extend(made.sections);
-        all.headlines.extend(made.headlines);
-        all.findings.extend(made.findings);
-        present::finish(run, &mut all);
-        (run.sections, run.headlines, run.findings) = (all.sections, all.headlines, all.findings);
-        Ok(())
-    }
-
     /// Ends the run: closes series and log, saves. The caller then writes the report. What could not be kept
     /// is a flag of the run that is returned; it may not be in the one on the disk.
     ///
@@ -422,7 +405,8 @@ impl Notebook {
             self.missing(e.to_string());
         }
         self.finish_series();
-        self.present()?;
+        let made = present::shown(&self.run, &self.merged, &self.presenters)?;
+        present::finish(&mut self.run, made);
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         // What can be read alone is worth more than what says more of it.
         let mut others = [self.dir.io_file(), self.dir.series_file()].into_iter();

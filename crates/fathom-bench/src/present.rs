@@ -1,6 +1,5 @@
 //! Makes what is shown of a run from its results and jobs, and holds it to what its jobs allow.
 
-use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Finding, Run};
 use fathom_telemetry::{Flag, FlagCode};
 
@@ -60,8 +59,7 @@ pub fn shown(
     Ok(shown)
 }
 
-/// Replaces what is shown of a saved run by what its results give. Where a result is missing that something shown would
-/// need (runs of before, experiments that keep none yet) the run stays as it is.
+/// Replaces what is shown of a saved run by what its results give; runs of before results were saved stay as they are.
 ///
 /// # Errors
 /// As [`shown`].
@@ -70,37 +68,22 @@ pub fn present_anew(
     histograms: &dyn Histograms,
     presenters: &[Presenter],
 ) -> Result<(), PresentError> {
-    if run.results.is_empty() {
-        return Ok(());
-    }
-    let mut again = shown(run, histograms, presenters)?;
-    finish(run, &mut again);
-    let lost = lacks(&run.sections, &again.sections, |s| &s.id)
-        || lacks(&run.headlines, &again.headlines, |h| &h.id)
-        || lacks(&run.findings, &again.findings, |f| &f.id);
-    if !lost {
-        (run.sections, run.headlines, run.findings) =
-            (again.sections, again.headlines, again.findings);
+    if !run.results.is_empty() {
+        let made = shown(run, histograms, presenters)?;
+        finish(run, made);
     }
     Ok(())
 }
 
-/// Whether one of `before` has no successor of its name.
-fn lacks<T>(before: &[T], after: &[T], id: fn(&T) -> &String) -> bool {
-    before.iter().any(|b| !after.iter().any(|a| id(a) == id(b)))
-}
-
 /// What holds for everything shown, whoever made it: it is never better than its jobs. What names none may rest on any.
-pub(crate) fn finish(run: &Run, shown: &mut Shown) {
-    drift::stamp(run, shown);
+pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
+    drift::stamp(run, &mut shown);
     for headline in &mut shown.headlines {
         add(&mut headline.flags, against(run, &headline.jobs));
     }
     for finding in &mut shown.findings {
         finding.weaken(&against(run, &finding.jobs));
-        let none =
-            |g: &Estimate| g.low.is_some_and(|l| l <= 0.0) && g.high.is_some_and(|h| h >= 0.0);
-        if finding.gain.as_ref().is_some_and(none) {
+        if finding.gain.is_some_and(|g| g.holds_none()) {
             finding.advice.clear();
         }
     }
@@ -114,6 +97,7 @@ pub(crate) fn finish(run: &Run, shown: &mut Shown) {
         add(&mut section.flags, flags);
     }
     Finding::rank(&mut shown.findings);
+    (run.sections, run.headlines, run.findings) = (shown.sections, shown.headlines, shown.findings);
 }
 
 /// What stands against something shown of these jobs; of none that are named: of any.

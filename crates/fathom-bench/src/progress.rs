@@ -14,16 +14,19 @@ pub trait ProgressSink {
     fn progress(&mut self, _progress: &Progress) {}
 }
 
+/// Shows what is filled.
+pub struct Filling<'a>(pub &'a mut dyn ProgressSink);
+
+impl fathom_io::Observer for Filling<'_> {
+    fn progress(&mut self, p: &Progress) {
+        self.0.filling(p);
+    }
+}
+
 /// Fills what is to be filled, and shows it.
 ///
 /// # Errors
 /// Where the target cannot be filled.
 pub fn prepare(bench: &mut dyn Bench, sink: &mut dyn ProgressSink) -> Result<(), BenchError> {
-    struct Filling<'a>(&'a mut dyn ProgressSink);
-    impl fathom_io::Observer for Filling<'_> {
-        fn progress(&mut self, p: &Progress) {
-            self.0.filling(p);
-        }
-    }
     bench.prepare(&mut Filling(sink)).map(|_| ())
 }

@@ -13,7 +13,6 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::parts::{self, axis, column, estimate, number, series};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
-use fathom_bench::runner::Runner;
 use fathom_io::job::{Arrival, BlockSizes, Burst, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
@@ -127,8 +126,7 @@ impl Measurement for BurstOptions {
         book: &mut Notebook,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
-        let cost = self.run_cost(plan, Bytes(0)).map_err(BenchError::from)?;
-        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, cost.jobs)?;
+        let mut runner = self.begin(bench, plan, book, sink)?;
         let mut small = Vec::new();
         for ios in SIZES {
             small.push(Point::new(small_job(plan, ios).map_err(BenchError::from)?));
@@ -557,7 +555,7 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
     });
     let finding = deficit.zip(a).zip(b).zip(written).map(|(((d, a), b), w)| {
         let mb = |e: Estimate| e.value / 1e6;
-        let shown = d.low.is_some_and(|l| l > 0.0) || d.high.is_some_and(|h| h < 0.0);
+        let shown = d.shows_effect();
         let verdict = match (shown, d.low, d.high) {
             (true, Some(low), Some(high)) if d.value < 0.0 => format!("{:.0} % more (95 % interval {:.0} to {:.0} %)", -d.value, -high, -low),
             (true, Some(low), Some(high)) => format!("{:.0} % less (95 % interval {low:.0} to {high:.0} %)", d.value),

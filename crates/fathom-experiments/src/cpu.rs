@@ -270,7 +270,7 @@ fn finding(
     jobs: Vec<usize>,
 ) -> Finding {
     let shown = match (d.low, d.high) {
-        (Some(low), Some(high)) if low > 0.0 || high < 0.0 => Some((low, high)),
+        (Some(low), Some(high)) if d.shows_effect() => Some((low, high)),
         _ => None,
     };
     let thing = &load.thing;

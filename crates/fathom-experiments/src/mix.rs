@@ -210,8 +210,7 @@ impl Measurement for MixOptions {
         book: &mut Notebook,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
-        let cost = self.run_cost(plan, Bytes(0)).map_err(BenchError::from)?;
-        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, cost.jobs)?;
+        let mut runner = self.begin(bench, plan, book, sink)?;
         let mut found = MixResult {
             bs: self.bs,
             levels: Vec::new(),

@@ -47,7 +47,11 @@ fn the_summary_fits_one_screen() {
     for width in [80, 100] {
         let text = summary(&run, &Screen::plain(width), &places());
         assert_fits(&text, width);
-        assert!(text.lines().count() <= 46, "{} lines\n{text}", text.lines().count());
+        assert!(
+            text.lines().count() <= 46,
+            "{} lines\n{text}",
+            text.lines().count()
+        );
         golden(&format!("summary-{width}.txt"), &text);
     }
 }

@@ -59,6 +59,25 @@ struct Sums {
 }
 
 impl Sums {
+    /// A value `v` where the shape is at `k`.
+    fn add(&mut self, v: f64, k: f64) {
+        self.n += 1.0;
+        self.y += v;
+        self.yy += v * v;
+        self.k += k;
+        self.kk += k * k;
+        self.ky += k * v;
+    }
+
+    /// Squared residuals of a segment. Short ones may only be flat: a curve through five points explains anything.
+    fn rss(&self, shape: Shape) -> f64 {
+        if self.n < f64::from(SHORTEST_CURVE as u32) {
+            (self.yy - self.y * self.y / self.n).max(0.0)
+        } else {
+            self.fit(shape).rss
+        }
+    }
+
     fn fit(&self, shape: Shape) -> Fit {
         let spread = (self.kk - self.k * self.k / self.n).max(0.0);
         let cross = self.ky - self.k * self.y / self.n;
@@ -116,23 +135,11 @@ impl Decays {
     pub(crate) fn heads_and_tails(&self, y: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let n = y.len();
         let (mut heads, mut tails) = (vec![0.0; n + 1], vec![0.0; n + 1]);
-        let flat = |s: &Sums| (s.yy - s.y * s.y / s.n).max(0.0);
-        // Short segments may only be flat: a curve through five points explains anything.
-        let short = |s: &Sums| s.n < f64::from(SHORTEST_CURVE as u32);
         for (which, (shape, values)) in self.shapes.iter().enumerate() {
             let mut s = Sums::default();
             for (i, (v, k)) in y.iter().zip(values).enumerate() {
-                s.n += 1.0;
-                s.y += v;
-                s.yy += v * v;
-                s.k += k;
-                s.kk += k * k;
-                s.ky += k * v;
-                let rss = if short(&s) {
-                    flat(&s)
-                } else {
-                    s.fit(*shape).rss
-                };
+                s.add(*v, *k);
+                let rss = s.rss(*shape);
                 if which == 0 || rss < heads[i + 1] {
                     heads[i + 1] = rss;
                 }
@@ -151,11 +158,7 @@ impl Decays {
                 s.ky = v + ratio * s.ky;
                 s.k = 1.0 + ratio * s.k;
                 s.kk = 1.0 + ratio * ratio * s.kk;
-                let rss = if short(&s) {
-                    flat(&s)
-                } else {
-                    s.fit(*shape).rss
-                };
+                let rss = s.rss(*shape);
                 if which == 0 || rss < tails[i] {
                     tails[i] = rss;
                 }
@@ -171,12 +174,7 @@ impl Decays {
             .map(|(shape, values)| {
                 let mut s = Sums::default();
                 for (v, k) in y.iter().zip(values) {
-                    s.n += 1.0;
-                    s.y += v;
-                    s.yy += v * v;
-                    s.k += k;
-                    s.kk += k * k;
-                    s.ky += k * v;
+                    s.add(*v, *k);
                 }
                 s.fit(*shape)
             })

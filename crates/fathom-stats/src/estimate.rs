@@ -20,6 +20,16 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Whether the interval lies on one side of 0: an effect is shown. Without an interval none is.
+    pub fn shows_effect(&self) -> bool {
+        self.low.is_some_and(|l| l > 0.0) || self.high.is_some_and(|h| h < 0.0)
+    }
+
+    /// Whether there is an interval and it contains 0: perhaps there is no effect.
+    pub fn holds_none(&self) -> bool {
+        self.low.is_some() && self.high.is_some() && !self.shows_effect()
+    }
+
     /// A single observation: no interval.
     pub fn single(value: f64) -> Self {
         Self {

@@ -130,8 +130,7 @@ impl Measurement for CurveOptions {
         book: &mut Notebook,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
-        let cost = self.run_cost(plan, Bytes(0)).map_err(BenchError::from)?;
-        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, cost.jobs)?;
+        let mut runner = self.begin(bench, plan, book, sink)?;
         let mut depths = Vec::new();
         let mut rates = Vec::new();
         let mut going = sweep(&mut runner, plan, self, &mut depths)?;

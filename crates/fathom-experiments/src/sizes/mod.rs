@@ -15,7 +15,6 @@ use fathom_bench::measurement::Measurement;
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::Point;
-use fathom_bench::runner::Runner;
 use fathom_io::JobError;
 use fathom_io::job::Rw;
 use fathom_telemetry::Bytes;
@@ -95,8 +94,7 @@ impl Measurement for SizesOptions {
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         let mut points = self.points(plan).map_err(BenchError::from)?;
-        let total = points.len() as u32 * plan.profile.repeats;
-        let mut runner = Runner::begin(bench, book, sink, Self::NAME, plan.seed, total)?;
+        let mut runner = self.begin(bench, plan, book, sink)?;
         runner.fill_up(&mut points, plan.profile.repeats)?;
         runner.end();
         book.found(&SizesResult {

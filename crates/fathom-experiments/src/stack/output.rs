@@ -508,7 +508,7 @@ fn unproven(tested: &[WhatIf]) -> Option<Finding> {
         .filter_map(|w| {
             let gain = w.gain_ns?;
             let (low, high) = (gain.low?, gain.high?);
-            (low <= 0.0 && high >= 0.0).then_some((w, low, high))
+            gain.holds_none().then_some((w, low, high))
         })
         .collect();
     let list: Vec<String> = open

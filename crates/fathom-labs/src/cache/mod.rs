@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fathom_bench::cost::RunCost;
-use fathom_bench::progress::ProgressSink;
+use fathom_bench::progress::{ProgressSink, prepare};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
@@ -29,7 +29,6 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::kv::keys::{self, Drawer, Keys};
 use crate::kv::load;
-use crate::prepare::prepare;
 use predict::Costs;
 
 /// Dollars per GB of DRAM, of an Optane 900P and of an Intel S3510 (Zhang et al. 2018, Table I).

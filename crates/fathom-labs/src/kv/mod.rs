@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fathom_bench::cost::RunCost;
-use fathom_bench::progress::ProgressSink;
+use fathom_bench::progress::{ProgressSink, prepare};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
@@ -33,7 +33,6 @@ use serde_json::json;
 use crate::LabError;
 use crate::clients::ticker;
 use crate::loads::{self, About};
-use crate::prepare::prepare;
 use crate::skipped::{self, Skipped};
 pub use cost::app_cost;
 use engines::Setting;

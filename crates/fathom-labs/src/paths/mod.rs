@@ -10,7 +10,7 @@ mod sites;
 use std::path::Path as FsPath;
 
 use fathom_bench::cost::RunCost;
-use fathom_bench::progress::ProgressSink;
+use fathom_bench::progress::{Filling, ProgressSink, prepare};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
@@ -23,7 +23,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::prepare::{Filling, forget, prepare};
+use crate::page_cache::forget;
 use crate::skipped::{self, Skipped};
 use fathom_system::SystemError;
 use fathom_system::cgroup::Group;

@@ -31,7 +31,7 @@ pub use sim::SimArrays;
 use fathom_system::array::{Shape, Traffic};
 
 use crate::LabError;
-use crate::prepare;
+use crate::page_cache;
 
 /// Jobs of one experiment are called so in the run.
 const EXPERIMENT: &str = "raid";
@@ -538,7 +538,7 @@ impl Lab<'_> {
             for k in turns(taken.len(), repeat) {
                 let (load, point, usage) = &mut taken[k];
                 if !load.direct {
-                    prepare::forget(subject.bench());
+                    page_cache::forget(subject.bench());
                 }
                 let before = subject.usage();
                 let mut runner = Runner::begin(
