@@ -189,8 +189,11 @@ fn another_path_and_an_old_cache(rig: &mut Rig) {
     let [a, b] = <[&str; 2]>::try_from(paths.split_whitespace().collect::<Vec<_>>()).unwrap();
     // Somebody keeps the second path open: its pages stay as they were before the file system was made.
     rig.sh(&format!("(exec sleep 1000 < {b}) > /dev/null 2>&1 & dd if={b} of=/dev/null bs=1M 2>/dev/null; sleep 0.2")).done();
-    rig.sh(&format!("mkfs.ext4 -q {a} && mount -t ext4 {a} /m"))
-        .done();
+    // (Read only: one that may write changes its own bytes at any time.)
+    rig.sh(&format!(
+        "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 {a} && mount -t ext4 -o ro {a} /m"
+    ))
+    .done();
     rig.refused(
         &format!("run {b} {WRITE} --destroy PATHS"),
         &["mounted at /m", "same bytes"],
