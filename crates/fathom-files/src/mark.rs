@@ -156,7 +156,8 @@ pub fn begin(file: &File) -> io::Result<bool> {
 
 /// The same of a scratch file with its size, by which it is known after a kill.
 pub fn begin_scratch(file: &File, bytes: u64) -> io::Result<bool> {
-    write(file, &format!("run={} scratch={bytes}", this_run()))
+    let (run, host) = (this_run(), this_host());
+    write(file, &format!("run={run} scratch={bytes} host={host}"))
 }
 
 /// Marks a file that somebody else changed while this process wrote to it: fathom would have
@@ -165,13 +166,35 @@ pub fn disown(file: &File, bytes: u64) -> io::Result<bool> {
     write(file, &format!("size={bytes} mtime=never"))
 }
 
-/// Bytes that a scratch file was made with; `None` where its mark is not that of one.
-pub fn scratch_bytes(file: &File) -> io::Result<Option<u64>> {
+/// What the mark of a scratch file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScratchMark {
+    /// Bytes that it was made with.
+    pub bytes: u64,
+    /// Another host made it: whether it is in use there cannot be told here.
+    pub elsewhere: bool,
+}
+
+/// What a scratch file's mark says; `None` where its mark is not that of one.
+pub fn of_scratch(file: &File) -> io::Result<Option<ScratchMark>> {
+    let text = read(file)?;
+    let text = text.strip_prefix("fathom ").unwrap_or_default();
+    let bytes = field(text, "scratch=").and_then(|bytes| bytes.parse().ok());
+    // Before marks named hosts, whoever saw the file had made it.
+    let elsewhere = field(text, "host=").is_some_and(|host| host != this_host());
+    Ok(bytes.map(|bytes| ScratchMark { bytes, elsewhere }))
+}
+
+/// The whole mark of a file, by which another host of the same run knows it.
+pub fn text(path: &Path) -> Option<String> {
+    let text = open::for_reading(path, libc::O_NOFOLLOW).and_then(|f| read(&f));
+    text.ok().filter(|t| t.starts_with("fathom "))
+}
+
+fn read(file: &File) -> io::Result<String> {
     let mut buffer = [0u8; 256];
     let n = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut buffer[..])?;
-    let text = String::from_utf8_lossy(buffer.get(..n).unwrap_or_default());
-    let text = text.strip_prefix("fathom ").unwrap_or_default();
-    Ok(field(text, "scratch=").and_then(|bytes| bytes.parse().ok()))
+    Ok(String::from_utf8_lossy(buffer.get(..n).unwrap_or_default()).into_owned())
 }
 
 /// The value that gives a file to fathom as it is now, for whoever is sure that nothing in it
@@ -203,6 +226,20 @@ fn this_run() -> String {
     let pid = std::process::id();
     let start = started(pid).unwrap_or_default();
     format!("{pid}:{start}:{}", boot())
+}
+
+/// This host, whatever it is called and however often it was started: the machine's identity, which stays secret.
+fn this_host() -> String {
+    let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let id = match id.trim() {
+        "" => boot(),
+        id => id.to_owned(),
+    };
+    // FNV-1a.
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }
 
 fn is_alive(run: &str) -> bool {

@@ -40,6 +40,6 @@ pub use loops::Loop;
 pub use mark::{Provenance, is_made, may_overwrite};
 pub use refusal::Refusal;
 pub use root::HostRoot;
-pub use scratch::{Leftover, Scratch, kept, leftovers, remove_leftover};
+pub use scratch::{Leftover, Scratch, join as join_scratch, kept, leftovers, remove_leftover};
 pub use space::{Space, space};
 pub use target::{DirectIo, FileSystem, TargetKind, probe_target};

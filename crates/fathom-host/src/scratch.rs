@@ -279,8 +279,11 @@ fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
     Ok(match mark::provenance(&file)? {
         // The run that was killed has changed it since the mark was set, so its time says nothing. Of another size it is
         // what somebody has put there; one that is empty holds nothing of anybody's.
-        Provenance::Fathom(_) | Provenance::Changed(_) => mark::scratch_bytes(&file)?
-            .is_some_and(|bytes| meta.len() == bytes || meta.len() == 0)
+        Provenance::Fathom(_) | Provenance::Changed(_) => mark::of_scratch(&file)?
+            .is_some_and(|m| {
+                let as_made = meta.len() == m.bytes || meta.len() == 0;
+                as_made && (!m.elsewhere || is_old(&meta))
+            })
             .then_some(file),
         // Where marks are impossible the name must do. A run that has just named its file
         // may not have locked it yet.
@@ -290,6 +293,34 @@ fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
         }
         Provenance::Foreign => None,
     })
+}
+
+/// Locks may be local to each host of a shared file system: another host's file counts as in use for a day after it was
+/// written last.
+const ELSEWHERE: Duration = Duration::from_secs(24 * 3600);
+
+fn is_old(meta: &fs::Metadata) -> bool {
+    let age = meta.modified().ok().and_then(|t| t.elapsed().ok());
+    age.is_some_and(|age| age > ELSEWHERE)
+}
+
+/// Opens the scratch file that another host of the same run has made: one that carries exactly `mark`. Returns it,
+/// for reading and writing, and its size.
+///
+/// # Errors
+/// Where there is none, or another.
+pub fn join(path: &Path, mark: &str) -> Result<(File, u64), Refusal> {
+    let found = |e: io::Error| Refusal::from_io("open", path, &e);
+    let file = open::for_reading(path, libc::O_NOFOLLOW).map_err(found)?;
+    let meta = file.metadata().map_err(found)?;
+    let ours = mark::of_scratch(&file).map_err(found)?.is_some();
+    if !meta.is_file() || !ours || mark::text(path).as_deref() != Some(mark) {
+        return Err(Refusal::ForeignFile {
+            path: path.to_path_buf(),
+        });
+    }
+    let file = open::again_for(&file, libc::O_RDWR, 0).map_err(found)?;
+    Ok((file, meta.len()))
 }
 
 /// Unlinks `path` if it still names `file`.

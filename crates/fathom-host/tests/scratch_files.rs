@@ -127,6 +127,37 @@ fn after_sigkill_a_later_run_finds_the_leftover_and_can_remove_it() {
     assert_eq!(entries(dir.path()).len(), 0);
 }
 
+/// Locks may be local to each host of a shared file system: only the mark says that somebody else may be using a file.
+#[test]
+fn a_file_of_another_host_is_no_leftover_until_it_is_a_day_old() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = Scratch::create(dir.path(), 1 << 20).unwrap();
+    let mark = "user.fathom.made";
+    let mut text = [0u8; 256];
+    let Ok(n) = rustix::fs::fgetxattr(scratch.file(), mark, &mut text[..]) else {
+        return skip("no user attributes here");
+    };
+    let text = String::from_utf8_lossy(&text[..n]).into_owned();
+    let (before, host) = text.split_once(" host=").expect("the mark names its host");
+    assert_eq!(host.len(), 16, "{text}");
+    let path = dir.path().join(".fathom-scratch-12-0123abcd");
+    let make = |host: &str, hours: u64| {
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        let text = format!("{before} host={host}");
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::fsetxattr(&file, mark, text.as_bytes(), flags).unwrap();
+        let then = std::time::SystemTime::now() - Duration::from_secs(hours * 3600);
+        file.set_modified(then).unwrap();
+        leftovers(dir.path()).unwrap().len()
+    };
+    assert_eq!(make(host, 0), 1, "this host's own");
+    assert_eq!(make("0123456789abcdef", 0), 0, "it may be in use there");
+    assert_eq!(make("0123456789abcdef", 23), 0);
+    assert_eq!(make("0123456789abcdef", 25), 1);
+    remove_leftover(&leftovers(dir.path()).unwrap()[0]).unwrap();
+}
+
 #[test]
 fn files_that_only_look_like_leftovers_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
