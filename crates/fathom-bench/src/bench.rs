@@ -80,6 +80,14 @@ pub trait Bench {
     fn real(&mut self) -> Option<&mut RealBench> {
         None
     }
+    /// The hosts whose jobs these are, for the run's record; none where there is but this one.
+    fn hosts(&self) -> Option<serde_json::Value> {
+        None
+    }
+    /// Processors of the host that has the fewest.
+    fn processors(&self) -> u32 {
+        processors()
+    }
     /// What the disk says of itself now (temperature, bytes written inside); `None` where there is nothing to ask.
     /// Commands are sent: not while jobs run.
     fn health(&mut self) -> Option<Health> {
@@ -101,6 +109,11 @@ pub trait Bench {
         log: LogMaker<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Job>, BenchError>;
+}
+
+/// Processors that this process may use.
+pub fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get()) as u32
 }
 
 /// A target on this machine.

@@ -72,6 +72,8 @@ enum Holder {
     Made(FilePermit),
     /// A file that this run made.
     New(NewFile),
+    /// A scratch file of another host of the same run.
+    Joined(File),
     Device(Permit),
 }
 
@@ -119,6 +121,20 @@ impl Target {
     /// As [`Target::open`].
     pub fn open_sparse(name: &str, wanted: &Wanted) -> Result<Self, TargetError> {
         Self::open_as(name, wanted, true)
+    }
+
+    /// Opens the scratch file that another host of the same run has made and that all of them use: it must carry
+    /// exactly `mark`. Who made it removes it.
+    ///
+    /// # Errors
+    /// Where there is no such file.
+    pub fn join(name: &str, mark: &str) -> Result<Self, TargetError> {
+        let path = PathBuf::from(name);
+        let (file, size) = fathom_host::join_scratch(&path, mark)?;
+        let align = alignment(&path);
+        let description = format!("shared scratch file of {}", Bytes(size));
+        let holder = Holder::Joined(file);
+        Self::file(name, "file", path, size, align, description, false, holder)
     }
 
     fn open_as(name: &str, wanted: &Wanted, sparse: bool) -> Result<Self, TargetError> {
@@ -401,6 +417,7 @@ impl Target {
                 Holder::Device(p) => p.reopen(flags),
                 Holder::Made(permit) => reopen_file(&permit.file, flags, true),
                 Holder::New(new) => reopen_file(&new.permit.file, flags, true),
+                Holder::Joined(f) => reopen_file(f, flags, true),
                 Holder::Borrowed(f) => reopen_file(f, flags, false),
                 Holder::Hollow(f) if flags & libc::O_DIRECT == 0 => f.try_clone(),
                 Holder::Hollow(_) => Err(std::io::ErrorKind::Unsupported.into()),

@@ -189,9 +189,12 @@ fn wanted_without_serial(bench: &mut RemoteBench, device: &str) -> String {
     guest.answer().unwrap();
     let ask = Ask::Open {
         target: device.into(),
-        modifies: true,
-        size: None,
-        destroy: None,
+        wanted: Box::new(fathom_io::Wanted {
+            modifies: true,
+            direct: true,
+            ..fathom_io::Wanted::default()
+        }),
+        joins: None,
     };
     guest.ask(&ask, &[]).unwrap();
     match guest.answer() {

@@ -7,6 +7,7 @@ pub mod cleanup;
 pub mod erase;
 mod error;
 pub mod filesystem;
+pub mod fleet;
 pub mod guest;
 pub mod kernel_threads;
 pub mod lab_dir;

@@ -115,17 +115,22 @@ pub struct ChildGuard {
 
 /// Prepares a command so that the process is killed with this thread, and no signal of the terminal reaches it.
 pub fn bind(command: &mut Command) {
-    bind_with(command, Vec::new());
+    bind_with(command, libc::SIGKILL, Vec::new());
+}
+
+/// The same with the signal that the process gets then.
+pub fn bind_ending(command: &mut Command, signal: libc::c_int) {
+    bind_with(command, signal, Vec::new());
 }
 
 /// The same, and the program gets these descriptors.
-pub(crate) fn bind_with(command: &mut Command, inherited: Vec<RawFd>) {
+pub(crate) fn bind_with(command: &mut Command, ending: libc::c_int, inherited: Vec<RawFd>) {
     orphans::stamp(command).process_group(0);
     let parent = std::process::id();
     // SAFETY: between fork and exec only system calls are made, which neither allocate nor lock.
     unsafe {
         command.pre_exec(move || {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::prctl(libc::PR_SET_PDEATHSIG, ending);
             // Who ended before that call sends no signal any more.
             if libc::getppid() as u32 != parent {
                 return Err(std::io::Error::from_raw_os_error(libc::ESRCH));

@@ -364,6 +364,9 @@ pub struct Job {
     /// What kept the job's threads from running; jobs on real targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,
+    /// What each host of a fleet contributed, in the order of the hosts; empty where there was one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostShare>,
     /// The first errors of each kind.
     pub errors: Vec<IoError>,
     /// What stands against the job.
@@ -385,6 +388,34 @@ impl Job {
     pub fn is_void(&self) -> bool {
         self.flags.iter().any(|f| f.void)
     }
+}
+
+/// What one host of a fleet contributed to a job.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HostShare {
+    /// Its name.
+    pub host: String,
+    /// Completed while all hosts measured.
+    pub ios: u64,
+    /// Transferred while all hosts measured.
+    pub bytes: u64,
+    /// Completed after the first host had ended: counted nowhere else.
+    pub tail_ios: u64,
+    /// Transferred then.
+    pub tail_bytes: u64,
+    /// Its own 99th percentile of response latency over reads, writes and trims, the highest; null where it has none.
+    pub p99_ns: Option<u64>,
+    /// Length of its own measured part, ns.
+    pub wall_ns: u64,
+    /// Begin after the common start, ns.
+    pub late_ns: i64,
+    /// Its monotonic clock minus the controller's before the job, ns.
+    pub clock_offset_ns: i64,
+    /// That offset was known to this, ns.
+    pub clock_bound_ns: u64,
+    /// What its clock moved by against the controller's during the job, ns.
+    pub clock_moved_ns: i64,
 }
 
 /// Totals of one direction.

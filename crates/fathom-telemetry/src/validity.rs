@@ -57,6 +57,12 @@ pub enum FlagCode {
     Emulated,
     /// Some condition could not be checked on this machine.
     NotChecked,
+    /// A host of a fleet was lost: it ended, stood still, or was cut off.
+    HostLost,
+    /// The hosts of a fleet did not measure at the same time.
+    OutOfStep,
+    /// The hosts of a fleet are not alike.
+    HostsDiffer,
 }
 
 impl FlagCode {
@@ -68,6 +74,8 @@ impl FlagCode {
                 | Self::UnwrittenBlocksRead
                 | Self::IoErrors
                 | Self::WriteBackFailed
+                | Self::HostLost
+                | Self::OutOfStep
         )
     }
 
@@ -104,6 +112,9 @@ impl FlagCode {
             Self::Simulated => "simulated",
             Self::Emulated => "emulated",
             Self::NotChecked => "not-checked",
+            Self::HostLost => "host-lost",
+            Self::OutOfStep => "out-of-step",
+            Self::HostsDiffer => "hosts-differ",
         }
     }
 }

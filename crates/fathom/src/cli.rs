@@ -2,6 +2,7 @@
 
 mod app;
 mod db;
+mod hosts;
 mod kv;
 mod labs;
 mod loads;
@@ -18,6 +19,7 @@ use fathom_telemetry::Nanos;
 use crate::job_args::JobArgs;
 pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
 pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
+pub(crate) use hosts::HostsArgs;
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
@@ -119,6 +121,8 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,
     #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
+    #[command(flatten)]
     pub(crate) out: OutArgs,
 }
 
@@ -161,6 +165,8 @@ pub(crate) struct RunArgs {
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }

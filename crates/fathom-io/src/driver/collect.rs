@@ -247,6 +247,7 @@ impl Collector {
             device,
             write_back: None,
             held_up: None,
+            hosts: Vec::new(),
             errors: merge_errors(&self.outcomes),
             flags: Vec::new(),
         };

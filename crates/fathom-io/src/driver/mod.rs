@@ -106,6 +106,9 @@ pub enum Destination {
     Null,
 }
 
+/// A group that is ready waits until somebody says when it is due.
+const HELD: u64 = u64::MAX;
+
 /// Ends jobs early from outside (a signal); what was measured is kept. It may also say when a group begins.
 #[derive(Debug, Clone, Default)]
 pub struct Control {
@@ -136,6 +139,10 @@ impl Control {
     pub fn begin_at(&self, at: Option<Nanos>) {
         self.begin[0].store(at.map_or(0, |t| t.0), Ordering::Relaxed);
     }
+    /// The next group waits, once it is ready ([`Observer::ready`]), until [`Control::begin_at`] says when it is due.
+    pub fn hold(&self) {
+        self.begin[0].store(HELD, Ordering::Relaxed);
+    }
     /// When the last group on real ports began: its first I/O was due then.
     pub fn began(&self) -> Nanos {
         Nanos(self.begin[1].load(Ordering::Relaxed))
@@ -144,7 +151,13 @@ impl Control {
     pub(crate) fn start(&self, clock: &crate::clock::Clock, delay: Nanos) -> Nanos {
         // Threads spin from the decision to the start, so it is taken shortly before.
         const BEFORE: Nanos = Nanos::from_millis(2);
-        let due = Nanos(self.begin[0].load(Ordering::Relaxed));
+        while self.begin[0].load(Ordering::Relaxed) == HELD && !self.interrupted() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let due = match self.begin[0].load(Ordering::Relaxed) {
+            HELD => Nanos::ZERO,
+            due => Nanos(due),
+        };
         let mut now = clock.now();
         while now + BEFORE < due && !self.interrupted() {
             let wait = due.since(now + BEFORE).min(Nanos::from_millis(20));
@@ -185,6 +198,8 @@ pub struct ClosedWindow<'a> {
 
 /// Watches a group while it runs.
 pub trait Observer {
+    /// Everything is set up: the group begins as soon as it is due.
+    fn ready(&mut self) {}
     /// A window was closed by every thread of the job.
     fn window(&mut self, _window: &ClosedWindow<'_>) {}
     /// About ten times a second.

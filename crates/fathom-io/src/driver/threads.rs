@@ -164,6 +164,9 @@ pub fn run_group(
     let abort = failure.is_some() || setting.control.interrupted();
     // Before anything may start: a short job is over before a busy machine has read a counter.
     let device_start = counted(setting, &lives);
+    if !abort {
+        observer.ready();
+    }
     let start = setting.control.start(&clock, START_DELAY);
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
     threads.iter().for_each(|t| t.thread().unpark());

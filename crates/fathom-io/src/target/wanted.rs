@@ -1,11 +1,12 @@
 //! What the jobs of a run want from their target, asked before it is opened.
 
 use fathom_telemetry::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::job::{Engine, JobSpec};
 
 /// What the jobs want from the target.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wanted {
     /// Some job writes or trims.
     pub modifies: bool,
@@ -47,7 +48,7 @@ impl Wanted {
 }
 
 /// How many of several jobs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Share {
     /// None.
     #[default]

@@ -2,130 +2,220 @@
 //!
 //! It does what [`Ask`] says, one thing after another; only the end of a running group comes in between.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
-use fathom_bench::{Bench, BenchError, RealBench};
+use fathom_bench::{Bench, BenchError, RealBench, SimBench};
 use fathom_files::{Existing, create, kernel, open, output};
+use fathom_host::HostRoot;
+use fathom_host::mounts::MountTable;
+use fathom_io::clock::monotonic;
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::{Control, JobSpec, Observer, Target, Wanted};
+use fathom_sim::SimTarget;
+use fathom_telemetry::Nanos;
 use fathom_telemetry::say;
-use fathom_telemetry::{Bytes, Nanos};
 use serde_json::Value;
 
 use crate::LabError;
-use fathom_system::guest::wire::{Answer, Ask, AskedJob, PULSE, Reader, VERSION, send};
+use fathom_system::guest::wire::{
+    Answer, Ask, AskedJob, PULSE, PULSE_LEASED, Reader, VERSION, send,
+};
 
 /// Where the agent's own binary is.
 const MYSELF: &str = "/proc/self/exe";
 /// Files below a fetched directory, at most.
 const FILES_MAX: usize = 10_000;
 
-/// Serves until the other side is gone or says [`Ask::Off`].
+/// Serves until the other side is gone, says [`Ask::Off`], or is not heard of for as long as its lease says; `control`
+/// ends it from outside (a signal). What it made is removed then.
 ///
 /// # Errors
-/// Where messages cannot be read or written.
-pub fn serve<R, W>(input: R, output: W) -> std::io::Result<()>
+/// Where the system refuses a thread.
+pub fn serve<R, W>(input: R, output: W, control: Control) -> std::io::Result<()>
 where
     R: Read + Send + 'static,
     W: Write + Send + 'static,
 {
-    let control = Control::new();
+    let (output, writer) = Outbox::new(output)?;
     let (tx, rx) = channel();
-    let stop = control.clone();
+    let line = Arc::new(Line::default());
+    line.heard.store(monotonic().0, Relaxed);
+    let (ear, stop) = (Arc::clone(&line), control.clone());
     // A group that runs can be ended: somebody must read meanwhile.
-    std::thread::Builder::new().spawn(move || read(Reader::new(input), &tx, &stop))?;
+    std::thread::Builder::new().spawn(move || read(Reader::new(input), &tx, &stop, &ear))?;
+    let (pulse, stop, out) = (Arc::clone(&line), control.clone(), output.clone());
+    std::thread::Builder::new().spawn(move || keep_lease(&pulse, &stop, &out))?;
     let mut agent = Agent {
-        output: Arc::new(Mutex::new(output)),
+        output,
         control,
+        line,
         bench: None,
     };
-    agent.work(&rx)
+    agent.work(&rx);
+    agent.close();
+    let listens = !agent.line.silent.load(Relaxed);
+    // Who is cut off takes no more words.
+    if listens && agent.output.to.send(None).is_ok() {
+        // A writer that panicked has nothing more to say.
+        let _ = writer.join();
+    }
+    Ok(())
 }
 
-fn read<R: Read>(mut from: Reader<R>, to: &Sender<(Ask, Vec<u8>)>, control: &Control) {
+/// What is known of the other side.
+#[derive(Default)]
+struct Line {
+    /// When it was heard last, ns.
+    heard: AtomicU64,
+    /// How long it may be silent, ns; 0 for ever.
+    lease: AtomicU64,
+    /// It has said who it is, and may be told things.
+    greeted: AtomicBool,
+    /// It was silent for longer.
+    silent: AtomicBool,
+    /// Something is being done for it.
+    busy: AtomicBool,
+    /// It ended its group itself.
+    stopped: AtomicBool,
+}
+
+fn read<R: Read>(mut from: Reader<R>, to: &Sender<(Ask, Vec<u8>)>, control: &Control, line: &Line) {
     loop {
-        match from.message() {
-            Ok(Some((Ask::Stop, _))) => control.interrupt(),
+        let message = from.message();
+        line.heard.store(monotonic().0, Relaxed);
+        match message {
+            Ok(Some((Ask::Stop, _))) => {
+                line.stopped.store(true, Relaxed);
+                control.interrupt();
+            }
+            Ok(Some((Ask::Begin { at }, _))) => control.begin_at(Some(Nanos(at))),
+            Ok(Some((Ask::Lease { limit }, _))) => line.lease.store(limit, Relaxed),
+            Ok(Some((Ask::Alive, _))) => {}
             Ok(Some(message)) => {
                 if to.send(message).is_err() {
                     return;
                 }
             }
-            Ok(None) => return,
+            // Nobody is there any more: a load that runs for nobody ends.
+            Ok(None) => return control.interrupt(),
             Err(e) => {
                 say!("fathom: {e}");
-                return;
+                return control.interrupt();
             }
         }
     }
 }
 
-struct Agent<W> {
-    output: Arc<Mutex<W>>,
-    control: Control,
-    bench: Option<RealBench>,
+/// Says that the agent lives while it does something, and ends it when its lease has run out.
+fn keep_lease(line: &Line, control: &Control, out: &Outbox) {
+    for turn in 1u64.. {
+        std::thread::sleep(PULSE_LEASED.into());
+        let lease = line.lease.load(Relaxed);
+        let silence = monotonic().since(Nanos(line.heard.load(Relaxed)));
+        if lease > 0 && silence > Nanos(lease) {
+            say!("fathom: nobody was heard of for {silence}: the load ends");
+            line.silent.store(true, Relaxed);
+            return control.interrupt();
+        }
+        let often = lease > 0 && line.busy.load(Relaxed);
+        let due = often || turn.is_multiple_of(PULSE.0 / PULSE_LEASED.0);
+        if due && line.greeted.load(Relaxed) {
+            out.send(&Answer::Alive, &[]);
+        }
+    }
 }
 
-impl<W: Write + Send + 'static> Agent<W> {
-    /// Says from now on that it lives: who waits for an answer can tell a long job from a machine that died.
-    fn begin_to_pulse(&mut self) -> Result<(), LabError> {
-        let output = Arc::downgrade(&self.output);
-        let pulse = move || {
-            loop {
-                std::thread::sleep(std::time::Duration::from_nanos(PULSE.0));
-                let Some(output) = output.upgrade() else {
-                    return;
-                };
-                let mut out = output.lock().unwrap_or_else(|e| e.into_inner());
-                if send(&mut *out, &Answer::Alive, &[]).is_err() {
-                    return;
-                }
+/// Bytes that wait for a reader before a file is read for it.
+const QUEUED_MAX: u64 = 64 << 20;
+
+/// What is on its way out, written by a thread of its own: a reader that stands still holds nobody up who measures or
+/// cleans up.
+#[derive(Clone)]
+struct Outbox {
+    /// `None` ends it.
+    to: Sender<Option<Vec<u8>>>,
+    queued: Arc<AtomicU64>,
+}
+
+impl Outbox {
+    fn new<W: Write + Send + 'static>(
+        mut output: W,
+    ) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
+        let (to, from) = channel::<Option<Vec<u8>>>();
+        let queued = Arc::new(AtomicU64::new(0));
+        let left = Arc::clone(&queued);
+        let writer = std::thread::Builder::new().spawn(move || {
+            let mut gone = false;
+            while let Ok(Some(bytes)) = from.recv() {
+                // Who no longer listens does not want to know.
+                gone = gone
+                    || output
+                        .write_all(&bytes)
+                        .and_then(|()| output.flush())
+                        .is_err();
+                left.fetch_sub(bytes.len() as u64, Relaxed);
             }
-        };
-        std::thread::Builder::new()
-            .name("fathom-pulse".into())
-            .spawn(pulse)
-            .map(drop)
-            .map_err(|e| LabError::Failed(format!("no thread for an agent: {e}")))
+        })?;
+        Ok((Self { to, queued }, writer))
     }
 
-    fn work(&mut self, asks: &Receiver<(Ask, Vec<u8>)>) -> std::io::Result<()> {
-        while let Ok((ask, raw)) = asks.recv() {
+    fn send(&self, answer: &Answer, raw: &[u8]) {
+        let mut bytes = Vec::new();
+        // Into memory, where nothing fails.
+        let _ = send(&mut bytes, answer, raw);
+        self.queued.fetch_add(bytes.len() as u64, Relaxed);
+        let _ = self.to.send(Some(bytes));
+    }
+}
+
+struct Agent {
+    output: Outbox,
+    control: Control,
+    line: Arc<Line>,
+    bench: Option<Box<dyn Bench>>,
+}
+
+impl Agent {
+    fn work(&mut self, asks: &Receiver<(Ask, Vec<u8>)>) {
+        loop {
+            let (ask, raw) = match asks.recv_timeout(Duration::from_millis(100)) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) if !self.dismissed() => continue,
+                Err(_) => return,
+            };
             if ask == Ask::Off {
                 self.close();
-                return self.answer(&Answer::Done, &[]);
+                return self.output.send(&Answer::Done, &[]);
             }
-            let answered = match self.act(ask, &raw) {
-                Ok(answer) => self.answer(&answer, &[]),
-                Err(e) => {
-                    let failed = Answer::Failed {
-                        message: e.to_string(),
-                        refused: e.is_refusal(),
-                    };
-                    self.answer(&failed, &[])
-                }
-            };
-            answered?;
+            self.line.busy.store(true, Relaxed);
+            let acted = self.act(ask, &raw);
+            self.line.busy.store(false, Relaxed);
+            let answer = acted.unwrap_or_else(|e| Answer::Failed {
+                message: e.to_string(),
+                refused: e.is_refusal(),
+            });
+            self.output.send(&answer, &[]);
         }
-        self.close();
-        Ok(())
     }
 
-    fn answer(&self, answer: &Answer, raw: &[u8]) -> std::io::Result<()> {
-        // A panic while writing has ended the process: what is left of the lock does not matter.
-        let mut out = self.output.lock().unwrap_or_else(|e| e.into_inner());
-        send(&mut *out, answer, raw)
+    /// Whether something else than the other side's word ended the work.
+    fn dismissed(&self) -> bool {
+        self.control.interrupted() && !self.line.stopped.load(Relaxed)
     }
 
     fn close(&mut self) {
         if let Some(bench) = self.bench.take()
-            && let Err(e) = Box::new(bench).close()
+            && let Err(e) = bench.close()
         {
             say!("fathom: {e}");
         }
@@ -134,29 +224,28 @@ impl<W: Write + Send + 'static> Agent<W> {
     fn act(&mut self, ask: Ask, raw: &[u8]) -> Result<Answer, LabError> {
         match ask {
             Ask::Hello => {
-                self.begin_to_pulse()?;
+                self.line.greeted.store(true, Relaxed);
                 Ok(hello())
             }
-            Ask::Clock => Ok(Answer::Clock {
-                now: fathom_io::clock::monotonic().0,
-            }),
+            Ask::Clock => Ok(Answer::Clock { now: monotonic().0 }),
             Ask::Exec { argv, dir } => exec(&argv, &dir),
             Ask::Put { path, mode } => put(Path::new(&path), mode, raw),
             Ask::Fetch { path } => self.fetch(Path::new(&path)),
             Ask::Open {
                 target,
-                modifies,
-                size,
-                destroy,
-            } => self.open(&target, modifies, size, destroy),
+                wanted,
+                joins,
+            } => self.open(&target, &wanted, joins.as_deref()),
+            Ask::Sees { names } => self.sees(&names),
             Ask::Prepare => self.prepare(),
-            Ask::Run { jobs, begin } => self.run(&jobs, begin),
+            Ask::Run { jobs } => self.run(&jobs),
             Ask::Close => {
-                let bench = self.bench.take().map(Box::new);
-                bench.map_or(Ok(()), |b| b.close())?;
+                self.bench.take().map_or(Ok(()), Bench::close)?;
                 Ok(Answer::Done)
             }
-            Ask::Stop | Ask::Off => Ok(Answer::Done),
+            Ask::Begin { .. } | Ask::Lease { .. } | Ask::Alive | Ask::Stop | Ask::Off => {
+                Ok(Answer::Done)
+            }
         }
     }
 
@@ -177,7 +266,10 @@ impl<W: Write + Send + 'static> Agent<W> {
                 let file = Answer::File {
                     path: below.to_string_lossy().into_owned(),
                 };
-                self.answer(&file, &bytes).map_err(|e| failed(&next, e))?;
+                self.output.send(&file, &bytes);
+                while self.output.queued.load(Relaxed) > QUEUED_MAX {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
             }
         }
         Ok(Answer::Done)
@@ -186,45 +278,70 @@ impl<W: Write + Send + 'static> Agent<W> {
     fn open(
         &mut self,
         target: &str,
-        modifies: bool,
-        size: Option<u64>,
-        destroy: Option<String>,
+        wanted: &Wanted,
+        joins: Option<&str>,
     ) -> Result<Answer, LabError> {
-        let wanted = Wanted {
-            modifies,
-            direct: true,
-            size: size.map(Bytes),
-            destroy,
-            ..Wanted::default()
+        // Before another is opened: it may be the same file.
+        self.close();
+        let bench: Box<dyn Bench> = if SimTarget::is_simulated(target) {
+            let opened = SimBench::open(target, self.control.clone());
+            Box::new(opened.map_err(BenchError::from)?)
+        } else {
+            let opened = match joins {
+                Some(mark) => Target::join(target, mark),
+                None => Target::open(target, wanted),
+            };
+            let opened = opened.map_err(BenchError::from)?;
+            Box::new(RealBench::new(opened, self.control.clone()))
         };
-        let opened = Target::open(target, &wanted).map_err(BenchError::from)?;
-        let bench = RealBench::new(opened, self.control.clone());
         let limits = bench.limits();
+        let about = bench.describe();
+        let path = about.path.as_deref().map(Path::new);
         let answer = Answer::Opened {
             size: limits.size,
             align: limits.direct_align,
-            about: Box::new(bench.describe()),
             fills: bench.fills().0,
+            mark: path.and_then(fathom_files::mark::text),
+            simulated: bench.simulated(),
+            place: place(path),
+            about: Box::new(about),
         };
         self.bench = Some(bench);
         Ok(answer)
     }
 
-    fn prepare(&mut self) -> Result<Answer, LabError> {
-        let mut teller = Teller {
-            output: Arc::clone(&self.output),
+    /// Looks beside the open target: a file that another host has made there is seen where the directory is shared.
+    fn sees(&mut self, names: &[String]) -> Result<Answer, LabError> {
+        let path = bench(&mut self.bench)?.describe().path;
+        let dir = path.as_deref().and_then(|p| Path::new(p).parent());
+        let there = |name: &String| {
+            let plain = !name.contains('/');
+            dir.is_some_and(|d| plain && d.join(name).symlink_metadata().is_ok())
         };
-        let job = bench(&mut self.bench)?.prepare(&mut teller)?;
+        Ok(Answer::Sees {
+            seen: names.iter().map(there).collect(),
+        })
+    }
+
+    fn prepare(&mut self) -> Result<Answer, LabError> {
+        let mut teller = Teller(&self.output);
+        let bench = bench(&mut self.bench)?;
+        if bench.fills().0 == 0 {
+            teller.ready();
+        }
+        self.control.hold();
+        let job = bench.prepare(&mut teller);
+        self.control.begin_at(None);
+        let job = job?;
+        self.undisturbed()?;
         Ok(Answer::Ran {
             jobs: job.into_iter().collect(),
             began: 0,
         })
     }
 
-    fn run(&mut self, jobs: &[AskedJob], begin: Option<u64>) -> Result<Answer, LabError> {
-        let mut teller = Teller {
-            output: Arc::clone(&self.output),
-        };
+    fn run(&mut self, jobs: &[AskedJob]) -> Result<Answer, LabError> {
+        let mut teller = Teller(&self.output);
         let bench = bench(&mut self.bench)?;
         let limits = bench.limits();
         let planned: Result<Vec<PlannedJob>, LabError> = jobs
@@ -237,20 +354,51 @@ impl<W: Write + Send + 'static> Agent<W> {
                 })
             })
             .collect();
-        self.control.begin_at(begin.map(Nanos));
-        let jobs = bench.run(&planned?, None, &mut teller);
+        let planned = planned?;
+        // A model's time is its own: it waits for nobody.
+        if planned.is_empty() || bench.simulated() {
+            teller.ready();
+        }
+        self.control.hold();
+        let jobs = match planned.is_empty() {
+            true => Ok(Vec::new()),
+            false => bench.run(&planned, None, &mut teller),
+        };
         self.control.begin_at(None);
+        let jobs = jobs?;
+        self.undisturbed()?;
         Ok(Answer::Ran {
-            jobs: jobs?,
+            jobs,
             began: self.control.began().0,
         })
     }
+
+    /// What a signal cut short is no result.
+    fn undisturbed(&self) -> Result<(), LabError> {
+        match self.dismissed() {
+            true => Err(LabError::Failed("its fathom was ended there".into())),
+            false => Ok(()),
+        }
+    }
 }
 
-fn bench(bench: &mut Option<RealBench>) -> Result<&mut RealBench, LabError> {
-    bench
-        .as_mut()
-        .ok_or_else(|| LabError::Failed("no target is open".into()))
+/// The file system and its options, as this host has it.
+fn place(path: Option<&Path>) -> String {
+    let mounts = MountTable::read(&HostRoot::real()).unwrap_or_default();
+    let mount = path.and_then(|p| mounts.containing(p));
+    mount.map_or_else(String::new, |m| {
+        let options = m.options.iter().chain(&m.super_options);
+        let options: BTreeSet<&str> = options.map(String::as_str).collect();
+        let words: Vec<&str> = options.into_iter().collect();
+        format!("{} ({})", m.fs_type, words.join(","))
+    })
+}
+
+fn bench(bench: &mut Option<Box<dyn Bench>>) -> Result<&mut dyn Bench, LabError> {
+    match bench {
+        Some(b) => Ok(&mut **b),
+        None => Err(LabError::Failed("no target is open".into())),
+    }
 }
 
 /// From options by name, as `run.json` keeps them.
@@ -267,22 +415,15 @@ fn spec(options: &Value) -> Result<JobSpec, LabError> {
 }
 
 /// Passes windows and progress on while a group runs.
-struct Teller<W> {
-    output: Arc<Mutex<W>>,
-}
+struct Teller<'a>(&'a Outbox);
 
-impl<W: Write> Teller<W> {
-    fn tell(&self, answer: &Answer, raw: &[u8]) {
-        let mut out = self.output.lock().unwrap_or_else(|e| e.into_inner());
-        // Who no longer listens does not want to know.
-        let _ = send(&mut *out, answer, raw);
+impl Observer for Teller<'_> {
+    fn ready(&mut self) {
+        self.0.send(&Answer::Ready, &[]);
     }
-}
-
-impl<W: Write> Observer for Teller<W> {
     fn window(&mut self, w: &ClosedWindow<'_>) {
         let (answer, raw) = Answer::window(w.job, w.start_ns, w.width, w.window);
-        self.tell(&answer, &raw);
+        self.0.send(&answer, &raw);
     }
     fn progress(&mut self, p: &Progress) {
         let answer = Answer::Progress {
@@ -290,7 +431,7 @@ impl<W: Write> Observer for Teller<W> {
             ios: p.ios,
             bytes: p.bytes,
         };
-        self.tell(&answer, &[]);
+        self.0.send(&answer, &[]);
     }
 }
 
@@ -310,6 +451,8 @@ fn hello() -> Answer {
     disks.sort();
     Answer::Hello {
         version: VERSION,
+        host: text("/proc/sys/kernel/hostname"),
+        fathom: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: text("/proc/sys/kernel/osrelease"),
         clock: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get()) as u32,
@@ -415,7 +558,7 @@ fn start() -> std::io::Result<()> {
     }
     let port = port()?;
     let reader = port.try_clone()?;
-    serve(reader, port)
+    serve(reader, port, Control::new())
 }
 
 /// The port that QEMU calls `fathom.0`; devices appear a moment after their drivers.

@@ -1,6 +1,7 @@
 //! Guests as benches: the agent that runs inside of one ([`agent`]), and the bench that it is to the host ([`remote`]).
 
 pub mod agent;
+pub(crate) mod conduct;
 pub mod remote;
 
 pub use remote::RemoteBench;

@@ -1,24 +1,17 @@
 //! A bench whose jobs run elsewhere: in guests, one job of a group in each, all starting at the same moment.
 
-use std::io::Write;
-use std::sync::mpsc::{Sender, channel};
-
 use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError};
 use fathom_io::driver::{ClosedWindow, DriveError, PlannedJob, Progress};
 use fathom_io::job::Limits;
-use fathom_io::{Control, Observer};
+use fathom_io::{Control, Observer, Wanted};
 use fathom_telemetry::schema::{self, Job};
-use fathom_telemetry::{Bytes, Flag, Nanos, Window};
+use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use crate::LabError;
+use crate::guest::conduct::{Told, conduct};
 use fathom_system::guest::Guest;
-use fathom_system::guest::wire::{self, Answer, Ask, AskedJob};
-
-/// From the decision to the common start: every guest must have set up its job until then.
-const MARGIN: Nanos = Nanos::from_millis(400);
-/// More for each guest that shares the processors.
-const MARGIN_EACH: Nanos = Nanos::from_millis(100);
+use fathom_system::guest::wire::{Answer, Ask, AskedJob};
 
 /// See the module.
 pub struct RemoteBench {
@@ -83,119 +76,72 @@ impl RemoteBench {
         &mut self.guests
     }
 
-    /// When all are to begin, on each one's own clock.
-    fn barrier(&mut self) -> Result<Vec<(u64, i64)>, LabError> {
-        let mut offsets = Vec::new();
-        for guest in &mut self.guests {
-            offsets.push(guest.clock_offset()?.0);
-        }
-        let each = Nanos(MARGIN_EACH.0 * offsets.len() as u64);
-        let start = fathom_io::clock::monotonic() + MARGIN + each;
-        Ok(offsets
-            .into_iter()
-            .map(|o| (start.0.saturating_add_signed(o), o))
-            .collect())
-    }
-
     fn group(
         &mut self,
         jobs: &[PlannedJob],
         observer: &mut dyn Observer,
     ) -> Result<Vec<Job>, LabError> {
-        let begins = self.barrier()?;
         let n = self.guests.len();
-        for (g, guest) in self.guests.iter_mut().enumerate() {
-            let own: Vec<AskedJob> = jobs.iter().skip(g).step_by(n).map(asked).collect();
-            let ask = Ask::Run {
-                jobs: own,
-                begin: Some(begins[g].0),
-            };
-            guest.ask(&ask, &[])?;
-        }
-        let mut askers = Vec::new();
-        for guest in &self.guests {
-            askers.push(guest.asker()?);
-        }
-        let (tx, rx) = channel();
-        let control = self.control.clone();
-        let ran: Vec<Result<(Vec<Job>, u64), LabError>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .guests
-                .iter_mut()
-                .enumerate()
-                .map(|(g, guest)| {
-                    let tx = tx.clone();
-                    fathom_io::threads::within(scope, move || listen(guest, g, n, &tx))
-                })
-                .collect();
-            drop(tx);
-            let mut stopped = false;
-            let mut sums = vec![Progress::default(); n];
-            loop {
-                match rx.recv_timeout(std::time::Duration::from_millis(100)) {
-                    Ok(Told::Window {
-                        job,
-                        start,
-                        width,
-                        window,
-                    }) => observer.window(&ClosedWindow {
-                        job,
-                        start_ns: start,
-                        width,
-                        window: &window,
-                    }),
-                    Ok(Told::Progress { guest, progress }) => {
-                        sums[guest] = progress;
-                        observer.progress(&Progress {
-                            elapsed: progress.elapsed,
-                            ios: sums.iter().map(|p| p.ios).sum(),
-                            bytes: sums.iter().map(|p| p.bytes).sum(),
-                            p99: None,
-                        });
-                    }
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+        let own = |g| Ask::Run {
+            jobs: jobs.iter().skip(g).step_by(n).map(asked).collect(),
+        };
+        let parts = (0..n).map(own).collect();
+        let mut sums = vec![Progress::default(); n];
+        let group = conduct(
+            &mut self.guests,
+            parts,
+            &self.control,
+            None,
+            &mut |told| match told {
+                Told::Window {
+                    guest,
+                    job,
+                    start,
+                    width,
+                    window,
+                } => observer.window(&ClosedWindow {
+                    job: guest + job * n,
+                    start_ns: start,
+                    width,
+                    window: &window,
+                }),
+                Told::Progress { guest, progress } => {
+                    sums[guest] = progress;
+                    observer.progress(&sum(&sums, progress.elapsed));
                 }
-                if control.interrupted() && !stopped {
-                    stopped = true;
-                    for asker in &mut askers {
-                        // A guest that is gone has ended its job already.
-                        let _ = stop(asker);
-                    }
-                }
-            }
-            threads
-                .into_iter()
-                .map(|t| {
-                    t.map_err(|e| LabError::Failed(e.to_string()))?
-                        .join()
-                        .unwrap_or_else(|_| Err(LabError::Failed("a listener broke off".into())))
-                })
-                .collect()
-        });
+                Told::Ready | Told::Ended => {}
+            },
+        );
         let mut all: Vec<Option<Job>> = vec![None; jobs.len()];
-        let mut first = u64::MAX;
         let mut begun = Vec::new();
-        for (g, one) in ran.into_iter().enumerate() {
-            let (measures, began) = one?;
-            // On this machine's clock.
-            let began = began.saturating_add_signed(-begins[g].1);
-            first = first.min(began);
-            begun.push(began);
-            for (k, job) in measures.into_iter().enumerate() {
+        for (g, one) in group.into_iter().enumerate() {
+            let ran = one?;
+            begun.push(ran.began);
+            for (k, job) in ran.jobs.into_iter().enumerate() {
                 if let Some(place) = all.get_mut(g + k * n) {
                     *place = Some(job);
                 }
             }
         }
+        let first = begun.iter().copied().min().unwrap_or_default();
         let mut out = Vec::new();
         for (i, job) in all.into_iter().enumerate() {
             let mut job = job.ok_or_else(|| LabError::Failed("a guest left out a job".into()))?;
-            job.start_ns += begun[i % n] - first;
+            job.start_ns += begun[i % n].since(first).0;
             job.flags.extend(self.stamps.iter().cloned());
             out.push(job);
         }
         Ok(out)
+    }
+}
+
+/// Where a group stands as a whole.
+pub(crate) fn sum(parts: &[Progress], elapsed: Nanos) -> Progress {
+    Progress {
+        elapsed,
+        ios: parts.iter().map(|p| p.ios).sum(),
+        bytes: parts.iter().map(|p| p.bytes).sum(),
+        p99: None,
     }
 }
 
@@ -209,11 +155,17 @@ struct Opened {
 fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> {
     let mut opened = None;
     for guest in guests {
+        let wanted = Wanted {
+            modifies: opening.modifies,
+            direct: true,
+            size: opening.size,
+            destroy: opening.destroy.clone(),
+            ..Wanted::default()
+        };
         let ask = Ask::Open {
             target: opening.target.clone(),
-            modifies: opening.modifies,
-            size: opening.size.map(|s| s.0),
-            destroy: opening.destroy.clone(),
+            wanted: Box::new(wanted),
+            joins: None,
         };
         guest.ask(&ask, &[])?;
         opened = Some(guest.answer()?.0);
@@ -224,6 +176,7 @@ fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> 
             align,
             about,
             fills,
+            ..
         }) => Ok(Opened {
             about: *about,
             limits: Limits {
@@ -236,7 +189,7 @@ fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> 
     }
 }
 
-fn asked(p: &PlannedJob) -> AskedJob {
+pub(crate) fn asked(p: &PlannedJob) -> AskedJob {
     AskedJob {
         spec: serde_json::to_value(&p.job.spec).unwrap_or_default(),
         experiment: p.experiment.clone(),
@@ -244,70 +197,8 @@ fn asked(p: &PlannedJob) -> AskedJob {
     }
 }
 
-fn stop(asker: &mut impl Write) -> std::io::Result<()> {
-    wire::send(asker, &Ask::Stop, &[])
-}
-
-/// What listeners pass on.
-enum Told {
-    Window {
-        job: usize,
-        start: i64,
-        width: Nanos,
-        window: Window,
-    },
-    Progress {
-        guest: usize,
-        progress: Progress,
-    },
-}
-
-/// Passes on what a guest tells until its group has ended.
-fn listen(
-    guest: &mut Guest,
-    number: usize,
-    of: usize,
-    to: &Sender<Told>,
-) -> Result<(Vec<Job>, u64), LabError> {
-    loop {
-        let (answer, raw) = guest.answer()?;
-        let told = match answer {
-            Answer::Window {
-                job,
-                start,
-                width,
-                index,
-                directions,
-            } => Told::Window {
-                job: number + job * of,
-                start,
-                width: Nanos(width),
-                window: wire::window(index, &directions, &raw)
-                    .map_err(|e| LabError::Failed(e.to_string()))?,
-            },
-            Answer::Progress {
-                elapsed,
-                ios,
-                bytes,
-            } => Told::Progress {
-                guest: number,
-                progress: Progress {
-                    elapsed: Nanos(elapsed),
-                    ios,
-                    bytes,
-                    p99: None,
-                },
-            },
-            Answer::Ran { jobs, began } => return Ok((jobs, began)),
-            other => return Err(LabError::Failed(format!("the guest answered {other:?}"))),
-        };
-        // Who no longer listens has failed elsewhere.
-        let _ = to.send(told);
-    }
-}
-
 /// As the trait wants it: the sentence is kept.
-fn bench_error(e: impl Into<LabError>) -> BenchError {
+pub(crate) fn bench_error(e: impl Into<LabError>) -> BenchError {
     let e = e.into();
     match e {
         LabError::Bench(b) => b,
@@ -339,17 +230,10 @@ impl Bench for RemoteBench {
         if self.filled {
             return Ok(None);
         }
-        for guest in &mut self.guests {
-            guest.ask(&Ask::Prepare, &[]).map_err(bench_error)?;
-        }
+        let parts = vec![Ask::Prepare; self.guests.len()];
         let mut last = None;
-        for guest in &mut self.guests {
-            loop {
-                if let Answer::Ran { jobs, .. } = guest.answer().map_err(bench_error)?.0 {
-                    last = jobs.into_iter().next_back();
-                    break;
-                }
-            }
+        for ran in conduct(&mut self.guests, parts, &self.control, None, &mut |_| {}) {
+            last = ran.map_err(bench_error)?.jobs.into_iter().next_back();
         }
         self.filled = true;
         Ok(last)

@@ -5,6 +5,7 @@
 //! translator; host and guest talk over a virtio port ([`wire`]), the guest's side is its agent.
 
 pub mod accel;
+mod asker;
 mod disk;
 pub mod initramfs;
 pub mod kernel;
@@ -16,7 +17,7 @@ pub mod vhost;
 pub mod wire;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
 
@@ -24,6 +25,7 @@ use fathom_files::create;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 pub use accel::Accelerator;
+pub use asker::Asker;
 pub use disk::{Backing, Cache, Disk, DiskModel};
 pub use kernel::Kernel;
 pub use qemu::Machine;
@@ -44,6 +46,8 @@ const BOOT_LIMIT_KVM: Nanos = Nanos::from_secs(15);
 /// A machine that runs already answers within this time: a connection, a key, the start of a program.
 const REACH_LIMIT: Nanos = Nanos::from_secs(30);
 
+/// More for each that is reached at the same time.
+const REACH_EACH: Nanos = Nanos::from_millis(60);
 /// An agent that says nothing for so long, twelve of its pulses, has died with its machine.
 const SILENCE_LIMIT: Nanos = Nanos::from_secs(60);
 
@@ -177,7 +181,7 @@ impl Carrier {
 /// A guest whose agent answers. Dropping it ends it.
 pub struct Guest {
     carrier: Carrier,
-    out: UnixStream,
+    out: Asker,
     answers: Reader<UnixStream>,
     /// What it said of itself.
     pub hello: Answer,
@@ -215,8 +219,35 @@ impl Guest {
     /// # Errors
     /// Where the program is missing, or nobody answers, with what it said.
     pub fn reach(program: &[String]) -> Result<Self, SystemError> {
-        let (far, port) = Reached::start(program)?;
-        Self::meet(Carrier::Reached(far), port, REACH_LIMIT, &program.join(" "))
+        let mut all = Self::reach_all(&[program.to_vec()]);
+        all.pop()
+            .unwrap_or_else(|| Err(SystemError::Failed("nobody was to be reached".into())))
+    }
+
+    /// The same of many at once: programs are started by this thread, with whose end they end, and met in parallel.
+    pub fn reach_all(programs: &[Vec<String>]) -> Vec<Result<Self, SystemError>> {
+        let limit = REACH_LIMIT + Nanos(REACH_EACH.0 * programs.len() as u64);
+        let started: Vec<_> = programs.iter().map(|p| Reached::start(p)).collect();
+        std::thread::scope(|scope| {
+            let meetings: Vec<_> = started
+                .into_iter()
+                .zip(programs)
+                .map(|(started, program)| {
+                    fathom_io::threads::within(scope, move || {
+                        let (far, port) = started?;
+                        Self::meet(Carrier::Reached(far), port, limit, &program.join(" "))
+                    })
+                })
+                .collect();
+            let broken = || SystemError::Failed("a machine could not be met".into());
+            meetings
+                .into_iter()
+                .map(|m| match m {
+                    Ok(thread) => thread.join().unwrap_or_else(|_| Err(broken())),
+                    Err(e) => Err(SystemError::Failed(e.to_string())),
+                })
+                .collect()
+        })
     }
 
     /// Waits until its agent answers.
@@ -229,12 +260,12 @@ impl Guest {
         let began = fathom_io::clock::monotonic();
         let pair = port.try_clone().and_then(|out| {
             port.set_read_timeout(Some(std::time::Duration::from_millis(100)))?;
-            Ok((out, port))
+            Ok((Asker::new(out)?, port))
         });
-        let (mut out, mut port) =
+        let (out, mut port) =
             pair.map_err(|e| SystemError::Failed(format!("no port to a guest: {e}")))?;
         // Asked before anybody listens: it is kept until the guest opens the port.
-        let sent = wire::send(&mut out, &Ask::Hello, &[]);
+        let sent = out.ask(&Ask::Hello, &[]);
         let mut first = [0];
         loop {
             match port.read(&mut first) {
@@ -276,7 +307,7 @@ impl Guest {
             booted_in,
             commands: 0,
         };
-        guest.hello = guest.first_answer(first[0])?;
+        guest.hello = guest.first_answer(first[0], &port)?;
         match &guest.hello {
             Answer::Hello { version, .. } if *version == wire::VERSION => Ok(guest),
             Answer::Hello { version, .. } => Err(SystemError::Refused(format!(
@@ -288,11 +319,11 @@ impl Guest {
     }
 
     /// The first answer, whose first byte was read already.
-    fn first_answer(&mut self, first: u8) -> Result<Answer, SystemError> {
+    fn first_answer(&mut self, first: u8, mut port: &UnixStream) -> Result<Answer, SystemError> {
         let mut bytes = vec![first];
         let mut one = [0];
         while bytes.last() != Some(&b'\n') {
-            match (&self.out).read(&mut one) {
+            match port.read(&mut one) {
                 Ok(1) => bytes.push(one[0]),
                 _ => return Err(self.gone("it ended in the middle of its first answer")),
             }
@@ -331,7 +362,8 @@ impl Guest {
     /// # Errors
     /// Where the guest is gone.
     pub fn ask(&mut self, ask: &Ask, raw: &[u8]) -> Result<(), SystemError> {
-        wire::send(&mut self.out, ask, raw).map_err(|e| self.lost(&e))
+        let asked = self.out.ask(ask, raw);
+        asked.map_err(|e| self.lost(&e))
     }
 
     /// The next answer; a failure that the guest reports is an error.
@@ -340,7 +372,9 @@ impl Guest {
     /// What the guest says, that it is gone, or that it said nothing for a minute.
     pub fn answer(&mut self) -> Result<(Answer, Vec<u8>), SystemError> {
         loop {
-            return match self.answers.message() {
+            let message = self.answers.message();
+            self.out.hears();
+            return match message {
                 Ok(Some((Answer::Alive, _))) => continue,
                 Ok(Some((Answer::Failed { message, refused }, _))) => Err(if refused {
                     SystemError::Refused(message)
@@ -354,14 +388,9 @@ impl Guest {
         }
     }
 
-    /// Another handle to ask with, for a thread that waits meanwhile.
-    ///
-    /// # Errors
-    /// Where there are no descriptors left.
-    pub fn asker(&self) -> Result<impl Write + Send + use<>, SystemError> {
-        self.out
-            .try_clone()
-            .map_err(|e| SystemError::Failed(format!("no port to a guest: {e}")))
+    /// Another way to ask, for a thread that does not wait for answers.
+    pub fn asker(&self) -> Asker {
+        self.out.clone()
     }
 
     /// Runs a program in the guest and waits for it; `fathom` is fathom itself. It runs in `dir`, which is made.
@@ -506,6 +535,15 @@ impl Guest {
         // One that no longer answers is ended by force.
         if self.ask(&Ask::Off, &[]).is_ok() {
             self.carrier.end_within(Nanos::from_secs(3));
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Its input ends first: an agent that learns of it cleans up, whatever its launcher does with signals.
+        if matches!(self.carrier, Carrier::Reached(_)) {
+            self.out.cut();
         }
     }
 }

@@ -199,7 +199,7 @@ impl Qemu {
         inherited.extend(files.served.iter().map(|s| s.1));
         let mut command = Command::new(PROGRAM);
         // A terminal's Ctrl-C is for fathom, which ends its guests itself.
-        programs::bind_with(&mut command, inherited);
+        programs::bind_with(&mut command, libc::SIGKILL, inherited);
         command
             .args(machine.arguments(accelerator, &files))
             .stdin(Stdio::null())

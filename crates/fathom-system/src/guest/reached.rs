@@ -12,6 +12,9 @@ use std::process::{Child, Command, Stdio};
 use super::qemu::memory_file;
 use crate::{SystemError, programs};
 
+/// How often a program that was asked to end is looked at, each 5 ms: two seconds.
+const GOODBYES: u32 = 400;
+
 /// Dropping it ends the program.
 #[derive(Debug)]
 pub(crate) struct Reached {
@@ -33,7 +36,8 @@ impl Reached {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = OwnedFd::from(theirs);
         let mut command = Command::new(name);
-        programs::bind(&mut command);
+        // A program that is the agent itself cleans up when it is asked to end, and ends.
+        programs::bind_ending(&mut command, libc::SIGTERM);
         command
             .args(arguments)
             .stdin(Stdio::from(theirs.try_clone().map_err(failed)?))
@@ -73,6 +77,14 @@ impl Reached {
 
 impl Drop for Reached {
     fn drop(&mut self) {
+        // SAFETY: the process is a child that was not waited for, so its number is its own still.
+        let asked = !self.ended() && unsafe { libc::kill(self.pid() as i32, libc::SIGTERM) } == 0;
+        for _ in 0..GOODBYES {
+            if !asked || self.ended() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         // One that has ended already is only waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -57,7 +57,7 @@ impl Server {
         let stream = UnixStream::connect_addr(&address).map_err(failed)?;
         let fd = listener.as_raw_fd();
         let mut command = Command::new(PROGRAM);
-        programs::bind_with(&mut command, vec![fd]);
+        programs::bind_with(&mut command, libc::SIGKILL, vec![fd]);
         command
             .args(disk.node_arguments(i))
             .arg("--export")

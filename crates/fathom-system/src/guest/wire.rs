@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
+use fathom_io::Wanted;
 use fathom_telemetry::codec;
 use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::window::DirectionWindow;
@@ -13,9 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Raised when a message changes its meaning: host and guest run the same binary, over ssh perhaps not.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// How often an agent that was asked something says that it lives, whatever it does meanwhile.
 pub const PULSE: Nanos = Nanos::from_secs(5);
+/// The same while it does something and has a lease.
+pub const PULSE_LEASED: Nanos = Nanos::from_millis(500);
 /// Longer lines and larger data are taken for damage.
 const LINE_MAX: u64 = 16 << 20;
 const RAW_MAX: u64 = 1 << 30;
@@ -51,22 +54,36 @@ pub enum Ask {
     Open {
         /// As typed.
         target: String,
-        /// Whether it may be written.
-        modifies: bool,
-        /// Bytes of a scratch file.
-        size: Option<u64>,
-        /// Serial number or path of the device whose data may be destroyed.
-        destroy: Option<String>,
+        /// What jobs want from it.
+        wanted: Box<Wanted>,
+        /// The mark of the scratch file that another host has made there and that all use.
+        joins: Option<String>,
+    },
+    /// Which of these names are there, beside the open target?
+    Sees {
+        /// Names without a directory.
+        names: Vec<String>,
     },
     /// Fills a scratch file.
     Prepare,
-    /// Runs jobs at the same time on the open target.
+    /// Sets jobs up that run at the same time on the open target; they wait for [`Ask::Begin`].
     Run {
         /// They.
         jobs: Vec<AskedJob>,
-        /// When the first I/O is due on the agent's clock; `None` for at once.
-        begin: Option<u64>,
     },
+    /// To [`Answer::Ready`]: when the first I/O is due.
+    Begin {
+        /// On the agent's clock, ns.
+        at: u64,
+    },
+    /// An agent that hears nothing for so long ends its load, cleans up and leaves; it says at least every half second
+    /// that it lives while it does something.
+    Lease {
+        /// ns.
+        limit: u64,
+    },
+    /// Somebody listens.
+    Alive,
     /// Ends a group early.
     Stop,
     /// Closes the target.
@@ -94,6 +111,12 @@ pub enum Answer {
     Hello {
         /// [`VERSION`].
         version: u32,
+        /// Its name there.
+        #[serde(default)]
+        host: String,
+        /// Version of its fathom; older ones do not say.
+        #[serde(default)]
+        fathom: String,
         /// Release of the kernel.
         kernel: String,
         /// Clock source of the kernel.
@@ -112,6 +135,13 @@ pub enum Answer {
     Alive,
     /// Done; nothing to say.
     Done,
+    /// To [`Ask::Sees`], in the order of the names.
+    Sees {
+        /// Whether it is there.
+        seen: Vec<bool>,
+    },
+    /// To [`Ask::Run`]: all is set up.
+    Ready,
     /// It could not be done.
     Failed {
         /// Why.
@@ -143,6 +173,12 @@ pub enum Answer {
         about: Box<schema::Target>,
         /// Bytes that [`Ask::Prepare`] writes.
         fills: u64,
+        /// The mark of a file that fathom made.
+        mark: Option<String>,
+        /// Whether a model answers.
+        simulated: bool,
+        /// File system and its options.
+        place: String,
     },
     /// A closed window of a running job; its histograms follow.
     Window {
@@ -328,7 +364,6 @@ mod tests {
                 experiment: "vm".into(),
                 repeat: 2,
             }],
-            begin: Some(7),
         };
         assert_eq!(back(&ask, b""), (ask.clone(), Vec::new()));
         let put = Ask::Put {

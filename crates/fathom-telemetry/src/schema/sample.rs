@@ -193,6 +193,11 @@ fn job() -> Job {
             cpu_throttled_ns: 1,
             io_throttled_ns: 1,
         }),
+        hosts: vec![HostShare {
+            host: "h1".to_owned(),
+            p99_ns: Some(9000),
+            ..HostShare::default()
+        }],
         errors: vec![IoError {
             op: Op::Read,
             errno: 5,

@@ -9,7 +9,9 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::measure::{Measuring, measure};
 use super::open::directory;
-use crate::cli::{AppCommand, CopyArgs, LengthArgs, MeasureArgs, SwapArgs, SwapLoadArgs};
+use crate::cli::{
+    AppCommand, CopyArgs, HostsArgs, LengthArgs, MeasureArgs, SwapArgs, SwapLoadArgs,
+};
 use crate::exit::{DONE, Outcome, failed, refused};
 
 /// The target's scratch file is not used here.
@@ -65,6 +67,7 @@ fn copy(args: &CopyArgs) -> Outcome {
         dry_run: args.dry_run,
         seed: args.seed,
         destroy: None,
+        hosts: HostsArgs::default(),
         out: args.out.clone(),
     };
     measure(

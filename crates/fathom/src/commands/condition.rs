@@ -26,6 +26,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,
+        hosts: None,
     };
     let options = |range: Bytes| ConditionOptions {
         purge: !args.no_purge,

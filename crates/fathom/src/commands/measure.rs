@@ -17,6 +17,9 @@ use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
+/// What runs on hosts as on one machine: nothing of it looks below the target, or leads its load from here. (And `run`.)
+const ON_HOSTS: [&str; 3] = ["survey", "curve", "mix"];
+
 /// One experiment as a command sees it.
 pub(crate) struct Measuring<'a> {
     /// The command's name.
@@ -68,8 +71,17 @@ pub(crate) fn checked<T>(
 ) -> Outcome {
     let args = what.args;
     let profile = profile_of(&args.profile, &args.length)?;
+    if args.hosts.any() && !ON_HOSTS.contains(&what.name) {
+        return Err(refused(anyhow::anyhow!(
+            "--hosts: {} looks below its target, or brings a load of its own, on one machine: run it on each host, and hold the runs against each other with fathom compare (on hosts: {})",
+            what.name,
+            ON_HOSTS.join(", ")
+        )));
+    }
     let control = signals::control().map_err(refused)?;
-    mention_leftovers(&args.target);
+    if !args.hosts.any() {
+        mention_leftovers(&args.target);
+    }
     let simulated = SimTarget::is_simulated(&args.target);
     let ask = Ask {
         target: &args.target,
@@ -78,10 +90,11 @@ pub(crate) fn checked<T>(
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: what.modifies,
+        hosts: Some(&args.hosts),
     };
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
-        let plan = plan(&ask, limits, true);
+        let plan = plan(&ask, limits, true, None);
         let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
         screen::print(&announcement(&profile, &o, fills, simulated));
         return Ok(DONE);
@@ -93,7 +106,7 @@ pub(crate) fn checked<T>(
         fills,
         environment,
     } = open(&ask, control)?;
-    let plan = plan(&ask, limits, direct);
+    let plan = plan(&ask, limits, direct, Some(&*bench));
     check_cpu(what.cpu, &*bench)?;
     let known = check(&*bench)?;
     let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;

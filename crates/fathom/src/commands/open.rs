@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fathom_bench::bench::processors;
 use fathom_bench::cpu::CpuSetting;
 use fathom_bench::profile::{PROFILES, Profile};
 use fathom_bench::{Bench, BenchError, Plan, RealBench, SimBench};
@@ -16,7 +17,7 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 
 use super::finish::capsule;
-use crate::cli::CpuArgs;
+use crate::cli::{CpuArgs, HostsArgs};
 use crate::exit::{Failure, refused};
 
 /// Refuses what is no directory, for what needs one, before anything is made: a name that is free would become a file.
@@ -54,6 +55,19 @@ pub(crate) fn may_create() -> bool {
     CREATE.load(Ordering::Relaxed)
 }
 
+/// The same, on hosts where some were named.
+pub(crate) fn open_on(
+    hosts: &HostsArgs,
+    name: &str,
+    wanted: &Wanted,
+    control: Control,
+) -> Result<Box<dyn Bench>, Failure> {
+    match hosts.fleet()? {
+        None => Ok(open_bench(name, wanted, control)?),
+        Some(fleet) => Ok(Box::new(fleet.open(name, wanted, control)?)),
+    }
+}
+
 /// What a measuring command asks of its target.
 pub(crate) struct Ask<'a> {
     /// As typed.
@@ -68,6 +82,14 @@ pub(crate) struct Ask<'a> {
     pub(crate) destroy: Option<&'a str>,
     /// Whether any job writes.
     pub(crate) modifies: bool,
+    /// Where it is.
+    pub(crate) hosts: Option<&'a HostsArgs>,
+}
+
+impl Ask<'_> {
+    fn is_elsewhere(&self) -> bool {
+        self.hosts.is_some_and(HostsArgs::any)
+    }
 }
 
 /// An open bench and what follows from it.
@@ -103,6 +125,11 @@ pub(crate) fn cpu_setting(args: &CpuArgs) -> Result<CpuSetting, Failure> {
 
 /// A model has no processors to keep busy.
 pub(crate) fn check_cpu(setting: CpuSetting, bench: &dyn Bench) -> Result<(), Failure> {
+    if setting != CpuSetting::AsIs && bench.hosts().is_some() {
+        return Err(refused(anyhow::anyhow!(
+            "--cpu: the processors of other hosts are left as they are: leave out --cpu"
+        )));
+    }
     if setting != CpuSetting::AsIs && bench.simulated() {
         return Err(refused(anyhow::anyhow!(
             "--cpu: {} is a model and has no processors: leave out --cpu, or name a real target",
@@ -115,7 +142,11 @@ pub(crate) fn check_cpu(setting: CpuSetting, bench: &dyn Bench) -> Result<(), Fa
 /// Limits and bytes to fill, without opening anything (for `--dry-run`).
 pub(crate) fn foresee(ask: &Ask<'_>) -> Result<(Limits, Bytes), Failure> {
     let size = size(ask)?;
-    let (existing, fills) = probe(ask.target)?;
+    let (existing, fills) = match ask.is_elsewhere() {
+        // Nobody is asked before anything is agreed to.
+        true => (None, !SimTarget::is_simulated(ask.target)),
+        false => probe(ask.target)?,
+    };
     let range = match (existing, ask.size) {
         (Some(there), Some(asked)) => there.min(asked),
         (there, _) => there.unwrap_or(size),
@@ -138,6 +169,10 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         create: may_create(),
         ..Wanted::default()
     };
+    if let Some(hosts) = ask.hosts.filter(|h| h.any()) {
+        let bench = open_on(hosts, ask.target, &wanted(true), control)?;
+        return Ok(opened(ask, bench, size, true));
+    }
     let (bench, direct) = match open_bench(ask.target, &wanted(true), control.clone()) {
         Err(BenchError::Target(TargetError::NoDirect { .. })) => {
             say!("fathom: no direct I/O here; measuring through the page cache");
@@ -145,6 +180,10 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         }
         other => (other?, true),
     };
+    Ok(opened(ask, bench, size, direct))
+}
+
+fn opened(ask: &Ask<'_>, bench: Box<dyn Bench>, size: Bytes, direct: bool) -> Opened {
     let about = bench.describe();
     let mut limits = bench.limits();
     // The whole of what exists, or the part that was asked for; null: has no size of its own.
@@ -156,13 +195,13 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
     } else {
         Bytes(0)
     };
-    Ok(Opened {
+    Opened {
+        environment: environment(&*bench),
         bench,
         limits,
         direct,
         fills,
-        environment: capsule_of(&about),
-    })
+    }
 }
 
 /// The environment of a target.
@@ -170,9 +209,18 @@ pub(crate) fn capsule_of(about: &fathom_telemetry::schema::Target) -> serde_json
     capsule(about.path.as_deref().map(Path::new))
 }
 
-/// The plan on this machine.
-pub(crate) fn plan(ask: &Ask<'_>, limits: Limits, direct: bool) -> Plan {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+/// The environment of a bench; with hosts it is the controller's, and what each of them said.
+pub(crate) fn environment(bench: &dyn Bench) -> serde_json::Value {
+    let mut capsule = capsule_of(&bench.describe());
+    if let (Some(hosts), Some(all)) = (bench.hosts(), capsule.as_object_mut()) {
+        all.insert("hosts".into(), hosts);
+    }
+    capsule
+}
+
+/// The plan for `bench`; for this machine before there is one.
+pub(crate) fn plan(ask: &Ask<'_>, limits: Limits, direct: bool, bench: Option<&dyn Bench>) -> Plan {
+    let cores = bench.map_or_else(processors, Bench::processors);
     Plan {
         limits,
         profile: *ask.profile,
@@ -218,7 +266,7 @@ fn size(ask: &Ask<'_>) -> Result<Bytes, Failure> {
         return Ok(size);
     }
     let path = Path::new(ask.target);
-    let free = if path.is_dir() {
+    let free = if path.is_dir() && !ask.is_elsewhere() {
         space(path).map(|s| s.fits_bytes).unwrap_or(u64::MAX)
     } else {
         u64::MAX

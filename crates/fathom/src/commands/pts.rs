@@ -35,6 +35,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,
+        hosts: None,
     };
     let options = |range: Bytes| PtsOptions {
         tests: args.tests.clone(),
@@ -96,6 +97,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
             },
             limits,
             direct,
+            None,
         );
         measured = cpu::compare(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
     }

@@ -11,8 +11,8 @@ use fathom_io::job::{JobFile, OnError, jobs_from_toml};
 use fathom_io::{JobSpec, Observer, Wanted};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
-use super::finish::{self, capsule, command_line, out_on_target};
-use super::open::{check_cpu, cpu_setting, mention_leftovers, open_bench};
+use super::finish::{self, command_line, out_on_target};
+use super::open::{check_cpu, cpu_setting, environment, mention_leftovers, open_on};
 use crate::cli::RunArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::{progress, signals};
@@ -20,18 +20,20 @@ use crate::{progress, signals};
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let (name, jobs) = jobs(args)?;
     let setting = cpu_setting(&args.cpu)?;
-    mention_leftovers(&name);
+    if !args.hosts.any() {
+        mention_leftovers(&name);
+    }
     let control = signals::control().map_err(refused)?;
     let wanted = Wanted {
         create: super::open::may_create(),
         ..Wanted::by(&jobs, args.destroy.as_deref())
     };
-    let mut bench = open_bench(&name, &wanted, control)?;
+    let mut bench = open_on(&args.hosts, &name, &wanted, control)?;
     check_cpu(setting, &*bench)?;
     let limits = bench.limits();
     let groups = groups(&jobs, &limits)?;
     let recording: u32 = jobs_recording(&groups);
-    let environment = capsule(bench.describe().path.as_deref().map(Path::new));
+    let environment = environment(&*bench);
     let meta = RunMeta {
         name: jobs.first().map_or_else(
             || "run".to_owned(),

@@ -13,6 +13,7 @@ mod device_errors;
 mod devices_and_reports;
 mod false_numbers;
 mod first_steps;
+mod fleet;
 mod full;
 mod hostile;
 mod interruption;

@@ -1,0 +1,364 @@
+//! Many hosts as one bench: each runs its share of every job ([`split`]), all begin at one moment, and their measures
+//! become one ([`merge`]). Where one host is lost, the point is void and the others end at once.
+
+mod merge;
+mod reach;
+pub mod split;
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError};
+use fathom_io::driver::{DriveError, PlannedJob, Progress};
+use fathom_io::job::{JobError, Limits};
+use fathom_io::{Control, Observer};
+use fathom_system::guest::wire::{Answer, Ask};
+use fathom_system::guest::{Asker, Guest};
+use fathom_telemetry::schema::{self, Job};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use serde_json::Value;
+
+use crate::LabError;
+use crate::guest::conduct::{Ran, Told, conduct};
+use crate::guest::remote::{asked, sum};
+use merge::{Merger, list};
+pub use reach::Fleet;
+pub use split::Layout;
+
+/// An agent that hears nothing for so long ends its load and cleans up.
+const LEASE: Nanos = Nanos::from_secs(20);
+/// A host that says nothing for so long is lost.
+const SILENCE: Nanos = Nanos::from_secs(5);
+/// Models share their processors with all others.
+const SILENCE_OF_MODELS: Nanos = Nanos::from_secs(60);
+/// Hosts may begin so far apart, or by 1 % of the job's time, whichever is more; clocks may move as much.
+const APART: Nanos = Nanos::from_millis(10);
+
+/// See the module.
+pub struct FleetBench {
+    guests: Vec<Guest>,
+    names: Vec<String>,
+    /// Files that may be left where a host is lost, by host.
+    files: Vec<Option<String>>,
+    about: schema::Target,
+    limits: Limits,
+    layout: Layout,
+    fills: u64,
+    simulated: bool,
+    cpus: u32,
+    control: Control,
+    /// For every job.
+    stamps: Vec<Flag>,
+    hosts: Value,
+    /// Who was lost, and how.
+    lost: Option<String>,
+    /// Tells agents that somebody listens, until it is dropped.
+    _keeper: Sender<()>,
+}
+
+impl FleetBench {
+    /// Runs a part on each host; those that are lost are `None`, and named in the sentence.
+    fn conduct(
+        &mut self,
+        parts: Vec<Ask>,
+        told: &mut dyn FnMut(Told),
+    ) -> (Vec<Option<Ran>>, Option<LabError>) {
+        let silence = if self.simulated {
+            SILENCE_OF_MODELS
+        } else {
+            SILENCE
+        };
+        let ran = conduct(&mut self.guests, parts, &self.control, Some(silence), told);
+        let mut first = None;
+        let mut who = Vec::new();
+        let mut parts = Vec::new();
+        for (h, one) in ran.into_iter().enumerate() {
+            match one {
+                Ok(ran) => parts.push(Some(ran)),
+                Err(e) => {
+                    who.push(h);
+                    first.get_or_insert(e);
+                    parts.push(None);
+                }
+            }
+        }
+        if let Some(e) = &first {
+            self.lost = Some(format!("{}: {e}", list(&self.names, &who)));
+        }
+        (parts, first)
+    }
+
+    /// What is said of a host that was lost.
+    fn lost_flag(&self, parts: &[Option<Ran>]) -> Option<Flag> {
+        let lost = self.lost.as_ref()?;
+        let gone = parts.iter().zip(&self.names).zip(&self.files);
+        let left: Vec<String> = gone
+            .filter(|((ran, _), _)| ran.is_none())
+            .filter_map(|((_, name), file)| Some(format!("{} on {name}", file.as_ref()?)))
+            .collect();
+        let remedy = match left.is_empty() {
+            true => "look at that host, and run again".to_owned(),
+            false => format!(
+                "look at that host, remove what may be left with fathom clean there ({}), and run again",
+                left.join(", ")
+            ),
+        };
+        Some(Flag::new(FlagCode::HostLost, lost.clone(), remedy))
+    }
+
+    /// What stands against measures as those of one moment, and each host's place in time.
+    fn in_step(&self, jobs: &mut [Job], planned: &[PlannedJob], parts: &[Option<Ran>]) {
+        if self.simulated {
+            return;
+        }
+        for (job, plan) in jobs.iter_mut().zip(planned) {
+            let spec = &plan.job.spec;
+            let phase = spec.time.map_or(job.wall_ns, |t| (t + spec.ramp).0);
+            let limit = APART.0.max(phase / 100) as i64;
+            for (share, ran) in job.hosts.iter_mut().zip(parts) {
+                let Some(ran) = ran else { continue };
+                share.late_ns = ran.began.0 as i64 - ran.due.0 as i64;
+                share.clock_offset_ns = ran.clock.offset;
+                share.clock_bound_ns = ran.clock.bound.0;
+                share.clock_moved_ns = ran.clock.moved;
+            }
+            let late = job.hosts.iter().map(|h| h.late_ns);
+            let apart = late.clone().max().unwrap_or(0) - late.min().unwrap_or(0);
+            let bound = job
+                .hosts
+                .iter()
+                .map(|h| h.clock_bound_ns)
+                .max()
+                .unwrap_or(0);
+            let last = job.hosts.iter().max_by_key(|h| h.late_ns);
+            let mover = job.hosts.iter().max_by_key(|h| h.clock_moved_ns.abs());
+            let mut against = Vec::new();
+            if let Some(last) = last.filter(|_| apart + 2 * bound as i64 > limit) {
+                against.push(format!(
+                    "hosts began {} apart (known to {}), {} last",
+                    Nanos(apart.unsigned_abs()),
+                    Nanos(2 * bound),
+                    last.host
+                ));
+            }
+            if let Some(m) = mover.filter(|m| m.clock_moved_ns.abs() - 2 * bound as i64 > limit) {
+                against.push(format!(
+                    "the clock of {} moved by {}",
+                    m.host,
+                    Nanos(m.clock_moved_ns.unsigned_abs())
+                ));
+            }
+            for what in against {
+                job.flags.push(Flag::new(
+                    FlagCode::OutOfStep,
+                    format!("{what}; {} were allowed", Nanos(limit as u64)),
+                    "run again on hosts that do nothing else, or longer",
+                ));
+            }
+            job.engine_notes.push(format!(
+                "{} hosts began within {}, clocks known to {}",
+                job.hosts.len(),
+                Nanos(apart.unsigned_abs()),
+                Nanos(bound)
+            ));
+        }
+    }
+}
+
+impl Bench for FleetBench {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+    fn describe(&self) -> schema::Target {
+        self.about.clone()
+    }
+    fn simulated(&self) -> bool {
+        self.simulated
+    }
+    fn control(&self) -> Control {
+        self.control.clone()
+    }
+    fn hosts(&self) -> Option<Value> {
+        Some(self.hosts.clone())
+    }
+    fn processors(&self) -> u32 {
+        self.cpus
+    }
+    fn fills(&self) -> Bytes {
+        Bytes(self.fills)
+    }
+
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        if std::mem::take(&mut self.fills) == 0 {
+            return Ok(None);
+        }
+        let n = self.guests.len();
+        let mut sums = vec![Progress::default(); n];
+        let (parts, failed) = self.conduct(vec![Ask::Prepare; n], &mut |told| {
+            if let Told::Progress { guest, progress } = told {
+                sums[guest] = progress;
+                observer.progress(&sum(&sums, progress.elapsed));
+            }
+        });
+        if let Some(lost) = self.lost.as_ref().filter(|_| failed.is_some()) {
+            return Err(BenchError::Prepare(lost.clone()));
+        }
+        // The slowest speaks for all: nobody reads before it has written.
+        let jobs = parts.into_iter().flatten().flat_map(|p| p.jobs);
+        Ok(jobs.max_by_key(|j| j.wall_ns))
+    }
+
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        _log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        if let Some(lost) = &self.lost {
+            return Err(gone(lost));
+        }
+        let n = self.guests.len();
+        for p in jobs {
+            possible(p)?;
+        }
+        let part = |(h, name): (usize, &String)| {
+            let own = jobs.iter().map(|p| {
+                let spec = split::share(&p.job.spec, (h, name), n, self.layout, self.limits)
+                    .map_err(|message| value("--hosts", message))?;
+                let mut own = asked(p);
+                own.spec = serde_json::to_value(&spec).unwrap_or_default();
+                Ok(own)
+            });
+            own.collect::<Result<Vec<_>, BenchError>>()
+                .map(|jobs| Ask::Run { jobs })
+        };
+        let asks: Result<Vec<Ask>, BenchError> = self.names.iter().enumerate().map(part).collect();
+        let mut merger = Merger::new(jobs, n);
+        let mut sums = vec![Progress::default(); n];
+        let (parts, failed) = self.conduct(asks?, &mut |told| match told {
+            Told::Window {
+                guest,
+                job,
+                start,
+                window,
+                ..
+            } => merger.take((guest, job), start, &window, observer),
+            Told::Progress { guest, progress } => {
+                sums[guest] = progress;
+                observer.progress(&sum(&sums, progress.elapsed));
+            }
+            Told::Ready | Told::Ended => {}
+        });
+        // Nothing began: the job is refused there, or its host was gone before.
+        if let (Some(e), true) = (&failed, sums.iter().all(|s| s.elapsed == Nanos::ZERO)) {
+            let lost = self.lost.clone().unwrap_or_default();
+            return Err(match e.is_refusal() {
+                true => BenchError::Outside(lost),
+                false => gone(&lost),
+            });
+        }
+        let own: Vec<Option<Vec<Job>>> = parts
+            .iter()
+            .map(|p| p.as_ref().map(|p| p.jobs.clone()))
+            .collect();
+        let mut all = merger.finish(jobs, &own, &self.names, observer);
+        self.in_step(&mut all, jobs, &parts);
+        let lost = self.lost_flag(&parts);
+        for job in &mut all {
+            if lost.is_some() {
+                // The others were ended because of it, by nobody else.
+                job.flags.retain(|f| f.code != FlagCode::Interrupted);
+            }
+            job.flags.extend(lost.iter().chain(&self.stamps).cloned());
+        }
+        Ok(all)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), BenchError> {
+        let Self {
+            mut guests,
+            names,
+            lost,
+            ..
+        } = *self;
+        let mut left = Vec::new();
+        for guest in &guests {
+            // Those that are gone are asked in vain.
+            let _ = guest.asker().ask(&Ask::Close, &[]);
+        }
+        for (guest, name) in guests.iter_mut().zip(&names) {
+            loop {
+                match guest.answer() {
+                    Ok((Answer::Done, _)) => break,
+                    Ok(_) => {}
+                    // Who was lost was named with what it may have left.
+                    Err(_) if lost.is_some() => break,
+                    Err(e) => {
+                        left.push(format!("{name}: {e}"));
+                        break;
+                    }
+                }
+            }
+        }
+        for guest in &guests {
+            let _ = guest.asker().ask(&Ask::Off, &[]);
+        }
+        guests.into_iter().for_each(Guest::off);
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(BenchError::Outside(format!(
+                "not everything was removed: {}; run fathom clean there",
+                left.join("; ")
+            ))),
+        }
+    }
+}
+
+fn gone(lost: &str) -> BenchError {
+    DriveError::Start {
+        job: "on all hosts".into(),
+        message: format!("a host was lost: {lost}"),
+    }
+    .into()
+}
+
+fn value(option: &str, message: String) -> BenchError {
+    JobError::Value {
+        option: option.into(),
+        message,
+    }
+    .into()
+}
+
+/// What cannot be sent to hosts.
+fn possible(p: &PlannedJob) -> Result<(), BenchError> {
+    let what = if p.guide.is_some() || p.job.feed.is_some() {
+        "it is played or led from here, I/O by I/O"
+    } else if p.job.spec.record {
+        "one row per I/O is not sent over the network: leave out --record"
+    } else {
+        return Ok(());
+    };
+    Err(value(
+        "--hosts",
+        format!("job '{}' cannot run on a fleet: {what}", p.job.spec.name),
+    ))
+}
+
+/// Tells all agents that somebody listens, until the returned handle is dropped.
+fn keep(askers: Vec<Asker>) -> Result<Sender<()>, LabError> {
+    let (stop, ended) = channel::<()>();
+    let keeper = std::thread::Builder::new().spawn(move || {
+        let every = Duration::from_secs(1);
+        while ended.recv_timeout(every) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            for asker in &askers {
+                // Who is gone is missed elsewhere.
+                let _ = asker.ask(&Ask::Alive, &[]);
+            }
+        }
+    });
+    keeper
+        .map(|_| stop)
+        .map_err(|e| LabError::Failed(fathom_io::threads::refused(&e)))
+}

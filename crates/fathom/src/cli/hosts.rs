@@ -1,0 +1,64 @@
+//! Arguments that make a fleet of the target: other hosts, and what reaches them.
+
+use clap::Args;
+use fathom_labs::fleet::{Fleet, Layout};
+use fathom_system::fleet::{Fathom, Host, Via};
+
+use crate::exit::Failure;
+
+/// Where jobs run, where not here.
+#[derive(Args, Clone, Default)]
+pub(crate) struct HostsArgs {
+    /// Run every job on these hosts at once: h1,h2[=TARGET],… or a file with a host per line (NAME [TARGET] [destroy=SERIAL])
+    #[arg(long, value_name = "HOSTS|FILE", help_heading = "Many hosts")]
+    hosts: Option<String>,
+    /// What starts a process on a host: ssh, srun, kubectl, mpirun or 'PROGRAM … {host} …'
+    #[arg(
+        long,
+        value_name = "LAUNCHER",
+        default_value = "ssh",
+        requires = "hosts",
+        help_heading = "Many hosts"
+    )]
+    via: String,
+    /// fathom as it is on the hosts [default: this one is carried there]
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "hosts",
+        help_heading = "Many hosts"
+    )]
+    hosts_fathom: Option<String>,
+    /// own: a file for each host; parts, shared, neighbour: one file, a part for each, all over it, or the part of the
+    /// host after it
+    #[arg(
+        long,
+        default_value = "own",
+        requires = "hosts",
+        hide_possible_values = true,
+        value_parser = clap::builder::PossibleValuesParser::new(Layout::WORDS),
+        help_heading = "Many hosts"
+    )]
+    layout: String,
+}
+
+impl HostsArgs {
+    /// Whether hosts were named.
+    pub(crate) fn any(&self) -> bool {
+        self.hosts.is_some()
+    }
+
+    /// The fleet that was named; nothing is reached yet.
+    pub(crate) fn fleet(&self) -> Result<Option<Fleet>, Failure> {
+        let Some(hosts) = &self.hosts else {
+            return Ok(None);
+        };
+        let refuse = fathom_labs::LabError::from;
+        Ok(Some(Fleet {
+            hosts: Host::parse(hosts).map_err(refuse)?,
+            via: Via::parse(&self.via).map_err(refuse)?,
+            fathom: Fathom::find(self.hosts_fathom.as_deref()).map_err(refuse)?,
+            layout: self.layout.parse().unwrap_or_default(),
+        }))
+    }
+}
