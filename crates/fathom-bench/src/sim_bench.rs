@@ -46,6 +46,7 @@ impl Bench for SimBench {
         Limits {
             size: self.target.size(),
             direct_align: 512,
+            hosts: 1,
         }
     }
     fn describe(&self) -> schema::Target {

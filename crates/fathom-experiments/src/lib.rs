@@ -18,6 +18,7 @@ pub mod pages;
 pub mod pts;
 pub mod replay;
 pub mod reproduce;
+pub mod scale;
 pub mod sim_fit;
 pub mod sizes;
 pub mod stack;

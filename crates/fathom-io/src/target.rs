@@ -458,6 +458,7 @@ impl Target {
         Limits {
             size: self.size,
             direct_align: self.align,
+            hosts: 1,
         }
     }
 

@@ -20,6 +20,7 @@ fn group(ios: &[&str]) -> Vec<Job> {
                 spec.validate(&Limits {
                     size: 1 << 40,
                     direct_align: 1,
+                    hosts: 1,
                 })
                 .unwrap(),
             )

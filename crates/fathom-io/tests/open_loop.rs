@@ -25,6 +25,7 @@ fn poisson_arrivals_on_null_have_the_rate_asked_and_exponential_gaps() {
         spec.validate(&Limits {
             size: 1 << 40,
             direct_align: 1,
+            hosts: 1,
         })
         .unwrap(),
     );

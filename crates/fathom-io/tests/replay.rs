@@ -17,6 +17,7 @@ use fathom_telemetry::{Nanos, Op, Record};
 const LIMITS: Limits = Limits {
     size: 1 << 30,
     direct_align: 512,
+    hosts: 1,
 };
 
 struct Trace {

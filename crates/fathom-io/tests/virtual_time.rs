@@ -10,6 +10,7 @@ use fathom_telemetry::{FlagCode, Nanos};
 const LIMITS: Limits = Limits {
     size: 1 << 30,
     direct_align: 512,
+    hosts: 1,
 };
 
 fn planned(options: &[(&str, &str)]) -> PlannedJob {

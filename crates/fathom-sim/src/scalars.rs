@@ -12,6 +12,7 @@ fn job(target: &SimTarget, spec: JobSpec) -> PlannedJob {
     let limits = Limits {
         size: target.size(),
         direct_align: 512,
+        hosts: 1,
     };
     PlannedJob::new(spec.validate(&limits).unwrap())
 }

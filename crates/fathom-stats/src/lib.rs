@@ -16,6 +16,7 @@ mod ks;
 pub mod panel;
 pub mod regimes;
 pub mod rng;
+pub mod scalability;
 mod season;
 pub mod steady;
 

@@ -406,6 +406,9 @@ pub struct HostShare {
     pub tail_bytes: u64,
     /// Its own 99th percentile of response latency over reads, writes and trims, the highest; null where it has none.
     pub p99_ns: Option<u64>,
+    /// Windows, of those counted, in which it transferred less than every other host.
+    #[serde(default)]
+    pub slowest_windows: u64,
     /// Length of its own measured part, ns.
     pub wall_ns: u64,
     /// Begin after the common start, ns.

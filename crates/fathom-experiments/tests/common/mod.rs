@@ -45,6 +45,7 @@ impl Bench for QueueBench {
         Limits {
             size: 1 << 30,
             direct_align: 512,
+            hosts: 1,
         }
     }
     fn describe(&self) -> Target {
@@ -99,6 +100,7 @@ pub(crate) fn plan(millis: u64, repeats: u32) -> Plan {
         limits: Limits {
             size: 1 << 30,
             direct_align: 512,
+            hosts: 1,
         },
         profile: Profile {
             name: "test",

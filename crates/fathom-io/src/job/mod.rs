@@ -13,8 +13,8 @@ pub use file::{JobFile, jobs_from_toml};
 pub use limits::Limits;
 pub use options::{OPTIONS, OptionDef};
 pub use types::{
-    Advice, Arrival, BlockSizes, Burst, Distribution, Engine, OnError, Rw, SyncCall, SyncPolicy,
-    TextDuration,
+    Advice, Arrival, BlockSizes, Burst, Distribution, Engine, HostSpan, OnError, Rw, SyncCall,
+    SyncPolicy, TextDuration,
 };
 pub use validate::ValidJob;
 
@@ -61,6 +61,8 @@ pub struct JobSpec {
     pub name: String,
     /// Jobs of the same group run at the same time.
     pub group: Option<String>,
+    /// The hosts of a fleet that run it; all where none are named.
+    pub on_hosts: Option<HostSpan>,
     /// Pattern and direction.
     pub rw: Rw,
     /// Share of reads in a mixed job, percent.
@@ -164,6 +166,7 @@ impl Default for JobSpec {
         Self {
             name: "job".into(),
             group: None,
+            on_hosts: None,
             rw: Rw::RandRead,
             read_share: 50.0,
             bs: BlockSizes::one(4096),

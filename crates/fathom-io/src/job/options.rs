@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::types::{TextDuration, size_text};
 use super::{
-    Advice, BlockSizes, Burst, Distribution, Engine, JobError, JobSpec, OnError, Rw, SyncCall,
+    Advice, BlockSizes, Burst, Distribution, Engine, HostSpan, JobError, JobSpec, OnError, Rw,
+    SyncCall,
 };
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -132,6 +133,14 @@ pub const OPTIONS: &[OptionDef] = &[
         "Jobs of one group run at the same time; others one after another (job files)",
         |s, t| s.group = Some(t.to_owned()),
         |s| s.group.as_ref().map(|g| json!(g))
+    ),
+    option!(
+        "Load",
+        "on-hosts",
+        "A-B",
+        "Of a fleet (--hosts), only the hosts from the Ath to the Bth; the job's totals and rate are theirs (job files)",
+        |s, t| s.on_hosts = Some(t.parse::<HostSpan>()?),
+        |s| s.on_hosts.map(|h| json!(h.to_string()))
     ),
     option!(
         "Load",

@@ -457,6 +457,45 @@ fn size_text_with_unit(bytes: u64) -> String {
     }
 }
 
+/// Hosts of a fleet, in the order in which they were named: `2-4`, or `3` for the third alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSpan {
+    first: u32,
+    last: u32,
+}
+
+impl HostSpan {
+    /// From the `first` to the `last`, counted from 1.
+    pub fn new(first: u32, last: u32) -> Self {
+        Self { first, last }
+    }
+
+    /// Their places in the fleet, counted from 0.
+    pub fn places(self) -> std::ops::Range<usize> {
+        self.first.saturating_sub(1) as usize..self.last as usize
+    }
+}
+
+impl FromStr for HostSpan {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let number = |t: &str| t.trim().parse::<u32>().ok().filter(|n| *n > 0);
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Self { first, last }),
+            _ => Err(format!(
+                "'{text}' names no hosts: expected a range such as 2-4, counted from 1"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for HostSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

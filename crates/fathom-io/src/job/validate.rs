@@ -80,6 +80,18 @@ impl JobSpec {
         let bad = |option: &str, message: &dyn std::fmt::Display| {
             JobError::value(option, message.to_string())
         };
+        if let Some(hosts) = self
+            .on_hosts
+            .filter(|h| h.places().end > limits.hosts as usize)
+        {
+            return Err(bad(
+                "on-hosts",
+                &match limits.hosts {
+                    0 | 1 => format!("{hosts} of one host: name more with --hosts"),
+                    n => format!("{hosts} of {n} hosts: name more with --hosts"),
+                },
+            ));
+        }
         let align = self.align.unwrap_or_else(|| self.bs.min()).0;
         if self.direct && self.engine != Engine::Null {
             let unit = u64::from(limits.direct_align.max(1));
@@ -272,6 +284,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         size: 1 << 30,
         direct_align: 512,
+        hosts: 1,
     };
 
     fn job(options: &[(&str, &str)]) -> JobSpec {
@@ -291,6 +304,7 @@ mod tests {
             (&[("offset", "1g")], "size: the range of 0 B"),
             (&[("size", "4k"), ("bs", "8k")], "size: the range of 4 KiB"),
             (&[("rw", "read"), ("dist", "zipf")], "dist: "),
+            (&[("on-hosts", "1-2")], "on-hosts: 1-2 of one host"),
             (&[("rate", "5"), ("think", "1ms")], "rate: "),
             (&[("iopoll", ""), ("buffered", "")], "iopoll: "),
             (&[("random-map", ""), ("bs", "4k,8k")], "random-map: "),
@@ -312,6 +326,7 @@ mod tests {
         let odd = Limits {
             size: 10_000,
             direct_align: 512,
+            hosts: 1,
         };
         assert_eq!(job(&[]).validate(&odd).unwrap().end, 9728);
         assert_eq!(job(&[("buffered", "")]).validate(&odd).unwrap().end, 10_000);

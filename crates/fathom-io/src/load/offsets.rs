@@ -375,6 +375,7 @@ mod tests {
             .validate(&Limits {
                 size,
                 direct_align: 512,
+                hosts: 1,
             })
             .unwrap();
         let mut rng = Rng::new(7, 0);

@@ -237,6 +237,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         size: 64 << 20,
         direct_align: 4096,
+        hosts: 1,
     };
 
     #[test]
@@ -265,6 +266,7 @@ mod tests {
                 let limits = Limits {
                     size,
                     direct_align: 4096,
+                    hosts: 1,
                 };
                 let end = 5u64 << 40;
                 let l = Layout::new(&facts(&[end, end], 16 << 20), &limits, direct, fit).unwrap();

@@ -341,6 +341,7 @@ mod tests {
         let limits = Limits {
             size: 1 << 30,
             direct_align: 512,
+            hosts: 1,
         };
         let mut spec = JobSpec::default();
         for (option, value) in [("bs", "64k"), ("qd", "16"), ("rw", "randread")] {
@@ -467,6 +468,7 @@ mod tests {
         let limits = Limits {
             size: 1 << 30,
             direct_align: 512,
+            hosts: 1,
         };
         let mut spec = JobSpec::default();
         for (option, value) in [("bs", "64k"), ("qd", "16"), ("rw", "write")] {
@@ -580,6 +582,7 @@ mod tests {
         let limits = Limits {
             size: 1 << 30,
             direct_align: 512,
+            hosts: 1,
         };
         let planned = PlannedJob::new(JobSpec::default().validate(&limits).unwrap());
         let job = Job {

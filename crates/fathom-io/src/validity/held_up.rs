@@ -88,6 +88,7 @@ fn null_cost_ns() -> f64 {
         let limits = Limits {
             size: 1 << 30,
             direct_align: 1,
+            hosts: 1,
         };
         let Ok(job) = spec.validate(&limits) else {
             return 0.0;
@@ -270,6 +271,7 @@ mod tests {
         let limits = Limits {
             size: 1 << 30,
             direct_align: 512,
+            hosts: 1,
         };
         PlannedJob::new(JobSpec::default().validate(&limits).unwrap())
     }

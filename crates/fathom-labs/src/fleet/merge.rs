@@ -2,9 +2,11 @@
 //! What came after the first host's end is shown apart, and counted nowhere.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use fathom_io::Observer;
 use fathom_io::driver::{ClosedWindow, PlannedJob};
+use fathom_io::job::HostSpan;
 use fathom_telemetry::schema::{Direction, HostShare, IoError, Job, OpenLoop};
 use fathom_telemetry::{Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window};
 
@@ -25,8 +27,10 @@ struct Total {
 /// I/Os and bytes.
 type Counted = (u64, u64);
 
-/// One job of a group, on all hosts.
+/// One job of a group, on its hosts.
 struct Merging {
+    /// Their places in the fleet.
+    places: Range<usize>,
     width: Nanos,
     /// Windows that the job lasts by its time; `None` where something else ends it.
     lasts: Option<i64>,
@@ -35,6 +39,8 @@ struct Merging {
     /// The last window that each host closed.
     closed: Vec<i64>,
     hosts: Vec<Counted>,
+    /// Windows in which each did less than every other.
+    slowest: Vec<u64>,
     totals: [Option<Box<Total>>; 4],
 }
 
@@ -44,15 +50,20 @@ pub(super) struct Merger {
 }
 
 impl Merger {
+    /// Of a group on a fleet of so many hosts.
     pub(super) fn new(jobs: &[PlannedJob], hosts: usize) -> Self {
         let jobs = jobs.iter().map(|p| {
             let spec = &p.job.spec;
+            let places = places(p, hosts);
+            let hosts = places.len();
             Merging {
+                places,
                 width: spec.window,
                 lasts: spec.time.map(|t| (t.0 / spec.window.0.max(1)) as i64),
                 pending: BTreeMap::new(),
                 closed: vec![i64::MIN; hosts],
                 hosts: vec![(0, 0); hosts],
+                slowest: vec![0; hosts],
                 totals: [None, None, None, None],
             }
         });
@@ -61,17 +72,23 @@ impl Merger {
         }
     }
 
-    /// Takes a host's window.
+    /// Takes a host's window; `own` counts that host's jobs.
     pub(super) fn take(
         &mut self,
-        (host, job): (usize, usize),
+        (host, own): (usize, usize),
         start: i64,
         window: &Window,
         observer: &mut dyn Observer,
     ) {
-        let Some(m) = self.jobs.get_mut(job) else {
+        let mut there = self.jobs.iter_mut().enumerate();
+        let nth = there
+            .by_ref()
+            .filter(|(_, m)| m.places.contains(&host))
+            .nth(own);
+        let Some((job, m)) = nth else {
             return;
         };
+        let host = host - m.places.start;
         let number = start.div_euclid(m.width.0.max(1) as i64);
         let counted = window.directions[..3]
             .iter()
@@ -85,7 +102,7 @@ impl Merger {
         m.add_until(job, complete.min(m.lasts.unwrap_or(i64::MAX)), observer);
     }
 
-    /// One job per planned one. `parts` are the hosts' measures, `None` of a lost host.
+    /// One job per planned one. `parts` are each host's measures of its jobs, `None` of a lost host.
     pub(super) fn finish(
         self,
         jobs: &[PlannedJob],
@@ -93,18 +110,27 @@ impl Merger {
         names: &[String],
         observer: &mut dyn Observer,
     ) -> Vec<Job> {
+        let mut parts: Vec<Option<std::slice::Iter<'_, Job>>> =
+            parts.iter().map(|p| p.as_ref().map(|p| p.iter())).collect();
         let all = self.jobs.into_iter().zip(jobs).enumerate();
         all.map(|(j, (mut m, planned))| {
-            let own: Vec<Option<&Job>> = parts
-                .iter()
-                .map(|p| p.as_ref().and_then(|p| p.get(j)))
+            let own: Vec<Option<&Job>> = parts[m.places.clone()]
+                .iter_mut()
+                .map(|p| p.as_mut().and_then(Iterator::next))
                 .collect();
             let common = m.common(&own);
             m.add_until(j, common, observer);
+            let names = &names[m.places.clone()];
             m.job(planned, &own, common, names)
         })
         .collect()
     }
+}
+
+/// Which hosts of so many run a job.
+pub(super) fn places(planned: &PlannedJob, hosts: usize) -> Range<usize> {
+    let named = planned.job.spec.on_hosts.map(HostSpan::places);
+    named.unwrap_or(0..hosts)
 }
 
 impl Merging {
@@ -130,6 +156,9 @@ impl Merging {
             let (mut window, by_host) = entry.remove();
             window.index = number.max(0) as u64;
             if number >= 0 {
+                if let Some(host) = slowest(&by_host, self.hosts.len()) {
+                    self.slowest[host] += 1;
+                }
                 for (host, (ios, bytes)) in by_host {
                     let sum = &mut self.hosts[host];
                     *sum = (sum.0 + ios, sum.1 + bytes);
@@ -201,6 +230,7 @@ impl Merging {
             tail_bytes: tails[h].1,
             p99_ns: own[h].and_then(highest_p99),
             wall_ns: own[h].map_or(0, |j| j.wall_ns),
+            slowest_windows: self.slowest[h],
             ..HostShare::default()
         });
         let mut flags = flags(own, names);
@@ -250,6 +280,15 @@ impl Merging {
             ..Job::default()
         }
     }
+}
+
+/// The host that did less than every other in a window.
+fn slowest(by_host: &[(usize, Counted)], hosts: usize) -> Option<usize> {
+    let mut done = vec![0; hosts];
+    by_host.iter().for_each(|(h, (_, bytes))| done[*h] += bytes);
+    let least = (0..hosts).min_by_key(|h| done[*h])?;
+    let alone = done.iter().filter(|d| **d == done[least]).count() == 1;
+    alone.then_some(least)
 }
 
 fn highest_p99(job: &Job) -> Option<u64> {
@@ -319,6 +358,7 @@ mod tests {
         let limits = fathom_io::job::Limits {
             size: 1 << 20,
             direct_align: 1,
+            hosts: 1,
         };
         let spec = JobSpec {
             time,

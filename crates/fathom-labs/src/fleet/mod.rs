@@ -2,6 +2,7 @@
 //! become one ([`merge`]). Where one host is lost, the point is void and the others end at once.
 
 mod merge;
+mod model;
 mod reach;
 pub mod split;
 
@@ -22,7 +23,8 @@ use serde_json::Value;
 use crate::LabError;
 use crate::guest::conduct::{Ran, Told, conduct};
 use crate::guest::remote::{asked, sum};
-use merge::{Merger, list};
+use merge::{Merger, list, places};
+pub use model::ModelFleet;
 pub use reach::Fleet;
 pub use split::Layout;
 
@@ -116,7 +118,8 @@ impl FleetBench {
             let spec = &plan.job.spec;
             let phase = spec.time.map_or(job.wall_ns, |t| (t + spec.ramp).0);
             let limit = APART.0.max(phase / 100) as i64;
-            for (share, ran) in job.hosts.iter_mut().zip(parts) {
+            let here = &parts[places(plan, parts.len())];
+            for (share, ran) in job.hosts.iter_mut().zip(here) {
                 let Some(ran) = ran else { continue };
                 share.late_ns = ran.began.0 as i64 - ran.due.0 as i64;
                 share.clock_offset_ns = ran.clock.offset;
@@ -223,8 +226,10 @@ impl Bench for FleetBench {
             possible(p)?;
         }
         let part = |(h, name): (usize, &String)| {
-            let own = jobs.iter().map(|p| {
-                let spec = split::share(&p.job.spec, (h, name), n, self.layout, self.limits)
+            let here = jobs.iter().map(|p| (p, places(p, n)));
+            let own = here.filter(|(_, on)| on.contains(&h)).map(|(p, on)| {
+                let place = (h - on.start, name.as_str());
+                let spec = split::share(&p.job.spec, place, on.len(), self.layout, self.limits)
                     .map_err(|message| value("--hosts", message))?;
                 let mut own = asked(p);
                 own.spec = serde_json::to_value(&spec).unwrap_or_default();

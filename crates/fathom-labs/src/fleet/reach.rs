@@ -191,6 +191,7 @@ impl Fleet {
                 .map(|t| t.limits.direct_align)
                 .max()
                 .unwrap_or(1),
+            hosts: names.len() as u32,
         };
         let sharing = match groups {
             _ if self.layout.is_shared() => "one shared file",
@@ -341,6 +342,7 @@ fn opened(guest: &mut Guest) -> Result<There, SystemError> {
             limits: Limits {
                 size,
                 direct_align: align,
+                hosts: 1,
             },
             fills,
             mark,

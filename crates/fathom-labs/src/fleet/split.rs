@@ -64,6 +64,7 @@ pub fn share(
         }
     };
     let mut own = spec.clone();
+    own.on_hosts = None;
     own.seed = schedule::seed(spec.seed, "fleet", name, host as u32);
     own.rate = spec.rate.map(|r| r / n as f64);
     own.ios = spec.ios.map(|ios| part("ios", ios)).transpose()?;
@@ -131,6 +132,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         size: 1 << 30,
         direct_align: 4096,
+        hosts: 1,
     };
 
     fn shares(spec: &JobSpec, n: usize, layout: Layout) -> Vec<JobSpec> {

@@ -182,6 +182,7 @@ fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> 
             limits: Limits {
                 size,
                 direct_align: align,
+                hosts: 1,
             },
             fills,
         }),

@@ -25,6 +25,7 @@ fn plan() -> Plan {
         limits: Limits {
             size: 16 << 30,
             direct_align: 512,
+            hosts: 1,
         },
         profile: Profile {
             repeats: 2,

@@ -18,6 +18,7 @@ fn ran(options: &VmOptions) -> Run {
         limits: Limits {
             size: 20 << 30,
             direct_align: 512,
+            hosts: 1,
         },
         profile: Profile {
             repeats: 2,
@@ -118,6 +119,7 @@ fn too_small_a_target_is_refused_in_words() {
         limits: Limits {
             size: 16 << 20,
             direct_align: 512,
+            hosts: 1,
         },
         profile: Profile::named("quick").unwrap(),
         threads: 2,

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 /// Where jobs run, where not here.
 #[derive(Args, Clone, Default)]
 pub(crate) struct HostsArgs {
-    /// Run every job on these hosts at once: h1,h2[=TARGET],… or a file with a host per line (NAME [TARGET] [destroy=SERIAL])
+    /// Run every job on these hosts at once: h1,h2[=TARGET],… or a file with a host per line (NAME [TARGET] [destroy=SERIAL]); of a sim: target also their number
     #[arg(long, value_name = "HOSTS|FILE", help_heading = "Many hosts")]
     hosts: Option<String>,
     /// What starts a process on a host: ssh, srun, kubectl, mpirun or 'PROGRAM … {host} …'
@@ -46,6 +46,22 @@ impl HostsArgs {
     /// Whether hosts were named.
     pub(crate) fn any(&self) -> bool {
         self.hosts.is_some()
+    }
+
+    /// How many were named; 1 where none were.
+    pub(crate) fn count(&self) -> Result<u32, Failure> {
+        Ok(match (&self.hosts, self.simulated()) {
+            (None, _) => 1,
+            (Some(_), Some(n)) => n,
+            (Some(hosts), None) => Host::parse(hosts)
+                .map_err(fathom_labs::LabError::from)?
+                .len() as u32,
+        })
+    }
+
+    /// So many simulated ones: a number instead of names.
+    pub(crate) fn simulated(&self) -> Option<u32> {
+        self.hosts.as_ref()?.parse().ok()
     }
 
     /// The fleet that was named; nothing is reached yet.

@@ -12,6 +12,7 @@ use fathom_bench::{Bench, BenchError, Plan, RealBench, SimBench};
 use fathom_host::{TargetKind, probe_target, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, Target, TargetError, Wanted};
+use fathom_labs::fleet::ModelFleet;
 use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
@@ -62,6 +63,9 @@ pub(crate) fn open_on(
     wanted: &Wanted,
     control: Control,
 ) -> Result<Box<dyn Bench>, Failure> {
+    if let (Some(n), true) = (hosts.simulated(), SimTarget::is_simulated(name)) {
+        return Ok(Box::new(ModelFleet::open(name, n, control)?));
+    }
     match hosts.fleet()? {
         None => Ok(open_bench(name, wanted, control)?),
         Some(fleet) => Ok(Box::new(fleet.open(name, wanted, control)?)),
@@ -154,6 +158,7 @@ pub(crate) fn foresee(ask: &Ask<'_>) -> Result<(Limits, Bytes), Failure> {
     let limits = Limits {
         size: range.0,
         direct_align: 512,
+        hosts: ask.hosts.map_or(Ok(1), HostsArgs::count)?,
     };
     Ok((limits, if fills { size } else { Bytes(0) }))
 }

@@ -143,6 +143,7 @@ fn plan(what: &What, args: &RaidArgs, profile: Profile) -> Plan {
         limits: Limits {
             size,
             direct_align: 512,
+            hosts: 1,
         },
         profile,
         seed: args.seed,

@@ -52,6 +52,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         let limits = Limits {
             size: existing(&args.target)?.unwrap_or(size).0,
             direct_align: 512,
+            hosts: 1,
         };
         let layout =
             Layout::new(&options.facts, &limits, !args.buffered, args.lba).map_err(refused)?;

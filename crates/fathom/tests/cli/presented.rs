@@ -16,6 +16,7 @@ const COMMANDS: [&str; 18] = [
     "burst sim:optane-900p --size 64m --burst 4m",
     "pages sim:optane-900p --size 64m",
     "sizes sim:optane-900p --size 64m --time 20ms",
+    "scale sim:optane-900p --hosts 4 --time 200ms",
     // Long enough for a burst and a base.
     "run sim:samsung-960pro --rw write --bs 128k --qd 32 --time 300s",
     "stack . --size 16m --time 200ms --rw randread --direct",

@@ -1,0 +1,435 @@
+//! What numbers of hosts show: throughput and latency, the law and what it says of more hosts, fairness, stragglers.
+
+use fathom_bench::cells::Cell;
+use fathom_bench::parts::{
+    axis, chart, estimate, headline_of, line_chart, number, op_of, point, series, table,
+};
+use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_stats::Estimate;
+use fathom_stats::bootstrap::bootstrap_groups;
+use fathom_stats::scalability::{Law, apart, jain};
+use fathom_telemetry::schema::{ChartKind, Finding, Job, Section};
+
+use super::ScaleResult;
+
+/// Resamples behind an interval of the law.
+const RESAMPLES: usize = 500;
+const SEED: u64 = 1;
+/// A law that is further off at hosts that it has not seen says nothing of more.
+const UNFIT: f64 = 0.1;
+/// A host is a straggler from so much less than the others on, as a share.
+const BEHIND: f64 = 0.05;
+/// Numbers of hosts that a law rests on, without the one it is tried on.
+const LEAST: usize = 3;
+
+/// Hosts of a cell.
+fn hosts(cell: &Cell) -> f64 {
+    cell.spec.on_hosts.map_or(1, |h| h.places().len()) as f64
+}
+
+fn rate(job: &Job) -> f64 {
+    let all = [&job.read, &job.write, &job.trim];
+    all.into_iter().flatten().map(|d| d.iops).sum()
+}
+
+/// The cells' rates by repeat, and numbers of hosts.
+struct Rates {
+    hosts: Vec<f64>,
+    rates: Vec<Vec<f64>>,
+}
+
+impl Rates {
+    fn of(cells: &[Cell]) -> Self {
+        let filled = || cells.iter().filter(|c| c.valid().next().is_some());
+        Self {
+            hosts: filled().map(hosts).collect(),
+            rates: filled().map(|c| c.valid().map(rate).collect()).collect(),
+        }
+    }
+
+    /// Without the largest number of hosts.
+    fn smaller(&self) -> Self {
+        let most = self.hosts.len().saturating_sub(1);
+        Self {
+            hosts: self.hosts[..most].to_vec(),
+            rates: self.rates[..most].to_vec(),
+        }
+    }
+
+    fn law(&self, rates: &[Vec<f64>]) -> Option<Law> {
+        let points = self.hosts.iter().zip(rates);
+        let points: Vec<(f64, f64)> = points
+            .flat_map(|(n, rates)| rates.iter().map(|x| (*n, *x)))
+            .collect();
+        Law::fit(&points)
+    }
+
+    /// Something of the law, with the interval that the repeats give it.
+    fn estimate(&self, what: impl Fn(&Law) -> Option<f64>) -> Option<Estimate> {
+        bootstrap_groups(&self.rates, self.rates.len(), RESAMPLES, SEED, |rates| {
+            what(&self.law(rates)?)
+        })
+    }
+}
+
+/// The law, and how far it was off where it had not looked.
+struct Fitted {
+    law: Law,
+    /// Said of the largest number of hosts by the smaller ones, against what was measured: a share.
+    off: f64,
+}
+
+fn fitted(rates: &Rates) -> Option<Fitted> {
+    let smaller = rates.smaller();
+    if smaller.hosts.len() < LEAST {
+        return None;
+    }
+    let most = *rates.hosts.last()?;
+    let last = rates.rates.last()?;
+    let measured = last.iter().sum::<f64>() / last.len() as f64;
+    let seen = *smaller.hosts.last()?;
+    let said = smaller.law(&smaller.rates)?.expected(most, seen);
+    Some(Fitted {
+        law: rates.law(&rates.rates)?,
+        off: said / measured - 1.0,
+    })
+}
+
+/// A host that did less than the others.
+#[derive(Debug, PartialEq)]
+struct Straggler {
+    host: String,
+    /// What it did, as a share of what the others did on average.
+    share: Estimate,
+    /// Share of the windows in which it did least of all.
+    slowest: f64,
+}
+
+/// Those of repeats in which all hosts ran: less than the others by more than chance, and by enough to matter.
+fn stragglers(jobs: &[&Job]) -> Vec<Straggler> {
+    let usable = |j: &&&Job| j.hosts.iter().all(|h| h.bytes > 0);
+    let jobs: Vec<&&Job> = jobs.iter().filter(usable).collect();
+    let rounds = jobs.iter().map(|j| {
+        let all = j.hosts.iter().map(|h| (h.bytes as f64).ln());
+        all.collect::<Vec<f64>>()
+    });
+    let apart = apart(&rounds.collect::<Vec<_>>());
+    let mut found = Vec::new();
+    for (h, log) in apart.into_iter().enumerate() {
+        if log.high.is_none_or(|high| high >= 0.0) || log.value.exp() > 1.0 - BEHIND {
+            continue;
+        }
+        let of = |f: fn(&Job, usize) -> u64| jobs.iter().map(|j| f(j, h)).sum::<u64>() as f64;
+        let slowest = of(|j, h| j.hosts[h].slowest_windows);
+        let windows = of(|j, _| windows(j));
+        found.push(Straggler {
+            host: jobs[0].hosts[h].host.clone(),
+            share: Estimate {
+                value: log.value.exp(),
+                low: log.low.map(f64::exp),
+                high: log.high.map(f64::exp),
+                ..log
+            },
+            slowest: slowest / windows.max(1.0),
+        });
+    }
+    found.sort_by(|a, b| a.share.value.total_cmp(&b.share.value));
+    found
+}
+
+/// Windows in which all hosts measured.
+fn windows(job: &Job) -> u64 {
+    let text = job.spec.get("window").and_then(|w| w.as_str());
+    let width = text.and_then(|t| t.parse::<fathom_telemetry::Nanos>().ok());
+    let width = width.unwrap_or(fathom_io::JobSpec::default().window);
+    job.wall_ns / width.0.max(1)
+}
+
+fn fairness(cell: &Cell) -> Option<Estimate> {
+    cell.estimate(|j| {
+        let shares: Vec<f64> = j.hosts.iter().map(|h| h.bytes as f64).collect();
+        jain(&shares)
+    })
+    .map(|e| Estimate {
+        // It is no more than 1.
+        high: e.high.map(|h| h.min(1.0)),
+        low: e.low.map(|l| l.max(0.0)),
+        ..e
+    })
+}
+
+fn slowest_to_fastest(cell: &Cell) -> Option<f64> {
+    let of = |j: &Job| {
+        let all = j.hosts.iter().map(|h| h.bytes as f64);
+        let (low, high) = all.fold((f64::MAX, 0.0f64), |(l, h), x| (l.min(x), h.max(x)));
+        (high > 0.0).then(|| low / high)
+    };
+    cell.estimate(of).map(|e| e.value)
+}
+
+impl ExperimentResult for ScaleResult {
+    const EXPERIMENT: &'static str = "scale";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let cells = evidence.cells(&self.points);
+        let all: Vec<usize> = cells.iter().flat_map(Cell::indices).collect();
+        let rates = Rates::of(&cells);
+        let fitted = fitted(&rates);
+        let what = format!(
+            "{} of {}, {} outstanding on each host",
+            self.options.rw.word(),
+            self.options.bs,
+            self.options.qd
+        );
+        let alone = cells
+            .first()
+            .filter(|c| hosts(c) == 1.0)
+            .and_then(Cell::iops);
+        // What n hosts do, as a share of n times what one does.
+        let efficiency = |c: &Cell| {
+            let ratio = c.iops()?.gain_over(&alone?);
+            let share = |v: f64| (v + 1.0) / hosts(c);
+            Some(Estimate {
+                value: share(ratio.value),
+                low: ratio.low.map(share),
+                high: ratio.high.map(share),
+                ..ratio
+            })
+        };
+        let group = "Many hosts";
+        if let Some(most) = cells.last() {
+            let n = hosts(most);
+            let label = format!("throughput of {n} hosts");
+            shown.headlines.push(headline_of(
+                group,
+                &label,
+                "scale-rate",
+                "1/s",
+                most.iops(),
+                most.indices(),
+            ));
+            let jobs = cells.first().into_iter().chain([most]);
+            let jobs: Vec<usize> = jobs.flat_map(Cell::indices).collect();
+            shown.headlines.push(headline_of(
+                group,
+                &format!("scaling efficiency of {n} hosts"),
+                "scale-efficiency",
+                "ratio",
+                efficiency(most),
+                jobs,
+            ));
+        }
+        shown
+            .findings
+            .extend(growth(&cells, &rates, fitted.as_ref(), &all));
+        if let Some(most) = cells.last() {
+            let jobs: Vec<&Job> = most.valid().collect();
+            let slow = stragglers(&jobs);
+            shown.findings.extend(slow.iter().map(|s| behind(s, most)));
+        }
+        let law = |c: &Cell| fitted.as_ref().map(|f| f.law.at(hosts(c)));
+        let mut throughput = chart(
+            "scale-rate",
+            "Throughput by number of hosts",
+            ChartKind::Line,
+            axis("hosts", "", false),
+            axis("requests", "1/s", false),
+            vec![series(
+                "measured",
+                cells.iter().map(|c| point(hosts(c), c.iops())).collect(),
+            )],
+        );
+        if let Some(f) = &fitted {
+            let most = hosts(cells.last().unwrap_or(&cells[0]));
+            let curve = (0..=40).map(|i| 1.0 + (1.25 * most - 1.0) * f64::from(i) / 40.0);
+            let line = line_chart(
+                "",
+                "",
+                axis("", "", false),
+                axis("", "", false),
+                vec![(
+                    "law".into(),
+                    curve.map(|n| (n, f.law.expected(n, most))).collect(),
+                )],
+            );
+            throughput.series.extend(line.series);
+        }
+        let latency = |q: f64| {
+            let of = |c: &Cell| point(hosts(c), c.percentile(op_of(c), q).map(Estimate::single));
+            cells.iter().map(of).collect()
+        };
+        shown.sections.push(Section {
+            id: "scale".into(),
+            title: format!("Number of hosts, {what}"),
+            text: text(fitted.as_ref()),
+            charts: vec![
+                throughput,
+                chart(
+                    "scale-latency",
+                    "Latency by number of hosts",
+                    ChartKind::Line,
+                    axis("hosts", "", false),
+                    axis("latency", "ns", true),
+                    vec![series("p50", latency(0.5)), series("p99", latency(0.99))],
+                ),
+            ],
+            tables: vec![table(
+                "scale-table",
+                "By number of hosts",
+                &cells,
+                &[
+                    ("hosts", "", &|c| number(Some(hosts(c)))),
+                    ("requests", "1/s", &|c| estimate(c.iops())),
+                    ("bandwidth", "bytes/s", &|c| estimate(c.bandwidth())),
+                    ("efficiency", "ratio", &|c| estimate(efficiency(c))),
+                    ("law", "1/s", &|c| number(law(c))),
+                    ("p50", "ns", &|c| number(c.percentile(op_of(c), 0.5))),
+                    ("p99", "ns", &|c| number(c.percentile(op_of(c), 0.99))),
+                    ("fairness", "ratio", &|c| estimate(fairness(c))),
+                    ("slowest to fastest", "ratio", &|c| {
+                        number(slowest_to_fastest(c))
+                    }),
+                ],
+            )],
+            ..Section::default()
+        });
+    }
+}
+
+fn text(fitted: Option<&Fitted>) -> String {
+    let begin = "The same load on more and more hosts, in turns. Fairness is Jain's index: 1 where all hosts get alike.";
+    match fitted {
+        None => format!("{begin} A law of growth needs four numbers of hosts and more."),
+        Some(f) => {
+            let law = match f.law {
+                Law::Universal {
+                    contention,
+                    coherency,
+                    ..
+                } => format!(
+                    "universal scalability law: contention {contention:.4}, coherency {coherency:.6}"
+                ),
+                Law::Bounded { sharpness, .. } => {
+                    format!("law of a bound that all share, met with sharpness {sharpness:.1}")
+                }
+            };
+            format!(
+                "{begin} Growth follows the {law}. Fitted without the largest number of hosts, the law was {:+.1} % off there.",
+                100.0 * f.off
+            )
+        }
+    }
+}
+
+/// What growth was seen, and what is to be expected of more hosts where the law holds.
+fn growth(
+    cells: &[Cell],
+    rates: &Rates,
+    fitted: Option<&Fitted>,
+    jobs: &[usize],
+) -> Option<Finding> {
+    let most = cells.last()?;
+    let n = hosts(most);
+    let alone = cells.first().filter(|c| hosts(c) == 1.0)?.iops()?;
+    let times = most.iops()?.gain_over(&alone);
+    let interval = match (times.low, times.high) {
+        (Some(low), Some(high)) => format!(" ({:.2} to {:.2})", low + 1.0, high + 1.0),
+        _ => String::new(),
+    };
+    let fit = fitted.filter(|f| f.off.abs() <= UNFIT);
+    let double = fit.and_then(|f| {
+        let times = rates.estimate(|law| Some(law.expected(2.0 * n, n) / law.at(n)))?;
+        // No better than it was where it had not looked.
+        let off = f.off.abs();
+        Some(Estimate {
+            value: times.value - 1.0,
+            low: times.low.map(|low| low * (1.0 - off) - 1.0),
+            high: times.high.map(|high| high * (1.0 + off) - 1.0),
+            ..times
+        })
+    });
+    let mut text = format!(
+        "{n} hosts do {:.2} times as much as one{interval}.",
+        times.value + 1.0
+    );
+    match (fitted, fit, double) {
+        (Some(f), None, _) => {
+            text += &format!(
+                " No law of growth holds here: that of fewer hosts was {:+.0} % off at {n}, so nothing is said of more.",
+                100.0 * f.off
+            );
+        }
+        (_, Some(f), Some(gain)) => {
+            let known = |e: &Estimate| match (e.low, e.high) {
+                (Some(low), Some(high)) => {
+                    format!(" ({:+.0} to {:+.0} %)", 100.0 * low, 100.0 * high)
+                }
+                _ => String::new(),
+            };
+            // What bounds all of them may lie beyond what was measured.
+            let unless = match f.law {
+                Law::Bounded { .. } => "",
+                Law::Universal { .. } => " Without a bound that was not met yet,",
+            };
+            text += &format!(
+                "{unless} {} hosts would change that by {:+.0} %{}",
+                2.0 * n,
+                100.0 * gain.value,
+                known(&gain)
+            );
+            text += &match (f.law, f.law.knee().filter(|k| *k < n)) {
+                (Law::Bounded { .. }, Some(knee)) => {
+                    format!(": from about {knee:.1} hosts on all share one bound.")
+                }
+                (Law::Universal { .. }, Some(knee)) => {
+                    format!(": more than about {knee:.0} hosts do less than fewer.")
+                }
+                (_, None) => ".".into(),
+            };
+            if gain.high.is_some_and(|high| high < 0.1) {
+                text += " What all hosts share is the limit, not their number: its processors, network or disks.";
+            }
+        }
+        _ => {}
+    }
+    Some(Finding {
+        id: "scale-growth".into(),
+        text,
+        confidence: match (times.low.is_some(), fit.is_some()) {
+            (true, true) => "strong",
+            (true, false) => "moderate",
+            _ => "weak",
+        }
+        .into(),
+        jobs: jobs.to_vec(),
+        evidence: vec!["scale-table".into(), "scale-rate".into()],
+        refuted_by: "More hosts, whose throughput lies outside of what the law says.".into(),
+        ..Finding::default()
+    })
+}
+
+fn behind(s: &Straggler, cell: &Cell) -> Finding {
+    let percent = |v: f64| format!("{:.0}", 100.0 * (1.0 - v));
+    let interval = match (s.share.low, s.share.high) {
+        (Some(low), Some(high)) => format!(" ({} to {})", percent(high), percent(low)),
+        _ => String::new(),
+    };
+    Finding {
+        id: format!("scale-straggler-{}", s.host),
+        text: format!(
+            "{} did {} %{interval} less than the other hosts, and least of all in {:.0} % of the time.",
+            s.host,
+            percent(s.share.value),
+            100.0 * s.slowest
+        ),
+        advice: format!(
+            "compare the network, processors and mount options of {} with those of another host, and run fathom stack there",
+            s.host
+        ),
+        confidence: "strong".into(),
+        jobs: cell.indices(),
+        evidence: vec!["scale-table".into()],
+        refuted_by: "Another run in which it does as much as the others.".into(),
+        ..Finding::default()
+    }
+}

@@ -1,0 +1,144 @@
+//! Hosts that share one model: what a fleet would meet at an array of known truth, in virtual time.
+
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError, SimBench};
+use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
+use fathom_io::job::Limits;
+use fathom_io::{Control, Observer};
+use fathom_telemetry::Nanos;
+use fathom_telemetry::schema::{self, Job};
+use serde_json::{Value, json};
+
+use super::merge::{Merger, places};
+use super::split::{self, Layout};
+use super::value;
+
+/// More would only share what one already fills.
+const HOSTS_MAX: u32 = 1_000;
+
+/// Simulated hosts, h1 and so on, with one simulated target behind them.
+pub struct ModelFleet {
+    bench: SimBench,
+    names: Vec<String>,
+    /// The host that pauses before each of its I/Os, and for how long.
+    straggler: Option<(usize, Nanos)>,
+}
+
+impl ModelFleet {
+    /// So many hosts on a target whose name begins with `sim:`.
+    ///
+    /// # Errors
+    /// Unknown models; no hosts, or too many.
+    pub fn open(target: &str, hosts: u32, control: Control) -> Result<Self, BenchError> {
+        if !(1..=HOSTS_MAX).contains(&hosts) {
+            return Err(value(
+                "--hosts",
+                format!("{hosts} simulated hosts: expected 1 to {HOSTS_MAX}"),
+            ));
+        }
+        Ok(Self {
+            bench: SimBench::open(target, control)?,
+            names: (1..=hosts).map(|i| format!("h{i}")).collect(),
+            straggler: None,
+        })
+    }
+
+    /// Its host at this place pauses before each I/O.
+    #[must_use]
+    pub fn with_straggler(mut self, place: usize, pause: Nanos) -> Self {
+        self.straggler = Some((place, pause));
+        self
+    }
+}
+
+/// Sorts windows of all hosts' jobs, which run as one group, by host.
+struct Sorting<'a> {
+    merger: &'a mut Merger,
+    /// Host and number of each job among that host's.
+    whose: &'a [(usize, usize)],
+    observer: &'a mut dyn Observer,
+}
+
+impl Observer for Sorting<'_> {
+    fn window(&mut self, w: &ClosedWindow<'_>) {
+        let whose = self.whose[w.job];
+        self.merger.take(whose, w.start_ns, w.window, self.observer);
+    }
+    fn progress(&mut self, progress: &Progress) {
+        self.observer.progress(progress);
+    }
+}
+
+impl Bench for ModelFleet {
+    fn limits(&self) -> Limits {
+        Limits {
+            hosts: self.names.len() as u32,
+            ..self.bench.limits()
+        }
+    }
+    fn describe(&self) -> schema::Target {
+        let mut about = self.bench.describe();
+        about.name = format!("{} on {} hosts", about.name, self.names.len());
+        about.description = format!("shared by all hosts: {}", about.description);
+        about
+    }
+    fn simulated(&self) -> bool {
+        true
+    }
+    fn control(&self) -> Control {
+        self.bench.control()
+    }
+    fn hosts(&self) -> Option<Value> {
+        let about = self.bench.describe();
+        let of = |name: &String| json!({ "host": name, "target": about });
+        Some(self.names.iter().map(of).collect())
+    }
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        self.bench.prepare(observer)
+    }
+
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        _log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        let n = self.names.len();
+        let limits = self.bench.limits();
+        let mut whose = Vec::new();
+        let mut own = Vec::new();
+        for (h, name) in self.names.iter().enumerate() {
+            let here = jobs.iter().map(|p| (p, places(p, n)));
+            for (k, (p, on)) in here.filter(|(_, on)| on.contains(&h)).enumerate() {
+                let place = (h - on.start, name.as_str());
+                let mut spec = split::share(&p.job.spec, place, on.len(), Layout::Shared, limits)
+                    .map_err(|message| value("--hosts", message))?;
+                if let Some((_, pause)) = self.straggler.filter(|s| s.0 == h) {
+                    spec.think = pause;
+                }
+                whose.push((h, k));
+                own.push(PlannedJob {
+                    experiment: p.experiment.clone(),
+                    repeat: p.repeat,
+                    ..PlannedJob::new(spec.validate(&limits)?)
+                });
+            }
+        }
+        let mut merger = Merger::new(jobs, n);
+        let mut sorting = Sorting {
+            merger: &mut merger,
+            whose: &whose,
+            observer,
+        };
+        let measured = self.bench.run(&own, None, &mut sorting)?;
+        let mut parts: Vec<Option<Vec<Job>>> = vec![Some(Vec::new()); n];
+        for ((host, _), job) in whose.iter().zip(measured) {
+            parts[*host].get_or_insert_default().push(job);
+        }
+        Ok(merger.finish(jobs, &parts, &self.names, observer))
+    }
+
+    fn close(self: Box<Self>) -> Result<(), BenchError> {
+        Box::new(self.bench).close()
+    }
+}
