@@ -14,6 +14,7 @@ pub mod curve;
 pub mod endurance;
 pub mod knee;
 pub mod mix;
+pub mod neighbour;
 pub mod pages;
 pub mod pts;
 pub mod replay;

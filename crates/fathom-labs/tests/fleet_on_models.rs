@@ -4,16 +4,17 @@ use fathom_bench::measurement::defaults;
 use fathom_bench::profile::Profile;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Measurement, Notebook, Plan, RunMeta};
+use fathom_experiments::neighbour::NeighbourOptions;
 use fathom_experiments::scale::ScaleOptions;
 use fathom_io::Control;
 use fathom_labs::fleet::ModelFleet;
 use fathom_telemetry::Nanos;
-use fathom_telemetry::schema::{Cell, Run};
+use fathom_telemetry::schema::{Cell, Job, Run};
 
 struct Quiet;
 impl ProgressSink for Quiet {}
 
-fn run(mut fleet: ModelFleet, options: &ScaleOptions, time: Nanos, seed: u64) -> Run {
+fn run(mut fleet: ModelFleet, options: &impl Measurement, time: Nanos, seed: u64) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan {
         limits: fleet.limits(),
@@ -100,6 +101,41 @@ fn a_straggler_is_named_and_nobody_else() {
     println!("named {found} of {CASES}, wrongly {wrong} of {CASES}");
     assert!(found * 100 >= 95 * CASES, "{found} of {CASES}");
     assert!(wrong * 100 <= 5 * CASES, "{wrong} of {CASES}");
+}
+
+#[test]
+fn neighbours_cost_what_the_model_makes_them_wait_for() {
+    let options: NeighbourOptions = defaults();
+    let time = Nanos::from_millis(200);
+    let shown = run(fleet("sim:optane-900p", 4), &options, time, 3);
+    let alone = shown.jobs[0].read.as_ref().unwrap();
+    let beside = |name: &str| {
+        let job = shown.jobs.iter().find(|j| j.name == name);
+        job.unwrap_or_else(|| panic!("{name}"))
+    };
+    // At half the rate of one at a time there is hardly anything to wait for.
+    let mean = |j: &Job| {
+        let read = j.read.as_ref().unwrap();
+        (read.iops, read.response_ns.mean.unwrap())
+    };
+    let (rate, latency) = mean(beside("beside-0.1"));
+    assert!((rate / alone.iops - 0.5).abs() < 0.03, "{rate}");
+    let ratio = latency / alone.response_ns.mean.unwrap();
+    assert!((0.95..1.3).contains(&ratio), "{ratio}");
+    // The host that is measured is one, the others are as many as their job says.
+    for n in [1, 2, 3] {
+        assert_eq!(beside(&format!("beside-{n}.1")).hosts.len(), 1);
+        assert_eq!(beside(&format!("load-{n}.1")).hosts.len(), n);
+    }
+    let of = |n: u32| mean(beside(&format!("beside-{n}.1"))).1;
+    assert!(of(0) < of(1) && of(1) < of(2) && of(2) < of(3));
+    let finding = &shown.findings[0];
+    assert_eq!(finding.id, "neighbour-cost");
+    assert!(
+        finding.text.contains("Beside 3 loading hosts"),
+        "{}",
+        finding.text
+    );
 }
 
 #[test]

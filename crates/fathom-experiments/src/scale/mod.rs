@@ -39,36 +39,39 @@ pub struct ScaleOptions {
     pub steps: Vec<u32>,
 }
 
-impl ScaleOptions {
-    /// Numbers of hosts, ascending.
-    fn steps(&self, hosts: u32) -> Result<Vec<u32>, JobError> {
-        let refused = |option: &str, message: String| JobError::Value {
-            option: option.into(),
-            message,
-        };
-        if hosts < 2 {
-            return Err(refused(
-                "--hosts",
-                "scale compares numbers of hosts: name at least two".into(),
-            ));
-        }
-        let mut steps = self.steps.clone();
-        if let Some(more) = steps.iter().find(|s| **s > hosts) {
-            return Err(refused(
-                "--steps",
-                format!("{more} of {hosts} hosts: name more with --hosts"),
-            ));
-        }
-        if steps.is_empty() {
-            let doubled = (0..u32::BITS - 1).map(|p| 1u32 << p);
-            let usual = doubled.flat_map(|n| [n, n + n / 2]);
-            steps = usual.filter(|n| *n <= hosts).chain([hosts]).collect();
-        }
-        steps.sort_unstable();
-        steps.dedup();
-        Ok(steps)
+/// Numbers of hosts, ascending: those that were `asked` for, or 1, 2, 3, 4, 6, 8, 12 … and all.
+///
+/// # Errors
+/// With fewer than two hosts, or fewer than asked for.
+pub(crate) fn steps(name: &str, hosts: u32, asked: &[u32]) -> Result<Vec<u32>, JobError> {
+    let refused = |option: &str, message: String| JobError::Value {
+        option: option.into(),
+        message,
+    };
+    if hosts < 2 {
+        return Err(refused(
+            "--hosts",
+            format!("{name} compares numbers of hosts: name at least two"),
+        ));
     }
+    if let Some(more) = asked.iter().find(|s| **s > hosts) {
+        return Err(refused(
+            "--steps",
+            format!("{more} of {hosts} hosts: name more with --hosts"),
+        ));
+    }
+    let mut steps = asked.to_vec();
+    if steps.is_empty() {
+        let doubled = (0..u32::BITS - 1).map(|p| 1u32 << p);
+        let usual = doubled.flat_map(|n| [n, n + n / 2]);
+        steps = usual.filter(|n| *n <= hosts).chain([hosts]).collect();
+    }
+    steps.sort_unstable();
+    steps.dedup();
+    Ok(steps)
+}
 
+impl ScaleOptions {
     /// A point for each number of hosts.
     fn points(&self, plan: &Plan) -> Result<Vec<Point>, JobError> {
         let (bs, qd) = (self.bs.0.to_string(), self.qd.to_string());
@@ -80,7 +83,8 @@ impl ScaleOptions {
             spec.bytes = spec.bytes.map(|b| Bytes(b.0.saturating_mul(u64::from(*n))));
             Ok(Point::new(spec))
         };
-        self.steps(plan.limits.hosts)?.iter().map(point).collect()
+        let steps = steps(Self::NAME, plan.limits.hosts, &self.steps)?;
+        steps.iter().map(point).collect()
     }
 }
 

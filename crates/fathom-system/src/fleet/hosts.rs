@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::SystemError;
+use crate::{SystemError, programs};
 
 /// Longer lists are taken for another file.
 const HOSTS_MAX: usize = 10_000;
@@ -20,13 +20,19 @@ pub struct Host {
 }
 
 impl Host {
-    /// Hosts from `h1,h2=TARGET`, or from a file with a host per line: name, target, and `destroy=SERIAL`.
+    /// Hosts from `h1,h2=TARGET`; from a file with a host per line: name, target, and `destroy=SERIAL`; `slurm`, the nodes
+    /// of this allocation; or `pods:SELECTOR`, the running pods that have these labels.
     ///
     /// # Errors
-    /// Names that a launcher could take for anything else than a name; a host twice.
+    /// Names that a launcher could take for anything else than a name; a host twice; no allocation, no such pods.
     pub fn parse(text: &str) -> Result<Vec<Self>, SystemError> {
         let file = Path::new(text);
-        let hosts: Result<Vec<Self>, SystemError> = if file.is_file() {
+        let hosts: Result<Vec<Self>, SystemError> = if let Some(names) = listed(text)? {
+            names
+                .lines()
+                .map(|n| Self::new(n.trim(), None, None))
+                .collect()
+        } else if file.is_file() {
             let words = fs::read_to_string(file)
                 .map_err(|e| refused(format!("{text} cannot be read: {e}")))?;
             let lines = words.lines().map(|l| l.split('#').next().unwrap_or(l));
@@ -39,7 +45,7 @@ impl Host {
         let hosts = hosts?;
         if hosts.is_empty() {
             return Err(refused(format!(
-                "{text} names no host: expected one per line"
+                "{text} names no host: expected at least one"
             )));
         }
         if hosts.len() > HOSTS_MAX {
@@ -96,6 +102,46 @@ impl Host {
             destroy: destroy.map(str::to_owned),
         })
     }
+}
+
+/// The launcher that reaches hosts named so, by itself.
+pub fn launcher(text: &str) -> &'static str {
+    match text {
+        SLURM => "srun",
+        pods if pods.starts_with(PODS) => "kubectl",
+        _ => "ssh",
+    }
+}
+
+const SLURM: &str = "slurm";
+const PODS: &str = "pods:";
+
+/// Names that an engine lists, one per line; `None` where none is named.
+fn listed(text: &str) -> Result<Option<String>, SystemError> {
+    let mut list = if text == SLURM {
+        let nodes = std::env::var("SLURM_JOB_NODELIST").map_err(|_| {
+            refused(
+                "slurm: there is no allocation here (SLURM_JOB_NODELIST is not set): run it within salloc or sbatch"
+                    .into(),
+            )
+        })?;
+        let mut scontrol = programs::command("scontrol");
+        scontrol.args(["show", "hostnames", &nodes]);
+        scontrol
+    } else if let Some(selector) = text.strip_prefix(PODS) {
+        let mut kubectl = programs::command("kubectl");
+        kubectl
+            .args(["get", "pods", "--output=name"])
+            .arg("--field-selector=status.phase=Running")
+            .arg(format!("--selector={selector}"));
+        kubectl
+    } else {
+        return Ok(None);
+    };
+    let program = list.get_program().to_string_lossy().into_owned();
+    programs::output(&mut list)
+        .map(Some)
+        .map_err(|e| refused(format!("{text}: {program}: {e}")))
 }
 
 /// Whether neither a launcher nor a shell behind it can take the word for anything but itself.

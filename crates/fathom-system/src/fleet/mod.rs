@@ -6,5 +6,5 @@ pub mod hosts;
 pub mod via;
 
 pub use carry::Fathom;
-pub use hosts::Host;
+pub use hosts::{Host, launcher};
 pub use via::Via;

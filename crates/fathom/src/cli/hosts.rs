@@ -2,25 +2,26 @@
 
 use clap::Args;
 use fathom_labs::fleet::{Fleet, Layout};
-use fathom_system::fleet::{Fathom, Host, Via};
+use fathom_system::fleet::{Fathom, Host, Via, launcher};
 
 use crate::exit::Failure;
 
 /// Where jobs run, where not here.
 #[derive(Args, Clone, Default)]
 pub(crate) struct HostsArgs {
-    /// Run every job on these hosts at once: h1,h2[=TARGET],… or a file with a host per line (NAME [TARGET] [destroy=SERIAL]); of a sim: target also their number
+    /// Run every job on these hosts at once: h1,h2[=TARGET],… a file with a host per line (NAME [TARGET] [destroy=SERIAL]), slurm (this
+    /// allocation's nodes) or pods:SELECTOR; of a sim: target also their number
     #[arg(long, value_name = "HOSTS|FILE", help_heading = "Many hosts")]
     hosts: Option<String>,
-    /// What starts a process on a host: ssh, srun, kubectl, mpirun or 'PROGRAM … {host} …'
+    /// What starts a process on a host: ssh, srun, kubectl, mpirun or 'PROGRAM … {host} …' [default: srun of slurm, kubectl of
+    /// pods, else ssh]
     #[arg(
         long,
         value_name = "LAUNCHER",
-        default_value = "ssh",
         requires = "hosts",
         help_heading = "Many hosts"
     )]
-    via: String,
+    via: Option<String>,
     /// fathom as it is on the hosts [default: this one is carried there]
     #[arg(
         long,
@@ -72,7 +73,7 @@ impl HostsArgs {
         let refuse = fathom_labs::LabError::from;
         Ok(Some(Fleet {
             hosts: Host::parse(hosts).map_err(refuse)?,
-            via: Via::parse(&self.via).map_err(refuse)?,
+            via: Via::parse(self.via.as_deref().unwrap_or(launcher(hosts))).map_err(refuse)?,
             fathom: Fathom::find(self.hosts_fathom.as_deref()).map_err(refuse)?,
             layout: self.layout.parse().unwrap_or_default(),
         }))

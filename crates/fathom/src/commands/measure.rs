@@ -18,7 +18,7 @@ use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
 /// What runs on hosts as on one machine: nothing of it looks below the target, or leads its load from here. (And `run`.)
-const ON_HOSTS: [&str; 5] = ["survey", "curve", "mix", "sizes", "scale"];
+const ON_HOSTS: [&str; 6] = ["survey", "curve", "mix", "sizes", "scale", "neighbour"];
 
 /// One experiment as a command sees it.
 pub(crate) struct Measuring<'a> {

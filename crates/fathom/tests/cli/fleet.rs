@@ -260,6 +260,20 @@ fn one_shared_file_is_made_once_and_used_by_all() {
 fn experiments_run_on_hosts_as_on_one() {
     let _turn = beside_others();
     let rig = Rig::new();
+    // Real files: as many hosts take part as a job names.
+    let line = "scale . --size 4m --time 200ms --ramp 100ms --repeats 2 --qd 2 --json";
+    let run = rig.run(line, "h1,h2,h3");
+    let jobs = run["jobs"].as_array().unwrap();
+    let of = |name: &str| jobs.iter().find(|j| j["name"] == name).unwrap();
+    for n in 1..=3 {
+        let job = of(&format!("hosts-{n}.2"));
+        let hosts = job["hosts"].as_array().unwrap();
+        assert_eq!(hosts.len(), n, "{job}");
+        assert_eq!(sum(hosts, "ios"), job["read"]["ios"].as_u64().unwrap());
+    }
+    let table = &run["sections"][0]["tables"][0];
+    assert_eq!(table["rows"].as_array().unwrap().len(), 3, "{table}");
+    fs::remove_dir_all(rig.place.runs()).unwrap();
     for line in [
         "curve sim:samsung-960pro --json",
         "mix sim:samsung-960pro --json",
@@ -271,6 +285,62 @@ fn experiments_run_on_hosts_as_on_one() {
         assert!(jobs.len() > 3 && jobs.iter().all(|j| both(&j)), "{line}");
         fs::remove_dir_all(rig.place.runs()).unwrap();
     }
+}
+
+/// Hosts that an allocation or a selector names, reached by the engine's own launcher (stand-ins for Slurm's and
+/// Kubernetes' programs, which take and pass on what the real ones do).
+#[test]
+fn an_engine_names_its_hosts_itself() {
+    let _turn = beside_others();
+    let rig = Rig::new();
+    let base = rig.place.dir.parent().unwrap();
+    let bin = base.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = |name: &str, text: &str| {
+        let path = bin.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let rig_script = base.join("rig").display().to_string();
+    program(
+        "scontrol",
+        "[ \"$*\" = 'show hostnames h[1-2]' ] || exit 9; echo h1; echo h2",
+    );
+    program(
+        "srun",
+        &format!("while [ \"$1\" != -w ]; do shift; done; shift; exec {rig_script} \"$@\""),
+    );
+    program(
+        "kubectl",
+        &format!(
+            "case \"$1 $*\" in 'get get pods'*--selector=app=fathom) echo pod/h1; echo pod/h2;; 'get '*) echo 'error: no such label' >&2; exit 1;; *) shift 2; h=${{1#pod/}}; shift 2; exec {rig_script} $h \"$@\";; esac"
+        ),
+    );
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let on = |hosts: &str| {
+        let fathom = env!("CARGO_BIN_EXE_fathom");
+        let line = "run . --rw randread --size 4m --time 300ms --json";
+        let mut args: Vec<&str> = line.split(' ').collect();
+        args.extend(["--hosts", hosts, "--hosts-fathom", fathom]);
+        let mut command = rig.place.command(&args);
+        command.env("PATH", &path);
+        command
+    };
+    let mut slurm = on("slurm");
+    slurm.env("SLURM_JOB_NODELIST", "h[1-2]");
+    for mut command in [slurm, on("pods:app=fathom")] {
+        let run = end(command.spawn().unwrap()).expect(0).json();
+        let hosts = run["environment"]["hosts"].as_array().unwrap();
+        assert_eq!(hosts.len(), 2);
+        assert!(run["target"]["name"].as_str().unwrap().contains("2 hosts"));
+        fs::remove_dir_all(rig.place.runs()).unwrap();
+    }
+    let mut without = on("slurm");
+    without.env_remove("SLURM_JOB_NODELIST");
+    let said = end(without.spawn().unwrap()).refusal();
+    assert!(said.contains("no allocation here"), "{said}");
+    let said = end(on("pods:app=other").spawn().unwrap()).refusal();
+    assert!(said.contains("no such label"), "{said}");
 }
 
 /// One sentence that names the host, exit 2, nothing left.
