@@ -336,6 +336,8 @@ fn growth(
         (Some(low), Some(high)) => format!(" ({:.2} to {:.2})", low + 1.0, high + 1.0),
         _ => String::new(),
     };
+    // Where not even growth is shown, no law of it is.
+    let fitted = fitted.filter(|_| !times.holds_none());
     let fit = fitted.filter(|f| f.off.abs() <= UNFIT);
     let double = fit.and_then(|f| {
         let times = rates.estimate(|law| Some(law.expected(2.0 * n, n) / law.at(n)))?;
@@ -352,6 +354,10 @@ fn growth(
         "{n} hosts do {:.2} times as much as one{interval}.",
         times.value + 1.0
     );
+    if times.holds_none() {
+        text +=
+            " Neither growth nor its absence is shown: measure longer, or where nothing else runs.";
+    }
     match (fitted, fit, double) {
         (Some(f), None, _) => {
             text += &format!(
