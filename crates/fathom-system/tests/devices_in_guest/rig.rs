@@ -4,14 +4,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hasher};
-use std::io::Read;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::panic::Location;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use fathom_system::guest::{Guest, Machine};
 use fathom_telemetry::Bytes;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 use crate::common::{bring, skip, supply};
 
@@ -92,10 +94,40 @@ impl Said {
     }
 }
 
+/// Bytes of an image by their offset, without the chunks that hold only zeros: images are small and mostly holes, so that
+/// their bytes are compared sooner than digests of all of it are made.
+type Contents = BTreeMap<u64, Vec<u8>>;
+
+fn contents(image: &Path) -> io::Result<Contents> {
+    const CHUNK: usize = 64 << 10;
+    const ZEROS: [u8; CHUNK] = [0; CHUNK];
+    let file = File::open(image)?;
+    let end = file.metadata()?.len();
+    let mut all = Contents::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        at = match seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data / CHUNK as u64 * CHUNK as u64,
+            // Only a hole from here to the end.
+            Err(Errno::NXIO) => return Ok(all),
+            Err(e) => return Err(e.into()),
+        };
+        let wanted = (end - at).min(CHUNK as u64) as usize;
+        file.read_exact_at(&mut buffer[..wanted], at)?;
+        if buffer[..wanted] != ZEROS[..wanted] {
+            all.insert(at, buffer[..wanted].to_vec());
+        }
+        at += CHUNK as u64;
+    }
+}
+
 pub(crate) struct Rig {
     guest: Guest,
     dir: tempfile::TempDir,
     images: Vec<String>,
+    /// Whether a command may have written since the guest was last told to hold nothing back.
+    unsynced: bool,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -144,6 +176,7 @@ impl Rig {
             guest,
             dir,
             images: images.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            unsynced: true,
             _turn: turn,
         };
         // The links must not replace what was brought.
@@ -160,6 +193,7 @@ impl Rig {
     pub(crate) fn sh(&mut self, script: &str) -> Said {
         let script = format!("exec 2>&1; {script}");
         let argv = ["/sbin/busybox", "sh", "-c", &script];
+        self.unsynced = true;
         let output = self.guest.exec(&argv, "/tmp/work").unwrap();
         Said {
             code: output.status.unwrap_or(-1),
@@ -170,6 +204,16 @@ impl Rig {
     /// Runs fathom in the guest.
     pub(crate) fn fathom(&mut self, arguments: &str) -> Said {
         self.sh(&format!("fathom {arguments}"))
+    }
+
+    /// Runs fathom in the guest and has everything written out that the guest held back. (One command: each takes an emulated
+    /// processor a while to begin.)
+    fn fathom_and_sync(&mut self, arguments: &str) -> Said {
+        let said = self.sh(&format!(
+            "fathom {arguments}; code=$?; sync || exit 99; exit $code"
+        ));
+        self.unsynced = false;
+        said
     }
 
     /// A line of the guest's, for names and numbers.
@@ -188,30 +232,24 @@ impl Rig {
         self.dir.path().join(name)
     }
 
-    /// A digest of every image, after all that the guest held back is there.
-    pub(crate) fn sums(&mut self) -> BTreeMap<String, u64> {
-        self.sh("sync").done();
-        let sum = |name: &String| {
-            let mut file = File::open(self.image(name)).unwrap();
-            let (mut hasher, mut buffer) = (DefaultHasher::new(), vec![0; 1 << 20]);
-            loop {
-                match file.read(&mut buffer).unwrap() {
-                    0 => return (name.clone(), hasher.finish()),
-                    n => hasher.write(&buffer[..n]),
-                }
-            }
-        };
-        self.images.iter().map(sum).collect()
+    /// What every image holds, after all that the guest held back is there.
+    pub(crate) fn contents(&mut self) -> BTreeMap<String, Contents> {
+        if self.unsynced {
+            self.sh("sync").done();
+            self.unsynced = false;
+        }
+        let read = |name: &String| (name.clone(), contents(&self.image(name)).unwrap());
+        self.images.iter().map(read).collect()
     }
 
     /// fathom is refused with these words, and no byte of any image changes.
     #[track_caller]
     pub(crate) fn refused(&mut self, arguments: &str, words: &[&str]) -> String {
-        let before = self.sums();
-        let said = self.fathom(arguments);
+        let before = self.contents();
+        let said = self.fathom_and_sync(arguments);
         said.refused(words);
         hold(
-            before == self.sums(),
+            before == self.contents(),
             format_args!("bytes have changed: {arguments}"),
         );
         said.text
@@ -220,11 +258,11 @@ impl Rig {
     /// fathom writes to the device behind this image and to no other.
     #[track_caller]
     pub(crate) fn writes(&mut self, arguments: &str, image: &str) {
-        let before = self.sums();
-        let said = self.fathom(arguments);
+        let before = self.contents();
+        let said = self.fathom_and_sync(arguments);
         said.done();
-        for (name, sum) in self.sums() {
-            let changed = before[&name] != sum;
+        for (name, content) in self.contents() {
+            let changed = before[&name] != content;
             let right = changed == (name == image);
             hold(right, format_args!("{name}: {arguments}: {}", said.text));
         }
