@@ -100,7 +100,7 @@ type Contents = BTreeMap<u64, Vec<u8>>;
 
 fn contents(image: &Path) -> io::Result<Contents> {
     const CHUNK: usize = 64 << 10;
-    const ZEROS: [u8; CHUNK] = [0; CHUNK];
+    static ZEROS: [u8; CHUNK] = [0; CHUNK];
     let file = File::open(image)?;
     let end = file.metadata()?.len();
     let mut all = Contents::new();
