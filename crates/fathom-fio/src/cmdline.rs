@@ -86,6 +86,8 @@ pub struct Invocation {
     pub aux_path: Option<PathBuf>,
     /// `--debug=random`: the seeds of the jobs stand before the output.
     pub seeds: bool,
+    /// `--debug=parse`: what was read stands first of all.
+    pub parse: bool,
     /// Idle share of the processors: of the system, or of each (`true`).
     pub idle: Option<bool>,
 }
@@ -195,6 +197,7 @@ impl Invocation {
             bandwidth_log: false,
             aux_path: None,
             seeds: false,
+            parse: false,
             idle: None,
         };
         let mut files = Vec::new();
@@ -318,6 +321,29 @@ impl Invocation {
         }
     }
 
+    /// What `--debug=parse` says, in fio's words: every option that was read, and the threshold of a steady state.
+    pub fn parsing(&self) -> String {
+        if !self.parse {
+            return String::new();
+        }
+        let pid = std::process::id();
+        let mut out = "fio: set debug option parse\n".to_owned();
+        let sections = self.script.sections.iter().map(|s| &s.settings);
+        let none = self.script.sections.is_empty();
+        for set in sections
+            .chain(none.then_some(&self.script.globals))
+            .flatten()
+        {
+            let name = set.option.name;
+            let text = set.value.as_deref().unwrap_or("");
+            out += &format!("parse    {pid} handle_option={name}, ptr={text}\n");
+            if let Some(said) = (name == "steadystate").then(|| threshold(text)).flatten() {
+                out += &format!("parse    {pid} set steady state {said}\n");
+            }
+        }
+        out
+    }
+
     fn program(&mut self, name: &str, text: &str) -> Result<(), FioError> {
         let bad = |expected: &str| {
             FioError::Usage(format!(
@@ -364,9 +390,10 @@ impl Invocation {
                 for word in text.split(',') {
                     match word {
                         "random" => self.seeds = true,
+                        "parse" => self.parse = true,
                         _ => {
                             return Err(bad(
-                                "random: other words of fio's debugging are not available",
+                                "parse or random: other words of fio's debugging are not available",
                             ));
                         }
                     }
@@ -408,6 +435,25 @@ impl Invocation {
         }
         Ok(())
     }
+}
+
+/// The threshold of a steady state as fio writes it.
+fn threshold(text: &str) -> Option<String> {
+    let (what, limit) = text.split_once(':')?;
+    if limit.contains('%') {
+        return Some(format!("threshold to {:.6}%", value::float(limit)?));
+    }
+    Some(match what.trim_end_matches("_slope") {
+        "iops" => format!("IOPS threshold to {:.6}", value::float(limit)?),
+        "lat" => {
+            let ns = value::micros(limit, false)?.saturating_mul(1000);
+            format!("latency threshold to {ns} nsec")
+        }
+        _ => match value::number(limit, 1024)? {
+            value::Quantity::Plain(bytes) => format!("BW threshold to {bytes}"),
+            _ => return None,
+        },
+    })
 }
 
 /// A job that is being read from the command line.

@@ -2,6 +2,7 @@
 //! is not installed, what fathom does is still held to what fio is known to do.
 
 mod common;
+mod corpus;
 mod data;
 mod habits;
 mod io;

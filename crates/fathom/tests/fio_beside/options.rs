@@ -332,6 +332,34 @@ fn seeds_are_said_on_request_and_repeat_where_they_should() {
 }
 
 #[test]
+fn thresholds_of_a_steady_state_are_said_as_they_were_read() {
+    for (limit, said) in [
+        ("iops:10", "set steady state IOPS threshold to 10.000000"),
+        ("iops:.1%", "set steady state threshold to 0.100000%"),
+        ("bw_slope:10%", "set steady state threshold to 10.000000%"),
+        ("bw:12k", "set steady state BW threshold to 12288"),
+    ] {
+        let option = format!("--ss={limit}");
+        let args = ["--parse-only", "--debug=parse", "--ss_dur=10s", &option];
+        let dir = scratch();
+        let theirs = fio(dir.path(), &args);
+        if theirs.is_none() {
+            skip("thresholds_of_a_steady_state_are_said_as_they_were_read");
+        }
+        for out in [Some(fathom(dir.path(), &args)), theirs]
+            .into_iter()
+            .flatten()
+        {
+            assert!(out.status.success(), "{out:?}");
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(text.starts_with("fio: set debug option parse\n"), "{text}");
+            assert!(text.contains("handle_option=steadystate, ptr="), "{text}");
+            assert!(text.lines().any(|l| l.ends_with(said)), "{said}: {text}");
+        }
+    }
+}
+
+#[test]
 fn checksums_and_the_clock_are_tested_on_request() {
     let dir = scratch();
     let out = fathom(dir.path(), &["--crctest=crc32c,md5"]);

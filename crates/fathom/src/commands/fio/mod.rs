@@ -41,6 +41,9 @@ pub(crate) fn of(args: &crate::cli::FioArgs) -> Outcome {
 /// `args` are what follows the program's name.
 pub(crate) fn fio(args: &[String]) -> Outcome {
     let it = Invocation::parse(args).map_err(rejected)?;
+    if it.parse {
+        screen::print(&it.parsing());
+    }
     match &it.purpose {
         Purpose::Help => screen::print(HELP),
         Purpose::Version => screen::print(&format!("{}\n", fathom_fio::output::FIO_VERSION)),
