@@ -295,12 +295,11 @@ impl FioFeed {
             } else {
                 direction
             };
-            let want = places::size(&r.sizes[sizes], &mut self.rng);
             let again = self.order.time_based || (r.hole <= 0 && self.places.len() == 1);
             let found = self.places[file].next(
                 &r,
                 direction,
-                want,
+                &r.sizes[sizes],
                 jump,
                 random,
                 again,

@@ -72,8 +72,12 @@ impl Map {
     fn is_seen(&self, b: u64) -> bool {
         self.seen[(b / 64) as usize] >> (b % 64) & 1 == 1
     }
-    /// A block that was not visited, and how many free ones follow, at most `want` in all.
-    fn take(&mut self, want: u64, rng: &mut Rng) -> Option<(u64, u64)> {
+    /// A block that was not visited, and how many free ones follow, at most `want` in all, which depends on the block.
+    fn take(
+        &mut self,
+        rng: &mut Rng,
+        want: impl FnOnce(u64, &mut Rng) -> u64,
+    ) -> Option<(u64, u64)> {
         if self.left == 0 {
             return None;
         }
@@ -87,7 +91,7 @@ impl Map {
                 }
             },
         };
-        let mut n = 0;
+        let (mut n, want) = (0, want(b, rng));
         while n < want && b + n < self.blocks && !self.is_seen(b + n) {
             self.mark(b + n);
             n += 1;
@@ -210,13 +214,13 @@ impl Place {
         }
     }
 
-    /// The next I/O of about `want` bytes; `None` at the end of a sequential pass. `again`: it begins again then.
+    /// The next I/O of one of these sizes; `None` at the end of a sequential pass. `again`: it begins again then.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn next(
         &mut self,
         recipe: &Recipe,
         direction: usize,
-        want: u64,
+        sizes: &Sizes,
         jump: bool,
         random: bool,
         again: bool,
@@ -235,16 +239,18 @@ impl Place {
             return Some((at, len));
         }
         let found = if let Some(z) = &mut self.zones {
+            let want = size(sizes, u64::MAX, rng).unwrap_or(0);
             match direction {
                 0 => z.read(random, want, again, rng),
                 _ => Some(z.write(random, want, rng)),
             }
         } else if random {
-            self.random(recipe, direction, want, rng)
+            self.random(recipe, direction, sizes, rng)
         } else if recipe.random && !jump && recipe.identical {
-            Some((self.last_start[direction].unwrap_or(self.start), want))
+            let at = self.last_start[direction].unwrap_or(self.start);
+            size(sizes, self.end - at, rng).map(|n| (at, n))
         } else {
-            self.sequential(recipe, direction, want, again || recipe.random, rng)
+            self.sequential(recipe, direction, sizes, again || recipe.random, rng)
         };
         let (at, len) = found?;
         self.last_start[direction] = Some(at);
@@ -257,7 +263,7 @@ impl Place {
         &mut self,
         recipe: &Recipe,
         direction: usize,
-        want: u64,
+        sizes: &Sizes,
         again: bool,
         rng: &mut Rng,
     ) -> Option<(u64, u64)> {
@@ -279,56 +285,45 @@ impl Place {
             pos = start;
             self.wrapped = true;
         }
-        let room = end - pos;
-        if want > room {
-            if recipe.hole > 0 && !again {
-                return None;
-            }
-            let least = recipe.sizes[direction].min();
-            if room < least {
-                if !again {
-                    return None;
-                }
-                self.wrapped = true;
-                return Some((start, want.min(end - start)));
-            }
-            // Of several sizes fio draws until one fits.
-            let sizes = &recipe.sizes[if recipe.by_motion { 0 } else { direction }];
-            let mut drawn = (0..DRAWS_MAX).map(|_| size(sizes, rng));
-            if let Some(fits) = drawn.find(|n| *n <= room) {
-                return Some((pos, fits));
-            }
-            return Some((pos, room / least * least));
+        if let Some(len) = size(sizes, end - pos, rng) {
+            return Some((pos, len));
         }
-        Some((pos, want))
+        if !again {
+            return None;
+        }
+        self.wrapped = true;
+        size(sizes, end - start, rng).map(|len| (start, len))
     }
 
     fn random(
         &mut self,
         recipe: &Recipe,
         direction: usize,
-        want: u64,
+        sizes: &Sizes,
         rng: &mut Rng,
     ) -> Option<(u64, u64)> {
         let (start, end) = self.area(recipe);
         let align = recipe.align[direction].max(1);
         let slot = map_of(recipe, direction);
         if self.maps[slot].is_some() {
-            let unit = align;
             for _ in 0..2 {
-                if let Some((b, n)) = self.maps[slot]
-                    .as_mut()
-                    .and_then(|m| m.take(want.div_ceil(unit), rng))
-                {
-                    let at = start + b * unit;
-                    return Some((at, (n * unit).min(want).min(end - at)));
+                let (map, mut len) = (self.maps[slot].as_mut()?, 0);
+                let found = map.take(rng, |b, rng| {
+                    let room = end - (start + b * align);
+                    // The last block may be short of the smallest size.
+                    len = size(sizes, room, rng).unwrap_or(room);
+                    len.div_ceil(align)
+                });
+                if let Some((b, n)) = found {
+                    return Some((start + b * align, (n * align).min(len)));
                 }
                 self.new_map(recipe);
                 self.wrapped = true;
             }
             return None;
         }
-        let room = (end - start).checked_sub(want)?;
+        // The place comes first, as in fio: near the end only smaller blocks fit.
+        let room = (end - start).checked_sub(sizes.min())?;
         let blocks = room / align + 1;
         let block = match &recipe.draw[direction] {
             Draw::By(_, center) => {
@@ -359,7 +354,8 @@ impl Place {
                 base + list[(i % n) as usize]
             }
         };
-        Some((start + block.min(blocks - 1) * align, want))
+        let at = start + block.min(blocks - 1) * align;
+        size(sizes, end - at, rng).map(|len| (at, len))
     }
 }
 
@@ -393,21 +389,29 @@ fn zone<T: Copy>(zones: &[(f64, T)], rng: &mut Rng, place: impl Fn(T) -> u64) ->
 /// Draws of a size that fits: more than any weight in whole percent needs.
 const DRAWS_MAX: u32 = 5_000;
 
-/// A block size.
-pub(super) fn size(sizes: &Sizes, rng: &mut Rng) -> u64 {
+/// A block size that fits into `room`: as in fio it is drawn until one does, and of weighted sizes the next one is taken
+/// where the drawn one does not. `None` where not even the smallest fits.
+fn size(sizes: &Sizes, room: u64, rng: &mut Rng) -> Option<u64> {
+    if sizes.min() > room {
+        return None;
+    }
     match sizes {
-        Sizes::One(n) => *n,
-        Sizes::Range(a, b) => (1 + rng.below((b / a).max(1))) * a,
+        Sizes::One(n) => Some(*n),
+        Sizes::Range(a, b) => {
+            let mut drawn = (0..DRAWS_MAX).map(|_| (1 + rng.below((b / a).max(1))) * a);
+            drawn.find(|n| *n <= room).or(Some(*a))
+        }
         Sizes::Split(list) => {
             let total: f64 = list.iter().map(|s| s.1).sum();
-            let mut dice = rng.unit() * total;
-            for (n, w) in list {
-                dice -= w;
-                if dice < 0.0 {
-                    return *n;
-                }
-            }
-            list.last().map_or(4096, |s| s.0)
+            let mut draw = || {
+                let mut dice = rng.unit() * total;
+                let fits = list.iter().find(|(n, w)| {
+                    dice -= w;
+                    dice < 0.0 && *n <= room
+                });
+                fits.map(|s| s.0)
+            };
+            (0..DRAWS_MAX).find_map(|_| draw()).or(Some(sizes.min()))
         }
     }
 }
@@ -424,7 +428,7 @@ mod tests {
                 let mut m = Map::new(blocks, walk);
                 let mut seen = vec![false; blocks as usize];
                 let mut want = 1;
-                while let Some((b, n)) = m.take(want, &mut rng) {
+                while let Some((b, n)) = m.take(&mut rng, |_, _| want) {
                     for i in b..b + n {
                         assert!(
                             !std::mem::replace(&mut seen[i as usize], true),

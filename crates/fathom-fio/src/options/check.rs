@@ -35,7 +35,16 @@ pub(super) fn check(option: &OptionDef, value: Option<&str>) -> Result<(), Strin
             choice(words, value)?.map_or(Ok(()), |w| postfix(option.name, w, value))
         }
         Kind::Free => grammar(option.name, value),
-        Kind::Int(low, high) => any(&|v| bounded(v, low, high, true, false)),
+        Kind::Int(low, high) => {
+            any(&|v| bounded(v, low, high, true, false))?;
+            match value::strtoll(value) {
+                Some((mask, _)) if option.name == "cpumask" => {
+                    // fio looks at 32 bits.
+                    present(31 - (mask as u32).leading_zeros().min(31))
+                }
+                _ => Ok(()),
+            }
+        }
         Kind::Size(low, high) => any(&|v| bounded(v, low, high, false, false)),
         Kind::Zone => any(&|v| bounded(v, 0, 0, false, true)),
         Kind::Time { bare_seconds } => any(&|v| {
@@ -292,11 +301,23 @@ fn cpu_list(value: &str) -> Result<(), String> {
     for part in value.split(',').filter(|p| !p.is_empty()) {
         let (a, b) = part.split_once('-').unwrap_or((part, part));
         for n in [a, b] {
-            // Whether the processor is there shows in a run.
-            if !n.is_empty() && value::strtoll(n).is_none_or(|v| v.0 < 0) {
-                return Err(format!("'{part}' is not a processor: expected 0 or 0-3"));
+            match value::strtoll(n) {
+                _ if n.is_empty() => {}
+                Some((n, _)) if n >= 0 => present(u32::try_from(n).unwrap_or(u32::MAX))?,
+                _ => return Err(format!("'{part}' is not a processor: expected 0 or 0-3")),
             }
         }
+    }
+    Ok(())
+}
+
+/// As in fio, a processor that the machine has not makes the script wrong.
+fn present(processor: u32) -> Result<(), String> {
+    let last = fathom_io::thread_terms::processors().saturating_sub(1);
+    if processor > last {
+        return Err(format!(
+            "there is no processor {processor}: expected 0 to {last}"
+        ));
     }
     Ok(())
 }

@@ -168,14 +168,6 @@ pub(super) fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
             if b > 65_535 {
                 return Err(bad());
             }
-            let last = fathom_io::thread_terms::processors().saturating_sub(1);
-            if b > last {
-                return Err(FioError::value(
-                    &s.name,
-                    "cpus_allowed",
-                    format!("there is no processor {b}: expected 0 to {last}"),
-                ));
-            }
             list.extend(a..=b);
         }
     } else if let Some(mask) = s.number("cpumask") {

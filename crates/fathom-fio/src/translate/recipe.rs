@@ -378,7 +378,9 @@ impl Recipe {
 
     fn is_native(&self, fake: bool) -> bool {
         let used: Vec<usize> = (0..3).filter(|i| self.does[*i]).collect();
-        let one_size = used.iter().all(|i| self.sizes[*i] == self.sizes[used[0]]);
+        // Of several sizes fio draws until one fits before the end of the range.
+        let one_size = matches!(self.sizes[used[0]], Sizes::One(_))
+            && used.iter().all(|i| self.sizes[*i] == self.sizes[used[0]]);
         let simple = |i: usize| {
             matches!(self.draw[i], Draw::By(_, None))
                 && (!self.random || self.percent_random[i] == 100)
@@ -387,9 +389,6 @@ impl Recipe {
             || used
                 .iter()
                 .all(|i| matches!(self.sizes[*i], Sizes::One(n) if n == self.align[*i]));
-        // Of several sizes fio draws at the end of the range until one fits.
-        let one_size = one_size
-            && (self.random || used.iter().all(|i| matches!(self.sizes[*i], Sizes::One(_))));
         // In fio reads and writes of a sequential mix have a position each.
         let one_position = self.random || used.len() == 1;
         !self.pairs
@@ -510,13 +509,14 @@ fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
             let known: f64 = entries.iter().filter_map(|e| e.1).sum();
             let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as f64;
             let rest = ((100.0 - known) / open).max(0.0);
-            Sizes::Split(
-                entries
-                    .iter()
-                    .map(|(b, w)| (*b, w.unwrap_or(rest)))
-                    .filter(|(b, w)| *w > 0.0 && *b > 0)
-                    .collect(),
-            )
+            let mut list: Vec<(u64, f64)> = entries
+                .iter()
+                .map(|(b, w)| (*b, w.unwrap_or(rest)))
+                .filter(|(b, w)| *w > 0.0 && *b > 0)
+                .collect();
+            // fio looks at the rarest first; it shows where not all of them fit.
+            list.sort_by(|a, b| a.1.total_cmp(&b.1));
+            Sizes::Split(list)
         };
         let parts: Vec<Sizes> = text.split(',').map(split).collect();
         if let Some(three) = three(&parts)

@@ -145,6 +145,30 @@ fn small_habits_are_fios() {
     each(&["--name=a", "--rw=read", "--no_such=1"], &|_, out| {
         assert_eq!(out.status.code(), Some(1), "{out:?}");
     });
+    // A processor that the machine has not.
+    for option in ["--cpus_allowed=0,60000", "--parse-only"] {
+        each(
+            &[
+                "--name=a",
+                "--rw=read",
+                "--size=64k",
+                "--cpus_allowed=60000",
+                option,
+            ],
+            &|_, out| assert_eq!(out.status.code(), Some(1), "{out:?}"),
+        );
+    }
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 31) {
+        each(
+            &[
+                "--name=a",
+                "--rw=read",
+                "--size=64k",
+                "--cpumask=0x40000001",
+            ],
+            &|_, out| assert_eq!(out.status.code(), Some(1), "{out:?}"),
+        );
+    }
     // A command before the job that fails leaves the job out, and nothing else.
     let script = dir.path().join("job.fio");
     std::fs::write(
