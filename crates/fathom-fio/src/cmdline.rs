@@ -88,8 +88,21 @@ pub struct Invocation {
     pub seeds: bool,
     /// `--debug=parse`: what was read stands first of all.
     pub parse: bool,
+    /// `--trigger-file`, `--trigger-timeout`, `--trigger`: what ends the run, and what is done then.
+    pub trigger: Trigger,
     /// Idle share of the processors: of the system, or of each (`true`).
     pub idle: Option<bool>,
+}
+
+/// Ends the run when a file appears or a time is over, and then hands a line to the shell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trigger {
+    /// It appears.
+    pub file: Option<PathBuf>,
+    /// Time since the beginning of the run.
+    pub timeout: Option<Duration>,
+    /// For the shell, once the jobs are told to end.
+    pub command: Option<String>,
 }
 
 /// Options of the program: name, whether a value is needed.
@@ -198,6 +211,7 @@ impl Invocation {
             aux_path: None,
             seeds: false,
             parse: false,
+            trigger: Trigger::default(),
             idle: None,
         };
         let mut files = Vec::new();
@@ -241,9 +255,6 @@ impl Invocation {
                     | "server"
                     | "daemonize"
                     | "remote-config"
-                    | "trigger-file"
-                    | "trigger"
-                    | "trigger-timeout"
                     | "trigger-remote"
                     | "memcpytest"
                     | "merge-blktrace-only"
@@ -428,6 +439,9 @@ impl Invocation {
                     _ => return Err(bad("none, system or percpu")),
                 }
             }
+            "trigger-file" => self.trigger.file = Some(PathBuf::from(text)),
+            "trigger-timeout" => self.trigger.timeout = Some(duration()?),
+            "trigger" => self.trigger.command = Some(text.to_owned()),
             "bandwidth-log" => self.bandwidth_log = true,
             "aux-path" => self.aux_path = Some(PathBuf::from(text)),
             // Nothing to do: progress goes where it goes, there are no limits to raise.

@@ -17,7 +17,7 @@ mod section;
 mod steady;
 mod translate;
 
-pub use cmdline::{Format, Invocation, Purpose};
+pub use cmdline::{Format, Invocation, Purpose, Trigger};
 pub use convert::to_toml;
 pub use error::FioError;
 pub use feed::FlowGroup;

@@ -18,7 +18,7 @@ pub(super) const LOAD: &[OptionDef] = &[
     def("opendir", "", Text, "", Mapped, "all files below it; as always, only those of fathom are written", &[]),
     def("rw", "readwrite", Choice(&["read", "write", "trim", "randread", "randwrite", "randtrim", "rw", "readwrite", "randrw", "trimwrite", "randtrimwrite"]), "read", Mapped, "pattern; sequences (randread:8, read:4k, read:-8k) and trimwrite included", &[]),
     def("rw_sequencer", "", Choice(&["sequential", "identical"]), "sequential", Mapped, "as in fio", &[]),
-    def("ioengine", "", Engine, "", Mapped, "sync, psync, vsync, pvsync, pvsync2 with the same system calls, libaio, posixaio, io_uring, io_uring_cmd, null, mmap (preadv with direct=1)", &[]),
+    def("ioengine", "", Engine, "", Mapped, "sync, psync, vsync, pvsync, pvsync2 with the same system calls, libaio, posixaio, io_uring, io_uring_cmd, null, cpuio, mmap (preadv with direct=1)", &[]),
     def("iodepth", "", Int(1, 0), "1", Mapped, "qd; 1 with synchronous engines", &[]),
     def("iodepth_batch", "iodepth_batch_submit", Int(0, 0), "1", Mapped, "submit-batch: so many I/Os per call", &[]),
     def("iodepth_batch_complete_min", "iodepth_batch_complete", Int(0, 0), "1", Mapped, "batch: so many completions are waited for", &[]),

@@ -250,6 +250,10 @@ pub struct Shape {
     pub start_delay: Nanos,
     /// Bytes of memory that are locked meanwhile.
     pub lockmem: u64,
+    /// Keeps a processor busy in the place of I/O (cpuio).
+    pub computes: bool,
+    /// Ends with the last job that has I/O.
+    pub exit_on_io_done: bool,
     /// fsync when done.
     pub sync_at_end: bool,
     /// Remove the file afterwards, if it was made for this run.
@@ -299,6 +303,9 @@ pub struct Shape {
     /// Options that change nothing that is measured, with the reason.
     pub accepted: Vec<String>,
 }
+
+/// Ten years.
+const FOR_EVER: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 impl Shape {
     /// Makes the shape of one clone of a section.
@@ -457,7 +464,12 @@ impl Shape {
         if !ignore.is_empty() {
             spec.on_error = OnError::Continue;
         }
-        let time_based = s.flag("time_based", false) && spec.time.is_some();
+        let computes = s.engine() == "cpuio";
+        if computes {
+            // As in fio it goes on for ever where nothing ends it.
+            spec.time = spec.time.or(Some(FOR_EVER));
+        }
+        let time_based = computes || s.flag("time_based", false) && spec.time.is_some();
         let offset_increment = Extent::of(s.quantity("offset_increment"), job, "offset_increment")?;
         Ok(Self {
             place: first,
@@ -467,7 +479,11 @@ impl Shape {
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
             file_size: s.number("filesize").filter(|n| *n > 0),
-            size: Extent::of(s.quantity("size"), job, "size")?,
+            size: match Extent::of(s.quantity("size"), job, "size")? {
+                // Any range does for what reads nothing.
+                Extent::Whole if computes => Extent::Bytes(1 << 20),
+                size => size,
+            },
             io_size: match s.quantity("io_size") {
                 None | Some(Quantity::Plain(0)) => None,
                 q => Some(Extent::of(q, job, "io_size")?),
@@ -489,6 +505,8 @@ impl Shape {
             time_based,
             start_delay: Nanos(s.nanos("startdelay").unwrap_or(0)),
             lockmem: s.number("lockmem").unwrap_or(0),
+            computes,
+            exit_on_io_done: s.flag("exit_on_io_done", false),
             sync_at_end: spec.rw.writes()
                 && (s.flag("end_fsync", false) || s.flag("fsync_on_close", false)),
             unlink: s.flag("unlink", false),

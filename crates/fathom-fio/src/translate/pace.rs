@@ -105,6 +105,26 @@ pub(super) fn pace(s: &Section, spec: &mut JobSpec, thinks_apart: bool) -> Resul
     Ok(())
 }
 
+/// What a job of the engine cpuio does again and again: the length of one cycle, and the part of it in which a
+/// processor is kept busy; `None` for other engines.
+pub(super) fn busy(s: &Section) -> Result<Option<(Nanos, Nanos)>, FioError> {
+    if s.engine() != "cpuio" {
+        return Ok(None);
+    }
+    let load = s.number("cpuload").unwrap_or(0).min(100);
+    if load == 0 {
+        return Err(FioError::value(
+            &s.name,
+            "cpuload",
+            "cpuio needs the share of time in which a processor is kept busy, such as cpuload=50",
+        ));
+    }
+    // At least a microsecond, so that time goes on.
+    let micros = s.number("cpuchunks").unwrap_or(50_000).clamp(1, 1 << 31);
+    let spin = micros * 1000;
+    Ok(Some((Nanos(spin * 100 / load), Nanos(spin))))
+}
+
 /// The least that each direction must reach, as bytes per second, and over which time that is judged.
 pub(super) fn rate_min(s: &Section, spec: &JobSpec) -> Option<([f64; 3], Nanos)> {
     let bytes = s.per_direction("rate_min").map(|v| v.map(|n| n as f64));

@@ -3,6 +3,7 @@
 use fathom_io::job::{Distribution, Rw};
 use fathom_telemetry::Nanos;
 
+use super::pace;
 use crate::FioError;
 use crate::feed::pattern::Pattern;
 use crate::feed::sums::Sum;
@@ -281,9 +282,11 @@ impl Recipe {
             ),
             _ => Service::Random,
         };
-        let think = Nanos(s.nanos("thinktime").unwrap_or(0));
-        let think_io_time = Nanos(s.nanos("thinktime_iotime").unwrap_or(0));
-        let busy_think = think_io_time > Nanos::ZERO || s.nanos("thinktime_spin").unwrap_or(0) > 0;
+        let time = |name: &str| Nanos(s.nanos(name).unwrap_or(0));
+        let think_io_time = time("thinktime_iotime");
+        let given = (time("thinktime"), time("thinktime_spin"));
+        let (think, spin) = pace::busy(s)?.unwrap_or(given);
+        let busy_think = think_io_time > Nanos::ZERO || spin > Nanos::ZERO;
         let rated = |n: &str| s.per_direction(n).is_some_and(|v| v.iter().any(|r| *r > 0));
         let has_rate = rated("rate") || rated("rate_iops");
         let rates = lopsided(s, does, &sizes);
@@ -330,7 +333,7 @@ impl Recipe {
             compress: s
                 .number("buffer_compress_percentage")
                 .filter(|p| *p > 0)
-                .map(|p| (p.min(100), super::pace::compress_chunk(s))),
+                .map(|p| (p.min(100), pace::compress_chunk(s))),
             think: if has_rate || check.is_some() || flow.is_some() || busy_think || zoned.is_some()
             {
                 think
@@ -342,7 +345,7 @@ impl Recipe {
                 None if think_io_time > Nanos::ZERO => u64::MAX,
                 n => n.unwrap_or(1).max(1),
             },
-            think_spin: Nanos(s.nanos("thinktime_spin").unwrap_or(0)).min(think),
+            think_spin: spin.min(think),
             think_io_time,
             max_latency: max_latency(s),
             priorities: super::priority::Priorities::of(s)?,

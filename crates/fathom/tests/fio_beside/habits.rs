@@ -229,6 +229,122 @@ fn small_habits_are_fios() {
 }
 
 #[test]
+fn a_trigger_ends_the_jobs_and_runs_its_command() {
+    let job = [
+        "--name=a",
+        "--rw=read",
+        "--size=64k",
+        "--time_based",
+        "--runtime=20",
+        "--output-format=json",
+    ];
+    for (how, holds) in [
+        ("--trigger-timeout=1", None),
+        ("--trigger-file=now", Some("")),
+        // What fio takes away is left where it holds something.
+        ("--trigger-file=now", Some("words")),
+    ] {
+        let args = [&job[..], &[how, "--trigger=echo done > told"]].concat();
+        for theirs in [false, true] {
+            let dir = scratch();
+            if let Some(text) = holds {
+                std::fs::write(dir.path().join("now"), text).unwrap();
+            }
+            let out = if theirs {
+                fio(dir.path(), &args)
+            } else {
+                Some(fathom(dir.path(), &args))
+            };
+            let Some(out) = out else {
+                skip("a_trigger_ends_the_jobs_and_runs_its_command");
+                continue;
+            };
+            assert_eq!(out.status.code(), Some(0), "{out:?}");
+            let job = &document(&out)["jobs"][0];
+            assert!(number(&job["job_runtime"]) < 10_000.0, "{job}");
+            assert_eq!(job["error"], 0, "{job}");
+            // fio does not wait for its command.
+            let told = dir.path().join("told");
+            for _ in 0..200 {
+                if told.exists() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert!(told.exists(), "{how}");
+            let kept = !theirs && holds == Some("words");
+            assert_eq!(dir.path().join("now").exists(), kept, "{how}");
+        }
+    }
+}
+
+#[test]
+fn a_processor_is_kept_busy_in_the_place_of_io() {
+    const TEST: &str = "a_processor_is_kept_busy_in_the_place_of_io";
+    let args = [
+        "--name=a",
+        "--ioengine=cpuio",
+        "--cpuload=50",
+        "--cpuchunks=10000",
+        "--runtime=600ms",
+    ];
+    for theirs in [false, true] {
+        let dir = scratch();
+        // fio says words before its document on standard output.
+        let all = [&args[..], &["--output-format=json", "--output=out"]].concat();
+        let out = if theirs {
+            fio(dir.path(), &all)
+        } else {
+            Some(fathom(dir.path(), &all))
+        };
+        let Some(mut out) = out else {
+            skip(TEST);
+            continue;
+        };
+        assert!(out.status.success(), "{out:?}");
+        out.stdout = std::fs::read(dir.path().join("out")).unwrap();
+        let job = document(&out)["jobs"][0].clone();
+        let read = &job["read"];
+        // A cycle of 20 ms; under load it takes longer.
+        let cycles = number(&read["total_ios"]);
+        assert!((2.0..=31.0).contains(&cycles), "{cycles}");
+        assert_eq!(
+            (&read["io_bytes"], &read["runtime"]),
+            (&0.into(), &0.into())
+        );
+        let busy = number(&job["usr_cpu"]) * number(&job["job_runtime"]) / 100.0;
+        // Of 10 ms each at least one, as others may have the processor meanwhile.
+        assert!(busy > cycles, "{busy} ms in {cycles} cycles");
+    }
+    // Without a share of the time it is none; with a job of I/O beside it, it ends with that.
+    let both_end = [
+        "--name=a",
+        "--ioengine=cpuio",
+        "--cpuload=20",
+        "--exit_on_io_done=1",
+        "--name=b",
+        "--rw=read",
+        "--size=64k",
+    ];
+    for (args, code) in [
+        (&["--name=a", "--ioengine=cpuio", "--runtime=1"][..], 1),
+        (&both_end, 0),
+    ] {
+        for theirs in [false, true] {
+            let dir = scratch();
+            let out = if theirs {
+                fio(dir.path(), args)
+            } else {
+                Some(fathom(dir.path(), args))
+            };
+            if let Some(out) = out {
+                assert_eq!(out.status.code(), Some(code), "{out:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_hand_over_is_part_of_the_submission() {
     const TEST: &str = "a_hand_over_is_part_of_the_submission";
     for engine in ["libaio", "io_uring"] {

@@ -207,10 +207,7 @@ fn small_blocks_fill_what_large_ones_leave() {
             seen[i] += number(&write["total_ios"]) / 4.0;
         }
     }
-    assert!(
-        seen.iter().all(|n| (300.0..1600.0).contains(n)),
-        "{seen:?}"
-    );
+    assert!(seen.iter().all(|n| (300.0..1600.0).contains(n)), "{seen:?}");
 }
 
 #[test]

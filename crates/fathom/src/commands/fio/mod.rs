@@ -223,6 +223,8 @@ fathom fio [OPTIONS] [JOBFILE...]     fio's options and job files, fio's output
   --readonly                          refuse jobs that write
   --cmdhelp[=OPTION], --enghelp       options and engines, and what becomes of each
   --idle-prof=system|percpu           how idle the processors were
+  --trigger-file=FILE, --trigger-timeout=TIME, --trigger=COMMAND
+                                      end the jobs when FILE appears or TIME is over, then run COMMAND
 
 Of fathom's own:
   --lenient                           go on without options that are not supported, and say so

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use fathom_fio::output::{COMMANDS, Disk, LogFiles, Outputs, Results, is_state, is_text, text_of};
-use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Task, guide};
+use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Task, Trigger, guide};
 use fathom_host::{CounterSource, Counters};
 use fathom_io::clock::monotonic;
 use fathom_io::driver::{PlannedJob, Progress, Setting, run_group};
@@ -209,7 +209,17 @@ impl Stage<'_> {
 
     fn end(&self, i: usize) {
         lock(&self.measures[i]).elapsed_s = self.elapsed_s();
-        lock(&self.ended)[i] = true;
+        let mut ended = lock(&self.ended);
+        ended[i] = true;
+        let tasks = || self.tasks.iter().zip(ended.iter());
+        if tasks().all(|(t, e)| *e || t.shape.computes) {
+            for (t, control) in self.tasks.iter().zip(&self.controls) {
+                if t.shape.exit_on_io_done {
+                    control.interrupt();
+                }
+            }
+        }
+        drop(ended);
         self.change.notify_all();
     }
 
@@ -470,6 +480,7 @@ impl Stage<'_> {
             .it
             .bandwidth_log
             .then(|| AggregateLogs::new(&self.outputs));
+        let mut trigger = Some(&self.it.trigger);
         let mut next = self.it.status_interval.map(|d| self.begin + Nanos::from(d));
         while !done.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5).min(NAP));
@@ -480,6 +491,7 @@ impl Stage<'_> {
                 // A full disk shows when the final output is written.
                 let _ = self.answer.say(&self.print(disks()));
             }
+            self.pull(&mut trigger);
             // SIGUSR1 asks for a report in between.
             if asked.swap(false, Ordering::Relaxed) {
                 let _ = self.answer.say(&self.print(disks()));
@@ -513,6 +525,38 @@ impl Stage<'_> {
             self.fail(format!(
                 "a log of --bandwidth-log could not be written: {e}"
             ));
+        }
+    }
+
+    /// Ends the jobs once, where the trigger's time is over or its file is there.
+    fn pull(&self, trigger: &mut Option<&Trigger>) {
+        let Some(t) = *trigger else { return };
+        let late = t.timeout.map(Nanos::from);
+        let late = late.is_some_and(|time| monotonic().since(self.begin) >= time);
+        let file = t.file.as_ref().and_then(|f| Some((f, f.metadata().ok()?)));
+        if !late && file.is_none() {
+            return;
+        }
+        *trigger = None;
+        // fio takes the file away; one that holds something is left.
+        if let Some((path, meta)) = file
+            && meta.is_file()
+            && meta.len() == 0
+        {
+            let _ = std::fs::remove_file(path);
+        }
+        for control in &self.controls {
+            control.interrupt();
+        }
+        let Some(line) = &t.command else { return };
+        let ran = std::process::Command::new("sh")
+            .args(["-c", line])
+            .stdout(std::io::stderr())
+            .status();
+        match ran {
+            Ok(status) if status.success() => {}
+            Ok(status) => say!("fathom: the command of --trigger ended with {status}: {line}"),
+            Err(e) => say!("fathom: the command of --trigger could not be started: {e}: {line}"),
         }
     }
 
@@ -566,6 +610,11 @@ impl Stage<'_> {
         for m in &mut measures {
             if m.elapsed_s == 0 {
                 m.elapsed_s = self.elapsed_s();
+            }
+        }
+        for (t, m) in self.tasks.iter().zip(&mut measures) {
+            if t.shape.computes {
+                m.computed();
             }
         }
         let idle = self.it.idle.map_or_else(Vec::new, |each| {
