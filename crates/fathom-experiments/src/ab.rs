@@ -15,10 +15,10 @@ use fathom_io::JobSpec;
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_mean;
 use fathom_stats::compare::{Good, Verdict, judge, relative_of_log};
-use fathom_telemetry::schema::{Job, Section, Table};
+use fathom_telemetry::schema::{Finding, Job, Section, Table};
 use serde::{Deserialize, Serialize};
 
-use crate::compare::metrics as metrics_of_job;
+use crate::compare::{metrics as metrics_of_job, relative};
 
 /// Which of two settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +140,42 @@ impl AbResult {
             .collect();
         analyse(&in_order, self.seed)
     }
+
+    /// What to do, by the metric that decides.
+    fn verdict(&self, decides: Option<&AbRow>) -> Finding {
+        let text = match decides {
+            None => "Nothing can be said: no block was whole.".into(),
+            Some(row) => row.sentence(),
+        };
+        Finding {
+            id: "ab-verdict".into(),
+            text,
+            confidence: "strong".into(),
+            jobs: self.ran.iter().map(|(_, job)| *job).collect(),
+            evidence: vec!["ab-verdict".into()],
+            refuted_by: "The same verdict of two settings that are alike.".into(),
+            ..Finding::default()
+        }
+    }
+}
+
+impl AbRow {
+    /// What to do by it.
+    fn sentence(&self) -> String {
+        let (label, against) = (&self.label, relative(self.relative.as_ref()));
+        match self.verdict {
+            Verdict::Better => format!("Take B: {label} {against}."),
+            Verdict::Worse => format!("Keep A: {label} {against} with B."),
+            Verdict::NoDifferenceShown => {
+                format!(
+                    "No difference shown in {label}: {against}. Keep what is simpler, or ask for more --blocks."
+                )
+            }
+            Verdict::NotComparable => {
+                format!("Nothing can be said of {label}: a job of every block is void or missing.")
+            }
+        }
+    }
 }
 
 impl ExperimentResult for AbResult {
@@ -171,6 +207,7 @@ impl ExperimentResult for AbResult {
             ],
             ..Section::default()
         });
+        shown.findings.push(self.verdict(rows.first()));
     }
 }
 

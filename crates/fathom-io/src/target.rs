@@ -596,12 +596,26 @@ fn step(c: Counters) -> BelowDelta {
     }
 }
 
-/// `read_bytes` of /proc/self/io; 0 where the kernel does not account I/O.
+/// `read_bytes` of /proc/PID/io of this process and those that it started and that live; the kernel adds those of ended
+/// ones to who waited for them. 0 where it does not account I/O.
 fn process_read_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    text.lines()
-        .find_map(|l| l.strip_prefix("read_bytes: ")?.trim().parse().ok())
-        .unwrap_or(0)
+    let mut all = 0;
+    let mut left = vec!["self".to_owned()];
+    while let Some(process) = left.pop() {
+        let of = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}"));
+        let text = of("io").unwrap_or_default();
+        all += text
+            .lines()
+            .find_map(|l| l.strip_prefix("read_bytes: ")?.trim().parse().ok())
+            .unwrap_or(0);
+        let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
+            left.extend(children.split_whitespace().map(str::to_owned));
+        }
+    }
+    all
 }
 
 fn alignment(path: &Path) -> u32 {

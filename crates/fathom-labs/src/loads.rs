@@ -9,7 +9,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{DeviceDelta, Direction, Job};
 use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{
-    DirectionWindow, Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window,
+    Bytes, DirectionWindow, Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ pub(crate) struct About<'a> {
     pub(crate) spec: serde_json::Value,
     /// What the device counted meanwhile.
     pub(crate) device: Option<DeviceDelta>,
+    /// Whether it is this process, or one that it started, that asks the device: not so of a user's server.
+    pub(crate) ours: bool,
 }
 
 impl Load {
@@ -179,6 +181,7 @@ impl Load {
         job.flags.extend(self.late());
         job.flags.extend(thin(&job).filter(|_| self.percentiles));
         job.flags.extend(busy(&job));
+        job.flags.extend(foreign(&job).filter(|_| about.ours));
         job
     }
 
@@ -229,6 +232,26 @@ fn busy(job: &Job) -> Option<Flag> {
             FlagCode::CpuBound,
             format!("{:.0} % of all processors were used", busy * 100.0),
             "the rate says as much of the processors as of the device: use fewer threads or a smaller cache",
+        )
+    })
+}
+
+/// Reads that neither this process nor one that it started asked for. Of writes nothing is said: what they dirty is
+/// written at other times.
+fn foreign(job: &Job) -> Option<Flag> {
+    // As the driver's own jobs are judged.
+    const NOISE: u64 = 4 << 20;
+    let device = job.device.as_ref()?;
+    let others = device.read_bytes.saturating_sub(device.process_read_bytes);
+    (others > NOISE && others > device.process_read_bytes / 20).then(|| {
+        Flag::new(
+            FlagCode::ForeignIo,
+            format!(
+                "{} served {} of reads that this load did not ask for",
+                device.name,
+                Bytes(others)
+            ),
+            "stop what else uses the device, or measure when it is idle",
         )
     })
 }

@@ -491,8 +491,8 @@ pub struct DeviceDelta {
     pub flush_ios: u64,
     /// ms with at least one request in flight.
     pub busy_ms: u64,
-    /// Bytes that the kernel fetched from storage for this process meanwhile, from any device: tells the
-    /// job's own reads from those of others.
+    /// Bytes that the kernel fetched from storage meanwhile for this process and those that it started, from any device:
+    /// tells the job's own reads from those of others.
     #[serde(default)]
     pub process_read_bytes: u64,
     /// Bytes that the jobs of the group moved while these were counted: the counters are read a moment after the

@@ -19,6 +19,18 @@ pub use history::{History, Move, Trace, history};
 pub use metrics::{Metric, Metrics, WindowSource, metrics};
 pub use shopping::{Described, Line, Offer, Shopping, shopping};
 
+/// A difference as a share, in percent with its interval: `+4.1 % (+2.0 to +6.3)`.
+pub fn relative(e: Option<&Estimate>) -> String {
+    let Some(e) = e else {
+        return "–".into();
+    };
+    let p = |v: f64| format!("{:+.1}", 100.0 * v);
+    match (e.low, e.high) {
+        (Some(l), Some(h)) => format!("{} % ({} to {})", p(e.value), p(l), p(h)),
+        _ => format!("{} %", p(e.value)),
+    }
+}
+
 /// One metric of both runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {

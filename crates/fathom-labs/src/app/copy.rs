@@ -328,6 +328,7 @@ impl Lab<'_> {
                 engine: "files",
                 spec: json!({ "phase": name, "options": self.options }),
                 device: to,
+                ours: true,
             };
             self.lines[i].repeats.push(Repeat {
                 jobs: vec![load.keep(self.book, about)],

@@ -287,6 +287,7 @@ impl Lab<'_> {
             engine: "memory",
             spec: json!({ "in_memory_percent": limit, "options": self.options, "seed": seed }),
             device: after.zip(before).map(|(a, b)| a.since(&b)),
+            ours: true,
         };
         Ok(Repeat {
             jobs: vec![load.keep(self.book, about)],

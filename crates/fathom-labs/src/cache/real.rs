@@ -58,7 +58,9 @@ impl Real {
         let stop = || control.interrupted();
         let seed = at.seed(line.keys.name());
         let warmed = warm(&engine, line, at.data, seed, FILLING, &stop)?;
+        let device = load::counters(at.bench);
         let load = Load {
+            device: device.as_ref(),
             ramp: at.plan.profile.ramp,
             time: at.plan.profile.job_time,
             ..reads(line.keys, at.data.keys, o.threads, seed)
@@ -73,7 +75,8 @@ impl Real {
             repeat: at.number,
             engine: "fathom-kv",
             spec: json!({ "line": line, "options": o, "seed": seed }),
-            device: None,
+            device: outcome.device,
+            ours: true,
         };
         Ok(Measured {
             job: outcome.load.keep(at.book, about),

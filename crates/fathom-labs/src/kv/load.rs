@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fathom_bench::Bench;
 use fathom_host::CounterSource;
 use fathom_io::clock::monotonic;
 use fathom_io::target::count;
@@ -202,6 +203,11 @@ fn operation(
         tree.put(thread, key, bytes)?;
     }
     Ok(Op::Write)
+}
+
+/// Counters of the device that a bench measures.
+pub(crate) fn counters(bench: &dyn Bench) -> Option<CounterSource> {
+    CounterSource::locate(std::path::Path::new(&bench.describe().path?)).ok()
 }
 
 /// What has been counted up to a moment.

@@ -482,9 +482,7 @@ impl Lab<'_> {
             kv.durability = Durability::Commit;
         }
         let engine = Engine::open(store(), &kv)?;
-        let about = bench.describe();
-        let source = about.path.as_deref().map(std::path::Path::new);
-        let source = source.and_then(|p| CounterSource::locate(p).ok());
+        let source = load::counters(&*bench);
         let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
         let outcome = load::run(&engine, &load, &stop, &mut ticker(self.sink))?;
         Ok((outcome, engine.leaves(), engine.frames() * cell.page))
@@ -536,6 +534,7 @@ impl Lab<'_> {
             engine: &version.map_or("fathom-kv".into(), |(name, v)| format!("{name}: {v}")),
             spec,
             device: outcome.device,
+            ours: true,
         };
         let course = outcome.load.course.clone();
         Repeat {

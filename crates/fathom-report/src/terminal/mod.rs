@@ -8,7 +8,7 @@ mod summary;
 
 pub(crate) use jobs::{cpu_per_io, delivered, directions, ns, seen};
 pub use jobs::{job_detail, job_table, jobs};
-pub use summary::{Whereabouts, conclusion, summary, trust};
+pub use summary::{Whereabouts, conclusion, summary};
 pub(crate) use summary::{extra_label, extra_names, groups};
 
 use fathom_telemetry::schema::Run;

@@ -265,11 +265,6 @@ pub fn conclusion(run: &Run, screen: &Screen) -> String {
     out
 }
 
-/// How far to trust a run, in one line.
-pub fn trust(run: &Run) -> String {
-    conclude(run).trust.join(" ")
-}
-
 fn finding(f: &Finding, number: &str, screen: &Screen) -> String {
     let indent = width(number);
     let mut text = sentence(&clean(&f.text));

@@ -2,12 +2,13 @@
 
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
+use fathom_experiments::compare::relative;
 use fathom_io::{JobSpec, Wanted};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::say;
 
-use super::compare::{percent, relative, shown};
+use super::compare::{percent, shown};
 use super::finish::{self, capsule, command_line};
 use super::open::open_bench;
 use super::shopping::columns;
@@ -105,35 +106,13 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
                 .unwrap_or_default();
             let stamp = fathom_report::terminal::stamp(run, screen);
             format!(
-                "{stamp}A  {a}\nB  {b}\n\n{}\nConclusion\n  {}\n  {}\n{report}",
+                "{stamp}A  {a}\nB  {b}\n\n{}{}{report}",
                 columns(&table),
-                conclusion(&rows),
-                fathom_report::terminal::trust(run)
+                fathom_report::terminal::conclusion(run, screen),
             )
         },
     )?;
     Ok(code.max(own))
-}
-
-/// What to do, by the metric that decides.
-fn conclusion(rows: &[AbRow]) -> String {
-    let Some(first) = rows.first() else {
-        return "Nothing can be said: no block was whole.".into();
-    };
-    let against = relative(first.relative.as_ref());
-    let label = &first.label;
-    match first.verdict {
-        Verdict::Better => format!("Take B: {label} {against}."),
-        Verdict::Worse => format!("Keep A: {label} {against} with B."),
-        Verdict::NoDifferenceShown => {
-            format!(
-                "No difference shown in {label}: {against}. Keep what is simpler, or ask for more --blocks."
-            )
-        }
-        Verdict::NotComparable => {
-            format!("Nothing can be said of {label}: a job of every block is void or missing.")
-        }
-    }
 }
 
 /// 1 where B is worse in any metric by the threshold, or nothing could be said.

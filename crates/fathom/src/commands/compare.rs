@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fathom_experiments::compare::{
     CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, compare as compare_runs,
-    history,
+    history, relative,
 };
 use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
@@ -124,18 +124,6 @@ pub(super) fn percent(text: &str) -> Result<f64, Failure> {
                 "--threshold {text}: expected percent, such as 2%"
             ))
         })
-}
-
-/// `+4.1 % (+2.0 to +6.3)`.
-pub(super) fn relative(e: Option<&Estimate>) -> String {
-    let Some(e) = e else {
-        return "–".into();
-    };
-    let p = |v: f64| format!("{:+.1}", 100.0 * v);
-    match (e.low, e.high) {
-        (Some(l), Some(h)) => format!("{} % ({} to {})", p(e.value), p(l), p(h)),
-        _ => format!("{} %", p(e.value)),
-    }
 }
 
 pub(super) fn shown(e: Option<&Estimate>, unit: &str) -> String {

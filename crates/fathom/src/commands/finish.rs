@@ -7,7 +7,7 @@ use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
-use fathom_telemetry::schema::{Job, Run};
+use fathom_telemetry::schema::{Headline, Job, Run};
 use fathom_telemetry::{Flag, FlagCode};
 
 use crate::cli::OutArgs;
@@ -93,7 +93,8 @@ fn verdict(run: &Run) -> u8 {
             run.jobs.iter().any(Job::is_void)
         } else {
             // An experiment shows a void cell as a hole and lives with it, unless there is nothing else.
-            run.headlines.iter().all(|h| h.estimate.is_none())
+            let usable = |h: &Headline| h.estimate.is_some() && !h.flags.iter().any(|f| f.void);
+            !run.headlines.iter().any(usable)
         };
     if cut || void { FAILED } else { DONE }
 }
@@ -141,7 +142,9 @@ fn shown(
     extra: serde_json::Map<String, serde_json::Value>,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
-    let mut code = code.unwrap_or_else(|| verdict(run));
+    // A code of its own says nothing of a run without a usable job.
+    let none = !run.jobs.is_empty() && run.jobs.iter().all(Job::is_void);
+    let mut code = code.map_or_else(|| verdict(run), |own| own.max(u8::from(none) * FAILED));
     let report = match fathom_report::write_report(dir.path()) {
         Ok(path) => Some(path),
         Err(e) => {

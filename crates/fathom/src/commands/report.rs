@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use fathom_experiments::compare::{Comparison, Row, WindowSource, compare as compare_runs};
+use fathom_experiments::compare::{
+    Comparison, Row, WindowSource, compare as compare_runs, relative,
+};
 use fathom_report::{DirOutput, Output, RUNS_MAX, clean};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
 use fathom_telemetry::schema::{Cell, Column, Section, Table};
 
-use super::compare::{conditions, relative, shown, windows, words};
+use super::compare::{conditions, shown, windows, words};
 use super::pictures;
 use super::saved::{data, make, open};
 use crate::cli::ReportArgs;

@@ -281,6 +281,7 @@ impl<'a> Lab<'a> {
             engine: &self.facts.version,
             spec,
             device: after.3.zip(before.3).map(|(a, b)| a.since(&b)),
+            ours: self.facts.yours.is_none(),
         };
         let course = load_done.course.clone();
         Ok(Repeat {

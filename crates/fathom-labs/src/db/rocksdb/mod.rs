@@ -289,6 +289,7 @@ impl Lab<'_> {
             engine: &self.program.version,
             spec: json!({ "setting": setting, "options": self.options }),
             device,
+            ours: true,
         };
         Repeat {
             jobs: vec![load.keep(self.book, about)],

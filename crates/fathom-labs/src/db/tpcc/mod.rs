@@ -612,6 +612,7 @@ impl Lab<'_> {
                 engine: &database.version,
                 spec: json!({ "options": self.options, "seed": load.seed }),
                 device: device.clone(),
+                ours: !matches!(database.kind, Kind::Yours(_)),
             };
             *slot = Some(done.keep(self.book, about));
         }
