@@ -1,6 +1,8 @@
 //! Makes what is shown of a run from its results and jobs, and holds it to what its jobs allow.
 
-use fathom_telemetry::schema::{Finding, Run};
+use fathom_stats::Estimate;
+use fathom_telemetry::schema::{Cell, Finding, Run};
+use fathom_telemetry::units::never_negative;
 use fathom_telemetry::{Flag, FlagCode};
 
 use crate::drift;
@@ -78,6 +80,7 @@ pub fn present_anew(
 /// What holds for everything shown, whoever made it: it is never better than its jobs. What names none may rest on any.
 pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
     drift::stamp(run, &mut shown);
+    within_physics(&mut shown);
     for headline in &mut shown.headlines {
         add(&mut headline.flags, against(run, &headline.jobs));
     }
@@ -98,6 +101,44 @@ pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
     }
     Finding::rank(&mut shown.findings);
     (run.sections, run.headlines, run.findings) = (shown.sections, shown.headlines, shown.findings);
+}
+
+/// Intervals of rates, times and their ratios end at 0. Where values below 0 stand beside them, they are differences.
+fn within_physics(shown: &mut Shown) {
+    for h in &mut shown.headlines {
+        if let Some(e) = h.estimate.as_mut().filter(|_| never_negative(&h.unit)) {
+            *e = e.from_nought();
+        }
+    }
+    for section in &mut shown.sections {
+        for table in &mut section.tables {
+            for (i, column) in table.columns.iter().enumerate() {
+                let mut cells: Vec<&mut Estimate> = table
+                    .rows
+                    .iter_mut()
+                    .filter_map(|row| match row.get_mut(i) {
+                        Some(Cell::Estimate(e)) => Some(e),
+                        _ => None,
+                    })
+                    .collect();
+                if never_negative(&column.unit) && cells.iter().all(|e| e.value >= 0.0) {
+                    cells.iter_mut().for_each(|e| **e = e.from_nought());
+                }
+            }
+        }
+        for chart in &mut section.charts {
+            for series in &mut chart.series {
+                let points = &mut series.points;
+                if never_negative(&chart.y.unit)
+                    && points.iter().all(|p| p.y >= Some(0.0) || p.y.is_none())
+                {
+                    for p in points {
+                        p.low = p.low.map(|l| l.max(0.0));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// What stands against something shown of these jobs; of none that are named: of any.

@@ -25,6 +25,7 @@ use fathom_stack::{
     TraceError, settings,
 };
 use fathom_stats::Estimate;
+use fathom_stats::compare::relative_of_log;
 use fathom_telemetry::iolog::{MemoryLog, ThreadRecords};
 use fathom_telemetry::{Bytes, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
@@ -411,7 +412,7 @@ fn full(
     };
     let mut analysis = StackAnalysis::new(devices.clone(), manner, naming);
     let mut untraced = Vec::new();
-    let (mut costs, mut shares) = (Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
     let mut session = None;
     let mut means = [None; 2];
     let mut jobs = Vec::new();
@@ -451,8 +452,7 @@ fn full(
         if let (1, [Some(plain), Some(traced)]) = (turn % 2, means) {
             // The first traced pass fills buffers that nobody has touched: no pass after it pays for that.
             if turn > 1 {
-                costs.push(traced - plain);
-                shares.push(traced / plain - 1.0);
+                ratios.push((traced / plain).ln());
             }
             means = [None; 2];
         }
@@ -461,8 +461,9 @@ fn full(
     }
     let result = analysis.result();
     let plain = Estimate::mean_of(&untraced);
-    let observer = Estimate::mean_of(&costs);
-    let share = Estimate::mean_of(&shares);
+    // A few pairs, one of which met something else: the share lies above -100 % and is not larger than what it is of.
+    let share = Estimate::mean_of(&ratios).map(relative_of_log);
+    let observer = share.zip(plain).map(|(s, p)| s.scale(p.value));
     let cost = observer.map(|o| o.value);
     let mut remarks = notes::of_case(spec, used, &result, devices, guest, single);
     remarks.extend(processors(plan.cpu));

@@ -6,7 +6,7 @@
 //! `assets/units.js` follows the same rules; `tests/browser.rs` compares both.
 
 use fathom_stats::Estimate;
-use fathom_telemetry::units::group_digits;
+use fathom_telemetry::units::{group_digits, never_negative};
 
 /// What stands where nothing could be measured.
 pub const HOLE: &str = "—";
@@ -151,8 +151,13 @@ pub fn optional(v: Option<f64>, unit: &str) -> String {
 }
 
 /// An estimate split for columns: the value with its unit, and the half width of the interval
-/// (`± 1.3`, in the same unit), empty where one sample allows no interval.
+/// (`± 1.3`, in the same unit; `(0 to 14)` where that would reach below 0 and the interval does not), empty where one
+/// sample allows no interval.
 pub fn estimate_parts(e: &Estimate, unit: &str) -> (String, String) {
+    let e = &match never_negative(unit) {
+        true => e.from_nought(),
+        false => *e,
+    };
     let (Some(low), Some(high)) = (e.low, e.high) else {
         return (value(e.value, unit), String::new());
     };
@@ -161,6 +166,11 @@ pub fn estimate_parts(e: &Estimate, unit: &str) -> (String, String) {
         return (value(e.value, unit), String::new());
     }
     let s = scale_for(e.value, unit);
+    if e.value >= 0.0 && low >= 0.0 && half > e.value {
+        // Both ends: "±" would reach below 0, where the interval does not.
+        let [low, high] = [low, high].map(|v| fixed(v / s.factor, decimals(v / s.factor)));
+        return (value(e.value, unit), format!("({low} to {high})"));
+    }
     let (shown, half) = (e.value / s.factor, half / s.factor);
     // Two digits of the interval, but not more than one digit beyond the value's own three.
     let own = decimals(shown);
@@ -254,6 +264,54 @@ mod tests {
         assert_eq!(estimate(&e(512_345.0, 2_100.0), "1/s"), "512.3 ± 2.1 k/s");
         assert_eq!(estimate(&e(0.8, 0.01), "ratio"), "0.800 ± 0.010");
         assert_eq!(estimate(&Estimate::single(84_210.0), "ns"), "84.2 µs");
+    }
+
+    /// The numbers of a text, thousands in groups.
+    fn numbers(text: &str) -> Vec<f64> {
+        let mark = |c: char| !(c.is_ascii_digit() || c == '.' || c == '-' || c == ',');
+        let pieces = text.split(mark).filter(|p| !p.is_empty());
+        pieces
+            .filter_map(|p| p.replace(',', "").parse().ok())
+            .collect()
+    }
+
+    #[test]
+    fn no_printed_interval_of_what_cannot_be_negative_reaches_below_0() {
+        let mut random = fathom_stats::rng::SplitMix64::new(17);
+        let mut ranges = 0;
+        for round in 0..20_000 {
+            let value = 10f64.powf(12.0 * random.unit() - 2.0);
+            let half = value * 10f64.powf(4.0 * random.unit() - 2.0);
+            let unit = ["IOPS", "1/s", "bytes/s", "bytes", "ns", "s", "ratio", ""][round % 8];
+            let e = Estimate {
+                value,
+                low: Some(value - half),
+                high: Some(value + half),
+                samples: 3,
+            };
+            let (shown, interval) = estimate_parts(&e, unit);
+            let said = numbers(&interval);
+            match interval.strip_prefix("± ") {
+                // Rounding may not carry it below, by more than the last digit.
+                Some(_) => {
+                    let value = numbers(&shown)[0];
+                    let text = interval.trim_start_matches("± ").replace(',', "");
+                    let digits = text.split_once('.').map_or(0, |p| p.1.len());
+                    let step = 10f64.powi(-(digits as i32));
+                    assert!(
+                        value - said[0] > -1.01 * step,
+                        "{e:?} {unit}: {shown} {interval}"
+                    );
+                }
+                None => {
+                    ranges += 1;
+                    assert_eq!(said.len(), 2, "{e:?} {unit}: {interval}");
+                    assert!(said[0] >= 0.0 && said[1] > said[0], "{e:?}: {interval}");
+                }
+            }
+            assert!(estimate(&e, unit).contains(&interval), "{e:?}");
+        }
+        assert!(ranges > 5_000, "{ranges}");
     }
 
     #[test]

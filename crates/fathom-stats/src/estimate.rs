@@ -73,12 +73,26 @@ impl Estimate {
         })
     }
 
-    /// Half width of the interval as a share of the value, where both exist.
+    /// Half width of the interval as a share of the value, where both exist; of one that was cut at a bound, the side that
+    /// was not.
     pub fn relative_half_width(&self) -> Option<f64> {
         match (self.low, self.high) {
+            (Some(l), Some(h)) if self.value != 0.0 && l == 0.0 => {
+                Some((h - self.value).max(self.value - l) / self.value.abs())
+            }
             (Some(l), Some(h)) if self.value != 0.0 => Some((h - l) / 2.0 / self.value.abs()),
             _ => None,
         }
+    }
+
+    /// The interval of something that cannot be below 0: what lies below is cut off. As no truth lies there, the interval
+    /// holds it as often as before. A value below 0 says that it can, and stays as it is.
+    #[must_use]
+    pub fn from_nought(mut self) -> Self {
+        if self.value >= 0.0 {
+            self.low = self.low.map(|l| l.max(0.0));
+        }
+        self
     }
 
     /// What this one gains over another, independent one of the same kind, as a share of that. Rates, latencies and prices

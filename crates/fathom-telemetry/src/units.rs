@@ -6,6 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Whether a quantity of this unit of `run.json` is a rate, a size, a time or a ratio of them: none is below 0, save for a
+/// difference, whose values tell that.
+pub fn never_negative(unit: &str) -> bool {
+    const UNITS: [&str; 8] = ["IOPS", "1/s", "bytes/s", "bytes", "ns", "s", "ratio", ""];
+    UNITS.contains(&unit)
+}
+
 /// A duration or an instant on the driver's clock, in nanoseconds.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
