@@ -118,6 +118,46 @@ fn closed_knee_of_a_saturating_server_is_its_parallelism() {
 }
 
 #[test]
+fn one_rule_gives_the_threads_along_a_curve_and_latency_does_not_fall_with_the_load() {
+    for threads in [1, 2, 3, 4] {
+        let service = Service::Fixed(Nanos(SERVICE_NS as u64));
+        let mut plan = plan(300, 2);
+        plan.threads = threads;
+        let options = CurveOptions {
+            open: false,
+            depth_max: 64,
+            ..CurveOptions::default()
+        };
+        let run = run_with(&mut QueueBench::new(8, service), 0, |bench, book| {
+            options
+                .run(bench, &plan, book, &mut Quiet)
+                .expect("a curve");
+        });
+        let mut tables = run.sections[0].tables.iter();
+        let table = tables.find(|t| t.id == "curve-closed").unwrap();
+        let mut last: (f64, f64) = (0.0, 0.0);
+        for row in &table.rows {
+            let [
+                Cell::Number(depth),
+                Cell::Number(of),
+                _,
+                _,
+                Cell::Estimate(mean),
+                ..,
+            ] = &row[..]
+            else {
+                panic!("{row:?}");
+            };
+            assert_eq!(*of, depth.min(f64::from(threads)), "depth {depth}");
+            assert!(*depth > last.0, "{depth} after {}", last.0);
+            assert!(mean.value > 0.98 * last.1, "{row:?} after {last:?}");
+            last = (*depth, mean.value);
+        }
+        assert!(table.rows.len() >= 5, "{}", table.rows.len());
+    }
+}
+
+#[test]
 fn an_interruption_keeps_what_was_measured_and_says_so() {
     let mut bench = QueueBench::new(4, Service::Fixed(Nanos(SERVICE_NS as u64)));
     bench.stop_after = 5;

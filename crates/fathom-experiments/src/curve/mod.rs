@@ -35,8 +35,8 @@ const CLOSE_DEPTHS: f64 = 1.06;
 const SHARES: [f64; 12] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05];
 /// Buffers of the open loop's slots take at most this much, bytes.
 const SLOTS_BYTES: u64 = 256 << 20;
-/// Below this depth a single thread issues: several would only blur the depth.
-const ONE_THREAD_BELOW: u32 = 8;
+/// Threads of a curve, at most.
+const THREADS_MAX: u32 = 4;
 
 /// What a curve is drawn of.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
@@ -312,13 +312,11 @@ fn base(plan: &Plan, options: &CurveOptions, name: &str) -> Result<JobSpec, JobE
     Ok(spec)
 }
 
-/// A point of the closed loop. Depths of several threads are whole multiples of the threads.
+/// A point of the closed loop: one rule along the curve, a thread for each outstanding I/O until the threads are used up. A
+/// step from one thread to several would be one of the processors', and look as if latency fell with the load. Depths of
+/// several threads are whole multiples of the threads.
 fn closed(plan: &Plan, options: &CurveOptions, depth: u32) -> Result<JobSpec, JobError> {
-    let threads = if depth < ONE_THREAD_BELOW {
-        1
-    } else {
-        plan.threads.clamp(1, 4)
-    };
+    let threads = plan.threads.clamp(1, THREADS_MAX).min(depth.max(1));
     let qd = (f64::from(depth) / f64::from(threads)).round().max(1.0) as u32;
     let mut spec = base(plan, options, &format!("curve-qd{}", qd * threads))?;
     (spec.qd, spec.threads) = (qd, threads);

@@ -24,7 +24,7 @@ pub(super) fn analyse(measured: &Measured, options: &CurveOptions, seed: u64) ->
         section: Section {
             id: "curve".into(),
             title: format!("Load curve, {what}"),
-            text: "Closed loop: a fixed number of I/Os outstanding. Open loop: I/Os arrive at random times (Poisson) at a given rate, whatever the device does, and response latency counts from the intended start. The knee is where throughput divided by latency is largest.".into(),
+            text: "Closed loop: a fixed number of I/Os outstanding, each on a thread of its own until those are used up (column threads). Open loop: I/Os arrive at random times (Poisson) at a given rate, whatever the device does, and response latency counts from the intended start. The knee is where throughput divided by latency is largest.".into(),
             ..Section::default()
         },
         ..Analysis::default()
