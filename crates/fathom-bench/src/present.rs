@@ -90,6 +90,7 @@ pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
             finding.advice.clear();
         }
     }
+    shown.findings.extend(limited(run));
     for section in &mut shown.sections {
         let its: Vec<usize> = (0..run.jobs.len())
             .filter(|j| drift::belongs(&run.jobs[*j], &section.id))
@@ -101,6 +102,36 @@ pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
     }
     Finding::rank(&mut shown.findings);
     (run.sections, run.headlines, run.findings) = (shown.sections, shown.headlines, shown.findings);
+}
+
+/// The limits of control groups that held jobs back: of whatever was measured they are a bound that is neither the device's nor
+/// a volume's, and the only one that its owner can lift by a word.
+fn limited(run: &Run) -> Option<Finding> {
+    let bound = |j: &usize| {
+        run.jobs[*j]
+            .flags
+            .iter()
+            .any(|f| f.code == FlagCode::CgroupLimited)
+    };
+    let jobs: Vec<usize> = (0..run.jobs.len()).filter(bound).collect();
+    let flags = flags_of(run, &jobs);
+    let flag = flags
+        .into_iter()
+        .find(|f| f.code == FlagCode::CgroupLimited)?;
+    let (n, all) = (jobs.len(), run.jobs.len());
+    Some(Finding {
+        id: "cgroup-limit".into(),
+        text: format!(
+            "A control group limits what was measured, in {n} of {all} jobs, not the device or a volume's credit: {}.",
+            flag.detail
+        ),
+        advice: flag.remedy.clone(),
+        // Its counters are the kernel's own.
+        confidence: if n == all { "strong" } else { "moderate" }.into(),
+        jobs,
+        refuted_by: "The same numbers outside the group.".into(),
+        ..Finding::default()
+    })
 }
 
 /// Intervals of rates, times and their ratios end at 0. Where values below 0 stand beside them, they are differences.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::common::machine::{Disk, Loop, Mounted, find, mkfs_ext4, possible, turn};
-use crate::common::{Place, alone, beside_others, codes, skip, wait};
+use crate::common::{Place, Said, alone, beside_others, codes, skip, wait};
 
 const MIB: usize = 1 << 20;
 
@@ -350,8 +350,13 @@ impl Group {
         Some(file)
     }
 
-    /// Runs fathom in it.
+    /// Runs fathom in it; its first job.
     fn run(&self, place: &Place, args: &[&str]) -> Value {
+        self.said(place, args).expect(0).json()["jobs"][0].clone()
+    }
+
+    /// Runs fathom in it.
+    fn said(&self, place: &Place, args: &[&str]) -> Said {
         let fathom = place.command(args);
         let mut command = Command::new("sh");
         command
@@ -363,7 +368,7 @@ impl Group {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        wait(command).expect(0).json()["jobs"][0].clone()
+        wait(command)
     }
 }
 
@@ -456,6 +461,34 @@ fn an_io_limit_that_was_reached_is_named_with_its_file() {
         "{said}"
     );
     assert!(job["read"]["iops"].as_f64().unwrap() < 300.0);
+    // Whatever is measured, it is a finding that names the file, and is told from what devices and volumes do.
+    for (i, command) in [
+        "run data --rw randread --qd 4 --time 300ms",
+        "curve data --time 100ms --ramp 0s --repeats 1 --max-qd 4 --closed-only",
+        "tune data --only scheduler --pass 100ms",
+        "stack data --rw randread --direct --qd 4 --time 200ms --engine uring",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = place.runs().join(format!("limited-{i}"));
+        let mut words: Vec<&str> = command.split(' ').collect();
+        words.extend(["--create", "--out", out.to_str().unwrap()]);
+        let said = group.said(&place, &words);
+        let kept = fs::read_dir(&out).unwrap().next().unwrap().unwrap();
+        let run = fs::read(kept.path().join("run.json")).unwrap();
+        let run: Value = serde_json::from_slice(&run).unwrap();
+        let findings = run["findings"].as_array().unwrap();
+        let found = findings.iter().find(|f| f["id"] == "cgroup-limit");
+        let text = found.unwrap_or_else(|| panic!("{command}: {findings:?}"))["text"].as_str();
+        assert!(text.unwrap().contains(file.to_str().unwrap()), "{text:?}");
+        assert!(
+            said.stdout
+                .contains("A control group limits what was measured"),
+            "{command}: {}",
+            said.stdout
+        );
+    }
 }
 
 #[test]
