@@ -334,14 +334,14 @@ fn reductions(rows: &[Row], ten: f64) -> Vec<Row> {
         (1.0 - gb / (write * WRITE_GB_PER_S)) * 100.0
     };
     let row = |id, what, published, ours| {
-        Row::new(id, "Abstract", what, published, ours, "%", Role::Prediction)
+        Row::new(id, "Abstract", what, published, ours, "%", Role::Prediction).share()
     };
     vec![
-        row("H001", "RAID 0 of 8: loss against expectation (buffered write)", 75.0, loss(Level::Raid0, of("H061"))),
+        row("H001", "RAID 0 of 8: loss against expectation (buffered write)", 75.0, loss(Level::Raid0, of("H061"))).from(&["H061"]),
         row("H003", "RAID 10 of 8: loss against expectation (buffered write)", loss(Level::Raid10, 1.6), loss(Level::Raid10, ten))
             .printed(76.0, "it would be 2.35 GB/s, but the text of Fig. 3b calls these writes similar to RAID 1's, 1.5 to 1.7 GB/s: their middle is compared"),
-        row("H004", "RAID 5 of 8: loss against expectation (direct write)", 91.0, loss(Level::Raid5, of("H097"))),
-        row("H005", "RAID 6 of 8: loss against expectation (direct write)", 92.0, loss(Level::Raid6, of("H109"))),
+        row("H004", "RAID 5 of 8: loss against expectation (direct write)", 91.0, loss(Level::Raid5, of("H097"))).from(&["H097"]),
+        row("H005", "RAID 6 of 8: loss against expectation (direct write)", 92.0, loss(Level::Raid6, of("H109"))).from(&["H109"]),
     ]
 }
 

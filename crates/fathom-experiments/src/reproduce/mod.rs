@@ -42,7 +42,9 @@ pub const PAPERS: &[(&str, &str)] = &[
 pub enum Role {
     /// A parameter was chosen so that this value comes out.
     Fit,
-    /// It follows from parameters that were fitted to other values.
+    /// Arithmetic on rows that were fitted: it says nothing that they do not.
+    Derived,
+    /// It follows from parameters that were fitted to other values, and no fitted row determines it.
     Prediction,
     /// It was measured on a real target.
     Measured,
@@ -53,6 +55,7 @@ impl Role {
     pub fn word(self) -> &'static str {
         match self {
             Self::Fit => "fit",
+            Self::Derived => "derived",
             Self::Prediction => "prediction",
             Self::Measured => "measured",
         }
@@ -70,6 +73,12 @@ pub struct Row {
     pub what: String,
     /// What ours is held against: as published, unless [`Row::printed`] says what was.
     pub published: Option<f64>,
+    /// Smallest and largest, where the paper gives a range: then there is no single published value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// Rows of the same paper that determine it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<String>,
     /// As printed, where the paper contradicts it and another of its values is used; the note says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<f64>,
@@ -80,7 +89,8 @@ pub struct Row {
     pub model: Option<f64>,
     /// Unit of both.
     pub unit: String,
-    /// Of ours against the published value.
+    /// Of ours against the published value; of a share, against the smaller of it and the rest; of a range, beyond its
+    /// nearer end, and none within.
     pub error_percent: Option<f64>,
     /// Fitted or predicted.
     pub role: Role,
@@ -103,6 +113,8 @@ impl Row {
             place: place.into(),
             what: what.into(),
             published: Some(published),
+            range: None,
+            from: Vec::new(),
             printed: None,
             ours: Some(ours),
             model: None,
@@ -110,6 +122,38 @@ impl Row {
             error_percent: Some((ours / published - 1.0) * 100.0),
             role,
             note: String::new(),
+        }
+    }
+    /// It is arithmetic on these rows.
+    fn from(mut self, rows: &[&str]) -> Self {
+        self.from = rows.iter().map(|r| (*r).to_owned()).collect();
+        self
+    }
+    /// It is a part of a whole, %: 91 instead of 90 % lost is a tenth of what is left, not a hundredth.
+    fn share(mut self) -> Self {
+        if let (Some(p), Some(ours)) = (self.published, self.ours) {
+            let smaller = p.min(100.0 - p);
+            if smaller > 0.0 {
+                self.error_percent = Some((ours - p) / smaller * 100.0);
+            }
+        }
+        self
+    }
+    /// The paper gives a range.
+    fn within(mut self, range: [f64; 2]) -> Self {
+        self.published = None;
+        self.range = Some(range);
+        self.error_percent = self.ours.and_then(|ours| {
+            let nearest = ours.clamp(range[0], range[1]);
+            (ours != nearest).then_some((ours / nearest - 1.0) * 100.0)
+        });
+        self
+    }
+    /// The published value as the paper gives it: `2 to 3`.
+    pub fn as_published(&self, number: impl Fn(f64) -> String) -> Option<String> {
+        match self.range {
+            Some([low, high]) => Some(format!("{} to {}", number(low), number(high))),
+            None => self.published.map(number),
         }
     }
     fn note(mut self, note: &str) -> Self {
@@ -139,6 +183,36 @@ impl Row {
             ..Self::new(id, place, what, f64::NAN, ours, unit, Role::Prediction)
         }
         .note(&format!("published as '{text}': {verdict}"))
+    }
+}
+
+/// What rests on nothing but fitted rows is derived from them, whatever it was called; so is what has the very value of a
+/// fitted row: it is the same load under another name.
+fn settle(rows: &mut [Row]) {
+    for i in 0..rows.len() {
+        let r = &rows[i];
+        let same = |f: &&Row| f.role == Role::Fit && f.unit == r.unit && f.ours == r.ours;
+        if r.role == Role::Prediction && r.from.is_empty() && r.ours.is_some() {
+            let fitted = rows.iter().find(same).map(|f| f.id.clone());
+            rows[i].from.extend(fitted);
+        }
+    }
+    loop {
+        let known: Vec<&str> = rows
+            .iter()
+            .filter(|r| matches!(r.role, Role::Fit | Role::Derived))
+            .map(|r| r.id.as_str())
+            .collect();
+        let determined = |r: &Row| {
+            r.role != Role::Derived
+                && !r.from.is_empty()
+                && r.from.iter().all(|f| known.contains(&f.as_str()))
+        };
+        let found: Vec<usize> = (0..rows.len()).filter(|i| determined(&rows[*i])).collect();
+        if found.is_empty() {
+            return;
+        }
+        found.into_iter().for_each(|i| rows[i].role = Role::Derived);
     }
 }
 
@@ -261,6 +335,7 @@ pub fn reproduce(paper: &str, models: &mut Models<'_>) -> Result<Reproduction, R
         "shrout2017" => shrout::reproduce(models)?,
         _ => return Err(ReproduceError::UnknownPaper(paper.to_owned())),
     };
+    settle(&mut r.rows);
     let others = published::others(paper, &r.rows, published::On::Models);
     r.rows.extend(others);
     Ok(r)

@@ -86,8 +86,9 @@ pub fn errors(rows: &[Row], role: Role) -> Option<(usize, f64, f64)> {
 }
 
 /// Roles with their words.
-pub const ROLES: [(Role, &str); 3] = [
+pub const ROLES: [(Role, &str); 4] = [
     (Role::Fit, "fitted"),
+    (Role::Derived, "derived from fitted"),
     (Role::Prediction, "predicted"),
     (Role::Measured, "measured"),
 ];
@@ -186,7 +187,14 @@ fn table(id: &str, title: &str, rows: &[&Row]) -> Table {
         &[
             ("id", "", &|r| r.id.as_str().into()),
             ("what", "", &|r| r.what.as_str().into()),
-            ("published", "", &|r| r.published.into()),
+            ("published", "", &|r| match r.range {
+                Some(_) => r
+                    .as_published(|v| v.to_string())
+                    .unwrap_or_default()
+                    .as_str()
+                    .into(),
+                None => r.published.into(),
+            }),
             ("printed", "", &|r| or_blank(r.printed)),
             ("ours", "", &|r| r.ours.into()),
             ("models", "", &|r| or_blank(r.model)),

@@ -116,6 +116,8 @@ pub(super) fn others(paper: &str, rows: &[Row], on: On) -> Vec<Row> {
                 model: None,
                 unit: f[8].clone(),
                 error_percent: None,
+                range: None,
+                from: Vec::new(),
                 role: Role::Prediction,
                 note,
             }

@@ -273,31 +273,18 @@ impl Site<'_, '_> {
         }
         let seen = self.load(shape)?;
         let ours = seen.of(what);
-        let row = Row::new(
-            v.id,
-            v.place,
-            v.what,
-            v.published,
-            ours.unwrap_or(f64::NAN),
-            v.unit,
-            Role::Measured,
-        );
-        self.keep(row, ours, &seen.note);
+        self.keep(v.beside(ours), ours, &seen.note);
         Ok(())
     }
 
     /// A published value beside one that several loads give.
     fn derived(&mut self, v: &Value, ours: Option<f64>) {
-        let row = Row::new(
-            v.id,
-            v.place,
-            v.what,
-            v.published,
-            ours.unwrap_or(f64::NAN),
-            v.unit,
-            Role::Measured,
-        );
-        self.keep(row, ours, "");
+        self.keep(v.beside(ours), ours, "");
+    }
+
+    /// The same of a range.
+    fn ranged(&mut self, v: &Value, ours: Option<f64>, range: [f64; 2]) {
+        self.keep(v.beside(ours).within(range), ours, "");
     }
 }
 
@@ -308,6 +295,20 @@ struct Value {
     what: &'static str,
     published: f64,
     unit: &'static str,
+}
+
+impl Value {
+    fn beside(&self, ours: Option<f64>) -> Row {
+        Row::new(
+            self.id,
+            self.place,
+            self.what,
+            self.published,
+            ours.unwrap_or(f64::NAN),
+            self.unit,
+            Role::Measured,
+        )
+    }
 }
 
 const fn v(
@@ -338,7 +339,7 @@ fn zhang(site: &mut Site<'_, '_>) -> Result<(), ReproduceError> {
     site.value(&v("D001", place, "NAND: the same (printed as 67.3, exchanged with 124.5)", 124.5, "us"), one(RandRead), MEAN_US)?;
     let place = "III-B a, Fig. 4a";
     site.value(&v("H184", place, "Optane: latency of a 4 KiB random write, one thread", 15.7, "us"), one(RandWrite), MEAN_US)?;
-    let (optane, mut nand) = (v("Z046", place, "Optane: sequential against random, at most", 12.7, "%"), v("Z047", place, "NAND: random over sequential read (2 to 3: the nearest is compared)", 3.0, "x"));
+    let (optane, nand) = (v("Z046", place, "Optane: sequential against random, at most", 12.7, "%"), v("Z047", place, "NAND: random over sequential read", f64::NAN, "x"));
     if site.wants(optane.id, place) || site.wants(nand.id, place) {
         let mut mean = Vec::new();
         for rw in PATTERNS {
@@ -348,8 +349,7 @@ fn zhang(site: &mut Site<'_, '_>) -> Result<(), ReproduceError> {
         let most = apart(0).zip(apart(2)).map(|(r, w)| (r.max(w) - 1.0) * 100.0);
         let over = mean[1].zip(mean[0]).map(|(random, sequential)| random / sequential);
         site.derived(&optane, most);
-        nand.published = over.unwrap_or(3.0).clamp(2.0, 3.0);
-        site.derived(&nand, over);
+        site.ranged(&nand, over, [2.0, 3.0]);
     }
     let place = "Table III";
     site.value(&v("Z088", place, "Optane: read, 128 KiB, 64 threads", 2557.0, "MB/s"), large(RandRead), MB_PER_S)?;

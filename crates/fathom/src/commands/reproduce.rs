@@ -279,7 +279,8 @@ fn table(all: &[Row]) -> String {
             "{:id$}  {:what$}  {:>10} {:>10}{} {:9} {error:>7}  {role}",
             r.id,
             r.what,
-            number(r.published),
+            r.as_published(|v| number(Some(v)))
+                .unwrap_or_else(|| number(None)),
             number(r.ours),
             model(number(r.model)),
             r.unit
