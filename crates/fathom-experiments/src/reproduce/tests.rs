@@ -148,9 +148,12 @@ fn shrouts_mixed_load_is_met_by_the_drop_that_was_fitted_and_the_gain_that_was_n
     }
 }
 
+/// A row's value from those of others by their ids.
+type Arithmetic = fn(&dyn Fn(&str) -> f64) -> f64;
+
 /// How the values of rows follow from others of their paper. Where nothing is said, the graph says only what they rest on.
 #[rustfmt::skip]
-const ARITHMETIC: &[(&str, fn(&dyn Fn(&str) -> f64) -> f64)] = &[
+const ARITHMETIC: &[(&str, Arithmetic)] = &[
     ("Z001", |r| r("Z013")), ("Z012", |r| r("D002")), ("Z010", |r| r("D001")),
     ("Z016", |r| 100.0 * (1.0 - r("Z003") / r("Z013"))), ("Z008", |r| 100.0 * (1.0 - r("Z003") / r("D002"))),
     ("Z015", |r| 100.0 * (1.0 - (r("Z003") + r("Z004")) / r("D001"))),

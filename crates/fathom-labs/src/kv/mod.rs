@@ -482,7 +482,7 @@ impl Lab<'_> {
             kv.durability = Durability::Commit;
         }
         let engine = Engine::open(store(), &kv)?;
-        let source = load::counters(&*bench);
+        let source = load::counters(bench);
         let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
         let outcome = load::run(&engine, &load, &stop, &mut ticker(self.sink))?;
         Ok((outcome, engine.leaves(), engine.frames() * cell.page))
