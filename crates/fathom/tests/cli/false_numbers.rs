@@ -463,10 +463,10 @@ fn an_io_limit_that_was_reached_is_named_with_its_file() {
     assert!(job["read"]["iops"].as_f64().unwrap() < 300.0);
     // Whatever is measured, it is a finding that names the file, and is told from what devices and volumes do.
     for (i, command) in [
-        "run data --rw randread --qd 4 --time 300ms",
+        "run data --rw randread --qd 4 --time 1s",
         "curve data --time 100ms --ramp 0s --repeats 1 --max-qd 4 --closed-only",
         "tune data --only scheduler --pass 100ms",
-        "stack data --rw randread --direct --qd 4 --time 200ms --engine uring",
+        "stack data --rw randread --direct --qd 4 --time 1s --engine uring",
     ]
     .into_iter()
     .enumerate()

@@ -275,9 +275,9 @@ fn experiments_run_on_hosts_as_on_one() {
     assert_eq!(table["rows"].as_array().unwrap().len(), 3, "{table}");
     fs::remove_dir_all(rig.place.runs()).unwrap();
     for line in [
-        "curve sim:samsung-960pro --time 200ms --repeats 2 --json",
-        "mix sim:samsung-960pro --time 200ms --repeats 2 --json",
-        "survey sim:samsung-960pro --time 200ms --repeats 2 --json",
+        "curve sim:samsung-960pro --repeats 2 --json",
+        "mix sim:samsung-960pro --repeats 2 --json",
+        "survey sim:samsung-960pro --repeats 2 --json",
     ] {
         let run = rig.run(line, "h1,h2");
         let jobs = run["jobs"].as_array().unwrap();
