@@ -596,22 +596,17 @@ fn step(c: Counters) -> BelowDelta {
     }
 }
 
-/// `read_bytes` of /proc/PID/io of this process and those that it started and that live; the kernel adds those of ended
-/// ones to who waited for them. 0 where it does not account I/O.
+/// `read_bytes` of this process, of those that it started, and of ended ones that it waited for; 0 without accounting.
 fn process_read_bytes() -> u64 {
-    let mut all = 0;
-    let mut left = vec!["self".to_owned()];
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let bytes = |l: &str| l.strip_prefix("read_bytes: ")?.trim().parse::<u64>().ok();
+    let (mut all, mut left) = (0, vec!["self".to_owned()]);
     while let Some(process) = left.pop() {
-        let of = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}"));
-        let text = of("io").unwrap_or_default();
-        all += text
-            .lines()
-            .find_map(|l| l.strip_prefix("read_bytes: ")?.trim().parse().ok())
-            .unwrap_or(0);
+        let text = read(format!("/proc/{process}/io"));
+        all += text.lines().find_map(bytes).unwrap_or(0);
         let threads = std::fs::read_dir(format!("/proc/{process}/task"));
         for thread in threads.into_iter().flatten().flatten() {
-            let children = std::fs::read_to_string(thread.path().join("children"));
-            let children = children.unwrap_or_default();
+            let children = read(format!("{}/children", thread.path().display()));
             left.extend(children.split_whitespace().map(str::to_owned));
         }
     }

@@ -439,8 +439,8 @@ fn an_io_limit_that_was_reached_is_named_with_its_file() {
     };
     let disk = disk.trim();
     let file = group.set(
-        ("blkio.throttle.read_iops_device", &format!("{disk} 200")),
-        ("io.max", &format!("{disk} riops=200")),
+        ("blkio.throttle.read_iops_device", &format!("{disk} 100")),
+        ("io.max", &format!("{disk} riops=100")),
     );
     let Some(file) = file else {
         return skip("no limit of I/O can be set");
@@ -457,10 +457,10 @@ fn an_io_limit_that_was_reached_is_named_with_its_file() {
     let flag = flag(&job, "cgroup-limited");
     let said = flag["detail"].as_str().unwrap();
     assert!(
-        said.contains(file.to_str().unwrap()) && said.contains("200 IOPS"),
+        said.contains(file.to_str().unwrap()) && said.contains("100 IOPS"),
         "{said}"
     );
-    assert!(job["read"]["iops"].as_f64().unwrap() < 300.0);
+    assert!(job["read"]["iops"].as_f64().unwrap() < 200.0);
     // Whatever is measured, it is a finding that names the file, and is told from what devices and volumes do.
     for (i, command) in [
         "run data --rw randread --qd 4 --time 1s",

@@ -549,13 +549,20 @@ impl Stage<'_> {
             control.interrupt();
         }
         let Some(line) = &t.command else { return };
-        let ran = std::process::Command::new("sh")
-            .args(["-c", line])
-            .stdout(std::io::stderr())
-            .status();
+        let ran = std::process::Command::new("sh").args(["-c", line]).output();
         match ran {
-            Ok(status) if status.success() => {}
-            Ok(status) => say!("fathom: the command of --trigger ended with {status}: {line}"),
+            Ok(out) => {
+                // Standard output is the results'.
+                for words in [&out.stdout, &out.stderr] {
+                    fathom_telemetry::say::text(&String::from_utf8_lossy(words));
+                }
+                if !out.status.success() {
+                    say!(
+                        "fathom: the command of --trigger ended with {}: {line}",
+                        out.status
+                    );
+                }
+            }
             Err(e) => say!("fathom: the command of --trigger could not be started: {e}: {line}"),
         }
     }
