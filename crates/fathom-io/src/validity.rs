@@ -8,6 +8,8 @@ use fathom_host::{ControlGroups, health};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
+pub use device::used_by_others;
+
 use crate::driver::PlannedJob;
 use crate::job::Engine;
 use crate::target::Target;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use fathom_bench::Notebook;
 use fathom_bench::results::Evidence;
+use fathom_io::validity::used_by_others;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{DeviceDelta, Direction, Job};
 use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{
-    Bytes, DirectionWindow, Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window,
+    DirectionTotal, DirectionWindow, Flag, FlagCode, Histogram, Nanos, Op, Window,
 };
 use serde::{Deserialize, Serialize};
 
@@ -116,31 +117,13 @@ impl Load {
     }
 
     fn direction(&self, op: Op) -> Option<Direction> {
-        let mut d = Direction::default();
-        let [mut submit, mut service, mut response] = [(); 3].map(|()| Histogram::new());
-        let mut seen = false;
-        for w in self
-            .windows
-            .iter()
-            .filter_map(|w| w.directions[op as usize].as_ref())
-        {
-            seen = true;
-            d.ios += w.ios;
-            d.bytes += w.bytes;
-            d.errors += w.errors;
-            submit.merge_sparse(&w.submit);
-            service.merge_sparse(&w.service);
-            response.merge_sparse(&w.response);
+        let mut total: Option<DirectionTotal> = None;
+        for w in &self.windows {
+            if let Some(d) = &w.directions[op as usize] {
+                total.get_or_insert_default().add(d);
+            }
         }
-        let seconds = self.wall.as_secs_f64().max(1e-9);
-        seen.then(|| Direction {
-            iops: d.ios as f64 / seconds,
-            bytes_per_second: d.bytes as f64 / seconds,
-            submit_ns: LatencySummary::from(&submit),
-            service_ns: LatencySummary::from(&service),
-            response_ns: LatencySummary::from(&response),
-            ..d
-        })
+        Some(total?.over(self.wall))
     }
 
     fn job(&self, about: About<'_>) -> Job {
@@ -239,21 +222,9 @@ fn busy(job: &Job) -> Option<Flag> {
 /// Reads that neither this process nor one that it started asked for. Of writes nothing is said: what they dirty is
 /// written at other times.
 fn foreign(job: &Job) -> Option<Flag> {
-    // As the driver's own jobs are judged.
-    const NOISE: u64 = 4 << 20;
     let device = job.device.as_ref()?;
-    let others = device.read_bytes.saturating_sub(device.process_read_bytes);
-    (others > NOISE && others > device.process_read_bytes / 20).then(|| {
-        Flag::new(
-            FlagCode::ForeignIo,
-            format!(
-                "{} served {} of reads that this load did not ask for",
-                device.name,
-                Bytes(others)
-            ),
-            "stop what else uses the device, or measure when it is idle",
-        )
-    })
+    let own = device.process_read_bytes;
+    used_by_others(&device.name, device.read_bytes.saturating_sub(own), own)
 }
 
 /// Operations over time, thinned to what a chart shows.

@@ -25,4 +25,4 @@ pub use record::{Op, Record};
 pub use summary::LatencySummary;
 pub use units::{Bytes, Nanos};
 pub use validity::{Flag, FlagCode};
-pub use window::{DirectionWindow, Recorder, Window, WindowSink};
+pub use window::{DirectionTotal, DirectionWindow, Recorder, Window, WindowSink};

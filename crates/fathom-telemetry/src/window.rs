@@ -6,9 +6,11 @@
 //! and percentiles over time are real. Recording allocates nothing; closing a
 //! window (every 100 ms by default) does.
 
-use crate::histogram::{BUCKETS, Moments, SparseHistogram, bucket_of};
+use crate::LatencySummary;
+use crate::histogram::{BUCKETS, Histogram, Moments, SparseHistogram, bucket_of};
 use crate::iolog::LogHandle;
 use crate::record::{Op, Record};
+use crate::schema::Direction;
 use crate::units::Nanos;
 
 /// Receives closed windows, in order of time per thread.
@@ -73,6 +75,57 @@ impl DirectionWindow {
         self.submit.merge(&other.submit);
         self.service.merge(&other.service);
         self.response.merge(&other.response);
+    }
+}
+
+/// One direction of one job over several windows.
+#[derive(Debug, Clone, Default)]
+pub struct DirectionTotal {
+    /// Completed without error.
+    pub ios: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Failed.
+    pub errors: u64,
+    /// Transferred less than asked for.
+    pub short: u64,
+    /// Submission latency.
+    pub submit: Histogram,
+    /// Service latency.
+    pub service: Histogram,
+    /// Response latency.
+    pub response: Histogram,
+}
+
+impl DirectionTotal {
+    /// Adds a window. (Saturating: a file of others may claim anything.)
+    pub fn add(&mut self, window: &DirectionWindow) {
+        self.ios = self.ios.saturating_add(window.ios);
+        self.bytes = self.bytes.saturating_add(window.bytes);
+        self.errors = self.errors.saturating_add(window.errors);
+        self.short = self.short.saturating_add(window.short);
+        self.submit.merge_sparse(&window.submit);
+        self.service.merge_sparse(&window.service);
+        self.response.merge_sparse(&window.response);
+    }
+
+    /// As a job has it that measured for so long; rates are 0 where that is no time at all.
+    pub fn over(&self, wall: Nanos) -> Direction {
+        let per_second = |n: u64| match wall {
+            Nanos::ZERO => 0.0,
+            wall => n as f64 / wall.as_secs_f64(),
+        };
+        Direction {
+            ios: self.ios,
+            bytes: self.bytes,
+            iops: per_second(self.ios),
+            bytes_per_second: per_second(self.bytes),
+            errors: self.errors,
+            short: self.short,
+            submit_ns: LatencySummary::from(&self.submit),
+            service_ns: LatencySummary::from(&self.service),
+            response_ns: LatencySummary::from(&self.response),
+        }
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fathom_telemetry::schema::{DeviceDelta, Direction, IoError, Job, OpenLoop};
+use fathom_telemetry::schema::{DeviceDelta, IoError, Job, OpenLoop};
 use fathom_telemetry::summary::SAMPLES_BEYOND;
-use fathom_telemetry::{
-    Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, SparseHistogram, Window,
-};
+use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, SparseHistogram, Window};
 
 use super::{ClosedWindow, Observer, PlannedJob, errors, live};
 use crate::load::{ErrorCount, NOTHING_READ, Outcome};
@@ -16,17 +14,6 @@ const STALL: Nanos = Nanos::from_secs(10);
 
 /// Windows that wait for slower threads before they are passed on anyway.
 const PENDING_MAX: usize = 512;
-
-#[derive(Default)]
-struct Total {
-    ios: u64,
-    bytes: u64,
-    errors: u64,
-    short: u64,
-    submit: Histogram,
-    service: Histogram,
-    response: Histogram,
-}
 
 /// One job's results while it runs.
 pub(super) struct Collector {
@@ -40,7 +27,7 @@ pub(super) struct Collector {
     pending: BTreeMap<u64, Window>,
     /// Windows that may wait for slower threads.
     pending_max: usize,
-    totals: [Option<Box<Total>>; 4],
+    totals: [Option<Box<DirectionTotal>>; 4],
     outcomes: Vec<Outcome>,
     /// Response latency since the last p99 that enough samples stood behind, and that p99.
     recent: SparseHistogram,
@@ -91,13 +78,7 @@ impl Collector {
         if window.index >= self.ramp_windows {
             for (total, dir) in self.totals.iter_mut().zip(&window.directions) {
                 if let (Some(t), Some(d)) = (total, dir) {
-                    t.ios += d.ios;
-                    t.bytes += d.bytes;
-                    t.errors += d.errors;
-                    t.short += d.short;
-                    t.submit.merge_sparse(&d.submit);
-                    t.service.merge_sparse(&d.service);
-                    t.response.merge_sparse(&d.response);
+                    t.add(d);
                 }
             }
         }
@@ -184,37 +165,16 @@ impl Collector {
             .max()
             .unwrap_or(from);
         let wall = last.since(from);
-        let seconds = wall.as_secs_f64();
-        let per_second = |n: u64| {
-            if seconds > 0.0 {
-                n as f64 / seconds
-            } else {
-                0.0
-            }
-        };
-        let direction = |t: &Option<Box<Total>>| {
-            t.as_ref().map(|t| Direction {
-                ios: t.ios,
-                bytes: t.bytes,
-                iops: per_second(t.ios),
-                bytes_per_second: per_second(t.bytes),
-                errors: t.errors,
-                short: t.short,
-                submit_ns: LatencySummary::from(&t.submit),
-                service_ns: LatencySummary::from(&t.service),
-                response_ns: LatencySummary::from(&t.response),
-            })
-        };
+        let direction = |t: &Option<Box<DirectionTotal>>| t.as_ref().map(|t| t.over(wall));
         let [read, write, trim, sync] = &self.totals;
-        let total_ios: u64 = [read, write, trim]
-            .iter()
-            .filter_map(|t| t.as_ref().map(|t| t.ios))
-            .sum();
+        let [read, write, trim, sync] = [read, write, trim, sync].map(direction);
+        let data = [&read, &write, &trim];
+        let rate_achieved = data.into_iter().flatten().map(|d| d.iops).sum();
         let (distribution, outstanding_ns) = depths(&self.outcomes, self.depth);
         let (seats, depth) = self.planned.seats();
         let open_loop = spec.rate.map(|asked| OpenLoop {
             rate_asked: asked,
-            rate_achieved: per_second(total_ios),
+            rate_achieved,
             late: self.outcomes.iter().map(|o| o.late).sum(),
             unissued: self.outcomes.iter().map(|o| o.unissued).sum(),
             lateness_max_ns: self
@@ -239,10 +199,10 @@ impl Collector {
             // Over the job's whole time: a thread that ends early leaves its depth unused.
             qd_achieved: outstanding_ns / wall.0.max(1) as f64,
             qd_distribution: distribution,
-            read: direction(read),
-            write: direction(write),
-            trim: direction(trim),
-            sync: direction(sync),
+            read,
+            write,
+            trim,
+            sync,
             open_loop,
             device,
             write_back: None,

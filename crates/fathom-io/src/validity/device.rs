@@ -305,13 +305,16 @@ fn foreign(done: &Done, device: &DeviceDelta) -> Option<Flag> {
             .write_bytes
             .saturating_sub(done.writes + done.writes / 5)
     };
-    let foreign = reads.max(writes);
-    (foreign > 4 * NOISE && foreign * 20 > done.reads + done.writes).then(|| {
+    used_by_others(&device.name, reads.max(writes), done.reads + done.writes)
+}
+
+/// That a device served `foreign` bytes that nobody here asked for, beside `own`: more than noise, and a twentieth.
+pub fn used_by_others(device: &str, foreign: u64, own: u64) -> Option<Flag> {
+    (foreign > 4 * NOISE && foreign.saturating_mul(20) > own).then(|| {
         Flag::new(
             FlagCode::ForeignIo,
             format!(
-                "{} served {} that this job did not ask for",
-                device.name,
+                "{device} served {} that this job did not ask for",
                 Bytes(foreign)
             ),
             "stop what else uses the device, or measure when it is idle",

@@ -6,23 +6,13 @@ use std::ops::Range;
 
 use fathom_io::Observer;
 use fathom_io::driver::{ClosedWindow, PlannedJob};
-use fathom_io::job::HostSpan;
-use fathom_telemetry::schema::{Direction, HostShare, IoError, Job, OpenLoop};
-use fathom_telemetry::{Flag, FlagCode, Histogram, LatencySummary, Nanos, Op, Window};
+use fathom_telemetry::schema::{HostShare, IoError, Job, OpenLoop};
+use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, Window};
+
+use super::split::places;
 
 /// Names of hosts that a sentence lists.
 const NAMED_MAX: usize = 4;
-
-#[derive(Default)]
-struct Total {
-    ios: u64,
-    bytes: u64,
-    errors: u64,
-    short: u64,
-    submit: Histogram,
-    service: Histogram,
-    response: Histogram,
-}
 
 /// I/Os and bytes.
 type Counted = (u64, u64);
@@ -41,7 +31,7 @@ struct Merging {
     hosts: Vec<Counted>,
     /// Windows in which each did less than every other.
     slowest: Vec<u64>,
-    totals: [Option<Box<Total>>; 4],
+    totals: [Option<Box<DirectionTotal>>; 4],
 }
 
 /// All jobs of a group.
@@ -127,12 +117,6 @@ impl Merger {
     }
 }
 
-/// Which hosts of so many run a job.
-pub(super) fn places(planned: &PlannedJob, hosts: usize) -> Range<usize> {
-    let named = planned.job.spec.on_hosts.map(HostSpan::places);
-    named.unwrap_or(0..hosts)
-}
-
 impl Merging {
     /// Windows from the measured part's start in which every host measured from their beginning to their end.
     fn common(&self, own: &[Option<&Job>]) -> i64 {
@@ -164,15 +148,9 @@ impl Merging {
                     *sum = (sum.0 + ios, sum.1 + bytes);
                 }
                 for (total, d) in self.totals.iter_mut().zip(&window.directions) {
-                    let Some(d) = d else { continue };
-                    let t = total.get_or_insert_default();
-                    t.ios += d.ios;
-                    t.bytes += d.bytes;
-                    t.errors += d.errors;
-                    t.short += d.short;
-                    t.submit.merge_sparse(&d.submit);
-                    t.service.merge_sparse(&d.service);
-                    t.response.merge_sparse(&d.response);
+                    if let Some(d) = d {
+                        total.get_or_insert_default().add(d);
+                    }
                 }
             }
             observer.window(&ClosedWindow {
@@ -189,33 +167,21 @@ impl Merging {
         let there = || own.iter().copied().flatten();
         let spec = &planned.job.spec;
         let (seats, depth) = planned.seats();
-        let per_second = |n: u64| match wall {
-            0 => 0.0,
-            wall => n as f64 / Nanos(wall).as_secs_f64(),
-        };
         let direction = |op: Op| {
             let any = there().any(|j| j.direction(op).is_some());
-            let empty = Box::<Total>::default();
-            let t = self.totals[op as usize].as_ref().unwrap_or(&empty);
-            (any || t.ios > 0).then(|| Direction {
-                ios: t.ios,
-                bytes: t.bytes,
-                iops: per_second(t.ios),
-                bytes_per_second: per_second(t.bytes),
-                errors: t.errors,
-                short: t.short,
-                submit_ns: LatencySummary::from(&t.submit),
-                service_ns: LatencySummary::from(&t.service),
-                response_ns: LatencySummary::from(&t.response),
-            })
+            let total = self.totals[op as usize].as_deref().cloned();
+            let total = total.or(any.then(DirectionTotal::default))?;
+            Some(total.over(Nanos(wall)))
         };
+        let [read, write, trim, sync] = Op::ALL.map(direction);
+        let data = [&read, &write, &trim];
+        let rate_achieved = data.into_iter().flatten().map(|d| d.iops).sum();
         // CPU time of the common part, by each host's own length.
         let cpu = |of: fn(&Job) -> u64| -> u64 {
             there()
                 .map(|j| (of(j) as f64 * (wall as f64 / j.wall_ns.max(1) as f64).min(1.0)) as u64)
                 .sum()
         };
-        let ios: u64 = self.totals[..3].iter().flatten().map(|t| t.ios).sum();
         let loops = || there().filter_map(|j| j.open_loop.as_ref());
         let mut tails = vec![(0, 0); names.len()];
         for (host, (ios, bytes)) in self.pending.values().flat_map(|(_, by_host)| by_host) {
@@ -263,13 +229,13 @@ impl Merging {
             cpu_user_ns: cpu(|j| j.cpu_user_ns),
             qd_requested: seats * depth * names.len() as u32,
             qd_achieved: there().map(|j| j.qd_achieved).sum(),
-            read: direction(Op::Read),
-            write: direction(Op::Write),
-            trim: direction(Op::Trim),
-            sync: direction(Op::Sync),
+            read,
+            write,
+            trim,
+            sync,
             open_loop: spec.rate.map(|asked| OpenLoop {
                 rate_asked: asked,
-                rate_achieved: per_second(ios),
+                rate_achieved,
                 late: loops().map(|o| o.late).sum(),
                 unissued: loops().map(|o| o.unissued).sum(),
                 lateness_max_ns: loops().map(|o| o.lateness_max_ns).max().unwrap_or(0),
@@ -350,7 +316,8 @@ mod tests {
     use super::*;
     use fathom_io::JobSpec;
     use fathom_io::load::rng::Rng;
-    use fathom_telemetry::{DirectionWindow, SparseHistogram};
+    use fathom_telemetry::schema::Direction;
+    use fathom_telemetry::{DirectionWindow, Histogram, LatencySummary, SparseHistogram};
 
     const WINDOW: u64 = 100_000_000;
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use parquet::errors::ParquetError;
 
 use crate::codec::CodecError;
-pub use read::{DirectionTotal, JobSeries, SeriesReader, SeriesRow};
+pub use read::{JobSeries, SeriesReader, SeriesRow};
 pub use write::{SeriesSummary, SeriesWriter};
 
 /// Name of the series in a run directory.

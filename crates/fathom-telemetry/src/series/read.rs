@@ -11,10 +11,10 @@ use parquet::file::statistics::Statistics;
 
 use super::{Fault, SeriesError};
 use crate::codec;
-use crate::histogram::Histogram;
 use crate::parquet_file;
 use crate::record::Op;
 use crate::units::Nanos;
+use crate::window::DirectionTotal;
 use crate::window::{DirectionWindow, Window};
 
 /// Rows read at a time: with full histograms of 4,736 buckets still only a few MB.
@@ -42,25 +42,6 @@ pub struct JobSeries {
     pub width: Nanos,
     /// In order of time; windows in which nothing completed are left out.
     pub windows: Vec<Window>,
-}
-
-/// One direction of one job over all its windows.
-#[derive(Debug, Clone, Default)]
-pub struct DirectionTotal {
-    /// Completed without error.
-    pub ios: u64,
-    /// Bytes transferred.
-    pub bytes: u64,
-    /// Failed.
-    pub errors: u64,
-    /// Transferred less than asked for.
-    pub short: u64,
-    /// Submission latency.
-    pub submit: Histogram,
-    /// Service latency.
-    pub service: Histogram,
-    /// Response latency.
-    pub response: Histogram,
 }
 
 /// An open `series.parquet`.
@@ -150,15 +131,9 @@ impl SeriesReader {
     pub fn totals(&self, job: u16) -> Result<[Option<Box<DirectionTotal>>; 4], SeriesError> {
         let mut totals: [Option<Box<DirectionTotal>>; 4] = Default::default();
         self.each_row(Some(job), |row| {
-            let t = totals[row.op as usize].get_or_insert_default();
-            // A file of others may claim anything.
-            t.ios = t.ios.saturating_add(row.window.ios);
-            t.bytes = t.bytes.saturating_add(row.window.bytes);
-            t.errors = t.errors.saturating_add(row.window.errors);
-            t.short = t.short.saturating_add(row.window.short);
-            t.submit.merge_sparse(&row.window.submit);
-            t.service.merge_sparse(&row.window.service);
-            t.response.merge_sparse(&row.window.response);
+            totals[row.op as usize]
+                .get_or_insert_default()
+                .add(&row.window);
         })?;
         Ok(totals)
     }
