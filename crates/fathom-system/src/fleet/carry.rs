@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fathom_telemetry::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::hosts::{check, refused};
 use super::{Host, Via};
@@ -14,6 +15,11 @@ use crate::{SystemError, programs};
 
 /// Beginning of a carried file's name.
 pub const CARRIED: &str = ".fathom-agent-";
+/// A launcher is looked at as often.
+const MOMENT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 /// A host has its fathom by then.
 const LIMIT: Nanos = Nanos::from_secs(120);
 
@@ -134,9 +140,11 @@ fn run(command: &[String], input: &[u8]) -> Result<String, SystemError> {
             remedy: "install it, or name another launcher with --via".into(),
         })?;
     let began = fathom_io::clock::monotonic();
-    if let Some(mut pipe) = child.stdin.take() {
-        // One that takes nothing says why.
-        let _ = pipe.write_all(input);
+    let mut left = input;
+    // Never blocked in a write: a launcher that takes nothing must not be waited for.
+    let mut pipe = child.stdin.take();
+    if let Some(p) = &pipe {
+        rustix::io::ioctl_fionbio(p, true).map_err(|e| failed(e.into()))?;
     }
     while matches!(child.try_wait(), Ok(None)) {
         if fathom_io::clock::monotonic().since(began) > LIMIT {
@@ -147,7 +155,20 @@ fn run(command: &[String], input: &[u8]) -> Result<String, SystemError> {
                 "it did not answer within {LIMIT}"
             )));
         }
-        std::thread::sleep(Duration::from_millis(5));
+        let Some(p) = &mut pipe else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        match p.write(left) {
+            Ok(n) if n < left.len() => left = &left[n..],
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                // Until it takes more, or for a moment.
+                let mut waited = [PollFd::new(p, PollFlags::OUT)];
+                let _ = poll(&mut waited, Some(&MOMENT));
+            }
+            // All is written, or one that takes no more says why.
+            _ => pipe = None,
+        }
     }
     let mut text = Vec::new();
     said.seek(SeekFrom::Start(0))

@@ -549,20 +549,15 @@ impl Stage<'_> {
             control.interrupt();
         }
         let Some(line) = &t.command else { return };
-        let ran = std::process::Command::new("sh").args(["-c", line]).output();
+        // Standard output is the results'. What the command leaves running keeps no one waiting.
+        let words = rustix::stdio::stderr().try_clone_to_owned();
+        let ran = words.and_then(|words| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", line]).stdout(words).status()
+        });
         match ran {
-            Ok(out) => {
-                // Standard output is the results'.
-                for words in [&out.stdout, &out.stderr] {
-                    fathom_telemetry::say::text(&String::from_utf8_lossy(words));
-                }
-                if !out.status.success() {
-                    say!(
-                        "fathom: the command of --trigger ended with {}: {line}",
-                        out.status
-                    );
-                }
-            }
+            Ok(status) if status.success() => {}
+            Ok(status) => say!("fathom: the command of --trigger ended with {status}: {line}"),
             Err(e) => say!("fathom: the command of --trigger could not be started: {e}: {line}"),
         }
     }
