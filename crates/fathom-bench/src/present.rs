@@ -90,7 +90,13 @@ pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
             finding.advice.clear();
         }
     }
-    shown.findings.extend(limited(run));
+    if let Some(mut finding) = limited(run) {
+        // What it is about speaks for it; whatever else was wrong with its jobs does not.
+        let mut flags = against(run, &finding.jobs);
+        flags.retain(|f| f.code != FlagCode::CgroupLimited);
+        finding.weaken(&flags);
+        shown.findings.push(finding);
+    }
     for section in &mut shown.sections {
         let its: Vec<usize> = (0..run.jobs.len())
             .filter(|j| drift::belongs(&run.jobs[*j], &section.id))

@@ -507,27 +507,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    #[ignore = "prints the least squares by coordinate descent, for whoever changes the model of an array"]
-    fn search_the_least_squares() {
-        let mut p = ours();
-        let mut best = [false, true].map(|parity| misfit(&p, parity));
-        for share in [0.05, 0.02, 0.01] {
-            let mut better = true;
-            while better {
-                better = false;
-                for (i, sign) in (0..p.len()).flat_map(|i| [(i, 1.0), (i, -1.0)]) {
-                    let q = moved(&p, i, sign * share);
-                    let parity = is_about_parity(i);
-                    let m = misfit(&q, parity);
-                    if m < best[usize::from(parity)] - 1e-5 {
-                        (p, better) = (q, true);
-                        best[usize::from(parity)] = m;
-                    }
-                }
-            }
-            println!("{share}: {best:.4?} {p:.4?}");
-        }
-    }
 }
