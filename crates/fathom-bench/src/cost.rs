@@ -6,6 +6,8 @@ use fathom_io::JobSpec;
 use fathom_io::job::Rw;
 use fathom_telemetry::{Bytes, Nanos};
 
+use crate::results::Point;
+
 /// A job's set-up and the gap to the next one.
 const GAP: Nanos = Nanos::from_millis(20);
 
@@ -28,6 +30,15 @@ impl RunCost {
             time: Nanos::ZERO,
             written_at_most: fills,
         }
+    }
+
+    /// Points that are measured so often each.
+    pub fn of(fills: Bytes, points: &[Point], repeats: u32) -> Self {
+        let mut cost = Self::filling(fills);
+        for point in points {
+            cost.add(&point.spec, repeats);
+        }
+        cost
     }
 
     /// A job that runs so many times.

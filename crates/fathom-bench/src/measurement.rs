@@ -3,6 +3,7 @@
 
 use clap::{Args, Command};
 use fathom_io::JobError;
+use fathom_io::job::Rw;
 use fathom_telemetry::Bytes;
 
 use crate::bench::{Bench, BenchError};
@@ -10,6 +11,7 @@ use crate::cells::Plan;
 use crate::cost::RunCost;
 use crate::notebook::{Notebook, NotebookError};
 use crate::progress::ProgressSink;
+use crate::results::Point;
 use crate::runner::Runner;
 
 /// Options of an experiment. Target, profile, time, repeats, seed and where results go are the same for all, and come
@@ -23,6 +25,8 @@ pub trait Measurement: Args {
     const WEIGHTED: bool = false;
     /// Threads that record each I/O at the same time; 0 for no log.
     const RECORDING: usize = 0;
+    /// Whether it runs on a fleet as on one host: nothing of it looks below the target, or leads its load from here.
+    const ON_HOSTS: bool = false;
 
     /// Refuses what no single option shows to be impossible.
     ///
@@ -59,6 +63,23 @@ pub trait Measurement: Args {
         Runner::begin(bench, book, sink, Self::NAME, plan.seed, jobs)
     }
 
+    /// Brings every point to the repeats of the plan, in turns.
+    ///
+    /// # Errors
+    /// As [`Measurement::run`].
+    fn measure(
+        &self,
+        mut points: Vec<Point>,
+        (bench, plan): (&mut dyn Bench, &Plan),
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<Vec<Point>, NotebookError> {
+        let mut runner = self.begin(bench, plan, book, sink)?;
+        runner.fill_up(&mut points, plan.profile.repeats)?;
+        runner.end();
+        Ok(points)
+    }
+
     /// Measures, and keeps what was found. An interruption is no error.
     ///
     /// # Errors
@@ -76,6 +97,20 @@ pub trait Measurement: Args {
 pub fn defaults<O: Args>() -> O {
     let matches = O::augment_args(Command::new("fathom")).get_matches_from(["fathom"]);
     O::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
+/// Refuses a pattern that reads and writes, or does neither: of more than one load there is no single latency.
+///
+/// # Errors
+/// In one sentence.
+pub fn one_direction(option: &str, rw: Rw) -> Result<(), String> {
+    match rw.reads() == rw.writes() {
+        false => Ok(()),
+        true => Err(format!(
+            "{option}: {} is more than one load: expected read, write, randread or randwrite",
+            rw.word()
+        )),
+    }
 }
 
 /// A share on the command line, percent.

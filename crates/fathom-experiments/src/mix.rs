@@ -174,6 +174,7 @@ impl Rect {
 
 impl Measurement for MixOptions {
     const NAME: &'static str = "mix";
+    const ON_HOSTS: bool = true;
     const KEEPS_CPU: bool = true;
 
     fn modifies(&self) -> bool {

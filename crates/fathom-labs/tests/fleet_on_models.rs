@@ -7,7 +7,7 @@ use fathom_bench::{Bench, Measurement, Notebook, Plan, RunMeta};
 use fathom_experiments::neighbour::NeighbourOptions;
 use fathom_experiments::scale::ScaleOptions;
 use fathom_io::Control;
-use fathom_labs::fleet::ModelFleet;
+use fathom_labs::fleet::{Layout, ModelFleet};
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Cell, Job, Run};
 
@@ -40,7 +40,7 @@ fn run(mut fleet: ModelFleet, options: &impl Measurement, time: Nanos, seed: u64
 }
 
 fn fleet(target: &str, hosts: u32) -> ModelFleet {
-    ModelFleet::open(target, hosts, Control::new()).unwrap()
+    ModelFleet::open(target, hosts, Layout::Own, Control::new()).unwrap()
 }
 
 #[test]
@@ -140,7 +140,12 @@ fn neighbours_cost_what_the_model_makes_them_wait_for() {
 
 #[test]
 fn what_cannot_be_compared_is_refused_in_a_sentence() {
-    let refused = |target: &str, hosts: u32| match ModelFleet::open(target, hosts, Control::new()) {
+    let refused = |target: &str, hosts: u32| match ModelFleet::open(
+        target,
+        hosts,
+        Layout::Own,
+        Control::new(),
+    ) {
         Err(e) => e.to_string(),
         Ok(_) => panic!("{target} on {hosts} hosts"),
     };

@@ -104,6 +104,7 @@ pub(crate) struct Measured {
 
 impl Measurement for CurveOptions {
     const NAME: &'static str = "curve";
+    const ON_HOSTS: bool = true;
     const KEEPS_CPU: bool = true;
     const WEIGHTED: bool = true;
 
@@ -332,10 +333,15 @@ fn open(
     capacity: f64,
 ) -> Result<JobSpec, JobError> {
     let mut spec = base(plan, options, &format!("curve-open-{:.2}", 100.0 * share))?;
-    let slots = (SLOTS_BYTES / options.bs.0.max(1)).clamp(1, 4096) as u32;
+    let slots = slots(options.bs);
     (spec.qd, spec.threads) = ((slots / threads).max(1), threads);
     spec.rate = Some(share * capacity);
     Ok(spec)
+}
+
+/// Requests of this size that an open loop can have under way: enough that none waits for a buffer.
+pub(crate) fn slots(bs: Bytes) -> u32 {
+    (SLOTS_BYTES / bs.0.max(1)).clamp(1, 4096) as u32
 }
 
 pub(crate) fn depth_of(spec: &JobSpec) -> u32 {

@@ -10,7 +10,7 @@ use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
-use fathom_bench::measurement::Measurement;
+use fathom_bench::measurement::{Measurement, one_direction};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::Point;
@@ -21,6 +21,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::curve::slots;
 use crate::scale::steps;
 
 /// Share of what the measured host does alone, closed loop, one at a time.
@@ -29,7 +30,7 @@ const LOAD: f64 = 0.5;
 /// What is measured.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(
-    after_help = "Examples:\n  fathom neighbour /mnt/shared --hosts n1,n2,n3,n4                    n1 reads, the others write\n  fathom neighbour /mnt/shared --hosts nodes.txt --load randread --qd 32 --rate 500\n  fathom neighbour sim:samsung-960pro --hosts 8"
+    after_help = "Examples:\n  fathom neighbour /mnt/shared --hosts n1,n2,n3,n4                    4 KiB of n1 beside 64 KiB of the others\n  fathom neighbour /mnt/shared --hosts nodes.txt --load randwrite --qd 32 --rate 500\n  fathom neighbour sim:samsung-960pro --hosts 8"
 )]
 pub struct NeighbourOptions {
     /// What the measured host, the first one, does: randread or randwrite, read or write
@@ -42,7 +43,7 @@ pub struct NeighbourOptions {
     #[arg(long, value_name = "IOPS")]
     pub rate: Option<f64>,
     /// What the others do
-    #[arg(long, default_value = "randwrite")]
+    #[arg(long, default_value = "randread")]
     pub load: Rw,
     /// Size of their requests
     #[arg(long, default_value = "64k", value_name = "SIZE")]
@@ -68,14 +69,14 @@ impl NeighbourOptions {
             let mut measured = self.alone(plan)?;
             measured.name = format!("beside-{n}");
             measured.rate = Some(rate);
-            measured.qd = 256;
+            measured.qd = slots(self.bs);
             let load = match n {
                 0 => None,
                 n => {
                     let mut load = plan.job(&format!("load-{n}"), &options)?;
                     load.on_hosts = Some(HostSpan::new(2, n + 1));
-                    // It lasts as long as what it is to disturb: what may be written is said by that time.
-                    load.bytes = None;
+                    // What a job may write is said for one host.
+                    load.bytes = load.bytes.map(|b| Bytes(b.0.saturating_mul(u64::from(n))));
                     Some(Point::new(load))
                 }
             };
@@ -98,16 +99,11 @@ impl NeighbourOptions {
 
 impl Measurement for NeighbourOptions {
     const NAME: &'static str = "neighbour";
+    const ON_HOSTS: bool = true;
 
     fn check(&self) -> Result<(), String> {
-        for (option, rw) in [("--rw", self.rw), ("--load", self.load)] {
-            if rw.reads() == rw.writes() {
-                return Err(format!(
-                    "{option}: {} is more than one load: expected read, write, randread or randwrite",
-                    rw.word()
-                ));
-            }
-        }
+        one_direction("--rw", self.rw)?;
+        one_direction("--load", self.load)?;
         match self.rate {
             Some(rate) if !(rate > 0.0 && rate <= 1e9) => Err(format!(
                 "--rate: {rate} is no rate: expected I/Os per second above 0"

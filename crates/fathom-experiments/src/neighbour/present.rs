@@ -7,7 +7,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{ChartKind, Finding, Section};
 
-use super::NeighbourResult;
+use super::{Beside, NeighbourResult};
 
 /// The measured host and those beside it.
 struct Row {
@@ -16,7 +16,30 @@ struct Row {
     load: Option<Cell>,
 }
 
+/// A load that ended so much earlier than what it was to disturb had written all that it may.
+const LASTED: f64 = 0.9;
+
 impl Row {
+    /// Without the repeats whose load did not last: they are counted in `cut`.
+    fn of(step: &Beside, evidence: &Evidence<'_>, cut: &mut usize) -> Self {
+        let mut measured = evidence.cell(&step.measured);
+        let load = step.load.as_ref().map(|p| evidence.cell(p));
+        if let Some(load) = &load {
+            let mut lasted = load.repeats.iter().map(|r| r.1.wall_ns as f64);
+            let all = measured.repeats.len();
+            measured.repeats.retain(|(_, job)| {
+                let beside = lasted.next().unwrap_or(0.0);
+                beside >= LASTED * job.wall_ns as f64
+            });
+            *cut += all - measured.repeats.len();
+        }
+        Self {
+            neighbours: f64::from(step.neighbours),
+            measured,
+            load,
+        }
+    }
+
     fn mean(&self) -> Option<Estimate> {
         self.measured.latency(op_of(&self.measured))
     }
@@ -24,15 +47,8 @@ impl Row {
     /// Of each repeat, so that it has an interval.
     fn p99(&self) -> Option<Estimate> {
         let op = op_of(&self.measured);
-        let of = self.measured.estimate(|j| {
-            let p99 = j.direction(op)?.response_ns.p99?;
-            Some(p99 as f64)
-        })?;
-        // No latency is below nothing.
-        Some(Estimate {
-            low: of.low.map(|l| l.max(0.0)),
-            ..of
-        })
+        self.measured
+            .estimate(|j| Some(j.direction(op)?.response_ns.p99? as f64))
     }
 
     fn jobs(&self) -> Vec<usize> {
@@ -45,12 +61,12 @@ impl ExperimentResult for NeighbourResult {
     const EXPERIMENT: &'static str = "neighbour";
 
     fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
-        let rows = self.steps.iter().map(|step| Row {
-            neighbours: f64::from(step.neighbours),
-            measured: evidence.cell(&step.measured),
-            load: step.load.as_ref().map(|p| evidence.cell(p)),
-        });
-        let rows: Vec<Row> = rows.collect();
+        let mut cut = 0;
+        let rows: Vec<Row> = self
+            .steps
+            .iter()
+            .map(|step| Row::of(step, evidence, &mut cut))
+            .collect();
         let (Some(alone), Some(most)) = (rows.first(), rows.last()) else {
             return;
         };
@@ -76,12 +92,16 @@ impl ExperimentResult for NeighbourResult {
             id: "neighbour".into(),
             title: "Latency of one host by the number of hosts that load the target".into(),
             text: format!(
-                "The first host does {} of {} at {rate:.0} requests per second, each due at a moment of its own; beside it others do {} of {} with {} outstanding each.",
+                "The first host does {} of {} at {rate:.0} requests per second, each due at a moment of its own; beside it others do {} of {} with {} outstanding each.{}",
                 self.options.rw.word(),
                 self.options.bs,
                 self.options.load.word(),
                 self.options.load_bs,
-                self.options.qd
+                self.options.qd,
+                match cut {
+                    0 => String::new(),
+                    n => format!(" In {n} repeats the loading hosts had written all that they may before the end: these are left out. Less --time, or --load randread."),
+                }
             ),
             charts: vec![chart(
                 "neighbour-latency",

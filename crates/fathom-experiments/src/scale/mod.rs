@@ -10,7 +10,7 @@ use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
-use fathom_bench::measurement::Measurement;
+use fathom_bench::measurement::{Measurement, one_direction};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::Point;
@@ -90,15 +90,10 @@ impl ScaleOptions {
 
 impl Measurement for ScaleOptions {
     const NAME: &'static str = "scale";
+    const ON_HOSTS: bool = true;
 
     fn check(&self) -> Result<(), String> {
-        if self.rw.reads() == self.rw.writes() {
-            return Err(format!(
-                "--rw: {} is more than one load: expected read, write, randread or randwrite",
-                self.rw.word()
-            ));
-        }
-        Ok(())
+        one_direction("--rw", self.rw)
     }
 
     fn modifies(&self) -> bool {
@@ -106,11 +101,11 @@ impl Measurement for ScaleOptions {
     }
 
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
-        let mut cost = RunCost::filling(fills);
-        for point in self.points(plan)? {
-            cost.add(&point.spec, plan.profile.repeats);
-        }
-        Ok(cost)
+        Ok(RunCost::of(
+            fills,
+            &self.points(plan)?,
+            plan.profile.repeats,
+        ))
     }
 
     fn run(
@@ -120,10 +115,8 @@ impl Measurement for ScaleOptions {
         book: &mut Notebook,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
-        let mut points = self.points(plan).map_err(BenchError::from)?;
-        let mut runner = self.begin(bench, plan, book, sink)?;
-        runner.fill_up(&mut points, plan.profile.repeats)?;
-        runner.end();
+        let points = self.points(plan).map_err(BenchError::from)?;
+        let points = self.measure(points, (bench, plan), book, sink)?;
         book.found(&ScaleResult {
             options: self.clone(),
             points,

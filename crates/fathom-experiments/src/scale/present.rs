@@ -106,9 +106,10 @@ struct Straggler {
 }
 
 /// Those of repeats in which all hosts ran: less than the others by more than chance, and by enough to matter.
-fn stragglers(jobs: &[&Job]) -> Vec<Straggler> {
-    let usable = |j: &&&Job| j.hosts.iter().all(|h| h.bytes > 0);
-    let jobs: Vec<&&Job> = jobs.iter().filter(usable).collect();
+fn stragglers(cell: &Cell) -> Vec<Straggler> {
+    let width = cell.spec.window.0.max(1);
+    let usable = |j: &&Job| j.hosts.iter().all(|h| h.bytes > 0);
+    let jobs: Vec<&Job> = cell.valid().filter(usable).collect();
     let rounds = jobs.iter().map(|j| {
         let all = j.hosts.iter().map(|h| (h.bytes as f64).ln());
         all.collect::<Vec<f64>>()
@@ -119,9 +120,8 @@ fn stragglers(jobs: &[&Job]) -> Vec<Straggler> {
         if log.high.is_none_or(|high| high >= 0.0) || log.value.exp() > 1.0 - BEHIND {
             continue;
         }
-        let of = |f: fn(&Job, usize) -> u64| jobs.iter().map(|j| f(j, h)).sum::<u64>() as f64;
-        let slowest = of(|j, h| j.hosts[h].slowest_windows);
-        let windows = of(|j, _| windows(j));
+        let slowest: u64 = jobs.iter().map(|j| j.hosts[h].slowest_windows).sum();
+        let windows: u64 = jobs.iter().map(|j| j.wall_ns / width).sum();
         found.push(Straggler {
             host: jobs[0].hosts[h].host.clone(),
             share: Estimate {
@@ -130,19 +130,11 @@ fn stragglers(jobs: &[&Job]) -> Vec<Straggler> {
                 high: log.high.map(f64::exp),
                 ..log
             },
-            slowest: slowest / windows.max(1.0),
+            slowest: slowest as f64 / windows.max(1) as f64,
         });
     }
     found.sort_by(|a, b| a.share.value.total_cmp(&b.share.value));
     found
-}
-
-/// Windows in which all hosts measured.
-fn windows(job: &Job) -> u64 {
-    let text = job.spec.get("window").and_then(|w| w.as_str());
-    let width = text.and_then(|t| t.parse::<fathom_telemetry::Nanos>().ok());
-    let width = width.unwrap_or(fathom_io::JobSpec::default().window);
-    job.wall_ns / width.0.max(1)
 }
 
 fn fairness(cell: &Cell) -> Option<Estimate> {
@@ -153,7 +145,6 @@ fn fairness(cell: &Cell) -> Option<Estimate> {
     .map(|e| Estimate {
         // It is no more than 1.
         high: e.high.map(|h| h.min(1.0)),
-        low: e.low.map(|l| l.max(0.0)),
         ..e
     })
 }
@@ -223,9 +214,9 @@ impl ExperimentResult for ScaleResult {
             .findings
             .extend(growth(&cells, &rates, fitted.as_ref(), &all));
         if let Some(most) = cells.last() {
-            let jobs: Vec<&Job> = most.valid().collect();
-            let slow = stragglers(&jobs);
-            shown.findings.extend(slow.iter().map(|s| behind(s, most)));
+            shown
+                .findings
+                .extend(stragglers(most).iter().map(|s| behind(s, most)));
         }
         let law = |c: &Cell| fitted.as_ref().map(|f| f.law.at(hosts(c)));
         let mut throughput = chart(

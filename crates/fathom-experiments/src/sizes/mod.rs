@@ -11,7 +11,7 @@ use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
-use fathom_bench::measurement::Measurement;
+use fathom_bench::measurement::{Measurement, one_direction};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::Point;
@@ -56,15 +56,11 @@ impl SizesOptions {
 
 impl Measurement for SizesOptions {
     const NAME: &'static str = "sizes";
+    const ON_HOSTS: bool = true;
     const KEEPS_CPU: bool = true;
 
     fn check(&self) -> Result<(), String> {
-        if self.rw.reads() == self.rw.writes() {
-            return Err(format!(
-                "--rw: {} has no single latency: expected read, write, randread or randwrite",
-                self.rw.word()
-            ));
-        }
+        one_direction("--rw", self.rw)?;
         if !self.from.0.is_power_of_two() || self.from.0 < 512 || self.to.0 < 4 * self.from.0 {
             return Err(format!(
                 "--from {} and --to {}: expected a power of two from 512 on, and at least four times as much",
@@ -79,11 +75,11 @@ impl Measurement for SizesOptions {
     }
 
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
-        let mut cost = RunCost::filling(fills);
-        for point in self.points(plan)? {
-            cost.add(&point.spec, plan.profile.repeats);
-        }
-        Ok(cost)
+        Ok(RunCost::of(
+            fills,
+            &self.points(plan)?,
+            plan.profile.repeats,
+        ))
     }
 
     fn run(
@@ -93,10 +89,8 @@ impl Measurement for SizesOptions {
         book: &mut Notebook,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
-        let mut points = self.points(plan).map_err(BenchError::from)?;
-        let mut runner = self.begin(bench, plan, book, sink)?;
-        runner.fill_up(&mut points, plan.profile.repeats)?;
-        runner.end();
+        let points = self.points(plan).map_err(BenchError::from)?;
+        let points = self.measure(points, (bench, plan), book, sink)?;
         book.found(&SizesResult {
             options: self.clone(),
             points,

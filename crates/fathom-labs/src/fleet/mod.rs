@@ -12,9 +12,9 @@ use std::time::Duration;
 use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError};
 use fathom_io::driver::{DriveError, PlannedJob, Progress};
-use fathom_io::job::{JobError, Limits};
+use fathom_io::job::Limits;
 use fathom_io::{Control, Observer};
-use fathom_system::guest::wire::{Answer, Ask};
+use fathom_system::guest::wire::{Answer, Ask, AskedJob};
 use fathom_system::guest::{Asker, Guest};
 use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
@@ -23,10 +23,11 @@ use serde_json::Value;
 use crate::LabError;
 use crate::guest::conduct::{Ran, Told, conduct};
 use crate::guest::remote::{asked, sum};
-use merge::{Merger, list, places};
+use merge::{Merger, list};
 pub use model::ModelFleet;
 pub use reach::Fleet;
 pub use split::Layout;
+use split::places;
 
 /// An agent that hears nothing for so long ends its load and cleans up.
 const LEASE: Nanos = Nanos::from_secs(20);
@@ -222,21 +223,15 @@ impl Bench for FleetBench {
             return Err(gone(lost));
         }
         let n = self.guests.len();
-        for p in jobs {
-            possible(p)?;
-        }
         let part = |(h, name): (usize, &String)| {
-            let here = jobs.iter().map(|p| (p, places(p, n)));
-            let own = here.filter(|(_, on)| on.contains(&h)).map(|(p, on)| {
-                let place = (h - on.start, name.as_str());
-                let spec = split::share(&p.job.spec, place, on.len(), self.layout, self.limits)
-                    .map_err(|message| value("--hosts", message))?;
-                let mut own = asked(p);
-                own.spec = serde_json::to_value(&spec).unwrap_or_default();
-                Ok(own)
+            let own = split::of_host(jobs, (h, name), n, self.layout, self.limits)?;
+            let own = own.into_iter().map(|(p, spec)| AskedJob {
+                spec: serde_json::to_value(&spec).unwrap_or_default(),
+                ..asked(p)
             });
-            own.collect::<Result<Vec<_>, BenchError>>()
-                .map(|jobs| Ask::Run { jobs })
+            Ok(Ask::Run {
+                jobs: own.collect(),
+            })
         };
         let asks: Result<Vec<Ask>, BenchError> = self.names.iter().enumerate().map(part).collect();
         let mut merger = Merger::new(jobs, n);
@@ -326,29 +321,6 @@ fn gone(lost: &str) -> BenchError {
         message: format!("a host was lost: {lost}"),
     }
     .into()
-}
-
-fn value(option: &str, message: String) -> BenchError {
-    JobError::Value {
-        option: option.into(),
-        message,
-    }
-    .into()
-}
-
-/// What cannot be sent to hosts.
-fn possible(p: &PlannedJob) -> Result<(), BenchError> {
-    let what = if p.guide.is_some() || p.job.feed.is_some() {
-        "it is played or led from here, I/O by I/O"
-    } else if p.job.spec.record {
-        "one row per I/O is not sent over the network: leave out --record"
-    } else {
-        return Ok(());
-    };
-    Err(value(
-        "--hosts",
-        format!("job '{}' cannot run on a fleet: {what}", p.job.spec.name),
-    ))
 }
 
 /// Tells all agents that somebody listens, until the returned handle is dropped.

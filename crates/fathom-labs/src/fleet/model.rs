@@ -3,15 +3,14 @@
 use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError, SimBench};
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
-use fathom_io::job::Limits;
+use fathom_io::job::{JobError, Limits};
 use fathom_io::{Control, Observer};
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{self, Job};
 use serde_json::{Value, json};
 
-use super::merge::{Merger, places};
+use super::merge::Merger;
 use super::split::{self, Layout};
-use super::value;
 
 /// More would only share what one already fills.
 const HOSTS_MAX: u32 = 1_000;
@@ -20,25 +19,32 @@ const HOSTS_MAX: u32 = 1_000;
 pub struct ModelFleet {
     bench: SimBench,
     names: Vec<String>,
+    layout: Layout,
     /// The host that pauses before each of its I/Os, and for how long.
     straggler: Option<(usize, Nanos)>,
 }
 
 impl ModelFleet {
-    /// So many hosts on a target whose name begins with `sim:`.
+    /// So many hosts on a target whose name begins with `sim:`. All of them use the model as one file; of layouts, parts and
+    /// neighbours are what they are elsewhere.
     ///
     /// # Errors
     /// Unknown models; no hosts, or too many.
-    pub fn open(target: &str, hosts: u32, control: Control) -> Result<Self, BenchError> {
+    pub fn open(
+        target: &str,
+        hosts: u32,
+        layout: Layout,
+        control: Control,
+    ) -> Result<Self, BenchError> {
         if !(1..=HOSTS_MAX).contains(&hosts) {
-            return Err(value(
-                "--hosts",
-                format!("{hosts} simulated hosts: expected 1 to {HOSTS_MAX}"),
-            ));
+            let message = format!("{hosts} simulated hosts: expected 1 to {HOSTS_MAX}");
+            let option = "--hosts".into();
+            return Err(JobError::Value { option, message }.into());
         }
         Ok(Self {
             bench: SimBench::open(target, control)?,
             names: (1..=hosts).map(|i| format!("h{i}")).collect(),
+            layout,
             straggler: None,
         })
     }
@@ -108,11 +114,8 @@ impl Bench for ModelFleet {
         let mut whose = Vec::new();
         let mut own = Vec::new();
         for (h, name) in self.names.iter().enumerate() {
-            let here = jobs.iter().map(|p| (p, places(p, n)));
-            for (k, (p, on)) in here.filter(|(_, on)| on.contains(&h)).enumerate() {
-                let place = (h - on.start, name.as_str());
-                let mut spec = split::share(&p.job.spec, place, on.len(), Layout::Shared, limits)
-                    .map_err(|message| value("--hosts", message))?;
+            let here = split::of_host(jobs, (h, name), n, self.layout, limits)?;
+            for (k, (p, mut spec)) in here.into_iter().enumerate() {
                 if let Some((_, pause)) = self.straggler.filter(|s| s.0 == h) {
                     spec.think = pause;
                 }

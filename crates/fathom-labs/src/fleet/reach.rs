@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use fathom_io::{Control, Wanted};
-use fathom_system::SystemError;
 use fathom_system::fleet::{Fathom, Host, Via};
 use fathom_system::guest::Guest;
 use fathom_system::guest::wire::{Answer, Ask};
@@ -13,6 +12,7 @@ use serde_json::json;
 use super::merge::list;
 use super::{FleetBench, LEASE, Layout, keep};
 use crate::LabError;
+use crate::guest::remote::{There, opened};
 use fathom_io::job::Limits;
 
 /// How a fleet is reached, and what is tested on each host.
@@ -26,16 +26,6 @@ pub struct Fleet {
     pub fathom: Fathom,
     /// How they share what is tested.
     pub layout: Layout,
-}
-
-/// What a host said of its target.
-struct There {
-    about: schema::Target,
-    limits: Limits,
-    fills: u64,
-    mark: Option<String>,
-    simulated: bool,
-    place: String,
 }
 
 impl Fleet {
@@ -324,32 +314,6 @@ fn on(name: &str, e: impl Into<LabError>) -> LabError {
     match e.is_refusal() {
         true => LabError::Refused(sentence),
         false => LabError::Failed(sentence),
-    }
-}
-
-fn opened(guest: &mut Guest) -> Result<There, SystemError> {
-    match guest.answer()?.0 {
-        Answer::Opened {
-            size,
-            align,
-            about,
-            fills,
-            mark,
-            simulated,
-            place,
-        } => Ok(There {
-            about: *about,
-            limits: Limits {
-                size,
-                direct_align: align,
-                hosts: 1,
-            },
-            fills,
-            mark,
-            simulated,
-            place,
-        }),
-        other => Err(SystemError::Failed(format!("it answered {other:?}"))),
     }
 }
 

@@ -1,8 +1,11 @@
 //! A fleet's job becomes one job per host: rates and totals are split, seeds differ, ranges follow the layout.
 
+use std::ops::Range;
+
 use fathom_bench::schedule;
 use fathom_io::JobSpec;
-use fathom_io::job::Limits;
+use fathom_io::driver::PlannedJob;
+use fathom_io::job::{HostSpan, JobError, Limits};
 use fathom_telemetry::Bytes;
 
 /// How hosts share what is tested.
@@ -40,6 +43,53 @@ impl std::str::FromStr for Layout {
             _ => return Err(format!("'{text}' is not one of {}", Self::WORDS.join(", "))),
         })
     }
+}
+
+/// Which hosts of so many run a job, by their places.
+pub(super) fn places(planned: &PlannedJob, hosts: usize) -> Range<usize> {
+    let named = planned.job.spec.on_hosts.map(HostSpan::places);
+    named.unwrap_or(0..hosts)
+}
+
+/// The jobs of a group that are one host's, each with its part of it.
+///
+/// # Errors
+/// What cannot be split, or sent to hosts.
+pub(super) fn of_host<'a>(
+    jobs: &'a [PlannedJob],
+    (host, name): (usize, &str),
+    hosts: usize,
+    layout: Layout,
+    limits: Limits,
+) -> Result<Vec<(&'a PlannedJob, JobSpec)>, JobError> {
+    let refused = |message| JobError::Value {
+        option: "--hosts".into(),
+        message,
+    };
+    let here = jobs.iter().map(|p| (p, places(p, hosts)));
+    let here = here.filter(|(_, on)| on.contains(&host));
+    here.map(|(p, on)| {
+        possible(p).map_err(refused)?;
+        let place = (host - on.start, name);
+        let spec = share(&p.job.spec, place, on.len(), layout, limits).map_err(refused)?;
+        Ok((p, spec))
+    })
+    .collect()
+}
+
+/// What cannot be sent to hosts.
+fn possible(p: &PlannedJob) -> Result<(), String> {
+    let what = if p.guide.is_some() || p.job.feed.is_some() {
+        "it is played or led from here, I/O by I/O"
+    } else if p.job.spec.record {
+        "one row per I/O is not sent over the network: leave out --record"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "job '{}' cannot run on a fleet: {what}",
+        p.job.spec.name
+    ))
 }
 
 /// A fleet's job as one host does it. Depth, threads and the size of its own file are each host's.

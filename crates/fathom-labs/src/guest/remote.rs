@@ -10,6 +10,7 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 
 use crate::LabError;
 use crate::guest::conduct::{Told, conduct};
+use fathom_system::SystemError;
 use fathom_system::guest::Guest;
 use fathom_system::guest::wire::{Answer, Ask, AskedJob};
 
@@ -145,15 +146,49 @@ pub(crate) fn sum(parts: &[Progress], elapsed: Nanos) -> Progress {
     }
 }
 
-/// What guests said of a target; they are alike, so the last one speaks for all.
-struct Opened {
-    about: schema::Target,
-    limits: Limits,
-    fills: u64,
+/// What an agent said of its target.
+pub(crate) struct There {
+    pub(crate) about: schema::Target,
+    pub(crate) limits: Limits,
+    /// Bytes to fill.
+    pub(crate) fills: u64,
+    /// Of a file that fathom made.
+    pub(crate) mark: Option<String>,
+    pub(crate) simulated: bool,
+    /// File system and options.
+    pub(crate) place: String,
 }
 
-fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> {
-    let mut opened = None;
+/// The answer to [`Ask::Open`].
+pub(crate) fn opened(guest: &mut Guest) -> Result<There, SystemError> {
+    match guest.answer()?.0 {
+        Answer::Opened {
+            size,
+            align,
+            about,
+            fills,
+            mark,
+            simulated,
+            place,
+        } => Ok(There {
+            about: *about,
+            limits: Limits {
+                size,
+                direct_align: align,
+                hosts: 1,
+            },
+            fills,
+            mark,
+            simulated,
+            place,
+        }),
+        other => Err(SystemError::Failed(format!("it answered {other:?}"))),
+    }
+}
+
+/// Opens it in every guest; they are alike, so the last one speaks for all.
+fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<There, LabError> {
+    let mut there = None;
     for guest in guests {
         let wanted = Wanted {
             modifies: opening.modifies,
@@ -168,26 +203,9 @@ fn open_in(guests: &mut [Guest], opening: &Opening) -> Result<Opened, LabError> 
             joins: None,
         };
         guest.ask(&ask, &[])?;
-        opened = Some(guest.answer()?.0);
+        there = Some(opened(guest)?);
     }
-    match opened {
-        Some(Answer::Opened {
-            size,
-            align,
-            about,
-            fills,
-            ..
-        }) => Ok(Opened {
-            about: *about,
-            limits: Limits {
-                size,
-                direct_align: align,
-                hosts: 1,
-            },
-            fills,
-        }),
-        other => Err(LabError::Failed(format!("the guest answered {other:?}"))),
-    }
+    there.ok_or_else(|| LabError::Failed("there is no guest".into()))
 }
 
 pub(crate) fn asked(p: &PlannedJob) -> AskedJob {

@@ -4,7 +4,7 @@ use clap::Args;
 use fathom_labs::fleet::{Fleet, Layout};
 use fathom_system::fleet::{Fathom, Host, Via, launcher};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, refused};
 
 /// Where jobs run, where not here.
 #[derive(Args, Clone, Default)]
@@ -63,6 +63,17 @@ impl HostsArgs {
     /// So many simulated ones: a number instead of names.
     pub(crate) fn simulated(&self) -> Option<u32> {
         self.hosts.as_ref()?.parse().ok()
+    }
+
+    /// How simulated hosts share their model: nothing reaches them.
+    pub(crate) fn layout_alone(&self) -> Result<Layout, Failure> {
+        let idle = [("--via", &self.via), ("--hosts-fathom", &self.hosts_fathom)];
+        if let Some((option, _)) = idle.iter().find(|(_, given)| given.is_some()) {
+            return Err(refused(anyhow::anyhow!(
+                "{option}: a number of simulated hosts is not reached by anything: leave it out, or name the hosts"
+            )));
+        }
+        Ok(self.layout.parse().unwrap_or_default())
     }
 
     /// The fleet that was named; nothing is reached yet.

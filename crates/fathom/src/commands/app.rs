@@ -34,6 +34,7 @@ fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
         modifies: true,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn cache(args: &CacheArgs) -> Outcome {
         modifies: !simulated,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     measure(
         &what,

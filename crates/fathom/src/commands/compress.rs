@@ -28,6 +28,7 @@ pub(crate) fn compress(args: &CompressArgs) -> Outcome {
         modifies: options.writes,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     measure(
         &what,

@@ -18,6 +18,7 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         modifies: true,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     measure(
         &what,

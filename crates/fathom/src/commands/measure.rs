@@ -17,9 +17,6 @@ use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::{screen, signals};
 
-/// What runs on hosts as on one machine: nothing of it looks below the target, or leads its load from here. (And `run`.)
-const ON_HOSTS: [&str; 6] = ["survey", "curve", "mix", "sizes", "scale", "neighbour"];
-
 /// One experiment as a command sees it.
 pub(crate) struct Measuring<'a> {
     /// The command's name.
@@ -32,6 +29,8 @@ pub(crate) struct Measuring<'a> {
     pub(crate) cpu: CpuSetting,
     /// Threads that record each I/O at the same time; 0 for no log.
     pub(crate) recording: usize,
+    /// Whether it runs on a fleet as on one host.
+    pub(crate) on_hosts: bool,
 }
 
 /// Time and bytes of an experiment; `Bytes` is what filling writes.
@@ -71,11 +70,10 @@ pub(crate) fn checked<T>(
 ) -> Outcome {
     let args = what.args;
     let profile = profile_of(&args.profile, &args.length)?;
-    if args.hosts.any() && !ON_HOSTS.contains(&what.name) {
+    if args.hosts.any() && !what.on_hosts {
         return Err(refused(anyhow::anyhow!(
-            "--hosts: {} looks below its target, or brings a load of its own, on one machine: run it on each host, and hold the runs against each other with fathom compare (on hosts: {})",
-            what.name,
-            ON_HOSTS.join(", ")
+            "--hosts: {} looks below its target, or brings a load of its own, on one machine: run it on each host, and hold the runs against each other with fathom compare (what runs on hosts: docs/fleet.md)",
+            what.name
         )));
     }
     let control = signals::control().map_err(refused)?;

@@ -69,6 +69,7 @@ pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
             .as_ref()
             .map_or(Ok(CpuSetting::AsIs), cpu_setting)?,
         recording: M::RECORDING,
+        on_hosts: M::ON_HOSTS,
     };
     measure(
         &what,

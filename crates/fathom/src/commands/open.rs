@@ -64,7 +64,12 @@ pub(crate) fn open_on(
     control: Control,
 ) -> Result<Box<dyn Bench>, Failure> {
     if let (Some(n), true) = (hosts.simulated(), SimTarget::is_simulated(name)) {
-        return Ok(Box::new(ModelFleet::open(name, n, control)?));
+        return Ok(Box::new(ModelFleet::open(
+            name,
+            n,
+            hosts.layout_alone()?,
+            control,
+        )?));
     }
     match hosts.fleet()? {
         None => Ok(open_bench(name, wanted, control)?),

@@ -43,6 +43,7 @@ pub(crate) fn pages(args: &PagesArgs) -> Outcome {
         modifies: false,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     measure(
         &what,

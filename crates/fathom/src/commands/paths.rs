@@ -34,6 +34,7 @@ pub(crate) fn paths(args: &PathsArgs) -> Outcome {
         modifies: options.writes,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     // Enough turns for intervals by resampling.
     let shaped = |plan: &Plan| {

@@ -30,6 +30,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
             modifies: true,
             cpu: setting,
             recording: 0,
+            on_hosts: true,
         },
         &|plan, fills| Ok(survey::run_cost(plan, fills)?),
         |bench| labs(args, bench),

@@ -60,6 +60,7 @@ pub(crate) fn tune(args: &TuneArgs) -> Outcome {
         modifies,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     // Before the first change: it outlives a process that is killed.
     let keeper = match &ground {

@@ -99,6 +99,7 @@ fn run(
         modifies: options.writes,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     let shorter = |plan: &Plan| Plan {
         profile: match args.measure.length.ramp {

@@ -47,6 +47,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
         modifies: true,
         cpu: CpuSetting::AsIs,
         recording: 0,
+        on_hosts: false,
     };
     let cost = |plan: &_, fills| {
         let one = kv::run_cost(&lab, plan, fills)?;

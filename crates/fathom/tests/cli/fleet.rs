@@ -415,6 +415,15 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
         ],
     );
     assert!(said.contains("h1: "), "{said}");
+    // What simulated hosts cannot do is not left out without a word.
+    let model = "run sim:optane-900p --time 200ms --hosts 4";
+    let said = refused(model, &["--record"]);
+    assert!(said.contains("one row per I/O"), "{said}");
+    let said = refused(model, &["--via", "srun"]);
+    assert!(
+        said.contains("--via: a number of simulated hosts"),
+        "{said}"
+    );
     let said = refused("kv .", &["--hosts", "h1", "--hosts-fathom", fathom]);
     assert!(said.contains("run it on each host"), "{said}");
 }
