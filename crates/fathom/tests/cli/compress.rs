@@ -8,7 +8,15 @@ fn codecs_are_held_against_the_device_and_what_follows_is_said() {
     let _turn = beside_others();
     let place = Place::new();
     let said = place
-        .fathom(&["compress", "sim:hdd", "--incompressible", "0", "--json"])
+        .fathom(&[
+            "compress",
+            "sim:hdd",
+            "--incompressible",
+            "0",
+            "--time",
+            "250ms",
+            "--json",
+        ])
         .expect(0);
     let run = said.json();
     promised(&run);

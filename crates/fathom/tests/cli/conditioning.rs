@@ -103,53 +103,58 @@ fn a_model_is_tested_in_virtual_time_and_its_report_has_the_plots() {
     assert!(html.contains("Steady state convergence"));
 }
 
-#[test]
-fn a_loop_device_is_conditioned_and_a_file_beside_it_is_not_touched() {
-    let _turns = (turn(), alone());
-    let place = Place::new();
-    if !possible(&[]) {
-        return;
-    }
-    let disk = Disk::new(64);
-    let device = Loop::of(&disk.image);
-    let path = device.str().to_owned();
-    let refused = place.fathom(&["condition", &path]).refusal();
-    assert!(refused.contains("--destroy"), "{refused}");
-    let run = place
-        .fathom(&[
-            "condition",
-            &path,
-            "--destroy",
-            &path,
-            "--passes",
-            "1",
-            "--fill",
-            "50",
-        ])
-        .expect(0);
-    assert!(
-        run.stderr.contains("32 MiB will be written"),
-        "{}",
-        run.stderr
-    );
-    let run = place.the_run();
-    let written: u64 = run["jobs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|j| j["write"]["bytes"].as_u64())
-        .sum();
-    assert_eq!(written, 32 << 20);
-    // The purged half reads as nothing, the filled one does not.
-    let read = |at: u64| {
-        use std::os::unix::fs::FileExt;
-        let mut b = vec![0u8; 4096];
-        File::open(&device.path)
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_loop_device_is_conditioned_and_a_file_beside_it_is_not_touched() {
+        let _turns = (turn(), alone());
+        let place = Place::new();
+        if !possible(&[]) {
+            return;
+        }
+        let disk = Disk::new(64);
+        let device = Loop::of(&disk.image);
+        let path = device.str().to_owned();
+        let refused = place.fathom(&["condition", &path]).refusal();
+        assert!(refused.contains("--destroy"), "{refused}");
+        let run = place
+            .fathom(&[
+                "condition",
+                &path,
+                "--destroy",
+                &path,
+                "--passes",
+                "1",
+                "--fill",
+                "50",
+            ])
+            .expect(0);
+        assert!(
+            run.stderr.contains("32 MiB will be written"),
+            "{}",
+            run.stderr
+        );
+        let run = place.the_run();
+        let written: u64 = run["jobs"]
+            .as_array()
             .unwrap()
-            .read_exact_at(&mut b, at)
-            .unwrap();
-        b
-    };
-    assert!(read(1 << 20).iter().any(|b| *b != 0));
-    assert!(read(60 << 20).iter().all(|b| *b == 0));
+            .iter()
+            .filter_map(|j| j["write"]["bytes"].as_u64())
+            .sum();
+        assert_eq!(written, 32 << 20);
+        // The purged half reads as nothing, the filled one does not.
+        let read = |at: u64| {
+            use std::os::unix::fs::FileExt;
+            let mut b = vec![0u8; 4096];
+            File::open(&device.path)
+                .unwrap()
+                .read_exact_at(&mut b, at)
+                .unwrap();
+            b
+        };
+        assert!(read(1 << 20).iter().any(|b| *b != 0));
+        assert!(read(60 << 20).iter().all(|b| *b == 0));
+    }
 }

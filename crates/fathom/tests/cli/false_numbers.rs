@@ -288,31 +288,6 @@ impl Drop for Busy {
     }
 }
 
-#[test]
-fn a_job_whose_processor_others_use_is_flagged_and_not_void() {
-    let _turn = alone();
-    if find("taskset").is_none() {
-        return skip("needs the program taskset");
-    }
-    if fs::read_to_string("/proc/thread-self/schedstat").is_err() {
-        return skip("the kernel counts no run delay");
-    }
-    let place = Place::new();
-    let _busy = Busy::on("0", 3);
-    let said = place
-        .fathom(&[
-            "run", "data", "--create", "--size", "8m", "--cpus", "0", "--time", "500ms", "--json",
-        ])
-        .expect(0);
-    let job = &said.json()["jobs"][0];
-    let flag = flag(job, "cpu-contended");
-    assert_eq!(flag["void"], false);
-    assert!(
-        job["held_up"]["waited_share"].as_f64().unwrap() > 0.05,
-        "{job}"
-    );
-}
-
 /// A control group of the first or second generation with `controller`, which goes when this does.
 struct Group(PathBuf);
 
@@ -384,126 +359,6 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_processor_quota_that_bound_is_named_with_its_file() {
-    let _turn = alone();
-    let Some(group) = Group::new("cpu") else {
-        return skip("no control group for processors can be made");
-    };
-    // A tenth of a processor.
-    let Some(file) = group.set(("cpu.cfs_quota_us", "10000"), ("cpu.max", "10000 100000")) else {
-        return skip("no processor quota can be set");
-    };
-    let place = Place::new();
-    let args = [
-        "run", "data", "--create", "--size", "4m", "--qd", "8", "--time", "500ms", "--json",
-    ];
-    let job = group.run(&place, &args);
-    let flag = flag(&job, "cgroup-limited");
-    assert_eq!(flag["void"], false);
-    let said = flag["detail"].as_str().unwrap();
-    assert!(
-        said.contains(file.to_str().unwrap()) && said.contains("10000"),
-        "{said}"
-    );
-    assert!(job["held_up"]["cpu_throttled_ns"].as_u64().unwrap() > 0);
-    // The capsule keeps it.
-    let limits = place.the_run()["environment"]["control_group_limits"].to_string();
-    assert!(limits.contains(file.to_str().unwrap()), "{limits}");
-}
-
-#[test]
-fn an_io_limit_that_was_reached_is_named_with_its_file() {
-    let _turn = alone();
-    let place = Place::new();
-    let number = fs::metadata(&place.dir).unwrap().dev();
-    let number = format!(
-        "{}:{}",
-        rustix::fs::major(number),
-        rustix::fs::minor(number)
-    );
-    // The whole disk: limits know no partitions.
-    let disk = fs::canonicalize(format!("/sys/dev/block/{number}"))
-        .ok()
-        .and_then(|d| {
-            let whole = if d.join("partition").exists() {
-                d.parent()?.to_owned()
-            } else {
-                d
-            };
-            fs::read_to_string(whole.join("dev")).ok()
-        });
-    let (Some(group), Some(disk)) = (Group::new("blkio"), disk) else {
-        return skip(
-            "no control group for I/O can be made, or no disk is behind the build directory",
-        );
-    };
-    let disk = disk.trim();
-    let file = group.set(
-        ("blkio.throttle.read_iops_device", &format!("{disk} 100")),
-        ("io.max", &format!("{disk} riops=100")),
-    );
-    let Some(file) = file else {
-        return skip("no limit of I/O can be set");
-    };
-    fs::write(place.dir.join("data"), vec![7; 4 * MIB]).unwrap();
-    fs::File::open(place.dir.join("data"))
-        .unwrap()
-        .sync_all()
-        .unwrap();
-    let args = [
-        "run", "data", "--create", "--rw", "randread", "--qd", "4", "--time", "1s", "--json",
-    ];
-    // Where others keep the processors it is not the limit that limits, and that is said.
-    let has = |j: &Value, code: &str| codes(&j["flags"]).iter().any(|c| c == code);
-    let mut jobs = (0..4).map(|_| group.run(&place, &args));
-    let Some(job) = jobs.find(|j| has(j, "cgroup-limited")) else {
-        return skip("the limit was not reached in four seconds: this machine is too busy");
-    };
-    let flag = flag(&job, "cgroup-limited");
-    let said = flag["detail"].as_str().unwrap();
-    assert!(
-        said.contains(file.to_str().unwrap()) && said.contains("100 IOPS"),
-        "{said}"
-    );
-    assert!(job["read"]["iops"].as_f64().unwrap() < 200.0);
-    let mut met = 0;
-    // Whatever is measured, it is a finding that names the file, and is told from what devices and volumes do.
-    for (i, command) in [
-        "run data --rw randread --qd 4 --time 1s",
-        "curve data --time 100ms --ramp 0s --repeats 1 --max-qd 4 --closed-only",
-        "tune data --only scheduler --pass 100ms",
-        "stack data --rw randread --direct --qd 4 --time 1s --engine uring",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let out = place.runs().join(format!("limited-{i}"));
-        let mut words: Vec<&str> = command.split(' ').collect();
-        words.extend(["--create", "--out", out.to_str().unwrap()]);
-        let said = group.said(&place, &words);
-        let kept = fs::read_dir(&out).unwrap().next().unwrap().unwrap();
-        let run = fs::read(kept.path().join("run.json")).unwrap();
-        let run: Value = serde_json::from_slice(&run).unwrap();
-        let jobs = run["jobs"].as_array().unwrap();
-        if !jobs.iter().any(|j| has(j, "cgroup-limited")) {
-            continue;
-        }
-        met += 1;
-        let findings = run["findings"].as_array().unwrap();
-        let found = findings.iter().find(|f| f["id"] == "cgroup-limit");
-        let text = found.unwrap_or_else(|| panic!("{command}: {findings:?}"))["text"].as_str();
-        assert!(text.unwrap().contains(file.to_str().unwrap()), "{text:?}");
-        assert!(
-            said.stdout
-                .contains("A control group limits what was measured"),
-            "{command}: {}",
-            said.stdout
-        );
-    }
-    assert!(met > 0, "no command of four reached the limit");
-}
-
-#[test]
 fn a_buffered_job_says_what_memory_still_held_and_how_long_the_rest_took() {
     let _turns = (turn(), beside_others());
     let place = Place::new();
@@ -550,4 +405,156 @@ fn a_few_reads_from_the_page_cache_are_told_too() {
     let said = codes(&job["flags"]);
     let known = ["page-cache-answered", "not-checked"];
     assert!(said.iter().any(|c| known.contains(&c.as_str())), "{said:?}");
+}
+
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_job_whose_processor_others_use_is_flagged_and_not_void() {
+        let _turn = alone();
+        if find("taskset").is_none() {
+            return skip("needs the program taskset");
+        }
+        if fs::read_to_string("/proc/thread-self/schedstat").is_err() {
+            return skip("the kernel counts no run delay");
+        }
+        let place = Place::new();
+        let _busy = Busy::on("0", 3);
+        let said = place
+            .fathom(&[
+                "run", "data", "--create", "--size", "8m", "--cpus", "0", "--time", "500ms",
+                "--json",
+            ])
+            .expect(0);
+        let job = &said.json()["jobs"][0];
+        let flag = flag(job, "cpu-contended");
+        assert_eq!(flag["void"], false);
+        assert!(
+            job["held_up"]["waited_share"].as_f64().unwrap() > 0.05,
+            "{job}"
+        );
+    }
+
+    #[test]
+    fn a_processor_quota_that_bound_is_named_with_its_file() {
+        let _turn = alone();
+        let Some(group) = Group::new("cpu") else {
+            return skip("no control group for processors can be made");
+        };
+        // A tenth of a processor.
+        let Some(file) = group.set(("cpu.cfs_quota_us", "10000"), ("cpu.max", "10000 100000"))
+        else {
+            return skip("no processor quota can be set");
+        };
+        let place = Place::new();
+        let args = [
+            "run", "data", "--create", "--size", "4m", "--qd", "8", "--time", "500ms", "--json",
+        ];
+        let job = group.run(&place, &args);
+        let flag = flag(&job, "cgroup-limited");
+        assert_eq!(flag["void"], false);
+        let said = flag["detail"].as_str().unwrap();
+        assert!(
+            said.contains(file.to_str().unwrap()) && said.contains("10000"),
+            "{said}"
+        );
+        assert!(job["held_up"]["cpu_throttled_ns"].as_u64().unwrap() > 0);
+        // The capsule keeps it.
+        let limits = place.the_run()["environment"]["control_group_limits"].to_string();
+        assert!(limits.contains(file.to_str().unwrap()), "{limits}");
+    }
+
+    #[test]
+    fn an_io_limit_that_was_reached_is_named_with_its_file() {
+        let _turn = alone();
+        let place = Place::new();
+        let number = fs::metadata(&place.dir).unwrap().dev();
+        let number = format!(
+            "{}:{}",
+            rustix::fs::major(number),
+            rustix::fs::minor(number)
+        );
+        // The whole disk: limits know no partitions.
+        let disk = fs::canonicalize(format!("/sys/dev/block/{number}"))
+            .ok()
+            .and_then(|d| {
+                let whole = if d.join("partition").exists() {
+                    d.parent()?.to_owned()
+                } else {
+                    d
+                };
+                fs::read_to_string(whole.join("dev")).ok()
+            });
+        let (Some(group), Some(disk)) = (Group::new("blkio"), disk) else {
+            return skip(
+                "no control group for I/O can be made, or no disk is behind the build directory",
+            );
+        };
+        let disk = disk.trim();
+        let file = group.set(
+            ("blkio.throttle.read_iops_device", &format!("{disk} 100")),
+            ("io.max", &format!("{disk} riops=100")),
+        );
+        let Some(file) = file else {
+            return skip("no limit of I/O can be set");
+        };
+        fs::write(place.dir.join("data"), vec![7; 4 * MIB]).unwrap();
+        fs::File::open(place.dir.join("data"))
+            .unwrap()
+            .sync_all()
+            .unwrap();
+        let args = [
+            "run", "data", "--create", "--rw", "randread", "--qd", "4", "--time", "1s", "--json",
+        ];
+        // Where others keep the processors it is not the limit that limits, and that is said.
+        let has = |j: &Value, code: &str| codes(&j["flags"]).iter().any(|c| c == code);
+        let mut jobs = (0..4).map(|_| group.run(&place, &args));
+        let Some(job) = jobs.find(|j| has(j, "cgroup-limited")) else {
+            return skip("the limit was not reached in four seconds: this machine is too busy");
+        };
+        let flag = flag(&job, "cgroup-limited");
+        let said = flag["detail"].as_str().unwrap();
+        assert!(
+            said.contains(file.to_str().unwrap()) && said.contains("100 IOPS"),
+            "{said}"
+        );
+        assert!(job["read"]["iops"].as_f64().unwrap() < 200.0);
+        let mut met = 0;
+        // Whatever is measured, it is a finding that names the file, and is told from what devices and volumes do.
+        for (i, command) in [
+            "run data --rw randread --qd 4 --time 1s",
+            "curve data --time 100ms --ramp 0s --repeats 1 --max-qd 4 --closed-only",
+            "tune data --only scheduler --pass 100ms",
+            "stack data --rw randread --direct --qd 4 --time 1s --engine uring",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let out = place.runs().join(format!("limited-{i}"));
+            let mut words: Vec<&str> = command.split(' ').collect();
+            words.extend(["--create", "--out", out.to_str().unwrap()]);
+            let said = group.said(&place, &words);
+            let kept = fs::read_dir(&out).unwrap().next().unwrap().unwrap();
+            let run = fs::read(kept.path().join("run.json")).unwrap();
+            let run: Value = serde_json::from_slice(&run).unwrap();
+            let jobs = run["jobs"].as_array().unwrap();
+            if !jobs.iter().any(|j| has(j, "cgroup-limited")) {
+                continue;
+            }
+            met += 1;
+            let findings = run["findings"].as_array().unwrap();
+            let found = findings.iter().find(|f| f["id"] == "cgroup-limit");
+            let text = found.unwrap_or_else(|| panic!("{command}: {findings:?}"))["text"].as_str();
+            assert!(text.unwrap().contains(file.to_str().unwrap()), "{text:?}");
+            assert!(
+                said.stdout
+                    .contains("A control group limits what was measured"),
+                "{command}: {}",
+                said.stdout
+            );
+        }
+        assert!(met > 0, "no command of four reached the limit");
+    }
 }

@@ -86,6 +86,8 @@ fn what_cannot_be_compressed_is_measured_to_the_end() {
             "sim:intel-s3510",
             "--sample",
             sample.to_str().unwrap(),
+            "--time",
+            "250ms",
             "--json",
         ])
         .expect(0)

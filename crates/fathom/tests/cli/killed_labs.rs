@@ -94,16 +94,6 @@ fn pools() -> String {
     try_run("zpool", &["list", "-H", "-o", "name"]).unwrap_or_default()
 }
 
-#[test]
-fn a_killed_lab_leaves_no_mount_and_its_files_are_found() {
-    killed_alone("btrfs");
-}
-
-#[test]
-fn a_killed_lab_leaves_no_pool() {
-    killed_alone("zfs");
-}
-
 fn killed_alone(backend: &str) {
     let _turn = alone();
     let place = Place::new();
@@ -131,16 +121,6 @@ fn killed_alone(backend: &str) {
         place.names().is_empty()
     });
     assert!(clean && said.matches("removed ").count() == 2, "{said}");
-}
-
-#[test]
-fn what_a_lab_killed_with_its_keeper_leaves_is_cleaned() {
-    killed_with_its_keeper("btrfs", |dir, _| format!("mount {dir}"));
-}
-
-#[test]
-fn a_pool_of_a_lab_killed_with_its_keeper_is_cleaned() {
-    killed_with_its_keeper("zfs", |_, pid| format!("pool fathom_{pid}"));
 }
 
 /// `left` is what nobody is there to undo, of a mount's directory and the number of the process.
@@ -282,107 +262,6 @@ fn a_mount_in_a_directory_that_was_left_keeps_it_whole() {
 }
 
 #[test]
-fn names_like_fathoms_in_the_kernel_are_others() {
-    let _turns = (turn(), alone());
-    if !possible(&["mkswap", "swapon", "swapoff"]) {
-        return;
-    }
-    let place = Place::new();
-    let mounts = fs::read_to_string("/proc/mounts").unwrap();
-    let memory = mounts.lines().map(|l| l.split(' ').collect::<Vec<_>>());
-    let memory = memory
-        .filter(|f| f[2] == "cgroup2" || (f[2] == "cgroup" && f[3].contains("memory")))
-        .map(|f| f[1].to_owned());
-    let living = format!("fathom-swap-{}", std::process::id());
-    let mut dirs: Vec<std::path::PathBuf> = memory
-        .flat_map(|m| ["fathom-mine-4194999", &*living].map(|n| Path::new(&m).join(n)))
-        .collect();
-    let tracefs = fathom_stack::tracefs::TraceFs::find();
-    if let Ok(t) = &tracefs {
-        let instances = t.root().join("instances");
-        dirs.extend(["fathom-mine", "fathom-4194999-1-mine"].map(|n| instances.join(n)));
-    }
-    // Not all can be made everywhere.
-    dirs.retain(|d| fs::create_dir(d).is_ok());
-    if dirs.is_empty() {
-        skip("no control groups and no trace instances here");
-    }
-    // A swap file that somebody gave such a name.
-    let file = place.dir.join("fathom-swap-4194999");
-    fs::write(&file, vec![0; 1 << 20]).unwrap();
-    let name = file.to_str().unwrap();
-    let on = try_run("mkswap", &[name]).and_then(|_| try_run("swapon", &[name]));
-    let said = place.fathom(&["clean", "."]);
-    let swaps = fs::read_to_string("/proc/swaps").unwrap();
-    let _ = try_run("swapoff", &[name]);
-    let there: Vec<bool> = dirs.iter().map(|d| d.exists()).collect();
-    for dir in &dirs {
-        let _ = fs::remove_dir(dir);
-    }
-    assert!(there.iter().all(|t| *t), "{dirs:?} {there:?}");
-    match on {
-        Ok(_) => assert!(swaps.contains("fathom-swap-4194999"), "{swaps}"),
-        Err(e) => skip(&format!("no swap file here: {e}")),
-    }
-    assert!(!said.expect(0).stdout.contains("4194999"));
-    assert!(file.exists());
-}
-
-#[test]
-fn swap_of_a_lab_killed_with_its_keeper_goes_off_wherever_it_is() {
-    let _turns = (turn(), alone());
-    if !possible(&[]) {
-        return;
-    }
-    let place = Place::new();
-    let mut lab = place.start(&[
-        "app",
-        "swap",
-        ".",
-        "--bytes",
-        "32m",
-        "--share",
-        "50",
-        "--time",
-        "30s",
-        "--repeats",
-        "1",
-    ]);
-    let name = format!("fathom-swap-{}", lab.id());
-    let on = || fs::read_to_string("/proc/swaps").unwrap().contains(&name);
-    if !within(20, || on() || lab.try_wait().unwrap().is_some()) || !on() {
-        let _ = lab.kill();
-        let _ = lab.wait();
-        return skip("no swap file or no memory controller here");
-    }
-    let line = fs::read_to_string("/proc/swaps").unwrap();
-    let line = line.lines().find(|l| l.contains(&name)).unwrap().to_owned();
-    assert!(!line.ends_with("32767"), "one step is enough: {line}");
-    crate::common::send(lab.id(), libc::SIGSTOP);
-    let keepers = std::iter::from_fn(|| {
-        let keeper = keeper_of(lab.id())?;
-        // SAFETY: a signal to a process that a child of ours has made.
-        unsafe { libc::kill(keeper as i32, libc::SIGKILL) };
-        within(5, || keeper_of(lab.id()) != Some(keeper)).then_some(keeper)
-    });
-    assert!(keepers.take(8).count() > 0, "somebody watches");
-    lab.kill().unwrap();
-    lab.wait().unwrap();
-    assert!(on(), "nobody was left to switch it off");
-    // From elsewhere: what is on is on for the whole machine.
-    let elsewhere = Place::new();
-    let said = elsewhere.fathom(&["clean", "."]).expect(0).stdout;
-    assert!(
-        said.contains("removed swap ") && said.contains(&name),
-        "{said}"
-    );
-    assert!(said.contains("/.fathom-lab-"), "its directory, too: {said}");
-    assert!(!on());
-    place.fathom(&["clean", "."]).expect(0);
-    assert!(place.names().is_empty(), "{:?}", place.names());
-}
-
-#[test]
 fn what_could_not_be_looked_at_is_said() {
     let _turn = beside_others();
     if !possible(&["unshare"]) {
@@ -421,4 +300,130 @@ fn what_could_not_be_looked_at_is_said() {
     let said = crate::common::end(child).expect(0).stdout;
     assert!(said.contains("run fathom clean as root"), "{said}");
     assert!(!said.contains("nothing left behind"), "{said}");
+}
+
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_killed_lab_leaves_no_mount_and_its_files_are_found() {
+        killed_alone("btrfs");
+    }
+
+    #[test]
+    fn a_killed_lab_leaves_no_pool() {
+        killed_alone("zfs");
+    }
+
+    #[test]
+    fn what_a_lab_killed_with_its_keeper_leaves_is_cleaned() {
+        killed_with_its_keeper("btrfs", |dir, _| format!("mount {dir}"));
+    }
+
+    #[test]
+    fn a_pool_of_a_lab_killed_with_its_keeper_is_cleaned() {
+        killed_with_its_keeper("zfs", |_, pid| format!("pool fathom_{pid}"));
+    }
+
+    #[test]
+    fn names_like_fathoms_in_the_kernel_are_others() {
+        let _turns = (turn(), alone());
+        if !possible(&["mkswap", "swapon", "swapoff"]) {
+            return;
+        }
+        let place = Place::new();
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let memory = mounts.lines().map(|l| l.split(' ').collect::<Vec<_>>());
+        let memory = memory
+            .filter(|f| f[2] == "cgroup2" || (f[2] == "cgroup" && f[3].contains("memory")))
+            .map(|f| f[1].to_owned());
+        let living = format!("fathom-swap-{}", std::process::id());
+        let mut dirs: Vec<std::path::PathBuf> = memory
+            .flat_map(|m| ["fathom-mine-4194999", &*living].map(|n| Path::new(&m).join(n)))
+            .collect();
+        let tracefs = fathom_stack::tracefs::TraceFs::find();
+        if let Ok(t) = &tracefs {
+            let instances = t.root().join("instances");
+            dirs.extend(["fathom-mine", "fathom-4194999-1-mine"].map(|n| instances.join(n)));
+        }
+        // Not all can be made everywhere.
+        dirs.retain(|d| fs::create_dir(d).is_ok());
+        if dirs.is_empty() {
+            skip("no control groups and no trace instances here");
+        }
+        // A swap file that somebody gave such a name.
+        let file = place.dir.join("fathom-swap-4194999");
+        fs::write(&file, vec![0; 1 << 20]).unwrap();
+        let name = file.to_str().unwrap();
+        let on = try_run("mkswap", &[name]).and_then(|_| try_run("swapon", &[name]));
+        let said = place.fathom(&["clean", "."]);
+        let swaps = fs::read_to_string("/proc/swaps").unwrap();
+        let _ = try_run("swapoff", &[name]);
+        let there: Vec<bool> = dirs.iter().map(|d| d.exists()).collect();
+        for dir in &dirs {
+            let _ = fs::remove_dir(dir);
+        }
+        assert!(there.iter().all(|t| *t), "{dirs:?} {there:?}");
+        match on {
+            Ok(_) => assert!(swaps.contains("fathom-swap-4194999"), "{swaps}"),
+            Err(e) => skip(&format!("no swap file here: {e}")),
+        }
+        assert!(!said.expect(0).stdout.contains("4194999"));
+        assert!(file.exists());
+    }
+
+    #[test]
+    fn swap_of_a_lab_killed_with_its_keeper_goes_off_wherever_it_is() {
+        let _turns = (turn(), alone());
+        if !possible(&[]) {
+            return;
+        }
+        let place = Place::new();
+        let mut lab = place.start(&[
+            "app",
+            "swap",
+            ".",
+            "--bytes",
+            "32m",
+            "--share",
+            "50",
+            "--time",
+            "30s",
+            "--repeats",
+            "1",
+        ]);
+        let name = format!("fathom-swap-{}", lab.id());
+        let on = || fs::read_to_string("/proc/swaps").unwrap().contains(&name);
+        if !within(20, || on() || lab.try_wait().unwrap().is_some()) || !on() {
+            let _ = lab.kill();
+            let _ = lab.wait();
+            return skip("no swap file or no memory controller here");
+        }
+        let line = fs::read_to_string("/proc/swaps").unwrap();
+        let line = line.lines().find(|l| l.contains(&name)).unwrap().to_owned();
+        assert!(!line.ends_with("32767"), "one step is enough: {line}");
+        crate::common::send(lab.id(), libc::SIGSTOP);
+        let keepers = std::iter::from_fn(|| {
+            let keeper = keeper_of(lab.id())?;
+            // SAFETY: a signal to a process that a child of ours has made.
+            unsafe { libc::kill(keeper as i32, libc::SIGKILL) };
+            within(5, || keeper_of(lab.id()) != Some(keeper)).then_some(keeper)
+        });
+        assert!(keepers.take(8).count() > 0, "somebody watches");
+        lab.kill().unwrap();
+        lab.wait().unwrap();
+        assert!(on(), "nobody was left to switch it off");
+        // From elsewhere: what is on is on for the whole machine.
+        let elsewhere = Place::new();
+        let said = elsewhere.fathom(&["clean", "."]).expect(0).stdout;
+        assert!(
+            said.contains("removed swap ") && said.contains(&name),
+            "{said}"
+        );
+        assert!(said.contains("/.fathom-lab-"), "its directory, too: {said}");
+        assert!(!on());
+        place.fathom(&["clean", "."]).expect(0);
+        assert!(place.names().is_empty(), "{:?}", place.names());
+    }
 }

@@ -485,85 +485,90 @@ fn number(name: &str, otherwise: usize) -> usize {
     text.map_or(otherwise, |t| t.parse().expect(name))
 }
 
-#[test]
-fn whatever_a_kill_leaves_is_found_and_nothing_else_is_touched() {
-    let _turns = (alone(), turn());
-    if !possible(&[]) {
-        return;
-    }
-    let (kills, seed) = (
-        number("FATHOM_KILLS", KILLS),
-        number("FATHOM_KILLS_SEED", 22),
-    );
-    let mut random = SplitMix64::new(seed as u64);
-    let has = |c: &&Case| c.needs.iter().all(|n| find(n).is_some());
-    let cases: Vec<&'static Case> = CASES.iter().filter(has).collect();
-    let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
-    let mut wrong = String::new();
-    let mut next = 0;
-    while next < kills {
-        let round = TOGETHER.min(kills - next);
-        let chosen = (next..next + round).map(|i| cases[i % cases.len()]);
-        let mut all: Vec<Running> = chosen
-            .filter_map(|c| Running::begin(c, &mut random))
-            .collect();
-        next += round;
-        all.sort_by_key(|r| r.at);
-        for r in &mut all {
-            std::thread::sleep(r.at.saturating_duration_since(Instant::now()));
-            let tally = tallies.entry(r.case.name).or_default();
-            tally.ended += u32::from(r.child.try_wait().unwrap().is_some());
-            r.pids = kill(&mut r.child);
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn whatever_a_kill_leaves_is_found_and_nothing_else_is_touched() {
+        let _turns = (alone(), turn());
+        if !possible(&[]) {
+            return;
         }
-        for r in &mut all {
-            r.left = r.left();
-        }
-        // What one leaves in the kernel is found by the first that cleans.
-        let mut said = String::new();
-        let end = Instant::now() + Duration::from_secs(10);
-        // The kernel lets go of a loop device's file a moment after its last user.
-        while all.iter().any(|r| !r.left().is_empty()) && Instant::now() < end {
-            for r in &all {
-                for dir in [".", "mnt"].iter().take(1 + usize::from(r.case.ground)) {
-                    let clean = r.place.fathom(&["clean", dir]);
-                    said += &clean.stdout;
-                    said += &clean.stderr;
+        let (kills, seed) = (
+            number("FATHOM_KILLS", KILLS),
+            number("FATHOM_KILLS_SEED", 22),
+        );
+        let mut random = SplitMix64::new(seed as u64);
+        let has = |c: &&Case| c.needs.iter().all(|n| find(n).is_some());
+        let cases: Vec<&'static Case> = CASES.iter().filter(has).collect();
+        let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+        let mut wrong = String::new();
+        let mut next = 0;
+        while next < kills {
+            let round = TOGETHER.min(kills - next);
+            let chosen = (next..next + round).map(|i| cases[i % cases.len()]);
+            let mut all: Vec<Running> = chosen
+                .filter_map(|c| Running::begin(c, &mut random))
+                .collect();
+            next += round;
+            all.sort_by_key(|r| r.at);
+            for r in &mut all {
+                std::thread::sleep(r.at.saturating_duration_since(Instant::now()));
+                let tally = tallies.entry(r.case.name).or_default();
+                tally.ended += u32::from(r.child.try_wait().unwrap().is_some());
+                r.pids = kill(&mut r.child);
+            }
+            for r in &mut all {
+                r.left = r.left();
+            }
+            // What one leaves in the kernel is found by the first that cleans.
+            let mut said = String::new();
+            let end = Instant::now() + Duration::from_secs(10);
+            // The kernel lets go of a loop device's file a moment after its last user.
+            while all.iter().any(|r| !r.left().is_empty()) && Instant::now() < end {
+                for r in &all {
+                    for dir in [".", "mnt"].iter().take(1 + usize::from(r.case.ground)) {
+                        let clean = r.place.fathom(&["clean", dir]);
+                        said += &clean.stdout;
+                        said += &clean.stderr;
+                    }
                 }
             }
+            for r in &all {
+                let tally = tallies.entry(r.case.name).or_default();
+                tally.kills += 1;
+                tally.with_leftovers += u32::from(!r.left.is_empty());
+                tally.found += (r.left.len() - r.left().intersection(&r.left).count()) as u32;
+                let kind = |w: &String| {
+                    let words = w.split([' ', '-']).take(2).collect::<Vec<_>>().join(" ");
+                    words
+                        .trim_end_matches(|c: char| c.is_ascii_digit())
+                        .to_owned()
+                };
+                tally.kinds.extend(r.left.iter().map(kind));
+                wrong += &r.check(&said);
+            }
         }
-        for r in &all {
-            let tally = tallies.entry(r.case.name).or_default();
-            tally.kills += 1;
-            tally.with_leftovers += u32::from(!r.left.is_empty());
-            tally.found += (r.left.len() - r.left().intersection(&r.left).count()) as u32;
-            let kind = |w: &String| {
-                let words = w.split([' ', '-']).take(2).collect::<Vec<_>>().join(" ");
-                words
-                    .trim_end_matches(|c: char| c.is_ascii_digit())
-                    .to_owned()
-            };
-            tally.kinds.extend(r.left.iter().map(kind));
-            wrong += &r.check(&said);
-        }
-    }
-    if kills > KILLS || !wrong.is_empty() {
-        eprintln!(
-            "seed {seed}\ncommand | kills | ended before | left something | things found | kinds"
-        );
-        for (name, t) in &tallies {
-            let kinds = t
-                .kinds
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>()
-                .join(", ");
+        if kills > KILLS || !wrong.is_empty() {
             eprintln!(
-                "{name} | {} | {} | {} | {} | {kinds}",
-                t.kills, t.ended, t.with_leftovers, t.found
+                "seed {seed}\ncommand | kills | ended before | left something | things found | kinds"
             );
+            for (name, t) in &tallies {
+                let kinds = t
+                    .kinds
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                eprintln!(
+                    "{name} | {} | {} | {} | {} | {kinds}",
+                    t.kills, t.ended, t.with_leftovers, t.found
+                );
+            }
         }
+        assert!(wrong.is_empty(), "seed {seed}\n{wrong}");
+        let found: u32 = tallies.values().map(|t| t.found).sum();
+        assert!(found > 0, "no kill left anything: {}", tallies.len());
     }
-    assert!(wrong.is_empty(), "seed {seed}\n{wrong}");
-    let found: u32 = tallies.values().map(|t| t.found).sum();
-    assert!(found > 0, "no kill left anything: {}", tallies.len());
 }

@@ -20,33 +20,6 @@ fn spc(n: u64) -> String {
 }
 
 #[test]
-fn a_trace_plays_on_a_scratch_file_that_goes_away() {
-    let _turn = alone();
-    let place = Place::new();
-    let trace = place.runs().with_file_name("t.spc");
-    fs::write(&trace, spc(300)).unwrap();
-    let t = trace.display().to_string();
-    let said = place.fathom(&["replay", &t, "."]).expect(0);
-    assert!(
-        said.stderr.contains("300 I/Os of")
-            && said.stderr.contains("at most 800 KiB will be written"),
-        "{}",
-        said.stderr
-    );
-    assert!(place.names().is_empty(), "{:?}", place.names());
-    let run = place.the_run();
-    let job = &run["jobs"][0];
-    assert_eq!(job["read"]["ios"], 200);
-    assert_eq!(job["write"]["ios"], 100);
-    assert_eq!(job["write"]["bytes"], 100 * 8192);
-    let score = run["headlines"][0]["estimate"]["value"].as_f64().unwrap();
-    assert_eq!(run["headlines"][0]["id"], "replay-fidelity");
-    assert!((0.0..=1.0).contains(&score));
-    let wall = job["wall_ns"].as_u64().unwrap();
-    assert!((299_000_000..600_000_000).contains(&wall), "{wall}");
-}
-
-#[test]
 fn a_malformed_trace_names_its_line_and_writes_nothing() {
     let _turn = beside_others();
     let place = Place::new();
@@ -125,4 +98,36 @@ fn what_cannot_be_played_is_refused_in_one_sentence() {
     let said = place.fathom(&["replay", &t, ".", "--dry-run"]).expect(0);
     assert!(said.stdout.contains("6 I/Os"), "{}", said.stdout);
     assert!(place.names().is_empty() && !place.runs().exists());
+}
+
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_trace_plays_on_a_scratch_file_that_goes_away() {
+        let _turn = alone();
+        let place = Place::new();
+        let trace = place.runs().with_file_name("t.spc");
+        fs::write(&trace, spc(300)).unwrap();
+        let t = trace.display().to_string();
+        let said = place.fathom(&["replay", &t, "."]).expect(0);
+        assert!(
+            said.stderr.contains("300 I/Os of")
+                && said.stderr.contains("at most 800 KiB will be written"),
+            "{}",
+            said.stderr
+        );
+        assert!(place.names().is_empty(), "{:?}", place.names());
+        let run = place.the_run();
+        let job = &run["jobs"][0];
+        assert_eq!(job["read"]["ios"], 200);
+        assert_eq!(job["write"]["ios"], 100);
+        assert_eq!(job["write"]["bytes"], 100 * 8192);
+        let score = run["headlines"][0]["estimate"]["value"].as_f64().unwrap();
+        assert_eq!(run["headlines"][0]["id"], "replay-fidelity");
+        assert!((0.0..=1.0).contains(&score));
+        let wall = job["wall_ns"].as_u64().unwrap();
+        assert!((299_000_000..600_000_000).contains(&wall), "{wall}");
+    }
 }

@@ -185,53 +185,6 @@ time = "60s"
 }
 
 #[test]
-fn an_open_loop_keeps_its_rate_whatever_the_target_does() {
-    let _turn = alone();
-    let place = Place::new();
-    for arrival in ["poisson", "constant"] {
-        let run = place
-            .fathom(&[
-                "run",
-                "null:",
-                "--rate",
-                "20k",
-                "--arrival",
-                arrival,
-                "--qd",
-                "64",
-                "--time",
-                "1s",
-                "--json",
-            ])
-            .expect(0)
-            .json();
-        let j = &run["jobs"][0];
-        let rate = j["open_loop"]["rate_achieved"].as_f64().unwrap();
-        // Poisson arrivals of a second scatter by 0.7 %.
-        assert!((rate - 20_000.0).abs() < 600.0, "{arrival}: {rate}");
-        let r = &j["read"];
-        assert!(
-            r["response_ns"]["mean"].as_f64().unwrap() >= r["service_ns"]["mean"].as_f64().unwrap()
-        );
-    }
-}
-
-#[test]
-fn bursts_are_followed_by_their_idle_time() {
-    let _turn = alone();
-    let place = Place::new();
-    let run = place
-        .fathom(&[
-            "run", "null:", "--burst", "100/50ms", "--time", "1s", "--json",
-        ])
-        .expect(0)
-        .json();
-    let n = ios(&run["jobs"][0], "read");
-    // 20 periods of 50 ms and a little; a busy machine may lose some.
-    assert!((1000..=2100).contains(&n), "{n} I/Os in a second");
-}
-
-#[test]
 fn a_recorded_run_has_a_row_for_every_io() {
     let _turn = beside_others();
     let place = Place::new();
@@ -415,26 +368,79 @@ fn every_second_run_with_the_same_seed_does_the_same_io() {
     assert_eq!(first, second);
 }
 
-#[test]
-fn a_tiny_run_starts_and_ends_quickly() {
-    let _turn = alone();
-    let place = Place::new();
-    fs::write(place.dir.join("small"), vec![1; 1 << 20]).unwrap();
-    let mut walls: Vec<f64> = (0..5)
-        .map(|_| {
-            let begin = Instant::now();
-            place
-                .fathom(&["run", "small", "--rw", "randread", "--time", "100ms"])
-                .expect(0);
-            begin.elapsed().as_secs_f64() * 1e3 - 100.0
-        })
-        .collect();
-    walls.sort_by(f64::total_cmp);
-    // Shown, not asserted: a busy machine is no fault of fathom's (see bench/ for the measured figure).
-    use std::io::Write;
-    let _ = writeln!(
-        std::io::stderr(),
-        "wall time beyond the run's own: median {:.0} ms of {walls:.0?}",
-        walls[2]
-    );
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn an_open_loop_keeps_its_rate_whatever_the_target_does() {
+        let _turn = alone();
+        let place = Place::new();
+        for arrival in ["poisson", "constant"] {
+            let run = place
+                .fathom(&[
+                    "run",
+                    "null:",
+                    "--rate",
+                    "20k",
+                    "--arrival",
+                    arrival,
+                    "--qd",
+                    "64",
+                    "--time",
+                    "1s",
+                    "--json",
+                ])
+                .expect(0)
+                .json();
+            let j = &run["jobs"][0];
+            let rate = j["open_loop"]["rate_achieved"].as_f64().unwrap();
+            // Poisson arrivals of a second scatter by 0.7 %.
+            assert!((rate - 20_000.0).abs() < 600.0, "{arrival}: {rate}");
+            let r = &j["read"];
+            assert!(
+                r["response_ns"]["mean"].as_f64().unwrap()
+                    >= r["service_ns"]["mean"].as_f64().unwrap()
+            );
+        }
+    }
+
+    #[test]
+    fn bursts_are_followed_by_their_idle_time() {
+        let _turn = alone();
+        let place = Place::new();
+        let run = place
+            .fathom(&[
+                "run", "null:", "--burst", "100/50ms", "--time", "1s", "--json",
+            ])
+            .expect(0)
+            .json();
+        let n = ios(&run["jobs"][0], "read");
+        // 20 periods of 50 ms and a little; a busy machine may lose some.
+        assert!((1000..=2100).contains(&n), "{n} I/Os in a second");
+    }
+
+    #[test]
+    fn a_tiny_run_starts_and_ends_quickly() {
+        let _turn = alone();
+        let place = Place::new();
+        fs::write(place.dir.join("small"), vec![1; 1 << 20]).unwrap();
+        let mut walls: Vec<f64> = (0..5)
+            .map(|_| {
+                let begin = Instant::now();
+                place
+                    .fathom(&["run", "small", "--rw", "randread", "--time", "100ms"])
+                    .expect(0);
+                begin.elapsed().as_secs_f64() * 1e3 - 100.0
+            })
+            .collect();
+        walls.sort_by(f64::total_cmp);
+        // Shown, not asserted: a busy machine is no fault of fathom's (see bench/ for the measured figure).
+        use std::io::Write;
+        let _ = writeln!(
+            std::io::stderr(),
+            "wall time beyond the run's own: median {:.0} ms of {walls:.0?}",
+            walls[2]
+        );
+    }
 }

@@ -166,34 +166,6 @@ fn what_cannot_be_simulated_is_refused_with_one_sentence() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_jobs_to_the_bit() {
-    let _turn = alone();
-    let place = Place::new();
-    let jobs = || {
-        place
-            .fathom(&[
-                "run",
-                "sim:vm4:intel-s3510",
-                "--rw",
-                "randrw",
-                "--threads",
-                "4",
-                "--qd",
-                "8",
-                "--time",
-                "200ms",
-                "--seed",
-                "7",
-                "--json",
-            ])
-            .expect(0)
-            .json()["jobs"]
-            .clone()
-    };
-    assert_eq!(jobs(), jobs());
-}
-
-#[test]
 fn a_reproduction_is_a_run_with_rows_charts_and_a_report() {
     let _turn = beside_others();
     let place = Place::new();
@@ -532,4 +504,37 @@ fn formulas_answer_and_refuse_the_impossible() {
     place
         .fathom(&["sim", "model", "cache", "--hits", "120", "--io", "1us"])
         .expect(2);
+}
+
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_jobs_to_the_bit() {
+        let _turn = alone();
+        let place = Place::new();
+        let jobs = || {
+            place
+                .fathom(&[
+                    "run",
+                    "sim:vm4:intel-s3510",
+                    "--rw",
+                    "randrw",
+                    "--threads",
+                    "4",
+                    "--qd",
+                    "8",
+                    "--time",
+                    "200ms",
+                    "--seed",
+                    "7",
+                    "--json",
+                ])
+                .expect(0)
+                .json()["jobs"]
+                .clone()
+        };
+        assert_eq!(jobs(), jobs());
+    }
 }

@@ -119,106 +119,6 @@ fn is_proved(f: &Value) {
     assert!(f["text"].as_str().unwrap().contains("had not seen"));
 }
 
-#[test]
-fn a_bad_read_ahead_is_found_proved_and_put_back_unless_it_is_to_be_kept() {
-    let _turn = alone();
-    let _loop = turn();
-    if !possible(&["mkfs.ext4", "mount"]) {
-        return;
-    }
-    let disk = Disk::new(160);
-    let image = disk.image.clone();
-    let Some(ground) = Ground::on(&image, Some(disk), &[]) else {
-        return;
-    };
-    // Every page of a buffered read becomes a request of its own.
-    fs::write(ground.queue("read_ahead_kb"), "0").unwrap();
-    let before = ground.settings();
-    let args = ["--only", "read-ahead", "--pass", "60ms", "--size", "32m"];
-    let run = ground.tune(&args).expect(0).json();
-    let f = finding(&run, "read-ahead");
-    is_proved(f);
-    let path = ground.queue("read_ahead_kb").display().to_string();
-    assert!(f["advice"].as_str().unwrap().ends_with(&path), "{f:#}");
-    assert_eq!(ground.settings(), before, "every setting as it was");
-    // The report shows it too.
-    let tables = run["sections"][0]["tables"].as_array().unwrap();
-    let settings = tables.iter().find(|t| t["id"] == "tune-settings").unwrap();
-    for row in settings["rows"].as_array().unwrap() {
-        assert_eq!(row[3], "as it was", "{row}");
-    }
-    // Only on demand does it stay.
-    let mut keep = args.to_vec();
-    keep.push("--keep");
-    ground.tune(&keep).expect(0);
-    let now = fs::read_to_string(ground.queue("read_ahead_kb")).unwrap();
-    assert!(["128", "1024"].contains(&now.trim()), "{now}");
-}
-
-#[test]
-fn mount_options_are_tried_on_fathoms_own_loop_file_systems_only() {
-    let _turn = alone();
-    let _loop = turn();
-    if !possible(&["mkfs.ext4", "mount"]) {
-        return;
-    }
-    let files = Place::new();
-    let args = ["--only", "mount-options", "--pass", "60ms", "--size", "8m"];
-    let made = files.dir.join("made");
-    let permit = fathom_host::create_file(&made).unwrap();
-    permit.file.set_len(96 << 20).unwrap();
-    if !fathom_host::may_overwrite(&made) {
-        skip("needs a file system with user xattrs");
-        return;
-    }
-    let Some(own) = Ground::on(&made, None, &["-o", "sync"]) else {
-        return;
-    };
-    let before = own.settings();
-    let run = own.tune(&args).expect(0).json();
-    let f = finding(&run, "mount-options");
-    is_proved(f);
-    let advice = f["advice"].as_str().unwrap();
-    assert!(advice.contains("remount"), "{f:#}");
-    assert!(advice.contains(own.device.str()), "names the source: {f:#}");
-    assert_eq!(own.settings(), before);
-    // Somebody else's under the name of fathom's own device: what was typed as its source says nothing.
-    let disk = Disk::new(96);
-    let device = Loop::of(&disk.image);
-    mkfs_ext4(device.str());
-    let link = own.place.dir.join(own.device.name());
-    std::os::unix::fs::symlink(&device.path, &link).unwrap();
-    let at = own.place.dir.join("theirs");
-    fs::create_dir(&at).unwrap();
-    // mount(8) would name the device itself.
-    rustix::mount::mount(
-        &link,
-        &at,
-        "ext4",
-        rustix::mount::MountFlags::SYNCHRONOUS,
-        None::<&std::ffi::CStr>,
-    )
-    .unwrap();
-    let theirs = Mounted { at };
-    let mut named = vec!["tune", "theirs"];
-    named.extend(args);
-    let said = own.place.fathom(&named).refusal();
-    assert!(said.contains("'mount-options' is nothing"), "{said}");
-    drop((theirs, device));
-    drop(own);
-    // Somebody else's is left alone.
-    let disk = Disk::new(96);
-    let image = disk.image.clone();
-    let Some(theirs) = Ground::on(&image, Some(disk), &["-o", "sync"]) else {
-        return;
-    };
-    let said = theirs.tune(&args).refusal();
-    assert!(
-        said.contains("'mount-options' is nothing that is tried"),
-        "{said}"
-    );
-}
-
 /// Notes of a process under /run.
 fn notes(pid: u32) -> usize {
     let prefix = format!("fathom-setting-{pid}-");
@@ -226,96 +126,6 @@ fn notes(pid: u32) -> usize {
     names
         .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
         .count()
-}
-
-#[test]
-fn a_run_that_is_stopped_or_killed_leaves_every_setting_as_it_was() {
-    let _turn = alone();
-    let _loop = turn();
-    if !possible(&["mkfs.ext4", "mount"]) {
-        return;
-    }
-    let disk = Disk::new(160);
-    let image = disk.image.clone();
-    let Some(ground) = Ground::on(&image, Some(disk), &[]) else {
-        return;
-    };
-    let schedulers = fs::read_to_string(ground.queue("scheduler")).unwrap();
-    if !(schedulers.contains("none") && schedulers.contains("mq-deadline")) {
-        skip("needs a loop device with the schedulers none and mq-deadline");
-        return;
-    }
-    // A scheduler takes others with it: its own parameters, and the number of requests.
-    fs::write(ground.queue("scheduler"), "mq-deadline").unwrap();
-    fs::write(ground.queue("nr_requests"), "96").unwrap();
-    fs::write(ground.queue("iosched/fifo_batch"), "5").unwrap();
-    let before = ground.settings();
-    let changed = || {
-        fs::read_to_string(ground.queue("scheduler"))
-            .unwrap()
-            .contains("[none]")
-    };
-    let start = || {
-        let args = [
-            "tune",
-            "mnt",
-            "--only",
-            "scheduler",
-            "--pass",
-            "1500ms",
-            "--size",
-            "16m",
-        ];
-        let child = ground.place.start(&args);
-        until("the scheduler is changed", changed);
-        assert!(notes(child.id()) > 0, "the old value is noted first");
-        child
-    };
-
-    let child = start();
-    send(child.id(), libc::SIGTERM);
-    end(child).expect(1);
-    assert_eq!(ground.settings(), before, "after a signal");
-
-    // Killed: the process that watches over it puts everything back at once.
-    let mut child = start();
-    send(child.id(), libc::SIGKILL);
-    child.wait().unwrap();
-    until("the settings are back", || notes(child.id()) == 0);
-    assert_eq!(ground.settings(), before, "after a kill");
-
-    // Both killed: what was noted is put back by the next run or by fathom clean.
-    let mut child = start();
-    let pid = child.id();
-    let keepers = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let Ok(keepers) = keepers.map(|k| k.trim().parse::<u32>()) else {
-        skip("needs a kernel that lists a process' children");
-        send(pid, libc::SIGTERM);
-        end(child).expect(1);
-        return;
-    };
-    send(keepers.expect("one child"), libc::SIGKILL);
-    send(pid, libc::SIGKILL);
-    child.wait().unwrap();
-    assert!(
-        changed() && notes(pid) > 0,
-        "nobody was left to put it back"
-    );
-    let said = ground.place.fathom(&["tune", "mnt", "--dry-run"]).expect(0);
-    assert!(said.stderr.contains("would be put back"), "{}", said.stderr);
-    let model = ["tune", "sim:optane-900p", "--only", "completion"];
-    ground.place.fathom(&model).expect(0);
-    assert!(changed() && notes(pid) > 0, "neither has to do with it");
-    let said = ground.place.fathom(&["clean", ".", "--dry-run"]).expect(0);
-    assert!(said.stdout.contains("would put back"), "{}", said.stdout);
-    assert!(changed());
-    let said = ground.place.fathom(&["clean", "."]).expect(0);
-    assert!(said.stdout.contains("mq-deadline again"), "{}", said.stdout);
-    assert_eq!(
-        (ground.settings(), notes(pid)),
-        (before, 0),
-        "after fathom clean"
-    );
 }
 
 #[test]
@@ -347,4 +157,199 @@ fn a_model_is_tuned_by_its_options_and_unknown_names_are_refused() {
     );
     let said = place.fathom(&["tune", "null:"]).refusal();
     assert!(said.contains("no settings"), "{said}");
+}
+
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn a_bad_read_ahead_is_found_proved_and_put_back_unless_it_is_to_be_kept() {
+        let _turn = alone();
+        let _loop = turn();
+        if !possible(&["mkfs.ext4", "mount"]) {
+            return;
+        }
+        let disk = Disk::new(160);
+        let image = disk.image.clone();
+        let Some(ground) = Ground::on(&image, Some(disk), &[]) else {
+            return;
+        };
+        // Every page of a buffered read becomes a request of its own.
+        fs::write(ground.queue("read_ahead_kb"), "0").unwrap();
+        let before = ground.settings();
+        let args = ["--only", "read-ahead", "--pass", "60ms", "--size", "32m"];
+        let run = ground.tune(&args).expect(0).json();
+        let f = finding(&run, "read-ahead");
+        is_proved(f);
+        let path = ground.queue("read_ahead_kb").display().to_string();
+        assert!(f["advice"].as_str().unwrap().ends_with(&path), "{f:#}");
+        assert_eq!(ground.settings(), before, "every setting as it was");
+        // The report shows it too.
+        let tables = run["sections"][0]["tables"].as_array().unwrap();
+        let settings = tables.iter().find(|t| t["id"] == "tune-settings").unwrap();
+        for row in settings["rows"].as_array().unwrap() {
+            assert_eq!(row[3], "as it was", "{row}");
+        }
+        // Only on demand does it stay.
+        let mut keep = args.to_vec();
+        keep.push("--keep");
+        ground.tune(&keep).expect(0);
+        let now = fs::read_to_string(ground.queue("read_ahead_kb")).unwrap();
+        assert!(["128", "1024"].contains(&now.trim()), "{now}");
+    }
+
+    #[test]
+    fn mount_options_are_tried_on_fathoms_own_loop_file_systems_only() {
+        let _turn = alone();
+        let _loop = turn();
+        if !possible(&["mkfs.ext4", "mount"]) {
+            return;
+        }
+        let files = Place::new();
+        let args = ["--only", "mount-options", "--pass", "60ms", "--size", "8m"];
+        let made = files.dir.join("made");
+        let permit = fathom_host::create_file(&made).unwrap();
+        permit.file.set_len(96 << 20).unwrap();
+        if !fathom_host::may_overwrite(&made) {
+            skip("needs a file system with user xattrs");
+            return;
+        }
+        let Some(own) = Ground::on(&made, None, &["-o", "sync"]) else {
+            return;
+        };
+        let before = own.settings();
+        let run = own.tune(&args).expect(0).json();
+        let f = finding(&run, "mount-options");
+        is_proved(f);
+        let advice = f["advice"].as_str().unwrap();
+        assert!(advice.contains("remount"), "{f:#}");
+        assert!(advice.contains(own.device.str()), "names the source: {f:#}");
+        assert_eq!(own.settings(), before);
+        // Somebody else's under the name of fathom's own device: what was typed as its source says nothing.
+        let disk = Disk::new(96);
+        let device = Loop::of(&disk.image);
+        mkfs_ext4(device.str());
+        let link = own.place.dir.join(own.device.name());
+        std::os::unix::fs::symlink(&device.path, &link).unwrap();
+        let at = own.place.dir.join("theirs");
+        fs::create_dir(&at).unwrap();
+        // mount(8) would name the device itself.
+        rustix::mount::mount(
+            &link,
+            &at,
+            "ext4",
+            rustix::mount::MountFlags::SYNCHRONOUS,
+            None::<&std::ffi::CStr>,
+        )
+        .unwrap();
+        let theirs = Mounted { at };
+        let mut named = vec!["tune", "theirs"];
+        named.extend(args);
+        let said = own.place.fathom(&named).refusal();
+        assert!(said.contains("'mount-options' is nothing"), "{said}");
+        drop((theirs, device));
+        drop(own);
+        // Somebody else's is left alone.
+        let disk = Disk::new(96);
+        let image = disk.image.clone();
+        let Some(theirs) = Ground::on(&image, Some(disk), &["-o", "sync"]) else {
+            return;
+        };
+        let said = theirs.tune(&args).refusal();
+        assert!(
+            said.contains("'mount-options' is nothing that is tried"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_run_that_is_stopped_or_killed_leaves_every_setting_as_it_was() {
+        let _turn = alone();
+        let _loop = turn();
+        if !possible(&["mkfs.ext4", "mount"]) {
+            return;
+        }
+        let disk = Disk::new(160);
+        let image = disk.image.clone();
+        let Some(ground) = Ground::on(&image, Some(disk), &[]) else {
+            return;
+        };
+        let schedulers = fs::read_to_string(ground.queue("scheduler")).unwrap();
+        if !(schedulers.contains("none") && schedulers.contains("mq-deadline")) {
+            skip("needs a loop device with the schedulers none and mq-deadline");
+            return;
+        }
+        // A scheduler takes others with it: its own parameters, and the number of requests.
+        fs::write(ground.queue("scheduler"), "mq-deadline").unwrap();
+        fs::write(ground.queue("nr_requests"), "96").unwrap();
+        fs::write(ground.queue("iosched/fifo_batch"), "5").unwrap();
+        let before = ground.settings();
+        let changed = || {
+            fs::read_to_string(ground.queue("scheduler"))
+                .unwrap()
+                .contains("[none]")
+        };
+        let start = || {
+            let args = [
+                "tune",
+                "mnt",
+                "--only",
+                "scheduler",
+                "--pass",
+                "1500ms",
+                "--size",
+                "16m",
+            ];
+            let child = ground.place.start(&args);
+            until("the scheduler is changed", changed);
+            assert!(notes(child.id()) > 0, "the old value is noted first");
+            child
+        };
+
+        let child = start();
+        send(child.id(), libc::SIGTERM);
+        end(child).expect(1);
+        assert_eq!(ground.settings(), before, "after a signal");
+
+        // Killed: the process that watches over it puts everything back at once.
+        let mut child = start();
+        send(child.id(), libc::SIGKILL);
+        child.wait().unwrap();
+        until("the settings are back", || notes(child.id()) == 0);
+        assert_eq!(ground.settings(), before, "after a kill");
+
+        // Both killed: what was noted is put back by the next run or by fathom clean.
+        let mut child = start();
+        let pid = child.id();
+        let keepers = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let Ok(keepers) = keepers.map(|k| k.trim().parse::<u32>()) else {
+            skip("needs a kernel that lists a process' children");
+            send(pid, libc::SIGTERM);
+            end(child).expect(1);
+            return;
+        };
+        send(keepers.expect("one child"), libc::SIGKILL);
+        send(pid, libc::SIGKILL);
+        child.wait().unwrap();
+        assert!(
+            changed() && notes(pid) > 0,
+            "nobody was left to put it back"
+        );
+        let said = ground.place.fathom(&["tune", "mnt", "--dry-run"]).expect(0);
+        assert!(said.stderr.contains("would be put back"), "{}", said.stderr);
+        let model = ["tune", "sim:optane-900p", "--only", "completion"];
+        ground.place.fathom(&model).expect(0);
+        assert!(changed() && notes(pid) > 0, "neither has to do with it");
+        let said = ground.place.fathom(&["clean", ".", "--dry-run"]).expect(0);
+        assert!(said.stdout.contains("would put back"), "{}", said.stdout);
+        assert!(changed());
+        let said = ground.place.fathom(&["clean", "."]).expect(0);
+        assert!(said.stdout.contains("mq-deadline again"), "{}", said.stdout);
+        assert_eq!(
+            (ground.settings(), notes(pid)),
+            (before, 0),
+            "after fathom clean"
+        );
+    }
 }
