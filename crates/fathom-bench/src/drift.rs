@@ -262,6 +262,7 @@ mod tests {
                 description: String::new(),
             },
             simulated: true,
+            labels: std::collections::BTreeMap::new(),
             environment: serde_json::Value::Null,
             headlines: vec![
                 headline("reads", vec![0, 12]),

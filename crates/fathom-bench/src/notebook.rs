@@ -54,6 +54,8 @@ pub struct RunMeta {
     pub profile: Option<String>,
     /// Seed of everything.
     pub seed: u64,
+    /// What its owner calls it.
+    pub labels: std::collections::BTreeMap<String, String>,
     /// Environment capsule.
     pub environment: serde_json::Value,
 }
@@ -124,6 +126,7 @@ impl Notebook {
             seed: meta.seed,
             target,
             simulated,
+            labels: meta.labels,
             environment: meta.environment,
             headlines: Vec::new(),
             results: Vec::new(),

@@ -46,6 +46,22 @@ impl DirOutput {
             written: Vec::new(),
         }
     }
+
+    /// Writes a page that is made already; in place of a page of fathom's, not of another's.
+    ///
+    /// # Errors
+    /// [`ReportError::Write`].
+    pub fn page(&mut self, name: &str, text: &str) -> Result<PathBuf, ReportError> {
+        let path = self.dir.join(name);
+        self.file(name, &mut |w| {
+            w.write_all(text.as_bytes())
+                .map_err(|source| ReportError::Write {
+                    path: path.clone(),
+                    source,
+                })
+        })?;
+        Ok(path)
+    }
 }
 
 impl Output for DirOutput {

@@ -24,6 +24,7 @@ pub(crate) fn run_with(jobs: Vec<Job>) -> Run {
             description: "ACME NVMe 1 TB, ext4, 1 GiB scratch file".into(),
         },
         simulated: false,
+        labels: [("drive".to_owned(), "A <1>".to_owned())].into(),
         environment: serde_json::json!({"cpu": {"model": "ACME", "cores": 8}}),
         headlines: Vec::new(),
         results: Vec::new(),

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use fathom_files::{Existing, Output, create};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::schema::{Run, SCHEMA_VERSION};
 use crate::utc;
@@ -136,6 +137,14 @@ impl RunDir {
     /// # Errors
     /// [`RunDirError::Read`], [`RunDirError::Malformed`] or [`RunDirError::Newer`].
     pub fn open(path: &Path) -> Result<(Self, Run), RunDirError> {
+        Self::open_as(path)
+    }
+
+    /// As [`Self::open`], for who needs some fields only.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_as<T: DeserializeOwned>(path: &Path) -> Result<(Self, T), RunDirError> {
         let dir = if path.is_file() {
             match path.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -161,15 +170,23 @@ impl RunDir {
         Ok((Self { path: dir }, parse(&file, &text)?))
     }
 
-    /// The newest run in `base`, by the time in its name; directories without `run.json` do not count.
+    /// The newest run in `base`.
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub fn newest(base: &Path) -> Result<PathBuf, RunDirError> {
+        Ok(Self::all(base)?.pop().unwrap_or_default())
+    }
+
+    /// The runs in `base`, the oldest first, by the time in their names; directories without `run.json` do not count.
     ///
     /// # Errors
     /// [`RunDirError::NoRuns`], also where `base` is missing.
-    pub fn newest(base: &Path) -> Result<PathBuf, RunDirError> {
+    pub fn all(base: &Path) -> Result<Vec<PathBuf>, RunDirError> {
         let none = || RunDirError::NoRuns {
             path: base.to_owned(),
         };
-        let mut newest = None;
+        let mut all = Vec::new();
         for entry in fs::read_dir(base).map_err(|_| none())?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             // Names begin with the stamp; within a second the later `run.json` is the later run.
@@ -177,12 +194,13 @@ impl RunDir {
             let Ok(saved) = fs::metadata(entry.path().join(RUN_FILE)) else {
                 continue;
             };
-            let age = (stamp, saved.modified().ok(), name);
-            if newest.as_ref().is_none_or(|(other, _)| age > *other) {
-                newest = Some((age, entry.path()));
-            }
+            all.push(((stamp, saved.modified().ok(), name), entry.path()));
         }
-        newest.map(|(_, path)| path).ok_or_else(none)
+        all.sort_unstable();
+        match all.is_empty() {
+            true => Err(none()),
+            false => Ok(all.into_iter().map(|(_, path)| path).collect()),
+        }
     }
 
     /// The directory.
@@ -249,7 +267,7 @@ impl RunDir {
 ///
 /// # Errors
 /// [`RunDirError::Malformed`] or [`RunDirError::Newer`].
-pub fn parse(path: &Path, text: &[u8]) -> Result<Run, RunDirError> {
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, RunDirError> {
     /// What every version has.
     #[derive(Deserialize)]
     struct Version {

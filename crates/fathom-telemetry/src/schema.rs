@@ -43,6 +43,9 @@ pub struct Run {
     pub target: Target,
     /// Whether any number here comes from a model.
     pub simulated: bool,
+    /// What its owner calls it: `drive=A`, `note=after the firmware update`; also given afterwards, by `fathom runs --label`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Environment capsule: CPU, kernel, device, file system, versions (see `fathom-host`).
     pub environment: Value,
     /// The screen's numbers.

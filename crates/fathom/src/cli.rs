@@ -24,7 +24,7 @@ pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
 pub(crate) use models::{CacheArgs, PathsArgs};
-pub(crate) use runs::{QueryArgs, ReportArgs};
+pub(crate) use runs::{LabelArgs, QueryArgs, ReportArgs, RunsArgs};
 pub(crate) use tune::{KeepSettingsArgs, TuneArgs};
 
 /// Arguments of the far side of a lab.
@@ -40,6 +40,8 @@ pub(crate) struct OutArgs {
     /// Print run.json on standard output instead of the summary
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) labels: LabelArgs,
 }
 
 /// Arguments of `survey`.
@@ -174,18 +176,19 @@ pub(crate) struct RunArgs {
 /// Arguments of `compare`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\n  fathom compare --devices OPTANE SSD DISK --prices 549,120,60  which one to buy: sizes, hosts and kinds may differ\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow); with --devices 2 only where no metric is in two runs."
+    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare --baseline main fathom-runs/NEW                with the newest run labelled baseline=main\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\n  fathom compare --devices OPTANE SSD DISK --prices 549,120,60  which one to buy: sizes, hosts and kinds may differ\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow); with --devices 2 only where no metric is in two runs."
 )]
 pub(crate) struct CompareArgs {
-    /// Run directories or their run.json: A, B and, for a history, more
-    #[arg(required = true, num_args = 2.., value_name = "RUN")]
+    /// Run directories or their run.json: A, B and, for a history, more; with --baseline NAME, one will do
+    #[arg(required = true, num_args = 1.., value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
     /// Devices beside each other: differing conditions are described, not refused; what several have is compared
     #[arg(long, conflicts_with_all = ["allow", "jobs"])]
     pub(crate) devices: bool,
-    /// With --devices: the run that the others are measured by, from 1
-    #[arg(long, value_name = "N", requires = "devices", default_value_t = 1)]
-    pub(crate) baseline: usize,
+    /// Compare with the newest run beside the first one that is labelled baseline=NAME; with --devices, the number of the
+    /// run that the others are measured by [default: 1]
+    #[arg(long, value_name = "NAME|N")]
+    pub(crate) baseline: Option<String>,
     /// With --devices: what each costs, in the order of the runs; throughput is divided by it
     #[arg(
         long,

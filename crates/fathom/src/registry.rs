@@ -40,14 +40,14 @@ use crate::cli::{
     AbArgs, AppCommand, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, CompressArgs,
     ConditionArgs, DbCommand, DevicesArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs,
     ManArgs, PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs,
-    ReproduceArgs, RunArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs,
-    WatchArgs,
+    ReproduceArgs, RunArgs, RunsArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs,
+    VmArgs, WatchArgs,
 };
 use crate::commands::measured::Measured;
 use crate::commands::{
     ab, app, cache, clean, compare, compress, condition, db, devices, fio, guest_agent, kv,
-    measured, pages, paths, pts, query, raid, replay, report, reproduce, run, shell, sim, stack,
-    survey, tune, vm, watch,
+    measured, pages, paths, pts, query, raid, replay, report, reproduce, run, runs, shell, sim,
+    stack, survey, tune, vm, watch,
 };
 use crate::exit::Outcome;
 use crate::known::{Known, Nests, tell};
@@ -192,6 +192,8 @@ const REGISTRY: &[Entry] = &[
 
     entry!("report" Tools "report.md" No, ReportArgs => report::report, [],
         "Remake the report of a run, export it, or put several runs on one page"),
+    entry!("runs" Tools "report.md" No, RunsArgs => runs::runs, [],
+        "Every run here, with labels and notes; one page with the history of each number"),
     entry!("query" Tools "query.md" No, QueryArgs => query::query, [],
         "SQL over a run: its I/Os, windows, jobs and findings; ready-made queries"),
     entry!("devices" Tools "devices.md" No, DevicesArgs => devices::devices, [],

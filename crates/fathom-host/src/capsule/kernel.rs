@@ -7,6 +7,8 @@ use crate::root::{HostRoot, number, text};
 /// The kernel and the settings of it that change the cost of an I/O.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Kernel {
+    /// The machine's name.
+    pub host: Option<String>,
     /// `6.12.1-amd64`.
     pub release: Option<String>,
     /// Build: number, options such as PREEMPT_DYNAMIC, date.
@@ -26,6 +28,7 @@ impl Kernel {
         let sysctl = root.proc.join("sys/kernel");
         let clock = root.sys.join("devices/system/clocksource/clocksource0");
         Self {
+            host: text(&sysctl.join("hostname")),
             release: text(&sysctl.join("osrelease")),
             version: text(&sysctl.join("version")),
             command_line: text(&root.proc.join("cmdline")),

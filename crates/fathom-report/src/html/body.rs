@@ -28,7 +28,7 @@ pub(super) fn masthead(page: &mut Page, run: &Run) {
     }
     html.push_str("<ul class=\"facts\">");
     for (what, value) in facts(run) {
-        let _ = write!(html, "<li>{what} <b>{}</b></li>", Esc(&value));
+        let _ = write!(html, "<li>{} <b>{}</b></li>", Esc(what), Esc(&value));
     }
     html.push_str("</ul>\n");
     if let Some(stamp) = Stamp::of(run) {
@@ -43,7 +43,7 @@ pub(super) fn masthead(page: &mut Page, run: &Run) {
     page.push(&html);
 }
 
-fn facts(run: &Run) -> Vec<(&'static str, String)> {
+fn facts(run: &Run) -> Vec<(&str, String)> {
     let mut facts = Vec::new();
     let started: String = run.started.replace('T', " ").replace('Z', " UTC");
     facts.push(("started", started));
@@ -64,6 +64,7 @@ fn facts(run: &Run) -> Vec<(&'static str, String)> {
     facts.push(("jobs", format::grouped(run.jobs.len() as u64)));
     facts.push(("seed", run.seed.to_string()));
     facts.push(("fathom", run.tool_version.clone()));
+    facts.extend(run.labels.iter().map(|(k, v)| (k.as_str(), v.clone())));
     facts
 }
 

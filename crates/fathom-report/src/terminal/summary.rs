@@ -68,6 +68,8 @@ fn facts(run: &Run) -> String {
     }
     facts.push(format!("seed {}", run.seed));
     facts.push(format!("fathom {}", clean(&run.tool_version)));
+    let labels = run.labels.iter();
+    facts.extend(labels.map(|(k, v)| format!("{}={}", clean(k), clean(v))));
     facts.join(" · ")
 }
 

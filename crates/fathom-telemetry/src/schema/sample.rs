@@ -41,6 +41,7 @@ pub(crate) fn sample_run() -> Run {
             description: "Example SSD, ext4, 1 GiB".to_owned(),
         },
         simulated: false,
+        labels: [("drive".to_owned(), "A".to_owned())].into(),
         environment: json!({"kernel": "6.12", "cpu": {"model": "Example"}}),
         headlines: vec![Headline {
             id: "randread-4k-qd1-latency".to_owned(),

@@ -1,8 +1,65 @@
 //! Arguments of the commands that read runs: `report` and `query`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+
+/// Longest name of a label, and its longest value, bytes.
+const LABEL_MAX: (usize, usize) = (64, 400);
+
+/// What a run's owner calls it.
+#[derive(Args, Clone)]
+pub(crate) struct LabelArgs {
+    /// Call the run something: drive=A, baseline=main; may be given several times (see fathom runs)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label, help_heading = "Results")]
+    label: Vec<(String, String)>,
+    /// A sentence to keep with the run: the label note
+    #[arg(long, value_name = "TEXT", help_heading = "Results")]
+    note: Option<String>,
+}
+
+impl LabelArgs {
+    /// Name to value.
+    pub(crate) fn given(&self) -> BTreeMap<String, String> {
+        let note = self.note.iter().map(|n| ("note".to_owned(), n.clone()));
+        self.label.iter().cloned().chain(note).collect()
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || name.len() > LABEL_MAX.0 || !name.chars().all(plain) {
+        return Err("expected a name of letters, digits, dots, dashes and underscores".into());
+    }
+    if value.len() > LABEL_MAX.1 || value.chars().any(char::is_control) {
+        return Err(format!("expected a line of at most {} bytes", LABEL_MAX.1));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Arguments of `runs`.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  fathom runs                            what is in fathom-runs, the newest last\n  fathom runs --where drive=A --html     and fathom-runs/index.html: the history of every number\n  fathom runs RUN --label drive=A --note 'after the firmware update'\n                                         call a run something, afterwards; an empty value removes the label\n  fathom runs RUN --label baseline=main\n  fathom compare --baseline main RUN     beside the newest run so labelled"
+)]
+pub(crate) struct RunsArgs {
+    /// Directories of runs; with --label or --note, the runs that are called so [default: fathom-runs]
+    #[arg(value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Only runs with this label; may be given several times, and all have to hold
+    #[arg(long = "where", value_name = "NAME=VALUE", value_parser = label)]
+    pub(crate) only: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) labels: LabelArgs,
+    /// Write DIR/index.html: the history of every number, target by target, with links to the reports
+    #[arg(long)]
+    pub(crate) html: bool,
+    /// Print everything as JSON
+    #[arg(long, conflicts_with = "html")]
+    pub(crate) json: bool,
+}
 
 /// Arguments of `report`.
 #[derive(Args)]

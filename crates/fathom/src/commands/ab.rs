@@ -62,6 +62,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: specs[0].seed,
+        labels: args.out.labels.given(),
         environment,
     };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;

@@ -31,8 +31,16 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
         }
     }
     let threshold = percent(&args.threshold)?;
-    let runs: Vec<(Run, Box<dyn WindowSource>)> = args
-        .runs
+    let mut paths = args.runs.clone();
+    if let Some(name) = args.baseline.as_ref().filter(|_| !args.devices) {
+        paths.insert(0, super::runs::baseline(name, &args.runs[0])?);
+    }
+    if paths.len() < 2 {
+        return Err(refused(anyhow::anyhow!(
+            "one run is nothing to compare: expected two or more, or --baseline NAME"
+        )));
+    }
+    let runs: Vec<(Run, Box<dyn WindowSource>)> = paths
         .iter()
         .map(|path| {
             let (dir, run) = RunDir::open(path).map_err(refused)?;

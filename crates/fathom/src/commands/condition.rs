@@ -80,6 +80,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment,
     };
     let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;

@@ -115,6 +115,7 @@ pub(crate) fn checked<T>(
         command_line: command_line(),
         profile: Some(profile.name.into()),
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment,
     };
     let mut book = Notebook::create(

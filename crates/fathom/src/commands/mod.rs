@@ -31,6 +31,7 @@ pub(crate) mod report;
 pub(crate) mod reproduce;
 mod reproduce_labs;
 pub(crate) mod run;
+pub(crate) mod runs;
 mod saved;
 pub(crate) mod shell;
 mod shopping;

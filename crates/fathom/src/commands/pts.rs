@@ -82,6 +82,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment,
     };
     let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;

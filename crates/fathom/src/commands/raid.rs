@@ -343,6 +343,7 @@ fn here(
         command_line: command_line(),
         profile: Some(plan.profile.name.into()),
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment: capsule_of(&about),
     };
     let mut book = Notebook::create(&args.out.out, meta, about, simulated, 0)?;

@@ -92,6 +92,7 @@ pub(super) fn run(
         command_line: command_line(),
         profile: Some(args.profile.clone()),
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment: capsule_of(&about),
     };
     let mut book = Notebook::create(&args.out.out, meta, about, false, 0)?;

@@ -88,6 +88,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: 1,
+        labels: args.out.labels.given(),
         environment: capsule(bench.describe().path.as_deref().map(Path::new)),
     };
     let mut book = Notebook::create(

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use fathom_experiments::compare::{
     Comparison, Row, WindowSource, compare as compare_runs, relative,
 };
-use fathom_report::{DirOutput, Output, RUNS_MAX, clean};
+use fathom_report::{DirOutput, RUNS_MAX, clean};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
 use fathom_telemetry::schema::{Cell, Column, Section, Table};
@@ -117,14 +117,8 @@ fn several(args: &ReportArgs) -> Outcome {
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from("."));
     make(&out)?;
     let text = fathom_report::compare_page(&runs, &sections, Some(&out))?;
-    DirOutput::new(&out).file(COMPARISON_FILE, &mut |w| {
-        w.write_all(text.as_bytes())
-            .map_err(|source| fathom_report::ReportError::Write {
-                path: COMPARISON_FILE.into(),
-                source,
-            })
-    })?;
-    screen::print(&format!("html: {}\n", out.join(COMPARISON_FILE).display()));
+    let path = DirOutput::new(&out).page(COMPARISON_FILE, &text)?;
+    screen::print(&format!("html: {}\n", path.display()));
     Ok(DONE)
 }
 

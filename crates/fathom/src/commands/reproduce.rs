@@ -227,6 +227,7 @@ fn meta(args: &ReproduceArgs, environment: serde_json::Value) -> RunMeta {
         command_line: command_line(),
         profile: None,
         seed: 1,
+        labels: args.out.labels.given(),
         environment,
     }
 }

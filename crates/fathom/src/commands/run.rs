@@ -49,6 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: jobs.first().map_or(0, |j| j.seed),
+        labels: args.out.labels.given(),
         environment,
     };
     let mut book = Notebook::create(

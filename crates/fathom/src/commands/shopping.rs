@@ -14,13 +14,14 @@ use crate::exit::{DONE, Outcome, REFUSED, refused};
 use crate::screen;
 
 pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)]) -> Outcome {
-    if !(1..=runs.len()).contains(&args.baseline) {
+    let named = args.baseline.as_deref().unwrap_or("1");
+    let number = named.parse::<usize>().ok();
+    let Some(baseline) = number.filter(|n| (1..=runs.len()).contains(n)) else {
         return Err(refused(anyhow::anyhow!(
-            "--baseline {}: expected 1 to {}, the number of a run",
-            args.baseline,
+            "--baseline {named}: expected 1 to {}, the number of a run",
             runs.len()
         )));
-    }
+    };
     let fits = args.prices.is_empty() || args.prices.len() == runs.len();
     if !fits || args.prices.iter().any(|p| !(p.is_finite() && *p > 0.0)) {
         return Err(refused(anyhow::anyhow!(
@@ -29,7 +30,7 @@ pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)])
         )));
     }
     let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
-    let s = shopping(&with, args.baseline - 1, &args.prices);
+    let s = shopping(&with, baseline - 1, &args.prices);
     if args.json {
         screen::json(&s)?;
     } else if args.markdown {

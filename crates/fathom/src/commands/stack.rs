@@ -89,6 +89,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment,
     };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;

@@ -48,6 +48,7 @@ pub(super) fn of_process(pid: u32, args: &StackArgs) -> Outcome {
         command_line: command_line(),
         profile: None,
         seed: args.seed,
+        labels: args.out.labels.given(),
         environment: capsule(Some(place)),
     };
     let book = Notebook::create(&args.out.out, meta, target, false, 0)?;

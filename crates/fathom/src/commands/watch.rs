@@ -245,6 +245,7 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
         command_line: command_line(),
         profile: None,
         seed: 0,
+        labels: args.out.labels.given(),
         environment: capsule(None),
     };
     let target = Target {

@@ -65,6 +65,7 @@ impl Place {
                 &("fio"
                     | "compare"
                     | "report"
+                    | "runs"
                     | "query"
                     | "devices"
                     | "sim"

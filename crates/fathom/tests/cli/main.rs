@@ -28,6 +28,7 @@ mod presented;
 mod query;
 mod replay;
 mod run;
+mod runs;
 mod safety;
 mod schema;
 mod seeds;
