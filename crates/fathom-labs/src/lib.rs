@@ -11,6 +11,7 @@ pub mod guest;
 pub mod kv;
 mod loads;
 mod page_cache;
+pub mod parts;
 pub mod paths;
 pub mod raid;
 mod skipped;

@@ -12,6 +12,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::SystemError;
 use crate::cleanup::{Cleanup, Undo};
+use crate::packages;
 use crate::programs;
 
 /// A file system that labs make on devices of their own.
@@ -24,7 +25,7 @@ pub struct FileSystem {
     /// Arguments of its mkfs, which is called `mkfs.<name>`.
     options: &'static [&'static str],
     /// Debian's package of it.
-    package: &'static str,
+    pub package: &'static str,
 }
 
 /// All that there are.
@@ -71,7 +72,7 @@ impl FileSystem {
         if programs::find(&format!("mkfs.{name}")).is_none() {
             return Err(SystemError::Missing {
                 what: format!("mkfs.{name} is not installed"),
-                remedy: format!("install it: apt-get install {package}"),
+                remedy: packages::install(package),
             });
         }
         let known = || {

@@ -14,6 +14,7 @@ pub mod lab_dir;
 pub mod leftovers;
 pub mod mapper;
 pub mod orphans;
+pub mod packages;
 pub mod process;
 pub mod programs;
 pub mod retry;

@@ -335,6 +335,14 @@ pub(crate) struct ManArgs {
     pub(crate) list: bool,
 }
 
+/// Arguments of `doctor`.
+#[derive(Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Arguments of `clean`.
 #[derive(Args)]
 pub(crate) struct CleanArgs {

@@ -38,14 +38,14 @@ use fathom_labs::{
 
 use crate::cli::{
     AbArgs, AppCommand, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, CompressArgs,
-    ConditionArgs, DbCommand, DevicesArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs,
-    ManArgs, PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs,
+    ConditionArgs, DbCommand, DevicesArgs, DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs,
+    KvArgs, ManArgs, PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs,
     ReproduceArgs, RunArgs, RunsArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs,
     VmArgs, WatchArgs,
 };
 use crate::commands::measured::Measured;
 use crate::commands::{
-    ab, app, cache, clean, compare, compress, condition, db, devices, fio, guest_agent, kv,
+    ab, app, cache, clean, compare, compress, condition, db, devices, doctor, fio, guest_agent, kv,
     measured, pages, paths, pts, query, raid, replay, report, reproduce, run, runs, shell, sim,
     stack, survey, tune, vm, watch,
 };
@@ -200,6 +200,8 @@ const REGISTRY: &[Entry] = &[
         "Block devices and mounts: what they are, who uses them, whether fathom may read or write them"),
     entry!(of "sim" Tools "simulator.md" No, SimCommand => sim::sim, [],
         "The device models: targets whose name begins with sim:"),
+    entry!("doctor" Tools "building.md" No, DoctorArgs => doctor::doctor, [],
+        "What works on this machine, what is missing, and the one command that brings it"),
     entry!("clean" Tools "safety.md" No, CleanArgs => clean::clean, [],
         "Find scratch files and settings that killed runs left behind: remove them, put them back"),
 

@@ -36,6 +36,7 @@ pub(crate) fn noisy_run(level: f64, noise: f64, repeats: u32, seed: u64) -> Run 
             description: String::new(),
         },
         simulated: true,
+        labels: std::collections::BTreeMap::new(),
         environment: json!({"kernel": {"release": "6.12"}}),
         headlines: vec![Headline {
             id: "randread-4k-iops".into(),

@@ -12,6 +12,7 @@ use super::private_directory;
 use super::sql::SqlError;
 use super::sql::postgres::Postgres;
 use crate::LabError;
+use fathom_system::packages;
 use fathom_system::programs::{self, ChildGuard};
 
 /// Where the programs are.
@@ -24,6 +25,9 @@ pub(super) struct Programs {
     /// As the server says it.
     pub(super) version: String,
 }
+
+/// What brings them, as Debian calls it.
+pub(super) const PACKAGE: &str = "postgresql";
 
 /// Looks for them; Debian has them beside each other, by version.
 pub(super) fn probe() -> Result<Programs, LabError> {
@@ -41,8 +45,8 @@ pub(super) fn probe() -> Result<Programs, LabError> {
             .or_else(|| programs::find(name))
             .ok_or_else(|| LabError::Missing {
                 what: format!("PostgreSQL's {name} is not installed"),
-                remedy: "apt-get install postgresql (it starts a server of its own, which fathom does not touch)"
-                    .into(),
+                remedy: packages::install(PACKAGE)
+                    + " (it starts a server of its own, which fathom does not touch)",
             })
     };
     let (server, init) = (find("postgres")?, find("initdb")?);

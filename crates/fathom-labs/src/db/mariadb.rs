@@ -9,6 +9,7 @@ use super::private_directory;
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
 use crate::LabError;
+use fathom_system::packages;
 use fathom_system::process;
 use fathom_system::programs::{self, ChildGuard};
 use serde::{Deserialize, Serialize};
@@ -22,13 +23,14 @@ pub(super) struct Programs {
     pub(super) version: String,
 }
 
+/// What brings them, as Debian calls it.
+pub(super) const PACKAGES: &str = "mariadb-server-core mariadb-client-core";
+
 /// Looks for them.
 pub(super) fn probe() -> Result<Programs, LabError> {
     let missing = |what: &str| LabError::Missing {
         what: format!("{what} is not installed"),
-        remedy:
-            "apt-get install mariadb-server-core mariadb-client-core (no server is started by them)"
-                .into(),
+        remedy: packages::install(PACKAGES) + " (no server is started by them)",
     };
     let server = programs::find("mariadbd").ok_or_else(|| missing("mariadbd"))?;
     let install =

@@ -34,6 +34,29 @@ pub struct DbOptions {
     pub embedded: bool,
 }
 
+/// Programs that the labs run: the commands that need it, its name, the packages that bring it, its version.
+pub(crate) fn programs() -> Vec<(
+    &'static str,
+    &'static str,
+    &'static str,
+    Result<String, LabError>,
+)> {
+    let mysql = mariadb::probe().map(|p| p.version);
+    let postgres = cluster::probe().map(|p| p.version);
+    let sysbench = oltp::sysbench::probe().map(|(_, version)| version);
+    vec![
+        ("db mysql, db tpcc", "MariaDB", mariadb::PACKAGES, mysql),
+        ("db tpcc", "PostgreSQL", cluster::PACKAGE, postgres),
+        (
+            "db rocksdb",
+            "db_bench",
+            rocksdb::PACKAGE,
+            rocksdb::version(),
+        ),
+        ("db mysql", "sysbench", oltp::sysbench::PACKAGE, sysbench),
+    ]
+}
+
 /// The directory that the lab may use.
 pub(crate) fn directory(bench: &dyn Bench) -> Result<PathBuf, BenchError> {
     let about = bench.describe();

@@ -16,6 +16,7 @@ use super::{Array, ArrayMaker, Shape, Traffic};
 use super::{dm, labels, md};
 use crate::SystemError;
 use crate::cleanup::{Cleanup, Undo};
+use crate::packages;
 use crate::{kernel_threads, mapper, programs};
 
 /// Its only volume.
@@ -37,7 +38,7 @@ pub(crate) struct LvmArrays {
 pub fn program() -> Result<PathBuf, SystemError> {
     programs::find("lvm").ok_or_else(|| SystemError::Missing {
         what: "LVM's tools are not installed".into(),
-        remedy: "install them: apt-get install lvm2".into(),
+        remedy: packages::install("lvm2"),
     })
 }
 

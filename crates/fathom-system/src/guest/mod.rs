@@ -75,15 +75,7 @@ impl Supply {
     pub fn find(kernel: Option<&Path>, binary: Option<&Path>) -> Result<Self, SystemError> {
         let qemu = qemu::version()?;
         let kernel = Kernel::find(kernel)?;
-        let variable = std::env::var_os(BINARY_VARIABLE).filter(|b| !b.is_empty());
-        let path = match (binary, variable) {
-            (Some(b), _) => b.to_owned(),
-            (None, Some(b)) => PathBuf::from(b),
-            (None, None) => std::env::current_exe().map_err(|e| {
-                SystemError::Failed(format!("fathom's own binary cannot be found: {e}"))
-            })?,
-        };
-        let binary = initramfs::static_binary(&path)?;
+        let binary = Self::program(binary).1?;
         let accelerator = Accelerator::probe();
         let boot_limit = if accelerator.is_emulated() {
             BOOT_LIMIT
@@ -97,6 +89,23 @@ impl Supply {
             qemu,
             boot_limit,
         })
+    }
+
+    /// The static binary and where it is: the named one, else that of [`BINARY_VARIABLE`], else the one that runs.
+    ///
+    /// # Errors
+    /// Where it is none, with how to build it.
+    pub fn program(named: Option<&Path>) -> (PathBuf, Result<Vec<u8>, SystemError>) {
+        let variable = || std::env::var_os(BINARY_VARIABLE).filter(|b| !b.is_empty());
+        let path = named
+            .map(Path::to_owned)
+            .or_else(|| variable().map(PathBuf::from));
+        // Where the one that runs is not known, what the kernel calls it will do.
+        let path = path.unwrap_or_else(|| {
+            std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
+        });
+        let binary = initramfs::static_binary(&path);
+        (path, binary)
     }
 
     /// Boots a machine and waits until its agent answers. A kernel that does not boot on the processors is tried

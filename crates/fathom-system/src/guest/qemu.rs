@@ -15,10 +15,13 @@ use fathom_telemetry::Bytes;
 use super::accel::Accelerator;
 use super::disk::{Disk, DiskModel};
 use super::vhost::Server;
+use crate::packages;
 use crate::{SystemError, programs};
 
 /// The program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
+/// What brings it.
+pub const PACKAGE: &str = "qemu-system-x86";
 /// Name of the port between host and guest.
 pub const PORT: &str = "fathom.0";
 
@@ -257,7 +260,7 @@ impl Drop for Qemu {
 pub fn missing() -> SystemError {
     SystemError::Missing {
         what: format!("{PROGRAM} is not installed"),
-        remedy: "install it: apt-get install qemu-system-x86".into(),
+        remedy: packages::install(PACKAGE),
     }
 }
 

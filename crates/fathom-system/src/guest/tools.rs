@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::Guest;
 use crate::SystemError;
+use crate::packages;
 
 /// Where a guest looks for programs.
 const PLACE: &str = "/sbin";
@@ -28,7 +29,7 @@ impl Tool {
             .output()
             .map_err(|e| SystemError::Missing {
                 what: format!("ldd, which says what {} needs: {e}", program.display()),
-                remedy: "install it: apt-get install libc-bin".into(),
+                remedy: packages::install("libc-bin"),
             })?;
         Ok(Self {
             program: program.to_owned(),

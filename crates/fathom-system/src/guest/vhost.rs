@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::disk::Disk;
+use crate::packages;
 use crate::{SystemError, programs};
 
 /// The program.
@@ -34,7 +35,7 @@ pub(crate) fn available() -> Result<(), SystemError> {
         Ok(s) if s.success() => Ok(()),
         _ => Err(SystemError::Missing {
             what: format!("disk=vhost-user needs {PROGRAM}, which is not installed"),
-            remedy: "install it: apt-get install qemu-utils qemu-system-common".into(),
+            remedy: packages::install("qemu-utils qemu-system-common"),
         }),
     }
 }

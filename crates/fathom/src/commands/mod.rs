@@ -10,6 +10,7 @@ pub(crate) mod compress;
 pub(crate) mod condition;
 pub(crate) mod db;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 mod finish;
 pub(crate) mod fio;
 mod formulas;

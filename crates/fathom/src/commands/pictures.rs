@@ -22,7 +22,11 @@ const SHARPNESS: u32 = 2;
 
 /// Writes the pictures of a run.
 pub(super) fn write(run: &Path, dir: &Path, png: bool) -> Outcome {
-    let browser = if png { Some(browser()?) } else { None };
+    let browser = if png {
+        Some(browser().map_err(|e| refused(anyhow!(e)))?)
+    } else {
+        None
+    };
     let exporter = fathom_report::exporter("svg")?;
     let data = data(run)?;
     make(dir)?;
@@ -50,16 +54,18 @@ pub(super) fn write(run: &Path, dir: &Path, png: bool) -> Outcome {
     Ok(DONE)
 }
 
-fn browser() -> Result<PathBuf, Failure> {
+/// What brings a browser, as Debian calls it.
+pub(super) const PACKAGE: &str = "chromium";
+
+/// Where it is, or what is missing.
+pub(super) fn browser() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     ["chromium", "chromium-browser", "google-chrome"]
         .iter()
         .flat_map(|name| std::env::split_paths(&path).map(move |dir| dir.join(name)))
         .find(|p| p.is_file())
         .ok_or_else(|| {
-            refused(anyhow!(
-                "--png needs chromium in PATH and there is none; install it, or use the png button of each chart in report.html"
-            ))
+            "--png needs chromium in PATH and there is none; install it, or use the png button of each chart in report.html".to_owned()
         })
 }
 

@@ -70,6 +70,7 @@ impl Place {
                     | "devices"
                     | "sim"
                     | "clean"
+                    | "doctor"
                     | "completions"
                     | "man"
                     | "keep-settings"

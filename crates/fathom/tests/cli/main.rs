@@ -12,6 +12,7 @@ mod db;
 mod db_failures;
 mod device_errors;
 mod devices_and_reports;
+mod doctor;
 mod false_numbers;
 mod first_steps;
 mod fleet;

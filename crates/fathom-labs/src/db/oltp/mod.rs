@@ -9,7 +9,7 @@ mod lab;
 mod objective;
 mod results;
 mod rows;
-mod sysbench;
+pub(super) mod sysbench;
 
 use std::path::PathBuf;
 

@@ -5,13 +5,17 @@ use std::process::Command;
 
 use super::driver::Load;
 use crate::LabError;
+use fathom_system::packages;
 use fathom_system::programs::{self, ChildGuard};
 
+/// What brings it, as Debian calls it.
+pub(in crate::db) const PACKAGE: &str = "sysbench";
+
 /// Looks for it.
-pub(super) fn probe() -> Result<(PathBuf, String), LabError> {
-    let program = programs::find("sysbench").ok_or_else(|| LabError::Missing {
+pub(in crate::db) fn probe() -> Result<(PathBuf, String), LabError> {
+    let program = programs::find(PACKAGE).ok_or_else(|| LabError::Missing {
         what: "sysbench is not installed".into(),
-        remedy: "apt-get install sysbench".into(),
+        remedy: packages::install("sysbench"),
     })?;
     let version = programs::first_line(&program, &["--version"]);
     Ok((program, version))

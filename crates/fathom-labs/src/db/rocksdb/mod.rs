@@ -26,6 +26,7 @@ use crate::LabError;
 use crate::loads::{self, About};
 use crate::skipped::{self, Skipped};
 use fathom_system::lab_dir::LabDir;
+use fathom_system::packages;
 use fathom_system::programs::{self, ChildGuard};
 use printed::{Printed, parse, parse_series};
 
@@ -137,6 +138,14 @@ impl ExperimentResult for RocksResult {
     }
 }
 
+/// What brings it, as Debian calls it.
+pub(super) const PACKAGE: &str = "rocksdb-tools";
+
+/// Its version, or what is missing.
+pub(super) fn version() -> Result<String, LabError> {
+    probe().map(|p| p.version)
+}
+
 /// db_bench.
 struct Program {
     path: PathBuf,
@@ -148,7 +157,7 @@ struct Program {
 fn probe() -> Result<Program, LabError> {
     let path = programs::find("db_bench").ok_or_else(|| LabError::Missing {
         what: "db_bench is not installed".into(),
-        remedy: "apt-get install rocksdb-tools".into(),
+        remedy: packages::install(PACKAGE),
     })?;
     let help = programs::output(Command::new(&path).arg("--help")).unwrap_or_default();
     Ok(Program {

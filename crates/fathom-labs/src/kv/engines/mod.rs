@@ -64,7 +64,9 @@ pub struct EngineKind {
     pub about: &'static str,
     pub(super) measure: Measure,
     /// Its version, or what is missing.
-    pub(super) probe: fn() -> Result<String, LabError>,
+    pub(crate) probe: fn() -> Result<String, LabError>,
+    /// Debian's packages that bring what it runs on; empty where it is built in.
+    pub(crate) packages: &'static str,
 }
 
 /// All of them. fathom's own is not among them.
@@ -80,6 +82,7 @@ pub const ENGINES: &[EngineKind] = &[
         measure: left_out::measure,
         #[cfg(not(feature = "redb"))]
         probe: || left_out::probe("redb"),
+        packages: "",
     },
     EngineKind {
         name: "sqlite",
@@ -92,12 +95,14 @@ pub const ENGINES: &[EngineKind] = &[
         measure: left_out::measure,
         #[cfg(not(feature = "sqlite"))]
         probe: || left_out::probe("sqlite"),
+        packages: "",
     },
     EngineKind {
         name: "tupl",
         about: "B-tree of O'Neill 2018, in Java, direct I/O",
         measure: tupl::measure,
         probe: tupl::probe,
+        packages: tupl::PACKAGE,
     },
 ];
 

@@ -15,6 +15,7 @@ use crate::kv::keys::Keys;
 use crate::kv::load::{Outcome, kernel_cpu};
 use crate::loads::{Course, Load};
 use fathom_system::kernel_threads::Snapshot;
+use fathom_system::packages;
 use fathom_system::programs::{self, ChildGuard};
 
 const SOURCE: &str = include_str!("Tupl.java");
@@ -26,10 +27,13 @@ const JARS: [(&str, &str); 3] = [
     ("net/java/dev/jna/jna-platform", "jna-platform"),
 ];
 
+/// What brings a Java with a compiler, as Debian calls it.
+pub(super) const PACKAGE: &str = "default-jdk-headless";
+
 fn java() -> Result<PathBuf, LabError> {
     let missing = |what: &str| LabError::Missing {
         what: what.into(),
-        remedy: "apt-get install default-jdk-headless".into(),
+        remedy: packages::install(PACKAGE),
     };
     let java = programs::find("java").ok_or_else(|| missing("java is not installed"))?;
     // Tupl.java is compiled when it is run.

@@ -279,6 +279,7 @@ fn run(simulated: bool, jobs: Vec<Job>, dice: &mut Dice) -> Run {
                     .to_owned(),
         },
         simulated,
+        labels: [("drive".to_owned(), "A".to_owned())].into(),
         environment: environment(),
         headlines: headlines(),
         results: Vec::new(),
