@@ -27,6 +27,8 @@ pub struct Content {
     pub shared: bool,
     /// A slot carries the same data in each of its writes.
     pub same: bool,
+    /// A write changes the first eight bytes of each sector of its slot, and nothing else.
+    pub scramble: bool,
     /// Seed.
     pub seed: u64,
 }
@@ -53,6 +55,8 @@ pub struct Buffers {
     /// Blocks that are none's duplicate so far.
     originals: u64,
     rng: Rng,
+    /// All slots hold data, of which a write may change a part.
+    filled: bool,
     leaked: bool,
 }
 
@@ -87,6 +91,7 @@ impl Buffers {
             last: mix(seed),
             originals: 0,
             rng: Rng::new(seed, 0x6275_6600),
+            filled: false,
             leaked: false,
         };
         if content.is_some() {
@@ -94,6 +99,7 @@ impl Buffers {
                 buffers.prepare_write(slot, slot_len as u32);
             }
             buffers.originals = 0;
+            buffers.filled = true;
         } else {
             // Touch the pages now rather than in the first I/Os.
             for slot in 0..buffers.slots {
@@ -151,6 +157,14 @@ impl Buffers {
         // SAFETY: slots do not overlap, the memory is initialised and borrowed through `&mut self`, and the page is
         // another allocation.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.slot(slot), len) };
+        if c.scramble && self.filled {
+            for (n, sector) in (0..).zip(bytes.chunks_mut(SECTOR)) {
+                let mark = mix(key.wrapping_add(n)).to_le_bytes();
+                let len = sector.len().min(mark.len());
+                sector[..len].copy_from_slice(&mark[..len]);
+            }
+            return;
+        }
         for (n, part) in (0..).zip(bytes.chunks_mut(ALIGN)) {
             imprint(part, &self.page, mix(key.wrapping_add(n)));
         }
@@ -192,6 +206,8 @@ impl Drop for Buffers {
     }
 }
 
+/// The smallest block of a device: what deduplicates looks at no less.
+const SECTOR: usize = 512;
 /// Words of a page.
 const WORDS: usize = ALIGN / 8;
 
@@ -229,8 +245,27 @@ mod tests {
         duplicate_of: 1,
         shared: false,
         same: false,
+        scramble: false,
         seed: 3,
     };
+
+    #[test]
+    fn scrambled_sectors_differ_though_most_of_a_buffer_stays() {
+        let scrambled = Content {
+            scramble: true,
+            ..PLAIN
+        };
+        let blocks = written(scrambled, 50);
+        let mut seen = std::collections::HashSet::new();
+        for sector in blocks.iter().flat_map(|b| b.chunks(512)) {
+            assert!(seen.insert(sector.to_vec()));
+        }
+        // The same slot, one write later.
+        let (first, next) = (&blocks[0], &blocks[2]);
+        let changed = (0..first.len()).filter(|i| first[*i] != next[*i]);
+        assert!(changed.clone().all(|i| i % 512 < 8));
+        assert!(changed.count() > 8192 / 512 * 7);
+    }
 
     #[test]
     fn no_two_written_sectors_are_alike() {

@@ -150,7 +150,9 @@ pub(super) fn content(s: &Section, spec: &mut JobSpec) {
     spec.duplicate_of = 0;
     spec.duplicate_shared = s.flag("dedupe_global", false);
     let plain = spec.compress == 0.0 && spec.duplicate == 0.0;
-    spec.same_data = plain && !s.flag("scramble_buffers", true) && !s.flag("refill_buffers", false);
+    let kept = plain && !s.flag("refill_buffers", false);
+    spec.scramble = kept && s.flag("scramble_buffers", true);
+    spec.same_data = kept && !spec.scramble;
 }
 
 /// Compressible and other bytes alternate in so many.

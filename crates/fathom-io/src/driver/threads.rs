@@ -495,6 +495,7 @@ impl Seat {
             duplicate_of: spec.duplicate_of,
             shared: spec.duplicate_shared,
             same: spec.same_data,
+            scramble: spec.scramble,
             seed: crate::load::rng::mix(
                 spec.seed ^ (u64::from(self.thread) << 32) ^ ((self.job as u64) << 48),
             ),

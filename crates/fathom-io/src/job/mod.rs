@@ -121,6 +121,8 @@ pub struct JobSpec {
     pub duplicate_shared: bool,
     /// Every buffer carries the same data in each of its writes.
     pub same_data: bool,
+    /// Each write changes eight bytes of every sector of its buffer and leaves the rest, as fio does unless told otherwise.
+    pub scramble: bool,
     /// Write one row per I/O to `io.parquet`.
     pub record: bool,
     /// Width of the windows of the time series.
@@ -196,6 +198,7 @@ impl Default for JobSpec {
             duplicate_of: 1,
             duplicate_shared: false,
             same_data: false,
+            scramble: false,
             record: false,
             window: Nanos::from_millis(100),
             iopoll: false,

@@ -537,6 +537,14 @@ pub const OPTIONS: &[OptionDef] = &[
         |s| s.same_data.then_some(Value::Bool(true))
     ),
     option!(
+        "Data",
+        "scramble",
+        "",
+        "Each write changes eight bytes of every sector of its buffer and leaves the rest: cheaper than fresh data, unique by sector, but alike to who looks at more than one buffer",
+        |s, t| s.scramble = switch(t)?,
+        |s| s.scramble.then_some(Value::Bool(true))
+    ),
+    option!(
         "Results",
         "record",
         "",
