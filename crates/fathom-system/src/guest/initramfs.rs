@@ -92,7 +92,7 @@ pub fn static_binary(path: &Path) -> Result<Vec<u8>, SystemError> {
     let refused = |what: &str| {
         SystemError::Missing {
         what: format!("{} {what}", path.display()),
-        remedy: "build the static one (rustup target add x86_64-unknown-linux-musl; apt-get install musl-tools; cargo build --release --target x86_64-unknown-linux-musl) and name it with --guest-binary target/x86_64-unknown-linux-musl/release/fathom".into(),
+        remedy: "build the static one (fathom doctor --fetch does where its sources are, docs/building.md says how), or name it with --guest-binary".into(),
     }
     };
     let bytes = fs::read(path).map_err(|e| refused(&format!("cannot be read: {e}")))?;

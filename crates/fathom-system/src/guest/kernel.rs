@@ -4,13 +4,14 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::fetch;
 use crate::SystemError;
 
 /// Where kernels are looked for where none is named.
 pub const KERNEL_VARIABLE: &str = "FATHOM_GUEST_KERNEL";
 
 /// What to do where there is none; the package is 27 MB, and nothing has to be installed.
-const REMEDY: &str = "name one with --kernel: a vmlinuz file, or a directory with an unpacked package, such as: apt-get download linux-image-cloud-amd64 \"$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ {print $2}')\" && for p in linux-image-*.deb; do dpkg-deb -x \"$p\" guest-kernel; done, then --kernel guest-kernel";
+const REMEDY: &str = "fetch one (fathom doctor --fetch), or name one with --kernel: a vmlinuz file, or a directory with an unpacked package (docs/vm.md)";
 
 /// A kernel that can be started, and where its modules are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel that is named (an image, or a directory that holds `boot/vmlinuz-*` or `vmlinuz-*`), else the one
-    /// of [`KERNEL_VARIABLE`], else the newest of this machine that has modules.
+    /// of [`KERNEL_VARIABLE`], else the newest that has modules, of this machine's and those that were fetched.
     ///
     /// # Errors
     /// Where there is none, with how to get one.
@@ -40,6 +41,11 @@ impl Kernel {
         for dir in entries(Path::new("/lib/modules")) {
             found.extend(Some(dir.join("vmlinuz")).filter(|p| p.is_file()));
         }
+        found.extend(
+            fetch::kernels()
+                .iter()
+                .flat_map(|dir| images(&dir.join("boot"))),
+        );
         Self::newest(&found).ok_or_else(|| SystemError::Missing {
             what: "no kernel for a guest was found in /boot or /lib/modules".into(),
             remedy: REMEDY.into(),
@@ -197,7 +203,7 @@ mod tests {
         fs::write(&text, "not a kernel").unwrap();
         for path in [text, dir.path().join("nowhere"), dir.path().to_owned()] {
             let e = Kernel::find(Some(&path)).unwrap_err().to_string();
-            assert!(e.contains("apt-get download"), "{e}");
+            assert!(e.contains("fathom doctor --fetch"), "{e}");
         }
     }
 }

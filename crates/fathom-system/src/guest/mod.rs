@@ -7,6 +7,7 @@
 pub mod accel;
 mod asker;
 mod disk;
+pub mod fetch;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
@@ -91,7 +92,8 @@ impl Supply {
         })
     }
 
-    /// The static binary and where it is: the named one, else that of [`BINARY_VARIABLE`], else the one that runs.
+    /// The static binary and where it is: the named one, else that of [`BINARY_VARIABLE`], else the one that runs, else the one
+    /// that was built beside it.
     ///
     /// # Errors
     /// Where it is none, with how to build it.
@@ -101,11 +103,17 @@ impl Supply {
             .map(Path::to_owned)
             .or_else(|| variable().map(PathBuf::from));
         // Where the one that runs is not known, what the kernel calls it will do.
-        let path = path.unwrap_or_else(|| {
-            std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
-        });
+        let own = || std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
+        let asked = path.is_some();
+        let path = path.unwrap_or_else(own);
         let binary = initramfs::static_binary(&path);
-        (path, binary)
+        match fetch::beside().filter(|_| binary.is_err() && !asked) {
+            Some(built) => {
+                let binary = initramfs::static_binary(&built);
+                (built, binary)
+            }
+            None => (path, binary),
+        }
     }
 
     /// Boots a machine and waits until its agent answers. A kernel that does not boot on the processors is tried

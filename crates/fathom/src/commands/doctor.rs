@@ -6,12 +6,14 @@ use fathom_labs::LabError;
 use fathom_labs::parts::parts;
 use fathom_stack::TraceError;
 use fathom_stack::tracefs::TraceFs;
+use fathom_system::guest::{self, Kernel, Supply};
 use fathom_system::packages;
+use fathom_telemetry::say;
 use serde::Serialize;
 
 use super::pictures;
 use crate::cli::DoctorArgs;
-use crate::exit::{DONE, Outcome};
+use crate::exit::{DONE, Outcome, refused};
 use crate::screen;
 
 /// Something that commands need.
@@ -55,11 +57,33 @@ impl Check {
 }
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
+    if args.fetch {
+        return fetch();
+    }
     let checks = checks();
     if args.json {
         screen::json(&checks)?;
     } else {
         screen::print(&said(&checks));
+    }
+    Ok(DONE)
+}
+
+/// Brings the parts of guests that are missing.
+fn fetch() -> Outcome {
+    if let Ok(kernel) = Kernel::find(None) {
+        screen::print(&format!("kernel: {} is here\n", kernel.image.display()));
+    } else {
+        say!("fathom: fetching a kernel (about 30 MB)");
+        let dir = guest::fetch::kernel().map_err(refused)?;
+        screen::print(&format!("kernel: {}\n", dir.display()));
+    }
+    if let (path, Ok(_)) = Supply::program(None) {
+        screen::print(&format!("static fathom: {} is here\n", path.display()));
+    } else {
+        say!("fathom: building a static fathom (some minutes)");
+        let path = guest::fetch::program().map_err(refused)?;
+        screen::print(&format!("static fathom: {}\n", path.display()));
     }
     Ok(DONE)
 }
