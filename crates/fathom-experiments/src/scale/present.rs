@@ -75,6 +75,8 @@ impl Rates {
 /// The law, and how far it was off where it had not looked.
 struct Fitted {
     law: Law,
+    /// Requests per second at the largest number of hosts, said by the smaller ones.
+    foretold: f64,
     /// Said of the largest number of hosts by the smaller ones, against what was measured: a share.
     off: f64,
 }
@@ -91,6 +93,7 @@ fn fitted(rates: &Rates) -> Option<Fitted> {
     let said = smaller.law(&smaller.rates)?.expected(most, seen);
     Some(Fitted {
         law: rates.law(&rates.rates)?,
+        foretold: said,
         off: said / measured - 1.0,
     })
 }
@@ -274,6 +277,10 @@ impl ExperimentResult for ScaleResult {
                     ("bandwidth", "bytes/s", &|c| estimate(c.bandwidth())),
                     ("efficiency", "ratio", &|c| estimate(efficiency(c))),
                     ("law", "1/s", &|c| number(law(c))),
+                    ("said by fewer hosts", "1/s", &|c| {
+                        let last = cells.last().is_some_and(|l| hosts(l) == hosts(c));
+                        number(fitted.as_ref().filter(|_| last).map(|f| f.foretold))
+                    }),
                     ("p50", "ns", &|c| number(c.percentile(op_of(c), 0.5))),
                     ("p99", "ns", &|c| number(c.percentile(op_of(c), 0.99))),
                     ("fairness", "ratio", &|c| estimate(fairness(c))),
