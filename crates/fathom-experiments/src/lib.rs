@@ -22,6 +22,7 @@ pub mod reproduce;
 pub mod scale;
 pub mod sim_fit;
 pub mod sizes;
+pub mod slo;
 pub mod stack;
 pub mod survey;
 pub mod tune;

@@ -24,9 +24,10 @@ const COMMANDS: [&str; 11] = [
 ];
 
 /// Those that take longer.
-const LONG: [&str; 7] = [
+const LONG: [&str; 8] = [
     "mix . --size 32m --time 20ms --ramp 0s --repeats 2",
     "sizes . --size 32m --time 30ms --repeats 2",
+    "slo . --size 32m --time 100ms --repeats 2 --rw randread --latency 20ms",
     "survey . --size 32m --time 20ms --ramp 0s --repeats 2",
     "cache . --size 64m --threads 2 --keys uniform --shares 10,20,40 --time 100ms --repeats 2",
     "compress . --size 32m --time 50ms --repeats 2 --no-writes",
