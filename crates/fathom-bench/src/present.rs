@@ -119,12 +119,16 @@ fn limited(run: &Run) -> Option<Finding> {
             .iter()
             .any(|f| f.code == FlagCode::CgroupLimited)
     };
-    let jobs: Vec<usize> = (0..run.jobs.len()).filter(bound).collect();
+    let mut jobs: Vec<usize> = (0..run.jobs.len()).filter(bound).collect();
+    let (n, all) = (jobs.len(), run.jobs.len());
+    // What is void for another reason is no evidence where others are.
+    if jobs.iter().any(|j| !run.jobs[*j].is_void()) {
+        jobs.retain(|j| !run.jobs[*j].is_void());
+    }
     let flags = flags_of(run, &jobs);
     let flag = flags
         .into_iter()
         .find(|f| f.code == FlagCode::CgroupLimited)?;
-    let (n, all) = (jobs.len(), run.jobs.len());
     Some(Finding {
         id: "cgroup-limit".into(),
         text: format!(

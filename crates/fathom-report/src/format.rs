@@ -166,8 +166,11 @@ pub fn estimate_parts(e: &Estimate, unit: &str) -> (String, String) {
         return (value(e.value, unit), String::new());
     }
     let s = scale_for(e.value, unit);
-    if e.value >= 0.0 && low >= 0.0 && half > e.value {
-        // Both ends: "±" would reach below 0, where the interval does not.
+    let below = e.value >= 0.0 && low >= 0.0 && half > e.value;
+    // A value at an end of its interval is no middle.
+    let at_end = half > 0.0 && (e.value <= low || e.value >= high);
+    if below || at_end {
+        // Both ends: "±" would reach beyond the interval.
         let [low, high] = [low, high].map(|v| fixed(v / s.factor, decimals(v / s.factor)));
         return (value(e.value, unit), format!("({low} to {high})"));
     }

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use fathom_files::create;
@@ -45,10 +45,12 @@ pub fn run(command: &mut Command) -> Result<(), String> {
 /// The same; what it printed.
 pub fn output(command: &mut Command) -> Result<String, String> {
     bind(command);
-    let out = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| e.to_string())?;
+    let out = command.stdin(Stdio::null()).output();
+    said(out.map_err(|e| e.to_string())?)
+}
+
+/// What a program printed, or the last thing that it said of its failure.
+fn said(out: Output) -> Result<String, String> {
     if out.status.success() {
         return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
@@ -60,6 +62,27 @@ pub fn output(command: &mut Command) -> Result<String, String> {
         .find(|l| !l.is_empty())
         .unwrap_or("it failed without a word")
         .to_owned())
+}
+
+/// The same of a program that asks another one, which may not answer: ended by force after `limit`. What it prints must fit a
+/// pipe.
+pub fn output_within(command: &mut Command, limit: Duration) -> Result<String, String> {
+    bind(command);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    let until = std::time::Instant::now() + limit;
+    while matches!(child.try_wait(), Ok(None)) {
+        if std::time::Instant::now() >= until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no answer within {} s", limit.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    said(child.wait_with_output().map_err(|e| e.to_string())?)
 }
 
 /// A program in one of these places.

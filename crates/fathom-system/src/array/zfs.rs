@@ -6,6 +6,7 @@
 //! cleanup destroys the pool where fathom is killed.
 
 use std::path::Path;
+use std::time::Duration;
 
 use fathom_io::Target;
 use fathom_sim::raid::Level;
@@ -48,7 +49,6 @@ pub(crate) fn available() -> Result<(), SystemError> {
                 .into(),
         });
     }
-    let names = || output(command("zpool").args(["list", "-H", "-o", "name"]));
     if names().is_err() {
         programs::load_module("zfs");
     }
@@ -58,12 +58,18 @@ pub(crate) fn available() -> Result<(), SystemError> {
     })
 }
 
+/// Names of all pools. A daemon that hangs keeps nobody waiting for longer than this.
+fn names() -> Result<String, String> {
+    const ANSWER: Duration = Duration::from_secs(10);
+    programs::output_within(command("zpool").args(["list", "-H", "-o", "name"]), ANSWER)
+}
+
 /// Pools that there are and that fathom made, by its property; none where ZFS does not answer.
 pub(crate) fn pools() -> Vec<String> {
     if programs::find("zpool").is_none() {
         return Vec::new();
     }
-    let names = output(command("zpool").args(["list", "-H", "-o", "name"])).unwrap_or_default();
+    let names = names().unwrap_or_default();
     let of_fathom = |n: &&str| n.starts_with(PREFIX) && property(n, MARK).is_ok_and(|v| v == TAG);
     names.lines().filter(of_fathom).map(str::to_owned).collect()
 }
