@@ -439,3 +439,26 @@ fn windows_are_numbered_from_the_measured_part_on_so_that_a_ramp_is_no_stall() {
     let ios: u64 = seen.0.iter().map(|w| w.2).sum();
     assert_eq!(ios, job.read.unwrap().ios);
 }
+
+/// What may be written is used up before the ramp ends: what comes until then waits for nobody, and is no latency.
+#[test]
+fn a_ramp_that_its_limit_of_bytes_holds_back_leaves_no_queue() {
+    let job = run(
+        &[
+            ("rw", "randwrite"),
+            ("rate", "50k"),
+            ("qd", "4096"),
+            ("time", "1s"),
+            ("ramp", "500ms"),
+            // A tenth of what comes in the ramp alone.
+            ("bytes", "20m"),
+        ],
+        1,
+        Service::Fixed(Nanos(10_000)),
+    );
+    let write = job.write.unwrap();
+    // M/D/1 at half of its load: half a service time of waiting on average.
+    close(write.response_ns.mean.unwrap(), 15_000.0, 0.1, "response");
+    close(write.iops, 50_000.0, 0.05, "rate");
+    assert_eq!(write.bytes, 20 << 20);
+}

@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use fathom_files::create;
+use fathom_io::clock::monotonic;
+use fathom_telemetry::Nanos;
 
 use crate::SystemError;
 use crate::orphans;
@@ -66,19 +68,19 @@ fn said(out: Output) -> Result<String, String> {
 
 /// The same of a program that asks another one, which may not answer: ended by force after `limit`. What it prints must fit a
 /// pipe.
-pub fn output_within(command: &mut Command, limit: Duration) -> Result<String, String> {
+pub fn output_within(command: &mut Command, limit: Nanos) -> Result<String, String> {
     bind(command);
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| e.to_string())?;
-    let until = std::time::Instant::now() + limit;
+    let until = monotonic() + limit;
     while matches!(child.try_wait(), Ok(None)) {
-        if std::time::Instant::now() >= until {
+        if monotonic() >= until {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("no answer within {} s", limit.as_secs()));
+            return Err(format!("no answer within {limit}"));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -25,6 +25,20 @@ impl Step<'_> {
         self.cell.percentile(op, percentile / 100.0)
     }
 
+    /// Requests per second that were answered.
+    fn answered(&self) -> Option<Estimate> {
+        self.cell.estimate(|j| {
+            let data = [&j.read, &j.write].into_iter().flatten();
+            Some(data.map(|d| d.iops).sum())
+        })
+    }
+
+    /// What is promised of a rate that holds: no more than came and was answered.
+    fn carries(&self) -> f64 {
+        let answered = self.answered().map_or(0.0, |e| e.value);
+        self.rung.rate.min(answered)
+    }
+
     fn verdict(&self) -> &'static str {
         match self.holds {
             Some(true) => "holds",
@@ -64,8 +78,8 @@ impl ExperimentResult for SloResult {
             jobs = steps.iter().flat_map(|s| s.cell.indices()).collect();
         }
         let capacity = best.map(|k| Estimate {
-            value: steps[k].rung.rate,
-            low: Some(steps[k].rung.rate),
+            value: steps[k].carries(),
+            low: Some(steps[k].carries()),
             high: broken.map(|b| steps[b].rung.rate),
             samples: steps[k].cell.repeats.len() as u32,
         });
@@ -100,7 +114,7 @@ impl SloResult {
         let text = match (best, broken) {
             (Some(k), Some(b)) => format!(
                 "Carries {} requests per second{} with a {promise} ({}); {} are too many: {}.",
-                rate(k),
+                words(steps[k].carries()),
                 bytes(k),
                 self.load,
                 rate(b),
@@ -108,7 +122,7 @@ impl SloResult {
             ),
             (Some(k), None) => format!(
                 "Carries at least {} requests per second{} with a {promise} ({}); more was not tried.",
-                rate(k),
+                words(steps[k].carries()),
                 bytes(k),
                 self.load
             ),
@@ -157,7 +171,7 @@ impl SloResult {
                 .then(|| format!("p{q} of {}s is {}", op.name(), Nanos(v as u64)))
         });
         over.unwrap_or_else(|| {
-            let came = step.cell.iops().map_or(0.0, |e| e.value);
+            let came = step.answered().map_or(0.0, |e| e.value);
             format!("{} were answered", words(came))
         })
     }
@@ -192,11 +206,7 @@ impl SloResult {
         let mut columns: Vec<Column<'_, 's>> = vec![
             ("rate", "1/s", &|s| number(Some(s.rung.rate))),
             ("answered", "1/s", &|s| {
-                let data = |j: &fathom_telemetry::schema::Job| {
-                    let data = [&j.read, &j.write].into_iter().flatten();
-                    Some(data.map(|d| d.iops).sum())
-                };
-                fathom_bench::parts::estimate(s.cell.estimate(data))
+                fathom_bench::parts::estimate(s.answered())
             }),
         ];
         for ((op, name), value) in [Op::Read, Op::Write, Op::Sync]

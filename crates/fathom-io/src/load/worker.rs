@@ -492,6 +492,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     fn begin_measuring(&mut self) {
         self.measuring = true;
         self.outcome.batches = Batches::default();
+        // A ramp that has used up its bytes held back what came meanwhile: nobody waited for the device, and the schedule goes on
+        // as if it had been served.
+        if let Pace::Open(a) = &mut self.pace
+            && self.ramp_bytes_left == 0
+        {
+            while a.peek() < self.outcome.measured_from {
+                a.advance();
+            }
+        }
         self.pattern.offsets.restart();
         if let Some(c) = &mut self.cold {
             c.restart();

@@ -6,7 +6,6 @@
 //! cleanup destroys the pool where fathom is killed.
 
 use std::path::Path;
-use std::time::Duration;
 
 use fathom_io::Target;
 use fathom_sim::raid::Level;
@@ -60,7 +59,7 @@ pub(crate) fn available() -> Result<(), SystemError> {
 
 /// Names of all pools. A daemon that hangs keeps nobody waiting for longer than this.
 fn names() -> Result<String, String> {
-    const ANSWER: Duration = Duration::from_secs(10);
+    const ANSWER: Nanos = Nanos::from_secs(10);
     programs::output_within(command("zpool").args(["list", "-H", "-o", "name"]), ANSWER)
 }
 
