@@ -492,14 +492,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     fn begin_measuring(&mut self) {
         self.measuring = true;
         self.outcome.batches = Batches::default();
-        // A ramp that has used up its bytes held back what came meanwhile: nobody waited for the device, and the schedule goes on
-        // as if it had been served.
-        if let Pace::Open(a) = &mut self.pace
-            && self.ramp_bytes_left == 0
-        {
-            while a.peek() < self.outcome.measured_from {
-                a.advance();
-            }
+        // What came while a ramp was out of bytes waited for nobody: the schedule goes on as if it had been served.
+        if let (Pace::Open(a), 0) = (&mut self.pace, self.ramp_bytes_left) {
+            a.due_before(self.outcome.measured_from, u64::MAX);
         }
         self.pattern.offsets.restart();
         if let Some(c) = &mut self.cold {
