@@ -296,10 +296,12 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, RunDirE
     serde_json::from_slice(text).map_err(malformed)
 }
 
-/// Version 1 kept what was shown under `results`, and nothing that it could be made from.
+/// Version 1 kept what was shown under `results`, and nothing that it could be made from. What is made of it is of this
+/// version: it may be saved again.
 fn of_version_one(mut run: serde_json::Value) -> serde_json::Value {
     if let Some(run) = run.as_object_mut() {
         let shown = run.remove("results").unwrap_or_default();
+        run.insert("schema_version".into(), SCHEMA_VERSION.into());
         run.insert("sections".into(), shown);
         run.insert("results".into(), serde_json::Value::Array(Vec::new()));
     }
@@ -414,5 +416,30 @@ mod tests {
         fs::write(&file, "").unwrap();
         let error = RunDir::create(&file, "x").unwrap_err().to_string();
         assert!(error.contains("--out"), "{error}");
+    }
+
+    #[test]
+    fn a_run_of_version_one_may_be_saved_again() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(base.path(), "old").unwrap();
+        let mut old = serde_json::to_value(sample_run()).unwrap();
+        let sections = old["sections"].clone();
+        assert!(!sections.as_array().unwrap().is_empty());
+        old["schema_version"] = 1.into();
+        old["results"] = old["sections"].take();
+        old.as_object_mut().unwrap().remove("sections");
+        // A reader of bytes knows it by its first field.
+        let text = format!("{{\"schema_version\":1,{}", &old.to_string()[1..]);
+        fs::write(
+            dir.run_file(),
+            text.replacen(",\"schema_version\":1", "", 1),
+        )
+        .unwrap();
+        for _ in 0..2 {
+            let (dir, run) = RunDir::open(dir.path()).unwrap();
+            assert_eq!(run.schema_version, SCHEMA_VERSION);
+            assert_eq!(serde_json::to_value(&run.sections).unwrap(), sections);
+            dir.save(&run).unwrap();
+        }
     }
 }
