@@ -55,8 +55,6 @@ pub struct Buffers {
     /// Blocks that are none's duplicate so far.
     originals: u64,
     rng: Rng,
-    /// All slots hold data, of which a write may change a part.
-    filled: bool,
     leaked: bool,
 }
 
@@ -91,15 +89,13 @@ impl Buffers {
             last: mix(seed),
             originals: 0,
             rng: Rng::new(seed, 0x6275_6600),
-            filled: false,
             leaked: false,
         };
-        if content.is_some() {
+        if let Some(c) = content {
             for slot in 0..buffers.slots {
-                buffers.prepare_write(slot, slot_len as u32);
+                buffers.fill(&c, slot, slot_len);
             }
             buffers.originals = 0;
-            buffers.filled = true;
         } else {
             // Touch the pages now rather than in the first I/Os.
             for slot in 0..buffers.slots {
@@ -145,26 +141,36 @@ impl Buffers {
     /// Makes the slot's content fit for the next write of `len` bytes.
     #[inline]
     pub fn prepare_write(&mut self, slot: u32, len: u32) {
-        let Some(c) = self.content else {
-            return;
-        };
+        let len = (len as usize).min(self.slot_len);
+        match self.content {
+            Some(c) if c.scramble => self.scramble(slot, len),
+            Some(c) => self.fill(&c, slot, len),
+            None => {}
+        }
+    }
+
+    /// Changes the first bytes of each sector: no sector is written twice.
+    #[inline]
+    fn scramble(&mut self, slot: u32, len: usize) {
+        let key = self.rng.bits();
+        for (n, sector) in (0..).zip(self.slot_mut(slot)[..len].chunks_mut(SECTOR)) {
+            let mark = mix(key.wrapping_add(n)).to_le_bytes();
+            let len = sector.len().min(mark.len());
+            sector[..len].copy_from_slice(&mark[..len]);
+        }
+    }
+
+    /// Fills a slot.
+    #[inline]
+    fn fill(&mut self, c: &Content, slot: u32, len: usize) {
         let key = if c.same {
             mix(c.seed ^ u64::from(slot))
         } else {
-            self.key(&c)
+            self.key(c)
         };
-        let len = (len as usize).min(self.slot_len);
         // SAFETY: slots do not overlap, the memory is initialised and borrowed through `&mut self`, and the page is
         // another allocation.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.slot(slot), len) };
-        if c.scramble && self.filled {
-            for (n, sector) in (0..).zip(bytes.chunks_mut(SECTOR)) {
-                let mark = mix(key.wrapping_add(n)).to_le_bytes();
-                let len = sector.len().min(mark.len());
-                sector[..len].copy_from_slice(&mark[..len]);
-            }
-            return;
-        }
         for (n, part) in (0..).zip(bytes.chunks_mut(ALIGN)) {
             imprint(part, &self.page, mix(key.wrapping_add(n)));
         }

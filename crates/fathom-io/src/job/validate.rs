@@ -92,6 +92,13 @@ impl JobSpec {
                 },
             ));
         }
+        // Most of a scrambled buffer stays: there is no duplicate in it, and nobody asked which part packs.
+        if self.scramble && (self.same_data || self.duplicate > 0.0 || self.compress > 0.0) {
+            return Err(bad(
+                "scramble",
+                &"it goes with neither same-data, duplicate nor compress: leave one of them out",
+            ));
+        }
         let align = self.align.unwrap_or_else(|| self.bs.min()).0;
         if self.direct && self.engine != Engine::Null {
             let unit = u64::from(limits.direct_align.max(1));
