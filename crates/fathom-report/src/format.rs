@@ -205,6 +205,11 @@ pub fn estimate(e: &Estimate, unit: &str) -> String {
     }
 }
 
+/// A moment for people, of RFC 3339: `2026-03-01 12:00:00 UTC`.
+pub fn moment(rfc3339: &str) -> String {
+    rfc3339.replace('T', " ").replace('Z', " UTC")
+}
+
 /// Wall time for people: `850 ms`, `12.3 s`, `2 min 41 s`, `12 h 04 min`.
 pub fn wall(ns: u64) -> String {
     let s = ns / 1_000_000_000;

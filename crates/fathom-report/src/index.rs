@@ -9,6 +9,8 @@ use fathom_telemetry::{Flag, FlagCode};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::format;
+
 /// What an index needs of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Brief {
@@ -84,7 +86,7 @@ impl Brief {
 
     /// `2026-03-01 12:00:00 UTC`.
     pub fn started_words(&self) -> String {
-        self.started.replace('T', " ").replace('Z', " UTC")
+        format::moment(&self.started)
     }
 
     /// `drive=A note=after the update`.

@@ -45,8 +45,7 @@ pub(super) fn masthead(page: &mut Page, run: &Run) {
 
 fn facts(run: &Run) -> Vec<(&str, String)> {
     let mut facts = Vec::new();
-    let started: String = run.started.replace('T', " ").replace('Z', " UTC");
-    facts.push(("started", started));
+    facts.push(("started", format::moment(&run.started)));
     let end = run
         .jobs
         .iter()

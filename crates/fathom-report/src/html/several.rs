@@ -14,6 +14,7 @@ use super::spec::Spec;
 use super::{BYTES_MAX, Detail, Page, assemble, series_charts};
 use crate::data::ReportData;
 use crate::error::ReportError;
+use crate::format;
 use crate::output::link_base;
 use crate::stamp::Stamp;
 
@@ -131,7 +132,7 @@ fn masthead(page: &mut Page, runs: &[ReportData], out: Option<&Path>) {
             html,
             "<tr><th scope=\"row\">{name}</th><td>{}{simulated}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             Esc(&run.name),
-            Esc(&run.started.replace('T', " ").replace('Z', " UTC")),
+            Esc(&format::moment(&run.started)),
             Esc(&what),
             Esc(&run.tool_version),
             files,

@@ -14,6 +14,7 @@ use fathom_telemetry::schema::ChartKind;
 use crate::data::ReportData;
 use crate::error::ReportError;
 use crate::exporter::Exporter;
+use crate::format;
 use crate::html::escape::Esc;
 use crate::html::spec::{Abscissa, Columns, Num, Spec};
 use crate::output::{Output, file_name, written};
@@ -69,7 +70,7 @@ impl Exporter for Svg {
     fn export(&self, data: &ReportData, out: &mut dyn Output) -> Result<(), ReportError> {
         let (charts, stamp) = crate::html::charts(data)?;
         let run = &data.run;
-        let started = run.started.replace('T', " ").replace('Z', " UTC");
+        let started = format::moment(&run.started);
         let source = format!("fathom {}: {}, {started}", run.command, run.target.place());
         for chart in &charts {
             let name = file_name("chart-", &chart.anchor, "svg");
