@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 
 /// Fedora's names where they are not Debian's.
 const FEDORA: &[(&str, &str)] = &[
-    ("cryptsetup-bin", "cryptsetup"),
     ("default-jdk-headless", "java-latest-openjdk-devel"),
     ("mariadb-client-core", "mariadb"),
     ("mariadb-server-core", "mariadb-server"),

@@ -20,6 +20,7 @@ use crate::cleanup::Undo;
 use crate::erase;
 use crate::filesystem::Mount;
 use crate::kernel_threads;
+use crate::packages;
 use crate::programs::{self, command, output};
 
 /// zpool refuses smaller devices (SPA_MINDEVSIZE), and leaves little of those that are not much larger.
@@ -44,8 +45,8 @@ pub(crate) fn available() -> Result<(), SystemError> {
     if programs::find("zpool").is_none() || programs::find("zfs").is_none() {
         return Err(SystemError::Missing {
             what: "ZFS' tools are not installed".into(),
-            remedy: "install them: apt-get install zfs-fuse (a daemon), or zfsutils-linux zfs-dkms (a kernel module; Debian: from contrib)"
-                .into(),
+            remedy: packages::install("zfs-fuse")
+                + " (a daemon), or zfsutils-linux zfs-dkms (a kernel module; Debian: from contrib)",
         });
     }
     if names().is_err() {

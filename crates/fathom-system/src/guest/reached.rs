@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use super::qemu::memory_file;
-use crate::{SystemError, programs};
+use crate::{SystemError, packages, programs};
 
 /// How often a program that was asked to end is looked at, each 5 ms: two seconds.
 const GOODBYES: u32 = 400;
@@ -46,8 +46,8 @@ impl Reached {
         let child = command.spawn().map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => SystemError::Missing {
                 what: format!("{name} is not installed"),
-                remedy: "install it (apt-get install openssh-client), or name another program with --ssh-program"
-                    .into(),
+                remedy: packages::install("openssh-client")
+                    + ", or name another program with --ssh-program",
             },
             _ => failed(e),
         })?;

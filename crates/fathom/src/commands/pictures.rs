@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use fathom_files::{Existing, create, output};
 use fathom_report::{DirOutput, percent_encoded};
+use fathom_system::programs;
 
 use super::saved::{data, make};
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
@@ -59,13 +60,11 @@ pub(super) const PACKAGE: &str = "chromium";
 
 /// Where it is, or what is missing.
 pub(super) fn browser() -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
     ["chromium", "chromium-browser", "google-chrome"]
         .iter()
-        .flat_map(|name| std::env::split_paths(&path).map(move |dir| dir.join(name)))
-        .find(|p| p.is_file())
+        .find_map(|name| programs::find(name))
         .ok_or_else(|| {
-            "--png needs chromium in PATH and there is none; install it, or use the png button of each chart in report.html".to_owned()
+            "--png needs chromium and there is none; install it, or use the png button of each chart in report.html".to_owned()
         })
 }
 

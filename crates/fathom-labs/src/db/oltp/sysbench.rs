@@ -13,9 +13,9 @@ pub(in crate::db) const PACKAGE: &str = "sysbench";
 
 /// Looks for it.
 pub(in crate::db) fn probe() -> Result<(PathBuf, String), LabError> {
-    let program = programs::find(PACKAGE).ok_or_else(|| LabError::Missing {
+    let program = programs::find("sysbench").ok_or_else(|| LabError::Missing {
         what: "sysbench is not installed".into(),
-        remedy: packages::install("sysbench"),
+        remedy: packages::install(PACKAGE),
     })?;
     let version = programs::first_line(&program, &["--version"]);
     Ok((program, version))
