@@ -117,7 +117,7 @@ impl Cell {
 
     /// I/Os per second over reads, writes and trims.
     pub fn iops(&self) -> Option<Estimate> {
-        self.estimate(|j| Some(data(j).map(|d| d.iops).sum()))
+        self.estimate(|j| Some(j.iops()))
     }
 
     /// Bytes per second over reads, writes and trims.

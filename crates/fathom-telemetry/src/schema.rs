@@ -387,6 +387,12 @@ impl Job {
         }
     }
 
+    /// I/Os per second over reads, writes and trims; syncs belong to the writes before them.
+    pub fn iops(&self) -> f64 {
+        let data = [&self.read, &self.write, &self.trim];
+        data.into_iter().flatten().map(|d| d.iops).sum()
+    }
+
     /// Whether a flag makes the job's numbers unusable.
     pub fn is_void(&self) -> bool {
         self.flags.iter().any(|f| f.void)

@@ -247,7 +247,7 @@ fn directions(j: &Job) -> impl Iterator<Item = &Direction> {
 
 /// I/Os per second over reads, writes and trims.
 pub(crate) fn iops(j: &Job) -> Option<f64> {
-    Some(directions(j).map(|d| d.iops).sum()).filter(|v| *v > 0.0)
+    Some(j.iops()).filter(|v| *v > 0.0)
 }
 
 /// Mean response latency over reads, writes and trims, ns.

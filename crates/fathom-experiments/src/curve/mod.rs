@@ -373,19 +373,11 @@ pub(crate) fn loads(cell: &Cell, latency: Latency) -> Vec<Load> {
         .filter_map(|job| {
             Some(Load {
                 set,
-                rate: rate(job),
+                rate: job.iops(),
                 latency: latency_of(job, latency)?,
             })
         })
         .collect()
-}
-
-fn rate(job: &Job) -> f64 {
-    Op::ALL[..3]
-        .iter()
-        .filter_map(|op| job.direction(*op))
-        .map(|d| d.iops)
-        .sum()
 }
 
 /// Mean latency over reads, writes and trims, ns.

@@ -163,12 +163,7 @@ impl Measurement for NeighbourOptions {
 
 /// Half of a job's rate; none where nothing was completed.
 fn half(runner: &Runner<'_>, job: usize) -> Option<f64> {
-    let job = runner.job(job);
-    let rate: f64 = [&job.read, &job.write]
-        .into_iter()
-        .flatten()
-        .map(|d| d.iops)
-        .sum();
+    let rate = runner.job(job).iops();
     (rate > 0.0).then_some(rate * LOAD)
 }
 

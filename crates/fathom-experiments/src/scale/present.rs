@@ -27,11 +27,6 @@ fn hosts(cell: &Cell) -> f64 {
     cell.spec.on_hosts.map_or(1, |h| h.places().len()) as f64
 }
 
-fn rate(job: &Job) -> f64 {
-    let all = [&job.read, &job.write, &job.trim];
-    all.into_iter().flatten().map(|d| d.iops).sum()
-}
-
 /// The cells' rates by repeat, and numbers of hosts.
 struct Rates {
     hosts: Vec<f64>,
@@ -43,7 +38,9 @@ impl Rates {
         let filled = || cells.iter().filter(|c| c.valid().next().is_some());
         Self {
             hosts: filled().map(hosts).collect(),
-            rates: filled().map(|c| c.valid().map(rate).collect()).collect(),
+            rates: filled()
+                .map(|c| c.valid().map(Job::iops).collect())
+                .collect(),
         }
     }
 

@@ -96,24 +96,28 @@ impl SloOptions {
     }
 
     fn rw(&self) -> Rw {
-        let preset = || self.preset().rw.parse();
-        self.rw.map_or_else(preset, Ok).unwrap_or(Rw::RandRead)
+        self.rw.unwrap_or(self.preset().rw)
+    }
+
+    /// Block sizes, share of reads, sync: each given, or the preset's.
+    fn parts(&self) -> [&str; 3] {
+        let preset = self.preset();
+        [
+            self.bs.as_deref().unwrap_or(preset.bs),
+            self.read_share.as_deref().unwrap_or(preset.reads),
+            self.sync.as_deref().unwrap_or(preset.sync),
+        ]
     }
 
     /// The load, without depth or rate.
     fn load(&self, plan: &Plan, name: &str) -> Result<JobSpec, JobError> {
-        let preset = self.preset();
-        let or =
-            |own: &Option<String>, preset: &str| own.clone().unwrap_or_else(|| preset.to_owned());
-        let (bs, reads) = (or(&self.bs, preset.bs), or(&self.read_share, preset.reads));
-        let sync = or(&self.sync, preset.sync);
-        let rw = self.rw();
-        let mut options = vec![("rw", rw.word()), ("bs", bs.as_str())];
+        let ([bs, reads, sync], rw) = (self.parts(), self.rw());
+        let mut options = vec![("rw", rw.word()), ("bs", bs)];
         if rw.reads() && rw.writes() {
-            options.push(("read-share", &reads));
+            options.push(("read-share", reads));
         }
-        if rw.writes() && sync != "none" {
-            options.push(("sync", &sync));
+        if rw.writes() {
+            options.push(("sync", sync));
         }
         plan.job(name, &options)
     }
@@ -177,7 +181,7 @@ impl Measurement for SloOptions {
         let mut runner = self.begin(bench, plan, book, sink)?;
         let spec = self.closed(plan).map_err(BenchError::from)?;
         let closed = runner.one(spec, "closed-loop", 0)?;
-        let most = closed.map_or(0.0, |job| requests(&runner, job));
+        let most = closed.map_or(0.0, |job| runner.job(job).iops());
         let mut rungs = Vec::new();
         if most > 0.0 {
             let rates = LADDER.iter().map(|share| self.at(plan, share * most));
@@ -233,21 +237,13 @@ impl SloOptions {
 
     /// `randrw of 8k, 70 % reads`.
     fn words(&self) -> String {
-        let preset = self.preset();
-        let rw = self.rw();
-        let mut words = format!(
-            "{} of {}",
-            rw.word(),
-            self.bs.as_deref().unwrap_or(preset.bs)
-        );
+        let ([bs, reads, sync], rw) = (self.parts(), self.rw());
+        let mut words = format!("{} of {bs}", rw.word());
         if rw.reads() && rw.writes() {
-            let share = self.read_share.as_deref().unwrap_or(preset.reads);
-            words += &format!(", {share} % reads");
+            words += &format!(", {reads} % reads");
         }
-        match self.sync.as_deref().unwrap_or(preset.sync) {
-            "none" => {}
-            sync if rw.writes() => words += &format!(", {sync}"),
-            _ => {}
+        if rw.writes() && sync != "none" {
+            words += &format!(", {sync}");
         }
         words
     }
@@ -264,13 +260,6 @@ impl SloOptions {
             false => format!("{}: {}", preset.name, preset.source),
         }
     }
-}
-
-/// Requests per second of a job: syncs belong to the writes before them.
-fn requests(runner: &Runner<'_>, job: usize) -> f64 {
-    let job = runner.job(job);
-    let data = [&job.read, &job.write].into_iter().flatten();
-    data.map(|d| d.iops).sum()
 }
 
 /// The rate to be tried next, by what those that were tried have shown; none where nothing is left to be told.
@@ -342,10 +331,9 @@ impl Rung {
         }
         // Of requests at random moments, chance brings fewer now and then (Poisson's standard deviation).
         let came = jobs.iter().map(|j| {
-            let data = [&j.read, &j.write].into_iter().flatten();
             let seconds = Nanos(j.wall_ns).as_secs_f64().max(1e-9);
             let chance = SCATTER * (self.rate / seconds).sqrt();
-            data.map(|d| d.iops).sum::<f64>() >= ANSWERED * self.rate - chance
+            j.iops() >= ANSWERED * self.rate - chance
         });
         let came: Vec<bool> = came.collect();
         if !came.contains(&true) {
@@ -391,6 +379,8 @@ pub struct SloResult {
 mod tests {
     use super::*;
     use fathom_bench::measurement::defaults;
+    use fathom_bench::profile::Profile;
+    use fathom_io::job::Limits;
 
     #[test]
     fn a_rate_is_carried_with_all_below_it() {
@@ -450,14 +440,32 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_is_a_load() {
+    fn every_preset_is_a_load_that_can_run() {
+        let plan = Plan {
+            limits: Limits {
+                size: 1 << 30,
+                direct_align: 512,
+                hosts: 1,
+            },
+            profile: Profile::named("quick").unwrap(),
+            seed: 1,
+            threads: 1,
+            direct: true,
+            wears: true,
+        };
         for preset in PRESETS {
             let options = SloOptions {
                 preset: preset.name.into(),
                 ..defaults()
             };
             options.check().unwrap();
-            assert_eq!(options.rw().word(), preset.rw);
+            for spec in [
+                options.closed(&plan).unwrap(),
+                options.at(&plan, 1000.0).unwrap().point.spec,
+            ] {
+                assert_eq!(spec.rw, preset.rw);
+                spec.validate(&plan.limits).unwrap();
+            }
             assert!(options.source().contains(preset.name));
         }
     }

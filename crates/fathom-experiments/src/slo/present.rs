@@ -25,17 +25,9 @@ impl Step<'_> {
         self.cell.percentile(op, percentile / 100.0)
     }
 
-    /// Requests per second that were answered.
-    fn answered(&self) -> Option<Estimate> {
-        self.cell.estimate(|j| {
-            let data = [&j.read, &j.write].into_iter().flatten();
-            Some(data.map(|d| d.iops).sum())
-        })
-    }
-
     /// What is promised of a rate that holds: no more than came and was answered.
     fn carries(&self) -> f64 {
-        let answered = self.answered().map_or(0.0, |e| e.value);
+        let answered = self.cell.iops().map_or(0.0, |e| e.value);
         self.rung.rate.min(answered)
     }
 
@@ -171,7 +163,7 @@ impl SloResult {
                 .then(|| format!("p{q} of {}s is {}", op.name(), Nanos(v as u64)))
         });
         over.unwrap_or_else(|| {
-            let came = step.answered().map_or(0.0, |e| e.value);
+            let came = step.cell.iops().map_or(0.0, |e| e.value);
             format!("{} were answered", words(came))
         })
     }
@@ -206,7 +198,7 @@ impl SloResult {
         let mut columns: Vec<Column<'_, 's>> = vec![
             ("rate", "1/s", &|s| number(Some(s.rung.rate))),
             ("answered", "1/s", &|s| {
-                fathom_bench::parts::estimate(s.answered())
+                fathom_bench::parts::estimate(s.cell.iops())
             }),
         ];
         for ((op, name), value) in [Op::Read, Op::Write, Op::Sync]

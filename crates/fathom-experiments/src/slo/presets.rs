@@ -1,12 +1,13 @@
 //! Loads that people ask about by name, with the response that their users bear, and where both come from.
 
+use fathom_io::job::Rw;
 use fathom_telemetry::Nanos;
 
 /// A load and its objective.
 pub(super) struct Preset {
     /// On the command line.
     pub(super) name: &'static str,
-    pub(super) rw: &'static str,
+    pub(super) rw: Rw,
     /// Share of reads of those that read and write, %.
     pub(super) reads: &'static str,
     pub(super) bs: &'static str,
@@ -24,7 +25,7 @@ pub(super) struct Preset {
 pub(super) const PRESETS: &[Preset] = &[
     Preset {
         name: "oltp",
-        rw: "randrw",
+        rw: Rw::RandMixed,
         reads: "70",
         bs: "8k",
         sync: "none",
@@ -34,7 +35,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "vm",
-        rw: "randrw",
+        rw: Rw::RandMixed,
         reads: "60",
         bs: "4k:60,16k:25,64k:15",
         sync: "none",
@@ -44,7 +45,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "desktop",
-        rw: "randrw",
+        rw: Rw::RandMixed,
         reads: "60",
         bs: "4k:75,64k:25",
         sync: "none",
@@ -54,7 +55,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "video",
-        rw: "read",
+        rw: Rw::Read,
         reads: "100",
         bs: "1m",
         sync: "none",
@@ -64,7 +65,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ai-loading",
-        rw: "randread",
+        rw: Rw::RandRead,
         reads: "100",
         bs: "128k",
         sync: "none",
@@ -74,7 +75,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ai-checkpoint",
-        rw: "write",
+        rw: Rw::Write,
         reads: "0",
         bs: "1m",
         sync: "none",
@@ -84,7 +85,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "backup",
-        rw: "read",
+        rw: Rw::Read,
         reads: "100",
         bs: "1m",
         sync: "none",
@@ -94,7 +95,7 @@ pub(super) const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "log",
-        rw: "write",
+        rw: Rw::Write,
         reads: "0",
         bs: "4k",
         sync: "fdatasync",

@@ -278,6 +278,7 @@ fn experiments_run_on_hosts_as_on_one() {
         "curve sim:samsung-960pro --repeats 2 --json",
         "mix sim:samsung-960pro --repeats 2 --json",
         "survey sim:samsung-960pro --repeats 2 --json",
+        "slo sim:samsung-960pro --repeats 2 --time 500ms --json",
     ] {
         let run = rig.run(line, "h1,h2");
         let jobs = run["jobs"].as_array().unwrap();
