@@ -59,7 +59,7 @@ pub(super) const PRESETS: &[Preset] = &[
         reads: "100",
         bs: "1m",
         sync: "none",
-        percentile: 99.9,
+        percentile: 99.0,
         limit: Nanos::from_millis(40),
         source: "one request for each frame: at 25 frames per second the next is due after 40 ms",
     },
