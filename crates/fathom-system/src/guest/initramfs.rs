@@ -188,7 +188,7 @@ mod tests {
     fn a_dynamic_program_is_refused_with_how_to_build_a_static_one() {
         let e = static_binary(Path::new("/bin/sh")).unwrap_err().to_string();
         assert!(
-            e.contains("linked dynamically") && e.contains("--target x86_64-unknown-linux-musl"),
+            e.contains("linked dynamically") && e.contains("fathom doctor --fetch"),
             "{e}"
         );
         let text = static_binary(Path::new("/etc/hostname"))
