@@ -258,7 +258,7 @@ fn fill_job(limits: Limits, direct: bool) -> JobSpec {
         ..JobSpec::default()
     };
     spec.bs = fathom_io::job::BlockSizes::one(block);
-    spec.sync = fathom_io::job::SyncPolicy::Fdatasync(256);
+    spec.sync = fathom_io::job::SyncPolicy::fdatasync(256);
     spec
 }
 

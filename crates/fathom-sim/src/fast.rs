@@ -36,7 +36,7 @@ pub fn unfit(jobs: &[PlannedJob]) -> Option<&'static str> {
         ),
         (s.rate.is_some(), "open loop"),
         (s.burst.is_some() || s.think > Nanos::ZERO, "pauses"),
-        (s.sync != SyncPolicy::None, "syncs"),
+        (s.sync != SyncPolicy::NONE, "syncs"),
         (s.batch > 1, "batches"),
         (
             s.time.is_none() || s.ios.is_some() || s.bytes.is_some(),

@@ -8,6 +8,7 @@ mod collect;
 mod conditions;
 mod errors;
 pub mod live;
+mod seat;
 mod silence;
 mod threads;
 mod usage;

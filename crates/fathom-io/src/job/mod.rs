@@ -6,15 +6,17 @@
 mod file;
 mod limits;
 pub mod options;
+mod sync;
 mod types;
 mod validate;
 
 pub use file::{JobFile, jobs_from_toml};
 pub use limits::Limits;
 pub use options::{OPTIONS, OptionDef};
+pub use sync::{Each, Flush, SyncPolicy};
 pub use types::{
     Advice, Arrival, BlockSizes, Burst, Distribution, Engine, HostSpan, OnError, Rw, SyncCall,
-    SyncPolicy, TextDuration,
+    TextDuration,
 };
 pub use validate::ValidJob;
 
@@ -151,6 +153,8 @@ pub struct JobSpec {
     pub batch: u32,
     /// I/Os handed over in one call, and the hand-over timed apart from the wait; 0 for all that may start.
     pub submit_batch: u32,
+    /// What the ramp transfers counts in [`JobSpec::bytes`], and the pattern goes on after it.
+    pub ramp_counts: bool,
     /// Completions taken at once, at most; 0 for all that are there.
     pub complete_max: u32,
     /// Buffered: the page cache forgets the range whenever a pass over it begins again.
@@ -177,7 +181,7 @@ impl Default for JobSpec {
             direct: true,
             engine: Engine::Uring,
             call: SyncCall::Preadv2,
-            sync: SyncPolicy::None,
+            sync: SyncPolicy::NONE,
             offset: Bytes(0),
             size: None,
             align: None,
@@ -213,6 +217,7 @@ impl Default for JobSpec {
             sqpoll: false,
             batch: 1,
             submit_batch: 0,
+            ramp_counts: false,
             complete_max: 0,
             drop_cache: false,
             advise: None,

@@ -234,9 +234,9 @@ pub const OPTIONS: &[OptionDef] = &[
         "Path",
         "sync",
         "POLICY",
-        "none (default), fsync[:N], fdatasync[:N] after every N writes, fua or sync on each",
+        "none (default), fsync[:N], fdatasync[:N], range-write[:N] (sync_file_range) after every N writes, fua or sync on each; several with + between",
         |s, t| s.sync = t.parse()?,
-        |s| show(&s.sync, &super::SyncPolicy::None)
+        |s| show(&s.sync, &super::SyncPolicy::NONE)
     ),
     option!(
         "Path",
@@ -423,6 +423,14 @@ pub const OPTIONS: &[OptionDef] = &[
         "Run so long before measuring begins",
         |s, t| s.ramp = unit(t)?,
         |s| duration(s.ramp)
+    ),
+    option!(
+        "How long",
+        "ramp-counts",
+        "",
+        "What the ramp transfers counts in --bytes, and the pattern goes on after it, as in fio",
+        |s, t| s.ramp_counts = switch(t)?,
+        |s| s.ramp_counts.then_some(Value::Bool(true))
     ),
     option!(
         "When",

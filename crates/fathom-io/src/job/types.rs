@@ -270,58 +270,6 @@ impl fmt::Display for TextDuration {
     }
 }
 
-/// What makes writes durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncPolicy {
-    /// Nothing: as the application's plain write.
-    None,
-    /// fsync after every N writes of a thread.
-    Fsync(u32),
-    /// fdatasync after every N writes of a thread.
-    Fdatasync(u32),
-    /// Every write carries RWF_DSYNC: FUA where the device has it.
-    Fua,
-    /// Every write carries RWF_SYNC (data and metadata).
-    Sync,
-}
-
-impl FromStr for SyncPolicy {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (word, n) = match text.split_once(':') {
-            Some((w, n)) => (
-                w,
-                n.parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(|| {
-                    format!("'{n}' is not a number of writes: expected 1 or more")
-                })?,
-            ),
-            None => (text, 1),
-        };
-        match word {
-            "none" => Ok(Self::None),
-            "fsync" => Ok(Self::Fsync(n)),
-            "fdatasync" => Ok(Self::Fdatasync(n)),
-            "fua" | "dsync" => Ok(Self::Fua),
-            "sync" => Ok(Self::Sync),
-            _ => Err(format!(
-                "'{text}' is not a sync policy: expected none, fsync[:N], fdatasync[:N], fua or sync"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for SyncPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            Self::Fsync(n) => write!(f, "fsync:{n}"),
-            Self::Fdatasync(n) => write!(f, "fdatasync:{n}"),
-            Self::Fua => f.write_str("fua"),
-            Self::Sync => f.write_str("sync"),
-        }
-    }
-}
-
 /// How random offsets are distributed over the range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Distribution {
@@ -510,7 +458,6 @@ mod tests {
         }
         round::<Rw>(Rw::WORDS);
         round::<BlockSizes>(&["4k", "4k:70,64k:30", "512", "1536"]);
-        round::<SyncPolicy>(&["none", "fsync", "fsync:32", "fdatasync:1", "fua", "sync"]);
         round::<Distribution>(&[
             "uniform",
             "zipf:1.2",
@@ -526,7 +473,6 @@ mod tests {
     fn nonsense_is_refused_with_what_was_expected() {
         assert!("4k:0".parse::<BlockSizes>().is_err());
         assert!("0".parse::<BlockSizes>().is_err());
-        assert!("fsync:0".parse::<SyncPolicy>().is_err());
         assert!("hotspot:0/80".parse::<Distribution>().is_err());
         assert!("zipf:-1".parse::<Distribution>().is_err());
         assert!("0/1s".parse::<Burst>().unwrap_err().contains("64/10ms"));

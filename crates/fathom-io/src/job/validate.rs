@@ -3,7 +3,7 @@
 use fathom_telemetry::{Bytes, Op};
 
 use super::limits::Limits;
-use super::{Engine, JobError, JobSpec, SyncCall, SyncPolicy};
+use super::{Engine, JobError, JobSpec, SyncCall};
 use crate::replay::FeedHandle;
 
 /// Linux's IORING_MAX_ENTRIES.
@@ -42,12 +42,7 @@ impl ValidJob {
         if rw.trims() {
             ops.push(Op::Trim);
         }
-        if rw.writes()
-            && matches!(
-                self.spec.sync,
-                SyncPolicy::Fsync(_) | SyncPolicy::Fdatasync(_)
-            )
-        {
+        if rw.writes() && self.spec.sync.has_calls() {
             ops.push(Op::Sync);
         }
         ops
@@ -204,7 +199,7 @@ impl JobSpec {
         if self.iopoll && !self.direct {
             return Err(bad("iopoll", &"polling needs direct I/O: drop --buffered"));
         }
-        if self.iopoll && matches!(self.sync, SyncPolicy::Fsync(_) | SyncPolicy::Fdatasync(_)) {
+        if self.iopoll && self.sync.has_calls() {
             return Err(bad("iopoll", &"a polled ring cannot fsync: use --sync fua"));
         }
         if self.iopoll && self.rw.trims() {

@@ -54,6 +54,8 @@ pub trait Pilot: Send {
     fn passed(&mut self) -> Option<Pass> {
         None
     }
+    /// The I/O begins: its time of submission counts from here, and what is waited for here is part of it.
+    fn begins(&mut self, _io: &PilotIo) {}
     /// Puts content into the buffer of a write; `false` leaves it to the job's own.
     fn fill(&mut self, _io: &PilotIo, _data: &mut [u8]) -> bool {
         false
@@ -63,6 +65,20 @@ pub trait Pilot: Send {
         record.result
     }
 }
+
+/// Does I/Os in the place of an engine, one at a time, on the thread that issues them.
+pub trait Performer: Send {
+    /// Whether buffers matter to it.
+    fn carries_data(&self) -> bool {
+        true
+    }
+    /// Does it. The result is as [`Record::result`]: bytes done (0 for syncs and trims), or a negative errno.
+    fn perform(&mut self, io: &PilotIo, data: &mut [u8]) -> i64;
+}
+
+/// Makes the performer of a thread, with the files of its job.
+pub type MakePerformer =
+    Arc<dyn Fn(u32, Vec<Arc<File>>) -> Result<Box<dyn Performer>, String> + Send + Sync>;
 
 /// Makes the pilot of a thread.
 pub type MakePilot = Arc<dyn Fn(u32) -> Box<dyn Pilot> + Send + Sync>;
@@ -81,6 +97,10 @@ pub struct Guide {
     pub files: Vec<Arc<File>>,
     /// What its threads do first; only on real ports.
     pub enter: Option<Enter>,
+    /// What its threads do last before they begin, when all that they need is open.
+    pub last: Option<Enter>,
+    /// Does the I/O in the place of the job's engine; the job has a depth of one per thread then.
+    pub performer: Option<MakePerformer>,
 }
 
 impl std::fmt::Debug for Guide {

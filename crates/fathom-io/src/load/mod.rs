@@ -8,6 +8,6 @@ pub mod rng;
 mod worker;
 mod zipf;
 
-pub use guide::{Enter, Guide, MakePilot, Next, Pass, Pilot, PilotIo};
+pub use guide::{Enter, Guide, MakePerformer, MakePilot, Next, Pass, Performer, Pilot, PilotIo};
 pub use offsets::Spots;
 pub use worker::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait, Worker};

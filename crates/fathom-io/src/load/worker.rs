@@ -6,6 +6,7 @@ mod cold;
 mod guided;
 mod outcome;
 mod plain;
+mod syncing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +16,12 @@ use fathom_telemetry::{Nanos, Op, Recorder, WindowSink};
 pub use outcome::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait};
 
 use self::cold::Cold;
+use self::syncing::Syncing;
 use super::arrivals::Arrivals;
 use super::guide::{Pilot, PilotSeat};
 use super::offsets::Pattern;
 use super::rng::Rng;
-use crate::job::{Engine, OnError, SyncPolicy, ValidJob};
+use crate::job::{Engine, OnError, ValidJob};
 use crate::port::{Port, Request};
 use crate::replay::{Feed, FeedHandle};
 
@@ -49,17 +51,6 @@ enum Pace {
         left_bytes: u64,
         resume: Nanos,
     },
-}
-
-/// fsync policy and its state.
-struct Syncing {
-    every: u32,
-    writes: u32,
-    /// A sync waits for outstanding I/O to drain, then runs alone.
-    due: bool,
-    /// File of the last write.
-    file: u16,
-    running: bool,
 }
 
 /// One thread's load.
@@ -95,6 +86,8 @@ pub struct Worker<P, S> {
     on_error: OnError,
     ios_left: u64,
     bytes_left: u64,
+    /// A ramp uses bytes up like what follows.
+    ramp_counts: bool,
     /// What a ramp may transfer under a limit of bytes and of time: its share of the time, so that the
     /// limit bounds the wear of the whole job.
     ramp_bytes_left: u64,
@@ -180,18 +173,6 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             Pace::Open(a) => ((a.mean_gap() / 100.0) as u64).max(10_000),
             _ => u64::MAX,
         };
-        let syncing = match spec.sync {
-            SyncPolicy::Fsync(every) | SyncPolicy::Fdatasync(every) if rw.writes() => {
-                Some(Syncing {
-                    every,
-                    writes: 0,
-                    due: false,
-                    file: 0,
-                    running: false,
-                })
-            }
-            _ => None,
-        };
         let idle = Slot {
             intended: Nanos::ZERO,
             submitted: Nanos::ZERO,
@@ -212,7 +193,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             mix,
             op,
             pace,
-            syncing,
+            syncing: Syncing::of(spec),
             pilot: None,
             plain: false,
             batch: spec.batch.min(depth),
@@ -227,7 +208,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             on_error: spec.on_error,
             ios_left: spec.ios.map_or(u64::MAX, share),
             bytes_left,
+            ramp_counts: spec.ramp_counts,
             ramp_bytes_left: match (spec.bytes, spec.time) {
+                _ if spec.ramp_counts => u64::MAX,
                 (Some(b), Some(t)) if t > Nanos::ZERO => {
                     let part =
                         u128::from(b.0) * u128::from(ramp.0) / u128::from(t.0) / u128::from(n);
@@ -358,18 +341,15 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if self.plain && self.measuring {
             return self.stage_plain();
         }
+        if self.syncing.as_ref().is_some_and(Syncing::is_due) && self.ends_before_sync() {
+            return;
+        }
         if let Some(s) = &mut self.syncing
-            && s.due
+            && s.is_due()
         {
-            if s.running || self.free.len() < self.depth as usize {
-                return;
+            if let Some(sync) = s.start(self.free.len() == self.depth as usize) {
+                self.stage_one(sync, self.now);
             }
-            s.running = true;
-            let sync = Request {
-                file: s.file,
-                ..block(Op::Sync, (0, 0))
-            };
-            self.stage_one(sync, self.now);
             return;
         }
         while !self.free.is_empty()
@@ -453,8 +433,10 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                 }
             };
             let (op, len) = (io.op, io.len);
-            // Limits hold for the measured part: a ramp uses none of them up.
-            if self.measuring {
+            // Limits hold for the measured part: a ramp uses none of them up, unless its bytes count.
+            if !self.measuring && self.ramp_counts {
+                self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+            } else if self.measuring {
                 self.ios_left -= 1;
                 self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
                 if self.once && self.pattern.offsets.passed() {
@@ -475,14 +457,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             self.stage_one(io, intended);
             if op == Op::Write
                 && let Some(s) = &mut self.syncing
+                && s.wrote(&io)
             {
-                s.writes += 1;
-                s.file = io.file;
-                if s.writes >= s.every {
-                    s.writes = 0;
-                    s.due = true;
-                    return;
-                }
+                return;
             }
         }
     }
@@ -496,6 +473,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if let (Pace::Open(a), 0) = (&mut self.pace, self.ramp_bytes_left) {
             a.due_before(self.outcome.measured_from, u64::MAX);
         }
+        if self.ramp_counts {
+            return;
+        }
         self.pattern.offsets.restart();
         if let Some(c) = &mut self.cold {
             c.restart();
@@ -503,7 +483,8 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         for slot in &self.free {
             self.slots[*slot as usize].request.len = 0;
         }
-        for slot in self.slots.iter().filter(|slot| slot.request.len > 0) {
+        let counts = |slot: &&Slot| slot.request.len > 0 && slot.request.op != Op::Sync;
+        for slot in self.slots.iter().filter(counts) {
             self.ios_left = self.ios_left.saturating_sub(1);
             self.bytes_left = self.bytes_left.saturating_sub(u64::from(slot.request.len));
         }
@@ -543,6 +524,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             }
             _ => intended,
         };
+        if let Some(p) = &mut self.pilot {
+            p.pilot.begins(&io);
+        }
         note(&mut self.slots, slot, io, intended);
         self.outcome.issued += 1;
         self.staged.push(slot);
@@ -554,7 +538,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let played = matches!(&self.pace, Pace::Trace(f) if f.finished());
         let led_out = self.pilot.as_ref().is_some_and(|p| p.ended);
         let exhausted = self.ios_left == 0 || self.bytes_left == 0 || played || led_out;
-        let sync_due = self.syncing.as_ref().is_some_and(|s| s.due);
+        let sync_due = self.syncing.as_ref().is_some_and(Syncing::is_due);
         if self.ending || (exhausted && !sync_due) {
             if outstanding == 0 {
                 return Wait::Finished;

@@ -9,7 +9,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::{Alarm, Blocking, Port, PortError, Request, Served};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{JobSpec, SyncPolicy};
+use crate::job::JobSpec;
 
 /// `struct iocb` of linux/aio_abi.h, little-endian.
 #[repr(C)]
@@ -61,7 +61,6 @@ pub struct Libaio {
     flying: u32,
     /// RWF_* flags of reads and of writes.
     flags: (i32, i32),
-    datasync: bool,
 }
 
 impl Libaio {
@@ -94,7 +93,6 @@ impl Libaio {
             done: Vec::with_capacity(depth as usize),
             flying: 0,
             flags: super::call_flags(spec),
-            datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
         })
     }
 
@@ -105,7 +103,7 @@ impl Libaio {
         };
         let n = match r.op {
             Op::Trim => file.trim(r.offset, r.len),
-            _ => file.sync(self.datasync),
+            _ => file.sync(&r),
         };
         if n < 0 { -errno() } else { 0 }
     }

@@ -8,7 +8,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::{Alarm, Blocking, Port, PortError, Request, Served, bus};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{Advice, JobSpec, SyncPolicy};
+use crate::job::{Advice, Each, Flush, JobSpec};
 
 /// One mapped file.
 struct Map {
@@ -67,7 +67,6 @@ pub struct Mmap {
     clock: Clock,
     alarm: Alarm,
     buffers: Buffers,
-    datasync: bool,
     /// Every write is made durable at once.
     each: bool,
     staged: Option<(u32, Request)>,
@@ -129,8 +128,7 @@ impl Mmap {
             clock,
             alarm: Alarm::new(),
             buffers,
-            datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
-            each: matches!(spec.sync, SyncPolicy::Fua | SyncPolicy::Sync),
+            each: spec.sync.each != Each::Plain,
             staged: None,
             done: None,
         })
@@ -166,10 +164,10 @@ impl Mmap {
         }
         let failed = match r.op {
             Op::Read => 0,
-            Op::Write if self.each => map.file.sync(true),
+            Op::Write if self.each => map.file.sync(&Request::sync(r.file, Flush::Data, (0, 0))),
             Op::Write => 0,
             Op::Trim => map.file.trim(r.offset, r.len),
-            Op::Sync => map.file.sync(self.datasync),
+            Op::Sync => map.file.sync(&r),
         };
         if failed < 0 {
             return -i64::from(

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod libaio;
 pub mod mmap;
 pub mod null;
+pub mod performed;
 pub(crate) mod polled;
 pub mod posixaio;
 pub mod preadv;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use fathom_telemetry::{Nanos, Op};
 
-use crate::job::{Advice, JobSpec, SyncPolicy};
+use crate::job::{Advice, Each, Flush, JobSpec};
 
 /// One I/O to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +32,33 @@ pub struct Request {
     pub op: Op,
     /// Byte offset in the target.
     pub offset: u64,
-    /// Bytes, at most the job's largest block; 0 for [`Op::Sync`].
+    /// Bytes, at most the job's largest block; for [`Op::Sync`] those of [`Flush::Range`], 0 for all that follow.
     pub len: u32,
     /// Which of the port's files: 0 is the destination, then those of a guide
     /// ([`crate::load::Guide::files`]).
     pub file: u16,
     /// I/O priority as the kernel takes it (class << 13 | hint << 3 | level); 0 for the thread's own. Only
-    /// asynchronous ports have it per request.
+    /// asynchronous ports have it per request. [`Op::Sync`] has none: there it is what [`Request::flush`] says.
     pub priority: u16,
+}
+
+impl Request {
+    /// Makes durable what was written to `range` of a file.
+    pub fn sync(file: u16, flush: Flush, range: (u64, u64)) -> Self {
+        Self {
+            op: Op::Sync,
+            offset: range.0,
+            len: u32::try_from(range.1.saturating_sub(range.0)).unwrap_or(0),
+            file,
+            priority: flush.code(),
+        }
+    }
+
+    /// What a request of [`Op::Sync`] does.
+    #[inline]
+    pub fn flush(&self) -> Flush {
+        Flush::of_code(self.priority)
+    }
 }
 
 /// Why a port could not be made or failed as a whole (a single I/O's error is its result).
@@ -117,9 +137,9 @@ pub(crate) fn own_files(
     flagged: bool,
 ) -> Result<Vec<Arc<std::fs::File>>, PortError> {
     use std::os::fd::AsRawFd as _;
-    let extra = match spec.sync {
-        SyncPolicy::Fua if flagged => libc::O_DSYNC,
-        SyncPolicy::Sync if flagged => libc::O_SYNC,
+    let extra = match spec.sync.each {
+        Each::Fua if flagged => libc::O_DSYNC,
+        Each::Sync if flagged => libc::O_SYNC,
         _ => 0,
     };
     if !seeks && extra == 0 {
@@ -163,10 +183,10 @@ pub(crate) fn call_flags(spec: &JobSpec) -> (i32, i32) {
     ] {
         both |= if asked { flag } else { 0 };
     }
-    let durable = match spec.sync {
-        SyncPolicy::Fua => libc::RWF_DSYNC,
-        SyncPolicy::Sync => libc::RWF_SYNC,
-        _ => 0,
+    let durable = match spec.sync.each {
+        Each::Fua => libc::RWF_DSYNC,
+        Each::Sync => libc::RWF_SYNC,
+        Each::Plain => 0,
     };
     let atomic = if spec.atomic { ATOMIC } else { 0 };
     (both, both | durable | atomic)
@@ -228,7 +248,13 @@ impl Served {
         // SAFETY: the descriptor is open; the ioctl reads two numbers, fallocate none.
         unsafe {
             if self.device {
-                libc::ioctl(self.fd(), BLKDISCARD as _, range.as_ptr())
+                let discard = || libc::ioctl(self.fd(), BLKDISCARD as _, range.as_ptr());
+                let busy = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY);
+                match discard() {
+                    // What is dirty in the cache goes only for the descriptor that claims the device: written, it does.
+                    -1 if busy() && libc::fdatasync(self.fd()) == 0 => discard(),
+                    done => done,
+                }
             } else {
                 let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
                 libc::fallocate(self.fd(), mode, offset as i64, i64::from(len))
@@ -236,14 +262,17 @@ impl Served {
         }
     }
 
-    /// fsync, or fdatasync: 0, or -1 with errno set.
-    pub(crate) fn sync(&self, data_only: bool) -> i32 {
+    /// Does a request of [`Op::Sync`]: 0, or -1 with errno set.
+    pub(crate) fn sync(&self, r: &Request) -> i32 {
+        let (from, len) = (r.offset as i64, i64::from(r.len));
         // SAFETY: the descriptor is open; no memory is involved.
         unsafe {
-            if data_only {
-                libc::fdatasync(self.fd())
-            } else {
-                libc::fsync(self.fd())
+            match r.flush() {
+                Flush::All => libc::fsync(self.fd()),
+                Flush::Data => libc::fdatasync(self.fd()),
+                Flush::Range(flags) => {
+                    libc::sync_file_range(self.fd(), from, len, u32::from(flags))
+                }
             }
         }
     }

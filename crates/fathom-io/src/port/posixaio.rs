@@ -9,7 +9,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::{Alarm, Blocking, Port, PortError, Request, Served};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{JobSpec, SyncPolicy};
+use crate::job::{Flush, JobSpec};
 
 /// POSIX AIO: the C library's threads.
 pub struct PosixAio {
@@ -25,7 +25,6 @@ pub struct PosixAio {
     /// Addresses of their control blocks, for the wait.
     waited: Vec<*const libc::aiocb>,
     done: Vec<(u32, i64)>,
-    datasync: bool,
 }
 
 impl PosixAio {
@@ -49,7 +48,6 @@ impl PosixAio {
             flying: Vec::with_capacity(depth as usize),
             waited: Vec::with_capacity(depth as usize),
             done: Vec::with_capacity(depth as usize),
-            datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
         })
     }
 
@@ -70,8 +68,12 @@ impl PosixAio {
             match r.op {
                 Op::Read => libc::aio_read(block),
                 Op::Write => libc::aio_write(block),
-                _ if self.datasync => libc::aio_fsync(libc::O_DSYNC, block),
-                _ => libc::aio_fsync(libc::O_SYNC, block),
+                _ => match r.flush() {
+                    Flush::All => libc::aio_fsync(libc::O_SYNC, block),
+                    Flush::Data => libc::aio_fsync(libc::O_DSYNC, block),
+                    // The library has no request for it; it is done here, as in fio.
+                    Flush::Range(_) => file.sync(&r),
+                },
             }
         };
         if n < 0 { -errno() } else { 0 }

@@ -7,7 +7,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::{Alarm, Blocking, Port, PortError, Request, Served};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{JobSpec, SyncCall, SyncPolicy};
+use crate::job::{JobSpec, SyncCall};
 use crate::load::rng::Rng;
 
 /// One thread, one I/O at a time: preadv2 and pwritev2.
@@ -21,7 +21,6 @@ pub struct Preadv {
     flags: (i32, i32),
     /// Share of calls that carry RWF_HIPRI, percent, and the dice for it.
     polled: (u64, Rng),
-    datasync: bool,
     staged: Option<(u32, Request)>,
     done: Option<(u32, i64)>,
 }
@@ -53,7 +52,6 @@ impl Preadv {
                 u64::from(spec.hipri_share),
                 Rng::new(spec.seed, 0x6869_7072),
             ),
-            datasync: matches!(spec.sync, SyncPolicy::Fdatasync(_)),
             staged: None,
             done: None,
         })
@@ -119,7 +117,7 @@ impl Preadv {
                     SyncCall::Readv | SyncCall::Read => -1,
                 },
                 Op::Trim => i64::from(file.trim(r.offset, r.len)),
-                Op::Sync => i64::from(file.sync(self.datasync)),
+                Op::Sync => i64::from(file.sync(&r)),
             }
         }
     }

@@ -10,7 +10,7 @@ use io_uring::{IoUring, cqueue, squeue, types};
 use super::{Alarm, Blocking, Port, PortError, Request};
 use crate::buffer::Buffers;
 use crate::clock::Clock;
-use crate::job::{JobSpec, SyncPolicy};
+use crate::job::{Flush, JobSpec};
 
 /// FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE: a hole in a file.
 const PUNCH: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
@@ -118,12 +118,14 @@ pub struct Shape {
     /// RWF_* flags of reads and of writes.
     read_flags: u32,
     rw_flags: u32,
-    fsync_flags: u32,
 }
 
 impl Shape {
     /// IORING_OP_*, and IOSQE_FIXED_FILE.
     const FSYNC: u64 = 3;
+    /// IORING_FSYNC_DATASYNC.
+    const DATASYNC: u32 = 1;
+    const SYNC_FILE_RANGE: u64 = 8;
     const READ_FIXED: u64 = 4;
     const WRITE_FIXED: u64 = 5;
     const FALLOCATE: u64 = 17;
@@ -155,7 +157,6 @@ impl Shape {
             discards: false,
             read_flags: 0,
             rw_flags: if durable { libc::RWF_DSYNC as u32 } else { 0 },
-            fsync_flags: 0,
         }
     }
 
@@ -178,7 +179,15 @@ impl Shape {
             }
             Op::Trim if self.discards => (Self::URING_CMD, [Self::DISCARD, r.offset, 0], len),
             Op::Trim => (Self::FALLOCATE, [r.offset, len, PUNCH as u64], 0),
-            Op::Sync => (Self::FSYNC, [0, 0, high(self.fsync_flags)], 0),
+            Op::Sync => match r.flush() {
+                Flush::All => (Self::FSYNC, [0, 0, 0], 0),
+                Flush::Data => (Self::FSYNC, [0, 0, high(Self::DATASYNC)], 0),
+                Flush::Range(flags) => (
+                    Self::SYNC_FILE_RANGE,
+                    [r.offset, 0, len | high(flags.into())],
+                    0,
+                ),
+            },
         };
         // The kernel refuses a priority where it has none to give.
         let priority = match r.op {
@@ -386,10 +395,6 @@ impl<E: Entries> Uring<E> {
                 discards,
                 read_flags: read_flags as u32,
                 rw_flags: rw_flags as u32,
-                fsync_flags: match spec.sync {
-                    SyncPolicy::Fdatasync(_) => types::FsyncFlags::DATASYNC.bits(),
-                    _ => 0,
-                },
             },
             sqpoll: spec.sqpoll,
             iopoll: spec.iopoll,

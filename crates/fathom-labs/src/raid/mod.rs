@@ -290,7 +290,7 @@ fn spec(
     spec.size = Some(size);
     if real && !load.direct {
         if load.rw.modifies() {
-            spec.sync = SyncPolicy::Fdatasync(SYNC_EVERY);
+            spec.sync = SyncPolicy::fdatasync(SYNC_EVERY);
         } else {
             spec.random_map = load.rw.is_random();
             (spec.bytes, spec.ramp) = (Some(size), Nanos::ZERO);

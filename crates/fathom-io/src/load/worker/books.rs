@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use fathom_telemetry::{Nanos, Op, Record, Recorder, WindowSink};
 
 use super::outcome::{ErrorCount, count_error};
-use super::{Pace, Slot, Syncing, Worker};
+use super::syncing::Syncing;
+use super::{Pace, Slot, Worker};
 use crate::job::OnError;
 use crate::port::{Port, Request};
 
@@ -90,11 +91,11 @@ impl<S: WindowSink> Books<'_, S> {
         let Request {
             op, offset, len, ..
         } = s.request;
-        // A discard transfers nothing: the kernel's success is 0.
-        let result = if result == 0 && op == Op::Trim {
-            i64::from(len)
-        } else {
-            result
+        // A discard transfers nothing: the kernel's success is 0. A sync has no length to transfer.
+        let (len, result) = match op {
+            Op::Trim if result == 0 => (len, i64::from(len)),
+            Op::Sync => (0, result),
+            _ => (len, result),
         };
         Record {
             intended: s.intended,
@@ -175,8 +176,7 @@ impl<S: WindowSink> Books<'_, S> {
         if r.op == Op::Sync
             && let Some(sync) = self.syncing
         {
-            sync.due = false;
-            sync.running = false;
+            sync.done();
         }
     }
 }

@@ -1,0 +1,95 @@
+//! Calls that make writes durable between them: when the next is due, and what it flushes.
+
+use fathom_telemetry::WindowSink;
+
+use super::Worker;
+use crate::job::{Flush, JobSpec};
+use crate::port::{Port, Request};
+
+/// A job's calls and their state.
+pub(super) struct Syncing {
+    /// No call follows the last write.
+    pub(super) open_end: bool,
+    /// What is called after how many writes.
+    calls: Box<[(Flush, u32)]>,
+    writes: u64,
+    /// It waits for outstanding I/O to drain, then runs alone.
+    due: Option<Flush>,
+    running: bool,
+    /// File of the last write, and what was written there since the last call.
+    file: u16,
+    written: Option<(u64, u64)>,
+}
+
+impl Syncing {
+    /// Where the job writes and asks for any.
+    pub(super) fn of(spec: &JobSpec) -> Option<Self> {
+        (spec.rw.writes() && spec.sync.has_calls()).then(|| Self {
+            open_end: spec.sync.open_end,
+            calls: spec.sync.calls().collect(),
+            writes: 0,
+            due: None,
+            running: false,
+            file: 0,
+            written: None,
+        })
+    }
+
+    /// Whether one waits for its turn.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// The call, where it may start: `idle` says that nothing is outstanding.
+    pub(super) fn start(&mut self, idle: bool) -> Option<Request> {
+        let flush = self.due.filter(|_| idle && !self.running)?;
+        self.running = true;
+        let written = self.written.take().unwrap_or_default();
+        let range = match flush {
+            Flush::Range(_) => written,
+            Flush::All | Flush::Data => (0, 0),
+        };
+        Some(Request::sync(self.file, flush, range))
+    }
+
+    /// A write was started; whether a call is due before the next.
+    #[inline]
+    pub(super) fn wrote(&mut self, io: &Request) -> bool {
+        if self.file != io.file {
+            (self.file, self.written) = (io.file, None);
+        }
+        let (from, to) = (io.offset, io.offset + u64::from(io.len));
+        let (low, high) = self.written.unwrap_or((from, to));
+        self.written = Some((low.min(from), high.max(to)));
+        self.writes += 1;
+        let due = |c: &&(Flush, u32)| self.writes.is_multiple_of(u64::from(c.1));
+        self.due = self.calls.iter().find(due).map(|c| c.0);
+        self.due.is_some()
+    }
+
+    /// The call has returned.
+    pub(super) fn done(&mut self) {
+        self.due = None;
+        self.running = false;
+    }
+}
+
+impl<P: Port, S: WindowSink> Worker<P, S> {
+    /// Whether the job ends with the write that was last, and no call is to follow it.
+    #[cold]
+    pub(super) fn ends_before_sync(&mut self) -> bool {
+        let Some(s) = self.syncing.as_mut().filter(|s| s.open_end) else {
+            return false;
+        };
+        let led_out = self.pilot.as_mut().is_some_and(|p| {
+            p.ready(self.now);
+            p.ended
+        });
+        let out = self.ios_left == 0 || self.bytes_left == 0 || led_out;
+        if out {
+            s.done();
+        }
+        out
+    }
+}
