@@ -87,6 +87,21 @@ pub fn whole(path: &Path, mode: u32, content: &[u8]) -> io::Result<File> {
     }
 }
 
+/// Opens a file as it is, and makes it where it is missing: what is there is neither changed nor emptied.
+///
+/// # Errors
+/// As `open(2)`, also where there is a link of this name.
+pub fn or_open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+}
+
 /// Opens a file of fathom's own directories for adding to its end, and makes it where it is missing.
 ///
 /// # Errors

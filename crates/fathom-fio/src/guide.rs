@@ -1,15 +1,19 @@
 //! From a task and its files to what guides its job in the driver.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fathom_io::JobSpec;
 use fathom_io::load::{Guide, Pilot};
+use fathom_io::{Control, JobSpec};
 use fathom_telemetry::Op;
 
+use crate::engine::{Names, Own, Surroundings};
 use crate::feed::classes::Classes;
+use crate::feed::locks::FileLock;
 use crate::feed::phases::Phases;
+use crate::feed::trims::{BLOCKS_MOST, SharedLifetimes};
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
 use crate::output::side::{Outputs, Trouble};
@@ -26,6 +30,8 @@ pub struct Guided {
     phases: Arc<Phases>,
     reads: bool,
     classes: Classes,
+    lifetimes: Option<SharedLifetimes>,
+    own: Option<Own>,
 }
 
 impl Guided {
@@ -37,7 +43,12 @@ impl Guided {
     /// What it found beside the driver's own figures, for the task's measure; complete when the job has ended.
     pub fn ended(&self, measure: &mut crate::Measure) {
         measure.latency_depth = self.depth.load(Ordering::Relaxed);
+        if let Some(Own::Net(net)) = &self.own {
+            measure.dropped = net.dropped();
+        }
         measure.zone_resets = self.resets.load(Ordering::Relaxed);
+        let blocks = |l: &SharedLifetimes| l.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        measure.lifetimes = self.lifetimes.as_ref().map(blocks);
         let all = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         for (totals, classes) in measure.totals.iter_mut().zip(all.iter()) {
             if let Some(t) = totals {
@@ -62,6 +73,49 @@ impl Task {
     /// Where its I/O goes: every file.
     pub fn places(&self) -> impl Iterator<Item = &crate::Place> {
         std::iter::once(&self.shape.place).chain(&self.shape.more)
+    }
+    /// The files that have names of their own.
+    fn paths(&self) -> Vec<PathBuf> {
+        let path = |p: &crate::Place| match p {
+            crate::Place::Path(p) => Some(p.clone()),
+            crate::Place::Null | crate::Place::Sim(_) => None,
+        };
+        self.places().filter_map(path).collect()
+    }
+    /// Whether its I/Os are those of an engine that moves data.
+    pub fn moves_data(&self) -> bool {
+        let null = self.shape.spec.engine == fathom_io::job::Engine::Null;
+        !null || matches!(self.shape.own, Some(Own::Net(_)))
+    }
+    /// Whether its engine is none of the driver's.
+    pub fn has_own_engine(&self) -> bool {
+        self.shape.own.is_some()
+    }
+    /// Whether the time of each of its I/Os is shown where it computes.
+    pub fn runs_program(&self) -> bool {
+        matches!(self.shape.own, Some(Own::Exec(_)))
+    }
+    /// Names that it makes, looks up or removes.
+    pub fn names(&self) -> Option<&Names> {
+        match &self.shape.own {
+            Some(Own::Names(names)) => Some(names),
+            _ => None,
+        }
+    }
+    /// What must be there before any job begins: a socket that listens.
+    ///
+    /// # Errors
+    /// Where it cannot be had, by its name.
+    pub fn prepare(&self) -> Result<(), String> {
+        self.shape.own.as_ref().map_or(Ok(()), Own::prepare)
+    }
+    /// Whether others wait for their turn at its files.
+    pub fn takes_turns(&self) -> bool {
+        self.shape.recipe.turns.is_some()
+    }
+    /// Whether each pass finds its files empty.
+    pub fn empties(&self) -> bool {
+        self.shape.recipe.anew && self.shape.spec.rw.writes()
     }
     /// Whether what is in its files matters.
     pub fn verifies(&self) -> bool {
@@ -109,19 +163,51 @@ impl Task {
     }
 }
 
-/// What guides `task`, whose job is `spec`; `None` where a plain job does. `sizes` are those of its files.
-pub fn guide(
-    task: &Task,
-    spec: &JobSpec,
-    sizes: &[u64],
-    flow: Option<Arc<FlowGroup>>,
-    outputs: &Outputs,
-    moves_data: bool,
-) -> Result<Option<Guided>, String> {
+/// What a task finds around it.
+pub struct Around<'a> {
+    /// Sizes of its files.
+    pub sizes: &'a [u64],
+    /// Its files, opened for writing where it writes.
+    pub files: Vec<Arc<File>>,
+    /// Their locks.
+    pub locks: Vec<Arc<FileLock>>,
+    /// The flow that it shares with others.
+    pub flow: Option<Arc<FlowGroup>>,
+    /// Where files beside its data go.
+    pub outputs: &'a Outputs,
+    /// Its own end, and that of all.
+    pub controls: [Control; 2],
+    /// Whether its data goes anywhere: not with null, and not on models.
+    pub moves_data: bool,
+}
+
+/// What guides `task`, whose job is `spec`; `None` where a plain job does.
+pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<Guided>, String> {
+    let Around {
+        sizes,
+        flow,
+        outputs,
+        moves_data,
+        ..
+    } = around;
     let recipe = task.shape.recipe.clone();
     let logs = &task.shape.logs;
     let each = logs.any() && logs.average_ms == 0;
     let enter = task.shape.thread.enter().filter(|_| moves_data);
+    let last = task
+        .shape
+        .thread
+        .take_rights(task.paths(), spec.rw.modifies());
+    let last = last.filter(|_| moves_data);
+    let performer = task.shape.own.as_ref().map(|own| {
+        own.performer(Surroundings {
+            job: task.name.clone(),
+            outputs: outputs.clone(),
+            controls: around.controls,
+            bytes: spec.bytes.map(|b| b.0),
+            time: spec.time,
+        })
+    });
     let depth = Arc::new(AtomicU64::new(0));
     let writes = Arc::new(AtomicU64::new(0));
     let resets = Arc::new(AtomicU64::new(0));
@@ -130,9 +216,14 @@ pub fn guide(
     let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
     let reads = recipe.does[0] || backlog;
     if recipe.plain && !each {
-        let only_enters = |enter| Guided {
+        if enter.is_none() && last.is_none() && performer.is_none() {
+            return Ok(None);
+        }
+        return Ok(Some(Guided {
             guide: Guide {
-                enter: Some(enter),
+                enter,
+                last,
+                performer,
                 ..Guide::default()
             },
             depth,
@@ -142,8 +233,9 @@ pub fn guide(
             phases,
             reads,
             classes,
-        };
-        return Ok(enter.map(only_enters));
+            lifetimes: None,
+            own: task.shape.own.clone(),
+        }));
     }
     let trouble = Trouble::default();
     let unmade = |e: std::io::Error| format!("its log could not be made: {e}");
@@ -167,6 +259,16 @@ pub fn guide(
         Some(_) if several && task.shape.io_size.is_none() => whole,
         Some(b) => b.0 / loops,
         None => whole,
+    };
+    let pass = match (recipe.spread, ranges.first()) {
+        (Some(terms), Some((from, to))) => {
+            let block = recipe.sizes[1].min();
+            if let Some(why) = terms.refused(to - from, block) {
+                return Err(why);
+            }
+            terms.physical(to - from, block)
+        }
+        _ => pass,
     };
     let mut names: Vec<PathBuf> = Vec::new();
     for place in std::iter::once(&task.shape.place).chain(&task.shape.more) {
@@ -192,8 +294,20 @@ pub fn guide(
     if task.shape.replay.is_some() {
         ops.push(Op::Sync);
     }
+    if recipe.trim_back.is_some() && !ops.contains(&Op::Trim) {
+        ops.push(Op::Trim);
+    }
+    let lifetimes = recipe.lifetimes.then(SharedLifetimes::default);
+    if recipe.lifetimes {
+        let range = ranges.first().map_or(0, |r| r.1 - r.0);
+        let blocks = range / recipe.sizes[2].min().max(1);
+        if several || blocks == 0 || blocks > BLOCKS_MOST {
+            return Err(format!(
+                "block_error_percentiles keeps account of 1 to {BLOCKS_MOST} blocks of one file, not of {blocks}: choose a smaller size, or a larger bs of trims"
+            ));
+        }
+    }
     let order = Order {
-        recipe,
         ranges,
         names,
         replay: task.shape.replay.clone(),
@@ -215,8 +329,16 @@ pub fn guide(
         zone_resets: resets.clone(),
         phases: phases.clone(),
         classes: classes.clone(),
+        lifetimes: lifetimes.clone().unwrap_or_default(),
+        locks: around.locks,
+        emptied: if recipe.anew && spec.rw.writes() {
+            around.files
+        } else {
+            Vec::new()
+        },
         real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
         outputs: outputs.clone(),
+        recipe,
     };
     Ok(Some(Guided {
         guide: Guide {
@@ -226,6 +348,8 @@ pub fn guide(
             ops,
             files: Vec::new(),
             enter,
+            last,
+            performer,
         },
         depth,
         resets,
@@ -234,5 +358,7 @@ pub fn guide(
         phases,
         reads,
         classes,
+        lifetimes,
+        own: task.shape.own.clone(),
     }))
 }

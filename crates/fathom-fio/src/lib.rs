@@ -5,6 +5,7 @@
 
 mod cmdline;
 mod convert;
+mod engine;
 mod error;
 mod feed;
 mod guide;
@@ -19,11 +20,14 @@ mod translate;
 
 pub use cmdline::{Format, Invocation, Purpose, Trigger};
 pub use convert::to_toml;
+pub use engine::Names;
 pub use error::FioError;
 pub use feed::FlowGroup;
 pub use feed::classes::ByPriority;
+pub use feed::locks::FileLock;
 pub use feed::sums::speeds as checksum_speeds;
-pub use guide::{Guided, guide};
+pub use feed::trims::Lifetimes;
+pub use guide::{Around, Guided, guide};
 pub use jobfile::{Script, parse_job_file};
 pub use measure::{Measure, Rusage, Totals, merge};
 pub use output::progress;
@@ -31,4 +35,4 @@ pub use plan::{Task, Terms, plan};
 pub use section::Section;
 pub use steady::Steady;
 pub use translate::names;
-pub use translate::{ExitWhat, Extent, Layout, Logs, Place, Shape, ThreadTerms};
+pub use translate::{ControlGroup, ExitWhat, Extent, Layout, Logs, Place, Shape, ThreadTerms};

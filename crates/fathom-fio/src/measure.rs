@@ -8,6 +8,7 @@ use fathom_telemetry::{Histogram, Nanos, Window};
 
 use crate::feed::classes::{self, ByPriority};
 use crate::feed::phases::Phases;
+use crate::feed::trims::Lifetimes;
 
 /// Mean, deviation and extremes of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -168,6 +169,12 @@ pub struct Measure {
     pub(crate) reads: bool,
     /// Zones that were emptied to be written again.
     pub zone_resets: u64,
+    /// Bytes that were done before measuring began (`ramp_size`); [`Measure::jobs`] hold them.
+    pub ramp_bytes: u64,
+    /// Datagrams that never came.
+    pub dropped: u64,
+    /// Trims that blocks lived through, where that is asked for.
+    pub lifetimes: Option<Lifetimes>,
     /// Depth that a latency target led to; 0 without one.
     pub latency_depth: u64,
     /// fathom's own results of the jobs behind this measure.
@@ -216,15 +223,19 @@ impl Measure {
         self.jobs.push(job);
     }
 
-    /// Its I/Os were none: for each a processor was kept busy, which fio counts without bytes and time.
-    pub fn computed(&mut self) {
+    /// Its I/Os were none: for each a processor was kept busy, or a program was looked after, which fio counts without
+    /// bytes and runtime; `timed` keeps the time of each.
+    pub fn computed(&mut self, timed: bool) {
         self.runtimes = Some([0; 3]);
         for t in self.totals.iter_mut().flatten() {
-            let ios = t.ios;
+            let own = std::mem::take(&mut **t);
             **t = Totals {
-                ios,
+                ios: own.ios,
                 ..Totals::default()
             };
+            if timed {
+                (t.submit, t.service, t.response) = (own.submit, own.service, own.response);
+            }
         }
     }
 
@@ -316,6 +327,11 @@ pub fn merge(measures: &[&Measure]) -> Measure {
             all.simulated.clone_from(&m.simulated);
         }
         all.zone_resets += m.zone_resets;
+        all.dropped += m.dropped;
+        // As in fio those of the last job stand for the group.
+        if m.lifetimes.is_some() {
+            all.lifetimes.clone_from(&m.lifetimes);
+        }
         all.latency_depth = all.latency_depth.max(m.latency_depth);
         all.jobs.extend(m.jobs.iter().cloned());
     }

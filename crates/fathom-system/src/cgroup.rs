@@ -100,12 +100,88 @@ impl Group {
     /// # Errors
     /// Where the process may not be moved; it stays where it was then.
     pub fn enter(&self) -> io::Result<Inside> {
-        let own = fs::read_to_string("/proc/self/cgroup")?;
         let controller = if self.limit == "memory.max" {
             ""
         } else {
             "memory"
         };
+        Inside::enter(&self.mount, controller, &self.dir)
+    }
+}
+
+/// A group by the name that its user gave it; this process is in it until this is dropped.
+pub struct Membership {
+    /// Left before the group is removed.
+    inside: Option<Inside>,
+    dir: PathBuf,
+    /// Removed again: it was made here, and is not to stay.
+    cleanup: Option<Cleanup>,
+}
+
+impl Membership {
+    /// Makes the group where it is missing, and moves this process there: in the hierarchy of block devices, or in the
+    /// unified one, whichever is mounted first. `keep` leaves it there afterwards; `weight` is blkio.weight.
+    ///
+    /// # Errors
+    /// Where there is no such hierarchy, the name leads out of it, the user may not, or there is no such weight.
+    pub fn enter(name: &str, weight: Option<u64>, keep: bool) -> io::Result<Self> {
+        let inner = Path::new(name.trim_start_matches('/'));
+        let plain = |c: std::path::Component<'_>| matches!(c, std::path::Component::Normal(_));
+        if inner.as_os_str().is_empty() || !inner.components().all(plain) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("'{name}' is no name of a control group: expected one such as bench/a"),
+            ));
+        }
+        let (mount, controller) =
+            of_devices().ok_or_else(|| io::Error::other("no control groups are mounted"))?;
+        if weight.is_some() && controller.is_empty() {
+            return Err(io::Error::other(
+                "the unified control groups have no cgroup_weight, as fio says too",
+            ));
+        }
+        let dir = mount.join(inner);
+        let made = match create::dir_for(&dir, 0o755) {
+            Ok(()) => true,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(e) => return Err(e),
+        };
+        let cleanup = (made && !keep)
+            .then(|| Cleanup::watch(&[Undo::group(&dir)]))
+            .transpose()?;
+        let mut group = Self {
+            inside: None,
+            dir,
+            cleanup,
+        };
+        if let Some(weight) = weight {
+            kernel::write(&group.dir.join("blkio.weight"), &weight.to_string())?;
+        }
+        group.inside = Some(Inside::enter(&mount, controller, &group.dir)?);
+        Ok(group)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.inside = None;
+        if let Some(cleanup) = self.cleanup.take()
+            && crate::retry::patiently(1, |_| true, || fs::remove_dir(&self.dir)).is_err()
+        {
+            Cleanup::try_again(Some(cleanup));
+        }
+    }
+}
+
+/// This process is in a group.
+pub struct Inside {
+    home: File,
+}
+
+impl Inside {
+    /// Moves this process from the group of `controller` that it is in to that of `dir`.
+    fn enter(mount: &Path, controller: &str, dir: &Path) -> io::Result<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup")?;
         let path = own
             .lines()
             .filter_map(|l| {
@@ -115,12 +191,26 @@ impl Group {
             .find(|(c, _)| c.split(',').any(|c| c == controller))
             .map(|(_, path)| path.trim_start_matches('/').to_owned())
             .ok_or_else(|| io::Error::other("/proc/self/cgroup does not say where it is"))?;
-        let home = self.mount.join(path).join("cgroup.procs");
+        let home = mount.join(path).join("cgroup.procs");
         let home = kernel::open(&home)?;
-        self.members()?
+        kernel::open(&dir.join("cgroup.procs"))?
             .write_all(std::process::id().to_string().as_bytes())?;
-        Ok(Inside { home })
+        Ok(Self { home })
     }
+}
+
+/// Where groups of block devices are, and the name of their controller: nothing for the unified hierarchy.
+fn of_devices() -> Option<(PathBuf, &'static str)> {
+    let all = fs::read_to_string("/proc/mounts").ok()?;
+    all.lines().find_map(|l| {
+        let f: Vec<&str> = l.split(' ').collect();
+        let blkio = f.get(3)?.split(',').any(|o| o == "blkio");
+        match *f.get(2)? {
+            "cgroup" if blkio => Some((PathBuf::from(f[1]), "blkio")),
+            "cgroup2" => Some((PathBuf::from(f[1]), "")),
+            _ => None,
+        }
+    })
 }
 
 /// Where control groups of a kind are mounted, with an option if one is named.
@@ -199,18 +289,13 @@ impl Drop for Group {
     }
 }
 
-/// This process is in a [`Group`].
-pub struct Inside {
-    home: File,
-}
-
 impl Drop for Inside {
     fn drop(&mut self) {
         if let Err(e) = self
             .home
             .write_all(std::process::id().to_string().as_bytes())
         {
-            say!("fathom: this process keeps its memory limit: {e}");
+            say!("fathom: this process keeps the limits of its control group: {e}");
         }
     }
 }

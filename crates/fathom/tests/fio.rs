@@ -213,17 +213,17 @@ fn what_others_made_is_never_overwritten() {
 #[test]
 fn unsupported_options_are_refused_by_name_or_left_out_on_request() {
     let dir = scratch();
-    let args = ["--name=a", "--rw=randread", "--size=64k", "--uid=65534"];
+    let args = ["--name=a", "--rw=randread", "--size=64k", "--fdp=1"];
     let out = fathom(dir.path(), &args);
     assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("uid=65534 is not supported"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("fdp=1 is not supported"));
     assert!(!dir.path().join("a.0.0").exists(), "nothing was made");
     let mut lenient = args.to_vec();
     lenient.extend(["--lenient", "--thread=1", "--clocksource=cpu"]);
     let out = fathom(dir.path(), &lenient);
     assert!(out.status.success());
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(said.contains("ignored: job 'a': uid=65534"), "{said}");
+    assert!(said.contains("ignored: job 'a': fdp=1"), "{said}");
     assert!(
         said.contains("clocksource=cpu"),
         "what changes nothing is said: {said}"

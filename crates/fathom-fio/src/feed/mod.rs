@@ -3,23 +3,28 @@
 
 pub(crate) mod classes;
 mod crc;
+pub(crate) mod locks;
 pub(crate) mod pattern;
 pub(crate) mod phases;
+mod pilot;
 mod places;
 pub(crate) mod replay;
+pub(crate) mod sprandom;
 pub(crate) mod sums;
+pub(crate) mod trims;
 mod turns;
 pub(crate) mod verify;
 pub(crate) mod zones;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fathom_io::load::rng::Rng;
-use fathom_io::load::{Next, Pass, Pilot, PilotIo, Spots};
-use fathom_telemetry::{Nanos, Op, Record};
+use fathom_io::load::{Next, Pass, PilotIo, Spots};
+use fathom_telemetry::{Nanos, Op};
 
 use crate::output::{EachLog, Outputs};
 use crate::translate::recipe::{Recipe, Service};
@@ -29,7 +34,7 @@ use phases::Phases;
 use places::Place;
 use replay::Replay;
 use turns::{Part, Seeker};
-use verify::{History, MISMATCH};
+use verify::History;
 
 /// "Connection timed out": fio's error for an I/O beyond `max_latency`.
 pub(crate) const TOO_SLOW: i64 = -110;
@@ -69,6 +74,12 @@ pub(crate) struct Order {
     pub(crate) phases: Arc<Phases>,
     /// Latencies by priority.
     pub(crate) classes: classes::Classes,
+    /// The locks of its files, where jobs take turns.
+    pub(crate) locks: Vec<Arc<locks::FileLock>>,
+    /// Its files, where each pass finds them empty.
+    pub(crate) emptied: Vec<Arc<File>>,
+    /// Trims that its blocks lived through.
+    pub(crate) lifetimes: trims::SharedLifetimes,
     /// Not a model's time.
     pub(crate) real_time: bool,
     /// Where files beside the data go.
@@ -122,6 +133,22 @@ pub(crate) struct FioFeed {
     /// Priorities of I/Os under way, by place.
     priorities: BTreeMap<(u16, u64), u16>,
     classes: Option<classes::Seen>,
+    taking: Option<locks::Taking>,
+    spread: Option<sprandom::Spread>,
+    trims: trims::Trims,
+    blocks: Option<trims::Blocks>,
+}
+
+/// The order of `sprandom`.
+fn spread(order: &Order) -> Option<sprandom::Spread> {
+    let (terms, range) = (order.recipe.spread?, order.ranges.first()?);
+    let block = order.recipe.sizes[1].min();
+    Some(sprandom::Spread::new(
+        terms,
+        range.1 - range.0,
+        block,
+        order.seed,
+    ))
 }
 
 impl FioFeed {
@@ -203,6 +230,15 @@ impl FioFeed {
             },
             priorities: BTreeMap::new(),
             classes: (r.priorities.is_some()).then(|| classes::Seen::new(order.classes.clone())),
+            taking: r
+                .turns
+                .map(|turns| locks::Taking::new(turns, order.locks.clone())),
+            spread: spread(&order),
+            trims: trims::Trims::default(),
+            blocks: r.lifetimes.then(|| {
+                let range = order.ranges.first().copied().unwrap_or_default();
+                trims::Blocks::new(range, r.sizes[2].min(), order.lifetimes.clone())
+            }),
             order,
         }
     }
@@ -296,16 +332,22 @@ impl FioFeed {
                 direction
             };
             let again = self.order.time_based || (r.hole <= 0 && self.places.len() == 1);
-            let found = self.places[file].next(
-                &r,
-                direction,
-                &r.sizes[sizes],
-                jump,
-                random,
-                again,
-                &mut self.zone_bytes,
-                &mut self.rng,
-            );
+            let found = match &mut self.spread {
+                Some(s) => {
+                    let (start, block) = (self.order.ranges[0].0, r.sizes[1].min());
+                    s.next().map(|n| (start + n * block, block))
+                }
+                None => self.places[file].next(
+                    &r,
+                    direction,
+                    &r.sizes[sizes],
+                    jump,
+                    random,
+                    again,
+                    &mut self.zone_bytes,
+                    &mut self.rng,
+                ),
+            };
             let Some((offset, len)) = found else {
                 self.complete[file] = true;
                 continue;
@@ -370,7 +412,21 @@ impl FioFeed {
         for p in &mut self.places {
             p.reset(&r);
         }
+        self.spread = spread(&self.order);
+        for file in &self.order.emptied {
+            // What cannot be emptied (a device) stays, as in fio.
+            let _ = file.set_len(0);
+        }
         self.passed = Some(Pass::Again);
+    }
+
+    /// A block to trim again, between writes that are verified.
+    fn trim_back(&mut self) -> Option<PilotIo> {
+        let terms = self.order.recipe.trim_back.filter(|_| !self.reading_back)?;
+        let history = &self.history;
+        let known = |place| history.trim(place).is_some();
+        let place = self.trims.next(terms, history.logged(), known)?;
+        self.history.trim(place)
     }
 
     /// Checks of verification between I/Os: a read to be done, or nothing.
@@ -452,6 +508,10 @@ impl FioFeed {
 
     fn custom(&mut self, now: Nanos) -> Next {
         self.checks = false;
+        if let Some(io) = self.trim_back() {
+            self.flying += 1;
+            return Next::Start(io);
+        }
         if let Some(io) = self.back() {
             self.flying += 1;
             self.checks = true;
@@ -503,7 +563,10 @@ impl FioFeed {
         if !order.moves_data || data.is_empty() || (back.is_none() && order.recipe.does[1]) {
             return true;
         }
-        let known = back.flatten();
+        if back.is_some_and(|w| w.trimmed) {
+            return data.iter().all(|b| *b == 0);
+        }
+        let known = back.and_then(|w| w.number);
         self.reads_verified += 1;
         if known.is_none() && order.known_writes.is_some_and(|n| self.reads_verified > n) {
             return true;
@@ -527,134 +590,5 @@ impl FioFeed {
             }
         }
         good
-    }
-}
-
-impl Pilot for FioFeed {
-    fn decides_end(&self) -> bool {
-        !self.native()
-    }
-
-    fn start(&mut self, origin: Nanos) {
-        self.origin = origin;
-        self.phase_began = origin;
-        self.last_think = origin;
-        if let Some(l) = &mut self.log {
-            l.start(origin);
-        }
-        if let Some(e) = &mut self.each {
-            e.start(origin);
-        }
-        if let Some(c) = &mut self.classes {
-            c.start(origin);
-        }
-        if let Some(s) = &mut self.seeker {
-            s.until = origin + s.goal.window;
-        }
-    }
-
-    fn next(&mut self, now: Nanos) -> Next {
-        if self.stopped {
-            return Next::End;
-        }
-        if let Some(wait) = self.held_back(now) {
-            return wait;
-        }
-        let next = if self.order.replay.is_some() {
-            self.replay(now)
-        } else if self.native() {
-            self.flying += 1;
-            Next::Own
-        } else {
-            self.custom(now)
-        };
-        match next {
-            Next::Start(_) | Next::Own => {
-                let think = self.order.recipe.think;
-                if think > Nanos::ZERO {
-                    self.think_left = self.think_left.saturating_sub(1);
-                    let time = self.order.recipe.think_io_time;
-                    let long = time > Nanos::ZERO && now.since(self.last_think) >= time;
-                    if self.think_left == 0 || long {
-                        self.think_left = self.order.recipe.think_blocks;
-                        self.think_due = true;
-                    }
-                }
-            }
-            Next::End => self.stopped = true,
-            _ => {}
-        }
-        next
-    }
-
-    fn paced(&self) -> bool {
-        !self.checks
-    }
-
-    fn passed(&mut self) -> Option<Pass> {
-        self.passed.take()
-    }
-
-    fn fill(&mut self, io: &PilotIo, data: &mut [u8]) -> bool {
-        if let Some(c) = &self.order.recipe.check {
-            let number = self.history.start(io);
-            c.fill(io, data, number, self.order.thread);
-            return c.sum != sums::Sum::Null;
-        }
-        let Some(p) = &self.order.recipe.pattern else {
-            return false;
-        };
-        p.fill(data, io.offset);
-        if let Some((percent, chunk)) = self.order.recipe.compress {
-            // The pattern is what compresses; the rest does not.
-            for part in data.chunks_mut(chunk as usize) {
-                let random = part.len() * (100 - percent as usize) / 100;
-                verify::noise(&mut part[..random], self.rng.bits());
-            }
-        }
-        true
-    }
-
-    fn done(&mut self, io: &PilotIo, record: &Record, data: &[u8]) -> i64 {
-        self.flying = self
-            .flying
-            .saturating_sub(u32::from(io.op != Op::Sync || self.order.replay.is_some()));
-        if let Some(s) = &mut self.seeker {
-            s.take(record);
-        }
-        if let Some(l) = &mut self.log {
-            l.io(io, record.submitted);
-        }
-        let own = self.priorities.remove(&(io.file, io.offset));
-        let priority = own.unwrap_or(self.order.recipe.thread_priority);
-        if let Some(e) = &mut self.each {
-            e.record(record, priority);
-        }
-        if let Some(c) = &mut self.classes {
-            c.record(record, priority);
-        }
-        let limit = self.order.recipe.max_latency.get(io.op as usize);
-        if limit.is_some_and(|l| *l > Nanos::ZERO && record.service() + record.submit() > *l) {
-            return TOO_SLOW;
-        }
-        let good = record.result >= i64::from(io.len);
-        if self.order.recipe.check.is_some() && self.order.replay.is_none() {
-            match io.op {
-                Op::Write => {
-                    let number = self.history.landed(io);
-                    if good {
-                        self.since_batch += 1;
-                        self.history.wrote(io, number);
-                        self.order
-                            .writes_done
-                            .store(self.history.writes(), Ordering::Relaxed);
-                    }
-                }
-                Op::Trim if good => self.history.trimmed(io),
-                Op::Read if good && !self.verdict(io, data) => return MISMATCH,
-                _ => {}
-            }
-        }
-        record.result
     }
 }

@@ -72,8 +72,10 @@ impl Dump<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     len: u32,
+    /// Trimmed since: it must be zeros.
+    pub(crate) trimmed: bool,
     /// Which write it was; `None` where another to the same place was under way with it: nobody knows which was last.
-    number: Option<u64>,
+    pub(crate) number: Option<u64>,
 }
 
 /// A write under way.
@@ -131,6 +133,7 @@ impl History {
             (io.file, io.offset),
             Written {
                 len: io.len,
+                trimmed: false,
                 number,
             },
         );
@@ -156,9 +159,31 @@ impl History {
             self.blocks.remove(&k);
         }
     }
-    /// A trim that has completed: nothing is known of the range any more.
-    pub(crate) fn trimmed(&mut self, io: &PilotIo) {
-        self.forget_place(io);
+    /// A trim that has completed: nothing is known of the range any more, or that it is zeros where that is asked for.
+    pub(crate) fn trimmed(&mut self, io: &PilotIo, zeros: bool) {
+        let place = (io.file, io.offset);
+        let clean = |f: &Flying| !f.meets(place, io.len);
+        match self.blocks.get_mut(&place) {
+            Some(w) if zeros && w.len == io.len && self.flying.iter().all(clean) => {
+                w.trimmed = true
+            }
+            _ => self.forget_place(io),
+        }
+    }
+    /// Blocks that are known, and writes under way.
+    pub(crate) fn logged(&self) -> u64 {
+        (self.blocks.len() + self.flying.len()) as u64
+    }
+    /// The block at a place that was written and not trimmed since, as a trim.
+    pub(crate) fn trim(&self, (file, offset): (u16, u64)) -> Option<PilotIo> {
+        let w = self.blocks.get(&(file, offset)).filter(|w| !w.trimmed)?;
+        Some(PilotIo {
+            op: fathom_telemetry::Op::Trim,
+            offset,
+            len: w.len,
+            file,
+            priority: 0,
+        })
     }
     /// Starts to read back `n` blocks.
     pub(crate) fn begin_batch(&mut self, n: usize) {
@@ -223,11 +248,9 @@ impl History {
         let f = self.flying.swap_remove(i);
         (!f.clashes).then_some(f.number)
     }
-    /// Whether this read was for reading back, and the number that its blocks should have, where it is known.
-    pub(crate) fn checked(&mut self, io: &PilotIo) -> Option<Option<u64>> {
-        self.checking
-            .remove(&(io.file, io.offset))
-            .map(|w| w.number)
+    /// What this read reads back, where it does.
+    pub(crate) fn checked(&mut self, io: &PilotIo) -> Option<Written> {
+        self.checking.remove(&(io.file, io.offset))
     }
     /// Completed writes, for the state file.
     pub(crate) fn writes(&self) -> u64 {
@@ -480,7 +503,7 @@ mod tests {
         }
         let back = h.next(true).unwrap();
         assert_eq!((back.offset, back.len), (2048, 4096));
-        assert_eq!(h.checked(&back), Some(Some(2)));
+        assert_eq!(h.checked(&back).and_then(|w| w.number), Some(2));
         assert!(h.next(true).is_none());
     }
 

@@ -4,6 +4,9 @@
 
 use super::{Fate::*, Kind::*, OptionDef, def};
 
+/// Engines of sockets.
+const NET: &[&str] = &["net", "netsplice"];
+
 #[rustfmt::skip]
 pub(super) const ENGINES: &[OptionDef] = &[
     def("hipri", "", Flag, "", Mapped, "iopoll; calls carry RWF_HIPRI with pvsync2", &["io_uring", "io_uring_cmd", "pvsync2"]),
@@ -42,4 +45,19 @@ pub(super) const ENGINES: &[OptionDef] = &[
     def("cmdprio_hint", "", Int(0, 1023), "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
     def("cmdprio", "", Int(0, 7), "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
     def("cmdprio_bssplit", "", Text, "", Mapped, "I/O priorities of single I/Os", &["io_uring", "io_uring_cmd", "libaio"]),
+    def("stat_type", "", Choice(&["stat", "lstat", "statx"]), "stat", Mapped, "the call that looks a name up", &["filestat", "dirstat"]),
+    def("program", "", Text, "", Mapped, "what is run", &["exec"]),
+    def("arguments", "", Text, "", Mapped, "with %r and %n as in fio", &["exec"]),
+    def("grace_time", "", Int(0, 0), "1", Mapped, "seconds between SIGTERM and SIGKILL", &["exec"]),
+    def("std_redirect", "", Bool, "1", Mapped, "JOB.stdout and JOB.stderr; without it what it says goes to standard error", &["exec"]),
+    def("hostname", "", Text, "", Mapped, "who to connect to, a multicast group, or the path of a unix socket", NET),
+    def("port", "", Int(1, 65535), "", Mapped, "of tcp and udp; each clone has its own", NET),
+    def("protocol", "proto", Choice(&["tcp", "tcpv6", "udp", "udpv6", "unix", "vsock"]), "tcp", Mapped, "vsock is refused", NET),
+    def("nodelay", "", Bool, "0", Mapped, "TCP_NODELAY", NET),
+    def("listen", "", Flag, "", Mapped, "waits for others (tcp)", NET),
+    def("pingpong", "", Flag, "", Mapped, "each I/O is answered", NET),
+    def("interface", "", Text, "", Mapped, "address of the interface for multicast", NET),
+    def("ttl", "", Int(0, 0), "1", Mapped, "of multicast", NET),
+    def("window_size", "", Int(0, 0), "", Mapped, "socket buffers", NET),
+    def("mss", "", Int(0, 0), "", Refused, "the kernel chooses the size of segments", NET),
 ];

@@ -6,6 +6,7 @@ use fathom_telemetry::Histogram;
 use serde_json::Value;
 
 use super::{Entry, FIO_VERSION, Results, bins};
+use crate::feed::trims::Lifetimes;
 use crate::measure::{Measure, Stat, Totals};
 use crate::plan::Terms;
 use crate::translate::Unified;
@@ -223,6 +224,9 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
     o.int("latency_target", target);
     o.float("latency_percentile", percentile);
     o.int("latency_window", window);
+    if let Some(blocks) = &m.lifetimes {
+        lifetimes(o, blocks, &terms.percentiles);
+    }
     if let Some(s) = &m.steady {
         o.object("steadystate", |o| steady(o, s));
     }
@@ -230,6 +234,26 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
         o.text("desc", &terms.description);
     }
     o.object("fathom", |o| extra(o, m));
+}
+
+/// How often blocks were trimmed; nothing where none was touched.
+fn lifetimes(o: &mut Object, blocks: &Lifetimes, list: &[f64]) {
+    let percentiles = blocks.percentiles(list);
+    if percentiles.is_empty() {
+        return;
+    }
+    o.object("block", |o| {
+        o.object("percentiles", |o| {
+            for (p, trims) in percentiles {
+                o.int(&format!("{p:.6}"), trims.into());
+            }
+        });
+        o.object("states", |o| {
+            for (state, count) in blocks.states() {
+                o.int(state, count);
+            }
+        });
+    });
 }
 
 /// What fio does not say: fathom's own jobs, with flags, response latency and achieved depth.
@@ -243,6 +267,10 @@ fn extra(o: &mut Object, m: &Measure) {
         o.text("simulated", model);
     }
     o.int("wall_ns", m.wall.0);
+    if m.ramp_bytes > 0 {
+        // `jobs` hold them.
+        o.int("ramp_bytes", m.ramp_bytes);
+    }
     o.0.push(("jobs".into(), Node::Array(jobs)));
 }
 
@@ -267,7 +295,7 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
     o.int("runtime", ms);
     o.int("total_ios", ios);
     o.int("short_ios", get(|t| t.short));
-    o.int("drop_ios", 0);
+    o.int("drop_ios", if d == 0 { m.dropped } else { 0 });
     let parts: [(&str, Option<&Histogram>); 3] = [
         ("slat_ns", t.map(|t| &t.submit)),
         ("clat_ns", t.map(|t| &t.service)),

@@ -7,6 +7,7 @@ use fathom_telemetry::histogram::Moments;
 
 use super::num2str::{Unit, num2str};
 use super::{Entry, FIO_VERSION, Results, bins};
+use crate::feed::trims::Lifetimes;
 use crate::measure::{Measure, Stat};
 use crate::plan::{Task, Terms};
 use crate::translate::Unified;
@@ -159,7 +160,7 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
     let get = |d: usize, f: fn(&crate::Totals) -> u64| m.totals[d].as_deref().map_or(0, f);
     let _ = writeln!(
         out,
-        "     issued rwts: total={},{},{},{} short={},{},{},0 dropped=0,0,0,0",
+        "     issued rwts: total={},{},{},{} short={},{},{},0 dropped={},0,0,0",
         get(0, |t| t.ios),
         get(1, |t| t.ios),
         get(2, |t| t.ios),
@@ -167,6 +168,7 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
         get(0, |t| t.short),
         get(1, |t| t.short),
         get(2, |t| t.short),
+        m.dropped,
     );
     if terms.continue_on_error {
         let _ = writeln!(
@@ -186,12 +188,42 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
         out,
         "     latency   : target={target}, window={window}, percentile={percentile:.2}%, depth={depth}"
     );
+    if let Some(blocks) = &m.lifetimes {
+        lifetimes(out, blocks, &terms.percentiles);
+    }
     if let Some(s) = &m.steady {
         steady(out, s, terms);
     }
     for flag in m.jobs.iter().flat_map(|j| &j.flags) {
         let _ = writeln!(out, "  fathom: {}; {}", flag.detail, flag.remedy);
     }
+}
+
+/// How often blocks were trimmed, in lines of fio's length.
+fn lifetimes(out: &mut String, blocks: &Lifetimes, list: &[f64]) {
+    out.push_str("  block lifetime percentiles :\n   |");
+    let percentiles = blocks.percentiles(list);
+    let mut length = 0;
+    for (i, (p, trims)) in percentiles.iter().enumerate() {
+        let end = if i + 1 == percentiles.len() {
+            '\n'
+        } else {
+            ','
+        };
+        let word = format!(" {p:.2}th={trims}{end}");
+        if length + word.len() > 75 {
+            length = 0;
+            out.push_str("\n   |");
+        }
+        length += word.len();
+        out.push_str(&word);
+    }
+    let states: Vec<String> = blocks
+        .states()
+        .iter()
+        .map(|(state, count)| format!(" {state}={count}"))
+        .collect();
+    let _ = writeln!(out, "        states               :{}", states.join(","));
 }
 
 /// Bytes per second of a group in one direction, to which a job's share refers.

@@ -70,6 +70,14 @@ impl Outputs {
         if let Some(path) = task.state_to_save(self) {
             self.check_one(&path, is_state)?;
         }
+        for path in task
+            .shape
+            .own
+            .iter()
+            .flat_map(|o| o.texts(&task.name, self))
+        {
+            self.check_one(&path, is_text)?;
+        }
         let commands = task.shape.commands.iter().zip(COMMANDS);
         for (_, word) in commands.filter(|c| c.0.is_some()) {
             self.check_one(&text_of(task, word), is_text)?;

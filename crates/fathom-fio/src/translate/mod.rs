@@ -2,6 +2,7 @@
 //!
 //! Sizes in percent and the end of the range wait for the target: [`Shape::settle`].
 
+mod draws;
 mod load;
 mod pace;
 mod place;
@@ -13,10 +14,11 @@ mod terms_of_thread;
 use std::path::PathBuf;
 
 use fathom_io::JobSpec;
-use fathom_io::job::{Engine, OnError, SyncCall};
+use fathom_io::job::{Burst, Engine, OnError, SyncCall};
 use fathom_telemetry::Nanos;
 
 use crate::FioError;
+use crate::engine::{OVER, Own};
 use crate::feed::replay::Replay;
 use crate::options::value::Quantity;
 use crate::options::{EngineFate, Fate};
@@ -122,6 +124,31 @@ impl Logs {
 pub(crate) use place::files_below;
 pub use place::names;
 pub use terms_of_thread::ThreadTerms;
+
+/// `cgroup` and its companions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlGroup {
+    /// Below where control groups are mounted.
+    pub name: String,
+    /// It stays when the job has ended.
+    pub keep: bool,
+    /// `cgroup_weight`.
+    pub weight: Option<u64>,
+}
+
+impl ControlGroup {
+    fn of(s: &Section) -> Option<Self> {
+        let weight = s.number("cgroup_weight").filter(|w| *w > 0);
+        let name = s.get("cgroup").filter(|c| !c.is_empty());
+        // As in fio a weight alone makes a group of the job's name.
+        let name = name.or(weight.map(|_| s.name.as_str()))?;
+        Some(Self {
+            name: name.to_owned(),
+            keep: s.flag("cgroup_nodelete", false),
+            weight,
+        })
+    }
+}
 
 /// What ends with a job that ends (`exitall`, `exitall_on_error`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,8 +277,16 @@ pub struct Shape {
     pub start_delay: Nanos,
     /// Bytes of memory that are locked meanwhile.
     pub lockmem: u64,
-    /// Keeps a processor busy in the place of I/O (cpuio).
+    /// Has no I/O: it keeps a processor busy (cpuio), or a program runs (exec).
     pub computes: bool,
+    /// Does its I/Os itself.
+    pub(crate) own: Option<Own>,
+    /// Bytes of the job, or of its group, that are not measured; 0 for none.
+    pub ramp_size: u64,
+    /// The control group that it runs in.
+    pub group: Option<ControlGroup>,
+    /// The scheduler of its disks.
+    pub scheduler: Option<String>,
     /// Ends with the last job that has I/O.
     pub exit_on_io_done: bool,
     /// fsync when done.
@@ -316,7 +351,7 @@ impl Shape {
             return Err(FioError::unsupported(
                 job,
                 &format!("ioengine={}", s.get("ioengine").unwrap_or("psync")),
-                "choose psync, sync, vsync, pvsync, pvsync2, mmap, libaio, io_uring, posixaio or null",
+                "fathom fio --enghelp lists those that are",
             ));
         }
         let mut ignored = Vec::new();
@@ -336,7 +371,14 @@ impl Shape {
                 ignored.push(FioError::unsupported(job, &text, set.option.note));
             }
         }
-        let mut recipe = recipe::Recipe::of(s, fate == EngineFate::Null)?;
+        let fake = matches!(fate, EngineFate::Null | EngineFate::Apart);
+        let mut recipe = recipe::Recipe::of(s, fake)?;
+        let own = Own::of(s, clone, || place::paths(s, clone, recipe.files))?;
+        let program = matches!(own, Some(Own::Exec(_)));
+        if let (Some(Own::Net(_)), Some(check)) = (&own, &mut recipe.check) {
+            // What was sent cannot be read back here: the other end verifies it.
+            check.read_back = false;
+        }
         let replay = recipe
             .read_log
             .as_ref()
@@ -364,11 +406,14 @@ impl Shape {
             on_error: OnError::Stop,
             ..JobSpec::default()
         };
-        let synchronous = fate == EngineFate::Sync;
+        let synchronous = matches!(
+            fate,
+            EngineFate::Sync | EngineFate::Calls | EngineFate::Apart
+        );
         spec.engine = match s.engine() {
             "mmap" if !spec.direct => Engine::Mmap,
-            _ if fate == EngineFate::Sync => Engine::Preadv,
-            _ if fate == EngineFate::Null => Engine::Null,
+            _ if fake => Engine::Null,
+            _ if synchronous => Engine::Preadv,
             "libaio" => Engine::Libaio,
             "posixaio" => Engine::PosixAio,
             "io_uring_cmd" => Engine::UringCmd,
@@ -439,12 +484,13 @@ impl Shape {
         spec.advise = place::advice(s, recipe.random);
         spec.time = s.nanos("runtime").filter(|t| *t > 0).map(Nanos);
         spec.ramp = Nanos(s.nanos("ramp_time").unwrap_or(0));
+        spec.ramp_counts = spec.ramp > Nanos::ZERO;
         spec.ios = s.number("number_ios").filter(|n| *n > 0);
         spec.cpus = pace::cpus(s, clone)?;
         let logs = place::logs(s);
         let mut places = place::places(s, clone, fate, recipe.files)?;
         if let Some(r) = &replay
-            && fate != EngineFate::Null
+            && !fake
         {
             places = place::replayed(s, r);
         }
@@ -460,14 +506,41 @@ impl Shape {
         if continue_on_error {
             spec.on_error = OnError::Continue;
         }
-        let ignore = place::ignored_errors(s)?;
+        let mut ignore = place::ignored_errors(s)?;
         if !ignore.is_empty() {
             spec.on_error = OnError::Continue;
         }
-        let computes = s.engine() == "cpuio";
+        if let Some(Own::Net(_)) = &own {
+            // The other end closes when it has done its part.
+            ignore.push(OVER);
+        }
+        let computes = s.engine() == "cpuio" || program;
+        if program {
+            spec.burst = Some(Burst {
+                ios: 1,
+                bytes: 0,
+                idle: Nanos::from_millis(50),
+            });
+        }
         if computes {
             // As in fio it goes on for ever where nothing ends it.
             spec.time = spec.time.or(Some(FOR_EVER));
+        }
+        let writes = recipe.does[1] || recipe.does[2];
+        let again = s.flag("time_based", false) || s.number("loops").unwrap_or(1) > 1;
+        if recipe.anew && !writes && again {
+            return Err(FioError::value(
+                job,
+                "unlink_each_loop",
+                "the file is gone when its second pass reads it: leave one of the two out",
+            ));
+        }
+        if spec.ramp > Nanos::ZERO && s.number("ramp_size").unwrap_or(0) > 0 {
+            return Err(FioError::value(
+                job,
+                "ramp_size",
+                "it excludes ramp_time: choose one",
+            ));
         }
         let time_based = computes || s.flag("time_based", false) && spec.time.is_some();
         let offset_increment = Extent::of(s.quantity("offset_increment"), job, "offset_increment")?;
@@ -478,11 +551,15 @@ impl Shape {
             more: places,
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
-            file_size: s.number("filesize").filter(|n| *n > 0),
+            file_size: s.number("filesize").filter(|n| *n > 0 && !fake),
             size: match Extent::of(s.quantity("size"), job, "size")? {
                 // Any range does for what reads nothing.
                 Extent::Whole if computes => Extent::Bytes(1 << 20),
-                size => size,
+                size => match &own {
+                    Some(Own::Names(names)) => Extent::Bytes(names.bytes()),
+                    Some(Own::Net(_)) if size == Extent::Whole => Extent::Bytes(1 << 50),
+                    _ => size,
+                },
             },
             io_size: match s.quantity("io_size") {
                 None | Some(Quantity::Plain(0)) => None,
@@ -505,6 +582,12 @@ impl Shape {
             time_based,
             start_delay: Nanos(s.nanos("startdelay").unwrap_or(0)),
             lockmem: s.number("lockmem").unwrap_or(0),
+            ramp_size: s.number("ramp_size").unwrap_or(0),
+            group: ControlGroup::of(s),
+            scheduler: s
+                .get("ioscheduler")
+                .filter(|n| !n.is_empty() && !fake)
+                .map(str::to_owned),
             computes,
             exit_on_io_done: s.flag("exit_on_io_done", false),
             sync_at_end: spec.rw.writes()
@@ -543,7 +626,18 @@ impl Shape {
                 .map(|n| s.get(n).filter(|c| !c.is_empty()).map(str::to_owned)),
             random_seed: !s.flag("randrepeat", true) && !s.has("randseed"),
             logs,
-            terms: place::terms(s, &recipe, synchronous, depth, continue_on_error)?,
+            terms: {
+                let mut terms = place::terms(s, &recipe, synchronous, depth, continue_on_error)?;
+                if own.as_ref().is_some_and(Own::only_calls) {
+                    (terms.disabled[0], terms.disabled[2]) = (true, true);
+                }
+                // As in fio the speed of a network is one of bits.
+                if matches!(own, Some(Own::Net(_))) && !s.has("unit_base") {
+                    terms.unit_base = 1;
+                }
+                terms
+            },
+            own,
             ignored,
             accepted,
             spec,

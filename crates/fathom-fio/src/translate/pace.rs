@@ -1,7 +1,7 @@
 //! When I/Os start, what makes them durable, what they carry, where they run.
 
 use fathom_io::JobSpec;
-use fathom_io::job::{Arrival, Burst, SyncPolicy};
+use fathom_io::job::{Arrival, Burst, Each, SyncPolicy};
 use fathom_telemetry::{Bytes, Nanos};
 
 use crate::FioError;
@@ -11,36 +11,48 @@ pub(super) fn durability(s: &Section, spec: &mut JobSpec) -> Result<(), FioError
     if !spec.rw.writes() {
         return Ok(());
     }
-    let number = |name| {
-        s.number(name)
-            .filter(|n| *n > 0)
-            .map(|n| n.min(u64::from(u32::MAX)) as u32)
+    let number = |name| s.number(name).unwrap_or(0).min(u64::from(u32::MAX)) as u32;
+    let policy = SyncPolicy {
+        each: match s.get("sync") {
+            Some("sync" | "1") => Each::Sync,
+            Some("dsync") => Each::Fua,
+            _ => Each::Plain,
+        },
+        fsync: number("fsync"),
+        fdatasync: number("fdatasync"),
+        range: sync_file_range(s)?,
+        open_end: true,
     };
-    let each = match s.get("sync") {
-        Some("sync" | "1") => Some(SyncPolicy::Sync),
-        Some("dsync") => Some(SyncPolicy::Fua),
+    spec.sync = SyncPolicy {
+        open_end: policy.has_calls(),
+        ..policy
+    };
+    Ok(())
+}
+
+/// `wait_before,write:8`: the kernel's flags, and after how many writes.
+fn sync_file_range(s: &Section) -> Result<(u8, u32), FioError> {
+    let Some(text) = s.get("sync_file_range").filter(|t| !t.is_empty()) else {
+        return Ok((0, 0));
+    };
+    let (words, every) = text.split_once(':').unwrap_or((text, "1"));
+    let flag = |word: &str| match word.trim() {
+        "wait_before" => Some(1),
+        "write" => Some(2),
+        "wait_after" => Some(4),
         _ => None,
     };
-    let policies: Vec<SyncPolicy> = [
-        each,
-        number("fsync").map(SyncPolicy::Fsync),
-        number("fdatasync").map(SyncPolicy::Fdatasync),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    match policies[..] {
-        [] => {}
-        [one] => spec.sync = one,
-        _ => {
-            return Err(FioError::unsupported(
-                &s.name,
-                "fsync with fdatasync or sync",
-                "choose one of them",
-            ));
-        }
-    }
-    Ok(())
+    let flags = words
+        .split(',')
+        .try_fold(0, |all, word| Some(all | flag(word)?));
+    flags.zip(every.trim().parse().ok()).ok_or_else(|| {
+        let expected = "expected wait_before, write, wait_after, with commas between and :N behind";
+        FioError::value(
+            &s.name,
+            "sync_file_range",
+            format!("'{text}' is not possible: {expected}"),
+        )
+    })
 }
 
 pub(super) fn pace(s: &Section, spec: &mut JobSpec, thinks_apart: bool) -> Result<(), FioError> {

@@ -71,7 +71,7 @@ pub(super) fn places(
     fate: EngineFate,
     files: u64,
 ) -> Result<Vec<Place>, FioError> {
-    if fate == EngineFate::Null {
+    if matches!(fate, EngineFate::Null | EngineFate::Apart) {
         return Ok(vec![Place::Null]);
     }
     let job = &s.name;
@@ -85,6 +85,13 @@ pub(super) fn places(
     if let Some(model) = s.get("filename").filter(|f| f.starts_with("sim:")) {
         return Ok(vec![Place::Sim(model.to_owned())]);
     }
+    let all = paths(s, clone, files)?;
+    Ok(all.into_iter().map(Place::Path).collect())
+}
+
+/// The names of a job's files.
+pub(super) fn paths(s: &Section, clone: u32, files: u64) -> Result<Vec<PathBuf>, FioError> {
+    let job = &s.name;
     check_opendir(s)?;
     let names = s.file_names();
     if names.iter().any(|n| n == "-") {
@@ -99,7 +106,7 @@ pub(super) fn places(
         .unwrap_or("$jobname.$jobnum.$filenum");
     let named = std::path::Path::new(job);
     if names.is_empty() && files == 1 && named.exists() && !named.is_file() && !named.is_dir() {
-        return Ok(vec![Place::Path(named.to_owned())]);
+        return Ok(vec![named.to_owned()]);
     }
     let made = |i: u64| {
         format
@@ -116,8 +123,8 @@ pub(super) fn places(
     Ok(all
         .into_iter()
         .map(|n| match &directory {
-            Some(d) => Place::Path(d.join(n)),
-            None => Place::Path(PathBuf::from(n)),
+            Some(d) => d.join(n),
+            None => PathBuf::from(n),
         })
         .collect())
 }

@@ -3,12 +3,17 @@
 use fathom_io::job::{Distribution, Rw};
 use fathom_telemetry::Nanos;
 
+use super::draws::{bytes, draws, sizes};
 use super::pace;
 use crate::FioError;
+use crate::feed::locks::Turns;
 use crate::feed::pattern::Pattern;
+use crate::feed::sprandom;
 use crate::feed::sums::Sum;
+use crate::feed::trims::TrimBack;
 use crate::feed::verify::Check;
 use crate::feed::zones::Zoned;
+use crate::options::EngineFate;
 use crate::options::value::{self, Quantity};
 use crate::section::Section;
 
@@ -137,6 +142,16 @@ pub(crate) struct Recipe {
     pub(crate) zoned: Option<Zoned>,
     /// Sizes of sequential I/Os are those of reads, of random ones those of writes.
     pub(crate) by_motion: bool,
+    /// A drive is written as after a long load.
+    pub(crate) spread: Option<sprandom::Terms>,
+    /// Jobs that use the same file take turns.
+    pub(crate) turns: Option<Turns>,
+    /// Verified writes that are trimmed again.
+    pub(crate) trim_back: Option<TrimBack>,
+    /// How often each block was trimmed is noted.
+    pub(crate) lifetimes: bool,
+    /// Its files begin empty again with every pass.
+    pub(crate) anew: bool,
     /// Blocks that do not hold are kept beside their file.
     pub(crate) dump: bool,
     /// Bytes per second of each direction, 0 for no limit: where only one has a limit.
@@ -153,19 +168,6 @@ pub(crate) struct Recipe {
     pub(crate) plain: bool,
     /// A plain job decides where and how much; only content, logs or turns are the feed's.
     pub(crate) native: bool,
-}
-
-/// The last word after a comma holds where one is missing.
-fn three<T: Clone>(parts: &[T]) -> Option<[T; 3]> {
-    let pick = |i: usize| parts.get(i).or(parts.last()).cloned();
-    Some([pick(0)?, pick(1)?, pick(2)?])
-}
-
-fn bytes(text: &str, base: u64) -> Option<u64> {
-    match value::number(text, base)? {
-        Quantity::Plain(v) => u64::try_from(v).ok(),
-        _ => None,
-    }
 }
 
 impl Recipe {
@@ -352,6 +354,11 @@ impl Recipe {
             thread_priority: super::priority::of_thread(s),
             zoned,
             by_motion: s.flag("bs_is_seq_rand", false),
+            turns: turns(s),
+            spread: like_a_long_load(s, does, random, files)?,
+            trim_back: trim_back(s, check.is_some()),
+            lifetimes: s.flag("block_error_percentiles", false),
+            anew: s.flag("unlink_each_loop", false),
             dump: s.flag("verify_dump", false),
             rates,
             flow,
@@ -375,6 +382,7 @@ impl Recipe {
             && recipe.flow.is_none()
             && recipe.latency.is_none()
             && recipe.write_log.is_none()
+            && recipe.turns.is_none()
             && recipe.max_latency == [Nanos::ZERO; 3];
         Ok(recipe)
     }
@@ -410,6 +418,9 @@ impl Recipe {
             && self.check.is_none()
             && self.think == Nanos::ZERO
             && self.rates.is_none()
+            && !self.lifetimes
+            && self.spread.is_none()
+            && !self.anew
             && self.read_log.is_none()
     }
 
@@ -435,6 +446,10 @@ impl Recipe {
                 "priorities of single I/Os (cmdprio)",
             ),
             (self.by_motion, "block sizes by motion (bs_is_seq_rand)"),
+            (self.lifetimes, "block_error_percentiles"),
+            (self.turns.is_some(), "lockfile"),
+            (self.spread.is_some(), "sprandom"),
+            (self.anew, "unlink_each_loop"),
             (self.max_latency != [Nanos::ZERO; 3], "max_latency"),
             (
                 self.think_spin > Nanos::ZERO || self.think_io_time > Nanos::ZERO,
@@ -497,141 +512,6 @@ impl Recipe {
     }
 }
 
-fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
-    let base = s.kb_base();
-    if let Some(text) = s.get("bssplit") {
-        let split = |part: &str| -> Sizes {
-            let entries: Vec<(u64, Option<f64>)> = part
-                .split(':')
-                .filter(|p| !p.is_empty())
-                .filter_map(|p| {
-                    let (size, share) = p.split_once('/').unwrap_or((p, ""));
-                    Some((bytes(size, base)?, value::float(share)))
-                })
-                .collect();
-            let known: f64 = entries.iter().filter_map(|e| e.1).sum();
-            let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as f64;
-            let rest = ((100.0 - known) / open).max(0.0);
-            let mut list: Vec<(u64, f64)> = entries
-                .iter()
-                .map(|(b, w)| (*b, w.unwrap_or(rest)))
-                .filter(|(b, w)| *w > 0.0 && *b > 0)
-                .collect();
-            // fio looks at the rarest first; it shows where not all of them fit.
-            list.sort_by(|a, b| a.1.total_cmp(&b.1));
-            Sizes::Split(list)
-        };
-        let parts: Vec<Sizes> = text.split(',').map(split).collect();
-        if let Some(three) = three(&parts)
-            && three
-                .iter()
-                .all(|t| !matches!(t, Sizes::Split(v) if v.is_empty()))
-        {
-            return Ok(three);
-        }
-        return Err(FioError::value(
-            &s.name,
-            "bssplit",
-            "expected sizes with shares such as 4k/60:64k/40",
-        ));
-    }
-    if let Some(text) = s.get("bsrange") {
-        let parts: Vec<Sizes> = text
-            .split(',')
-            .filter_map(|p| {
-                let (a, b) = p.split_once('-').or_else(|| p.split_once(':'))?;
-                let (a, b) = (bytes(a, base)?, bytes(b, base)?);
-                Some(Sizes::Range(a.min(b).max(1), a.max(b).max(1)))
-            })
-            .collect();
-        return three(&parts)
-            .ok_or_else(|| FioError::value(&s.name, "bsrange", "expected a range such as 4k-64k"));
-    }
-    let values = s.per_direction("bs").unwrap_or([4096; 3]);
-    Ok(values.map(|v| Sizes::One(if v == 0 { 4096 } else { v })))
-}
-
-fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
-    let text = s.get("random_distribution").unwrap_or("random");
-    let bad = |m: String| FioError::value(&s.name, "random_distribution", m);
-    let (word, rest) = text.split_once(':').unwrap_or((text, ""));
-    let one = |dist: String, center: Option<&str>| -> Result<[Draw; 3], FioError> {
-        let dist: Distribution = dist.parse().map_err(bad)?;
-        let d = Draw::By(dist, center.and_then(value::float));
-        Ok([d.clone(), d.clone(), d])
-    };
-    let (shape, center) = match rest.split_once(':') {
-        Some((a, b)) => (a, Some(b)),
-        None => (rest, None),
-    };
-    let or = |default: &str| {
-        if shape.is_empty() {
-            default.to_owned()
-        } else {
-            shape.to_owned()
-        }
-    };
-    match word.split(',').next().unwrap_or("random") {
-        "zipf" => one(format!("zipf:{}", or("1.1")), center),
-        "pareto" => one(format!("pareto:{}", or("0.2")), center),
-        "normal" => one(format!("gauss:{}", or("10")), center),
-        "zoned" | "zoned_abs" => {
-            let absolute = word == "zoned_abs";
-            let mut parts = Vec::new();
-            for direction in rest.split(',') {
-                let entries: Vec<(f64, Option<u64>)> = direction
-                    .split(':')
-                    .filter(|z| !z.is_empty())
-                    .map(|z| {
-                        let (access, size) = z.split_once('/').unwrap_or((z, ""));
-                        (
-                            value::float(access).unwrap_or(0.0),
-                            bytes(size, s.kb_base()),
-                        )
-                    })
-                    .collect();
-                if entries.is_empty() {
-                    return Err(bad("expected zones such as 60/10:40/90".into()));
-                }
-                let known: u64 = entries.iter().filter_map(|e| e.1).sum();
-                let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as u64;
-                let mut end = 0;
-                parts.push(if absolute {
-                    Draw::ZonedBytes(
-                        entries
-                            .iter()
-                            .map(|(a, n)| {
-                                end += n.unwrap_or(0);
-                                (*a, end)
-                            })
-                            .collect(),
-                    )
-                } else {
-                    Draw::Zoned(
-                        entries
-                            .iter()
-                            .map(|(a, n)| {
-                                end += n.unwrap_or(100u64.saturating_sub(known) / open);
-                                (*a, (end as f64 / 100.0).min(1.0))
-                            })
-                            .collect(),
-                    )
-                });
-            }
-            three(&parts).ok_or_else(|| bad("expected zones such as 60/10:40/90".into()))
-        }
-        "sequence" => {
-            let blocks: Vec<u64> = rest.split(',').filter_map(|b| bytes(b, 1024)).collect();
-            if blocks.is_empty() {
-                return Err(bad("expected block numbers such as sequence:2,0,1".into()));
-            }
-            let d = Draw::Sequence(blocks, s.flag("random_sequence_stride", false));
-            Ok([d.clone(), d.clone(), d])
-        }
-        _ => one("uniform".into(), None),
-    }
-}
-
 /// µs for reads, writes and trims: the first holds where one is missing.
 fn max_latency(s: &Section) -> [Nanos; 3] {
     let mut last = 0;
@@ -641,6 +521,64 @@ fn max_latency(s: &Section) -> [Nanos; 3] {
             last = value::micros(p, false).unwrap_or(0);
         }
         Nanos(last.saturating_mul(1000))
+    })
+}
+
+/// `sprandom`, and fio's own rules of what goes with it.
+fn like_a_long_load(
+    s: &Section,
+    does: [bool; 3],
+    random: bool,
+    files: u64,
+) -> Result<Option<sprandom::Terms>, FioError> {
+    if !s.flag("sprandom", false) {
+        return Ok(None);
+    }
+    let bad = |text: &str| FioError::value(&s.name, "sprandom", text);
+    if does != [false, true, false] || !random {
+        return Err(bad("it needs rw=randwrite"));
+    }
+    if s.get("random_generator").is_some_and(|g| g != "lfsr") {
+        return Err(bad("it needs random_generator=lfsr, or none"));
+    }
+    if s.has("norandommap") && !s.flag("norandommap", true) {
+        return Err(bad("it needs norandommap=1, or none"));
+    }
+    if files > 1 {
+        return Err(bad("it writes one file only"));
+    }
+    let provisioning = s.get("spr_op").and_then(value::float).unwrap_or(0.15);
+    if !(provisioning > 0.0 && provisioning < 1.6) {
+        return Err(bad(
+            "spr_op is the share of spare room: expected more than 0 and less than 1.6",
+        ));
+    }
+    Ok(Some(sprandom::Terms {
+        regions: s.number("spr_num_regions").unwrap_or(100).max(1),
+        provisioning,
+        cache: s.number("spr_cs").unwrap_or(0),
+    }))
+}
+
+/// Asynchronous engines hold fio's lock only while they hand over, which nobody else does then.
+fn turns(s: &Section) -> Option<Turns> {
+    let waits = matches!(s.engine_fate(), EngineFate::Sync | EngineFate::Calls);
+    match s.get("lockfile").filter(|_| waits) {
+        Some("exclusive") => Some(Turns::Exclusive),
+        Some("readwrite") => Some(Turns::ReadWrite),
+        _ => None,
+    }
+}
+
+/// Nothing is trimmed where nothing is verified or no backlog says when, as in fio.
+fn trim_back(s: &Section, verifies: bool) -> Option<TrimBack> {
+    let number = |name| s.number(name).filter(|n| *n > 0);
+    let (percent, backlog) = (number("trim_percentage")?, number("trim_backlog")?);
+    verifies.then(|| TrimBack {
+        percent,
+        backlog,
+        batch: number("trim_backlog_batch").unwrap_or(backlog),
+        zero: s.flag("trim_verify_zero", true),
     })
 }
 

@@ -1,7 +1,13 @@
 //! What a job's thread asks of the kernel for itself: priority, niceness, memory nodes.
 
+use std::path::PathBuf;
+
 use fathom_io::load::Enter;
 use fathom_io::thread_terms::{self, MemoryPolicy};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_gid, set_thread_uid};
 
 use crate::FioError;
 use crate::section::Section;
@@ -15,6 +21,8 @@ pub struct ThreadTerms {
     pub nice: i32,
     /// Where memory comes from.
     pub memory: Option<(MemoryPolicy, Vec<u32>)>,
+    /// Whose rights its I/O has: user and group.
+    pub owner: (Option<u32>, Option<u32>),
 }
 
 impl ThreadTerms {
@@ -26,12 +34,43 @@ impl ThreadTerms {
                 .and_then(crate::options::value::strtoll)
                 .map_or(0, |v| v.0.clamp(-20, 19) as i32),
             memory: memory(s)?,
+            owner: (number(s, "uid"), number(s, "gid")),
         })
+    }
+
+    /// Takes the rights of `uid` and `gid`, when all that its thread needs is open; `None` where nobody is named. As in
+    /// fio its files must be open to them.
+    pub(crate) fn take_rights(&self, files: Vec<PathBuf>, writes: bool) -> Option<Enter> {
+        let (user, group) = self.owner;
+        if (user, group) == (None, None) {
+            return None;
+        }
+        Some(std::sync::Arc::new(move |_| {
+            if let Some(group) = group {
+                set_thread_gid(Gid::from_raw(group))
+                    .map_err(|e| format!("gid={group} could not be taken: {e}"))?;
+            }
+            if let Some(user) = user {
+                set_thread_uid(Uid::from_raw(user))
+                    .map_err(|e| format!("uid={user} could not be taken: {e}"))?;
+            }
+            let access = if writes {
+                Access::READ_OK | Access::WRITE_OK
+            } else {
+                Access::READ_OK
+            };
+            for file in &files {
+                accessat(CWD, file, access, AtFlags::EACCESS).map_err(|e| {
+                    format!("{} is not open to its uid and gid: {e}", file.display())
+                })?;
+            }
+            Ok(())
+        }))
     }
 
     /// For the driver; `None` where nothing is asked for.
     pub(crate) fn enter(&self) -> Option<Enter> {
-        if *self == Self::default() {
+        if (self.priority, self.nice, &self.memory) == (0, 0, &None) {
             return None;
         }
         let me = self.clone();
@@ -51,6 +90,10 @@ impl ThreadTerms {
             Ok(())
         }))
     }
+}
+
+fn number(s: &Section, name: &str) -> Option<u32> {
+    s.number(name).and_then(|n| u32::try_from(n).ok())
 }
 
 fn memory(s: &Section) -> Result<Option<(MemoryPolicy, Vec<u32>)>, FioError> {

@@ -57,6 +57,28 @@ pub(crate) fn both(test: &str, args: &[&str]) -> Vec<Value> {
     out
 }
 
+/// I/Os and bytes of reads, writes and trims, and syncs.
+pub(crate) fn totals(job: &Value) -> Vec<u64> {
+    let mut out = Vec::new();
+    for d in ["read", "write", "trim"] {
+        for field in ["total_ios", "io_bytes"] {
+            out.push(job[d][field].as_u64().unwrap());
+        }
+    }
+    out.push(job["sync"]["total_ios"].as_u64().unwrap());
+    out
+}
+
+/// Names in a directory, in order.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let all = std::fs::read_dir(dir).unwrap();
+    let mut all: Vec<String> = all
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    all.sort();
+    all
+}
+
 pub(crate) fn number(v: &Value) -> f64 {
     v.as_f64().unwrap_or_else(|| panic!("{v} is no number"))
 }

@@ -4,8 +4,10 @@
 mod common;
 mod corpus;
 mod data;
+mod engines;
 mod habits;
 mod io;
 mod options;
 mod permits;
+mod terms;
 mod verify;

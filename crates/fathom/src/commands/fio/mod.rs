@@ -3,10 +3,15 @@
 mod aggregate;
 mod eta;
 mod files;
+mod held;
 mod idle;
+mod names;
 mod permits;
+mod ramp;
+mod results;
 mod run;
 mod sim;
+mod trigger;
 mod watcher;
 
 use std::io::Write;
@@ -202,6 +207,9 @@ fn engine_help() -> String {
                 EngineFate::Sync => "preadv",
                 EngineFate::Async => "uring",
                 EngineFate::Null => "null",
+                EngineFate::Calls | EngineFate::Apart => {
+                    return format!("{name:<16} as in fio\n");
+                }
                 EngineFate::Missing => return format!("{name:<16} not available\n"),
             };
             format!("{name:<16} fathom's {what}\n")

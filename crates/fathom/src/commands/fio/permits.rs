@@ -35,6 +35,12 @@ impl Permits {
         self.0.iter().find(|e| device.is_named_by(e)).cloned()
     }
 
+    /// Whether a file or directory is on the list.
+    pub(super) fn names(&self, path: &Path) -> bool {
+        let real = std::fs::canonicalize(path);
+        real.is_ok_and(|real| self.0.iter().any(|e| Path::new(e) == real))
+    }
+
     /// Makes a file on the list fathom's for this run. `None` where it is not on the list, or fathom's already.
     pub(super) fn file(&self, path: &Path) -> Option<Lent> {
         let real = std::fs::canonicalize(path).ok()?;

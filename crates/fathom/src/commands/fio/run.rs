@@ -8,12 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
-use fathom_fio::output::{COMMANDS, Disk, LogFiles, Outputs, Results, is_state, is_text, text_of};
-use fathom_fio::{ExitWhat, FlowGroup, Format, Guided, Invocation, Measure, Task, Trigger, guide};
+use fathom_fio::output::{COMMANDS, Disk, LogFiles, Outputs, is_state, is_text, text_of};
+use fathom_fio::{
+    Around, ExitWhat, FileLock, FlowGroup, Format, Guided, Invocation, Measure, Task, guide,
+};
 use fathom_host::{CounterSource, Counters};
 use fathom_io::clock::monotonic;
 use fathom_io::driver::{PlannedJob, Progress, Setting, run_group};
-use fathom_io::job::{Engine, Limits, ValidJob};
+use fathom_io::job::{Limits, ValidJob};
 use fathom_io::target::counted;
 use fathom_io::thread_terms::Pinned;
 use fathom_io::{Control, threads, validity};
@@ -23,13 +25,21 @@ use fathom_telemetry::{FlagCode, Nanos};
 use super::aggregate::AggregateLogs;
 use super::eta::lock;
 use super::files::{self, OpenFile};
+use super::held::Held;
 use super::idle::Account;
+use super::names::Made;
+use super::ramp::{self, Ramp, Ramps};
+use super::results::{now_ms, print};
+use super::trigger::pull;
 use super::watcher::{Least, Watcher};
 use crate::exit::{DONE, FAILED, Failure, failed, refused};
 use crate::{progress, signals};
 
 /// Input/output error: what fio says of a job that misses its `rate_min`.
 const EIO: i32 = 5;
+
+/// Invalid argument: what fio says of a scheduler or a control group that cannot be.
+const EINVAL: i32 = 22;
 
 /// ETIMEDOUT: an I/O took longer than `max_latency`.
 const TOO_SLOW: i32 = 110;
@@ -57,6 +67,9 @@ struct Stage<'a> {
     processors: Account,
     failure: Mutex<Option<String>>,
     flows: BTreeMap<u64, Arc<FlowGroup>>,
+    /// One per file.
+    locks: Vec<Arc<FileLock>>,
+    ramps: Ramps,
 }
 
 /// Runs them and returns the output and the exit code.
@@ -70,6 +83,8 @@ pub(super) fn run(
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
         .map_err(|e| refused(anyhow!(e)))?;
+    Held::check(tasks)?;
+    ramp::agree(tasks)?;
     let files = files::open(it, tasks, &control)?;
     // What cannot work is refused before anything runs.
     for task in tasks.iter().filter(|t| !t.shape.create_only) {
@@ -78,6 +93,22 @@ pub(super) fn run(
             return Err(e);
         }
     }
+    let made = Made::lay_out(tasks).and_then(|made| {
+        for task in tasks {
+            if let Err(why) = task.prepare() {
+                made.close();
+                return Err(failed(anyhow!("job '{}': {why}", task.name)));
+            }
+        }
+        Ok(made)
+    });
+    let made = match made {
+        Ok(made) => made,
+        Err(e) => {
+            files::close(files, &[], true);
+            return Err(e);
+        }
+    };
     let locked = tasks.iter().map(|t| t.shape.lockmem).max().unwrap_or(0);
     let _locked = (locked > 0)
         .then(|| Pinned::new(locked))
@@ -108,6 +139,8 @@ pub(super) fn run(
             .iter()
             .filter_map(|t| Some((t.flow_id()?, Arc::default())))
             .collect(),
+        locks: files.iter().map(|_| Arc::default()).collect(),
+        ramps: Ramps::of(tasks),
     };
     let disks = || -> Vec<Disk> {
         sources
@@ -148,6 +181,7 @@ pub(super) fn run(
         .map(|t| t.shape.place.clone())
         .collect();
     files::close(files, &unlink, false);
+    made.close();
     if let Some(why) = failure {
         say!("fathom: {why}");
     }
@@ -186,6 +220,18 @@ impl Stage<'_> {
     fn waves(&self) {
         let last = self.tasks.last().map_or(0, |t| t.wave);
         for wave in 0..=last {
+            let members: Vec<&Task> = self.tasks.iter().filter(|t| t.wave == wave).collect();
+            let _held = match Held::of(&members, self.files) {
+                Ok(held) => held,
+                Err(why) => {
+                    self.fail(why);
+                    for (i, _) in self.tasks.iter().enumerate().filter(|t| t.1.wave == wave) {
+                        lock(&self.measures[i]).error = EINVAL;
+                        self.end(i);
+                    }
+                    continue;
+                }
+            };
             std::thread::scope(|s| {
                 for (i, task) in self.tasks.iter().enumerate().filter(|t| t.1.wave == wave) {
                     let spawned = std::thread::Builder::new()
@@ -299,7 +345,8 @@ impl Stage<'_> {
     fn measure(&self, i: usize, task: &Task) -> Result<(), String> {
         let file = file_of(self.files, task).ok_or("it has no target")?;
         let mut job = planned(self.it, task, Some(file)).map_err(|e| format!("{:#}", e.error))?;
-        let guided = self.guide(task, &mut job)?;
+        let guided = self.guide(i, task, &mut job)?;
+        let ramp = Ramp::of(task, &self.ramps, &mut job);
         let logs = LogFiles::create(task, &self.outputs)
             .map_err(|e| format!("its log could not be made: {e}"))?;
         for file in self.files_of(task) {
@@ -352,6 +399,7 @@ impl Stage<'_> {
                 .shape
                 .rate_min
                 .map(|(bytes, cycle)| Least::new(bytes, cycle)),
+            ramp,
         };
         let planned = [job];
         let mut measured =
@@ -370,6 +418,11 @@ impl Stage<'_> {
             f.sync_all().map_err(|e| format!("fsync at the end: {e}"))?;
         }
         if let Some(mut job) = measured.pop() {
+            if task.has_own_engine() {
+                job.engine.clone_from(&task.shape.terms.engine);
+                // That the other end of a socket has closed is no error.
+                job.errors.retain(|e| !task.shape.ignore.contains(&e.errno));
+            }
             let mut m = lock(&self.measures[i]);
             if !self.control.interrupted() {
                 job.flags.retain(|f| f.code != FlagCode::Interrupted);
@@ -378,6 +431,10 @@ impl Stage<'_> {
                 m.error = EIO;
             }
             m.ended(Nanos::ZERO, job, &task.shape.ignore);
+            if let Some(ramp) = &watcher.ramp {
+                m.wall = m.wall.since(ramp.time);
+                m.ramp_bytes = ramp.bytes;
+            }
             if let Some(g) = &guided {
                 g.ended(&mut m);
             }
@@ -430,21 +487,31 @@ impl Stage<'_> {
     }
 
     /// Lets a feed guide the job where the task needs one.
-    fn guide(&self, task: &Task, job: &mut PlannedJob) -> Result<Option<Guided>, String> {
+    fn guide(&self, i: usize, task: &Task, job: &mut PlannedJob) -> Result<Option<Guided>, String> {
         let files = self.files_of(task);
         let sizes: Vec<u64> = files.iter().map(|f| f.target.limits().size).collect();
-        let flow = task.flow_id().and_then(|id| self.flows.get(&id).cloned());
-        let moves_data = task.shape.spec.engine != Engine::Null;
-        let outputs = &self.outputs;
-        let Some(guided) = guide(task, &job.job.spec, &sizes, flow, outputs, moves_data)? else {
+        let descriptors: Vec<Arc<std::fs::File>> = files
+            .iter()
+            .filter_map(|f| f.descriptor(task.shape.spec.direct).cloned())
+            .collect();
+        let lock_of = |place: &fathom_fio::Place| {
+            let at = self.files.iter().position(|f| f.place == *place)?;
+            Some(self.locks[at].clone())
+        };
+        let around = Around {
+            sizes: &sizes,
+            files: descriptors.clone(),
+            locks: task.places().filter_map(lock_of).collect(),
+            flow: task.flow_id().and_then(|id| self.flows.get(&id).cloned()),
+            outputs: &self.outputs,
+            controls: [self.controls[i].clone(), self.control.clone()],
+            moves_data: task.moves_data(),
+        };
+        let Some(guided) = guide(task, &job.job.spec, around)? else {
             return Ok(None);
         };
         let mut with_files = guided.guide.clone();
-        with_files.files = files
-            .iter()
-            .skip(1)
-            .filter_map(|f| f.descriptor(task.shape.spec.direct).cloned())
-            .collect();
+        with_files.files = descriptors.into_iter().skip(1).collect();
         job.guide = Some(with_files);
         Ok(Some(guided))
     }
@@ -491,7 +558,7 @@ impl Stage<'_> {
                 // A full disk shows when the final output is written.
                 let _ = self.answer.say(&self.print(disks()));
             }
-            self.pull(&mut trigger);
+            pull(&mut trigger, self.begin, &self.controls);
             // SIGUSR1 asks for a report in between.
             if asked.swap(false, Ordering::Relaxed) {
                 let _ = self.answer.say(&self.print(disks()));
@@ -525,40 +592,6 @@ impl Stage<'_> {
             self.fail(format!(
                 "a log of --bandwidth-log could not be written: {e}"
             ));
-        }
-    }
-
-    /// Ends the jobs once, where the trigger's time is over or its file is there.
-    fn pull(&self, trigger: &mut Option<&Trigger>) {
-        let Some(t) = *trigger else { return };
-        let late = t.timeout.map(Nanos::from);
-        let late = late.is_some_and(|time| monotonic().since(self.begin) >= time);
-        let file = t.file.as_ref().and_then(|f| Some((f, f.metadata().ok()?)));
-        if !late && file.is_none() {
-            return;
-        }
-        *trigger = None;
-        // fio takes the file away; one that holds something is left.
-        if let Some((path, meta)) = file
-            && meta.is_file()
-            && meta.len() == 0
-        {
-            let _ = std::fs::remove_file(path);
-        }
-        for control in &self.controls {
-            control.interrupt();
-        }
-        let Some(line) = &t.command else { return };
-        // Standard output is the results'. What the command leaves running keeps no one waiting.
-        let words = rustix::stdio::stderr().try_clone_to_owned();
-        let ran = words.and_then(|words| {
-            let mut shell = std::process::Command::new("sh");
-            shell.args(["-c", line]).stdout(words).status()
-        });
-        match ran {
-            Ok(status) if status.success() => {}
-            Ok(status) => say!("fathom: the command of --trigger ended with {status}: {line}"),
-            Err(e) => say!("fathom: the command of --trigger could not be started: {e}: {line}"),
         }
     }
 
@@ -616,7 +649,7 @@ impl Stage<'_> {
         }
         for (t, m) in self.tasks.iter().zip(&mut measures) {
             if t.shape.computes {
-                m.computed();
+                m.computed(t.runs_program());
             }
         }
         let idle = self.it.idle.map_or_else(Vec::new, |each| {
@@ -626,37 +659,6 @@ impl Stage<'_> {
         });
         print(self.it, self.tasks, &measures, disks, idle)
     }
-}
-
-/// The output in all forms that were asked for.
-pub(super) fn print(
-    it: &Invocation,
-    tasks: &[Task],
-    measures: &[Measure],
-    disks: Vec<Disk>,
-    idle: Vec<f64>,
-) -> String {
-    let results = Results {
-        tasks: tasks.iter().zip(measures).collect(),
-        global: it.script.global_options(),
-        disks,
-        now_ms: now_ms(),
-        now_text: local_time(),
-        terse_version: it.terse_version,
-        idle,
-    };
-    // As in fio, whatever the order in which they were asked for.
-    let order = [
-        Format::Terse,
-        Format::Json,
-        Format::JsonPlus,
-        Format::Normal,
-    ];
-    order
-        .iter()
-        .filter(|f| it.formats.contains(f))
-        .map(|f| results.print(*f))
-        .collect()
 }
 
 /// The whole disks behind the files, each once.
@@ -673,15 +675,4 @@ fn devices(files: &[OpenFile]) -> Vec<CounterSource> {
         }
     }
     out
-}
-
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as u64)
-}
-
-/// `Fri Nov 20 21:50:43 2026`, in UTC.
-fn local_time() -> String {
-    fathom_telemetry::utc::text(SystemTime::now(), "%a %b %e %H:%M:%S %Y")
 }

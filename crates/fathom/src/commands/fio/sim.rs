@@ -6,12 +6,13 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use fathom_bench::{Bench, SimBench};
 use fathom_fio::output::LogFiles;
-use fathom_fio::{FlowGroup, Invocation, Measure, Place, Task, guide};
+use fathom_fio::{Around, FlowGroup, Invocation, Measure, Place, Task, guide};
+use fathom_io::Control;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, ThreadUsage};
 use fathom_io::load::Batches;
 use fathom_telemetry::Nanos;
 
-use super::run::{now_ms, print};
+use super::results::{now_ms, print};
 use crate::exit::{DONE, FAILED, Failure, failed, refused};
 use crate::signals;
 
@@ -43,6 +44,19 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
     let mut bench = SimBench::open(model, control).map_err(refused)?;
     let limits = bench.limits();
     for task in tasks {
+        let held = task.shape.group.is_some() || task.shape.scheduler.is_some();
+        if task.takes_turns() || task.has_own_engine() || held || task.shape.ramp_size > 0 {
+            return Err(refused(anyhow!(
+                "job '{}': lockfile, ramp_size, cgroup, ioscheduler and engines of other calls need a real target: leave them out",
+                task.name
+            )));
+        }
+        if task.shape.spec.sync.range.1 > 0 {
+            return Err(refused(anyhow!(
+                "job '{}': sync_file_range is about a page cache, and models have none: leave it out",
+                task.name
+            )));
+        }
         if task.verifies() || task.shape.start_delay > Nanos::ZERO || task.wait_for.is_some() {
             return Err(refused(anyhow!(
                 "job '{}': verify, startdelay and wait_for need a real target: a model holds no data, and its jobs start together (stonewall works)",
@@ -71,7 +85,16 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
             (job.job.spec.submit_batch, job.job.spec.complete_max) = (0, 0);
             let flow = task.flow_id().and_then(|id| flows.get(&id).cloned());
             let outputs = &it.outputs();
-            let g = guide(task, &job.job.spec, &[limits.size], flow, outputs, false)
+            let around = Around {
+                sizes: &[limits.size],
+                files: Vec::new(),
+                locks: Vec::new(),
+                flow,
+                outputs,
+                controls: [Control::new(), Control::new()],
+                moves_data: false,
+            };
+            let g = guide(task, &job.job.spec, around)
                 .map_err(|e| refused(anyhow!("job '{}': {e}", task.name)))?;
             job.guide = g.as_ref().map(|g| g.guide.clone());
             planned.push(job);

@@ -10,6 +10,7 @@ use fathom_io::{Control, Observer};
 use fathom_telemetry::{Nanos, say};
 
 use super::eta::lock;
+use super::ramp::Ramp;
 
 /// Collects windows into the measure and the logs.
 pub(super) struct Watcher<'a> {
@@ -19,6 +20,7 @@ pub(super) struct Watcher<'a> {
     pub(super) all: &'a Control,
     pub(super) own: &'a Control,
     pub(super) least: Option<Least>,
+    pub(super) ramp: Option<Ramp<'a>>,
 }
 
 /// `rate_min`: whether a task reaches what it must.
@@ -69,11 +71,20 @@ impl Observer for Watcher<'_> {
         if w.start_ns < 0 {
             return;
         }
+        if let Some(r) = &mut self.ramp
+            && r.takes(w)
+        {
+            return;
+        }
         let mut m = lock(self.measure);
         m.window(w.width, w.window, self.task.shape.terms.sample);
         if let Some(s) = &mut m.steady
             && s.window(w.start_ns, w.width, w.window)
         {
+            self.own.interrupt();
+        }
+        let runtime = self.ramp.as_ref().and_then(|r| r.runtime);
+        if runtime.is_some_and(|time| m.wall >= time) {
             self.own.interrupt();
         }
         drop(m);

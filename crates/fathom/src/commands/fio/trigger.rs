@@ -1,0 +1,40 @@
+//! `--trigger-file`, `--trigger-timeout` and `--trigger`.
+
+use fathom_fio::Trigger;
+use fathom_io::Control;
+use fathom_io::clock::monotonic;
+use fathom_telemetry::{Nanos, say};
+
+/// Ends the jobs once, where the trigger's time is over or its file is there.
+pub(super) fn pull(trigger: &mut Option<&Trigger>, begin: Nanos, controls: &[Control]) {
+    let Some(t) = *trigger else { return };
+    let late = t.timeout.map(Nanos::from);
+    let late = late.is_some_and(|time| monotonic().since(begin) >= time);
+    let file = t.file.as_ref().and_then(|f| Some((f, f.metadata().ok()?)));
+    if !late && file.is_none() {
+        return;
+    }
+    *trigger = None;
+    // fio takes the file away; one that holds something is left.
+    if let Some((path, meta)) = file
+        && meta.is_file()
+        && meta.len() == 0
+    {
+        let _ = std::fs::remove_file(path);
+    }
+    for control in controls {
+        control.interrupt();
+    }
+    let Some(line) = &t.command else { return };
+    // Standard output is the results'. What the command leaves running keeps no one waiting.
+    let words = rustix::stdio::stderr().try_clone_to_owned();
+    let ran = words.and_then(|words| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", line]).stdout(words).status()
+    });
+    match ran {
+        Ok(status) if status.success() => {}
+        Ok(status) => say!("fathom: the command of --trigger ended with {status}: {line}"),
+        Err(e) => say!("fathom: the command of --trigger could not be started: {e}: {line}"),
+    }
+}
