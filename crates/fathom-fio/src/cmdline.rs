@@ -137,7 +137,6 @@ const PROGRAM: &[(&str, bool)] = &[
     ("runtime-cap", true),
     // Known, and refused by name below.
     ("server", false),
-    ("client", true),
     ("daemonize", true),
     ("remote-config", true),
     ("profile", true),
@@ -250,10 +249,12 @@ impl Invocation {
                 }
                 match name {
                     "section" => sections.push(text),
+                    "server" | "daemonize" => {
+                        return Err(FioError::Usage(format!(
+                            "--{name} is not supported: nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
+                        )));
+                    }
                     "profile"
-                    | "client"
-                    | "server"
-                    | "daemonize"
                     | "remote-config"
                     | "trigger-remote"
                     | "memcpytest"
@@ -322,6 +323,61 @@ impl Invocation {
             ));
         }
         Ok(it)
+    }
+
+    /// The jobs and what belongs to them as a command line for the host of this name; what the output looks like is not
+    /// in it. As in fio, files of a directory that hosts may share begin with the host's name, unless `unique_filename=0`.
+    pub fn arguments(&self, host: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        for (given, name) in [
+            (self.read_only, "--readonly"),
+            (self.lenient, "--lenient"),
+            (self.overwrite_output, "--overwrite-output"),
+            (self.bandwidth_log, "--bandwidth-log"),
+        ] {
+            if given {
+                out.push(name.to_owned());
+            }
+        }
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(v) = value {
+                out.push(format!("--{name}={v}"));
+            }
+        };
+        add("destroy", self.destroy.clone());
+        add("size-cap", self.size_cap.map(|n| n.to_string()));
+        add(
+            "time-cap",
+            self.time_cap.map(|t| format!("{}ms", t.as_millis())),
+        );
+        add(
+            "aux-path",
+            self.aux_path.as_ref().map(|p| p.display().to_string()),
+        );
+        for s in &self.script.sections {
+            out.push(format!("--name={}", s.own_name()));
+            if s.wall {
+                out.push("--stonewall".to_owned());
+            }
+            for set in &s.settings {
+                match (set.option.name, &set.value) {
+                    ("name", _) => {}
+                    (name, None) => out.push(format!("--{name}")),
+                    (name, Some(v)) => out.push(format!("--{name}={v}")),
+                }
+            }
+            if s.has("directory") && !s.has("filename") && s.flag("unique_filename", true) {
+                let format = s.get("filename_format").filter(|f| !f.is_empty());
+                let format = format.unwrap_or("$jobname.$jobnum.$filenum");
+                let format = if format.contains("$clientuid") {
+                    format.replace("$clientuid", host)
+                } else {
+                    format!("{host}.{format}")
+                };
+                out.push(format!("--filename_format={format}"));
+            }
+        }
+        out
     }
 
     /// Where its files go, and what they may replace.

@@ -39,6 +39,12 @@ pub(crate) fn control() -> anyhow::Result<Control> {
     Ok(control)
 }
 
+/// The end, as if a signal had asked for it.
+pub(crate) fn end() {
+    let own = rustix::process::getpid();
+    let _ = rustix::process::kill_process(own, rustix::process::Signal::TERM);
+}
+
 /// Nothing goes on for longer than this, seconds, after it was told to end: a thread that never answers holds nobody.
 const END_LIMIT: u32 = 120;
 const ENDED_BY_FORCE: &[u8] = b"fathom: it was told to end two minutes ago and has not: ended by force; fathom clean removes what is left behind\n";

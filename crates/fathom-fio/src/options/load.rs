@@ -13,7 +13,7 @@ pub(super) const LOAD: &[OptionDef] = &[
     def("filetype", "", Choice(&["none", "file", "block", "char"]), "none", Harmless, "told by the target itself", &[]),
     def("directory", "", Text, "", Mapped, "directory of the file", &[]),
     def("filename_format", "", Text, "$jobname.$jobnum.$filenum", Mapped, "name of the file", &[]),
-    def("unique_filename", "", Bool, "1", Harmless, "fathom makes no name that two hosts share", &[]),
+    def("unique_filename", "", Bool, "1", Mapped, "with --client, files of a directory begin with the name of the host", &[]),
     def("lockfile", "", Choice(&["none", "exclusive", "readwrite"]), "none", Mapped, "jobs that use the same file take turns at it; asynchronous engines hold fio's lock only while they hand over", &[]),
     def("opendir", "", Text, "", Mapped, "all files below it; as always, only those of fathom are written", &[]),
     def("rw", "readwrite", Choice(&["read", "write", "trim", "randread", "randwrite", "randtrim", "rw", "readwrite", "randrw", "trimwrite", "randtrimwrite"]), "read", Mapped, "pattern; sequences (randread:8, read:4k, read:-8k) and trimwrite included", &[]),

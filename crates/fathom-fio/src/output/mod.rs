@@ -1,6 +1,7 @@
 //! fio's forms of output: JSON, JSON with histograms, terse version 3, text, logs.
 
 mod bins;
+mod clients;
 mod eta;
 mod histlog;
 mod json;
@@ -14,6 +15,7 @@ mod terse;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::DeviceDelta;
 
+pub use clients::{Answer, several, text as several_text};
 pub use eta::progress;
 pub use logs::{EachLog, LogFiles};
 pub use packed::inflate;

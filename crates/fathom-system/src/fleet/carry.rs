@@ -57,8 +57,23 @@ impl Fathom {
     /// # Errors
     /// The first host that it could not be carried to, with what was said there.
     pub fn agents(&self, via: &Via, hosts: &[Host]) -> Result<Vec<Vec<String>>, SystemError> {
+        self.commands(via, hosts, &["guest-agent"])
+    }
+
+    /// The same for other words than an agent's.
+    ///
+    /// # Errors
+    /// As [`Fathom::agents`].
+    pub fn commands(
+        &self,
+        via: &Via,
+        hosts: &[Host],
+        words: &[&str],
+    ) -> Result<Vec<Vec<String>>, SystemError> {
         let start = |host: &Host, path: &str| {
-            via.command(&host.name, &[path.to_owned(), "guest-agent".to_owned()])
+            let words = words.iter().map(|w| (*w).to_owned());
+            let command: Vec<String> = std::iter::once(path.to_owned()).chain(words).collect();
+            via.command(&host.name, &command)
         };
         match self {
             Self::There(path) => hosts.iter().map(|h| start(h, path)).collect(),

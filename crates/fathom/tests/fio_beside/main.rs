@@ -1,6 +1,7 @@
 //! The same job given to fio and to `fathom fio`: the same I/O reaches the device and the same numbers come out. Where fio
 //! is not installed, what fathom does is still held to what fio is known to do.
 
+mod clients;
 mod common;
 mod corpus;
 mod data;

@@ -1,6 +1,7 @@
 //! `fathom fio …`: fio's command line and job files in, fio's output out, fathom's driver between.
 
 mod aggregate;
+mod clients;
 mod eta;
 mod files;
 mod held;
@@ -24,6 +25,7 @@ use fathom_fio::output::{self, is_output};
 use fathom_fio::{FioError, Invocation, Purpose, Task, plan, to_toml};
 use fathom_telemetry::say;
 
+use self::clients::Clients;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::screen;
 
@@ -45,6 +47,12 @@ pub(crate) fn of(args: &crate::cli::FioArgs) -> Outcome {
 
 /// `args` are what follows the program's name.
 pub(crate) fn fio(args: &[String]) -> Outcome {
+    if args == [clients::AGENT] {
+        return clients::agent();
+    }
+    if let Some(clients) = Clients::of(args)? {
+        return clients.run();
+    }
     let it = Invocation::parse(args).map_err(rejected)?;
     if it.parse {
         screen::print(&it.parsing());
@@ -226,6 +234,7 @@ fathom fio [OPTIONS] [JOBFILE...]     fio's options and job files, fio's output
   --section=NAME                      only this section of the job files (may be repeated)
   --parse-only, --showcmd             check the jobs; print them as a command line
   --convert                           print the jobs as fathom's TOML
+  --client=HOST[,HOST]|FILE           run the jobs there (what follows, up to the next --client), and sum them up
   --status-interval=TIME              print what was measured so far at this distance
   --eta=always|never|auto             progress on standard error
   --readonly                          refuse jobs that write
@@ -241,6 +250,9 @@ Of fathom's own:
   --destroy=SERIAL                    the block device with this serial number (or path, where it has
                                       none) may be overwritten
   --size-cap=SIZE, --time-cap=TIME    no job larger or longer than this
+  --client-via=LAUNCHER               what reaches the hosts of --client: ssh, srun, kubectl, mpirun or
+                                      'PROGRAM … {host} …'
+  --client-fathom=PATH                fathom as it is there; without it this one is carried there
 
 filename=sim:MODEL runs the jobs on a model (fathom sim list).
 
