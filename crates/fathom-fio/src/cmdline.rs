@@ -28,6 +28,8 @@ pub enum Purpose {
     OptionHelp(Option<String>),
     /// `--enghelp`.
     EngineHelp,
+    /// `--merge-blktrace-only`: merge traces and do no I/O.
+    MergeOnly,
     /// `--crctest`: how fast checksums are, all or these.
     Checksums(String),
     /// `--cpuclock-test`.
@@ -216,6 +218,7 @@ impl Invocation {
         let mut files = Vec::new();
         let mut sections: Vec<String> = Vec::new();
         let mut job: Option<Job> = None;
+        let args = crate::profile::expanded(args)?;
         let mut args = args.iter().peekable();
         while let Some(arg) = args.next() {
             let Some(body) = arg
@@ -254,12 +257,7 @@ impl Invocation {
                             "--{name} is not supported: nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
                         )));
                     }
-                    "profile"
-                    | "remote-config"
-                    | "trigger-remote"
-                    | "memcpytest"
-                    | "merge-blktrace-only"
-                    | "latency-log" => {
+                    "remote-config" | "trigger-remote" | "memcpytest" | "latency-log" => {
                         return Err(FioError::Usage(format!(
                             "--{name} is not supported: run the jobs on this machine, without it"
                         )));
@@ -315,7 +313,7 @@ impl Invocation {
         }
         let needs_jobs = matches!(
             it.purpose,
-            Purpose::Run | Purpose::Convert | Purpose::ShowCommand
+            Purpose::Run | Purpose::MergeOnly | Purpose::Convert | Purpose::ShowCommand
         );
         if needs_jobs && it.script.sections.is_empty() {
             return Err(FioError::Usage(
@@ -468,6 +466,7 @@ impl Invocation {
             }
             "showcmd" => self.purpose = Purpose::ShowCommand,
             "parse-only" => self.purpose = Purpose::ParseOnly,
+            "merge-blktrace-only" => self.purpose = Purpose::MergeOnly,
             "convert" => self.purpose = Purpose::Convert,
             "readonly" => self.read_only = true,
             "lenient" => self.lenient = true,

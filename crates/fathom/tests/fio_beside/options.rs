@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::common::{both, document, fathom, fio, number, scratch, skip};
+use super::common::{both, document, fathom, fio, names, number, scratch, skip};
 
 const JOBS: &str = include_str!("options.fio");
 
@@ -206,6 +206,117 @@ fn binary_files_of_blktrace_are_replayed() {
     }
     assert_eq!(seen[0], [(2.into(), 12_288.into()), (1.into(), 512.into())]);
     assert_eq!(seen.last(), seen.first());
+}
+
+#[test]
+fn binary_files_of_blktrace_are_merged() {
+    let one: Vec<_> = (0..20).map(|i| (i % 3 == 0, i * 4096, 4096)).collect();
+    let two: Vec<_> = (0..7).map(|i| (i % 2 == 0, i * 8192, 512)).collect();
+    // fio's own merging reads what it never set (3.33 ends with a short read, 3.42 has times of thousands of years): here are
+    // the rules of its manual.
+    let times = |more: &[&str]| -> Vec<(u64, u32)> {
+        let dir = scratch();
+        std::fs::write(dir.path().join("one"), block_trace(&one)).unwrap();
+        std::fs::write(dir.path().join("two"), block_trace(&two)).unwrap();
+        let mut args = vec![
+            "--name=a",
+            "--read_iolog=one:two",
+            "--merge_blktrace_file=both",
+            "--merge-blktrace-only",
+        ];
+        args.extend(more);
+        let out = fathom(dir.path(), &args);
+        assert!(out.status.success(), "{more:?}: {out:?}");
+        let both = std::fs::read(dir.path().join("both")).unwrap();
+        let (records, rest) = both.as_chunks::<48>();
+        assert!(rest.is_empty());
+        let time = |r: &[u8; 48]| u64::from_le_bytes(r[8..16].try_into().unwrap()) / 1_000_000;
+        let bytes = |r: &[u8; 48]| u32::from_le_bytes(r[24..28].try_into().unwrap());
+        let all: Vec<_> = records.iter().map(|r| (time(r), bytes(r))).collect();
+        assert!(all.is_sorted_by_key(|r| r.0), "{more:?}: {all:?}");
+        all
+    };
+    let of = |all: &[(u64, u32)], bytes: u32| -> Vec<u64> {
+        all.iter().filter(|r| r.1 == bytes).map(|r| r.0).collect()
+    };
+    let plain = times(&[]);
+    assert_eq!(of(&plain, 4096), (5000..5020).collect::<Vec<_>>());
+    assert_eq!(of(&plain, 512), (5000..5007).collect::<Vec<_>>());
+    let fast = times(&["--merge_blktrace_scalars=100:50"]);
+    assert_eq!(of(&fast, 512), [2500, 2500, 2501, 2501, 2502, 2502, 2503]);
+    let again = times(&["--merge_blktrace_iters=1:3"]);
+    assert_eq!(of(&again, 512).len(), 21);
+    assert_eq!(of(&again, 512)[7..9], [10_006, 10_007]);
+    // Without the word it is replayed.
+    let dir = scratch();
+    std::fs::write(dir.path().join("one"), block_trace(&one)).unwrap();
+    let args = [
+        "--name=a",
+        "--read_iolog=one:one",
+        "--merge_blktrace_file=both",
+        "--replay_redirect=f",
+        "--replay_no_stall=1",
+        "--rw=rw",
+        "--size=128k",
+        "--output-format=json",
+    ];
+    let job = document(&fathom(dir.path(), &args))["jobs"][0].clone();
+    let ios = number(&job["read"]["total_ios"]) + number(&job["write"]["total_ios"]);
+    assert_eq!(ios, 40.0);
+    // One number for two traces is a mistake, and what others made stays.
+    let wrong = [
+        "--name=a",
+        "--read_iolog=one:one",
+        "--merge_blktrace_file=x",
+        "--merge_blktrace_iters=2",
+    ];
+    assert_eq!(fathom(dir.path(), &wrong).status.code(), Some(1));
+    std::fs::write(dir.path().join("theirs"), "kept").unwrap();
+    let theirs = [
+        "--name=a",
+        "--read_iolog=one",
+        "--merge_blktrace_file=theirs",
+        "--merge-blktrace-only",
+    ];
+    assert_eq!(fathom(dir.path(), &theirs).status.code(), Some(1));
+    assert_eq!(std::fs::read(dir.path().join("theirs")).unwrap(), b"kept");
+}
+
+/// fio takes the profile's own options and goes on without them.
+#[test]
+fn a_profile_is_the_jobs_that_it_stands_for() {
+    let dir = scratch();
+    let args = [
+        "--profile=tiobench",
+        "--size=1",
+        "--threads=2",
+        "--block=8192",
+        "--output-format=json",
+    ];
+    let jobs = document(&fathom(dir.path(), &args))["jobs"].clone();
+    let print: Vec<(String, f64, f64)> = jobs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|j| {
+            let name = j["jobname"].as_str().unwrap().to_owned();
+            let bytes = |d: &str| number(&j[d]["io_bytes"]);
+            (name, bytes("read"), bytes("write"))
+        })
+        .collect();
+    let both = f64::from(2 << 20);
+    let wanted = [
+        ("seqwrite", 0.0, both),
+        ("randwrite", 0.0, both),
+        ("seqread", both, 0.0),
+        ("randread", both, 0.0),
+    ];
+    assert_eq!(print, wanted.map(|(n, r, w)| (n.to_owned(), r, w)));
+    assert_eq!(names(dir.path()).len(), 4);
+    assert_eq!(
+        fathom(dir.path(), &["--profile=act"]).status.code(),
+        Some(1)
+    );
 }
 
 #[test]

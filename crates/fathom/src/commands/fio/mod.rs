@@ -53,7 +53,11 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
     if let Some(clients) = Clients::of(args)? {
         return clients.run();
     }
-    let it = Invocation::parse(args).map_err(rejected)?;
+    let mut it = Invocation::parse(args).map_err(rejected)?;
+    if matches!(it.purpose, Purpose::Run | Purpose::MergeOnly) {
+        let outputs = it.outputs();
+        it.script.merge_traces(&outputs).map_err(rejected)?;
+    }
     if it.parse {
         screen::print(&it.parsing());
     }
@@ -69,7 +73,7 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
             screen::print(&text);
         }
         // Like fio, this judges options one by one; what they mean together shows in a run.
-        Purpose::ParseOnly => {}
+        Purpose::ParseOnly | Purpose::MergeOnly => {}
         Purpose::ShowCommand => screen::print(&(it.script.command_line() + "\n")),
         Purpose::Convert => {
             let tasks = plan(&it.script).map_err(refused)?;
