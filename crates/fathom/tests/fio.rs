@@ -108,6 +108,7 @@ fn amounts_are_those_that_the_job_fixes() {
         ),
         (&["--rw=randread", "--size=1m", "--io_size=256k"], 256 << 10),
         (&["--rw=read", "--size=1m", "--number_ios=10"], 40_960),
+        (&["--rw=read", "--ioengine=null", "--filesize=1m"], 1 << 20),
         (
             &["--rw=read", "--filesize=1m", "--size=50%", "--bs=4k"],
             512 << 10,

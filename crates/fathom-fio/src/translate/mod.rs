@@ -551,7 +551,9 @@ impl Shape {
             more: places,
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
-            file_size: s.number("filesize").filter(|n| *n > 0 && !fake),
+            file_size: s
+                .number("filesize")
+                .filter(|n| *n > 0 && !own.as_ref().is_some_and(Own::only_calls)),
             size: match Extent::of(s.quantity("size"), job, "size")? {
                 // Any range does for what reads nothing.
                 Extent::Whole if computes => Extent::Bytes(1 << 20),

@@ -223,6 +223,8 @@ fn a_signal_ends_the_jobs_of_all_clients() {
             "--size=1m",
         ])
         .args(["--time_based", "--runtime=60", "--output-format=json"])
+        // Hosts that share a directory have files of their own there.
+        .arg("--directory=.")
         .arg(format!("--description={mark}"))
         .current_dir(dir.path())
         .stdout(Stdio::piped())
