@@ -596,10 +596,10 @@ mod tests {
     fn what_is_missing_is_said() {
         assert!(args("").unwrap_err().to_string().contains("no jobs"));
         assert!(
-            args("--client=x --name=a")
+            args("--server --name=a")
                 .unwrap_err()
                 .to_string()
-                .contains("--client")
+                .contains("--client=HOST starts fathom there")
         );
         assert!(
             args("--name=a --bsz=4k")
