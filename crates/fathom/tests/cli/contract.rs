@@ -69,7 +69,7 @@ fn json_on_standard_output_is_run_json_and_nothing_else() {
     let place = Place::new();
     let said = place
         .fathom(&[
-            "run", "data", "--create", "--size", "16m", "--rw", "randrw", "--time", "200ms",
+            "run", "data", "--create", "--size", "16m", "--rw", "randrw", "--time", "500ms",
             "--json",
         ])
         .expect(0);

@@ -244,7 +244,7 @@ fn a_job_that_is_refused_leaves_every_output_as_it_was() {
     };
     let before = contents();
     for wrong in [
-        &["--lockfile=exclusive"][..],
+        &["--fdp=1"][..],
         // A file of the user's as the target.
         &["--ioengine=psync", "--rw=write", "--filename=precious"],
         // One output of many.
@@ -396,7 +396,7 @@ fn a_file_system_without_marks_keeps_what_is_the_users() {
     }
     let out = bare.at.join("out");
     let before = fs::read(&out).unwrap();
-    fio(&place, &["--output=bare/out", "--lockfile=exclusive"]).expect(2);
+    fio(&place, &["--output=bare/out", "--fdp=1"]).expect(2);
     assert_eq!(fs::read(&out).unwrap(), before);
     fs::write(&out, USERS).unwrap();
     fio(&place, &outputs).refusal();
