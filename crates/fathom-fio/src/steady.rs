@@ -109,9 +109,14 @@ impl Steady {
     pub(crate) fn judges_latency(&self) -> bool {
         self.what == What::Latency
     }
+    /// Samples that answer it.
+    pub(crate) fn wanted(&self) -> usize {
+        (self.duration.0 / self.interval.0).max(1) as usize
+    }
+
     /// Mean of IOPS (0), bytes per second (1) or ns (2).
     pub(crate) fn mean(&self, which: usize) -> f64 {
-        let n = self.samples.len().max(1) as f64;
+        let n = self.wanted() as f64;
         self.samples.iter().map(|s| s[which]).sum::<f64>() / n
     }
 
@@ -137,7 +142,7 @@ impl Steady {
             self.latency.0 as f64 / self.latency.1.max(1) as f64,
         ]);
         (self.covered, self.ios, self.bytes, self.latency) = (Nanos::ZERO, 0, 0, (0, 0));
-        let wanted = (self.duration.0 / self.interval.0).max(1) as usize;
+        let wanted = self.wanted();
         while self.samples.len() > wanted {
             self.samples.pop_front();
         }

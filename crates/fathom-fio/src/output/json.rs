@@ -424,9 +424,13 @@ fn steady(o: &mut Object, s: &crate::Steady) {
     o.object("data", |o| {
         let list = |which: usize| {
             Node::Array(
+                // As in fio, those that never came are zeros.
                 s.samples
                     .iter()
-                    .map(|v| Node::Int(v[which] as u64))
+                    .map(|v| v[which])
+                    .chain(std::iter::repeat(0.0))
+                    .take(s.wanted())
+                    .map(|v| Node::Int(v as u64))
                     .collect(),
             )
         };
