@@ -16,9 +16,9 @@ use crate::load::{Live, Outcome, Wait, Worker};
 use crate::port::libaio::Libaio;
 use crate::port::mmap::Mmap;
 use crate::port::null::Null;
-use crate::port::performed::Performed;
 use crate::port::posixaio::PosixAio;
 use crate::port::preadv::Preadv;
+use crate::port::single::{Call, Single};
 use crate::port::uring::Uring;
 use crate::port::{self, Blocking, PortError};
 use crate::thread_terms;
@@ -112,16 +112,14 @@ impl Seat {
         let clock = Clock::new();
         let (job, thread) = (self.job, self.thread);
         let buffers = || memory(&planned, job, thread);
+        let plain = |e: PortError| e.to_string();
+        let ring = |e: PortError| e.to_string() + remedy(&e);
         let performer = planned.guide.as_ref().and_then(|g| g.performer.clone());
         let (path, file, commands) = match &self.destination {
-            Destination::Null => {
-                let made = match performer {
-                    None => return self.run(Null::new(depth, clock), Vec::new()),
-                    Some(make) => make(self.thread, Vec::new()),
-                };
-                let made = made.and_then(|own| Ok(Performed::new(own, buffers()?, clock)));
-                return self.serve(made);
-            }
+            Destination::Null => match performer {
+                None => return self.run(Null::new(depth, clock), Vec::new()),
+                Some(make) => return self.serve(single(make(thread, Vec::new()), buffers, clock)),
+            },
             Destination::File { .. } if spec.engine == Engine::Null => {
                 return self.run(Null::new(depth, clock), Vec::new());
             }
@@ -143,7 +141,6 @@ impl Seat {
                 if spec.direct { "direct" } else { "buffered" }
             ));
         };
-
         let mut files = vec![file];
         files.extend(planned.guide.iter().flat_map(|g| g.files.iter().cloned()));
         if let Some(advice) = spec.advise.filter(|_| !spec.direct) {
@@ -153,26 +150,20 @@ impl Seat {
             }
         }
         if let Some(make) = performer {
-            let made =
-                make(self.thread, files).and_then(|own| Ok(Performed::new(own, buffers()?, clock)));
-            return self.serve(made);
+            return self.serve(single(make(thread, files), buffers, clock));
         }
-        let plain = |e: PortError| e.to_string();
-        let ring = |e: PortError| e.to_string() + remedy(&e);
         match spec.engine {
             Engine::Null => {}
             Engine::Preadv => {
-                self.serve(
-                    buffers().and_then(|b| Preadv::new(files, spec, b, clock).map_err(plain)),
-                );
+                let own = Preadv::new(files, spec).map_err(plain);
+                self.serve(single(own, buffers, clock));
             }
             Engine::PosixAio => self.serve(
                 buffers().and_then(|b| PosixAio::new(files, spec, depth, b, clock).map_err(plain)),
             ),
             Engine::Mmap => {
-                self.serve(
-                    buffers().and_then(|b| Mmap::new(&files, spec, b, clock).map_err(plain)),
-                );
+                let own = Mmap::new(&files, spec).map_err(plain);
+                self.serve(single(own, buffers, clock));
             }
             Engine::Libaio => self.serve(
                 buffers().and_then(|b| Libaio::new(files, spec, depth, b, clock).map_err(plain)),
@@ -299,6 +290,15 @@ impl Seat {
             broken,
         });
     }
+}
+
+/// The port of an engine with one outstanding I/O.
+fn single<C: Call>(
+    own: Result<C, String>,
+    buffers: impl FnOnce() -> Result<Buffers, String>,
+    clock: Clock,
+) -> Result<Single<C>, String> {
+    Ok(Single::new(own?, buffers()?, clock))
 }
 
 /// Memory for the thread's I/Os, and what its writes carry.

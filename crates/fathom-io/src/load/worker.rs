@@ -341,16 +341,8 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         if self.plain && self.measuring {
             return self.stage_plain();
         }
-        if self.syncing.as_ref().is_some_and(Syncing::is_due) && self.ends_before_sync() {
-            return;
-        }
-        if let Some(s) = &mut self.syncing
-            && s.is_due()
-        {
-            if let Some(sync) = s.start(self.free.len() == self.depth as usize) {
-                self.stage_one(sync, self.now);
-            }
-            return;
+        if self.syncing.as_ref().is_some_and(Syncing::is_due) {
+            return self.sync();
         }
         while !self.free.is_empty()
             && self.ios_left > 0

@@ -3,11 +3,10 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use fathom_telemetry::{Nanos, Op};
+use fathom_telemetry::Op;
 
-use super::{Alarm, Blocking, Port, PortError, Request, Served, bus};
-use crate::buffer::Buffers;
-use crate::clock::Clock;
+use super::single::Call;
+use super::{PortError, Request, Served, bus};
 use crate::job::{Advice, Each, Flush, JobSpec};
 
 /// One mapped file.
@@ -64,23 +63,13 @@ impl Map {
 /// Reads and writes through a mapping of the file.
 pub struct Mmap {
     maps: Vec<Map>,
-    clock: Clock,
-    alarm: Alarm,
-    buffers: Buffers,
     /// Every write is made durable at once.
     each: bool,
-    staged: Option<(u32, Request)>,
-    done: Option<(u32, i64)>,
 }
 
 impl Mmap {
     /// Maps the files as long as they are now.
-    pub fn new(
-        files: &[Arc<std::fs::File>],
-        spec: &JobSpec,
-        buffers: Buffers,
-        clock: Clock,
-    ) -> Result<Self, PortError> {
+    pub fn new(files: &[Arc<std::fs::File>], spec: &JobSpec) -> Result<Self, PortError> {
         let mut maps = Vec::new();
         let prot = if spec.rw.modifies() {
             libc::PROT_READ | libc::PROT_WRITE
@@ -125,16 +114,25 @@ impl Mmap {
         bus::prepare();
         Ok(Self {
             maps,
-            clock,
-            alarm: Alarm::new(),
-            buffers,
             each: spec.sync.each != Each::Plain,
-            staged: None,
-            done: None,
         })
     }
+}
 
-    fn call(&mut self, slot: u32, r: Request) -> i64 {
+impl Drop for Mmap {
+    fn drop(&mut self) {
+        for m in &self.maps {
+            // SAFETY: mapped in `new` with this length, released once.
+            unsafe { libc::munmap(m.base.cast(), m.len.max(1)) };
+        }
+    }
+}
+
+// SAFETY: the mappings belong to this value alone and have no thread affinity.
+unsafe impl Send for Mmap {}
+
+impl Call for Mmap {
+    fn call(&mut self, r: Request, data: &mut [u8]) -> i64 {
         let Some(map) = self.maps.get_mut(usize::from(r.file)) else {
             return -i64::from(libc::EBADF);
         };
@@ -145,7 +143,7 @@ impl Mmap {
         if r.op != Op::Sync && at.saturating_add(len) > map.len {
             return -i64::from(libc::EINVAL);
         }
-        let data = self.buffers.slot(slot);
+        let data = data.as_mut_ptr();
         let whole = match r.op {
             // SAFETY: the range lies inside the mapping (checked above) and inside the slot's buffer; the two do not
             // overlap. A page that cannot be had is replaced for the time of the copy, see `bus`.
@@ -178,28 +176,7 @@ impl Mmap {
         }
         i64::from(r.len)
     }
-}
 
-impl Drop for Mmap {
-    fn drop(&mut self) {
-        for m in &self.maps {
-            // SAFETY: mapped in `new` with this length, released once.
-            unsafe { libc::munmap(m.base.cast(), m.len.max(1)) };
-        }
-    }
-}
-
-// SAFETY: the mappings belong to this value alone and have no thread affinity.
-unsafe impl Send for Mmap {}
-
-impl Port for Mmap {
-    #[inline]
-    fn now(&mut self) -> Nanos {
-        self.clock.now()
-    }
-    fn tick(&mut self) {
-        self.clock.discipline();
-    }
     fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
         for map in &self.maps {
             // Pages that are mapped stay in the cache: the mapping lets go of them first.
@@ -207,32 +184,6 @@ impl Port for Mmap {
             unsafe { libc::madvise(map.base.cast(), map.len.max(1), libc::MADV_DONTNEED) };
             super::forget(map.file.fd(), start, len, durable);
         }
-    }
-    fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
-        Some(self.buffers.bytes(slot, len))
-    }
-    fn prepare(&mut self, slot: u32, len: u32) {
-        self.buffers.prepare_write(slot, len);
-    }
-    #[inline]
-    fn stage(&mut self, mut batch: impl Iterator<Item = (u32, Request)>) {
-        self.staged = batch.next();
-    }
-    #[inline]
-    fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
-        if let Some((slot, result)) = self.done.take() {
-            each(slot, result);
-        }
-    }
-}
-
-impl Blocking for Mmap {
-    fn flush(&mut self, _min: u32, until: Nanos) -> Result<(), PortError> {
-        match self.staged.take() {
-            Some((slot, request)) => self.done = Some((slot, self.call(slot, request))),
-            None => self.alarm.wait_until(&self.clock, until),
-        }
-        Ok(())
     }
 }
 
@@ -247,8 +198,7 @@ mod tests {
             rw,
             ..JobSpec::default()
         };
-        let buffers = Buffers::new(1, 8192, None).unwrap();
-        Mmap::new(std::slice::from_ref(file), &spec, buffers, Clock::new()).unwrap()
+        Mmap::new(std::slice::from_ref(file), &spec).unwrap()
     }
 
     fn ask(op: Op, offset: u64) -> Request {
@@ -266,17 +216,17 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.write_all_at(&vec![7; 1 << 20], 0).unwrap();
         let mut port = port(&file, Rw::RandMixed);
-        assert_eq!(port.call(0, ask(Op::Read, 512 << 10)), 8192);
+        assert_eq!(port.call(ask(Op::Read, 512 << 10), &mut [7; 8192]), 8192);
         file.set_len(256 << 10).unwrap();
         let gone = -i64::from(libc::ENXIO);
         for op in [Op::Read, Op::Write] {
-            assert_eq!(port.call(0, ask(op, 512 << 10)), gone);
+            assert_eq!(port.call(ask(op, 512 << 10), &mut [7; 8192]), gone);
             // Still so: nothing stands for what is missing.
-            assert_eq!(port.call(0, ask(op, 512 << 10)), gone);
+            assert_eq!(port.call(ask(op, 512 << 10), &mut [7; 8192]), gone);
         }
-        assert_eq!(port.call(0, ask(Op::Read, 0)), 8192);
+        assert_eq!(port.call(ask(Op::Read, 0), &mut [7; 8192]), 8192);
         file.set_len(1 << 20).unwrap();
-        assert_eq!(port.call(0, ask(Op::Write, 512 << 10)), 8192);
+        assert_eq!(port.call(ask(Op::Write, 512 << 10), &mut [7; 8192]), 8192);
         let mut back = [1; 8];
         file.read_exact_at(&mut back, 512 << 10).unwrap();
         assert_ne!(back, [0; 8], "the write reached the file");
@@ -305,7 +255,7 @@ mod tests {
             file.set_len(1 << 20).unwrap();
             let mut port = port(&Arc::new(file), Rw::RandWrite);
             (0..32)
-                .map(|i| port.call(0, ask(Op::Write, i * 8192)))
+                .map(|i| port.call(ask(Op::Write, i * 8192), &mut [7; 8192]))
                 .collect()
         };
         let unmounted = std::process::Command::new("umount")

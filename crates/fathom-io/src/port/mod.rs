@@ -10,10 +10,10 @@ pub mod commands;
 pub mod libaio;
 pub mod mmap;
 pub mod null;
-pub mod performed;
 pub(crate) mod polled;
 pub mod posixaio;
 pub mod preadv;
+pub mod single;
 pub mod uring;
 pub mod virtual_time;
 

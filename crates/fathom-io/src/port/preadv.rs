@@ -2,45 +2,31 @@
 
 use std::sync::Arc;
 
-use fathom_telemetry::{Nanos, Op};
+use fathom_telemetry::Op;
 
-use super::{Alarm, Blocking, Port, PortError, Request, Served};
-use crate::buffer::Buffers;
-use crate::clock::Clock;
+use super::single::Call;
+use super::{PortError, Request, Served};
 use crate::job::{JobSpec, SyncCall};
 use crate::load::rng::Rng;
 
 /// One thread, one I/O at a time: preadv2 and pwritev2.
 pub struct Preadv {
     files: Vec<Served>,
-    clock: Clock,
-    alarm: Alarm,
-    buffers: Buffers,
     call: SyncCall,
     /// RWF_* flags of reads and of writes.
     flags: (i32, i32),
     /// Share of calls that carry RWF_HIPRI, percent, and the dice for it.
     polled: (u64, Rng),
-    staged: Option<(u32, Request)>,
-    done: Option<(u32, i64)>,
 }
 
 impl Preadv {
     /// For one outstanding I/O.
-    pub fn new(
-        files: Vec<Arc<std::fs::File>>,
-        spec: &JobSpec,
-        buffers: Buffers,
-        clock: Clock,
-    ) -> Result<Self, PortError> {
+    pub fn new(files: Vec<Arc<std::fs::File>>, spec: &JobSpec) -> Result<Self, PortError> {
         let plain = spec.call == SyncCall::Preadv2;
         let seeks = matches!(spec.call, SyncCall::Read | SyncCall::Readv);
         Ok(Self {
             // A position belongs to one thread, and only preadv2 takes flags with every call.
             files: Served::all(super::own_files(files, spec, seeks, !plain)?),
-            clock,
-            alarm: Alarm::new(),
-            buffers,
             call: spec.call,
             // The older calls carry none: `own_files` opens files for what they are to do.
             flags: if plain {
@@ -52,40 +38,18 @@ impl Preadv {
                 u64::from(spec.hipri_share),
                 Rng::new(spec.seed, 0x6869_7072),
             ),
-            staged: None,
-            done: None,
         })
     }
 
-    fn call(&mut self, slot: u32, r: Request) -> i64 {
-        let polls = self.polled.0 >= 100 || self.polled.1.below(100) < self.polled.0;
-        let but = if polls { !0 } else { !libc::RWF_HIPRI };
-        let Some(file) = self.files.get(usize::from(r.file)) else {
-            return -i64::from(libc::EBADF);
-        };
-        loop {
-            let n = self.call_once(file, slot, r, but);
-            if n >= 0 {
-                return n;
-            }
-            let errno = std::io::Error::last_os_error().raw_os_error();
-            // A signal that ends the job is no error of the device (network and FUSE files say EINTR).
-            if errno != Some(libc::EINTR) {
-                return -i64::from(errno.unwrap_or(libc::EIO));
-            }
-        }
-    }
-
     /// `but` keeps the flags that this call may carry.
-    fn call_once(&self, file: &Served, slot: u32, r: Request, but: i32) -> i64 {
+    fn call_once(&self, file: &Served, data: &mut [u8], r: Request, but: i32) -> i64 {
         let fd = file.fd();
         let iov = libc::iovec {
-            iov_base: self.buffers.slot(slot).cast(),
-            iov_len: r.len as usize,
+            iov_base: data.as_mut_ptr().cast(),
+            iov_len: data.len(),
         };
         let offset = r.offset as libc::off_t;
-        // SAFETY: `fd` is open; the iovec names the slot's own buffer, at least `len` long and
-        // unused until this call returns.
+        // SAFETY: `fd` is open; the iovec names `data`, which nobody else uses until this call returns.
         unsafe {
             match r.op {
                 Op::Read => match self.call {
@@ -123,45 +87,29 @@ impl Preadv {
     }
 }
 
-impl Port for Preadv {
-    #[inline]
-    fn now(&mut self) -> Nanos {
-        self.clock.now()
+impl Call for Preadv {
+    fn call(&mut self, r: Request, data: &mut [u8]) -> i64 {
+        let polls = self.polled.0 >= 100 || self.polled.1.below(100) < self.polled.0;
+        let but = if polls { !0 } else { !libc::RWF_HIPRI };
+        let Some(file) = self.files.get(usize::from(r.file)) else {
+            return -i64::from(libc::EBADF);
+        };
+        loop {
+            let n = self.call_once(file, data, r, but);
+            if n >= 0 {
+                return n;
+            }
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            // A signal that ends the job is no error of the device (network and FUSE files say EINTR).
+            if errno != Some(libc::EINTR) {
+                return -i64::from(errno.unwrap_or(libc::EIO));
+            }
+        }
     }
-    fn tick(&mut self) {
-        self.clock.discipline();
-    }
+
     fn drop_cache(&mut self, start: u64, len: u64, durable: bool) {
         for file in &self.files {
             super::forget(file.fd(), start, len, durable);
         }
-    }
-    fn buffer(&mut self, slot: u32, len: u32) -> Option<&mut [u8]> {
-        Some(self.buffers.bytes(slot, len))
-    }
-    fn prepare(&mut self, slot: u32, len: u32) {
-        self.buffers.prepare_write(slot, len);
-    }
-    #[inline]
-    fn stage(&mut self, mut batch: impl Iterator<Item = (u32, Request)>) {
-        debug_assert!(self.staged.is_none(), "one outstanding I/O");
-        self.staged = batch.next();
-    }
-    #[inline]
-    fn reap(&mut self, mut each: impl FnMut(u32, i64)) {
-        if let Some((slot, result)) = self.done.take() {
-            each(slot, result);
-        }
-    }
-}
-
-impl Blocking for Preadv {
-    #[inline]
-    fn flush(&mut self, _min: u32, until: Nanos) -> Result<(), PortError> {
-        match self.staged.take() {
-            Some((slot, request)) => self.done = Some((slot, self.call(slot, request))),
-            None => self.alarm.wait_until(&self.clock, until),
-        }
-        Ok(())
     }
 }

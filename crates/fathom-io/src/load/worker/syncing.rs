@@ -6,13 +6,19 @@ use super::Worker;
 use crate::job::{Flush, JobSpec};
 use crate::port::{Port, Request};
 
+/// One kind of call.
+struct Call {
+    flush: Flush,
+    /// Writes before each, and before the next.
+    every: u32,
+    left: u32,
+}
+
 /// A job's calls and their state.
 pub(super) struct Syncing {
     /// No call follows the last write.
-    pub(super) open_end: bool,
-    /// What is called after how many writes.
-    calls: Box<[(Flush, u32)]>,
-    writes: u64,
+    open_end: bool,
+    calls: Box<[Call]>,
     /// It waits for outstanding I/O to drain, then runs alone.
     due: Option<Flush>,
     running: bool,
@@ -24,10 +30,14 @@ pub(super) struct Syncing {
 impl Syncing {
     /// Where the job writes and asks for any.
     pub(super) fn of(spec: &JobSpec) -> Option<Self> {
+        let call = |(flush, every)| Call {
+            flush,
+            every,
+            left: every,
+        };
         (spec.rw.writes() && spec.sync.has_calls()).then(|| Self {
             open_end: spec.sync.open_end,
-            calls: spec.sync.calls().collect(),
-            writes: 0,
+            calls: spec.sync.calls().map(call).collect(),
             due: None,
             running: false,
             file: 0,
@@ -42,7 +52,7 @@ impl Syncing {
     }
 
     /// The call, where it may start: `idle` says that nothing is outstanding.
-    pub(super) fn start(&mut self, idle: bool) -> Option<Request> {
+    fn start(&mut self, idle: bool) -> Option<Request> {
         let flush = self.due.filter(|_| idle && !self.running)?;
         self.running = true;
         let written = self.written.take().unwrap_or_default();
@@ -53,7 +63,7 @@ impl Syncing {
         Some(Request::sync(self.file, flush, range))
     }
 
-    /// A write was started; whether a call is due before the next.
+    /// A write was started; whether a call is due before the next. Of several, the first.
     #[inline]
     pub(super) fn wrote(&mut self, io: &Request) -> bool {
         if self.file != io.file {
@@ -62,9 +72,13 @@ impl Syncing {
         let (from, to) = (io.offset, io.offset + u64::from(io.len));
         let (low, high) = self.written.unwrap_or((from, to));
         self.written = Some((low.min(from), high.max(to)));
-        self.writes += 1;
-        let due = |c: &&(Flush, u32)| self.writes.is_multiple_of(u64::from(c.1));
-        self.due = self.calls.iter().find(due).map(|c| c.0);
+        for c in &mut self.calls {
+            c.left -= 1;
+            if c.left == 0 {
+                c.left = c.every;
+                self.due = self.due.or(Some(c.flush));
+            }
+        }
         self.due.is_some()
     }
 
@@ -76,20 +90,20 @@ impl Syncing {
 }
 
 impl<P: Port, S: WindowSink> Worker<P, S> {
-    /// Whether the job ends with the write that was last, and no call is to follow it.
+    /// A call is due: it starts once nothing is outstanding, unless the job ends with the write before it and wants none.
     #[cold]
-    pub(super) fn ends_before_sync(&mut self) -> bool {
-        let Some(s) = self.syncing.as_mut().filter(|s| s.open_end) else {
-            return false;
-        };
+    pub(super) fn sync(&mut self) {
         let led_out = self.pilot.as_mut().is_some_and(|p| {
             p.ready(self.now);
             p.ended
         });
         let out = self.ios_left == 0 || self.bytes_left == 0 || led_out;
-        if out {
+        let idle = self.free.len() == self.depth as usize;
+        let Some(s) = &mut self.syncing else { return };
+        if s.open_end && out {
             s.done();
+        } else if let Some(call) = s.start(idle) {
+            self.stage_one(call, self.now);
         }
-        out
     }
 }
