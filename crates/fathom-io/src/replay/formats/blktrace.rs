@@ -17,19 +17,21 @@ use crate::replay::{TraceError, TraceIo};
 
 const MAGIC: u32 = 0x6561_7400;
 const VERSION: u32 = 7;
-const RECORD: usize = 48;
+/// Bytes of a record, before its payload.
+pub(super) const RECORD: usize = 48;
 
-const QUEUE: u32 = 1;
+pub(super) const QUEUE: u32 = 1;
 const ISSUE: u32 = 7;
 const COMPLETE: u32 = 8;
 /// The action's number; the bit above it says that a cgroup follows.
 const ACTION: u32 = 0xff;
 
-const TC_WRITE: u32 = 1 << (1 + 16);
+pub(super) const TC_READ: u32 = 1 << 16;
+pub(super) const TC_WRITE: u32 = 1 << (1 + 16);
 const TC_FLUSH: u32 = 1 << (2 + 16);
 const TC_PC: u32 = 1 << (9 + 16);
 const TC_NOTIFY: u32 = 1 << (10 + 16);
-const TC_DISCARD: u32 = 1 << (13 + 16);
+pub(super) const TC_DISCARD: u32 = 1 << (13 + 16);
 
 /// I/Os that wait for their completion before they are passed on without.
 const PENDING_MAX: usize = 65_536;
@@ -79,30 +81,33 @@ pub(super) fn files(path: &Path) -> Vec<PathBuf> {
 
 /// What of a record matters.
 #[derive(Debug, Clone, Copy)]
-struct Event {
-    time: u64,
+pub(super) struct Event {
+    pub(super) time: u64,
     sector: u64,
     bytes: u32,
-    action: u32,
+    pub(super) action: u32,
     device: u32,
 }
 
 /// One processor's file.
-struct Cpu {
+pub(super) struct Cpu {
     path: PathBuf,
     reader: BufReader<File>,
     at: u64,
     big: bool,
+    /// The record of the last event, in the order of bytes in which it stands.
+    record: [u8; RECORD],
 }
 
 impl Cpu {
-    fn open(path: &Path) -> Result<Self, TraceError> {
+    pub(super) fn open(path: &Path) -> Result<Self, TraceError> {
         let file = File::open(path).map_err(|e| read_error(path, e))?;
         Ok(Self {
             path: path.to_owned(),
             reader: BufReader::with_capacity(64 << 10, file),
             at: 0,
             big: false,
+            record: [0; RECORD],
         })
     }
 
@@ -129,8 +134,21 @@ impl Cpu {
         Ok(n)
     }
 
+    /// The record of the last event with the least byte first, whatever machine wrote it.
+    pub(super) fn record(&self) -> [u8; RECORD] {
+        let mut record = self.record;
+        if self.big {
+            let mut at = 0;
+            for width in [4, 4, 8, 8, 4, 4, 4, 4, 4, 2, 2] {
+                record[at..at + width].reverse();
+                at += width;
+            }
+        }
+        record
+    }
+
     /// The next record; `None` at the end.
-    fn next(&mut self) -> Result<Option<Event>, TraceError> {
+    pub(super) fn next(&mut self) -> Result<Option<Event>, TraceError> {
         let mut b = [0u8; RECORD];
         let n = self.fill(&mut b)?;
         if n == 0 {
@@ -195,6 +213,7 @@ impl Cpu {
             }
             left -= part;
         }
+        self.record = b;
         self.at += (RECORD + usize::from(payload)) as u64;
         Ok(Some(event))
     }

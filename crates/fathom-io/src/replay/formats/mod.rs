@@ -5,12 +5,15 @@ mod blktrace;
 mod fathom;
 mod fio;
 mod lines;
+mod merged;
 mod msr;
 mod spc;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+pub use merged::{Merged, Part, is_blktrace};
 
 use super::{TraceError, TraceIo};
 
