@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use crate::plan::Task;
-use crate::translate::Place;
+use crate::translate::{Place, ThreadTerms};
 use crate::{Extent, FioError};
 
 /// Prints the tasks as a job file for `fathom run --jobs`. Clones become one job each; what the
@@ -54,7 +54,18 @@ pub fn to_toml(tasks: &[Task]) -> Result<String, FioError> {
         for e in &s.ignored {
             let _ = writeln!(out, "# {e}");
         }
-        for what in s.recipe.beyond() {
+        let around = [
+            (s.own.is_some(), s.terms.engine.as_str()),
+            (s.ramp_size > 0, "ramp_size"),
+            (s.group.is_some(), "cgroup"),
+            (s.scheduler.is_some(), "ioscheduler"),
+            (
+                s.thread != ThreadTerms::default(),
+                "priorities, niceness, memory nodes and rights of a thread",
+            ),
+        ];
+        let around = around.iter().filter(|w| w.0).map(|w| w.1);
+        for what in s.recipe.beyond().into_iter().chain(around) {
             let _ = writeln!(out, "# left out, only fathom fio does it: {what}");
         }
         let json = serde_json::to_value(&spec).unwrap_or_default();

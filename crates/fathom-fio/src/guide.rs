@@ -11,9 +11,9 @@ use fathom_telemetry::Op;
 
 use crate::engine::{Names, Own, Surroundings};
 use crate::feed::classes::Classes;
+use crate::feed::lifetimes::{BLOCKS_MOST, SharedLifetimes};
 use crate::feed::locks::FileLock;
 use crate::feed::phases::Phases;
-use crate::feed::trims::{BLOCKS_MOST, SharedLifetimes};
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
 use crate::output::side::{Outputs, Trouble};

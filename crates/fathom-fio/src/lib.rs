@@ -26,9 +26,9 @@ pub use engine::Names;
 pub use error::FioError;
 pub use feed::FlowGroup;
 pub use feed::classes::ByPriority;
+pub use feed::lifetimes::Lifetimes;
 pub use feed::locks::FileLock;
 pub use feed::sums::speeds as checksum_speeds;
-pub use feed::trims::Lifetimes;
 pub use guide::{Around, Guided, guide};
 pub use jobfile::{Script, parse_job_file};
 pub use measure::{Measure, Rusage, Totals, merge};
@@ -37,4 +37,6 @@ pub use plan::{Task, Terms, plan};
 pub use section::Section;
 pub use steady::Steady;
 pub use translate::names;
-pub use translate::{ControlGroup, ExitWhat, Extent, Layout, Logs, Place, Shape, ThreadTerms};
+pub use translate::{
+    ControlGroup, ExitWhat, Extent, FOR_EVER, Layout, Logs, Place, Shape, ThreadTerms,
+};

@@ -7,8 +7,8 @@ use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Histogram, Nanos, Window};
 
 use crate::feed::classes::{self, ByPriority};
+use crate::feed::lifetimes::Lifetimes;
 use crate::feed::phases::Phases;
-use crate::feed::trims::Lifetimes;
 
 /// Mean, deviation and extremes of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]

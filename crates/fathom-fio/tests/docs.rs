@@ -60,14 +60,16 @@ fn tests() -> BTreeMap<String, String> {
     out
 }
 
-/// Whether a test gives the option: `--name=…`, `name=…` or a line of a job file.
+/// Whether a test gives the option: `--name=…`, `--name`, `name=…` or a line of a job file. A word of a sentence or a key of
+/// an output is none.
 fn gives(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
+        let head = &text[..at];
         let after = text[at + name.len()..].chars().next();
-        let line = text[..at].ends_with("\\n");
-        let begins = line || matches!(before, Some('-' | '"' | '\n' | ' ' | '{'));
-        begins && matches!(after, Some('=' | '"' | '\n' | '\\' | ' '))
+        if head.ends_with("--") || head.ends_with("\\n") || head.ends_with('\n') {
+            return matches!(after, Some('=' | '"' | '\n' | '\\' | ' '));
+        }
+        head.ends_with(['"', ' ', '{']) && after == Some('=')
     })
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use fathom_files::Output;
 use fathom_io::clock::monotonic;
 use fathom_io::load::{Performer, PilotIo};
+use fathom_system::programs;
 use fathom_telemetry::{Nanos, say};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Surroundings;
@@ -109,6 +111,8 @@ impl Running {
             // Standard output is the results'.
             command.stdout(rustix::stdio::stderr().try_clone_to_owned()?);
         }
+        // Where fathom is killed, the program goes with it.
+        programs::bind(&mut command);
         self.child = Some(command.spawn()?);
         Ok(())
     }
@@ -140,7 +144,7 @@ impl Performer for Running {
                     self.around.job,
                     self.what.program
                 );
-                return -i64::from(e.raw_os_error().unwrap_or(libc_enoent()));
+                return super::result(Err(Errno::from_io_error(&e).unwrap_or(Errno::NOENT)));
             }
             return io.len.into();
         }
@@ -154,11 +158,6 @@ impl Performer for Running {
         }
         io.len.into()
     }
-}
-
-/// "No such file or directory", where the system gives no number.
-fn libc_enoent() -> i32 {
-    rustix::io::Errno::NOENT.raw_os_error()
 }
 
 impl Drop for Running {

@@ -104,8 +104,8 @@ impl Own {
         Arc::new(move |_, files| {
             Ok(match &own {
                 Self::Splice => Box::new(splice::Splicing::new(files)?) as Box<dyn Performer>,
-                Self::Truncate => Box::new(space::Truncating(files)),
-                Self::Allocate => Box::new(space::Allocating(files)),
+                Self::Truncate => Box::new(space::Room::Truncate(files)),
+                Self::Allocate => Box::new(space::Room::Allocate(files)),
                 Self::Names(names) => Box::new(names::Naming(names.clone())),
                 Self::Exec(exec) => Box::new(exec.start(around.clone())),
                 Self::Net(net) => net.open(around.clone())?,
@@ -114,10 +114,10 @@ impl Own {
     }
 }
 
-/// As the driver takes results: the length, or the negative errno.
-fn result(done: rustix::io::Result<()>, len: u32) -> i64 {
+/// As the driver takes results: bytes, or the negative errno.
+fn result(done: rustix::io::Result<usize>) -> i64 {
     match done {
-        Ok(()) => i64::from(len),
+        Ok(n) => n as i64,
         Err(e) => -i64::from(e.raw_os_error()),
     }
 }

@@ -9,6 +9,7 @@ use fathom_io::load::{Performer, PilotIo};
 use rustix::fs::{AtFlags, CWD, Mode, StatxFlags};
 use rustix::io::Errno;
 
+use super::space::whole;
 use crate::section::Section;
 
 /// What is done with each name.
@@ -196,6 +197,6 @@ impl Performer for Naming {
             Some(name) => names.perform(name),
             None => Err(Errno::NOENT),
         };
-        super::result(done, io.len)
+        super::result(done.map(|()| whole(io)))
     }
 }

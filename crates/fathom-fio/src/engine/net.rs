@@ -521,10 +521,7 @@ impl Performer for Link {
             Op::Sync => Ok(0),
             Op::Trim => Err(Errno::INVAL),
         };
-        match done {
-            Ok(n) => n as i64,
-            Err(e) => -i64::from(e.raw_os_error()),
-        }
+        super::result(done)
     }
 }
 

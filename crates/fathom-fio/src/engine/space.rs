@@ -9,64 +9,53 @@ use fathom_telemetry::Op;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-/// A file is cut or grown to each offset.
-pub(super) struct Truncating(pub(super) Vec<Arc<File>>);
-
-/// Reads reserve room within the file, writes let it grow, trims make holes.
-pub(super) struct Allocating(pub(super) Vec<Arc<File>>);
-
-fn file<'a>(files: &'a [Arc<File>], io: &PilotIo) -> Result<&'a File, Errno> {
-    let found = files.get(usize::from(io.file)).map(|f| &**f);
-    found.ok_or(Errno::BADF)
+/// What a job of these engines does with its files.
+pub(super) enum Room {
+    /// A file is cut or grown to each offset.
+    Truncate(Vec<Arc<File>>),
+    /// Reads reserve room within the file, writes let it grow, trims make holes.
+    Allocate(Vec<Arc<File>>),
 }
 
 /// Trims and syncs of engines that have no other way for them.
-pub(super) fn other(file: &File, io: &PilotIo) -> i64 {
+pub(super) fn other(file: &File, io: &PilotIo) -> rustix::io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match io.op {
-        Op::Trim => super::result(
-            rustix::fs::fallocate(file, hole, io.offset, io.len.into()),
-            io.len,
-        ),
-        _ if io.flush() == Flush::Data => super::result(rustix::fs::fdatasync(file), 0),
-        _ => super::result(rustix::fs::fsync(file), 0),
+        Op::Trim => rustix::fs::fallocate(file, hole, io.offset, io.len.into()),
+        _ if io.flush() == Flush::Data => rustix::fs::fdatasync(file),
+        _ => rustix::fs::fsync(file),
     }
 }
 
-impl Performer for Truncating {
-    fn carries_data(&self) -> bool {
-        false
-    }
-    fn perform(&mut self, io: &PilotIo, _data: &mut [u8]) -> i64 {
-        let file = match file(&self.0, io) {
-            Ok(file) => file,
-            Err(e) => return super::result(Err(e), 0),
-        };
-        match io.op {
-            Op::Write => super::result(rustix::fs::ftruncate(file, io.offset), io.len),
-            Op::Sync => other(file, io),
-            Op::Read | Op::Trim => super::result(Err(Errno::INVAL), 0),
+impl Room {
+    fn perform(&self, io: &PilotIo) -> rustix::io::Result<()> {
+        let (Self::Truncate(files) | Self::Allocate(files)) = self;
+        let file = files.get(usize::from(io.file)).ok_or(Errno::BADF)?;
+        let keep = FallocateFlags::KEEP_SIZE;
+        let reserve = |mode| rustix::fs::fallocate(file, mode, io.offset, io.len.into());
+        match (self, io.op) {
+            (_, Op::Sync) | (Self::Allocate(_), Op::Trim) => other(file, io),
+            (Self::Truncate(_), Op::Write) => rustix::fs::ftruncate(file, io.offset),
+            (Self::Truncate(_), Op::Read | Op::Trim) => Err(Errno::INVAL),
+            (Self::Allocate(_), Op::Read) => reserve(keep),
+            (Self::Allocate(_), Op::Write) => reserve(FallocateFlags::empty()),
         }
     }
 }
 
-impl Performer for Allocating {
+impl Performer for Room {
     fn carries_data(&self) -> bool {
         false
     }
     fn perform(&mut self, io: &PilotIo, _data: &mut [u8]) -> i64 {
-        let file = match file(&self.0, io) {
-            Ok(file) => file,
-            Err(e) => return super::result(Err(e), 0),
-        };
-        let mode = match io.op {
-            Op::Read => FallocateFlags::KEEP_SIZE,
-            Op::Write => FallocateFlags::empty(),
-            Op::Trim | Op::Sync => return other(file, io),
-        };
-        super::result(
-            rustix::fs::fallocate(file, mode, io.offset, io.len.into()),
-            io.len,
-        )
+        super::result(Self::perform(self, io).map(|()| whole(io)))
+    }
+}
+
+/// What an I/O comes to that has done all that it was asked for.
+pub(super) fn whole(io: &PilotIo) -> usize {
+    match io.op {
+        Op::Sync => 0,
+        Op::Read | Op::Write | Op::Trim => io.len as usize,
     }
 }

@@ -9,6 +9,8 @@ use fathom_telemetry::Op;
 use rustix::io::Errno;
 use rustix::pipe::{IoSliceRaw, SpliceFlags, splice, vmsplice};
 
+use super::space::{other, whole};
+
 /// A thread's pipe and files.
 pub(super) struct Splicing {
     files: Vec<Arc<File>>,
@@ -77,17 +79,11 @@ impl Splicing {
 
 impl Performer for Splicing {
     fn perform(&mut self, io: &PilotIo, data: &mut [u8]) -> i64 {
-        let Some(file) = self.files.get(usize::from(io.file)) else {
-            return -i64::from(Errno::BADF.raw_os_error());
-        };
-        let done = match io.op {
+        let file = self.files.get(usize::from(io.file)).ok_or(Errno::BADF);
+        super::result(file.and_then(|file| match io.op {
             Op::Read => self.read(file, io.offset, data),
             Op::Write => self.write(file, io.offset, data),
-            Op::Trim | Op::Sync => return super::space::other(file, io),
-        };
-        match done {
-            Ok(n) => n as i64,
-            Err(e) => -i64::from(e.raw_os_error()),
-        }
+            Op::Trim | Op::Sync => other(file, io).map(|()| whole(io)),
+        }))
     }
 }

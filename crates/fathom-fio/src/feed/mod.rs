@@ -3,6 +3,7 @@
 
 pub(crate) mod classes;
 mod crc;
+pub(crate) mod lifetimes;
 pub(crate) mod locks;
 pub(crate) mod pattern;
 pub(crate) mod phases;
@@ -79,7 +80,7 @@ pub(crate) struct Order {
     /// Its files, where each pass finds them empty.
     pub(crate) emptied: Vec<Arc<File>>,
     /// Trims that its blocks lived through.
-    pub(crate) lifetimes: trims::SharedLifetimes,
+    pub(crate) lifetimes: lifetimes::SharedLifetimes,
     /// Not a model's time.
     pub(crate) real_time: bool,
     /// Where files beside the data go.
@@ -136,7 +137,7 @@ pub(crate) struct FioFeed {
     taking: Option<locks::Taking>,
     spread: Option<sprandom::Spread>,
     trims: trims::Trims,
-    blocks: Option<trims::Blocks>,
+    blocks: Option<lifetimes::Blocks>,
 }
 
 /// The order of `sprandom`.
@@ -237,7 +238,7 @@ impl FioFeed {
             trims: trims::Trims::default(),
             blocks: r.lifetimes.then(|| {
                 let range = order.ranges.first().copied().unwrap_or_default();
-                trims::Blocks::new(range, r.sizes[2].min(), order.lifetimes.clone())
+                lifetimes::Blocks::new(range, r.sizes[2].min(), order.lifetimes.clone())
             }),
             order,
         }

@@ -167,7 +167,7 @@ pub(super) const OTHER: &[OptionDef] = &[
     def("continue_on_error", "", Choice(&["none", "read", "write", "io", "verify", "all", "0", "1"]), "none", Mapped, "on-error", &[]),
     def("ignore_error", "", Free, "", Mapped, "those errors are none; lists for reads, writes and verification hold for all", &[]),
     def("error_dump", "", Bool, "0", Harmless, "errors are in the output", &[]),
-    def("profile", "", Text, "", Refused, "not available", &[]),
+    def("profile", "", Text, "", Refused, "it stands on the command line: --profile=tiobench", &[]),
     def("cgroup", "", Text, "", Mapped, "this process is in that group while the jobs of a wave run", &[]),
     def("cgroup_nodelete", "", Bool, "0", Mapped, "a group that was made stays", &[]),
     def("cgroup_weight", "", Int(100, 1000), "", Mapped, "blkio.weight of the group; the unified ones have none, which is an error as in fio", &[]),

@@ -28,7 +28,7 @@ const SUMS: [&str; 6] = [
     "bw_samples",
 ];
 /// Samples of rates: of jobs that run side by side, extremes and means add up.
-const RATES: [&str; 9] = [
+const RATES: [&str; 7] = [
     "bw_min",
     "bw_max",
     "bw_mean",
@@ -36,9 +36,10 @@ const RATES: [&str; 9] = [
     "iops_max",
     "iops_mean",
     "iops_samples",
-    "bw_agg",
-    "iops",
 ];
+
+/// Hosts that begin further apart than this share of the longest job are said to.
+const APART: f64 = 0.1;
 
 fn number(v: &Value, key: &str) -> f64 {
     v[key].as_f64().unwrap_or(0.0)
@@ -193,9 +194,49 @@ fn sum(jobs: &[Value]) -> Value {
             jobs.first().map_or(Value::Null, |j| j[key].clone()),
         );
     }
+    let said = against(jobs);
+    if !said.is_empty() {
+        all.insert("fathom".into(), json!({"flags": said}));
+    }
     all.insert("hostname".into(), json!(""));
     all.insert("port".into(), json!(0));
     Value::Object(all)
+}
+
+/// What stands against the sum: what stands against any job in it, and that hosts did not begin together.
+fn against(jobs: &[Value]) -> Vec<String> {
+    let mut said = Vec::new();
+    for job in jobs {
+        let own = job["fathom"]["jobs"].as_array();
+        let flags = own
+            .into_iter()
+            .flatten()
+            .filter_map(|j| j["flags"].as_array());
+        for detail in flags.flatten().filter_map(|f| f["detail"].as_str()) {
+            let host = job["hostname"].as_str().unwrap_or_default();
+            said.push(format!("{host}: {detail}"));
+        }
+    }
+    // The first of each host, by its own clock.
+    let mut begins: BTreeMap<&str, f64> = BTreeMap::new();
+    for job in jobs {
+        let host = job["hostname"].as_str().unwrap_or_default();
+        let begin = begins.entry(host).or_insert(f64::INFINITY);
+        *begin = begin.min(number(job, "job_start"));
+    }
+    let first = begins.values().copied().fold(f64::INFINITY, f64::min);
+    let last = begins.values().copied().fold(0.0, f64::max);
+    let longest = jobs
+        .iter()
+        .map(|j| number(j, "job_runtime"))
+        .fold(0.0, f64::max);
+    if last - first > longest * APART {
+        said.push(format!(
+            "hosts began up to {:.0} ms apart by their own clocks, and the longest job took {longest:.0} ms: speeds of jobs that did not run together are summed up; fathom run --hosts begins them at one moment",
+            last - first
+        ));
+    }
+    said
 }
 
 fn direction(parts: &[&Value]) -> Value {
@@ -225,8 +266,13 @@ fn direction(parts: &[&Value]) -> Value {
         0.0
     };
     all.insert("iops".into(), json!(ios));
-    for (key, of) in [("bw_dev", "bw_dev"), ("iops_stddev", "iops_stddev")] {
-        let squares: f64 = parts.iter().map(|p| number(p, of).powi(2)).sum();
+    // Of all that is summed up here, this is all.
+    all.insert(
+        "bw_agg".into(),
+        json!(if speed > 0.0 { 100.0 } else { 0.0 }),
+    );
+    for key in ["bw_dev", "iops_stddev"] {
+        let squares: f64 = parts.iter().map(|p| number(p, key).powi(2)).sum();
         all.insert(key.into(), json!(squares.sqrt()));
     }
     for key in ["slat_ns", "clat_ns", "lat_ns"] {
@@ -315,6 +361,9 @@ pub fn text(answers: &[Answer], whole: bool) -> String {
         jobs.len() - 1,
         all["error"]
     );
+    for flag in all["fathom"]["flags"].as_array().into_iter().flatten() {
+        out += &format!("  fathom: {}\n", flag.as_str().unwrap_or_default());
+    }
     for d in ["read", "write", "trim", "mixed"] {
         let v = &all[d];
         if number(v, "total_ios") == 0.0 {
@@ -364,7 +413,8 @@ mod tests {
             host: host.into(),
             document: json!({"fio version": "fio-3.33", "disk_util": [{"name": "vda"}], "jobs": [{
                 "jobname": "a", "error": 0, "elapsed": 2, "job_runtime": 1000, "usr_cpu": 10.0,
-                "iodepth_level": {"1": 100.0},
+                "iodepth_level": {"1": 100.0}, "job_start": 5000 + value,
+                "fathom": {"jobs": [{"flags": [{"detail": "others read"}]}]},
                 "read": {"io_bytes": 4096 * n, "total_ios": n, "runtime": 1000, "bw_min": 1, "clat_ns": clat}
             }]}),
             text: "one\ntwo\n".into(),
@@ -394,7 +444,15 @@ mod tests {
         assert!(clat["bins"].is_null(), "only with json+");
         assert_eq!(all["iodepth_level"]["1"], 100.0);
         assert_eq!(d["disk_util"][1]["hostname"], "h2");
+        let flags = all["fathom"]["flags"].as_array().unwrap();
+        assert_eq!(
+            flags[..2],
+            [json!("h1: others read"), json!("h2: others read")]
+        );
+        let apart = flags[2].as_str().unwrap();
+        assert!(apart.contains("990 ms apart"), "{apart}");
         let people = text(&answers, true);
+        assert!(people.contains("  fathom: h2: others read"), "{people}");
         assert!(
             people.contains("<h2> two\n") && people.contains("All clients: (hosts=2, jobs=2)"),
             "{people}"

@@ -6,7 +6,7 @@ use fathom_telemetry::Histogram;
 use serde_json::Value;
 
 use super::{Entry, FIO_VERSION, Results, bins};
-use crate::feed::trims::Lifetimes;
+use crate::feed::lifetimes::Lifetimes;
 use crate::measure::{Measure, Stat, Totals};
 use crate::plan::Terms;
 use crate::translate::Unified;

@@ -7,7 +7,7 @@ use fathom_telemetry::histogram::Moments;
 
 use super::num2str::{Unit, num2str};
 use super::{Entry, FIO_VERSION, Results, bins};
-use crate::feed::trims::Lifetimes;
+use crate::feed::lifetimes::Lifetimes;
 use crate::measure::{Measure, Stat};
 use crate::plan::{Task, Terms};
 use crate::translate::Unified;

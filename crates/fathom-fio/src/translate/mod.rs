@@ -340,7 +340,7 @@ pub struct Shape {
 }
 
 /// Ten years.
-const FOR_EVER: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
+pub const FOR_EVER: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 impl Shape {
     /// Makes the shape of one clone of a section.

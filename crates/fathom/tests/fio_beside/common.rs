@@ -41,20 +41,34 @@ pub(crate) fn document(out: &Output) -> Value {
 
 /// Jobs of the same arguments by both, each in a directory of its own: fathom's first.
 pub(crate) fn both(test: &str, args: &[&str]) -> Vec<Value> {
+    let seen = both_in(test, args, |_| {});
+    seen.into_iter().map(|(_, jobs)| jobs).collect()
+}
+
+/// The same with what is in each directory before, and the directories as they are left.
+pub(crate) fn both_in(
+    test: &str,
+    args: &[&str],
+    prepare: impl Fn(&Path),
+) -> Vec<(tempfile::TempDir, Value)> {
     let mut all = args.to_vec();
     all.push("--output-format=json");
-    let dir = scratch();
-    let ours = fathom(dir.path(), &all);
-    assert!(ours.status.success(), "{args:?}: {ours:?}");
-    let mut out = vec![document(&ours)["jobs"].clone()];
-    match fio(scratch().path(), &all) {
-        Some(theirs) => {
-            assert!(theirs.status.success(), "{args:?}: {theirs:?}");
-            out.push(document(&theirs)["jobs"].clone());
-        }
-        None => skip(test),
+    let mut seen = Vec::new();
+    for theirs in [false, true] {
+        let dir = scratch();
+        prepare(dir.path());
+        let out = match theirs {
+            false => Some(fathom(dir.path(), &all)),
+            true => fio(dir.path(), &all),
+        };
+        let Some(out) = out else {
+            skip(test);
+            continue;
+        };
+        assert!(out.status.success(), "{args:?}: {out:?}");
+        seen.push((dir, document(&out)["jobs"].clone()));
     }
-    out
+    seen
 }
 
 /// I/Os and bytes of reads, writes and trims, and syncs.

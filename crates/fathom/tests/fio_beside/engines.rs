@@ -1,8 +1,9 @@
 //! Engines without reads and writes of a file.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::common::{both, document, fathom, fio, names, number, scratch, skip, totals};
+use super::common::{both, both_in, document, fathom, fio, names, number, scratch, skip, totals};
 
 #[test]
 fn names_are_made_looked_up_and_removed() {
@@ -14,59 +15,45 @@ fn names_are_made_looked_up_and_removed() {
         "dirstat",
         "dirdelete",
     ] {
-        // fio 3.33 knows no directories.
-        let beside = engine.starts_with("file");
-        let mut seen = Vec::new();
-        for theirs in [false, true] {
-            let dir = scratch();
-            std::fs::create_dir(dir.path().join("d")).unwrap();
-            let engine = format!("--ioengine={engine}");
-            let args = [
-                "--name=a",
-                &engine,
-                "--rw=write",
-                "--directory=d",
-                "--nrfiles=20",
-                "--filesize=4k",
-                "--bs=4k",
-                "--openfiles=1",
-                "--fallocate=none",
-                "--stat_type=lstat",
-                "--output-format=json",
-            ];
-            let count = if engine.contains("stat") {
-                args.len()
-            } else {
-                9
-            };
-            let args: Vec<&str> = args[..count]
-                .iter()
-                .chain(["--output-format=json"].iter())
-                .copied()
-                .collect();
-            let out = match theirs {
-                false => Some(fathom(dir.path(), &args)),
-                true if beside => fio(dir.path(), &args),
-                true => continue,
-            };
-            let Some(out) = out else {
-                skip("names_are_made_looked_up_and_removed");
-                continue;
-            };
-            assert!(out.status.success(), "{engine}: {out:?}");
-            let job = &document(&out)["jobs"][0];
-            let write = &job["write"];
-            let counted = ["slat_ns", "clat_ns", "lat_ns"].map(|l| number(&write[l]["N"]));
-            seen.push((totals(job), counted, names(&dir.path().join("d"))));
+        let word = format!("--ioengine={engine}");
+        let mut args = vec![
+            "--name=a",
+            &word,
+            "--rw=write",
+            "--directory=d",
+            "--nrfiles=20",
+            "--filesize=4k",
+            "--bs=4k",
+            "--openfiles=1",
+            "--fallocate=none",
+        ];
+        if engine.ends_with("stat") {
+            args.push("--stat_type=lstat");
         }
-        assert_eq!(
-            seen[0].1,
-            [0.0, 20.0, 0.0],
-            "{engine}: only calls have latencies"
-        );
+        let make = |dir: &Path| std::fs::create_dir(dir.join("d")).unwrap();
+        let seen = if engine.starts_with("file") {
+            both_in("names_are_made_looked_up_and_removed", &args, make)
+        } else {
+            // fio 3.33 knows no directories.
+            let dir = scratch();
+            make(dir.path());
+            args.push("--output-format=json");
+            let jobs = document(&fathom(dir.path(), &args))["jobs"].clone();
+            vec![(dir, jobs)]
+        };
+        let print = |(dir, jobs): &(tempfile::TempDir, serde_json::Value)| {
+            let write = &jobs[0]["write"];
+            let counted = ["slat_ns", "clat_ns", "lat_ns"].map(|l| number(&write[l]["N"]));
+            assert_eq!(
+                counted,
+                [0.0, 20.0, 0.0],
+                "{engine}: only calls have latencies"
+            );
+            (totals(&jobs[0]), names(&dir.path().join("d")))
+        };
         let left = if engine.ends_with("delete") { 0 } else { 20 };
-        assert_eq!(seen[0].2.len(), left, "{engine}");
-        assert_eq!(&seen[0], seen.last().unwrap(), "{engine}");
+        assert_eq!(print(&seen[0]).1.len(), left, "{engine}");
+        assert_eq!(print(&seen[0]), print(seen.last().unwrap()), "{engine}");
     }
 }
 
@@ -113,46 +100,36 @@ fn room_is_made_and_given_back_without_data() {
         ("splice", "read", 128, 65536),
         ("splice", "randrw", 128, 65536),
     ] {
-        let mut seen = Vec::new();
-        for theirs in [false, true] {
-            let dir = scratch();
-            let (engine, rw) = (format!("--ioengine={engine}"), format!("--rw={rw}"));
-            let args = [
-                "--name=a",
-                &engine,
-                &rw,
-                "--filename=f",
-                "--size=64k",
-                "--output-format=json",
-            ];
-            let out = if theirs {
-                fio(dir.path(), &args)
-            } else {
-                Some(fathom(dir.path(), &args))
-            };
-            let Some(out) = out else {
-                skip("room_is_made_and_given_back_without_data");
-                continue;
-            };
-            assert!(out.status.success(), "{args:?}: {out:?}");
+        let (engine, rw) = (format!("--ioengine={engine}"), format!("--rw={rw}"));
+        let args = ["--name=a", &engine, &rw, "--filename=f", "--size=64k"];
+        let seen = both_in("room_is_made_and_given_back_without_data", &args, |_| {});
+        let print = |(dir, jobs): &(tempfile::TempDir, serde_json::Value)| {
             let meta = std::fs::metadata(dir.path().join("f")).unwrap();
-            use std::os::unix::fs::MetadataExt;
             // The mark of fathom's may take a block of its own.
-            assert!(
-                meta.blocks().abs_diff(blocks) <= 8,
-                "{args:?}: {} sectors",
-                meta.blocks()
-            );
+            let near = meta.blocks().abs_diff(blocks) <= 8;
+            assert!(near, "{args:?}: {} sectors", meta.blocks());
             assert_eq!(meta.len(), size, "{args:?}");
-            let mut sums = totals(&document(&out)["jobs"][0]);
+            let sums = totals(&jobs[0]);
             if rw == "--rw=randrw" {
                 // Shares are drawn, each by its own numbers.
-                sums = vec![sums[0] + sums[2], sums[1] + sums[3]];
+                return vec![sums[0] + sums[2], sums[1] + sums[3]];
             }
-            seen.push(sums);
-        }
-        assert_eq!(&seen[0], seen.last().unwrap(), "{engine} {rw}");
+            sums
+        };
+        assert_eq!(print(&seen[0]), print(seen.last().unwrap()), "{args:?}");
     }
+    // A job of fathom's own form has no such engine, and says so.
+    let toml = fathom(
+        scratch().path(),
+        &[
+            "--name=a",
+            "--ioengine=falloc",
+            "--rw=write",
+            "--size=64k",
+            "--convert",
+        ],
+    );
+    assert!(String::from_utf8_lossy(&toml.stdout).contains("only fathom fio does it: falloc"));
     // What splice writes is what verification reads.
     let dir = scratch();
     let out = fathom(

@@ -115,9 +115,15 @@ impl Clients {
 
     fn begin(&mut self, waiting: &mut Vec<String>, common: &[String]) -> Result<(), Failure> {
         for text in waiting.drain(..) {
-            let refuse = fathom_labs::LabError::from;
+            let hosts = Host::parse(&text).map_err(fathom_labs::LabError::from)?;
+            if let Some(host) = hosts.iter().find(|h| h.target.is_some()) {
+                return Err(refused(anyhow!(
+                    "--client={text}: the target of {} stands in its jobs, as filename=",
+                    host.name
+                )));
+            }
             self.parts.push(Part {
-                hosts: Host::parse(&text).map_err(refuse)?,
+                hosts,
                 launcher: launcher(&text),
                 args: common.to_vec(),
             });

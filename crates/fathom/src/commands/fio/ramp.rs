@@ -3,14 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::anyhow;
-use fathom_fio::Task;
+use fathom_fio::{FOR_EVER, Task};
 use fathom_io::driver::{ClosedWindow, PlannedJob};
 use fathom_telemetry::Nanos;
 
 use crate::exit::{Failure, failed};
-
-/// Ten years.
-const FOR_EVER: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 /// Bytes of each group's ramp so far, by the group's number or, without group_reporting, the task's.
 #[derive(Default)]
