@@ -19,11 +19,15 @@ pub(super) struct Syncing {
     /// No call follows the last write.
     open_end: bool,
     calls: Box<[Call]>,
+    /// Writes before the next of any kind: of the last step, and left.
+    step: u32,
+    left: u32,
     /// It waits for outstanding I/O to drain, then runs alone.
     due: Option<Flush>,
     running: bool,
-    /// File of the last write, and what was written there since the last call.
+    /// File of the last write, and, where calls have a range, what was written there since the last.
     file: u16,
+    ranged: bool,
     written: Option<(u64, u64)>,
 }
 
@@ -35,12 +39,16 @@ impl Syncing {
             every,
             left: every,
         };
-        (spec.rw.writes() && spec.sync.has_calls()).then(|| Self {
+        let step = spec.sync.calls().map(|c| c.1).min()?;
+        spec.rw.writes().then(|| Self {
             open_end: spec.sync.open_end,
             calls: spec.sync.calls().map(call).collect(),
+            step,
+            left: step,
             due: None,
             running: false,
             file: 0,
+            ranged: spec.sync.range.1 > 0,
             written: None,
         })
     }
@@ -66,20 +74,37 @@ impl Syncing {
     /// A write was started; whether a call is due before the next. Of several, the first.
     #[inline]
     pub(super) fn wrote(&mut self, io: &Request) -> bool {
-        if self.file != io.file {
-            (self.file, self.written) = (io.file, None);
+        if self.ranged {
+            self.widen(io);
         }
-        let (from, to) = (io.offset, io.offset + u64::from(io.len));
-        let (low, high) = self.written.unwrap_or((from, to));
-        self.written = Some((low.min(from), high.max(to)));
+        self.file = io.file;
+        self.left -= 1;
+        if self.left > 0 {
+            return false;
+        }
+        self.turn();
+        true
+    }
+
+    /// At least one call is due: the first of them is made.
+    #[cold]
+    fn turn(&mut self) {
         for c in &mut self.calls {
-            c.left -= 1;
+            c.left -= self.step;
             if c.left == 0 {
                 c.left = c.every;
                 self.due = self.due.or(Some(c.flush));
             }
         }
-        self.due.is_some()
+        self.step = self.calls.iter().map(|c| c.left).min().unwrap_or(u32::MAX);
+        self.left = self.step;
+    }
+
+    fn widen(&mut self, io: &Request) {
+        let (from, to) = (io.offset, io.offset + u64::from(io.len));
+        let before = self.written.filter(|_| self.file == io.file);
+        let (low, high) = before.unwrap_or((from, to));
+        self.written = Some((low.min(from), high.max(to)));
     }
 
     /// The call has returned.
