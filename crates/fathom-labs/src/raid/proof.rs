@@ -1,8 +1,6 @@
 //! What is proved of an array: that its data come back without a member, and what a setting recovers.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use fathom_bench::parts::{number, table, text};
 use fathom_bench::progress::ProgressSink;
@@ -138,24 +136,10 @@ impl Lab<'_> {
             return Ok(None);
         };
         let part = self.kept(array.bench(), shape);
-        let failed = |e: std::io::Error| {
+        let sum = fathom_system::array::checksum(&device, part.clone()).map_err(|e| {
             LabError::Failed(format!("{} could not be read back: {e}", device.display()))
-        };
-        let file = File::open(&device).map_err(failed)?;
-        // What was read before must come from the members again.
-        let drop_copies = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-        let _ = drop_copies();
-        let mut sum = Checksum::default();
-        let mut piece = vec![0; 1 << 20];
-        let mut at = part.start;
-        while at < part.end {
-            let n = piece.len().min((part.end - at) as usize);
-            file.read_exact_at(&mut piece[..n], at).map_err(failed)?;
-            sum.add(&piece[..n]);
-            at += n as u64;
-        }
-        let _ = drop_copies();
-        Ok(Some((sum.0, part.end - part.start)))
+        })?;
+        Ok(Some((sum, part.end - part.start)))
     }
 
     pub(super) fn check(
@@ -269,22 +253,6 @@ impl Lab<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// FNV-1a over words of eight bytes: the order of everything counts.
-#[derive(Default)]
-struct Checksum(u64);
-
-impl Checksum {
-    fn add(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let mut whole = [0; 8];
-            whole[..word.len()].copy_from_slice(word);
-            self.0 = (self.0 ^ u64::from_le_bytes(whole))
-                .wrapping_mul(0x0100_0000_01b3)
-                .rotate_left(17);
-        }
     }
 }
 
@@ -410,24 +378,4 @@ fn finding(t: &Tried) -> Option<Finding> {
         refuted_by: "The same setting with --try and another --seed, or with your own load, whose interval holds 0.".into(),
         ..Finding::default()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_checksum_sees_every_bit_and_the_order() {
-        let of = |pieces: &[&[u8]]| {
-            let mut sum = Checksum::default();
-            pieces.iter().for_each(|p| sum.add(p));
-            sum.0
-        };
-        let whole = of(&[&[1; 16], &[2; 16]]);
-        assert_eq!(whole, of(&[&[1; 16], &[2; 16]]));
-        assert_ne!(whole, of(&[&[2; 16], &[1; 16]]));
-        let mut bit = [2u8; 16];
-        bit[15] ^= 0x80;
-        assert_ne!(whole, of(&[&[1; 16], &bit]));
-    }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::SystemError;
 
 pub(crate) mod btrfs;
+mod checksum;
 pub mod dm;
 pub(crate) mod journal;
 pub mod labels;
@@ -22,6 +23,7 @@ pub mod md;
 pub mod members;
 pub mod zfs;
 
+pub use checksum::checksum;
 pub use local::Local;
 pub use members::Members;
 
