@@ -176,7 +176,7 @@ pub(crate) struct RunArgs {
 /// Arguments of `compare`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare --baseline main fathom-runs/NEW                with the newest run labelled baseline=main\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\n  fathom compare --devices OPTANE SSD DISK --prices 549,120,60  which one to buy: sizes, hosts and kinds may differ\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow); with --devices 2 only where no metric is in two runs."
+    after_help = "Examples:\n  fathom compare fathom-runs/BEFORE fathom-runs/AFTER\n  fathom compare --baseline main fathom-runs/NEW                with the newest run labelled baseline=main\n  fathom compare base.json new.json --markdown --threshold 3%   for CI: exit 1 if a metric got worse by 3 % or more\n  fathom compare fathom-runs/*-survey                           the history of several runs\n  fathom compare --devices OPTANE SSD DISK --prices 549,120,60  which one to buy: sizes, hosts and kinds may differ\n  fathom compare --devices MINE --vs zhang2018                  beside what was published of the same loads\nExit codes: 0 nothing got worse, 1 something did, 2 not comparable (see --allow); with --devices 2 only where no metric is in two runs or published."
 )]
 pub(crate) struct CompareArgs {
     /// Run directories or their run.json: A, B and, for a history, more; with --baseline NAME, one will do
@@ -197,6 +197,9 @@ pub(crate) struct CompareArgs {
         value_delimiter = ','
     )]
     pub(crate) prices: Vec<f64>,
+    /// With --devices: the figures that a paper published of the same loads beside them (see fathom reproduce)
+    #[arg(long, value_name = "PAPER", requires = "devices")]
+    pub(crate) vs: Option<String>,
     /// A condition that may differ, such as size or kernel (may be given several times)
     #[arg(long, value_name = "CONDITION")]
     pub(crate) allow: Vec<String>,

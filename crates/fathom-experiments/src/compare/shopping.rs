@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::conditions::conditions;
 use super::metrics::{Metric, WindowSource, metrics};
+use super::published::{Published, published};
 
 /// Something in which the runs differ, with what it is in each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -72,17 +73,29 @@ pub struct Shopping {
     pub differs: Vec<Described>,
     /// Every metric that some run has.
     pub lines: Vec<Line>,
+    /// What a paper published, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
 }
 
 impl Shopping {
     /// Whether anything can be compared at all.
     pub fn matches(&self) -> bool {
-        self.lines.iter().any(Line::matches)
+        let published = self.published.as_ref();
+        self.lines.iter().any(Line::matches) || published.is_some_and(|p| !p.figures.is_empty())
     }
 }
 
-/// Puts runs beside each other. `prices` is empty, or has one for each run.
-pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f64]) -> Shopping {
+/// Puts runs beside each other, and what a paper published beside them. `prices` is empty, or has one for each run.
+///
+/// # Errors
+/// A sentence where there is no such paper.
+pub fn shopping(
+    runs: &[(&Run, &dyn WindowSource)],
+    baseline: usize,
+    prices: &[f64],
+    paper: Option<&str>,
+) -> Result<Shopping, String> {
     let all: Vec<Vec<Metric>> = runs.iter().map(|(run, w)| offered(run, *w)).collect();
     let mut ids: Vec<&str> = Vec::new();
     for m in all.iter().flatten() {
@@ -113,12 +126,13 @@ pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f
             offers,
         })
     };
-    Shopping {
+    Ok(Shopping {
         runs: names(runs),
         baseline,
         differs: described(runs),
         lines: ids.into_iter().filter_map(line).collect(),
-    }
+        published: paper.map(|p| published(p, &all)).transpose()?,
+    })
 }
 
 /// Headlines; jobs where there are none.
@@ -247,7 +261,7 @@ mod tests {
     fn beside(runs: &[Run], baseline: usize, prices: &[f64]) -> Shopping {
         let none: &dyn WindowSource = &();
         let with: Vec<_> = runs.iter().map(|r| (r, none)).collect();
-        shopping(&with, baseline, prices)
+        shopping(&with, baseline, prices, None).unwrap()
     }
 
     /// A drive of another name, size and kind: all that a comparison for regressions refuses.

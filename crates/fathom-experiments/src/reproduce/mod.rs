@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use load::{Load, Measured};
 
 pub use load::Models;
+pub(crate) use published::stated;
 
 /// Papers by their names on the command line, with their titles.
 pub const PAPERS: &[(&str, &str)] = &[
@@ -216,7 +217,7 @@ fn settle(rows: &mut [Row]) {
     }
 }
 
-fn unknown(paper: &str) -> String {
+pub(crate) fn unknown(paper: &str) -> String {
     let near = fathom_sim::nearest_of(paper, PAPERS.iter().map(|p| p.0));
     let near = near.map_or_else(String::new, |n| format!(" (did you mean {n}?)"));
     let all: Vec<&str> = PAPERS.iter().map(|p| p.0).collect();

@@ -18,6 +18,29 @@ fn fields(line: &str) -> Vec<String> {
     all
 }
 
+/// A number as it was published.
+pub(crate) struct Stated {
+    /// The device it is of.
+    pub(crate) device: String,
+    /// The number.
+    pub(crate) value: f64,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// What is known about it beside.
+    pub(crate) note: String,
+}
+
+/// The number in a row of the file; `None` where there is none.
+pub(crate) fn stated(id: &str) -> Option<Stated> {
+    let row = CSV.lines().map(fields).find(|f| f[0] == id)?;
+    Some(Stated {
+        device: row.get(3)?.clone(),
+        value: row.get(7)?.parse().ok()?,
+        unit: row.get(8)?.clone(),
+        note: row.get(9).cloned().unwrap_or_default(),
+    })
+}
+
 /// Where a value is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum On {

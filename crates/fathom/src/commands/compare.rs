@@ -35,9 +35,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
     if let Some(name) = args.baseline.as_ref().filter(|_| !args.devices) {
         paths.insert(0, super::runs::baseline(name, &args.runs[0])?);
     }
-    if paths.len() < 2 {
+    if paths.len() < 2 && args.vs.is_none() {
         return Err(refused(anyhow::anyhow!(
-            "one run is nothing to compare: expected two or more, or --baseline NAME"
+            "one run is nothing to compare: expected two or more, --baseline NAME, or --devices with --vs PAPER"
         )));
     }
     let runs: Vec<(Run, Box<dyn WindowSource>)> = paths

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fathom_experiments::compare::{Line, Offer, Shopping, WindowSource, shopping};
+use fathom_experiments::compare::{Line, Offer, Published, Shopping, WindowSource, shopping};
 use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
@@ -30,7 +30,8 @@ pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)])
         )));
     }
     let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
-    let s = shopping(&with, baseline - 1, &args.prices);
+    let s = shopping(&with, baseline - 1, &args.prices, args.vs.as_deref())
+        .map_err(|why| refused(anyhow::anyhow!("--vs {why}")))?;
     if args.json {
         screen::json(&s)?;
     } else if args.markdown {
@@ -42,7 +43,12 @@ pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)])
         return Ok(DONE);
     }
     say!(
-        "fathom: no metric is in two of these runs; measure the drives by one command, such as fathom survey"
+        "fathom: no metric is in two of these runs{}; measure the drives by one command, such as fathom survey",
+        if s.published.is_some() {
+            ", and none was published"
+        } else {
+            ""
+        }
     );
     Ok(REFUSED)
 }
@@ -67,6 +73,11 @@ fn against(o: &Offer) -> String {
         };
         ("slower", slower)
     };
+    factors(&t, word)
+}
+
+/// `6.2 × WORD (6.1 to 6.3)`.
+fn factors(t: &Estimate, word: &str) -> String {
     let factor = |v: f64| match v {
         v if v < 2.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),
@@ -81,6 +92,40 @@ fn against(o: &Offer) -> String {
         ),
         _ => format!("{} × {word} (one sample: no interval)", factor(t.value)),
     }
+}
+
+/// What was published, and how many times as good each run is. Machines differ: nothing is concluded from it.
+fn published(p: &Published, s: &Shopping) -> Vec<Vec<String>> {
+    let mut head = vec![p.title.clone(), "published".into()];
+    head.extend(s.runs.iter().map(|r| clean(r)));
+    let mut table = vec![head];
+    for f in &p.figures {
+        let mut row = vec![
+            format!("{}, {} ({})", clean(&f.label), f.device, f.row),
+            format::value(f.value, &f.unit),
+        ];
+        let line = s.lines.iter().find(|l| l.id == f.id);
+        row.extend(f.times.iter().enumerate().map(|(i, t)| {
+            let offer = line.and_then(|l| l.offers.get(i));
+            match (t, offer) {
+                (Some(t), Some(o)) if o.notes.is_empty() => factors(t, "as good"),
+                (Some(t), Some(o)) => clean(&format!(
+                    "{} [{}]",
+                    factors(t, "as good"),
+                    o.notes.join(", ")
+                )),
+                (None, Some(o)) => clean(&number(o, &f.unit)),
+                (_, None) => "not measured".into(),
+            }
+        }));
+        table.push(row);
+    }
+    if p.figures.is_empty() {
+        table.push(vec![
+            "no figure of it is of a load that these runs measured".into(),
+        ]);
+    }
+    table
 }
 
 /// A number, or why there is none.
@@ -173,27 +218,38 @@ fn table(s: &Shopping) -> Vec<Vec<String>> {
 }
 
 fn terminal(s: &Shopping) -> String {
-    format!(
-        "{}\nConclusion\n  {}\n",
-        columns(&table(s)),
-        clean(&conclusion(s))
-    )
+    let mut out = columns(&table(s)) + "\n";
+    if let Some(p) = &s.published {
+        out += &(columns(&published(p, s)) + "\n");
+    }
+    if s.runs.len() > 1 {
+        let _ = write!(out, "Conclusion\n  {}\n", clean(&conclusion(s)));
+    }
+    out
 }
 
 fn markdown(s: &Shopping) -> String {
-    let mut out = format!("**{}**\n\n", escape(&conclusion(s)));
-    for (i, row) in table(s)
-        .iter()
-        .filter(|r| r.iter().any(|t| !t.is_empty()))
-        .enumerate()
-    {
+    let mut out = String::new();
+    if s.runs.len() > 1 {
+        let _ = write!(out, "**{}**\n\n", escape(&conclusion(s)));
+    }
+    rows_in_markdown(&table(s), &mut out);
+    if let Some(p) = &s.published {
+        out.push('\n');
+        rows_in_markdown(&published(p, s), &mut out);
+    }
+    out
+}
+
+fn rows_in_markdown(table: &[Vec<String>], out: &mut String) {
+    let filled = table.iter().filter(|r| r.iter().any(|t| !t.is_empty()));
+    for (i, row) in filled.enumerate() {
         let cells: Vec<String> = row.iter().map(|t| escape(t)).collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
         if i == 0 {
             let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
         }
     }
-    out
 }
 
 /// Aligned columns; the first is left-aligned.

@@ -81,6 +81,31 @@ fn drives_that_a_regression_refuses_are_compared_for_who_buys_one() {
     let knee = json["lines"].as_array().unwrap().iter();
     let knee = knee.clone().find(|l| l["id"] == "knee-iops").unwrap();
     assert!(knee["offers"][0]["times"]["value"].is_number(), "{knee}");
+    // One run is enough beside what was published; its machine is another, so there is no verdict.
+    let beside = |more: &[&str]| {
+        let words = ["compare", "--devices", &optane, "--vs", "zhang2018"];
+        place.fathom(&[&words[..], more].concat()).expect(0)
+    };
+    let figures = beside(&["--json"]).json()["published"]["figures"].clone();
+    let latency = figures
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|f| f["row"] == "Z013");
+    let times = latency.unwrap()["times"][0]["value"].as_f64().unwrap();
+    assert!(
+        (0.9..1.1).contains(&times),
+        "the model of that device: {times}"
+    );
+    let said = beside(&[]).stdout;
+    assert!(
+        said.contains("Optane 900P (Z013)") && said.contains("× as good"),
+        "{said}"
+    );
+    assert!(!said.contains('–'), "no silent dash:\n{said}");
+    let wrong = ["compare", "--devices", &optane, "--vs", "zhang2019"];
+    let wrong = place.fathom(&wrong).expect(2).stderr;
+    assert!(wrong.contains("did you mean zhang2018?"), "{wrong}");
     let nothing = paced(&place, "20k", "other");
     let said = place
         .fathom(&["compare", "--devices", &optane, nothing.to_str().unwrap()])

@@ -1,0 +1,267 @@
+//! Published figures beside what runs measured of the same load.
+//!
+//! They are numbers of other machines, most without an interval: how many times as good a run is, is said, and no
+//! verdict.
+
+use fathom_stats::Estimate;
+use fathom_stats::compare::Good;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::metrics::Metric;
+use crate::reproduce::{self, PAPERS};
+
+/// One published number beside a metric of the runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Row of docs/published-figures.csv.
+    pub row: String,
+    /// The device it is of.
+    pub device: String,
+    /// The metric, by its stable name.
+    pub id: String,
+    /// The metric, for people.
+    pub label: String,
+    /// The number, in the metric's unit.
+    pub value: f64,
+    /// The metric's unit.
+    pub unit: String,
+    /// What the list of figures says about it.
+    pub note: String,
+    /// How many times as good each run is, above 1 is better; in the order of the runs, absent where it has no number.
+    pub times: Vec<Option<Estimate>>,
+}
+
+/// What a paper published, beside the runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Published {
+    /// The paper's name.
+    pub paper: String,
+    /// Who wrote what.
+    pub title: String,
+    /// Figures of loads that some run measured.
+    pub figures: Vec<Figure>,
+}
+
+/// Which metric of a run is of the published load.
+#[derive(Clone, Copy)]
+enum Of {
+    /// A headline of a survey or a lab.
+    Headline(&'static str),
+    /// A job of 512 KiB by 64 threads with one I/O each, as Han et al. ran fio.
+    Job { rw: &'static str, direct: bool },
+}
+
+impl Of {
+    fn is(self, m: &Metric) -> bool {
+        match self {
+            Self::Headline(id) => m.id == id,
+            Self::Job { rw, direct } => {
+                m.unit == "IOPS"
+                    && m.specs.first().is_some_and(|s| {
+                        let outstanding =
+                            |s: &Value| Some(s.get("threads")?.as_u64()? * s.get("qd")?.as_u64()?);
+                        s["rw"] == rw
+                            && s["bs"] == HAN_BLOCK_SIZE
+                            && s["direct"] == direct
+                            && outstanding(s) == Some(64)
+                    })
+            }
+        }
+    }
+}
+
+const HAN_BLOCK_SIZE: &str = "512k";
+const HAN_BLOCK: f64 = (512 << 10) as f64;
+
+const ZHANG: [(&str, Of); 10] = [
+    ("D001", Of::Headline("randread-4k-qd1-latency")),
+    ("Z013", Of::Headline("randread-4k-qd1-latency")),
+    ("Z082", Of::Headline("randread-4k-max-iops")),
+    ("Z071", Of::Headline("randread-4k-max-iops")),
+    ("D012", Of::Headline("randwrite-4k-max-iops")),
+    ("D014", Of::Headline("randwrite-4k-max-iops")),
+    ("Z086", Of::Headline("read-128k-bandwidth")),
+    ("Z088", Of::Headline("read-128k-bandwidth")),
+    ("Z087", Of::Headline("write-128k-bandwidth")),
+    ("Z089", Of::Headline("write-128k-bandwidth")),
+];
+const ONEILL: [(&str, Of); 3] = [
+    ("O015", Of::Headline("mix-70-iops")),
+    ("O017", Of::Headline("kv-insert-ops")),
+    ("O020", Of::Headline("kv-update-ops")),
+];
+const SHROUT: [(&str, Of); 1] = [("S003", Of::Headline("randread-4k-qd1-latency"))];
+/// First row of each device; its eight follow in the order of Table 1.
+const HAN: [u32; 3] = [6, 14, 22];
+
+fn rows(paper: &str) -> Vec<(String, Of)> {
+    let named = |rows: &[(&str, Of)]| rows.iter().map(|r| (r.0.to_owned(), r.1)).collect();
+    match paper {
+        "zhang2018" => named(&ZHANG),
+        "oneill2018" => named(&ONEILL),
+        "shrout2017" => named(&SHROUT),
+        "han2021" => {
+            let loads = ["read", "randread", "write", "randwrite"]
+                .into_iter()
+                .flat_map(|rw| [false, true].map(|direct| Of::Job { rw, direct }));
+            let of_device = |first: &u32| (*first..).map(|n| format!("H{n:03}")).zip(loads.clone());
+            HAN.iter().flat_map(of_device).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A published number in the unit of a metric; `None` where one does not follow from the other.
+fn converted(value: f64, from: &str, to: &str) -> Option<f64> {
+    Some(match (from, to) {
+        ("us", "ns") => value * 1e3,
+        ("MB/s", "bytes/s") => value * 1e6,
+        ("GB/s", "bytes/s") => value * 1e9,
+        ("MB/s", "IOPS") => value * 1e6 / HAN_BLOCK,
+        ("IOPS" | "ops/s", "IOPS") | ("inserts/s" | "updates/s", "1/s") => value,
+        _ => return None,
+    })
+}
+
+fn times(e: &Estimate, published: f64, good: Good) -> Estimate {
+    let of = |v: f64| match good {
+        Good::More => v / published,
+        Good::Less => published / v,
+    };
+    // Where nothing, or less, is possible there is no factor.
+    let end = |v: Option<f64>| v.filter(|v| *v > 0.0).map(of);
+    let (low, high) = match good {
+        Good::More => (e.low, e.high),
+        Good::Less => (e.high, e.low),
+    };
+    Estimate {
+        value: of(e.value),
+        low: end(low),
+        high: end(high),
+        samples: e.samples,
+    }
+}
+
+/// What `paper` published of the loads that `runs` measured.
+///
+/// # Errors
+/// A sentence where there is no such paper.
+pub(super) fn published(paper: &str, runs: &[Vec<Metric>]) -> Result<Published, String> {
+    let Some((_, title)) = PAPERS.iter().find(|p| p.0 == paper) else {
+        return Err(reproduce::unknown(paper));
+    };
+    let figure = |(row, of): (String, Of)| {
+        let found: Vec<Option<&Metric>> = runs
+            .iter()
+            .map(|run| run.iter().find(|m| of.is(m)))
+            .collect();
+        let about = *found.iter().flatten().next()?;
+        let stated = reproduce::stated(&row)?;
+        let value = converted(stated.value, &stated.unit, &about.unit)?;
+        Some(Figure {
+            row,
+            device: stated.device,
+            id: about.id.clone(),
+            label: about.label.clone(),
+            value,
+            unit: about.unit.clone(),
+            note: stated.note,
+            times: found
+                .iter()
+                .map(|m| Some(times(m.as_ref()?.estimate.as_ref()?, value, about.good)))
+                .collect(),
+        })
+    };
+    Ok(Published {
+        paper: paper.to_owned(),
+        title: (*title).to_owned(),
+        figures: rows(paper).into_iter().filter_map(figure).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(id: &str, unit: &str, value: f64, spec: Value) -> Metric {
+        Metric {
+            id: id.into(),
+            label: id.into(),
+            unit: unit.into(),
+            good: if unit == "ns" { Good::Less } else { Good::More },
+            estimate: Some(Estimate {
+                value,
+                low: Some(value * 0.5),
+                high: Some(value * 2.0),
+                samples: 3,
+            }),
+            notes: Vec::new(),
+            specs: vec![spec],
+        }
+    }
+
+    #[test]
+    fn every_row_that_is_named_is_a_number_that_converts() {
+        for (paper, _) in PAPERS {
+            for (row, of) in rows(paper) {
+                let stated = reproduce::stated(&row);
+                let unit = match of {
+                    Of::Job { .. } => "IOPS",
+                    Of::Headline(id) if id.ends_with("latency") => "ns",
+                    Of::Headline(id) if id.ends_with("bandwidth") => "bytes/s",
+                    Of::Headline(id) if id.starts_with("kv") => "1/s",
+                    Of::Headline(_) => "IOPS",
+                };
+                let stated = stated.unwrap_or_else(|| panic!("{row} is no number"));
+                assert!(
+                    converted(stated.value, &stated.unit, unit).is_some(),
+                    "{row}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn less_latency_than_published_is_so_many_times_as_good_with_its_interval() {
+        let run = vec![metric(
+            "randread-4k-qd1-latency",
+            "ns",
+            6_750.0,
+            Value::Null,
+        )];
+        let p = published("zhang2018", &[run, Vec::new()]).unwrap();
+        let optane = p.figures.iter().find(|f| f.row == "Z013").unwrap();
+        assert_eq!(
+            (optane.value, optane.device.as_str()),
+            (13_500.0, "Optane 900P")
+        );
+        let t = optane.times[0].unwrap();
+        assert_eq!((t.value, t.low, t.high), (2.0, Some(1.0), Some(4.0)));
+        assert_eq!(optane.times[1], None, "not measured by the second run");
+    }
+
+    #[test]
+    fn a_job_is_held_against_the_figure_of_its_load_only() {
+        let spec = |rw: &str, direct: bool| serde_json::json!({"rw": rw, "bs": "512k", "threads": 64, "qd": 1, "direct": direct});
+        let of = |spec| published("han2021", &[vec![metric("j/iops", "IOPS", 5_000.0, spec)]]);
+        let rows = |spec| -> Vec<String> {
+            of(spec)
+                .unwrap()
+                .figures
+                .into_iter()
+                .map(|f| f.row)
+                .collect()
+        };
+        assert_eq!(rows(spec("read", true)), ["H007", "H015", "H023"]);
+        assert_eq!(rows(spec("randwrite", false)), ["H012", "H020", "H028"]);
+        let mut small = spec("read", true);
+        small["bs"] = "4k".into();
+        assert!(rows(small).is_empty());
+        assert!(
+            published("zhang2019", &[])
+                .unwrap_err()
+                .contains("zhang2018")
+        );
+    }
+}
