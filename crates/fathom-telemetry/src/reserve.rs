@@ -33,9 +33,10 @@ impl Reserve {
     /// Holds more where it holds less than `wanted`.
     ///
     /// # Errors
-    /// As [`Self::hold`].
+    /// As [`Self::hold`]; what it held before it holds still.
     pub fn extend(&mut self, least: u64, wanted: u64) -> io::Result<()> {
-        if self.held.as_ref().is_some_and(|(_, has)| *has >= wanted) {
+        let had = self.held.as_ref().map_or(0, |held| held.1);
+        if had >= wanted {
             return Ok(());
         }
         let file = match self.held.take() {
@@ -47,23 +48,25 @@ impl Reserve {
             },
         };
         let mut bytes = wanted;
-        loop {
+        let reserved = loop {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from) {
-                // Others need room, too: as much is left as is held.
-                Ok(()) if bytes / 2 >= least && free(&file).is_some_and(|left| left < bytes) => {
-                    file.set_len(0)?;
-                    bytes /= 2;
-                }
-                Ok(()) => {
-                    self.held = Some((file, bytes));
-                    return Ok(());
-                }
-                Err(e) if is_full(&e) && bytes / 2 < least => return Err(e),
+                Ok(()) => break Ok(Some(bytes)),
+                Err(e) if is_full(&e) && bytes / 2 < least => break Err(e),
                 Err(e) if is_full(&e) => bytes /= 2,
                 // Nothing can be reserved here.
-                Err(_) => return Ok(()),
+                Err(_) => break Ok(None),
             }
+        };
+        let mut holds = reserved.as_ref().map_or(had, |r| r.unwrap_or(0).max(had));
+        // Others need room, too: as much is left as is held. It is asked for once, and the half that stays is never let
+        // go, because others may be filling the disk at this moment.
+        let half = holds / 2;
+        if half >= least.max(had) && free(&file).is_some_and(|left| left < holds) {
+            file.set_len(half)?;
+            holds = half;
         }
+        self.held = (holds > 0).then_some((file, holds));
+        reserved.map(|_| ())
     }
 
     /// Gives all of it back to the disk; whether there was any.
