@@ -18,7 +18,7 @@ pub use conditions::{CONDITIONS, Mismatch, Weight, mismatches};
 pub use history::{History, Move, Trace, history};
 
 pub use metrics::{Metric, Metrics, WindowSource, metrics};
-pub use published::{Figure, Published};
+pub use published::{Figure, Published, published};
 pub use shopping::{Described, Line, Offer, Shopping, shopping};
 
 /// A difference as a share, in percent with its interval: `+4.1 % (+2.0 to +6.3)`.

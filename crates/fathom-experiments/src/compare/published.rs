@@ -4,11 +4,13 @@
 //! verdict.
 
 use fathom_stats::Estimate;
-use fathom_stats::compare::Good;
+use fathom_telemetry::Bytes;
+use fathom_telemetry::schema::Run;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::metrics::Metric;
+use super::metrics::{Metric, WindowSource};
+use super::shopping::{Offer, offer, offered, times};
 use crate::reproduce::{self, PAPERS};
 
 /// One published number beside a metric of the runs.
@@ -18,8 +20,6 @@ pub struct Figure {
     pub row: String,
     /// The device it is of.
     pub device: String,
-    /// The metric, by its stable name.
-    pub id: String,
     /// The metric, for people.
     pub label: String,
     /// The number, in the metric's unit.
@@ -28,8 +28,8 @@ pub struct Figure {
     pub unit: String,
     /// What the list of figures says about it.
     pub note: String,
-    /// How many times as good each run is, above 1 is better; in the order of the runs, absent where it has no number.
-    pub times: Vec<Option<Estimate>>,
+    /// What each run has of it, in the order of the runs; without a verdict.
+    pub offers: Vec<Offer>,
 }
 
 /// What a paper published, beside the runs.
@@ -43,12 +43,20 @@ pub struct Published {
     pub figures: Vec<Figure>,
 }
 
+impl Published {
+    /// Whether some run has a number beside a figure.
+    pub fn matches(&self) -> bool {
+        let mut offers = self.figures.iter().flat_map(|f| &f.offers);
+        offers.any(|o| o.times.is_some())
+    }
+}
+
 /// Which metric of a run is of the published load.
 #[derive(Clone, Copy)]
 enum Of {
     /// A headline of a survey or a lab.
     Headline(&'static str),
-    /// A job of 512 KiB by 64 threads with one I/O each, as Han et al. ran fio.
+    /// A job of fathom run: Han et al. ran fio with 512 KiB and 64 threads.
     Job { rw: &'static str, direct: bool },
 }
 
@@ -57,22 +65,30 @@ impl Of {
         match self {
             Self::Headline(id) => m.id == id,
             Self::Job { rw, direct } => {
-                m.unit == "IOPS"
-                    && m.specs.first().is_some_and(|s| {
-                        let outstanding =
-                            |s: &Value| Some(s.get("threads")?.as_u64()? * s.get("qd")?.as_u64()?);
-                        s["rw"] == rw
-                            && s["bs"] == HAN_BLOCK_SIZE
-                            && s["direct"] == direct
-                            && outstanding(s) == Some(64)
-                    })
+                m.unit == "IOPS" && m.specs.first().is_some_and(|s| is_han(s, rw, direct))
             }
         }
     }
 }
 
-const HAN_BLOCK_SIZE: &str = "512k";
-const HAN_BLOCK: f64 = (512 << 10) as f64;
+const HAN_BLOCK: Bytes = Bytes(512 << 10);
+
+/// Whether a job is that load and nothing else: paced, skewed or mixed it would be another.
+fn is_han(spec: &Value, rw: &str, direct: bool) -> bool {
+    const LOAD: [&str; 5] = ["rw", "bs", "threads", "qd", "direct"];
+    const HOW_LONG_AND_WHERE: [&str; 7] =
+        ["engine", "size", "offset", "time", "ramp", "bytes", "ios"];
+    let Some(options) = spec.as_object() else {
+        return false;
+    };
+    let known = |k: &String| LOAD.contains(&k.as_str()) || HOW_LONG_AND_WHERE.contains(&k.as_str());
+    let block = spec["bs"].as_str().and_then(|b| b.parse().ok());
+    options.keys().all(known)
+        && spec["rw"] == rw
+        && spec["direct"] == direct
+        && (spec["threads"].as_u64(), spec["qd"].as_u64()) == (Some(64), Some(1))
+        && block == Some(HAN_BLOCK)
+}
 
 const ZHANG: [(&str, Of); 10] = [
     ("D001", Of::Headline("randread-4k-qd1-latency")),
@@ -117,37 +133,38 @@ fn converted(value: f64, from: &str, to: &str) -> Option<f64> {
     Some(match (from, to) {
         ("us", "ns") => value * 1e3,
         ("MB/s", "bytes/s") => value * 1e6,
-        ("GB/s", "bytes/s") => value * 1e9,
-        ("MB/s", "IOPS") => value * 1e6 / HAN_BLOCK,
+        ("MB/s", "IOPS") => value * 1e6 / HAN_BLOCK.0 as f64,
         ("IOPS" | "ops/s", "IOPS") | ("inserts/s" | "updates/s", "1/s") => value,
         _ => return None,
     })
 }
 
-fn times(e: &Estimate, published: f64, good: Good) -> Estimate {
-    let of = |v: f64| match good {
-        Good::More => v / published,
-        Good::Less => published / v,
-    };
-    // Where nothing, or less, is possible there is no factor.
-    let end = |v: Option<f64>| v.filter(|v| *v > 0.0).map(of);
-    let (low, high) = match good {
-        Good::More => (e.low, e.high),
-        Good::Less => (e.high, e.low),
-    };
-    Estimate {
-        value: of(e.value),
-        low: end(low),
-        high: end(high),
-        samples: e.samples,
+/// What a run has of a metric, and how many times as good that is as what was published.
+fn beside(metric: Option<&Metric>, published: f64) -> Offer {
+    let mut it = offer(metric, None, None);
+    if let (Some(m), Some(e)) = (metric, it.estimate.filter(|e| e.value > 0.0)) {
+        let relative = |v: f64| v / published - 1.0;
+        let relative = Estimate {
+            value: relative(e.value),
+            low: e.low.map(relative),
+            high: e.high.map(relative),
+            ..e
+        };
+        it.times = Some(times(&relative, m.good));
     }
+    it
 }
 
 /// What `paper` published of the loads that `runs` measured.
 ///
 /// # Errors
 /// A sentence where there is no such paper.
-pub(super) fn published(paper: &str, runs: &[Vec<Metric>]) -> Result<Published, String> {
+pub fn published(paper: &str, runs: &[(&Run, &dyn WindowSource)]) -> Result<Published, String> {
+    let all: Vec<Vec<Metric>> = runs.iter().map(|(run, w)| offered(run, *w)).collect();
+    of_metrics(paper, &all)
+}
+
+fn of_metrics(paper: &str, runs: &[Vec<Metric>]) -> Result<Published, String> {
     let Some((_, title)) = PAPERS.iter().find(|p| p.0 == paper) else {
         return Err(reproduce::unknown(paper));
     };
@@ -162,15 +179,11 @@ pub(super) fn published(paper: &str, runs: &[Vec<Metric>]) -> Result<Published, 
         Some(Figure {
             row,
             device: stated.device,
-            id: about.id.clone(),
             label: about.label.clone(),
             value,
             unit: about.unit.clone(),
             note: stated.note,
-            times: found
-                .iter()
-                .map(|m| Some(times(m.as_ref()?.estimate.as_ref()?, value, about.good)))
-                .collect(),
+            offers: found.iter().map(|m| beside(*m, value)).collect(),
         })
     };
     Ok(Published {
@@ -182,6 +195,8 @@ pub(super) fn published(paper: &str, runs: &[Vec<Metric>]) -> Result<Published, 
 
 #[cfg(test)]
 mod tests {
+    use fathom_stats::compare::Good;
+
     use super::*;
 
     fn metric(id: &str, unit: &str, value: f64, spec: Value) -> Metric {
@@ -230,21 +245,44 @@ mod tests {
             6_750.0,
             Value::Null,
         )];
-        let p = published("zhang2018", &[run, Vec::new()]).unwrap();
+        let p = of_metrics("zhang2018", &[run, Vec::new()]).unwrap();
         let optane = p.figures.iter().find(|f| f.row == "Z013").unwrap();
         assert_eq!(
             (optane.value, optane.device.as_str()),
             (13_500.0, "Optane 900P")
         );
-        let t = optane.times[0].unwrap();
+        let t = optane.offers[0].times.unwrap();
         assert_eq!((t.value, t.low, t.high), (2.0, Some(1.0), Some(4.0)));
-        assert_eq!(optane.times[1], None, "not measured by the second run");
+        let second = &optane.offers[1];
+        assert_eq!(second.why.as_deref(), Some("not measured by this run"));
+    }
+
+    #[test]
+    fn a_number_beside_a_figure_keeps_its_flags_under_whatever_name_each_run_measured_it() {
+        let spec =
+            serde_json::json!({"rw": "read", "bs": "512k", "threads": 64, "qd": 1, "direct": true});
+        let job = |name: &str, flags: &[&str]| Metric {
+            notes: flags.iter().map(|f| (*f).to_owned()).collect(),
+            ..metric(name, "IOPS", 5_000.0, spec.clone())
+        };
+        let mut void = job("c/iops", &["foreign-io"]);
+        void.estimate = None;
+        let (clean, flagged) = (job("a/iops", &[]), job("b/iops", &["foreign-io"]));
+        let p = of_metrics("han2021", &[vec![clean], vec![flagged], vec![void.clone()]]).unwrap();
+        for f in &p.figures {
+            assert!(f.offers[0].notes.is_empty() && f.offers[0].times.is_some());
+            assert_eq!(f.offers[1].notes, ["foreign-io"]);
+            assert_eq!(f.offers[2].why.as_deref(), Some("void: foreign-io"));
+        }
+        assert!(p.matches());
+        let only_void = of_metrics("han2021", &[vec![void]]).unwrap();
+        assert!(!only_void.figures.is_empty() && !only_void.matches());
     }
 
     #[test]
     fn a_job_is_held_against_the_figure_of_its_load_only() {
         let spec = |rw: &str, direct: bool| serde_json::json!({"rw": rw, "bs": "512k", "threads": 64, "qd": 1, "direct": direct});
-        let of = |spec| published("han2021", &[vec![metric("j/iops", "IOPS", 5_000.0, spec)]]);
+        let of = |spec| of_metrics("han2021", &[vec![metric("j/iops", "IOPS", 5_000.0, spec)]]);
         let rows = |spec| -> Vec<String> {
             of(spec)
                 .unwrap()
@@ -255,11 +293,13 @@ mod tests {
         };
         assert_eq!(rows(spec("read", true)), ["H007", "H015", "H023"]);
         assert_eq!(rows(spec("randwrite", false)), ["H012", "H020", "H028"]);
-        let mut small = spec("read", true);
-        small["bs"] = "4k".into();
-        assert!(rows(small).is_empty());
+        for (option, other) in [("bs", "4k"), ("rate", "1000"), ("dist", "zipf:1.1")] {
+            let mut spec = spec("read", true);
+            spec[option] = other.into();
+            assert!(rows(spec).is_empty(), "{option}={other}");
+        }
         assert!(
-            published("zhang2019", &[])
+            of_metrics("zhang2019", &[])
                 .unwrap_err()
                 .contains("zhang2018")
         );

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::conditions::conditions;
 use super::metrics::{Metric, WindowSource, metrics};
-use super::published::{Published, published};
 
 /// Something in which the runs differ, with what it is in each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,7 +29,7 @@ pub struct Offer {
     pub estimate: Option<Estimate>,
     /// Why there is none.
     pub why: Option<String>,
-    /// How many times as good as the baseline, above 1 is better; absent for the baseline itself.
+    /// How many times as good as the baseline, or as what was published, above 1 is better; absent for the baseline itself.
     pub times: Option<Estimate>,
     /// What the intervals say about it.
     pub verdict: Option<Verdict>,
@@ -73,29 +72,17 @@ pub struct Shopping {
     pub differs: Vec<Described>,
     /// Every metric that some run has.
     pub lines: Vec<Line>,
-    /// What a paper published, where it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub published: Option<Published>,
 }
 
 impl Shopping {
     /// Whether anything can be compared at all.
     pub fn matches(&self) -> bool {
-        let published = self.published.as_ref();
-        self.lines.iter().any(Line::matches) || published.is_some_and(|p| !p.figures.is_empty())
+        self.lines.iter().any(Line::matches)
     }
 }
 
-/// Puts runs beside each other, and what a paper published beside them. `prices` is empty, or has one for each run.
-///
-/// # Errors
-/// A sentence where there is no such paper.
-pub fn shopping(
-    runs: &[(&Run, &dyn WindowSource)],
-    baseline: usize,
-    prices: &[f64],
-    paper: Option<&str>,
-) -> Result<Shopping, String> {
+/// Puts runs beside each other. `prices` is empty, or has one for each run.
+pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f64]) -> Shopping {
     let all: Vec<Vec<Metric>> = runs.iter().map(|(run, w)| offered(run, *w)).collect();
     let mut ids: Vec<&str> = Vec::new();
     for m in all.iter().flatten() {
@@ -126,17 +113,16 @@ pub fn shopping(
             offers,
         })
     };
-    Ok(Shopping {
+    Shopping {
         runs: names(runs),
         baseline,
         differs: described(runs),
         lines: ids.into_iter().filter_map(line).collect(),
-        published: paper.map(|p| published(p, &all)).transpose()?,
-    })
+    }
 }
 
 /// Headlines; jobs where there are none.
-fn offered(run: &Run, windows: &dyn WindowSource) -> Vec<Metric> {
+pub(super) fn offered(run: &Run, windows: &dyn WindowSource) -> Vec<Metric> {
     let m = metrics(run, windows);
     if m.headlines.is_empty() {
         m.jobs
@@ -145,7 +131,7 @@ fn offered(run: &Run, windows: &dyn WindowSource) -> Vec<Metric> {
     }
 }
 
-fn offer(metric: Option<&Metric>, base: Option<&Metric>, price: Option<f64>) -> Offer {
+pub(super) fn offer(metric: Option<&Metric>, base: Option<&Metric>, price: Option<f64>) -> Offer {
     let Some(m) = metric else {
         return Offer {
             estimate: None,
@@ -190,7 +176,7 @@ fn offer(metric: Option<&Metric>, base: Option<&Metric>, price: Option<f64>) -> 
 }
 
 /// A relative difference as a factor, turned so that above 1 is better.
-fn times(relative: &Estimate, good: Good) -> Estimate {
+pub(super) fn times(relative: &Estimate, good: Good) -> Estimate {
     let turned = |v: f64| match good {
         Good::More => 1.0 + v,
         Good::Less => 1.0 / (1.0 + v),
@@ -261,7 +247,7 @@ mod tests {
     fn beside(runs: &[Run], baseline: usize, prices: &[f64]) -> Shopping {
         let none: &dyn WindowSource = &();
         let with: Vec<_> = runs.iter().map(|r| (r, none)).collect();
-        shopping(&with, baseline, prices, None).unwrap()
+        shopping(&with, baseline, prices)
     }
 
     /// A drive of another name, size and kind: all that a comparison for regressions refuses.

@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 
-use fathom_experiments::compare::{Line, Offer, Published, Shopping, WindowSource, shopping};
+use fathom_experiments::compare::{
+    Line, Offer, Published, Shopping, WindowSource, published, shopping,
+};
 use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
+use serde::Serialize;
 
 use crate::cli::CompareArgs;
 use crate::exit::{DONE, Outcome, REFUSED, refused};
@@ -30,27 +33,40 @@ pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)])
         )));
     }
     let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
-    let s = shopping(&with, baseline - 1, &args.prices, args.vs.as_deref())
-        .map_err(|why| refused(anyhow::anyhow!("--vs {why}")))?;
+    let paper = args.vs.as_deref().map(|paper| published(paper, &with));
+    let all = Beside {
+        runs: shopping(&with, baseline - 1, &args.prices),
+        published: paper
+            .transpose()
+            .map_err(|why| refused(anyhow::anyhow!("--vs {why}")))?,
+    };
     if args.json {
-        screen::json(&s)?;
+        screen::json(&all)?;
     } else if args.markdown {
-        screen::print(&markdown(&s));
+        screen::print(&markdown(&all));
     } else {
-        screen::print(&terminal(&s));
+        screen::print(&terminal(&all));
     }
-    if s.matches() {
+    if all.runs.matches() || all.published.as_ref().is_some_and(Published::matches) {
         return Ok(DONE);
     }
+    let nor = match all.published {
+        Some(_) => ", and none has a number beside a published figure",
+        None => "",
+    };
     say!(
-        "fathom: no metric is in two of these runs{}; measure the drives by one command, such as fathom survey",
-        if s.published.is_some() {
-            ", and none was published"
-        } else {
-            ""
-        }
+        "fathom: no metric is in two of these runs{nor}; measure the drives by one command, such as fathom survey"
     );
     Ok(REFUSED)
+}
+
+/// The runs beside each other and, where it was asked for, beside what a paper published.
+#[derive(Serialize)]
+struct Beside {
+    #[serde(flatten)]
+    runs: Shopping,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published: Option<Published>,
 }
 
 /// `6.2 × faster (6.1 to 6.3)`, or that no difference is shown.
@@ -78,45 +94,37 @@ fn against(o: &Offer) -> String {
 
 /// `6.2 × WORD (6.1 to 6.3)`.
 fn factors(t: &Estimate, word: &str) -> String {
-    let factor = |v: f64| match v {
-        v if v < 2.0 => format!("{v:.2}"),
-        v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
-    };
+    let value = factor(t.value);
     match (t.low, t.high) {
-        (Some(l), Some(h)) => format!(
-            "{} × {word} ({} to {})",
-            factor(t.value),
-            factor(l),
-            factor(h)
-        ),
-        _ => format!("{} × {word} (one sample: no interval)", factor(t.value)),
+        (Some(l), Some(h)) => format!("{value} × {word} ({} to {})", factor(l), factor(h)),
+        _ => format!("{value} × {word} (one sample: no interval)"),
     }
 }
 
-/// What was published, and how many times as good each run is. Machines differ: nothing is concluded from it.
-fn published(p: &Published, s: &Shopping) -> Vec<Vec<String>> {
+fn factor(v: f64) -> String {
+    match v {
+        v if v < 2.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// What was published, and how many times as good each run is. Machines differ: there is no verdict.
+fn figures(p: &Published, runs: &[String]) -> Vec<Vec<String>> {
     let mut head = vec![p.title.clone(), "published".into()];
-    head.extend(s.runs.iter().map(|r| clean(r)));
+    head.extend(runs.iter().map(|r| clean(r)));
     let mut table = vec![head];
     for f in &p.figures {
         let mut row = vec![
-            format!("{}, {} ({})", clean(&f.label), f.device, f.row),
+            clean(&format!("{}, {} ({})", f.label, f.device, f.row)),
             format::value(f.value, &f.unit),
         ];
-        let line = s.lines.iter().find(|l| l.id == f.id);
-        row.extend(f.times.iter().enumerate().map(|(i, t)| {
-            let offer = line.and_then(|l| l.offers.get(i));
-            match (t, offer) {
-                (Some(t), Some(o)) if o.notes.is_empty() => factors(t, "as good"),
-                (Some(t), Some(o)) => clean(&format!(
-                    "{} [{}]",
-                    factors(t, "as good"),
-                    o.notes.join(", ")
-                )),
-                (None, Some(o)) => clean(&number(o, &f.unit)),
-                (_, None) => "not measured".into(),
-            }
+        row.extend(f.offers.iter().map(|o| {
+            let said = match &o.times {
+                Some(t) => factors(t, "as good"),
+                None => number(o, &f.unit),
+            };
+            clean(&format!("{said}{}", notes(o)))
         }));
         table.push(row);
     }
@@ -126,6 +134,36 @@ fn published(p: &Published, s: &Shopping) -> Vec<Vec<String>> {
         ]);
     }
     table
+}
+
+/// How each run stands to what was published, as one sentence for each.
+fn beside_figures(p: &Published, runs: &[String]) -> Vec<String> {
+    let of_run = |(i, name): (usize, &String)| {
+        let offers = || p.figures.iter().map(move |f| &f.offers[i]);
+        let times: Vec<f64> = offers().filter_map(|o| Some(o.times?.value)).collect();
+        let least = times.iter().copied().reduce(f64::min)?;
+        let most = times.iter().copied().reduce(f64::max)?;
+        let flagged = offers().filter(|o| o.times.is_some() && !o.notes.is_empty());
+        let flagged = match flagged.count() {
+            0 => String::new(),
+            n => format!(", {n} of them with flags or notes"),
+        };
+        let (least, most) = (factor(least), factor(most));
+        Some(format!(
+            "{name} is {least} to {most} times as good as {} published, in {} figures{flagged}",
+            p.paper,
+            times.len()
+        ))
+    };
+    runs.iter().enumerate().filter_map(of_run).collect()
+}
+
+/// Flags and differences of a number, in brackets.
+fn notes(o: &Offer) -> String {
+    match o.notes.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", o.notes.join(", ")),
+    }
 }
 
 /// A number, or why there is none.
@@ -143,10 +181,6 @@ fn rows(l: &Line, baseline: usize) -> Vec<Vec<String>> {
     numbers.extend(l.offers.iter().map(|o| clean(&number(o, &l.unit))));
     let mut compared = vec![String::new()];
     compared.extend(l.offers.iter().enumerate().map(|(i, o)| {
-        let notes = match o.notes.is_empty() {
-            true => String::new(),
-            false => format!(" [{}]", o.notes.join(", ")),
-        };
         let said = match (i == baseline, against(o)) {
             (true, _) if o.estimate.is_some() => "baseline".to_owned(),
             (_, said) if said.is_empty() && o.estimate.is_some() => {
@@ -154,7 +188,7 @@ fn rows(l: &Line, baseline: usize) -> Vec<Vec<String>> {
             }
             (_, said) => said,
         };
-        clean(&format!("{said}{notes}"))
+        clean(&format!("{said}{}", notes(o)))
     }));
     let mut out = vec![numbers, compared];
     if l.offers.iter().any(|o| o.per_price.is_some()) {
@@ -168,8 +202,9 @@ fn rows(l: &Line, baseline: usize) -> Vec<Vec<String>> {
     out
 }
 
-/// Which drive wins how often, as one sentence.
-fn conclusion(s: &Shopping) -> String {
+/// Which drive wins how often, and how the drives stand to what was published.
+fn conclusion(all: &Beside) -> String {
+    let s = &all.runs;
     let base = &s.runs[s.baseline];
     let mut said = Vec::new();
     for (i, name) in s.runs.iter().enumerate().filter(|(i, _)| *i != s.baseline) {
@@ -191,7 +226,12 @@ fn conclusion(s: &Shopping) -> String {
             ),
         });
     }
-    said.join("; ") + "."
+    let figures = all.published.as_ref();
+    said.extend(figures.map_or_else(Vec::new, |p| beside_figures(p, &s.runs)));
+    match said.is_empty() {
+        true => "Nothing stands beside it.".into(),
+        false => said.join("; ") + ".",
+    }
 }
 
 fn table(s: &Shopping) -> Vec<Vec<String>> {
@@ -217,26 +257,23 @@ fn table(s: &Shopping) -> Vec<Vec<String>> {
     table
 }
 
-fn terminal(s: &Shopping) -> String {
-    let mut out = columns(&table(s)) + "\n";
-    if let Some(p) = &s.published {
-        out += &(columns(&published(p, s)) + "\n");
-    }
-    if s.runs.len() > 1 {
-        let _ = write!(out, "Conclusion\n  {}\n", clean(&conclusion(s)));
-    }
-    out
+/// The tables of all that is shown.
+fn tables(all: &Beside) -> Vec<Vec<Vec<String>>> {
+    let mut tables = vec![table(&all.runs)];
+    tables.extend(all.published.iter().map(|p| figures(p, &all.runs.runs)));
+    tables
 }
 
-fn markdown(s: &Shopping) -> String {
-    let mut out = String::new();
-    if s.runs.len() > 1 {
-        let _ = write!(out, "**{}**\n\n", escape(&conclusion(s)));
-    }
-    rows_in_markdown(&table(s), &mut out);
-    if let Some(p) = &s.published {
+fn terminal(all: &Beside) -> String {
+    let tables: String = tables(all).iter().map(|t| columns(t) + "\n").collect();
+    format!("{tables}Conclusion\n  {}\n", clean(&conclusion(all)))
+}
+
+fn markdown(all: &Beside) -> String {
+    let mut out = format!("**{}**\n", escape(&conclusion(all)));
+    for table in tables(all) {
         out.push('\n');
-        rows_in_markdown(&published(p, s), &mut out);
+        rows_in_markdown(&table, &mut out);
     }
     out
 }

@@ -82,26 +82,31 @@ fn drives_that_a_regression_refuses_are_compared_for_who_buys_one() {
     let knee = knee.clone().find(|l| l["id"] == "knee-iops").unwrap();
     assert!(knee["offers"][0]["times"]["value"].is_number(), "{knee}");
     // One run is enough beside what was published; its machine is another, so there is no verdict.
-    let beside = |more: &[&str]| {
-        let words = ["compare", "--devices", &optane, "--vs", "zhang2018"];
+    let beside = |paper: &str, more: &[&str]| {
+        let words = ["compare", "--devices", &optane, "--vs", paper];
         place.fathom(&[&words[..], more].concat()).expect(0)
     };
-    let figures = beside(&["--json"]).json()["published"]["figures"].clone();
-    let latency = figures
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|f| f["row"] == "Z013");
-    let times = latency.unwrap()["times"][0]["value"].as_f64().unwrap();
-    assert!(
-        (0.9..1.1).contains(&times),
-        "the model of that device: {times}"
-    );
-    let said = beside(&[]).stdout;
-    assert!(
-        said.contains("Optane 900P (Z013)") && said.contains("× as good"),
-        "{said}"
-    );
+    for (paper, loads) in [("zhang2018", 10), ("oneill2018", 1), ("shrout2017", 1)] {
+        let figures = beside(paper, &["--json"]).json()["published"]["figures"].clone();
+        let figures = figures.as_array().unwrap().clone();
+        assert_eq!(figures.len(), loads, "{paper}: {figures:?}");
+        for f in figures
+            .iter()
+            .filter(|f| f["device"] == "Optane 900P" && paper == "zhang2018")
+        {
+            let times = f["offers"][0]["times"]["value"].as_f64().unwrap();
+            assert!((0.9..1.1).contains(&times), "the model of that device: {f}");
+            assert!(f["offers"][0]["verdict"].is_null(), "{f}");
+        }
+    }
+    let said = beside("zhang2018", &[]).stdout;
+    for expected in [
+        "Optane 900P (Z013)",
+        "× as good",
+        "times as good as zhang2018 published, in 10 figures",
+    ] {
+        assert!(said.contains(expected), "{expected} not in\n{said}");
+    }
     assert!(!said.contains('–'), "no silent dash:\n{said}");
     let wrong = ["compare", "--devices", &optane, "--vs", "zhang2019"];
     let wrong = place.fathom(&wrong).expect(2).stderr;
