@@ -50,19 +50,19 @@ impl Reserve {
         let mut bytes = wanted;
         let reserved = loop {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from) {
-                Ok(()) => break Ok(Some(bytes)),
+                Ok(()) => break Ok(bytes),
                 Err(e) if is_full(&e) && bytes / 2 < least => break Err(e),
                 Err(e) if is_full(&e) => bytes /= 2,
                 // Nothing can be reserved here.
-                Err(_) => break Ok(None),
+                Err(_) => break Ok(0),
             }
         };
-        let mut holds = reserved.as_ref().map_or(had, |r| r.unwrap_or(0).max(had));
+        let mut holds = had.max(*reserved.as_ref().unwrap_or(&0));
         // Others need room, too: as much is left as is held. It is asked for once, and the half that stays is never let
         // go, because others may be filling the disk at this moment.
         let half = holds / 2;
-        if half >= least.max(had) && free(&file).is_some_and(|left| left < holds) {
-            file.set_len(half)?;
+        let scarce = half >= least.max(had) && free(&file).is_some_and(|left| left < holds);
+        if scarce && file.set_len(half).is_ok() {
             holds = half;
         }
         self.held = (holds > 0).then_some((file, holds));
@@ -99,6 +99,11 @@ mod tests {
         let mut reserve = Reserve::hold(dir.path(), 4096, 1 << 16).unwrap();
         reserve.extend(4096, 1 << 17).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let had = reserve.held.as_ref().map(|held| held.1);
+        // No file may be that long.
+        let most = i64::MAX as u64;
+        assert_eq!(reserve.extend(most, most).is_err(), had.is_some());
+        assert_eq!(reserve.held.as_ref().map(|held| held.1), had);
         // Some file systems have no such files.
         if reserve.release() {
             assert!(!reserve.release(), "once");
