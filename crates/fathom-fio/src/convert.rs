@@ -25,7 +25,7 @@ pub fn to_toml(tasks: &[Task]) -> Result<String, FioError> {
     let mut used: Vec<String> = Vec::new();
     for t in tasks {
         let s = &t.shape;
-        let size = s.wanted_size(t.clone, None);
+        let size = t.wanted_size(&s.place, None);
         let mut spec = match size {
             Some(n) => s.settle(t.clone, n, None, None)?,
             None => s.spec.clone(),

@@ -14,6 +14,7 @@ use crate::feed::classes::Classes;
 use crate::feed::lifetimes::{BLOCKS_MOST, SharedLifetimes};
 use crate::feed::locks::FileLock;
 use crate::feed::phases::Phases;
+use crate::feed::random::Seeds;
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
 use crate::output::side::{Outputs, Trouble};
@@ -73,6 +74,12 @@ impl Task {
     /// Where its I/O goes: every file.
     pub fn places(&self) -> impl Iterator<Item = &crate::Place> {
         std::iter::once(&self.shape.place).chain(&self.shape.more)
+    }
+    /// Bytes that this place of it must hold, where its section says it.
+    pub fn wanted_size(&self, place: &crate::Place, cap: Option<u64>) -> Option<u64> {
+        let index = self.places().position(|p| p == place).unwrap_or(0);
+        self.shape
+            .wanted_size((self.number, self.clone), index as u64, cap)
     }
     /// The files that have names of their own.
     fn paths(&self) -> Vec<PathBuf> {
@@ -244,7 +251,8 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
     let length = spec.size.map_or(0, |s| s.0);
     let loops = task.shape.loops.max(1);
     let several = sizes.len() > 1 && task.shape.replay.is_none();
-    let (ranges, whole) = if several {
+    let whole_file = task.shape.sized_file() && task.shape.replay.is_none();
+    let (ranges, whole) = if several || whole_file {
         task.shape.ranges(task.clone, sizes)
     } else {
         let cut = |size: &u64| {
@@ -271,9 +279,10 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         _ => pass,
     };
     let mut names: Vec<PathBuf> = Vec::new();
-    for place in std::iter::once(&task.shape.place).chain(&task.shape.more) {
+    for (i, place) in task.places().enumerate() {
         names.push(match place {
-            crate::Place::Null => PathBuf::from(&task.name),
+            // The name that fio gives to a file of its own.
+            crate::Place::Null => PathBuf::from(format!("{}.{}.{i}", task.name, task.clone)),
             crate::Place::Path(p) => p.clone(),
             crate::Place::Sim(name) => PathBuf::from(name),
         });
@@ -313,11 +322,15 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         replay: task.shape.replay.clone(),
         pass,
         loops,
-        ios: task.shape.spec.ios,
+        ios: spec.ios,
         time_based: task.shape.time_based,
         again: task.shape.io_size.is_some(),
         depth: spec.qd,
-        seed: spec.seed,
+        seeds: Seeds {
+            // The driver's counts its jobs; those that fio derives from its own do so themselves.
+            seed: spec.seed.wrapping_sub(u64::from(task.number)),
+            ..task.shape.seeds(task.number)
+        },
         thread: task.number as u16,
         moves_data,
         flow,

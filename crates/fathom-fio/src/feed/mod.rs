@@ -9,7 +9,9 @@ pub(crate) mod pattern;
 pub(crate) mod phases;
 mod pilot;
 mod places;
+pub(crate) mod random;
 pub(crate) mod replay;
+mod skew;
 pub(crate) mod sprandom;
 pub(crate) mod sums;
 pub(crate) mod trims;
@@ -19,12 +21,12 @@ pub(crate) mod zones;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fathom_io::load::rng::Rng;
-use fathom_io::load::{Next, Pass, PilotIo, Spots};
+use fathom_io::load::{Next, Pass, PilotIo};
 use fathom_telemetry::{Nanos, Op};
 
 use crate::output::{EachLog, Outputs};
@@ -32,8 +34,10 @@ use crate::translate::recipe::{Recipe, Service};
 pub use turns::FlowGroup;
 
 use phases::Phases;
-use places::Place;
+use places::{Place, Turn};
+use random::{Purpose, Seeds, Streams};
 use replay::Replay;
+use skew::Skew;
 use turns::{Part, Seeker};
 use verify::History;
 
@@ -56,7 +60,7 @@ pub(crate) struct Order {
     /// The amount (`io_size`) counts, not the end of the files.
     pub(crate) again: bool,
     pub(crate) depth: u32,
-    pub(crate) seed: u64,
+    pub(crate) seeds: Seeds,
     pub(crate) thread: u16,
     pub(crate) moves_data: bool,
     pub(crate) flow: Option<Arc<FlowGroup>>,
@@ -90,10 +94,19 @@ pub(crate) struct Order {
 /// One thread's feed.
 pub(crate) struct FioFeed {
     order: Order,
-    rng: Rng,
+    streams: Streams,
     places: Vec<Place>,
+    /// The file under way, and the I/Os that it gets before it is the next one's turn.
     file: usize,
     file_left: u64,
+    next_file: usize,
+    /// Files that were begun and are not complete, where only some may be open.
+    open: Vec<bool>,
+    /// Reads, writes and trims that were begun.
+    issued: [u64; 3],
+    /// The direction of a mix, which holds until it has so many.
+    mix: usize,
+    mix_until: u64,
     left: u64,
     /// What was left when files began again before their time.
     left_then: u64,
@@ -129,8 +142,8 @@ pub(crate) struct FioFeed {
     /// Replay ran out and its I/Os are done.
     stopped: bool,
     reads_verified: u64,
-    /// How files are drawn.
-    spots: Option<Spots>,
+    /// How files are drawn, where not all alike.
+    skewed_files: Option<Skew>,
     /// Priorities of I/Os under way, by place.
     priorities: BTreeMap<(u16, u64), u16>,
     classes: Option<classes::Seen>,
@@ -148,8 +161,29 @@ fn spread(order: &Order) -> Option<sprandom::Spread> {
         terms,
         range.1 - range.0,
         block,
-        order.seed,
+        order.seeds,
     ))
+}
+
+/// Places among which a file is drawn where not all are alike: many for each.
+const PLACES_PER_FILE: u64 = 1 << 10;
+
+/// The numbers that a pass draws.
+fn streams(order: &Order) -> Streams {
+    let r = &order.recipe;
+    let blocks = |(a, b): &(u64, u64)| (b - a) / r.smallest.max(1) > u64::from(u32::MAX);
+    let wide = r.wide || (r.widens && order.ranges.iter().any(blocks));
+    Streams::new(order.seeds, wide, r.check.is_some(), r.pairs)
+}
+
+fn skewed_files(order: &Order) -> Option<Skew> {
+    match order.recipe.service {
+        Service::By(by, center) => {
+            let n = order.ranges.len().max(1) as u64 * PLACES_PER_FILE;
+            Skew::new(by, n, center, false, order.seeds.of(Purpose::File))
+        }
+        _ => None,
+    }
 }
 
 impl FioFeed {
@@ -158,8 +192,11 @@ impl FioFeed {
         let places: Vec<Place> = order
             .ranges
             .iter()
-            .zip(0u64..)
-            .map(|((a, b), i)| Place::new(r, *a, *b, order.seed.wrapping_add(i)))
+            .enumerate()
+            .map(|(i, range)| {
+                let name = order.names.get(i).map_or(Path::new(""), |n| n);
+                Place::new(r, *range, name.as_os_str().as_bytes(), order.seeds)
+            })
             .collect();
         let part = order.flow.clone().zip(r.flow).map(|(g, f)| Part::new(g, f));
         let seeker = r.latency.map(|goal| Seeker {
@@ -183,16 +220,29 @@ impl FioFeed {
             .and_then(|e| e.lock().ok().and_then(|mut e| e.take()));
         let complete = vec![false; places.len()];
         let pairs = if r.pairs { 2 } else { 1 };
+        // Nothing but time ends a job by time.
+        let left = if order.time_based {
+            u64::MAX
+        } else {
+            order.pass.saturating_mul(pairs * order.loops)
+        };
+        let ios_left = order.ios.filter(|_| !order.time_based);
         Self {
-            rng: Rng::new(order.seed, 0x6665_6564),
+            streams: streams(&order),
+            skewed_files: skewed_files(&order),
             places,
             file: 0,
             file_left: 0,
-            left: order.pass.saturating_mul(pairs),
+            next_file: 0,
+            open: vec![false; order.ranges.len()],
+            issued: [0; 3],
+            mix: 0,
+            mix_until: 0,
+            left,
             left_then: u64::MAX,
             loops_left: order.loops,
-            ios_left: order.ios.unwrap_or(u64::MAX),
-            run_left: 0,
+            ios_left: ios_left.unwrap_or(u64::MAX),
+            run_left: 1,
             zone_bytes: 0,
             trim_next: true,
             flying: 0,
@@ -220,15 +270,6 @@ impl FioFeed {
             passed: None,
             stopped: false,
             reads_verified: 0,
-            spots: match r.service {
-                Service::By(d) => Some(Spots::new(
-                    d,
-                    order.ranges.len().max(1) as u64,
-                    order.seed,
-                    true,
-                )),
-                _ => None,
-            },
             priorities: BTreeMap::new(),
             classes: (r.priorities.is_some()).then(|| classes::Seen::new(order.classes.clone())),
             taking: r
@@ -255,7 +296,22 @@ impl FioFeed {
             return if self.trim_next { 2 } else { 1 };
         }
         match r.does {
-            [true, true, _] => usize::from(self.rng.unit() * 100.0 >= r.read_share),
+            [true, true, _] => {
+                // One direction holds until it has its share of those done when it began, as in fio.
+                if self.issued[self.mix] >= self.mix_until {
+                    let drawn = usize::from(self.streams.mix.percent() > r.read_share);
+                    if drawn != self.mix {
+                        let other = if self.mix == 0 {
+                            100 - r.read_share
+                        } else {
+                            r.read_share
+                        };
+                        self.mix_until = self.issued[self.mix] * other / 100;
+                    }
+                    self.mix = drawn;
+                }
+                self.mix
+            }
             [true, ..] => 0,
             [_, true, _] => 1,
             _ => 2,
@@ -271,28 +327,37 @@ impl FioFeed {
         if self.complete.iter().all(|c| *c) {
             return None;
         }
-        match self.order.recipe.service {
-            Service::Random => self.file = self.rng.below(n as u64) as usize,
-            Service::By(_) => {
-                self.file = self
-                    .spots
-                    .as_ref()
-                    .map_or(0, |s| s.pick(n as u64, &mut self.rng))
-                    as usize;
-            }
-            Service::RoundRobin(each) => {
-                if self.file_left == 0 {
-                    self.file = (self.file + 1) % n;
-                    self.file_left = each;
+        let service = self.order.recipe.service;
+        let full = self.open.iter().filter(|o| **o).count() as u64 >= self.order.recipe.open_files;
+        if !self.complete[self.file] && self.file_left > 0 {
+            self.file_left -= 1;
+            return Some(self.file);
+        }
+        self.file = match service {
+            Service::Random(_) | Service::By(..) => loop {
+                let drawn = match &mut self.skewed_files {
+                    Some(skew) => skew.next() / PLACES_PER_FILE,
+                    None => self.streams.file.below(n as u64),
+                };
+                let drawn = drawn as usize;
+                if !self.complete[drawn] && (self.open[drawn] || !full) {
+                    break drawn;
                 }
-                self.file_left -= 1;
-            }
-            Service::Sequential => {}
-        }
-        while self.complete[self.file] {
-            self.file = (self.file + 1) % n;
-            self.file_left = 0;
-        }
+            },
+            Service::RoundRobin(_) | Service::Sequential => loop {
+                let next = self.next_file;
+                self.next_file = (next + 1) % n;
+                if !self.complete[next] && (self.open[next] || !full) {
+                    break next;
+                }
+            },
+        };
+        self.file_left = match service {
+            Service::Random(each) | Service::RoundRobin(each) => each - 1,
+            Service::By(..) => 0,
+            Service::Sequential => u64::MAX,
+        };
+        self.open[self.file] = true;
         Some(self.file)
     }
 
@@ -313,60 +378,61 @@ impl FioFeed {
                     None => return None,
                 }
             };
-            let r = self.order.recipe.clone();
-            let jump = if r.run_length > 1 {
-                let jump = self.run_left == 0;
-                self.run_left = if jump {
-                    r.run_length - 1
-                } else {
-                    self.run_left - 1
-                };
-                jump
-            } else {
-                true
-            };
+            let r = &*self.order.recipe;
+            self.run_left -= 1;
+            let jump = self.run_left == 0;
+            if jump {
+                self.run_left = r.run_length;
+            }
             let chance = r.percent_random[direction];
-            let random = r.random && jump && (chance >= 100 || self.rng.below(100) < chance);
-            let sizes = if r.by_motion {
-                usize::from(random)
-            } else {
-                direction
+            let random = r.random
+                && jump
+                && (chance == 100 || self.streams.motion[direction].percent() <= chance);
+            let one = self.places.len() == 1;
+            let skewed = matches!(r.service, Service::By(..));
+            let turn = Turn {
+                direction,
+                issued: self.issued[direction],
+                jump,
+                random,
+                again: self.order.time_based && one,
+                renewed: self.order.time_based || skewed,
             };
-            let again = self.order.time_based || (r.hole <= 0 && self.places.len() == 1);
             let found = match &mut self.spread {
                 Some(s) => {
                     let (start, block) = (self.order.ranges[0].0, r.sizes[1].min());
                     s.next().map(|n| (start + n * block, block))
                 }
-                None => self.places[file].next(
-                    &r,
-                    direction,
-                    &r.sizes[sizes],
-                    jump,
-                    random,
-                    again,
-                    &mut self.zone_bytes,
-                    &mut self.rng,
-                ),
+                None => self.places[file].next(r, turn, &mut self.zone_bytes, &mut self.streams),
             };
             let Some((offset, len)) = found else {
-                self.complete[file] = true;
+                if skewed {
+                    self.places[file].reset();
+                } else {
+                    self.complete[file] = true;
+                    self.open[file] = false;
+                }
                 continue;
             };
             if self.places[file].wrapped() {
                 self.passed = Some(Pass::Again);
+                if r.check.as_ref().is_none_or(|c| c.backlog == 0) {
+                    // A job by time reads nothing back.
+                    self.history.forget();
+                }
             }
             if r.pairs {
                 self.trim_next = !self.trim_next;
             }
             self.left = self.left.saturating_sub(len);
             self.ios_left -= 1;
+            self.issued[direction] += 1;
             if r.zoned.is_some() {
                 let resets = self.places.iter().map(Place::zone_resets).sum();
                 self.order.zone_resets.store(resets, Ordering::Relaxed);
             }
             let priority = match &r.priorities {
-                Some(p) => p.pick(direction, len, &mut self.rng),
+                Some(p) => p.pick(direction, len, &mut self.streams.priority),
                 None => 0,
             };
             if priority > 0 {
@@ -382,43 +448,44 @@ impl FioFeed {
         }
     }
 
+    /// A pass draws the numbers of the first again, where that was asked for.
+    fn seed_again(&mut self) {
+        if self.order.recipe.repeats {
+            self.streams = streams(&self.order);
+            self.skewed_files = skewed_files(&self.order);
+        }
+        self.mix_until = 0;
+        self.complete.fill(false);
+        self.open.fill(false);
+        for p in &mut self.places {
+            p.reset();
+        }
+        self.passed = Some(Pass::Again);
+    }
+
     /// All files are complete, and what is left of io_size is a block at least: they begin again, as in fio.
     fn once_more(&mut self) -> bool {
-        let r = self.order.recipe.clone();
+        let r = &self.order.recipe;
         let largest = r.all_sizes().last().copied().unwrap_or(u64::MAX);
         let moved = self.left < self.left_then;
         if !self.order.again || self.order.time_based || self.left < largest || !moved {
             return false;
         }
         self.left_then = self.left;
-        self.complete.fill(false);
-        for p in &mut self.places {
-            p.reset(&r);
-        }
-        self.passed = Some(Pass::Again);
+        self.seed_again();
         true
     }
 
     fn begin_pass(&mut self) {
-        let r = self.order.recipe.clone();
-        self.left = self.order.pass.saturating_mul(if r.pairs { 2 } else { 1 });
         self.left_then = u64::MAX;
-        self.ios_left = self.order.ios.unwrap_or(u64::MAX);
-        self.complete.fill(false);
         self.trim_next = true;
         self.zone_bytes = 0;
-        if r.repeats && !self.order.time_based {
-            self.rng = Rng::new(self.order.seed, 0x6665_6564);
-        }
-        for p in &mut self.places {
-            p.reset(&r);
-        }
+        self.seed_again();
         self.spread = spread(&self.order);
         for file in &self.order.emptied {
             // What cannot be emptied (a device) stays, as in fio.
             let _ = file.set_len(0);
         }
-        self.passed = Some(Pass::Again);
     }
 
     /// A block to trim again, between writes that are verified.
@@ -545,7 +612,8 @@ impl FioFeed {
             self.turn(now, false);
         }
         self.history.forget();
-        if self.loops_left > 1 || self.order.time_based {
+        let more = self.left > 0 && self.ios_left > 0;
+        if (self.loops_left > 1 || self.order.time_based) && more {
             self.loops_left = self.loops_left.saturating_sub(1);
             self.begin_pass();
             return Next::At(now);

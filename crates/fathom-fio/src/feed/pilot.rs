@@ -16,6 +16,7 @@ impl Pilot for FioFeed {
         self.origin = origin;
         self.phase_began = origin;
         self.last_think = origin;
+        self.due = [origin; 3];
         if let Some(l) = &mut self.log {
             l.start(origin);
         }
@@ -82,7 +83,7 @@ impl Pilot for FioFeed {
         if let Some(c) = &self.order.recipe.check {
             let number = self.history.start(io);
             if let Some(terms) = self.order.recipe.trim_back {
-                self.trims.wrote(terms, io, &mut self.rng);
+                self.trims.wrote(terms, io, &mut self.streams.trim);
             }
             c.fill(io, data, number, self.order.thread);
             return c.sum != sums::Sum::Null;
@@ -95,7 +96,7 @@ impl Pilot for FioFeed {
             // The pattern is what compresses; the rest does not.
             for part in data.chunks_mut(chunk as usize) {
                 let random = part.len() * (100 - percent as usize) / 100;
-                verify::noise(&mut part[..random], self.rng.bits());
+                verify::noise(&mut part[..random], self.streams.content.next());
             }
         }
         true

@@ -1,18 +1,12 @@
-//! Where the next I/O of a guided job goes: sequences with holes, runs, zones, maps over mixed sizes.
+//! Where the next I/O of a guided job goes, as fio decides it: sequences with holes, runs, zones, maps over mixed sizes.
 
-use fathom_io::job::Distribution;
-use fathom_io::load::Spots;
-use fathom_io::load::permutation::Permutation;
-use fathom_io::load::rng::Rng;
-
+use super::random::{Purpose, Seeds, ShiftRegister, Stream, Streams};
+use super::skew::{Skew, name_hash};
 use super::zones::Zones;
 use crate::translate::recipe::{Draw, Recipe, Sizes, Strided};
 
-/// Blocks that were visited in this pass. With fio's default generator the next one is drawn, or the first free one
-/// after it; with `lfsr` all are walked in a random order.
+/// Blocks that were visited in this pass; where one is drawn again, the first free one after it is taken.
 struct Map {
-    order: Option<Permutation>,
-    index: u64,
     seen: Vec<u64>,
     /// Words of `seen` that are full, a bit each.
     full: Vec<u64>,
@@ -21,22 +15,26 @@ struct Map {
 }
 
 impl Map {
-    fn new(blocks: u64, walk: Option<u64>) -> Self {
+    fn new(blocks: u64) -> Self {
         let words = blocks.div_ceil(64) as usize;
-        let mut seen = vec![0; words];
-        if let Some(last) = seen.last_mut()
-            && !blocks.is_multiple_of(64)
-        {
-            // What lies beyond the end is never free.
-            *last = u64::MAX << (blocks % 64);
-        }
-        Self {
-            order: walk.map(|seed| Permutation::new(blocks.max(1), seed)),
-            index: 0,
-            seen,
+        let mut map = Self {
+            seen: vec![0; words],
             full: vec![0; words.div_ceil(64)],
             blocks,
-            left: blocks,
+            left: 0,
+        };
+        map.reset();
+        map
+    }
+    fn reset(&mut self) {
+        self.seen.fill(0);
+        self.full.fill(0);
+        self.left = self.blocks;
+        if let Some(last) = self.seen.last_mut()
+            && !self.blocks.is_multiple_of(64)
+        {
+            // What lies beyond the end is never free.
+            *last = u64::MAX << (self.blocks % 64);
         }
     }
     fn mark(&mut self, b: u64) {
@@ -48,11 +46,14 @@ impl Map {
         self.left -= 1;
     }
     /// The first free block at or after `b`, from the beginning where there is none.
-    fn free_from(&self, b: u64) -> u64 {
+    fn free_from(&self, b: u64) -> Option<u64> {
+        if self.left == 0 {
+            return None;
+        }
         let first = (b / 64) as usize;
         let here = !self.seen[first] & (u64::MAX << (b % 64));
         if here != 0 {
-            return first as u64 * 64 + u64::from(here.trailing_zeros());
+            return Some(first as u64 * 64 + u64::from(here.trailing_zeros()));
         }
         let mut word = first + 1;
         loop {
@@ -66,38 +67,30 @@ impl Map {
                 continue;
             }
             let free = !self.seen[next];
-            return next as u64 * 64 + u64::from(free.trailing_zeros());
+            return Some(next as u64 * 64 + u64::from(free.trailing_zeros()));
         }
     }
     fn is_seen(&self, b: u64) -> bool {
         self.seen[(b / 64) as usize] >> (b % 64) & 1 == 1
     }
-    /// A block that was not visited, and how many free ones follow, at most `want` in all, which depends on the block.
-    fn take(
-        &mut self,
-        rng: &mut Rng,
-        want: impl FnOnce(u64, &mut Rng) -> u64,
-    ) -> Option<(u64, u64)> {
-        if self.left == 0 {
-            return None;
+    /// Marks up to `n` blocks from `b`, as far as they are free; how many they were.
+    fn take(&mut self, b: u64, n: u64) -> u64 {
+        let mut taken = 0;
+        while taken < n && b + taken < self.blocks && !self.is_seen(b + taken) {
+            self.mark(b + taken);
+            taken += 1;
         }
-        let b = match &self.order {
-            None => self.free_from(rng.below(self.blocks)),
-            Some(order) => loop {
-                let b = order.at(self.index);
-                self.index += 1;
-                if !self.is_seen(b) {
-                    break b;
-                }
-            },
-        };
-        let (mut n, want) = (0, want(b, rng));
-        while n < want && b + n < self.blocks && !self.is_seen(b + n) {
-            self.mark(b + n);
-            n += 1;
-        }
-        Some((b, n))
+        taken
     }
+}
+
+/// How blocks are drawn, and what keeps them from coming twice.
+enum Drawn {
+    /// Any, and again.
+    Any,
+    Mapped(Map),
+    Walked(ShiftRegister),
+    Skewed(Skew),
 }
 
 /// One file of a job.
@@ -108,47 +101,74 @@ pub(super) struct Place {
     zone: u64,
     last: [u64; 3],
     last_start: [Option<u64>; 3],
-    /// One for all directions, in the place of reads, or one for each where their units differ.
-    maps: [Option<Map>; 3],
+    drawn: Drawn,
     zones: Option<Zones>,
-    passes: u64,
     /// It began again since this was asked last.
     wrapped: bool,
-    step: u64,
-    spots: Option<[Spots; 3]>,
-    seed: u64,
 }
 
 /// Largest map, in blocks.
 const MAP_MAX: u64 = 1 << 32;
 
+/// What is asked of a place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) direction: usize,
+    /// I/Os of this direction before.
+    pub(super) issued: u64,
+    /// A sequence inside a random pattern is at its end.
+    pub(super) jump: bool,
+    pub(super) random: bool,
+    /// A sequential pass begins again at its end.
+    pub(super) again: bool,
+    /// Random blocks begin again when all are done.
+    pub(super) renewed: bool,
+}
+
 impl Place {
-    pub(super) fn new(recipe: &Recipe, start: u64, end: u64, seed: u64) -> Self {
-        let mut p = Self {
+    /// A range of the file of this name.
+    pub(super) fn new(
+        recipe: &Recipe,
+        (start, end): (u64, u64),
+        name: &[u8],
+        seeds: Seeds,
+    ) -> Self {
+        let size = recipe.strided.map_or(end - start, |z| z.range);
+        let blocks = size / recipe.smallest.max(1);
+        let seed = seeds.of(Purpose::Block);
+        let drawn = match &recipe.draw[0] {
+            Draw::By(by, center) => {
+                let smallest = recipe.sizes[0].min().min(recipe.sizes[1].min());
+                let places = (end - start).div_ceil(smallest.max(1));
+                let own = u64::from(name_hash(name)).wrapping_mul(seeds.thread);
+                let own = if seeds.fixed {
+                    own
+                } else {
+                    own.wrapping_mul(seed)
+                };
+                Skew::new(*by, places, *center, true, own).map(Drawn::Skewed)
+            }
+            _ => None,
+        };
+        let drawn = match drawn {
+            Some(skewed) => skewed,
+            None if !recipe.random || blocks == 0 => Drawn::Any,
+            None if recipe.walks => Drawn::Walked(ShiftRegister::new(blocks, seed)),
+            None if recipe.map && recipe.zoned.is_none() && blocks <= MAP_MAX => {
+                Drawn::Mapped(Map::new(blocks))
+            }
+            None => Drawn::Any,
+        };
+        Self {
             start,
             end,
             zone: start,
             last: [start; 3],
             last_start: [None; 3],
-            maps: [const { None }; 3],
+            drawn,
             zones: recipe.zoned.map(|z| Zones::new(z, start, end)),
-            passes: 0,
             wrapped: false,
-            step: 0,
-            spots: None,
-            seed,
-        };
-        let range = p.end - p.start;
-        p.spots = Some([0, 1, 2].map(|i: usize| {
-            let (dist, center) = match &recipe.draw[i] {
-                Draw::By(d, c) => (*d, *c),
-                _ => (Distribution::Uniform, None),
-            };
-            let blocks = (range / recipe.align[i].max(1)).max(1);
-            Spots::new(dist, blocks, seed, center.is_none())
-        }));
-        p.reset(recipe);
-        p
+        }
     }
 
     /// Whether it began again since this was asked last.
@@ -162,73 +182,58 @@ impl Place {
     }
 
     /// Back to the beginning of a pass.
-    pub(super) fn reset(&mut self, recipe: &Recipe) {
-        self.last = [self.start; 3];
+    pub(super) fn reset(&mut self) {
         self.zone = self.start;
+        self.anew();
+    }
+
+    /// Nothing was visited, from the beginning of the zone under way.
+    fn anew(&mut self) {
+        self.last = [self.zone; 3];
         self.last_start = [None; 3];
-        self.new_map(recipe);
+        match &mut self.drawn {
+            Drawn::Mapped(map) => map.reset(),
+            Drawn::Walked(register) => register.reset(),
+            Drawn::Any | Drawn::Skewed(_) => {}
+        }
     }
 
     fn area(&self, recipe: &Recipe) -> (u64, u64) {
         match recipe.strided {
-            Some(z) => (self.zone, (self.zone + z.range).min(self.end)),
+            Some(z) => (self.zone, self.zone + z.range),
             None => (self.start, self.end),
         }
     }
 
-    fn new_map(&mut self, recipe: &Recipe) {
-        self.maps = [const { None }; 3];
-        // The same order again in every loop.
-        if !recipe.repeats {
-            self.passes += 1;
-        }
-        if recipe.map && recipe.zoned.is_none() {
-            let (a, b) = self.area(recipe);
-            for i in (0..3).filter(|i| recipe.does[*i]) {
-                let blocks = (b - a) / recipe.align[i].max(1);
-                let slot = map_of(recipe, i);
-                if blocks > 0 && blocks <= MAP_MAX && self.maps[slot].is_none() {
-                    let seed = self
-                        .seed
-                        .wrapping_add(self.passes)
-                        .wrapping_add((slot as u64) << 32);
-                    self.maps[slot] = Some(Map::new(blocks, recipe.walks.then_some(seed)));
-                }
-            }
-        }
-    }
-
     /// Moves to the next zone once `done` bytes were done in this one.
-    fn zones(&mut self, recipe: &Recipe, z: Strided, done: &mut u64, direction: usize) {
+    fn zones(&mut self, z: Strided, done: &mut u64, direction: usize) {
         if *done >= z.size {
             *done = 0;
             self.zone += z.range + z.skip;
             if self.zone >= self.end {
                 self.zone = self.start;
             }
-            self.last = [self.zone; 3];
-            self.new_map(recipe);
+            self.last[direction] = self.zone;
         }
         if self.last[direction] >= self.zone + z.range {
             self.last[direction] = self.zone;
         }
+        if done.is_multiple_of(z.range.max(1)) {
+            self.anew();
+        }
     }
 
-    /// The next I/O of one of these sizes; `None` at the end of a sequential pass. `again`: it begins again then.
-    #[allow(clippy::too_many_arguments)]
+    /// The next I/O; `None` at the end of a pass.
     pub(super) fn next(
         &mut self,
         recipe: &Recipe,
-        direction: usize,
-        sizes: &Sizes,
-        jump: bool,
-        random: bool,
-        again: bool,
+        turn: Turn,
         zone_bytes: &mut u64,
-        rng: &mut Rng,
+        streams: &mut Streams,
     ) -> Option<(u64, u64)> {
+        let direction = turn.direction;
         if let Some(z) = recipe.strided {
-            self.zones(recipe, z, zone_bytes, direction);
+            self.zones(z, zone_bytes, direction);
         }
         if recipe.pairs && direction == 1 {
             // The trim before it says where and how much.
@@ -238,19 +243,32 @@ impl Place {
             self.last[1] = at + len;
             return Some((at, len));
         }
+        let which = match (recipe.by_motion, turn.random) {
+            (false, _) => direction,
+            (true, random) => usize::from(random),
+        };
         let found = if let Some(z) = &mut self.zones {
-            let want = size(sizes, u64::MAX, rng).unwrap_or(0);
+            let want = recipe
+                .size(which, u64::MAX, &mut streams.sizes[which])
+                .unwrap_or(0);
             match direction {
-                0 => z.read(random, want, again, rng),
-                _ => Some(z.write(random, want, rng)),
+                0 => z.read(turn.random, want, turn.again, &mut streams.block),
+                _ => Some(z.write(turn.random, want, &mut streams.block)),
             }
-        } else if random {
-            self.random(recipe, direction, sizes, rng)
-        } else if recipe.random && !jump && recipe.identical {
+        } else if turn.random {
+            self.random(recipe, turn, which, streams)
+        } else if recipe.random && !turn.jump && recipe.identical {
             let at = self.last_start[direction].unwrap_or(self.start);
-            size(sizes, self.end - at, rng).map(|n| (at, n))
+            recipe
+                .size(which, self.end - at, &mut streams.sizes[which])
+                .map(|n| (at, n))
         } else {
-            self.sequential(recipe, direction, sizes, again || recipe.random, rng)
+            let stream = &mut streams.sizes[which];
+            match self.sequential(recipe, turn, which, stream) {
+                // Where a sequence inside a random pattern ends, the next place is drawn.
+                None if recipe.random => self.random(recipe, turn, which, streams),
+                found => found,
+            }
         };
         let (at, len) = found?;
         self.last_start[direction] = Some(at);
@@ -262,13 +280,12 @@ impl Place {
     fn sequential(
         &mut self,
         recipe: &Recipe,
-        direction: usize,
-        sizes: &Sizes,
-        again: bool,
-        rng: &mut Rng,
+        turn: Turn,
+        which: usize,
+        stream: &mut Stream,
     ) -> Option<(u64, u64)> {
-        let (start, end) = self.area(recipe);
-        let mut pos = self.last[direction].max(start);
+        let (start, end) = (self.area(recipe).0, self.end);
+        let mut pos = self.last[turn.direction].max(start);
         if pos > start && recipe.hole != 0 {
             let moved = pos as i128 + i128::from(recipe.hole);
             if moved < i128::from(start) {
@@ -279,140 +296,146 @@ impl Place {
             }
         }
         if pos >= end {
-            if !again {
+            if !turn.again {
                 return None;
             }
             pos = start;
             self.wrapped = true;
         }
-        if let Some(len) = size(sizes, end - pos, rng) {
+        if let Some(len) = recipe.size(which, end - pos, stream) {
             return Some((pos, len));
         }
-        if !again {
+        if !turn.again {
             return None;
         }
         self.wrapped = true;
-        size(sizes, end - start, rng).map(|len| (start, len))
+        recipe
+            .size(which, end - start, stream)
+            .map(|len| (start, len))
     }
 
     fn random(
         &mut self,
         recipe: &Recipe,
-        direction: usize,
-        sizes: &Sizes,
-        rng: &mut Rng,
+        turn: Turn,
+        which: usize,
+        streams: &mut Streams,
     ) -> Option<(u64, u64)> {
-        let (start, end) = self.area(recipe);
-        let align = recipe.align[direction].max(1);
-        let slot = map_of(recipe, direction);
-        if self.maps[slot].is_some() {
-            for _ in 0..2 {
-                let (map, mut len) = (self.maps[slot].as_mut()?, 0);
-                let found = map.take(rng, |b, rng| {
-                    let room = end - (start + b * align);
-                    // The last block may be short of the smallest size.
-                    len = size(sizes, room, rng).unwrap_or(room);
-                    len.div_ceil(align)
-                });
-                if let Some((b, n)) = found {
-                    return Some((start + b * align, (n * align).min(len)));
-                }
-                self.new_map(recipe);
-                self.wrapped = true;
-            }
+        let mut block = self.block(recipe, turn, streams);
+        if block.is_none() && turn.renewed {
+            self.anew();
+            self.wrapped = true;
+            block = self.block(recipe, turn, streams);
+        }
+        let (start, end) = (self.area(recipe).0, self.end);
+        let at = start + block? * recipe.align[turn.direction].max(1);
+        if at >= end {
             return None;
         }
-        // The place comes first, as in fio: near the end only smaller blocks fit.
-        let room = (end - start).checked_sub(sizes.min())?;
-        let blocks = room / align + 1;
-        let block = match &recipe.draw[direction] {
-            Draw::By(_, center) => {
-                let spot = self
-                    .spots
-                    .as_ref()
-                    .map_or(0, |s| s[direction].pick(blocks, rng));
-                match center {
-                    Some(c) => (spot + (c * blocks as f64) as u64) % blocks,
-                    None => spot,
+        let len = recipe.size(which, end - at, &mut streams.sizes[which])?;
+        let Drawn::Mapped(map) = &mut self.drawn else {
+            return Some((at, len));
+        };
+        if !turn.random {
+            return Some((at, len));
+        }
+        let unit = recipe.sizes[turn.direction].min().max(1);
+        let taken = map.take((at - start) / unit, len.div_ceil(unit));
+        Some((at, len.min(taken.max(1) * unit)))
+    }
+
+    /// The next block by its number, in units of the direction's alignment.
+    fn block(&mut self, recipe: &Recipe, turn: Turn, streams: &mut Streams) -> Option<u64> {
+        let (start, end) = self.area(recipe);
+        let direction = turn.direction;
+        let align = recipe.align[direction].max(1);
+        // The last block of the smallest size fits.
+        let beyond = recipe.sizes[direction].min().saturating_sub(align);
+        let blocks = (end - start).checked_sub(beyond)? / align;
+        if blocks == 0 {
+            return None;
+        }
+        if let Drawn::Skewed(skew) = &mut self.drawn {
+            return Some(skew.next());
+        }
+        let (first, n) = match &recipe.draw[direction] {
+            Draw::By(..) => (0, blocks),
+            Draw::Zoned(table) => {
+                let (from, to) = table[(streams.zone.percent() - 1) as usize];
+                (from * blocks / 100, blocks * (to - from) / 100)
+            }
+            Draw::ZonedBytes(table) => {
+                let (from, to) = table[(streams.zone.percent() - 1) as usize];
+                if to / align > blocks {
+                    return None;
                 }
-            }
-            Draw::Zoned(zones) => {
-                let (a, b) = zone(zones, rng, |share| (share * blocks as f64) as u64);
-                let b = b.min(blocks).max(a + 1);
-                a + rng.below(b - a)
-            }
-            Draw::ZonedBytes(zones) => {
-                let (a, b) = zone(zones, rng, |bytes| bytes / align);
-                let b = b.min(blocks).max(a + 1);
-                a + rng.below(b - a)
+                (from / align, to / align - from / align)
             }
             Draw::Sequence(list, stride) => {
-                let i = self.step;
-                self.step += 1;
-                let n = list.len() as u64;
+                let (n, i) = (list.len() as u64, turn.issued);
                 let base = if *stride { i / n * n } else { 0 };
-                base + list[(i % n) as usize]
+                let block = base + list[(i % n) as usize];
+                return (block < blocks).then_some(block);
             }
         };
-        let at = start + block.min(blocks - 1) * align;
-        size(sizes, end - at, rng).map(|len| (at, len))
-    }
-}
-
-/// Which map a direction uses: all of them one, where their units are alike.
-fn map_of(recipe: &Recipe, direction: usize) -> usize {
-    let mut used = (0..3).filter(|i| recipe.does[*i]).map(|i| recipe.align[i]);
-    let first = used.next();
-    if used.all(|a| Some(a) == first) {
-        0
-    } else {
-        direction
-    }
-}
-
-/// Begin and end of the zone that the dice choose.
-fn zone<T: Copy>(zones: &[(f64, T)], rng: &mut Rng, place: impl Fn(T) -> u64) -> (u64, u64) {
-    let total: f64 = zones.iter().map(|z| z.0).sum();
-    let dice = rng.unit() * total;
-    let mut sum = 0.0;
-    let mut begin = 0;
-    for (share, end) in zones {
-        sum += share;
-        if dice < sum {
-            return (begin, place(*end));
+        match &mut self.drawn {
+            Drawn::Walked(register) => register.next().map(|b| first + b),
+            Drawn::Mapped(map) => {
+                let b = first + streams.block.below(n);
+                if b < map.blocks && !map.is_seen(b) {
+                    Some(b)
+                } else {
+                    map.free_from(b.min(map.blocks - 1))
+                }
+            }
+            Drawn::Any | Drawn::Skewed(_) => Some(first + streams.block.below(n)),
         }
-        begin = place(*end);
     }
-    (0, begin.max(1))
 }
 
 /// Draws of a size that fits: more than any weight in whole percent needs.
 const DRAWS_MAX: u32 = 5_000;
 
-/// A block size that fits into `room`: as in fio it is drawn until one does, and of weighted sizes the next one is taken
-/// where the drawn one does not. `None` where not even the smallest fits.
-fn size(sizes: &Sizes, room: u64, rng: &mut Rng) -> Option<u64> {
-    if sizes.min() > room {
-        return None;
-    }
-    match sizes {
-        Sizes::One(n) => Some(*n),
-        Sizes::Range(a, b) => {
-            let mut drawn = (0..DRAWS_MAX).map(|_| (1 + rng.below((b / a).max(1))) * a);
-            drawn.find(|n| *n <= room).or(Some(*a))
+impl Recipe {
+    /// A block size that fits into `room`: as in fio it is drawn until one does, and of weighted sizes the next one is
+    /// taken where the drawn one does not. `None` where not even the smallest fits.
+    fn size(&self, which: usize, room: u64, stream: &mut Stream) -> Option<u64> {
+        let sizes = &self.sizes[which];
+        if let Sizes::One(n) = sizes {
+            return (*n <= room).then_some(*n);
         }
-        Sizes::Split(list) => {
-            let total: f64 = list.iter().map(|s| s.1).sum();
-            let mut draw = || {
-                let mut dice = rng.unit() * total;
-                let fits = list.iter().find(|(n, w)| {
-                    dice -= w;
-                    dice < 0.0 && *n <= room
-                });
-                fits.map(|s| s.0)
+        let (smallest, largest) = (sizes.min(), sizes.max());
+        if smallest > room {
+            return None;
+        }
+        if smallest == largest {
+            return Some(smallest);
+        }
+        for _ in 0..DRAWS_MAX {
+            let drawn = match sizes {
+                Sizes::One(n) => *n,
+                Sizes::Range(..) => smallest + (largest as f64 * stream.unit()) as u64,
+                Sizes::Split(list) => {
+                    let (r, hundredth) = (stream.next(), stream.max() / 100);
+                    let mut sum = 0;
+                    let mut found = smallest;
+                    for (n, percent) in list {
+                        sum += percent;
+                        found = *n;
+                        if r / sum <= hundredth && *n <= room {
+                            break;
+                        }
+                    }
+                    found
+                }
             };
-            (0..DRAWS_MAX).find_map(|_| draw()).or(Some(sizes.min()))
+            let odd = if self.unaligned { 0 } else { drawn % smallest };
+            let whole = (drawn - odd).min(largest);
+            if whole <= room {
+                return Some(whole);
+            }
         }
+        Some(smallest)
     }
 }
 
@@ -421,15 +444,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_gives_every_block_once_whatever_the_generator() {
-        let mut rng = Rng::new(5, 6);
+    fn a_map_gives_every_block_once() {
+        let mut stream = Stream::new(5);
         for blocks in [1, 63, 64, 65, 4096, 5000, 10_001] {
-            for walk in [None, Some(7)] {
-                let mut m = Map::new(blocks, walk);
+            let mut m = Map::new(blocks);
+            for _ in 0..2 {
                 let mut seen = vec![false; blocks as usize];
                 let mut want = 1;
-                while let Some((b, n)) = m.take(&mut rng, |_, _| want) {
-                    for i in b..b + n {
+                while let Some(b) = m.free_from(stream.below(blocks)) {
+                    for i in b..b + m.take(b, want) {
                         assert!(
                             !std::mem::replace(&mut seen[i as usize], true),
                             "{blocks} {i}"
@@ -438,6 +461,7 @@ mod tests {
                     want = want % 5 + 1;
                 }
                 assert!(seen.iter().all(|s| *s), "{blocks}");
+                m.reset();
             }
         }
     }

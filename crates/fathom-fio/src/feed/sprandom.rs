@@ -8,8 +8,7 @@
 
 use std::collections::VecDeque;
 
-use fathom_io::load::permutation::Permutation;
-use fathom_io::load::rng::Rng;
+use super::random::{Purpose, Seeds, ShiftRegister, Stream};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,7 +83,8 @@ impl Terms {
 
 /// The order of blocks.
 pub(super) struct Spread {
-    invalid: Vec<f64>,
+    /// Share of each region in parts of [`PARTS`].
+    invalid: Vec<u64>,
     cache: bool,
     region: usize,
     /// Blocks of a region, and what is left of the one under way.
@@ -93,34 +93,39 @@ pub(super) struct Spread {
     /// Chosen from the region under way, and to be written again.
     chosen: VecDeque<u64>,
     again: VecDeque<u64>,
-    order: Permutation,
-    drawn: u64,
-    rng: Rng,
+    order: ShiftRegister,
+    stream: Stream,
 }
+
+/// Parts in which fio counts shares.
+const PARTS: u64 = 10_000;
 
 impl Spread {
     /// For a target of `logical` bytes.
-    pub(super) fn new(terms: Terms, logical: u64, block: u64, seed: u64) -> Self {
+    pub(super) fn new(terms: Terms, logical: u64, block: u64, seeds: Seeds) -> Self {
         let block = block.max(1);
         let blocks = terms.physical(logical, block) / terms.regions.max(1) / block;
         Self {
-            invalid: terms.invalid(),
+            invalid: terms
+                .invalid()
+                .iter()
+                .map(|share| (share * PARTS as f64).round() as u64)
+                .collect(),
             cache: terms.cache > 0,
             region: 0,
             blocks,
             left: blocks,
             chosen: VecDeque::new(),
             again: VecDeque::new(),
-            order: Permutation::new((logical / block).max(1), seed),
-            drawn: 0,
-            rng: Rng::new(seed, 0x7370_7261),
+            order: ShiftRegister::new((logical / block).max(1), seeds.of(Purpose::Block)),
+            stream: Stream::new(seeds.of(Purpose::Spread)),
         }
     }
 
     /// Perhaps the block will be written again.
     fn choose(&mut self, block: u64) {
-        let share = self.invalid.get(self.region).copied().unwrap_or(0.0);
-        if self.rng.unit() < share {
+        let share = self.invalid.get(self.region).copied().unwrap_or(0);
+        if self.stream.below(PARTS + 1) <= share {
             self.chosen.push_back(block);
         }
     }
@@ -143,13 +148,10 @@ impl Spread {
             let again = self.chosen.len() as u64;
             self.left = self.blocks.saturating_sub(again);
             self.again = std::mem::take(&mut self.chosen);
-            return self.next();
         }
-        if self.drawn >= self.order.len() {
-            return self.again.pop_front();
-        }
-        let block = self.order.at(self.drawn);
-        self.drawn += 1;
+        let Some(block) = self.order.next() else {
+            return self.again.pop_front().filter(|_| self.cache);
+        };
         self.left -= 1;
         self.choose(block);
         Some(block)
@@ -163,8 +165,8 @@ mod tests {
     const BLOCK: u64 = 4096;
 
     /// Which region a block was written in last is where it is valid: the drive of the model appends.
-    fn validity(terms: Terms, logical: u64, seed: u64) -> (Vec<f64>, u64) {
-        let mut spread = Spread::new(terms, logical, BLOCK, seed);
+    fn validity(terms: Terms, logical: u64, seeds: Seeds) -> (Vec<f64>, u64) {
+        let mut spread = Spread::new(terms, logical, BLOCK, seeds);
         let per_region = spread.blocks as usize;
         let mut written = Vec::new();
         while let Some(block) = spread.next() {
@@ -199,7 +201,15 @@ mod tests {
             assert!(wanted.is_sorted(), "older regions are less valid");
             let least = 1.0 - 1.0 / (0.5 / provisioning + 0.7);
             assert!((wanted[0] - least).abs() < 1e-9, "{} is {least}", wanted[0]);
-            let (valid, written) = validity(terms, logical, 7);
+            let (valid, written) = validity(
+                terms,
+                logical,
+                Seeds {
+                    seed: 7,
+                    thread: 1,
+                    fixed: false,
+                },
+            );
             let most = terms.physical(logical, BLOCK) / BLOCK;
             // The job ends with what the physical size has room for.
             assert!(written > most * 95 / 100, "{written} of {most}");

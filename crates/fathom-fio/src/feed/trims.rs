@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use fathom_io::load::PilotIo;
-use fathom_io::load::rng::Rng;
+
+use super::random::Stream;
 
 /// What `trim_percentage` and its companions ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +31,9 @@ pub(super) struct Trims {
 
 impl Trims {
     /// A write begins; it may be one of those to be trimmed.
-    pub(super) fn wrote(&mut self, terms: TrimBack, io: &PilotIo, rng: &mut Rng) {
+    pub(super) fn wrote(&mut self, terms: TrimBack, io: &PilotIo, stream: &mut Stream) {
         self.last = false;
-        if rng.below(100) < terms.percent {
+        if stream.next() <= stream.max() / 100 * terms.percent {
             self.places.push_back((io.file, io.offset));
         }
     }
@@ -93,10 +94,10 @@ mod tests {
             batch: 2,
             zero: true,
         };
-        let (mut trims, mut rng) = (Trims::default(), Rng::new(1, 1));
+        let (mut trims, mut stream) = (Trims::default(), Stream::new(1));
         for i in 0..4 {
             assert_eq!(trims.next(terms, i, |_| true), None);
-            trims.wrote(terms, &write(i * 4096), &mut rng);
+            trims.wrote(terms, &write(i * 4096), &mut stream);
         }
         // The second is overwritten.
         let known = |place: (u16, u64)| place.1 != 4096;

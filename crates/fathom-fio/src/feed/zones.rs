@@ -2,7 +2,7 @@
 //! append to open zones, reads stay below the pointers, a full zone starts again when it is drawn (or, where its blocks are
 //! to be verified, when nothing else is left).
 
-use fathom_io::load::rng::Rng;
+use super::random::Stream;
 
 /// How zones are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +51,17 @@ impl Zones {
     }
 
     /// Where the next write goes.
-    pub(super) fn write(&mut self, random: bool, want: u64, rng: &mut Rng) -> (u64, u64) {
+    pub(super) fn write(&mut self, random: bool, want: u64, stream: &mut Stream) -> (u64, u64) {
         let want = want.min(self.how.capacity);
         let count = self.written.len();
         let mut zone = if random {
-            rng.below(count as u64) as usize
+            stream.below(count as u64) as usize
         } else {
             self.current
         };
         let full = self.how.open_max > 0 && self.open.len() as u64 >= self.how.open_max;
         if random && full && !self.open.contains(&zone) {
-            zone = self.open[rng.below(self.open.len() as u64) as usize];
+            zone = self.open[stream.below(self.open.len() as u64) as usize];
         }
         if self.room(zone) < want {
             let next = (1..=count)
@@ -95,7 +95,7 @@ impl Zones {
         random: bool,
         want: u64,
         again: bool,
-        rng: &mut Rng,
+        stream: &mut Stream,
     ) -> Option<(u64, u64)> {
         let limit = |z: &Self, zone: usize| {
             if z.how.beyond {
@@ -111,7 +111,7 @@ impl Zones {
             if total == 0 {
                 return None;
             }
-            let mut pick = rng.below(total);
+            let mut pick = stream.below(total);
             for zone in 0..count {
                 let n = blocks(self, zone);
                 if pick < n {
@@ -155,15 +155,15 @@ mod tests {
 
     #[test]
     fn writes_append_to_few_zones_and_reads_stay_below_their_pointers() {
-        let mut rng = Rng::new(3, 4);
+        let mut stream = Stream::new(3);
         let mut z = Zones::new(HOW, 0, 16 << 20);
         assert!(
-            z.read(true, 4096, false, &mut rng).is_none(),
+            z.read(true, 4096, false, &mut stream).is_none(),
             "nothing was written yet"
         );
         let mut pointer = [0u64; 16];
         for _ in 0..16 * 16 {
-            let (at, len) = z.write(true, 65_536, &mut rng);
+            let (at, len) = z.write(true, 65_536, &mut stream);
             let zone = (at >> 20) as usize;
             assert_eq!(at & ((1 << 20) - 1), pointer[zone], "at the write pointer");
             pointer[zone] += len;
@@ -171,7 +171,7 @@ mod tests {
                 pointer.iter().filter(|p| **p > 0 && **p < 1 << 20).count() <= 3,
                 "{pointer:?}"
             );
-            let (at, len) = z.read(true, 16_384, false, &mut rng).unwrap();
+            let (at, len) = z.read(true, 16_384, false, &mut stream).unwrap();
             assert!((at & ((1 << 20) - 1)) + len <= pointer[(at >> 20) as usize]);
         }
         assert_eq!(z.resets, 0);
@@ -179,17 +179,17 @@ mod tests {
             pointer.iter().all(|p| *p == 1 << 20),
             "every zone is full once"
         );
-        z.write(true, 65_536, &mut rng);
+        z.write(true, 65_536, &mut stream);
         assert_eq!(z.resets, 1, "then one starts again");
     }
 
     #[test]
     fn full_zones_start_again_so_that_as_many_as_allowed_stay_open() {
-        let mut rng = Rng::new(3, 4);
+        let mut stream = Stream::new(3);
         let mut z = Zones::new(Zoned { kept: false, ..HOW }, 0, 16 << 20);
         let mut zones = Vec::new();
         for _ in 0..2000 {
-            zones.push(z.write(true, 65_536, &mut rng).0 >> 20);
+            zones.push(z.write(true, 65_536, &mut stream).0 >> 20);
         }
         // One of three open zones is drawn each time: every third write stays in its zone, and a little more while
         // fewer are open.
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn sequential_reads_end_where_nothing_more_was_written() {
-        let mut rng = Rng::new(3, 4);
+        let mut stream = Stream::new(3);
         let mut z = Zones::new(HOW, 0, 4 << 20);
         for _ in 0..20 {
-            z.write(false, 65_536, &mut rng);
+            z.write(false, 65_536, &mut stream);
         }
-        let n = std::iter::from_fn(|| z.read(false, 65_536, false, &mut rng)).count();
+        let n = std::iter::from_fn(|| z.read(false, 65_536, false, &mut stream)).count();
         assert_eq!(n, 20);
     }
 }

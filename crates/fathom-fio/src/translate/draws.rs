@@ -13,6 +13,43 @@ fn three<T: Clone>(parts: &[T]) -> Option<[T; 3]> {
     Some([pick(0)?, pick(1)?, pick(2)?])
 }
 
+/// What each entry without a share gets of 100 %; all where there is one alone.
+fn rest_of(entries: &[(u64, Option<u64>)]) -> u64 {
+    let known: u64 = entries.iter().filter_map(|e| e.1).sum();
+    let open = entries.iter().filter(|e| e.1.is_none()).count() as u64;
+    100u64.saturating_sub(known).checked_div(open).unwrap_or(0)
+}
+
+/// Variable that names the version of fio whose offsets are drawn.
+const SEEDS: &str = "FATHOM_FIO_SEEDS";
+
+/// Whether offsets have the seeds of fio before 3.35, which `randseed` did not change.
+pub(super) fn fixed_seeds(s: &Section) -> Result<bool, FioError> {
+    let version = match std::env::var(SEEDS) {
+        Ok(v) if !v.is_empty() => v,
+        _ => return Ok(false),
+    };
+    let minor = version
+        .strip_prefix("3.")
+        .and_then(|m| m.parse::<u32>().ok());
+    match minor {
+        Some(minor) => Ok(minor < 35 && s.flag("randrepeat", true)),
+        None => Err(FioError::value(
+            &s.name,
+            "randseed",
+            format!("{SEEDS}={version} is no version of fio: expected one such as 3.33"),
+        )),
+    }
+}
+
+/// A number, or two with a dash between.
+pub(super) fn span(s: &Section, option: &str) -> Option<(u64, u64)> {
+    let text = s.get(option)?;
+    let (a, b) = text.split_once(['-', ':']).unwrap_or((text, text));
+    let (a, b) = (bytes(a, s.kb_base())?, bytes(b, s.kb_base())?);
+    Some((a.min(b), a.max(b)))
+}
+
 pub(super) fn bytes(text: &str, base: u64) -> Option<u64> {
     match value::number(text, base)? {
         Quantity::Plain(v) => u64::try_from(v).ok(),
@@ -24,24 +61,22 @@ pub(super) fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
     let base = s.kb_base();
     if let Some(text) = s.get("bssplit") {
         let split = |part: &str| -> Sizes {
-            let entries: Vec<(u64, Option<f64>)> = part
+            let entries: Vec<(u64, Option<u64>)> = part
                 .split(':')
                 .filter(|p| !p.is_empty())
                 .filter_map(|p| {
                     let (size, share) = p.split_once('/').unwrap_or((p, ""));
-                    Some((bytes(size, base)?, value::float(share)))
+                    Some((bytes(size, base)?, value::float(share).map(|s| s as u64)))
                 })
                 .collect();
-            let known: f64 = entries.iter().filter_map(|e| e.1).sum();
-            let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as f64;
-            let rest = ((100.0 - known) / open).max(0.0);
-            let mut list: Vec<(u64, f64)> = entries
+            let rest = rest_of(&entries);
+            let mut list: Vec<(u64, u64)> = entries
                 .iter()
                 .map(|(b, w)| (*b, w.unwrap_or(rest)))
-                .filter(|(b, w)| *w > 0.0 && *b > 0)
+                .filter(|(b, w)| *w > 0 && *b > 0)
                 .collect();
             // fio looks at the rarest first; it shows where not all of them fit.
-            list.sort_by(|a, b| a.1.total_cmp(&b.1));
+            list.sort_by_key(|e| e.1);
             Sizes::Split(list)
         };
         let parts: Vec<Sizes> = text.split(',').map(split).collect();
@@ -79,7 +114,11 @@ pub(super) fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
     let bad = |m: String| FioError::value(&s.name, "random_distribution", m);
     let (word, rest) = text.split_once(':').unwrap_or((text, ""));
     let one = |dist: String, center: Option<&str>| -> Result<[Draw; 3], FioError> {
-        let dist: Distribution = dist.parse().map_err(bad)?;
+        // Nothing is added to the mean where no width is given.
+        let dist: Distribution = match dist.as_str() {
+            "gauss:0" => Distribution::Gauss(0.0),
+            text => text.parse().map_err(bad)?,
+        };
         let d = Draw::By(dist, center.and_then(value::float));
         Ok([d.clone(), d.clone(), d])
     };
@@ -97,48 +136,41 @@ pub(super) fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
     match word.split(',').next().unwrap_or("random") {
         "zipf" => one(format!("zipf:{}", or("1.1")), center),
         "pareto" => one(format!("pareto:{}", or("0.2")), center),
-        "normal" => one(format!("gauss:{}", or("10")), center),
+        "normal" => one(format!("gauss:{}", or("0")), center),
         "zoned" | "zoned_abs" => {
             let absolute = word == "zoned_abs";
             let mut parts = Vec::new();
             for direction in rest.split(',') {
-                let entries: Vec<(f64, Option<u64>)> = direction
+                let entries: Vec<(u64, Option<u64>)> = direction
                     .split(':')
                     .filter(|z| !z.is_empty())
                     .map(|z| {
                         let (access, size) = z.split_once('/').unwrap_or((z, ""));
-                        (
-                            value::float(access).unwrap_or(0.0),
-                            bytes(size, s.kb_base()),
-                        )
+                        let percent = value::float(access).unwrap_or(0.0) as u64;
+                        (percent, bytes(size, s.kb_base()))
                     })
                     .collect();
-                if entries.is_empty() {
-                    return Err(bad("expected zones such as 60/10:40/90".into()));
+                if entries.iter().map(|e| e.0).sum::<u64>() != 100 {
+                    return Err(bad(
+                        "expected zones such as 60/10:40/90, whose accesses add up to 100 %".into(),
+                    ));
                 }
-                let known: u64 = entries.iter().filter_map(|e| e.1).sum();
-                let open = entries.iter().filter(|e| e.1.is_none()).count().max(1) as u64;
+                let sizes: Vec<(u64, Option<u64>)> = entries.iter().map(|e| (0, e.1)).collect();
+                let rest = if absolute { 0 } else { rest_of(&sizes) };
                 let mut end = 0;
+                let mut table = Vec::with_capacity(100);
+                for (percent, size) in entries {
+                    let begin = end;
+                    end += size.unwrap_or(rest);
+                    table.extend((0..percent).map(|_| (begin, end)));
+                }
+                if !absolute && end > 100 {
+                    return Err(bad("zones are larger than 100 % in all".into()));
+                }
                 parts.push(if absolute {
-                    Draw::ZonedBytes(
-                        entries
-                            .iter()
-                            .map(|(a, n)| {
-                                end += n.unwrap_or(0);
-                                (*a, end)
-                            })
-                            .collect(),
-                    )
+                    Draw::ZonedBytes(table)
                 } else {
-                    Draw::Zoned(
-                        entries
-                            .iter()
-                            .map(|(a, n)| {
-                                end += n.unwrap_or(100u64.saturating_sub(known) / open);
-                                (*a, (end as f64 / 100.0).min(1.0))
-                            })
-                            .collect(),
-                    )
+                    Draw::Zoned(table)
                 });
             }
             three(&parts).ok_or_else(|| bad("expected zones such as 60/10:40/90".into()))

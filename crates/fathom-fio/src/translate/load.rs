@@ -148,7 +148,8 @@ pub(super) fn align(s: &Section, spec: &JobSpec) -> Option<Bytes> {
     (spec.rw.is_random() && size > 0 && size != spec.bs.min().0).then_some(Bytes(size))
 }
 
-pub(super) fn read_share(s: &Section) -> f64 {
+/// Percent of reads in a mix.
+pub(super) fn read_share(s: &Section) -> u64 {
     // The later of the two holds.
     let last = s
         .settings
@@ -156,9 +157,9 @@ pub(super) fn read_share(s: &Section) -> f64 {
         .rev()
         .find(|x| matches!(x.option.name, "rwmixread" | "rwmixwrite"));
     match last.map(|x| x.option.name) {
-        Some("rwmixread") => s.number("rwmixread").unwrap_or(50).min(100) as f64,
-        Some(_) => 100.0 - s.number("rwmixwrite").unwrap_or(50).min(100) as f64,
-        None => 50.0,
+        Some("rwmixread") => s.number("rwmixread").unwrap_or(50).min(100),
+        Some(_) => 100 - s.number("rwmixwrite").unwrap_or(50).min(100),
+        None => 50,
     }
 }
 
@@ -181,7 +182,8 @@ pub(super) fn random(s: &Section, spec: &mut JobSpec) -> Result<(), FioError> {
         "random" => "uniform".to_owned(),
         "zipf" => format!("zipf:{}", shape.unwrap_or("1.1")),
         "pareto" => format!("pareto:{}", shape.unwrap_or("0.2")),
-        "normal" => format!("gauss:{}", shape.unwrap_or("0")),
+        // The mean of twelve draws has this deviation, in percent of the range.
+        "normal" => format!("gauss:{}", shape.unwrap_or("8.33")),
         _ => {
             return Err(FioError::unsupported(
                 &s.name,

@@ -255,8 +255,8 @@ pub struct Shape {
     pub spec: JobSpec,
     /// Where.
     pub place: Place,
-    /// Size that the file must have.
-    pub file_size: Option<u64>,
+    /// Size that each file must have, or the least and the most.
+    pub file_size: Option<(u64, u64)>,
     /// Range.
     pub size: Extent,
     /// Amount, where it differs from the range.
@@ -317,6 +317,8 @@ pub struct Shape {
     pub commands: [Option<String>; 2],
     /// A fresh seed in every run.
     pub random_seed: bool,
+    /// Offsets are seeded as in fio before 3.35.
+    pub(crate) fixed_seeds: bool,
     /// Logs.
     pub logs: Logs,
     /// For the output.
@@ -372,7 +374,8 @@ impl Shape {
             }
         }
         let fake = matches!(fate, EngineFate::Null | EngineFate::Apart);
-        let mut recipe = recipe::Recipe::of(s, fake)?;
+        let apart = fate == EngineFate::Apart;
+        let mut recipe = recipe::Recipe::of(s, fake, apart)?;
         let own = Own::of(s, clone, || place::paths(s, clone, recipe.files))?;
         let program = matches!(own, Some(Own::Exec(_)));
         if let (Some(Own::Net(_)), Some(check)) = (&own, &mut recipe.check) {
@@ -396,7 +399,7 @@ impl Shape {
         }
         let mut spec = JobSpec {
             name: job.clone(),
-            rw: if recipe.native {
+            rw: if recipe.own {
                 load::direction(s)?
             } else {
                 recipe.rw()
@@ -435,7 +438,7 @@ impl Shape {
             ));
         }
         spec.qd = if synchronous { 1 } else { depth.max(1) };
-        if recipe.native {
+        if recipe.own {
             spec.bs = load::block_sizes(s, spec.rw)?;
             spec.align = load::align(s, &spec);
         } else {
@@ -445,9 +448,9 @@ impl Shape {
             };
             spec.bs = load::sizes_of(s, &all)?;
         }
-        spec.read_share = load::read_share(s);
+        spec.read_share = load::read_share(s) as f64;
         spec.seed = s.number("randseed").unwrap_or(0x89);
-        if recipe.native {
+        if recipe.own {
             load::random(s, &mut spec)?;
         }
         pace::durability(s, &mut spec)?;
@@ -551,9 +554,8 @@ impl Shape {
             more: places,
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
-            file_size: s
-                .number("filesize")
-                .filter(|n| *n > 0 && !own.as_ref().is_some_and(Own::only_calls)),
+            file_size: draws::span(s, "filesize")
+                .filter(|s| s.0 > 0 && !own.as_ref().is_some_and(Own::only_calls)),
             size: match Extent::of(s.quantity("size"), job, "size")? {
                 // Any range does for what reads nothing.
                 Extent::Whole if computes => Extent::Bytes(1 << 20),
@@ -627,6 +629,7 @@ impl Shape {
             commands: ["exec_prerun", "exec_postrun"]
                 .map(|n| s.get(n).filter(|c| !c.is_empty()).map(str::to_owned)),
             random_seed: !s.flag("randrepeat", true) && !s.has("randseed"),
+            fixed_seeds: draws::fixed_seeds(s)?,
             logs,
             terms: {
                 let mut terms = place::terms(s, &recipe, synchronous, depth, continue_on_error)?;

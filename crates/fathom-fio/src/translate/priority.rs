@@ -1,9 +1,9 @@
 //! I/O priorities: of the thread (`prio`, `prioclass`, `priohint`) and of single I/Os (`cmdprio…`).
 
-use fathom_io::load::rng::Rng;
 use fathom_io::thread_terms::priority_of;
 
 use crate::FioError;
+use crate::feed::random::Stream;
 use crate::options::value::{self, Quantity};
 use crate::section::Section;
 
@@ -27,8 +27,13 @@ pub(crate) struct Priorities {
 
 impl Priorities {
     /// The priority of the next I/O; 0 for the thread's own.
-    pub(crate) fn pick(&self, direction: usize, len: u64, rng: &mut Rng) -> u16 {
-        let mut dice = rng.below(100);
+    pub(crate) fn pick(&self, direction: usize, len: u64, stream: &mut Stream) -> u16 {
+        let sized = self.split[direction].iter().filter(|s| s.size == len);
+        let share = self.percent[direction] + sized.map(|s| s.percent).sum::<u64>();
+        if share == 0 {
+            return 0;
+        }
+        let mut dice = stream.below(100);
         for s in self.split[direction].iter().filter(|s| s.size == len) {
             if dice < s.percent {
                 return s.priority;
@@ -125,16 +130,18 @@ mod tests {
 
     #[test]
     fn shares_by_size_and_by_percentage_are_kept() {
-        let mut rng = Rng::new(1, 2);
-        let count = |p: &Priorities, len: u64, want: u16, rng: &mut Rng| {
-            (0..20_000).filter(|_| p.pick(0, len, rng) == want).count()
+        let mut stream = Stream::new(1);
+        let count = |p: &Priorities, len: u64, want: u16, stream: &mut Stream| {
+            (0..20_000)
+                .filter(|_| p.pick(0, len, stream) == want)
+                .count()
         };
         let p = Priorities {
             percent: [20, 0, 0],
             priority: [0x2000; 3],
             split: Default::default(),
         };
-        let n = count(&p, 4096, 0x2000, &mut rng);
+        let n = count(&p, 4096, 0x2000, &mut stream);
         assert!((3800..4200).contains(&n), "{n}");
         let p = Priorities {
             percent: [0; 3],
@@ -148,9 +155,9 @@ mod tests {
                 Vec::new(),
             ],
         };
-        let n = count(&p, 65_536, 0x2001, &mut rng);
+        let n = count(&p, 65_536, 0x2001, &mut stream);
         assert!((4700..5300).contains(&n), "{n}");
-        assert_eq!(count(&p, 1 << 20, 0, &mut rng), 20_000);
+        assert_eq!(count(&p, 1 << 20, 0, &mut stream), 20_000);
         assert!(one("64k/25/1", 0, 1024).is_none());
     }
 }

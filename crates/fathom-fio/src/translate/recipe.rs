@@ -23,8 +23,8 @@ pub(crate) enum Sizes {
     One(u64),
     /// Multiples of the first up to the second.
     Range(u64, u64),
-    /// Sizes with weights.
-    Split(Vec<(u64, f64)>),
+    /// Sizes with their shares in percent, the rarest first.
+    Split(Vec<(u64, u64)>),
 }
 
 impl Sizes {
@@ -47,10 +47,10 @@ impl Sizes {
 pub(crate) enum Draw {
     /// By a distribution, perhaps around a center (0..=1).
     By(Distribution, Option<f64>),
-    /// Zones: share of accesses, and end of the zone as a share of the range.
-    Zoned(Vec<(f64, f64)>),
-    /// Zones by bytes.
-    ZonedBytes(Vec<(f64, u64)>),
+    /// Begin and end of the zone that each percent of accesses goes to, in percent of the range.
+    Zoned(Vec<(u64, u64)>),
+    /// The same in bytes.
+    ZonedBytes(Vec<(u64, u64)>),
     /// These blocks in turn; with a stride, they move on as a whole.
     Sequence(Vec<u64>, bool),
 }
@@ -66,11 +66,12 @@ pub(crate) struct Strided {
 /// Which file next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Service {
-    Random,
+    /// Drawn after so many I/Os of one.
+    Random(u64),
     RoundRobin(u64),
     Sequential,
-    /// Random by a distribution.
-    By(Distribution),
+    /// Random by a distribution, perhaps around a center.
+    By(Distribution, Option<f64>),
 }
 
 /// Weight among jobs of one flow.
@@ -103,6 +104,10 @@ pub(crate) struct Recipe {
     pub(crate) pairs: bool,
     pub(crate) random: bool,
     pub(crate) sizes: [Sizes; 3],
+    /// Sizes are no multiples of the smallest (`bs_unaligned`).
+    pub(crate) unaligned: bool,
+    /// Smallest size of any direction.
+    pub(crate) smallest: u64,
     pub(crate) align: [u64; 3],
     /// Random offset only after so many I/Os; the others follow on, or stay where they are.
     pub(crate) run_length: u64,
@@ -112,16 +117,23 @@ pub(crate) struct Recipe {
     pub(crate) percent_random: [u64; 3],
     pub(crate) draw: [Draw; 3],
     pub(crate) map: bool,
-    /// The map is walked in an order without repeats (`lfsr`).
+    /// Blocks are walked in an order without repeats (`random_generator=lfsr`).
     pub(crate) walks: bool,
+    /// Numbers of 64 bits are drawn (`random_generator=tausworthe64`).
+    pub(crate) wide: bool,
+    /// No generator was asked for: offsets get the wide one where a file has more blocks than the usual one has numbers.
+    pub(crate) widens: bool,
     /// Every pass draws the same sequence again.
     pub(crate) repeats: bool,
     /// More than one pass: the feed ends each and begins the next.
     pub(crate) loops: bool,
     pub(crate) strided: Option<Strided>,
-    pub(crate) read_share: f64,
+    /// Percent of reads in a mix.
+    pub(crate) read_share: u64,
     pub(crate) service: Service,
     pub(crate) files: u64,
+    /// Files that are open at a time.
+    pub(crate) open_files: u64,
     pub(crate) pattern: Option<Pattern>,
     /// Compressible share of written data in percent, and the chunks in which it alternates with other data.
     pub(crate) compress: Option<(u64, u64)>,
@@ -166,12 +178,15 @@ pub(crate) struct Recipe {
     pub(crate) state_save: bool,
     /// Nothing of this is asked for: a plain job does.
     pub(crate) plain: bool,
-    /// A plain job decides where and how much; only content, logs or turns are the feed's.
+    /// A job of fathom's own form says where and how much.
+    pub(crate) own: bool,
+    /// The driver decides where and how much; only content, logs or turns are the feed's.
     pub(crate) native: bool,
 }
 
 impl Recipe {
-    pub(crate) fn of(s: &Section, fake: bool) -> Result<Self, FioError> {
+    /// `fake`: an engine that moves no data; `apart`: one that has no use for places.
+    pub(crate) fn of(s: &Section, fake: bool, apart: bool) -> Result<Self, FioError> {
         let text = s.get("rw").unwrap_or("read");
         let (word, tail) = text.split_once(':').unwrap_or((text, ""));
         let random = word.starts_with("rand");
@@ -207,10 +222,12 @@ impl Recipe {
         );
         let percent_random = s.per_direction("percentage_random").unwrap_or([100; 3]);
         let draw = draws(s)?;
+        let generator = s.get("random_generator");
         let map = random
-            // This generator never repeats a block, whatever the map.
-            && (!s.flag("norandommap", false) || s.get("random_generator") == Some("lfsr"))
-            && matches!(draw[0], Draw::By(Distribution::Uniform, _));
+            && !s.flag("norandommap", false)
+            && matches!(draw[0], Draw::By(Distribution::Uniform, _))
+            // As in fio, another alignment than the block size turns the map off.
+            && (0..3).all(|i| align[i] == sizes[i].min());
         let strided = match s.get("zonemode") {
             Some("strided") => {
                 let size = s.number("zonesize").unwrap_or(0);
@@ -261,29 +278,7 @@ impl Recipe {
             }
             _ => None,
         };
-        let spread = |default: &str| -> Option<Distribution> {
-            let text = s.get("file_service_type")?;
-            let (word, arg) = text.split_once(':').unwrap_or((text, default));
-            let word = if word == "normal" { "gauss" } else { word };
-            format!("{word}:{}", arg.split(':').next().unwrap_or(default))
-                .parse()
-                .ok()
-        };
-        let service = match s.get("file_service_type").unwrap_or("roundrobin") {
-            t if t.starts_with("zipf") => spread("1.1").map_or(Service::Random, Service::By),
-            t if t.starts_with("pareto") => spread("0.2").map_or(Service::Random, Service::By),
-            t if t.starts_with("normal") || t.starts_with("gauss") => {
-                spread("10").map_or(Service::Random, Service::By)
-            }
-            t if t.starts_with("sequential") => Service::Sequential,
-            t if t.starts_with("roundrobin") => Service::RoundRobin(
-                t.split_once(':')
-                    .and_then(|p| bytes(p.1, 1024))
-                    .unwrap_or(1)
-                    .max(1),
-            ),
-            _ => Service::Random,
-        };
+        let service = service(s);
         let time = |name: &str| Nanos(s.nanos(name).unwrap_or(0));
         let think_io_time = time("thinktime_iotime");
         let given = (time("thinktime"), time("thinktime_spin"));
@@ -291,7 +286,7 @@ impl Recipe {
         let busy_think = think_io_time > Nanos::ZERO || spin > Nanos::ZERO;
         let rated = |n: &str| s.per_direction(n).is_some_and(|v| v.iter().any(|r| *r > 0));
         let has_rate = rated("rate") || rated("rate_iops");
-        let rates = lopsided(s, does, &sizes);
+        let rates = rates_by_bytes(s, does, &sizes);
         let check = check(s, pattern("verify_pattern")?)?;
         let flow = s.number("flow").filter(|w| *w > 0).map(|weight| Flow {
             id: s.number("flow_id").unwrap_or(0),
@@ -324,13 +319,16 @@ impl Recipe {
             hole,
             percent_random,
             map,
-            walks: s.get("random_generator") == Some("lfsr"),
-            repeats: random && s.flag("randrepeat", true) && s.number("loops").unwrap_or(1) > 1,
+            walks: generator == Some("lfsr"),
+            wide: generator == Some("tausworthe64"),
+            widens: generator.is_none(),
+            repeats: s.flag("randrepeat", true) && !s.has("randseed"),
             loops: s.number("loops").unwrap_or(1) > 1,
             strided,
             read_share: super::load::read_share(s),
             service,
             files,
+            open_files: s.number("openfiles").filter(|n| *n > 0).unwrap_or(files),
             pattern: pattern("buffer_pattern")?,
             compress: s
                 .number("buffer_compress_percentage")
@@ -370,13 +368,18 @@ impl Recipe {
             state_load: s.flag("verify_state_load", false),
             state_save: s.flag("verify_state_save", true),
             check,
+            unaligned: s.flag("bs_unaligned", false),
+            smallest: sizes.iter().map(Sizes::min).min().unwrap_or(1),
             sizes,
             align,
             draw,
             plain: true,
+            own: true,
             native: true,
         };
-        recipe.native = recipe.is_native(fake);
+        recipe.own = recipe.is_own(fake);
+        // Random blocks are those that fio draws, and in its order.
+        recipe.native = recipe.own && (!random || apart);
         recipe.plain = recipe.native
             && recipe.pattern.is_none()
             && recipe.flow.is_none()
@@ -387,25 +390,21 @@ impl Recipe {
         Ok(recipe)
     }
 
-    fn is_native(&self, fake: bool) -> bool {
+    /// Whether a job of fathom's own form says the whole load.
+    fn is_own(&self, fake: bool) -> bool {
         let used: Vec<usize> = (0..3).filter(|i| self.does[*i]).collect();
         // Of several sizes fio draws until one fits before the end of the range.
         let one_size = matches!(self.sizes[used[0]], Sizes::One(_))
             && used.iter().all(|i| self.sizes[*i] == self.sizes[used[0]]);
+        // In fio reads and writes of a sequential mix have a position each.
+        let one_position = self.random || used.len() == 1;
         let simple = |i: usize| {
             matches!(self.draw[i], Draw::By(_, None))
                 && (!self.random || self.percent_random[i] == 100)
         };
-        let mapped = !self.map
-            || used
-                .iter()
-                .all(|i| matches!(self.sizes[*i], Sizes::One(n) if n == self.align[*i]));
-        // In fio reads and writes of a sequential mix have a position each.
-        let one_position = self.random || used.len() == 1;
         !self.pairs
             && one_position
             && one_size
-            && mapped
             && used.iter().all(|i| simple(*i))
             && self.run_length == 1
             && self.hole == 0
@@ -502,13 +501,35 @@ impl Recipe {
         for i in (0..3).filter(|i| self.does[*i] || self.by_motion && *i < 2) {
             match &self.sizes[i] {
                 Sizes::One(n) => all.push(*n),
-                Sizes::Range(a, b) => all.extend([*a, b / a * a]),
+                Sizes::Range(a, b) => all.extend([*a, *b]),
                 Sizes::Split(v) => all.extend(v.iter().map(|s| s.0)),
             }
         }
         all.sort_unstable();
         all.dedup();
         all
+    }
+}
+
+/// `file_service_type`.
+fn service(s: &Section) -> Service {
+    let text = s.get("file_service_type").unwrap_or("roundrobin");
+    let (word, rest) = text.split_once(':').unwrap_or((text, ""));
+    let skewed = |word: &str, default: &str| {
+        let (shape, center) = rest.split_once(':').unwrap_or((rest, ""));
+        let shape = if shape.is_empty() { default } else { shape };
+        format!("{word}:{shape}")
+            .parse()
+            .map_or(Service::Random(1), |d| Service::By(d, value::float(center)))
+    };
+    let each = bytes(rest, 1024).unwrap_or(1).max(1);
+    match word {
+        "zipf" => skewed("zipf", "1.1"),
+        "pareto" => skewed("pareto", "0.2"),
+        "normal" | "gauss" => skewed("gauss", "0"),
+        "sequential" => Service::Sequential,
+        "roundrobin" => Service::RoundRobin(each),
+        _ => Service::Random(each),
     }
 }
 
@@ -582,9 +603,13 @@ fn trim_back(s: &Section, verifies: bool) -> Option<TrimBack> {
     })
 }
 
-/// Rates that hold only one of two directions back.
-fn lopsided(s: &Section, does: [bool; 3], sizes: &[Sizes; 3]) -> Option<[f64; 3]> {
-    if does.iter().filter(|d| **d).count() < 2 {
+/// Rates that hold only one of two directions back, and those of sizes that differ: fio counts bytes, also where I/Os
+/// are asked for, of the smallest size then.
+fn rates_by_bytes(s: &Section, does: [bool; 3], sizes: &[Sizes; 3]) -> Option<[f64; 3]> {
+    let used: Vec<usize> = (0..3).filter(|i| does[*i]).collect();
+    let alike = matches!(sizes[used[0]], Sizes::One(_));
+    let alike = alike && used.iter().all(|i| sizes[*i] == sizes[used[0]]);
+    if s.get("rate_process") == Some("poisson") || (alike && used.len() < 2) {
         return None;
     }
     let of = |n: &str| s.per_direction(n).filter(|v| v.iter().any(|r| *r > 0));
@@ -594,7 +619,7 @@ fn lopsided(s: &Section, does: [bool; 3], sizes: &[Sizes; 3]) -> Option<[f64; 3]
         (None, None) => return None,
     };
     let holds = |i: usize| does[i] && rates[i] == 0.0;
-    (holds(0) || holds(1)).then_some(rates)
+    (!alike || holds(0) || holds(1)).then_some(rates)
 }
 
 fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioError> {

@@ -5,6 +5,7 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::{Extent, Shape};
 use crate::FioError;
+use crate::feed::random::{Purpose, Seeds, Stream};
 
 /// Values that hold nothing back.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,6 +29,29 @@ impl Shape {
         Some(each + if index < extra { block } else { 0 })
     }
 
+    /// Size of the file of this index: drawn as fio draws it, where a least and a most are given.
+    fn file_size(&self, seeds: Seeds, index: u64) -> Option<u64> {
+        let (low, high) = self.file_size?;
+        if low == high {
+            return Some(low);
+        }
+        let mut stream = Stream::new(seeds.of(Purpose::FileSize));
+        let mut drawn = low;
+        for _ in 0..=index {
+            drawn = low + stream.below(high - low);
+        }
+        Some(drawn - drawn % self.recipe.smallest.max(1))
+    }
+
+    /// Where fio's random numbers begin for the task of this number.
+    pub(crate) fn seeds(&self, number: u32) -> Seeds {
+        Seeds {
+            seed: self.spec.seed,
+            thread: u64::from(number),
+            fixed: self.fixed_seeds,
+        }
+    }
+
     /// First and end of the range in each of several files, and the bytes of one pass over all of them.
     pub(crate) fn ranges(&self, clone: u32, sizes: &[u64]) -> (Vec<(u64, u64)>, u64) {
         let mut all = 0u64;
@@ -44,7 +68,9 @@ impl Shape {
                 let len = match (self.file_size, self.size) {
                     (_, Extent::Percent(_)) => self.size.bytes(*size).min(room),
                     (None, Extent::Bytes(_)) => self.share(i).unwrap_or(room).min(room),
-                    (Some(file), _) => file.saturating_sub(start).min(room),
+                    // A file that has a size between them keeps it.
+                    (Some((low, high)), _) if low < high && (low..=high).contains(size) => room,
+                    (Some((low, _)), _) => low.saturating_sub(start).min(room),
                     _ => room,
                 };
                 all += len;
@@ -58,13 +84,23 @@ impl Shape {
         (ranges, pass)
     }
 
+    /// Whether the size is an amount of I/O, and the file has one of its own.
+    pub(crate) fn sized_file(&self) -> bool {
+        self.file_size.is_some() && !matches!(self.size, Extent::Percent(_))
+    }
+
     /// Bytes that the file must hold, where the section says it.
-    pub fn wanted_size(&self, clone: u32, cap: Option<u64>) -> Option<u64> {
+    pub(crate) fn wanted_size(
+        &self,
+        (number, clone): (u32, u32),
+        index: u64,
+        cap: Option<u64>,
+    ) -> Option<u64> {
         let cut = |n: u64| cap.map_or(n, |c| n.min(c.max(self.spec.bs.max().0)));
         if let Some(r) = &self.replay {
             return r.sizes.iter().copied().max();
         }
-        if let Some(size) = self.file_size {
+        if let Some(size) = self.file_size(self.seeds(number), index) {
             return Some(cut(size));
         }
         if !self.more.is_empty() {
@@ -180,10 +216,12 @@ impl Shape {
         } else {
             let once = match self.io_size {
                 Some(e) => cut(e.bytes(room)),
+                None if self.sized_file() && !self.recipe.native => cut(asked),
                 // A size beyond filesize= is that of the file.
                 None => range,
             };
-            let whole = if once > unit {
+            // fio goes on until the amount is reached; what is beyond is one block at most.
+            let whole = if self.recipe.native && once > unit {
                 once - once % unit
             } else {
                 once

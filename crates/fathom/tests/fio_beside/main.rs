@@ -10,5 +10,6 @@ mod habits;
 mod io;
 mod options;
 mod permits;
+mod sequences;
 mod terms;
 mod verify;

@@ -149,7 +149,7 @@ fn open_one(
         let wanted = Wanted {
             size: users
                 .iter()
-                .filter_map(|t| t.shape.wanted_size(t.clone, cap))
+                .filter_map(|t| t.wanted_size(place, cap))
                 .max()
                 .map(Bytes),
             ..Wanted::default()
@@ -163,7 +163,7 @@ fn open_one(
     };
     let size = users
         .iter()
-        .filter_map(|t| t.shape.wanted_size(t.clone, cap))
+        .filter_map(|t| t.wanted_size(place, cap))
         .max()
         .or_else(|| {
             let fills = users.iter().any(|t| t.shape.layout.all_room) && !path.exists();
