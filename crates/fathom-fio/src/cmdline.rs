@@ -94,6 +94,8 @@ pub struct Invocation {
     pub trigger: Trigger,
     /// Idle share of the processors: of the system, or of each (`true`).
     pub idle: Option<bool>,
+    /// `--profile=act`: latencies are judged hour by hour, for so long.
+    pub judged: Option<Duration>,
 }
 
 /// Ends the run when a file appears or a time is over, and then hands a line to the shell.
@@ -214,12 +216,14 @@ impl Invocation {
             parse: false,
             trigger: Trigger::default(),
             idle: None,
+            judged: None,
         };
         let mut files = Vec::new();
         let mut sections: Vec<String> = Vec::new();
         let mut job: Option<Job> = None;
-        let args = crate::profile::expanded(args)?;
-        let mut args = args.iter().peekable();
+        let profile = crate::profile::expanded(args)?;
+        it.judged = profile.judged;
+        let mut args = profile.args.iter().peekable();
         while let Some(arg) = args.next() {
             let Some(body) = arg
                 .strip_prefix("--")

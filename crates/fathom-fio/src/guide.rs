@@ -9,7 +9,7 @@ use fathom_io::load::{Guide, Pilot};
 use fathom_io::{Control, JobSpec};
 use fathom_telemetry::Op;
 
-use crate::engine::{Names, Own, Surroundings};
+use crate::engine::{Names, OVER, Own, Surroundings};
 use crate::feed::classes::Classes;
 use crate::feed::lifetimes::{BLOCKS_MOST, SharedLifetimes};
 use crate::feed::locks::FileLock;
@@ -97,6 +97,10 @@ impl Task {
     /// Whether its engine is none of the driver's.
     pub fn has_own_engine(&self) -> bool {
         self.shape.own.is_some()
+    }
+    /// Whether an error only says that the other end of its socket has closed, which ends a job as it should.
+    pub fn only_ends(&self, errno: i32) -> bool {
+        errno == OVER && matches!(self.shape.own, Some(Own::Net(_)))
     }
     /// Whether the time of each of its I/Os is shown where it computes.
     pub fn runs_program(&self) -> bool {
@@ -222,7 +226,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
     let classes = Classes::default();
     let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
     let reads = recipe.does[0] || backlog;
-    if recipe.plain && !each {
+    if recipe.plain && !each && !task.shape.errors.survives_some() {
         if enter.is_none() && last.is_none() && performer.is_none() {
             return Ok(None);
         }
@@ -344,6 +348,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         classes: classes.clone(),
         lifetimes: lifetimes.clone().unwrap_or_default(),
         locks: around.locks,
+        errors: task.shape.errors.clone(),
         emptied: if recipe.anew && spec.rw.writes() {
             around.files
         } else {

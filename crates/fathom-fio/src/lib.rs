@@ -17,6 +17,7 @@ pub mod output;
 mod plan;
 mod profile;
 mod section;
+mod slices;
 mod steady;
 mod translate;
 
@@ -35,8 +36,9 @@ pub use measure::{Measure, Rusage, Totals, merge};
 pub use output::progress;
 pub use plan::{Task, Terms, plan};
 pub use section::Section;
+pub use slices::{CRITERIA, Slice, Slices};
 pub use steady::Steady;
 pub use translate::names;
 pub use translate::{
-    ControlGroup, ExitWhat, Extent, FOR_EVER, Layout, Logs, Place, Shape, ThreadTerms,
+    ControlGroup, Errors, ExitWhat, Extent, FOR_EVER, Layout, Logs, Place, Shape, ThreadTerms,
 };

@@ -1,6 +1,7 @@
 //! What one task yields, in the terms that fio's output needs; complete at any moment of a run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fathom_io::load::Batches;
 use fathom_telemetry::schema::Job;
@@ -9,6 +10,7 @@ use fathom_telemetry::{Histogram, Nanos, Window};
 use crate::feed::classes::{self, ByPriority};
 use crate::feed::lifetimes::Lifetimes;
 use crate::feed::phases::Phases;
+use crate::translate::Errors;
 
 /// Mean, deviation and extremes of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -153,6 +155,8 @@ pub struct Measure {
     pub batches: Batches,
     /// errno of the first error, 0 without.
     pub error: i32,
+    /// An error that is not ignored: the run fails.
+    pub failed: bool,
     /// Errors in all.
     pub errors: u64,
     /// An open loop: submission and response count from the intended start.
@@ -175,6 +179,8 @@ pub struct Measure {
     pub dropped: u64,
     /// Trims that blocks lived through, where that is asked for.
     pub lifetimes: Option<Lifetimes>,
+    /// Latencies hour by hour, where `--profile=act` judges them.
+    pub slices: Option<crate::Slices>,
     /// Depth that a latency target led to; 0 without one.
     pub latency_depth: u64,
     /// fathom's own results of the jobs behind this measure.
@@ -182,9 +188,20 @@ pub struct Measure {
 }
 
 impl Measure {
+    /// Of a job whose latencies are judged for so long.
+    pub fn for_test_of(length: Option<Duration>) -> Self {
+        Self {
+            slices: length.map(crate::Slices::new),
+            ..Self::default()
+        }
+    }
+
     /// Takes a closed window of the measured part. `sample` are the widths of bandwidth and rate samples.
     pub fn window(&mut self, width: Nanos, window: &Window, sample: [Nanos; 2]) {
         self.wall += width;
+        if let Some(s) = &mut self.slices {
+            s.window(width, window);
+        }
         for (mine, theirs) in self.totals.iter_mut().zip(&window.directions) {
             if theirs.is_none() && mine.is_none() {
                 continue;
@@ -210,11 +227,12 @@ impl Measure {
         }
     }
 
-    /// Takes the end of a run: exact length, errors but those to `ignore`.
-    pub fn ended(&mut self, before: Nanos, job: Job, ignore: &[i32]) {
+    /// Takes the end of a run: exact length and errors. Those that are ignored are counted, as in fio, and fail nothing.
+    pub fn ended(&mut self, before: Nanos, job: Job, errors: &Errors) {
         self.wall = before + Nanos(job.wall_ns);
         self.open_loop |= job.open_loop.is_some();
-        for e in job.errors.iter().filter(|e| !ignore.contains(&e.errno)) {
+        for e in &job.errors {
+            self.failed |= !errors.ignores(e.op, e.errno);
             if self.error == 0 {
                 self.error = if e.errno == 0 { 5 } else { e.errno };
             }
@@ -236,6 +254,14 @@ impl Measure {
             if timed {
                 (t.submit, t.service, t.response) = (own.submit, own.service, own.response);
             }
+        }
+    }
+
+    /// It fails with this error, unless another came before.
+    pub fn fail(&mut self, errno: i32) {
+        self.failed = true;
+        if self.error == 0 {
+            self.error = errno;
         }
     }
 
@@ -296,6 +322,7 @@ pub fn merge(measures: &[&Measure]) -> Measure {
         if all.error == 0 {
             all.error = m.error;
         }
+        all.failed |= m.failed;
         all.usage.user_us += m.usage.user_us;
         all.usage.system_us += m.usage.system_us;
         all.usage.switches += m.usage.switches;
@@ -331,6 +358,10 @@ pub fn merge(measures: &[&Measure]) -> Measure {
         // As in fio those of the last job stand for the group.
         if m.lifetimes.is_some() {
             all.lifetimes.clone_from(&m.lifetimes);
+        }
+        match (&mut all.slices, &m.slices) {
+            (Some(mine), Some(theirs)) => mine.join(theirs),
+            (mine, theirs) => mine.clone_from(theirs),
         }
         all.latency_depth = all.latency_depth.max(m.latency_depth);
         all.jobs.extend(m.jobs.iter().cloned());

@@ -30,6 +30,7 @@ use fathom_io::load::{Next, Pass, PilotIo};
 use fathom_telemetry::{Nanos, Op};
 
 use crate::output::{EachLog, Outputs};
+use crate::translate::Errors;
 use crate::translate::recipe::{Recipe, Service};
 pub use turns::FlowGroup;
 
@@ -81,6 +82,8 @@ pub(crate) struct Order {
     pub(crate) classes: classes::Classes,
     /// The locks of its files, where jobs take turns.
     pub(crate) locks: Vec<Arc<locks::FileLock>>,
+    /// What becomes of errors.
+    pub(crate) errors: Errors,
     /// Its files, where each pass finds them empty.
     pub(crate) emptied: Vec<Arc<File>>,
     /// Trims that its blocks lived through.

@@ -103,6 +103,18 @@ impl Pilot for FioFeed {
     }
 
     fn done(&mut self, io: &PilotIo, record: &Record, data: &[u8]) -> i64 {
+        let result = self.judged(io, record, data);
+        let errors = &self.order.errors;
+        if result < 0 && errors.survives_some() && !errors.survives(io.op, -result as i32) {
+            self.stopped = true;
+        }
+        result
+    }
+}
+
+impl FioFeed {
+    /// The result of an I/O, with what its data and its time say.
+    fn judged(&mut self, io: &PilotIo, record: &Record, data: &[u8]) -> i64 {
         if let Some(t) = &mut self.taking {
             t.end();
         }

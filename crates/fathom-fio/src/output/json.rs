@@ -267,6 +267,12 @@ fn extra(o: &mut Object, m: &Measure) {
         o.text("simulated", model);
     }
     o.int("wall_ns", m.wall.0);
+    if let Some(slices) = &m.slices {
+        let hour = |s: &crate::Slice| serde_json::json!({"ios": s.ios, "over_1ms": s.over[0], "over_8ms": s.over[1], "over_64ms": s.over[2]});
+        let hours: Vec<_> = slices.hours().iter().map(hour).collect();
+        let act = serde_json::json!({"passed": slices.pass(), "hours": hours});
+        o.0.push(("act".into(), Node::Raw(act)));
+    }
     if m.ramp_bytes > 0 {
         // `jobs` hold them.
         o.int("ramp_bytes", m.ramp_bytes);
@@ -293,7 +299,8 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
         },
     );
     o.int("runtime", ms);
-    o.int("total_ios", ios);
+    // Issued ones, failed or not.
+    o.int("total_ios", ios + t.map_or(0, |t| t.errors));
     o.int("short_ios", get(|t| t.short));
     o.int("drop_ios", if d == 0 { m.dropped } else { 0 });
     let parts: [(&str, Option<&Histogram>); 3] = [

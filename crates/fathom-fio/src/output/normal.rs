@@ -8,8 +8,9 @@ use fathom_telemetry::histogram::Moments;
 use super::num2str::{Unit, num2str};
 use super::{Entry, FIO_VERSION, Results, bins};
 use crate::feed::lifetimes::Lifetimes;
-use crate::measure::{Measure, Stat};
+use crate::measure::{Measure, Stat, merge};
 use crate::plan::{Task, Terms};
+use crate::slices::{CRITERIA, Slices};
 use crate::translate::Unified;
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
@@ -54,6 +55,10 @@ pub(super) fn print(r: &Results<'_>) -> String {
             );
         }
     }
+    let measures: Vec<&Measure> = r.tasks.iter().map(|t| t.1).collect();
+    if let Some(slices) = &merge(&measures).slices {
+        act(&mut out, slices);
+    }
     if let Some((system, each)) = r.idle.split_first() {
         let _ = writeln!(out, "\nCPU idleness:\n  system: {system:.2}%");
         if !each.is_empty() {
@@ -62,6 +67,26 @@ pub(super) fn print(r: &Results<'_>) -> String {
         }
     }
     out
+}
+
+/// The verdict of `--profile=act`. fio prints each share twice, as that of transactions and that of the device.
+fn act(out: &mut String, slices: &Slices) {
+    out.push_str(
+        "        trans                   device\n        %>(ms)                  %>(ms)\n slice",
+    );
+    for (ms, _) in CRITERIA.iter().chain(&CRITERIA) {
+        let _ = write!(out, "\t {ms:2}");
+    }
+    out.push_str("\n -----  -----   -----  ------   -----   -----  ------\n");
+    for (i, hour) in slices.hours().iter().enumerate() {
+        let _ = write!(out, "   {:2}", i + 1);
+        for percent in hour.percent().iter().chain(&hour.percent()) {
+            let _ = write!(out, "\t{percent:2.2}");
+        }
+        out.push('\n');
+    }
+    let verdict = if slices.pass() { "PASSED" } else { "FAILED" };
+    let _ = writeln!(out, "\nact: test complete, device(s): {verdict}");
 }
 
 fn header(out: &mut String, task: &Task) {
@@ -161,9 +186,9 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
     let _ = writeln!(
         out,
         "     issued rwts: total={},{},{},{} short={},{},{},0 dropped={},0,0,0",
-        get(0, |t| t.ios),
-        get(1, |t| t.ios),
-        get(2, |t| t.ios),
+        get(0, |t| t.ios + t.errors),
+        get(1, |t| t.ios + t.errors),
+        get(2, |t| t.ios + t.errors),
         get(3, |t| t.ios),
         get(0, |t| t.short),
         get(1, |t| t.short),

@@ -3,6 +3,7 @@
 //! Sizes in percent and the end of the range wait for the target: [`Shape::settle`].
 
 mod draws;
+mod errors;
 mod load;
 mod pace;
 mod place;
@@ -18,7 +19,7 @@ use fathom_io::job::{Burst, Engine, OnError, SyncCall};
 use fathom_telemetry::Nanos;
 
 use crate::FioError;
-use crate::engine::{OVER, Own};
+use crate::engine::Own;
 use crate::feed::replay::Replay;
 use crate::options::value::Quantity;
 use crate::options::{EngineFate, Fate};
@@ -121,6 +122,7 @@ impl Logs {
     }
 }
 
+pub use errors::Errors;
 pub(crate) use place::files_below;
 pub use place::names;
 pub use terms_of_thread::ThreadTerms;
@@ -323,8 +325,8 @@ pub struct Shape {
     pub logs: Logs,
     /// For the output.
     pub terms: Terms,
-    /// Errors that are none.
-    pub ignore: Vec<i32>,
+    /// What becomes of errors.
+    pub errors: Errors,
     /// Ends when steady.
     pub steady: Option<crate::Steady>,
     /// Files beside the first.
@@ -503,19 +505,9 @@ impl Shape {
             let ms = periods.into_iter().filter(|p| *p > 0).min().unwrap_or(100);
             spec.window = Nanos::from_millis(ms.clamp(1, 100));
         }
-        let continue_on_error = s
-            .get("continue_on_error")
-            .is_some_and(|v| !matches!(v, "none" | "0"));
-        if continue_on_error {
+        let errors = Errors::of(s)?;
+        if errors.survives_some() {
             spec.on_error = OnError::Continue;
-        }
-        let mut ignore = place::ignored_errors(s)?;
-        if !ignore.is_empty() {
-            spec.on_error = OnError::Continue;
-        }
-        if let Some(Own::Net(_)) = &own {
-            // The other end closes when it has done its part.
-            ignore.push(OVER);
         }
         let computes = s.engine() == "cpuio" || program;
         if program {
@@ -550,7 +542,7 @@ impl Shape {
         Ok(Self {
             place: first,
             steady: crate::Steady::of(s)?,
-            ignore,
+            errors: errors.clone(),
             more: places,
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
@@ -632,7 +624,8 @@ impl Shape {
             fixed_seeds: draws::fixed_seeds(s)?,
             logs,
             terms: {
-                let mut terms = place::terms(s, &recipe, synchronous, depth, continue_on_error)?;
+                let mut terms =
+                    place::terms(s, &recipe, synchronous, depth, errors.survives_some())?;
                 if own.as_ref().is_some_and(Own::only_calls) {
                     (terms.disabled[0], terms.disabled[2]) = (true, true);
                 }

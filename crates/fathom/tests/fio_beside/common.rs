@@ -32,11 +32,12 @@ pub(crate) fn skip(test: &str) {
     println!("SKIP {test}: fio is not installed (apt-get install fio)");
 }
 
-/// The document in an output, which fio may precede by notes.
+/// The document in an output, which notes may precede and other forms follow.
 pub(crate) fn document(out: &Output) -> Value {
     let text = String::from_utf8_lossy(&out.stdout);
     let begin = text.find('{').unwrap_or_else(|| panic!("{out:?}"));
-    serde_json::from_str(&text[begin..]).unwrap()
+    let mut documents = serde_json::Deserializer::from_str(&text[begin..]).into_iter();
+    documents.next().unwrap().unwrap()
 }
 
 /// Jobs of the same arguments by both, each in a directory of its own: fathom's first.

@@ -6,6 +6,7 @@ mod common;
 mod corpus;
 mod data;
 mod engines;
+mod errors;
 mod habits;
 mod io;
 mod options;

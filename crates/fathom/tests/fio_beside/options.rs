@@ -320,6 +320,42 @@ fn a_profile_is_the_jobs_that_it_stands_for() {
 }
 
 #[test]
+fn latencies_are_held_against_what_act_asks() {
+    let dir = scratch();
+    let act = ["--profile=act", "--device-names=one,two", "--size=4m"];
+    let out = fathom(
+        dir.path(),
+        &[&act[..], &["--prep", "--output-format=json"]].concat(),
+    );
+    let jobs = document(&out)["jobs"].clone();
+    let written: f64 = (jobs.as_array().unwrap().iter())
+        .map(|j| number(&j["write"]["io_bytes"]))
+        .sum();
+    assert_eq!(written, f64::from(16 << 20), "zeros and salt on both");
+    let test = [
+        "--test-duration=1s",
+        "--threads-per-queue=2",
+        "--output-format=normal,json",
+    ];
+    let out = fathom(dir.path(), &[&act[..], &test].concat());
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let jobs = document(&out)["jobs"].clone();
+    // With group_reporting: 2,000 reads of 1.5 KiB and 12 writes of 128 KiB per second and device.
+    let ios = |d: &str| -> f64 {
+        let jobs = jobs.as_array().unwrap().iter();
+        jobs.map(|j| number(&j[d]["total_ios"])).sum()
+    };
+    assert!((3800.0..=4200.0).contains(&ios("read")), "{}", ios("read"));
+    assert!((22.0..=26.0).contains(&ios("write")), "{}", ios("write"));
+    let hour = &jobs[0]["fathom"]["act"]["hours"][0];
+    assert_eq!(number(&hour["ios"]), ios("read") + ios("write"));
+    let passed = jobs[0]["fathom"]["act"]["passed"].as_bool().unwrap();
+    let verdict = if passed { "PASSED" } else { "FAILED" };
+    let line = format!("act: test complete, device(s): {verdict}");
+    assert!(text.contains(&line), "{text}");
+}
+
+#[test]
 fn all_files_below_a_directory_are_read() {
     let args = ["--name=a", "--opendir=d", "--rw=read"];
     let seen = both_in("all_files_below_a_directory_are_read", &args, |dir| {

@@ -145,6 +145,7 @@ fn open_one(
     control: &Control,
 ) -> Result<OpenFile, Failure> {
     let cap = it.size_cap;
+    refuse_emptied(place, users)?;
     let Place::Path(path) = place else {
         let wanted = Wanted {
             size: users
@@ -304,6 +305,23 @@ fn open_one(
         return Err(e);
     }
     Ok(file)
+}
+
+/// Refuses a file that one job empties at each pass while another uses it: in fio each goes on with a file of its own,
+/// here the other's data would be gone.
+fn refuse_emptied(place: &Place, users: &[&Task]) -> Result<(), Failure> {
+    for one in users.iter().filter(|t| t.empties()) {
+        let beside = |t: &&&Task| t.number != one.number && t.wave == one.wave;
+        if let (Place::Path(path), Some(other)) = (place, users.iter().find(beside)) {
+            return Err(refused(anyhow!(
+                "job '{}': unlink_each_loop empties {}, which job '{}' uses at the same time: give each a file of its own, or put a stonewall between them",
+                one.name,
+                path.display(),
+                other.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// With `--readonly` nothing is laid out.

@@ -8,7 +8,7 @@ use fathom_fio::{Names, Task};
 use super::permits::Permits;
 use crate::exit::{Failure, refused};
 
-/// What this run makes of such names, by task.
+/// What this run makes of such names, by task, and whether it goes again at the end.
 #[derive(Default)]
 pub(super) struct Made(Vec<(Vec<PathBuf>, bool)>);
 
@@ -22,20 +22,22 @@ impl Made {
             let (made, done) = names.lay_out(|path| permits.names(path));
             all.0.push((made, task.shape.unlink));
             if let Err(why) = done {
-                all.0.iter().for_each(|m| Names::remove(&m.0));
+                all.0.iter_mut().for_each(|m| m.1 = true);
                 return Err(refused(anyhow!("job '{}': {why}", task.name)));
             }
         }
         Ok(all)
     }
+}
 
-    /// Marks what is left as fathom's, or removes it where that is asked for.
-    pub(super) fn close(self) {
-        for (made, unlink) in self.0 {
-            if unlink {
-                Names::remove(&made);
+/// Marks what is left as fathom's, or removes it where that is asked for.
+impl Drop for Made {
+    fn drop(&mut self) {
+        for (made, unlink) in &self.0 {
+            if *unlink {
+                Names::remove(made);
             } else {
-                Names::keep(&made);
+                Names::keep(made);
             }
         }
     }

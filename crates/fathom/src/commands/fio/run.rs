@@ -93,31 +93,13 @@ pub(super) fn run(
             return Err(e);
         }
     }
-    let made = Made::lay_out(tasks).and_then(|made| {
-        for task in tasks {
-            if let Err(why) = task.prepare() {
-                made.close();
-                return Err(failed(anyhow!("job '{}': {why}", task.name)));
-            }
-        }
-        Ok(made)
-    });
-    let made = match made {
-        Ok(made) => made,
+    let held = match begin_with(tasks) {
+        Ok(held) => held,
         Err(e) => {
             files::close(files, &[], true);
             return Err(e);
         }
     };
-    let locked = tasks.iter().map(|t| t.shape.lockmem).max().unwrap_or(0);
-    let _locked = (locked > 0)
-        .then(|| Pinned::new(locked))
-        .transpose()
-        .map_err(|e| {
-            failed(anyhow!(
-                "lockmem={locked}: the memory could not be locked: {e}; raise ulimit -l, or lock less"
-            ))
-        })?;
     let sources = devices(&files);
     let before: Vec<Option<Counters>> = sources.iter().map(|s| s.read().ok()).collect();
     let device_begin = monotonic();
@@ -127,7 +109,9 @@ pub(super) fn run(
         outputs: it.outputs(),
         tasks,
         files: &files,
-        measures: tasks.iter().map(|_| Mutex::default()).collect(),
+        measures: (tasks.iter())
+            .map(|_| Mutex::new(Measure::for_test_of(it.judged)))
+            .collect(),
         controls: tasks.iter().map(|_| Control::new()).collect(),
         ended: Mutex::new(vec![false; tasks.len()]),
         change: Condvar::new(),
@@ -166,7 +150,7 @@ pub(super) fn run(
     stage.say_errors();
     let text = stage.seeds() + &stage.print(disks());
     let failure = lock(&stage.failure).take();
-    let errors = stage.measures.iter().any(|m| lock(m).error != 0);
+    let errors = stage.measures.iter().any(|m| lock(m).failed);
     let code = if stage.control.interrupted() {
         super::INTERRUPTED
     } else if errors || failure.is_some() {
@@ -181,11 +165,29 @@ pub(super) fn run(
         .map(|t| t.shape.place.clone())
         .collect();
     files::close(files, &unlink, false);
-    made.close();
+    drop(held);
     if let Some(why) = failure {
         say!("fathom: {why}");
     }
     Ok((text, code))
+}
+
+/// What is there from before the first job to after the last: names that are looked up and removed, sockets that listen,
+/// locked memory.
+fn begin_with(tasks: &[Task]) -> Result<(Made, Option<Pinned>), Failure> {
+    let made = Made::lay_out(tasks)?;
+    for task in tasks {
+        task.prepare()
+            .map_err(|why| failed(anyhow!("job '{}': {why}", task.name)))?;
+    }
+    let locked = tasks.iter().map(|t| t.shape.lockmem).max().unwrap_or(0);
+    let pinned = (locked > 0).then(|| Pinned::new(locked)).transpose();
+    let pinned = pinned.map_err(|e| {
+        failed(anyhow!(
+            "lockmem={locked}: the memory could not be locked: {e}; raise ulimit -l, or lock less"
+        ))
+    })?;
+    Ok((made, pinned))
 }
 
 fn file_of<'a>(files: &'a [OpenFile], task: &Task) -> Option<&'a OpenFile> {
@@ -226,7 +228,7 @@ impl Stage<'_> {
                 Err(why) => {
                     self.fail(why);
                     for (i, _) in self.tasks.iter().enumerate().filter(|t| t.1.wave == wave) {
-                        lock(&self.measures[i]).error = EINVAL;
+                        lock(&self.measures[i]).fail(EINVAL);
                         self.end(i);
                     }
                     continue;
@@ -309,7 +311,7 @@ impl Stage<'_> {
 
     /// The end of a task ends others where a job asks for that.
     fn end_others(&self, i: usize, task: &Task) {
-        let failed = task.shape.exit_all_on_error && lock(&self.measures[i]).error != 0;
+        let failed = task.shape.exit_all_on_error && lock(&self.measures[i]).failed;
         // As in fio, one job's exitall holds for all.
         if !failed && !self.tasks.iter().any(|t| t.shape.exit_all) {
             return;
@@ -331,11 +333,7 @@ impl Stage<'_> {
             && !task.shape.create_only
             && let Err(why) = self.measure(i, task)
         {
-            let mut m = lock(&self.measures[i]);
-            if m.error == 0 {
-                m.error = 5;
-            }
-            drop(m);
+            lock(&self.measures[i]).fail(EIO);
             self.fail(format!("job '{}': {why}", task.name));
         }
         self.end_others(i, task);
@@ -420,17 +418,16 @@ impl Stage<'_> {
         if let Some(mut job) = measured.pop() {
             if task.has_own_engine() {
                 job.engine.clone_from(&task.shape.terms.engine);
-                // That the other end of a socket has closed is no error.
-                job.errors.retain(|e| !task.shape.ignore.contains(&e.errno));
+                job.errors.retain(|e| !task.only_ends(e.errno));
             }
             let mut m = lock(&self.measures[i]);
             if !self.control.interrupted() {
                 job.flags.retain(|f| f.code != FlagCode::Interrupted);
             }
             if watcher.least.as_ref().is_some_and(|l| l.missed) {
-                m.error = EIO;
+                m.fail(EIO);
             }
-            m.ended(Nanos::ZERO, job, &task.shape.ignore);
+            m.ended(Nanos::ZERO, job, &task.shape.errors);
             if let Some(ramp) = &watcher.ramp {
                 m.wall = m.wall.since(ramp.time);
                 m.ramp_bytes = ramp.bytes;
@@ -450,7 +447,9 @@ impl Stage<'_> {
     /// Errors of I/Os, where people and scripts look for them beside the output.
     fn say_errors(&self) {
         for (task, m) in self.tasks.iter().zip(&self.measures) {
-            for e in lock(m).jobs.iter().flat_map(|j| &j.errors) {
+            let m = lock(m);
+            let errors = m.jobs.iter().flat_map(|j| &j.errors);
+            for e in errors.filter(|e| task.shape.errors.says(e.op, e.errno)) {
                 let what = if e.errno == MISMATCH {
                     "verification: the data is not what was written".to_owned()
                 } else if e.errno == TOO_SLOW && task.limits_latency() {

@@ -120,7 +120,7 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
             m.started = true;
             m.start_ms = begin + elapsed.0 / 1_000_000;
             m.simulated = Some(model.to_owned());
-            m.ended(Nanos::ZERO, job, &tasks[*i].shape.ignore);
+            m.ended(Nanos::ZERO, job, &tasks[*i].shape.errors);
             if let Some(g) = g {
                 g.ended(m);
             }
@@ -137,7 +137,7 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
     }
     let code = if bench.interrupted() {
         super::INTERRUPTED
-    } else if measures.iter().any(|m| m.error != 0) {
+    } else if measures.iter().any(|m| m.failed) {
         FAILED
     } else {
         DONE

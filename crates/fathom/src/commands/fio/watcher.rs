@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use fathom_fio::output::LogFiles;
-use fathom_fio::{Measure, Rusage, Task};
+use fathom_fio::{Measure, Rusage, Slices, Task};
 use fathom_io::driver::{ClosedWindow, Progress, ThreadUsage};
 use fathom_io::load::Batches;
 use fathom_io::{Control, Observer};
@@ -31,6 +31,9 @@ pub(super) struct Least {
     done: [u64; 3],
     pub(super) missed: bool,
 }
+
+/// What fio calls the error of a job that `--profile=act` ends.
+const EPERM: i32 = 1;
 
 /// A job may take so long to come up to its rate, as in fio.
 const START_UP: i64 = 2_000_000_000;
@@ -81,6 +84,14 @@ impl Observer for Watcher<'_> {
         if let Some(s) = &mut m.steady
             && s.window(w.start_ns, w.width, w.window)
         {
+            self.own.interrupt();
+        }
+        if !m.failed && m.slices.as_ref().is_some_and(Slices::has_failed) {
+            m.fail(EPERM);
+            say!(
+                "fathom: job '{}': an hour has more slow I/Os than ACT allows",
+                self.task.name
+            );
             self.own.interrupt();
         }
         let runtime = self.ramp.as_ref().and_then(|r| r.runtime);
