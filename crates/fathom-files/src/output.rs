@@ -136,6 +136,17 @@ impl Output {
     pub fn commit(mut self) -> io::Result<()> {
         self.publish()
     }
+
+    /// The same at the end of what is there by now, however it was begun.
+    ///
+    /// # Errors
+    /// As [`Output::commit`].
+    pub fn commit_behind(mut self) -> io::Result<()> {
+        if let Some(place) = &mut self.place {
+            place.adds = true;
+        }
+        self.publish()
+    }
 }
 
 impl Write for Output {

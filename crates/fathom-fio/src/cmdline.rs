@@ -88,6 +88,8 @@ pub struct Invocation {
     pub aux_path: Option<PathBuf>,
     /// `--debug=random`: the seeds of the jobs stand before the output.
     pub seeds: bool,
+    /// `--debug=io`: each I/O is said when it is complete.
+    pub ios: bool,
     /// `--debug=parse`: what was read stands first of all.
     pub parse: bool,
     /// `--trigger-file`, `--trigger-timeout`, `--trigger`: what ends the run, and what is done then.
@@ -213,6 +215,7 @@ impl Invocation {
             bandwidth_log: false,
             aux_path: None,
             seeds: false,
+            ios: false,
             parse: false,
             trigger: Trigger::default(),
             idle: None,
@@ -387,6 +390,7 @@ impl Invocation {
         Outputs {
             directory: self.aux_path.clone(),
             overwrite: self.overwrite_output,
+            ..Outputs::default()
         }
     }
 
@@ -460,9 +464,10 @@ impl Invocation {
                     match word {
                         "random" => self.seeds = true,
                         "parse" => self.parse = true,
+                        "io" => self.ios = true,
                         _ => {
                             return Err(bad(
-                                "parse or random: other words of fio's debugging are not available",
+                                "io, parse or random: other words of fio's debugging are not available",
                             ));
                         }
                     }

@@ -188,6 +188,8 @@ pub struct Around<'a> {
     pub outputs: &'a Outputs,
     /// Its own end, and that of all.
     pub controls: [Control; 2],
+    /// Says each I/O on standard output (`--debug=io`).
+    pub says_ios: Option<fn(&str)>,
     /// Whether its data goes anywhere: not with null, and not on models.
     pub moves_data: bool,
 }
@@ -226,7 +228,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
     let classes = Classes::default();
     let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
     let reads = recipe.does[0] || backlog;
-    if recipe.plain && !each && !task.shape.errors.survives_some() {
+    if recipe.plain && !each && around.says_ios.is_none() && !task.shape.errors.survives_some() {
         if enter.is_none() && last.is_none() && performer.is_none() {
             return Ok(None);
         }
@@ -349,6 +351,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         lifetimes: lifetimes.clone().unwrap_or_default(),
         locks: around.locks,
         errors: task.shape.errors.clone(),
+        says_ios: around.says_ios,
         emptied: if recipe.anew && spec.rw.writes() {
             around.files
         } else {

@@ -265,6 +265,12 @@ impl Measure {
         }
     }
 
+    /// I/Os of a direction that were issued, failed or not. That the other end of a socket closed is no failure.
+    pub(crate) fn issued(&self, direction: usize) -> u64 {
+        let totals = self.totals[direction].as_deref();
+        totals.map_or(0, |t| t.ios + t.errors.min(self.errors))
+    }
+
     /// Runtime in ms, at least 1 once anything ran.
     pub fn runtime_ms(&self) -> u64 {
         ms(self.wall)

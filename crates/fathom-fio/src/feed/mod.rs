@@ -4,6 +4,7 @@
 pub(crate) mod classes;
 mod crc;
 pub(crate) mod lifetimes;
+mod lines;
 pub(crate) mod locks;
 pub(crate) mod pattern;
 pub(crate) mod phases;
@@ -84,6 +85,8 @@ pub(crate) struct Order {
     pub(crate) locks: Vec<Arc<locks::FileLock>>,
     /// What becomes of errors.
     pub(crate) errors: Errors,
+    /// Says each I/O (`--debug=io`).
+    pub(crate) says_ios: Option<fn(&str)>,
     /// Its files, where each pass finds them empty.
     pub(crate) emptied: Vec<Arc<File>>,
     /// Trims that its blocks lived through.
@@ -154,6 +157,7 @@ pub(crate) struct FioFeed {
     spread: Option<sprandom::Spread>,
     trims: trims::Trims,
     blocks: Option<lifetimes::Blocks>,
+    lines: Option<lines::Lines>,
 }
 
 /// The order of `sprandom`.
@@ -280,6 +284,7 @@ impl FioFeed {
                 .map(|turns| locks::Taking::new(turns, order.locks.clone())),
             spread: spread(&order),
             trims: trims::Trims::default(),
+            lines: order.says_ios.map(lines::Lines::new),
             blocks: r.lifetimes.then(|| {
                 let range = order.ranges.first().copied().unwrap_or_default();
                 lifetimes::Blocks::new(range, r.sizes[2].min(), order.lifetimes.clone())

@@ -104,6 +104,11 @@ impl Pilot for FioFeed {
 
     fn done(&mut self, io: &PilotIo, record: &Record, data: &[u8]) -> i64 {
         let result = self.judged(io, record, data);
+        if let Some(lines) = &mut self.lines {
+            let name = self.order.names.get(usize::from(io.file));
+            let name = name.map_or("".into(), |n| n.to_string_lossy());
+            lines.complete(io, &name);
+        }
         let errors = &self.order.errors;
         if result < 0 && errors.survives_some() && !errors.survives(io.op, -result as i32) {
             self.stopped = true;

@@ -130,6 +130,7 @@ pub(crate) struct Writer {
     /// `None` once it is closed.
     out: Option<Output>,
     trouble: Trouble,
+    outputs: Outputs,
     names: Vec<String>,
     origin: Nanos,
     started: bool,
@@ -154,6 +155,7 @@ impl Writer {
         Ok(Self {
             out: Some(out),
             trouble: trouble.clone(),
+            outputs: outputs.clone(),
             names,
             origin: Nanos::ZERO,
             started: false,
@@ -192,7 +194,7 @@ impl Drop for Writer {
                 return self.trouble.say(named(out.path(), e));
             }
         }
-        self.trouble.commit(out);
+        self.trouble.commit_shared(out, &self.outputs);
     }
 }
 

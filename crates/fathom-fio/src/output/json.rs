@@ -299,8 +299,7 @@ fn direction(o: &mut Object, m: &Measure, d: usize, terms: &Terms, plus: bool, a
         },
     );
     o.int("runtime", ms);
-    // Issued ones, failed or not.
-    o.int("total_ios", ios + t.map_or(0, |t| t.errors));
+    o.int("total_ios", m.issued(d));
     o.int("short_ios", get(|t| t.short));
     o.int("drop_ios", if d == 0 { m.dropped } else { 0 });
     let parts: [(&str, Option<&Histogram>); 3] = [

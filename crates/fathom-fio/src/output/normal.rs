@@ -186,9 +186,9 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
     let _ = writeln!(
         out,
         "     issued rwts: total={},{},{},{} short={},{},{},0 dropped={},0,0,0",
-        get(0, |t| t.ios + t.errors),
-        get(1, |t| t.ios + t.errors),
-        get(2, |t| t.ios + t.errors),
+        m.issued(0),
+        m.issued(1),
+        m.issued(2),
         get(3, |t| t.ios),
         get(0, |t| t.short),
         get(1, |t| t.short),

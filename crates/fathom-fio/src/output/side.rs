@@ -1,6 +1,7 @@
 //! The files that a script leaves beside its output: logs, texts of commands, states, blocks that did not hold. Where
 //! each goes, and what it may replace.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,8 @@ pub struct Outputs {
     pub directory: Option<PathBuf>,
     /// `--overwrite-output`.
     pub overwrite: bool,
+    /// Logs of I/Os that jobs of this run have written: what shares their name is added.
+    pub(crate) written: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Outputs {
@@ -165,6 +168,22 @@ impl Trouble {
     pub(crate) fn commit(&self, out: Output) {
         let path = out.path().to_owned();
         if let Err(e) = out.commit() {
+            self.say(named(&path, e));
+        }
+    }
+    /// The same for one that several jobs share.
+    pub(crate) fn commit_shared(&self, out: Output, outputs: &Outputs) {
+        let path = out.path().to_owned();
+        let mut written = outputs
+            .written
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let done = if written.insert(path.clone()) {
+            out.commit()
+        } else {
+            out.commit_behind()
+        };
+        if let Err(e) = done {
             self.say(named(&path, e));
         }
     }

@@ -25,6 +25,13 @@ fn sequence(dir: &Path, job: usize) -> Sequence {
     log.lines().filter_map(io).collect()
 }
 
+/// The version of the fio that is installed: 3.33, say.
+fn installed(dir: &Path) -> Option<String> {
+    let said = String::from_utf8(fio(dir, &["--version"])?.stdout).unwrap();
+    let number = said.trim().trim_start_matches("fio-");
+    Some(number.split('-').next().unwrap_or(number).to_owned())
+}
+
 /// fathom with the seeds of this version of fio.
 fn fathom_as(version: &str, dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fathom"))
@@ -50,17 +57,14 @@ fn job_file(jobs: &[&str]) -> String {
 #[test]
 fn the_same_blocks_in_the_same_order() {
     let (mine, theirs) = (scratch(), scratch());
-    let Some(version) = fio(theirs.path(), &["--version"]) else {
+    let Some(number) = installed(theirs.path()) else {
         return skip("the_same_blocks_in_the_same_order");
     };
-    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
-    let number = version.trim_start_matches("fio-");
-    let number = number.split('-').next().unwrap();
     let jobs: Vec<&str> = JOBS.lines().filter(|l| !l.is_empty()).collect();
     for dir in [&mine, &theirs] {
         std::fs::write(dir.path().join("jobs.fio"), job_file(&jobs)).unwrap();
     }
-    let out = fathom_as(number, mine.path(), &["jobs.fio"]);
+    let out = fathom_as(&number, mine.path(), &["jobs.fio"]);
     assert!(out.status.success(), "{out:?}");
     let out = fio(theirs.path(), &["jobs.fio"]).unwrap();
     assert!(out.status.success(), "{out:?}");
@@ -75,7 +79,7 @@ fn the_same_blocks_in_the_same_order() {
         }
     }
     assert!(differ.is_empty(), "{number}: {differ:#?}");
-    println!("{} jobs as {version} does them", jobs.len());
+    println!("{} jobs as fio {number} does them", jobs.len());
 }
 
 /// One job per line, of 1 MiB in blocks of 4 KiB where it says nothing else. All run at the same time, as threads of a
@@ -210,4 +214,47 @@ fn offsets_are_those_of_two_known_versions() {
         !out.status.success() && said.contains("FATHOM_FIO_SEEDS=new"),
         "{said}"
     );
+}
+
+#[test]
+fn jobs_that_share_a_log_add_to_it() {
+    let dir = scratch();
+    let args = "--name=j --rw=randread --size=64k --numjobs=3 --write_iolog=log0";
+    for _ in 0..2 {
+        let out = fathom_as("", dir.path(), &args.split(' ').collect::<Vec<_>>());
+        assert!(out.status.success(), "{out:?}");
+        // What an earlier run wrote is replaced.
+        let mut all = sequence(dir.path(), 0);
+        assert_eq!(all.len(), 48);
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 48, "each block of three files");
+    }
+}
+
+#[test]
+fn each_io_is_said_on_request() {
+    let dir = scratch();
+    let args = "--name=j --ioengine=null --rw=randrw --size=64k --bs=4k --debug=io";
+    let args: Vec<&str> = args.split(' ').collect();
+    let lines = |out: &Output| -> Vec<String> {
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let what = |l: &str| {
+            Some(
+                l.split_once(" complete: ")?
+                    .1
+                    .split_once(": ")?
+                    .1
+                    .to_owned(),
+            )
+        };
+        text.lines().filter_map(what).collect()
+    };
+    let Some(number) = installed(dir.path()) else {
+        return skip("each_io_is_said_on_request");
+    };
+    let theirs = fio(dir.path(), &args).unwrap();
+    let mine = fathom_as(&number, dir.path(), &args);
+    assert_eq!(lines(&theirs).len(), 16, "{theirs:?}");
+    assert_eq!(lines(&mine), lines(&theirs));
 }

@@ -504,6 +504,7 @@ impl Stage<'_> {
             flow: task.flow_id().and_then(|id| self.flows.get(&id).cloned()),
             outputs: &self.outputs,
             controls: [self.controls[i].clone(), self.control.clone()],
+            says_ios: self.it.ios.then_some(crate::screen::print as fn(&str)),
             moves_data: task.moves_data(),
         };
         let Some(guided) = guide(task, &job.job.spec, around)? else {

@@ -92,6 +92,7 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
                 flow,
                 outputs,
                 controls: [Control::new(), Control::new()],
+                says_ios: it.ios.then_some(crate::screen::print as fn(&str)),
                 moves_data: false,
             };
             let g = guide(task, &job.job.spec, around)
