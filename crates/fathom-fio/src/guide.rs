@@ -269,20 +269,19 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         let whole = ranges.iter().map(|(a, b)| b - a).sum();
         (ranges, whole)
     };
-    let pass = match spec.bytes {
-        Some(_) if several && task.shape.io_size.is_none() => whole,
-        Some(b) => b.0 / loops,
-        None => whole,
+    let amount = match spec.bytes {
+        Some(b) if !several || task.shape.io_size.is_some() => b.0,
+        _ => whole.saturating_mul(loops),
     };
-    let pass = match (recipe.spread, ranges.first()) {
+    let amount = match (recipe.spread, ranges.first()) {
         (Some(terms), Some((from, to))) => {
             let block = recipe.sizes[1].min();
             if let Some(why) = terms.refused(to - from, block) {
                 return Err(why);
             }
-            terms.physical(to - from, block)
+            terms.physical(to - from, block).saturating_mul(loops)
         }
-        _ => pass,
+        _ => amount,
     };
     let mut names: Vec<PathBuf> = Vec::new();
     for (i, place) in task.places().enumerate() {
@@ -326,7 +325,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         ranges,
         names,
         replay: task.shape.replay.clone(),
-        pass,
+        amount,
         loops,
         ios: spec.ios,
         time_based: task.shape.time_based,

@@ -36,7 +36,7 @@ pub use measure::{Measure, Rusage, Totals, merge};
 pub use output::progress;
 pub use plan::{Task, Terms, plan};
 pub use section::Section;
-pub use slices::{CRITERIA, Slice, Slices};
+pub use slices::Slices;
 pub use steady::Steady;
 pub use translate::names;
 pub use translate::{

@@ -6,22 +6,22 @@ use fathom_telemetry::histogram::{SparseHistogram, lower_bound};
 use fathom_telemetry::{Nanos, Window};
 
 /// Limits of latency in ms, and the share of I/Os in percent that must stay below.
-pub const CRITERIA: [(u64, f64); 3] = [(1, 5.0), (8, 1.0), (64, 0.1)];
+pub(crate) const CRITERIA: [(u64, f64); 3] = [(1, 5.0), (8, 1.0), (64, 0.1)];
 
 const HOUR: Nanos = Nanos(3_600_000_000_000);
 
 /// One hour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// Reads and writes.
-    pub ios: u64,
+    pub(crate) ios: u64,
     /// Those that took longer than each limit. fio counts one of 100 ms for the last limit alone, here it counts for all.
-    pub over: [u64; 3],
+    pub(crate) over: [u64; 3],
 }
 
 impl Slice {
     /// Shares above the limits, percent.
-    pub fn percent(&self) -> [f64; 3] {
+    pub(crate) fn percent(&self) -> [f64; 3] {
         self.over.map(|n| 100.0 * n as f64 / self.ios.max(1) as f64)
     }
     fn passes(&self) -> bool {
@@ -45,7 +45,7 @@ pub struct Slices {
 
 impl Slices {
     /// A test of this length.
-    pub fn new(length: Duration) -> Self {
+    pub(crate) fn new(length: Duration) -> Self {
         let hours = length.as_nanos().div_ceil(u128::from(HOUR.0)).max(1);
         Self {
             hours: vec![Slice::default(); hours as usize],
@@ -74,12 +74,12 @@ impl Slices {
     }
 
     /// Its hours.
-    pub fn hours(&self) -> &[Slice] {
+    pub(crate) fn hours(&self) -> &[Slice] {
         &self.hours
     }
 
     /// Whether no hour has more slow I/Os than allowed.
-    pub fn pass(&self) -> bool {
+    pub(crate) fn pass(&self) -> bool {
         self.hours.iter().all(Slice::passes)
     }
 

@@ -278,6 +278,50 @@ fn converted_jobs_are_jobs_of_fathoms() {
     assert!((job.read_share - 66.67).abs() < 0.01, "{}", job.read_share);
 }
 
+#[test]
+fn shares_of_block_sizes_are_converted() {
+    let dir = scratch();
+    let args = [
+        "--convert",
+        "--name=a",
+        "--size=1g",
+        "--bssplit=4k/90:64k/10",
+    ];
+    let text = String::from_utf8(fathom(dir.path(), &args).stdout).unwrap();
+    let job = &fathom_io::job::jobs_from_toml(&text).unwrap().jobs[0];
+    let sizes: Vec<(u64, f64)> = job.bs.0.iter().map(|(n, w)| (n.0, *w)).collect();
+    assert_eq!(sizes, [(4096, 90.0), (65_536, 10.0)]);
+}
+
+#[test]
+fn files_that_hold_no_block_end_a_job_however_they_are_chosen() {
+    for service in [
+        "roundrobin",
+        "random",
+        "sequential",
+        "zipf:1.2",
+        "normal:10",
+    ] {
+        let dir = scratch();
+        let service = format!("--file_service_type={service}");
+        let mut fathom = Command::new(env!("CARGO_BIN_EXE_fathom"))
+            .args(["fio", "--name=a", "--rw=randread", "--bs=4k", "--nrfiles=4"])
+            .args(["--size=8k", &service])
+            .current_dir(dir.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while fathom.try_wait().unwrap().is_none() {
+            if std::time::Instant::now() > until {
+                fathom.kill().unwrap();
+                panic!("{service} goes on for ever");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
 fn job_file(dir: &Path, text: &str) -> String {
     let path = dir.join("job.fio");
     std::fs::write(&path, text).unwrap();

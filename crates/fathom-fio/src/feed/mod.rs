@@ -32,7 +32,7 @@ use fathom_telemetry::{Nanos, Op};
 
 use crate::output::{EachLog, Outputs};
 use crate::translate::Errors;
-use crate::translate::recipe::{Recipe, Service};
+use crate::translate::recipe::{Generator, Recipe, Service, Sizes};
 pub use turns::FlowGroup;
 
 use phases::Phases;
@@ -54,8 +54,8 @@ pub(crate) struct Order {
     pub(crate) ranges: Vec<(u64, u64)>,
     pub(crate) names: Vec<PathBuf>,
     pub(crate) replay: Option<Arc<Replay>>,
-    /// Bytes of one pass, and passes.
-    pub(crate) pass: u64,
+    /// Bytes of all passes, and passes.
+    pub(crate) amount: u64,
     pub(crate) loops: u64,
     pub(crate) ios: Option<u64>,
     pub(crate) time_based: bool,
@@ -178,8 +178,11 @@ const PLACES_PER_FILE: u64 = 1 << 10;
 /// The numbers that a pass draws.
 fn streams(order: &Order) -> Streams {
     let r = &order.recipe;
-    let blocks = |(a, b): &(u64, u64)| (b - a) / r.smallest.max(1) > u64::from(u32::MAX);
-    let wide = r.wide || (r.widens && order.ranges.iter().any(blocks));
+    let many = |(a, b): &(u64, u64)| (b - a) / r.smallest() > u64::from(u32::MAX);
+    let wide = match r.generator {
+        Generator::Unasked => order.ranges.iter().any(many),
+        generator => generator == Generator::Wide,
+    };
     Streams::new(order.seeds, wide, r.check.is_some(), r.pairs)
 }
 
@@ -231,7 +234,7 @@ impl FioFeed {
         let left = if order.time_based {
             u64::MAX
         } else {
-            order.pass.saturating_mul(pairs * order.loops)
+            order.amount.saturating_mul(pairs)
         };
         let ios_left = order.ios.filter(|_| !order.time_based);
         Self {
@@ -336,7 +339,9 @@ impl FioFeed {
             return None;
         }
         let service = self.order.recipe.service;
-        let full = self.open.iter().filter(|o| **o).count() as u64 >= self.order.recipe.open_files;
+        let most = self.order.recipe.open_files;
+        let open = |all: &[bool]| all.iter().filter(|o| **o).count() as u64;
+        let full = most < n as u64 && open(&self.open) >= most;
         if !self.complete[self.file] && self.file_left > 0 {
             self.file_left -= 1;
             return Some(self.file);
@@ -414,7 +419,8 @@ impl FioFeed {
                 None => self.places[file].next(r, turn, &mut self.zone_bytes, &mut self.streams),
             };
             let Some((offset, len)) = found else {
-                if skewed {
+                // Files of a skewed choice begin again, where anything fits into them.
+                if skewed && self.places[file].is_begun() {
                     self.places[file].reset();
                 } else {
                     self.complete[file] = true;
@@ -474,7 +480,7 @@ impl FioFeed {
     /// All files are complete, and what is left of io_size is a block at least: they begin again, as in fio.
     fn once_more(&mut self) -> bool {
         let r = &self.order.recipe;
-        let largest = r.all_sizes().last().copied().unwrap_or(u64::MAX);
+        let largest = r.used_sizes().map(Sizes::max).max().unwrap_or(u64::MAX);
         let moved = self.left < self.left_then;
         if !self.order.again || self.order.time_based || self.left < largest || !moved {
             return false;

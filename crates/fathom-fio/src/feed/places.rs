@@ -23,12 +23,16 @@ impl Map {
             blocks,
             left: 0,
         };
-        map.reset();
+        map.all_free();
         map
     }
     fn reset(&mut self) {
         self.seen.fill(0);
         self.full.fill(0);
+        self.all_free();
+    }
+    /// Of a map whose bits are all clear.
+    fn all_free(&mut self) {
         self.left = self.blocks;
         if let Some(last) = self.seen.last_mut()
             && !self.blocks.is_multiple_of(64)
@@ -97,11 +101,13 @@ enum Drawn {
 pub(super) struct Place {
     start: u64,
     end: u64,
-    /// First byte of the zone under way.
+    /// First byte of the zone under way; of the range, where there are none.
     zone: u64,
     last: [u64; 3],
     last_start: [Option<u64>; 3],
     drawn: Drawn,
+    /// Blocks of each direction's alignment, the last of which holds the smallest size.
+    blocks: [u64; 3],
     zones: Option<Zones>,
     /// It began again since this was asked last.
     wrapped: bool,
@@ -134,7 +140,7 @@ impl Place {
         seeds: Seeds,
     ) -> Self {
         let size = recipe.strided.map_or(end - start, |z| z.range);
-        let blocks = size / recipe.smallest.max(1);
+        let blocks = size / recipe.smallest();
         let seed = seeds.of(Purpose::Block);
         let drawn = match &recipe.draw[0] {
             Draw::By(by, center) => {
@@ -153,7 +159,7 @@ impl Place {
         let drawn = match drawn {
             Some(skewed) => skewed,
             None if !recipe.random || blocks == 0 => Drawn::Any,
-            None if recipe.walks => Drawn::Walked(ShiftRegister::new(blocks, seed)),
+            None if recipe.walks() => Drawn::Walked(ShiftRegister::new(blocks, seed)),
             None if recipe.map && recipe.zoned.is_none() && blocks <= MAP_MAX => {
                 Drawn::Mapped(Map::new(blocks))
             }
@@ -166,9 +172,19 @@ impl Place {
             last: [start; 3],
             last_start: [None; 3],
             drawn,
+            blocks: [0, 1, 2].map(|i: usize| {
+                let align = recipe.align[i].max(1);
+                let beyond = recipe.sizes[i].min().saturating_sub(align);
+                size.saturating_sub(beyond) / align
+            }),
             zones: recipe.zoned.map(|z| Zones::new(z, start, end)),
             wrapped: false,
         }
+    }
+
+    /// Whether an I/O went there in this pass.
+    pub(super) fn is_begun(&self) -> bool {
+        self.last_start.iter().any(Option::is_some)
     }
 
     /// Whether it began again since this was asked last.
@@ -195,13 +211,6 @@ impl Place {
             Drawn::Mapped(map) => map.reset(),
             Drawn::Walked(register) => register.reset(),
             Drawn::Any | Drawn::Skewed(_) => {}
-        }
-    }
-
-    fn area(&self, recipe: &Recipe) -> (u64, u64) {
-        match recipe.strided {
-            Some(z) => (self.zone, self.zone + z.range),
-            None => (self.start, self.end),
         }
     }
 
@@ -284,7 +293,7 @@ impl Place {
         which: usize,
         stream: &mut Stream,
     ) -> Option<(u64, u64)> {
-        let (start, end) = (self.area(recipe).0, self.end);
+        let (start, end) = (self.zone, self.end);
         let mut pos = self.last[turn.direction].max(start);
         if pos > start && recipe.hole != 0 {
             let moved = pos as i128 + i128::from(recipe.hole);
@@ -327,8 +336,9 @@ impl Place {
             self.wrapped = true;
             block = self.block(recipe, turn, streams);
         }
-        let (start, end) = (self.area(recipe).0, self.end);
-        let at = start + block? * recipe.align[turn.direction].max(1);
+        let (start, end) = (self.zone, self.end);
+        let block = block?;
+        let at = start + block * recipe.align[turn.direction].max(1);
         if at >= end {
             return None;
         }
@@ -339,19 +349,17 @@ impl Place {
         if !turn.random {
             return Some((at, len));
         }
-        let unit = recipe.sizes[turn.direction].min().max(1);
-        let taken = map.take((at - start) / unit, len.div_ceil(unit));
+        // A map goes with blocks as large as the smallest size.
+        let unit = recipe.align[turn.direction].max(1);
+        let taken = map.take(block, if len == unit { 1 } else { len.div_ceil(unit) });
         Some((at, len.min(taken.max(1) * unit)))
     }
 
     /// The next block by its number, in units of the direction's alignment.
     fn block(&mut self, recipe: &Recipe, turn: Turn, streams: &mut Streams) -> Option<u64> {
-        let (start, end) = self.area(recipe);
         let direction = turn.direction;
         let align = recipe.align[direction].max(1);
-        // The last block of the smallest size fits.
-        let beyond = recipe.sizes[direction].min().saturating_sub(align);
-        let blocks = (end - start).checked_sub(beyond)? / align;
+        let blocks = self.blocks[direction];
         if blocks == 0 {
             return None;
         }

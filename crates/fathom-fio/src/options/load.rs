@@ -45,7 +45,7 @@ pub(super) const LOAD: &[OptionDef] = &[
     def("randrepeat", "allrandrepeat", Bool, "1", Mapped, "seed", &[]),
     def("randseed", "", Size(0, 0), "0x89", Mapped, "seed", &[]),
     def("norandommap", "", Flag, "", Mapped, "no random-map", &[]),
-    def("softrandommap", "", Bool, "0", Harmless, "the random map costs no memory", &[]),
+    def("softrandommap", "", Bool, "0", Harmless, "a map of more than 2^32 blocks is left out anyway", &[]),
     def("sprandom", "", Bool, "0", Mapped, "the drive is written as after a long random load", &[]),
     def("spr_num_regions", "", Int(0, 0), "100", Mapped, "regions of sprandom", &[]),
     def("spr_op", "", Floats { len: 1, low: 0.0, high: 0.0 }, "0.15", Mapped, "spare room of the drive, for sprandom", &[]),

@@ -9,6 +9,7 @@ use super::{Entry, FIO_VERSION, Results, bins};
 use crate::feed::lifetimes::Lifetimes;
 use crate::measure::{Measure, Stat, Totals};
 use crate::plan::Terms;
+use crate::slices::Slice;
 use crate::translate::Unified;
 
 /// A value in the order in which it is written; fio's floats have six digits.
@@ -268,7 +269,7 @@ fn extra(o: &mut Object, m: &Measure) {
     }
     o.int("wall_ns", m.wall.0);
     if let Some(slices) = &m.slices {
-        let hour = |s: &crate::Slice| serde_json::json!({"ios": s.ios, "over_1ms": s.over[0], "over_8ms": s.over[1], "over_64ms": s.over[2]});
+        let hour = |s: &Slice| serde_json::json!({"ios": s.ios, "over_1ms": s.over[0], "over_8ms": s.over[1], "over_64ms": s.over[2]});
         let hours: Vec<_> = slices.hours().iter().map(hour).collect();
         let act = serde_json::json!({"passed": slices.pass(), "hours": hours});
         o.0.push(("act".into(), Node::Raw(act)));

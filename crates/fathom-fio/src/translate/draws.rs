@@ -13,9 +13,17 @@ fn three<T: Clone>(parts: &[T]) -> Option<[T; 3]> {
     Some([pick(0)?, pick(1)?, pick(2)?])
 }
 
+/// A share; fio knows whole ones only.
+fn percent(share: f64) -> u64 {
+    share.clamp(0.0, 100.0) as u64
+}
+
 /// What each entry without a share gets of 100 %; all where there is one alone.
 fn rest_of(entries: &[(u64, Option<u64>)]) -> u64 {
-    let known: u64 = entries.iter().filter_map(|e| e.1).sum();
+    let known = entries
+        .iter()
+        .filter_map(|e| e.1)
+        .fold(0, u64::saturating_add);
     let open = entries.iter().filter(|e| e.1.is_none()).count() as u64;
     100u64.saturating_sub(known).checked_div(open).unwrap_or(0)
 }
@@ -66,7 +74,7 @@ pub(super) fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
                 .filter(|p| !p.is_empty())
                 .filter_map(|p| {
                     let (size, share) = p.split_once('/').unwrap_or((p, ""));
-                    Some((bytes(size, base)?, value::float(share).map(|s| s as u64)))
+                    Some((bytes(size, base)?, value::float(share).map(percent)))
                 })
                 .collect();
             let rest = rest_of(&entries);
@@ -146,7 +154,7 @@ pub(super) fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
                     .filter(|z| !z.is_empty())
                     .map(|z| {
                         let (access, size) = z.split_once('/').unwrap_or((z, ""));
-                        let percent = value::float(access).unwrap_or(0.0) as u64;
+                        let percent = percent(value::float(access).unwrap_or(0.0));
                         (percent, bytes(size, s.kb_base()))
                     })
                     .collect();
@@ -157,11 +165,11 @@ pub(super) fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
                 }
                 let sizes: Vec<(u64, Option<u64>)> = entries.iter().map(|e| (0, e.1)).collect();
                 let rest = if absolute { 0 } else { rest_of(&sizes) };
-                let mut end = 0;
+                let mut end = 0u64;
                 let mut table = Vec::with_capacity(100);
                 for (percent, size) in entries {
                     let begin = end;
-                    end += size.unwrap_or(rest);
+                    end = begin.saturating_add(size.unwrap_or(rest));
                     table.extend((0..percent).map(|_| (begin, end)));
                 }
                 if !absolute && end > 100 {

@@ -15,8 +15,8 @@ mod terms_of_thread;
 use std::path::PathBuf;
 
 use fathom_io::JobSpec;
-use fathom_io::job::{Burst, Engine, OnError, SyncCall};
-use fathom_telemetry::Nanos;
+use fathom_io::job::{BlockSizes, Burst, Engine, OnError, SyncCall};
+use fathom_telemetry::{Bytes, Nanos};
 
 use crate::FioError;
 use crate::engine::Own;
@@ -401,11 +401,7 @@ impl Shape {
         }
         let mut spec = JobSpec {
             name: job.clone(),
-            rw: if recipe.own {
-                load::direction(s)?
-            } else {
-                recipe.rw()
-            },
+            rw: recipe.rw(),
             // Commands know no page cache, whatever direct= says.
             direct: s.engine() == "io_uring_cmd" || s.flag("direct", !s.flag("buffered", true)),
             on_error: OnError::Stop,
@@ -440,20 +436,18 @@ impl Shape {
             ));
         }
         spec.qd = if synchronous { 1 } else { depth.max(1) };
-        if recipe.own {
-            spec.bs = load::block_sizes(s, spec.rw)?;
-            spec.align = load::align(s, &spec);
-        } else {
-            let all = match &replay {
-                Some(r) => vec![r.smallest.max(1), r.largest],
-                None => recipe.all_sizes(),
-            };
-            spec.bs = load::sizes_of(s, &all)?;
-        }
+        spec.bs = match &replay {
+            Some(r) => BlockSizes(
+                [r.smallest.max(1), r.largest]
+                    .map(|n| (Bytes(n), 1.0))
+                    .into(),
+            ),
+            None => load::block_sizes(s, &recipe)?,
+        };
         spec.read_share = load::read_share(s) as f64;
         spec.seed = s.number("randseed").unwrap_or(0x89);
         if recipe.own {
-            load::random(s, &mut spec)?;
+            load::random(&recipe, &mut spec);
         }
         pace::durability(s, &mut spec)?;
         if recipe.rates.is_none() {

@@ -34,12 +34,38 @@ impl Sizes {
             Self::Split(v) => v.iter().map(|s| s.0).min().unwrap_or(4096),
         }
     }
+    /// Each with its weight; of a range at most 256, multiples of the smallest, and the largest.
+    pub(crate) fn weights(&self) -> Vec<(u64, f64)> {
+        match self {
+            Self::One(n) => vec![(*n, 1.0)],
+            Self::Range(a, b) => {
+                let step = (b / a).div_ceil(256).max(1);
+                let multiples = (1..=b / a).step_by(step as usize).map(|n| n * a);
+                let smaller = multiples.filter(|n| n < b);
+                smaller.chain([*b]).map(|n| (n, 1.0)).collect()
+            }
+            Self::Split(list) => list.iter().map(|(n, w)| (*n, *w as f64)).collect(),
+        }
+    }
     pub(crate) fn max(&self) -> u64 {
         match self {
             Self::One(n) | Self::Range(_, n) => *n,
             Self::Split(v) => v.iter().map(|s| s.0).max().unwrap_or(4096),
         }
     }
+}
+
+/// `random_generator`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Generator {
+    /// The narrow one; the wide one for offsets where a file has more blocks than that has numbers.
+    Unasked,
+    /// Numbers of 32 bits (`tausworthe`).
+    Narrow,
+    /// Numbers of 64 bits (`tausworthe64`).
+    Wide,
+    /// Each block once (`lfsr`).
+    ShiftRegister,
 }
 
 /// How random offsets are drawn.
@@ -106,8 +132,6 @@ pub(crate) struct Recipe {
     pub(crate) sizes: [Sizes; 3],
     /// Sizes are no multiples of the smallest (`bs_unaligned`).
     pub(crate) unaligned: bool,
-    /// Smallest size of any direction.
-    pub(crate) smallest: u64,
     pub(crate) align: [u64; 3],
     /// Random offset only after so many I/Os; the others follow on, or stay where they are.
     pub(crate) run_length: u64,
@@ -117,12 +141,7 @@ pub(crate) struct Recipe {
     pub(crate) percent_random: [u64; 3],
     pub(crate) draw: [Draw; 3],
     pub(crate) map: bool,
-    /// Blocks are walked in an order without repeats (`random_generator=lfsr`).
-    pub(crate) walks: bool,
-    /// Numbers of 64 bits are drawn (`random_generator=tausworthe64`).
-    pub(crate) wide: bool,
-    /// No generator was asked for: offsets get the wide one where a file has more blocks than the usual one has numbers.
-    pub(crate) widens: bool,
+    pub(crate) generator: Generator,
     /// Every pass draws the same sequence again.
     pub(crate) repeats: bool,
     /// More than one pass: the feed ends each and begins the next.
@@ -222,7 +241,6 @@ impl Recipe {
         );
         let percent_random = s.per_direction("percentage_random").unwrap_or([100; 3]);
         let draw = draws(s)?;
-        let generator = s.get("random_generator");
         let map = random
             && !s.flag("norandommap", false)
             && matches!(draw[0], Draw::By(Distribution::Uniform, _))
@@ -319,9 +337,12 @@ impl Recipe {
             hole,
             percent_random,
             map,
-            walks: generator == Some("lfsr"),
-            wide: generator == Some("tausworthe64"),
-            widens: generator.is_none(),
+            generator: match s.get("random_generator") {
+                None => Generator::Unasked,
+                Some("lfsr") => Generator::ShiftRegister,
+                Some("tausworthe64") => Generator::Wide,
+                Some(_) => Generator::Narrow,
+            },
             repeats: s.flag("randrepeat", true) && !s.has("randseed"),
             loops: s.number("loops").unwrap_or(1) > 1,
             strided,
@@ -369,7 +390,6 @@ impl Recipe {
             state_save: s.flag("verify_state_save", true),
             check,
             unaligned: s.flag("bs_unaligned", false),
-            smallest: sizes.iter().map(Sizes::min).min().unwrap_or(1),
             sizes,
             align,
             draw,
@@ -495,19 +515,20 @@ impl Recipe {
         }
     }
 
-    /// Every block size that may occur, for buffers and alignment.
-    pub(crate) fn all_sizes(&self) -> Vec<u64> {
-        let mut all = Vec::new();
-        for i in (0..3).filter(|i| self.does[*i] || self.by_motion && *i < 2) {
-            match &self.sizes[i] {
-                Sizes::One(n) => all.push(*n),
-                Sizes::Range(a, b) => all.extend([*a, *b]),
-                Sizes::Split(v) => all.extend(v.iter().map(|s| s.0)),
-            }
-        }
-        all.sort_unstable();
-        all.dedup();
-        all
+    /// Block sizes of the directions that it does.
+    pub(crate) fn used_sizes(&self) -> impl Iterator<Item = &Sizes> {
+        let used = |i: &usize| self.does[*i] || self.by_motion && *i < 2;
+        (0..3).filter(used).map(|i| &self.sizes[i])
+    }
+
+    /// Smallest size of any direction.
+    pub(crate) fn smallest(&self) -> u64 {
+        self.sizes.iter().map(Sizes::min).min().unwrap_or(1).max(1)
+    }
+
+    /// Whether blocks are walked in an order without repeats.
+    pub(crate) fn walks(&self) -> bool {
+        self.generator == Generator::ShiftRegister
     }
 }
 

@@ -40,7 +40,7 @@ impl Shape {
         for _ in 0..=index {
             drawn = low + stream.below(high - low);
         }
-        Some(drawn - drawn % self.recipe.smallest.max(1))
+        Some(drawn - drawn % self.recipe.smallest())
     }
 
     /// Where fio's random numbers begin for the task of this number.

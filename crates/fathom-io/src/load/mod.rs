@@ -3,11 +3,10 @@
 mod arrivals;
 pub mod guide;
 mod offsets;
-pub mod permutation;
+mod permutation;
 pub mod rng;
 mod worker;
 mod zipf;
 
 pub use guide::{Enter, Guide, MakePerformer, MakePilot, Next, Pass, Performer, Pilot, PilotIo};
-pub use offsets::Spots;
 pub use worker::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait, Worker};

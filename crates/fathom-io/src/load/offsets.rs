@@ -75,14 +75,14 @@ enum Rank {
 
 /// Draws blocks of a range by a distribution.
 #[derive(Debug, Clone)]
-pub struct Spots {
+struct Spots {
     rank: Option<Rank>,
     scatter: Option<Permutation>,
 }
 
 impl Spots {
-    /// For a range of `blocks`; popular blocks of Zipf and Pareto are scattered where `scatter` says so.
-    pub fn new(dist: Distribution, blocks: u64, seed: u64, scatter: bool) -> Self {
+    /// For a range of `blocks`; popular blocks of Zipf and Pareto are scattered.
+    fn new(dist: Distribution, blocks: u64, seed: u64) -> Self {
         let rank = match dist {
             Distribution::Uniform => None,
             Distribution::Zipf(theta) => Some(Rank::Zipf(Zipf::new(blocks, theta))),
@@ -97,14 +97,14 @@ impl Spots {
                 share: share / 100.0,
             }),
         };
-        let scatter = (scatter && matches!(rank, Some(Rank::Zipf(_) | Rank::Pareto { .. })))
+        let scatter = matches!(rank, Some(Rank::Zipf(_) | Rank::Pareto { .. }))
             .then(|| Permutation::new(blocks, seed));
         Self { rank, scatter }
     }
 
     /// A block below `blocks`.
     #[inline]
-    pub fn pick(&self, blocks: u64, rng: &mut Rng) -> u64 {
+    fn pick(&self, blocks: u64, rng: &mut Rng) -> u64 {
         let Some(rank) = &self.rank else {
             return rng.below(blocks);
         };
@@ -228,7 +228,7 @@ impl Offsets {
             }
         } else {
             Kind::Drawn {
-                spots: Spots::new(job.spec.dist, places, seed, true),
+                spots: Spots::new(job.spec.dist, places, seed),
                 places: (0, 0),
             }
         };

@@ -7,7 +7,7 @@ use super::rng::mix;
 
 /// A bijection on 0..n.
 #[derive(Debug, Clone)]
-pub struct Permutation {
+pub(super) struct Permutation {
     n: u64,
     half_bits: u32,
     keys: [u64; 4],
@@ -15,7 +15,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// For `n` ≥ 1 elements.
-    pub fn new(n: u64, seed: u64) -> Self {
+    pub(super) fn new(n: u64, seed: u64) -> Self {
         assert!(n > 0, "a permutation has elements");
         let bits = (64 - (n - 1).leading_zeros()).max(2);
         let mut keys = [0; 4];
@@ -33,7 +33,7 @@ impl Permutation {
 
     /// Where element `i` goes. The domain is at most 4 n, so fewer than 4 walks are needed on average.
     #[inline]
-    pub fn at(&self, i: u64) -> u64 {
+    pub(super) fn at(&self, i: u64) -> u64 {
         debug_assert!(i < self.n);
         let mask = (1u64 << self.half_bits) - 1;
         let mut v = i;
@@ -50,12 +50,8 @@ impl Permutation {
     }
 
     /// Number of elements.
-    pub fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.n
-    }
-    /// Never: a permutation has elements.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 }
 

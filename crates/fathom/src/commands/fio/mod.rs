@@ -262,6 +262,7 @@ filename=sim:MODEL runs the jobs on a model (fathom sim list).
 
 Nothing is destroyed: writes go to files that fathom made, to a device named after --destroy, or to what the
 environment variable FATHOM_FIO_WRITE names: full paths of files, and devices as after --destroy, colons between.
+Random jobs do the I/O of fio 3.35 and later; FATHOM_FIO_SEEDS=3.33 asks for the offsets of an older one.
 Exit codes are fio's: 0 done, 1 it failed or the script is wrong, 128 a signal ended it; and 2: refused for safety,
 or not supported.
 ";
