@@ -213,7 +213,7 @@ pub fn leftovers(dir: &Path) -> io::Result<Vec<Leftover>> {
         };
         let path = entry.path();
         if let Ok(Some(file)) = open_abandoned(&path) {
-            let meta = file.metadata()?;
+            let meta = file.0.metadata()?;
             found.push(Leftover {
                 pid,
                 size_bytes: meta.len(),
@@ -258,7 +258,7 @@ pub fn remove_leftover(leftover: &Leftover) -> Result<(), Refusal> {
     }
     match open_abandoned(path) {
         Ok(Some(file)) => {
-            remove_if_same(path, &file).map_err(|e| Refusal::from_io("remove", path, &e))
+            remove_if_same(path, &file.0).map_err(|e| Refusal::from_io("remove", path, &e))
         }
         Ok(None) => Err(Refusal::FileInUse {
             path: path.clone(),
@@ -269,17 +269,28 @@ pub fn remove_leftover(leftover: &Leftover) -> Result<(), Refusal> {
     }
 }
 
+/// A file with its lock taken, until it is dropped.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A child that is just being started has a copy of the descriptor: closing this one would not end the lock.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// The file with its lock taken, if it is fathom's and nobody else holds the lock.
-fn open_abandoned(path: &Path) -> io::Result<Option<File>> {
+fn open_abandoned(path: &Path) -> io::Result<Option<Locked>> {
     let file = open::for_reading(path, libc::O_NOFOLLOW)?;
     let meta = file.metadata()?;
     if !meta.is_file() || lock(&file).is_err() {
         return Ok(None);
     }
-    Ok(match mark::provenance(&file)? {
+    let file = Locked(file);
+    Ok(match mark::provenance(&file.0)? {
         // The run that was killed has changed it since the mark was set, so its time says nothing. Of another size it is
         // what somebody has put there; one that is empty holds nothing of anybody's.
-        Provenance::Fathom(_) | Provenance::Changed(_) => mark::of_scratch(&file)?
+        Provenance::Fathom(_) | Provenance::Changed(_) => mark::of_scratch(&file.0)?
             .is_some_and(|m| {
                 let as_made = meta.len() == m.bytes || meta.len() == 0;
                 as_made && (!m.elsewhere || is_old(&meta))

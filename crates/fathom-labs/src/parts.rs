@@ -2,7 +2,7 @@
 
 use fathom_system::array::Local;
 use fathom_system::filesystem::FILE_SYSTEMS;
-use fathom_system::guest::{Accelerator, Kernel, Supply, qemu};
+use fathom_system::guest::{Accelerator, Kernel, qemu};
 use fathom_system::{SystemError, programs};
 
 use crate::LabError;
@@ -85,14 +85,6 @@ pub fn parts() -> Vec<Part> {
         "a guest's kernel",
         "",
         kernel.map_err(LabError::from),
-    );
-    let (path, program) = Supply::program(None);
-    let program = program.map(|_| path.display().to_string());
-    part(
-        "vm, raid",
-        "a static fathom",
-        "",
-        program.map_err(LabError::from),
     );
     part(
         "vm",

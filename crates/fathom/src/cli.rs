@@ -341,11 +341,10 @@ pub(crate) struct ManArgs {
 /// Arguments of `doctor`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom doctor            what works here, and one command that brings what packages can\n  fathom doctor --fetch    what guests of fathom vm are made of, without installing anything"
+    after_help = "Examples:\n  fathom doctor            what works here, and one command that brings what packages can\n  fathom doctor --fetch    a kernel for guests of fathom vm, without installing anything"
 )]
 pub(crate) struct DoctorArgs {
-    /// Bring what guests are made of: a kernel of Debian's (27 MB, unpacked into the cache, not installed) and, where its
-    /// sources are, a static fathom (built)
+    /// Bring a kernel for guests: Debian's (27 MB, unpacked into the cache, not installed)
     #[arg(long, conflicts_with = "json")]
     pub(crate) fetch: bool,
     /// Print JSON

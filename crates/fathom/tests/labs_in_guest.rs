@@ -15,12 +15,7 @@ const LAB: &str = "kv --workload update --keys 5000 --time 200ms --repeats 1 --t
 fn run(dir: &Path, words: &[&str]) -> Option<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fathom"));
     command.args(words).args(["--lab", LAB, "--json"]);
-    for (name, part) in ["FATHOM_GUEST_KERNEL", "FATHOM_GUEST_BINARY"]
-        .iter()
-        .zip(common::parts())
-    {
-        command.envs(part.map(|p| (name, p)));
-    }
+    command.envs(common::kernel().map(|p| ("FATHOM_GUEST_KERNEL", p)));
     let done = command.current_dir(dir).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     if said.contains("did not answer within") || said.contains("speaks version") {

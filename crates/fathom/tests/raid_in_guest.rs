@@ -442,7 +442,6 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
             .current_dir(dir.path())
             .env("PATH", path)
             .env_remove("FATHOM_GUEST_KERNEL")
-            .env_remove("FATHOM_GUEST_BINARY")
             .output()
             .unwrap();
         assert_eq!(out.status.code(), Some(2), "{args:?}: {out:?}");

@@ -13,7 +13,6 @@ fn fathom(dir: &Path, args: &[&str]) -> Output {
         .args(args)
         .current_dir(dir)
         .env_remove("FATHOM_GUEST_KERNEL")
-        .env_remove("FATHOM_GUEST_BINARY")
         .output()
         .unwrap()
 }
@@ -62,9 +61,7 @@ fn images_on_file_systems_are_measured_in_guests_beside_the_bare_target() {
         .split(' ')
         .map(str::to_owned)
         .collect();
-    for (option, path) in ["--kernel", "--guest-binary"].iter().zip(common::parts()) {
-        args.extend(path.map(|p| format!("{option}={}", p.display())));
-    }
+    args.extend(common::kernel().map(|p| format!("--kernel={}", p.display())));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let output = fathom(dir.path(), &args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

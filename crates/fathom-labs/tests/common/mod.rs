@@ -1,4 +1,4 @@
-//! What tests in guests share: the kernel and the static binary that `./test` made ready, and programs of this machine.
+//! What tests in guests share: the kernel that `./test` made ready, the fathom that was built, programs of this machine.
 #![allow(dead_code, unreachable_pub)] // every test program uses another part of this
 
 use std::path::{Path, PathBuf};
@@ -10,17 +10,18 @@ mod machine;
 
 pub use machine::skip;
 
-/// Kernel and static binary, where they are.
-pub fn parts() -> [Option<PathBuf>; 2] {
+/// The kernel, where it is there.
+pub fn kernel() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    ["guest-kernel", "x86_64-unknown-linux-musl/guest/fathom"]
-        .map(|p| Some(target.join(p)).filter(|p| p.exists()))
+    Some(target.join("guest-kernel")).filter(|p| p.exists())
 }
 
 /// All that a guest needs; `None`, said aloud, where a part is missing.
 pub fn supply() -> Option<Supply> {
-    let [kernel, binary] = parts();
-    Supply::find(kernel.as_deref(), binary.as_deref())
+    // Beside the directory of tests.
+    let own = std::env::current_exe().unwrap();
+    let fathom = own.ancestors().nth(2).unwrap().join("fathom");
+    Supply::find(kernel().as_deref(), Some(&fathom))
         .map_err(|e| skip(&e.to_string()))
         .ok()
 }

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::hosts::{check, refused};
 use super::{Host, Via};
-use crate::guest::{initramfs, qemu};
+use crate::guest::{initramfs::Program, qemu};
 use crate::{SystemError, programs};
 
 /// Beginning of a carried file's name.
@@ -44,12 +44,15 @@ impl Fathom {
         }
         let own = std::env::current_exe()
             .map_err(|e| refused(format!("fathom's own binary cannot be found: {e}")))?;
-        initramfs::static_binary(&own).map(Self::Carried).map_err(|_| {
-            refused(format!(
+        let program = Program::read(&own)?;
+        if program.libraries.is_empty() {
+            Ok(Self::Carried(program.binary))
+        } else {
+            Err(refused(format!(
                 "{} needs libraries and cannot be carried to the hosts: name theirs with --hosts-fathom PATH, or build the static one (cargo build --release --target x86_64-unknown-linux-musl)",
                 own.display()
-            ))
-        })
+            )))
+        }
     }
 
     /// The command lines that start an agent on each host; where the binary is carried, it is there afterwards.

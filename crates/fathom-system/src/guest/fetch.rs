@@ -1,17 +1,13 @@
-//! What guests are made of, brought here: a kernel from the distribution's archive, unpacked into the user's cache and not
-//! installed, and a static fathom, built where the sources are.
+//! A kernel for guests from the distribution's archive, unpacked into the user's cache and not installed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use fathom_files::create;
 
-use crate::{SystemError, packages, programs};
+use crate::{SystemError, programs};
 
-/// The static binary's target.
-const TARGET: &str = "x86_64-unknown-linux-musl";
 /// Packages whose newest kernel is small and boots anywhere: Debian's, then Ubuntu's.
 const KERNELS: [&str; 2] = ["linux-image-cloud-amd64", "linux-image-virtual"];
 /// Made last: what lacks it was not unpacked to its end.
@@ -127,65 +123,4 @@ fn unpack(image: &str, dir: &Path) -> Result<(), SystemError> {
     }
     create::file(&dir.join(COMPLETE)).map_err(|e| failed(COMPLETE, e.to_string()))?;
     Ok(())
-}
-
-/// Where a static fathom lies that was built beside this one.
-pub(super) fn beside() -> Option<PathBuf> {
-    let path = target_dir()?.join(TARGET).join("release/fathom");
-    path.is_file().then_some(path)
-}
-
-/// The directory of builds that this program lies in: `…/target` of `…/target/release/fathom`.
-fn target_dir() -> Option<PathBuf> {
-    let exe = std::env::current_exe().ok()?;
-    let dir = exe.parent()?.parent()?;
-    dir.join("CACHEDIR.TAG").is_file().then(|| dir.to_owned())
-}
-
-/// Builds the static fathom from the sources that this one was built from; returns where it is. What the compiler says goes to
-/// standard error.
-///
-/// # Errors
-/// Where there are no sources here, or the build fails.
-pub fn program() -> Result<PathBuf, SystemError> {
-    let sources = target_dir().and_then(|t| t.parent().map(Path::to_owned));
-    let sources = sources.filter(|s| s.join("crates/fathom/Cargo.toml").is_file());
-    let Some(sources) = sources else {
-        return Err(SystemError::Missing {
-            what: "the sources of this fathom are not here".into(),
-            remedy: "use a static fathom (docs/building.md), or name one with --guest-binary"
-                .into(),
-        });
-    };
-    if programs::find("musl-gcc").is_none() {
-        return Err(SystemError::Missing {
-            what: "musl-gcc is not installed".into(),
-            remedy: packages::install("musl-tools"),
-        });
-    }
-    let steps: [(&str, &[&str]); 2] = [
-        ("rustup", &["target", "add", TARGET]),
-        (
-            "cargo",
-            &["build", "--release", "--target", TARGET, "-p", "fathom"],
-        ),
-    ];
-    for (program, args) in steps {
-        let ended = Command::new(program)
-            .args(args)
-            .current_dir(&sources)
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .status();
-        let said = match ended {
-            Ok(status) if status.success() => continue,
-            Ok(status) => status.to_string(),
-            Err(e) => e.to_string(),
-        };
-        return Err(SystemError::Failed(format!(
-            "{program} {}: {said}",
-            args.join(" ")
-        )));
-    }
-    beside().ok_or_else(|| SystemError::Failed("the build left no static fathom".into()))
 }

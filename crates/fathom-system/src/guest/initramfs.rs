@@ -1,11 +1,13 @@
 //! An initramfs in cpio's newc format (Documentation/driver-api/early-userspace/buffer-format.rst): fathom's own
-//! binary as /init, modules, a few directories.
+//! binary as /init, the libraries that it needs, modules, a few directories.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::modules::Module;
+use super::tools::Tool;
 use crate::SystemError;
 
 const DIRECTORY: u32 = 0o040_755;
@@ -59,16 +61,31 @@ impl<W: Write> Archive<W> {
 ///
 /// # Errors
 /// Where the output cannot be written.
-pub fn write(out: impl Write, binary: &[u8], modules: &[Module]) -> io::Result<()> {
+pub fn write(out: impl Write, program: &Program, modules: &[Module]) -> io::Result<()> {
     let mut a = Archive {
         out,
         written: 0,
         inode: 0,
     };
-    for dir in [
+    let inside = |path: &Path| {
+        path.display()
+            .to_string()
+            .trim_start_matches('/')
+            .to_owned()
+    };
+    let dirs = [
         "dev", "proc", "sys", "run", "tmp", "modules", "mnt", "root", "etc",
-    ] {
+    ];
+    let mut dirs: BTreeSet<String> = dirs.map(str::to_owned).into();
+    for (path, _) in &program.libraries {
+        dirs.extend(path.ancestors().skip(1).map(inside));
+    }
+    // The root is there; in their order each directory comes after the one that it is in.
+    for dir in dirs.iter().filter(|d| !d.is_empty()) {
         a.entry(dir, DIRECTORY, (0, 0), &[])?;
+    }
+    for (path, bytes) in &program.libraries {
+        a.entry(&inside(path), PROGRAM, (0, 0), bytes)?;
     }
     a.entry("dev/console", CHARACTERS, (5, 1), &[])?;
     a.entry("dev/null", CHARACTERS, (1, 3), &[])?;
@@ -80,37 +97,47 @@ pub fn write(out: impl Write, binary: &[u8], modules: &[Module]) -> io::Result<(
             &m.bytes,
         )?;
     }
-    a.entry("init", PROGRAM, (0, 0), binary)?;
+    a.entry("init", PROGRAM, (0, 0), &program.binary)?;
     a.entry("TRAILER!!!", 0, (0, 0), &[])
 }
 
-/// A static binary, without what only debuggers read.
-///
-/// # Errors
-/// Where it cannot be read, is no x86-64 program, or needs a dynamic loader, with how to build a static one.
-pub fn static_binary(path: &Path) -> Result<Vec<u8>, SystemError> {
-    let refused = |what: &str| {
-        SystemError::Missing {
-        what: format!("{} {what}", path.display()),
-        remedy: "build the static one (fathom doctor --fetch does where its sources are, docs/building.md says how), or name it with --guest-binary".into(),
+/// A program as a guest gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The file, without what only debuggers read.
+    pub binary: Vec<u8>,
+    /// What a dynamic loader adds, the loader among it, each with its path; empty where the program is static.
+    pub libraries: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Program {
+    /// Of a file of this machine.
+    ///
+    /// # Errors
+    /// Where it or a library cannot be read, or it is no x86-64 program.
+    pub fn read(path: &Path) -> Result<Self, SystemError> {
+        let refused = |what: &str| SystemError::Missing {
+            what: format!("{} {what}", path.display()),
+            remedy: "guests are x86-64 machines: run fathom on one".into(),
+        };
+        let mut binary = fs::read(path).map_err(|e| refused(&format!("cannot be read: {e}")))?;
+        let segments = segments(&binary).ok_or_else(|| refused("is no x86-64 Linux program"))?;
+        let libraries = if segments.iter().any(|s| s.kind == INTERPRETER) {
+            Tool::of(path)?.libraries()?
+        } else {
+            Vec::new()
+        };
+        let end = segments
+            .iter()
+            .filter_map(|s| s.offset.checked_add(s.size))
+            .max();
+        let end = end.unwrap_or(0).max(0x40).min(binary.len());
+        // Section headers, symbols and debug information lie behind the last segment: nobody reads them in the guest.
+        binary.truncate(end);
+        binary[0x28..0x30].fill(0);
+        binary[0x3c..0x40].fill(0);
+        Ok(Self { binary, libraries })
     }
-    };
-    let bytes = fs::read(path).map_err(|e| refused(&format!("cannot be read: {e}")))?;
-    let segments = segments(&bytes).ok_or_else(|| refused("is no x86-64 Linux program"))?;
-    if segments.iter().any(|s| s.kind == INTERPRETER) {
-        return Err(refused("is linked dynamically: a guest has no libraries"));
-    }
-    let end = segments
-        .iter()
-        .filter_map(|s| s.offset.checked_add(s.size))
-        .max();
-    let end = end.unwrap_or(0).max(0x40).min(bytes.len());
-    // Section headers, symbols and debug information lie behind the last segment: nobody reads them in the guest.
-    let mut bytes = bytes;
-    bytes.truncate(end);
-    bytes[0x28..0x30].fill(0);
-    bytes[0x3c..0x40].fill(0);
-    Ok(bytes)
 }
 
 const INTERPRETER: u32 = 3;
@@ -161,7 +188,11 @@ mod tests {
             },
         ];
         let mut bytes = Vec::new();
-        write(&mut bytes, b"program", &modules).unwrap();
+        let program = Program {
+            binary: b"program".to_vec(),
+            libraries: vec![("/lib/here/libc.so.6".into(), vec![3; 5])],
+        };
+        write(&mut bytes, &program, &modules).unwrap();
         assert_eq!(bytes.len() % 4, 0);
         // Every header begins where the one before says that it ends.
         let mut at = 0;
@@ -182,18 +213,25 @@ mod tests {
         let position = |n: &str| names.iter().position(|x| x == n).unwrap();
         assert!(position("modules/000-virtio.ko") < position("modules/001-virtio_blk.ko"));
         assert!(names.contains(&"init".to_owned()));
+        assert!(position("lib") < position("lib/here"));
+        assert!(position("lib/here") < position("lib/here/libc.so.6"));
     }
 
     #[test]
-    fn a_dynamic_program_is_refused_with_how_to_build_a_static_one() {
-        let e = static_binary(Path::new("/bin/sh")).unwrap_err().to_string();
-        assert!(
-            e.contains("linked dynamically") && e.contains("fathom doctor --fetch"),
-            "{e}"
-        );
-        let text = static_binary(Path::new("/etc/hostname"))
-            .unwrap_err()
-            .to_string();
+    fn a_program_comes_with_its_loader_and_libraries() {
+        let shell = Program::read(Path::new("/bin/sh")).unwrap();
+        assert!(segments(&shell.binary).is_some_and(|s| !s.is_empty()));
+        let whole = fs::metadata("/bin/sh").unwrap().len();
+        assert!(shell.binary.len() as u64 <= whole);
+        let named = |part: &str| {
+            let mut all = shell.libraries.iter();
+            all.any(|(p, bytes)| p.to_string_lossy().contains(part) && !bytes.is_empty())
+        };
+        let dynamic = segments(&shell.binary).unwrap();
+        let dynamic = dynamic.iter().any(|s| s.kind == INTERPRETER);
+        assert_eq!(named("libc") && named("ld-"), dynamic);
+        let text = Program::read(Path::new("/etc/hostname")).unwrap_err();
+        let text = text.to_string();
         assert!(text.contains("is no x86-64 Linux program"), "{text}");
     }
 }

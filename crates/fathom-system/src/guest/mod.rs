@@ -1,7 +1,7 @@
 //! Guests: small virtual machines without a root file system, in which fathom itself is the first process.
 //!
 //! Kernel ([`kernel`]) and modules ([`modules`]) are the distribution's; the initramfs ([`initramfs`]) carries
-//! fathom's own static binary; QEMU ([`qemu`]) runs it on the processors or, where these cannot ([`accel`]), in its
+//! the fathom that runs, with the libraries that it needs; QEMU ([`qemu`]) runs it on the processors or, where these cannot ([`accel`]), in its
 //! translator; host and guest talk over a virtio port ([`wire`]), the guest's side is its agent.
 
 pub mod accel;
@@ -33,13 +33,12 @@ pub use qemu::Machine;
 pub use tools::Tool;
 
 use crate::SystemError;
+use initramfs::Program;
 use modules::Modules;
 use qemu::Qemu;
 use reached::Reached;
 use wire::{Answer, Ask, Reader};
 
-/// Names the static binary where fathom itself is not static.
-pub const BINARY_VARIABLE: &str = "FATHOM_GUEST_BINARY";
 /// A guest that is silent for so long after its start does not boot.
 const BOOT_LIMIT: Nanos = Nanos::from_secs(60);
 /// The same on the processors, where two seconds are usual.
@@ -57,8 +56,8 @@ const SILENCE_LIMIT: Nanos = Nanos::from_secs(60);
 pub struct Supply {
     /// Kernel.
     pub kernel: Kernel,
-    /// fathom, without what a guest does not need.
-    binary: Vec<u8>,
+    /// fathom.
+    program: Program,
     /// Who runs guest code.
     pub accelerator: Accelerator,
     /// QEMU's version.
@@ -68,15 +67,16 @@ pub struct Supply {
 }
 
 impl Supply {
-    /// Finds QEMU, a kernel (a named one first) and a static binary (a named one first, then [`BINARY_VARIABLE`],
-    /// then the one that runs), and what can run guest code.
+    /// Finds QEMU, a kernel (a named one first), fathom (a named one, or the one that runs), and what can run guest code.
     ///
     /// # Errors
     /// The first part that is missing, with how to get it.
     pub fn find(kernel: Option<&Path>, binary: Option<&Path>) -> Result<Self, SystemError> {
         let qemu = qemu::version()?;
         let kernel = Kernel::find(kernel)?;
-        let binary = Self::program(binary).1?;
+        // Where the one that runs is not known, what the kernel calls it will do.
+        let own = || std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
+        let program = Program::read(&binary.map_or_else(own, Path::to_owned))?;
         let accelerator = Accelerator::probe();
         let boot_limit = if accelerator.is_emulated() {
             BOOT_LIMIT
@@ -85,35 +85,11 @@ impl Supply {
         };
         Ok(Self {
             kernel,
-            binary,
+            program,
             accelerator,
             qemu,
             boot_limit,
         })
-    }
-
-    /// The static binary and where it is: the named one, else that of [`BINARY_VARIABLE`], else the one that runs, else the one
-    /// that was built beside it.
-    ///
-    /// # Errors
-    /// Where it is none, with how to build it.
-    pub fn program(named: Option<&Path>) -> (PathBuf, Result<Vec<u8>, SystemError>) {
-        let variable = || std::env::var_os(BINARY_VARIABLE).filter(|b| !b.is_empty());
-        let path = named
-            .map(Path::to_owned)
-            .or_else(|| variable().map(PathBuf::from));
-        // Where the one that runs is not known, what the kernel calls it will do.
-        let own = || std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
-        let asked = path.is_some();
-        let path = path.unwrap_or_else(own);
-        let binary = initramfs::static_binary(&path);
-        match fetch::beside().filter(|_| binary.is_err() && !asked) {
-            Some(built) => {
-                let binary = initramfs::static_binary(&built);
-                (built, binary)
-            }
-            None => (path, binary),
-        }
     }
 
     /// Boots a machine and waits until its agent answers. A kernel that does not boot on the processors is tried
@@ -222,7 +198,7 @@ pub struct Output {
 impl Guest {
     fn boot(supply: &Supply, machine: &Machine) -> Result<Self, SystemError> {
         let modules = Modules::of(&supply.kernel).closure(&machine.all_modules())?;
-        let archive = qemu::in_memory(|out| initramfs::write(out, &supply.binary, &modules))
+        let archive = qemu::in_memory(|out| initramfs::write(out, &supply.program, &modules))
             .map_err(|e| SystemError::Failed(format!("no memory for a guest's initramfs: {e}")))?;
         let (qemu, port) =
             Qemu::start(&supply.kernel.image, &archive, machine, &supply.accelerator)?;

@@ -38,22 +38,34 @@ impl Tool {
         })
     }
 
+    /// The libraries, each where the program looks for it.
+    ///
+    /// # Errors
+    /// Where one cannot be read.
+    pub fn libraries(&self) -> Result<Vec<(PathBuf, Vec<u8>)>, SystemError> {
+        self.libraries
+            .iter()
+            .map(|path| Ok((path.clone(), read(path)?)))
+            .collect()
+    }
+
     /// Puts it into a guest.
     ///
     /// # Errors
     /// Where a file cannot be read here or written there.
     pub fn bring(&self, guest: &mut Guest) -> Result<(), SystemError> {
-        let read = |p: &Path| {
-            fs::read(p)
-                .map_err(|e| SystemError::Failed(format!("{} cannot be read: {e}", p.display())))
-        };
-        for library in &self.libraries {
-            guest.put(&library.display().to_string(), 0o755, &read(library)?)?;
+        for (path, bytes) in self.libraries()? {
+            guest.put(&path.display().to_string(), 0o755, &bytes)?;
         }
         let name = self.program.file_name().unwrap_or_default();
         let place = Path::new(PLACE).join(name);
         guest.put(&place.display().to_string(), 0o755, &read(&self.program)?)
     }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, SystemError> {
+    fs::read(path)
+        .map_err(|e| SystemError::Failed(format!("{} cannot be read: {e}", path.display())))
 }
 
 /// Absolute paths of what ldd prints.

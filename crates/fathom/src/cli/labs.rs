@@ -137,7 +137,7 @@ pub(crate) struct RaidArgs {
 /// Arguments of `vm`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm /mnt/data --size 2g --vms 1 --fs ext4,xfs,btrfs   images on file systems, beside the bare target\n  fathom vm /mnt/data --size 1g --lab \"kv --workload update,b --time 10s\"   what a tree loses in a machine\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU, a kernel (--kernel) and a static fathom (--guest-binary); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
+    after_help = "Examples:\n  fathom vm /mnt/data --vms 1,2 --try aio=threads --try iothread=off\n                                    boots guests whose disks are parts of a scratch file there; which setting\n                                    recovers how much is proved in turns\n  fathom vm /dev/nvme0n1 --no-writes    reads only: needs no permission to destroy\n  fathom vm /mnt/data --size 2g --vms 1 --fs ext4,xfs,btrfs   images on file systems, beside the bare target\n  fathom vm /mnt/data --size 1g --lab \"kv --workload update,b --time 10s\"   what a tree loses in a machine\n  fathom vm sim:optane-900p --vms 1..8 --try idle=busy   the same on models\nGuests need QEMU and a kernel (--kernel); nothing else, and no network.\nSettings: disk=virtio-blk|virtio-scsi|nvme|vhost-user, cache=none|writeback|writethrough|directsync|unsafe,\naio=io_uring|native|threads, iothread=on|off, queues=N, poll-ns=N, vcpus=N, memory=MIB, scheduler=none|mq-deadline;\non models idle=on|shallow|busy, poll=on."
 )]
 pub(crate) struct VmArgs {
     #[command(flatten)]
@@ -245,9 +245,6 @@ pub(crate) struct GuestArgs {
     /// Kernel of the guests: a vmlinuz, or a directory with an unpacked package [default: this machine's newest]
     #[arg(long, value_name = "PATH", help_heading = "Guests")]
     pub(crate) kernel: Option<PathBuf>,
-    /// A static fathom for the guests [default: the one that runs, where it is static]
-    #[arg(long, value_name = "FILE", help_heading = "Guests")]
-    pub(crate) guest_binary: Option<PathBuf>,
 }
 
 #[cfg(test)]

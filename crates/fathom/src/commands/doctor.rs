@@ -6,7 +6,7 @@ use fathom_labs::LabError;
 use fathom_labs::parts::parts;
 use fathom_stack::TraceError;
 use fathom_stack::tracefs::TraceFs;
-use fathom_system::guest::{self, Kernel, Supply};
+use fathom_system::guest::{self, Kernel};
 use fathom_system::packages;
 use fathom_telemetry::say;
 use serde::Serialize;
@@ -69,7 +69,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
     Ok(DONE)
 }
 
-/// Brings the parts of guests that are missing.
+/// Brings a kernel for guests where none is here.
 fn fetch() -> Outcome {
     if let Ok(kernel) = Kernel::find(None) {
         screen::print(&format!("kernel: {} is here\n", kernel.image.display()));
@@ -77,13 +77,6 @@ fn fetch() -> Outcome {
         say!("fathom: fetching a kernel (about 30 MB)");
         let dir = guest::fetch::kernel().map_err(refused)?;
         screen::print(&format!("kernel: {}\n", dir.display()));
-    }
-    if let (path, Ok(_)) = Supply::program(None) {
-        screen::print(&format!("static fathom: {} is here\n", path.display()));
-    } else {
-        say!("fathom: building a static fathom (some minutes)");
-        let path = guest::fetch::program().map_err(refused)?;
-        screen::print(&format!("static fathom: {}\n", path.display()));
     }
     Ok(DONE)
 }

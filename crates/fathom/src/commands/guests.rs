@@ -7,12 +7,9 @@ use fathom_system::guest::Supply;
 use crate::cli::GuestArgs;
 use crate::exit::Failure;
 
-/// Kernel, static binary and QEMU; the refusal says how to get what is missing.
+/// QEMU, a kernel and this fathom; the refusal says how to get what is missing.
 pub(crate) fn supply(args: &GuestArgs) -> Result<Supply, Failure> {
-    Ok(Supply::find(
-        args.kernel.as_deref(),
-        args.guest_binary.as_deref(),
-    )?)
+    Ok(Supply::find(args.kernel.as_deref(), None)?)
 }
 
 /// Said of a target that can be no machine's disk.

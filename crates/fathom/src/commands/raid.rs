@@ -255,11 +255,7 @@ fn choose(args: &RaidArgs) -> Result<&'static str, Failure> {
     let mut lacks = Vec::new();
     for backend in ["md", "guest", "btrfs"] {
         let there = if backend == "guest" {
-            Supply::find(
-                args.guest.kernel.as_deref(),
-                args.guest.guest_binary.as_deref(),
-            )
-            .map(|_| ())
+            Supply::find(args.guest.kernel.as_deref(), None).map(|_| ())
         } else {
             local(backend)?.available()
         };

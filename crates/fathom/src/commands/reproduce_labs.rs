@@ -81,14 +81,8 @@ fn one(
     // Arrays with another lab in them are made here.
     let elsewhere = !lab.arguments.iter().any(|a| a == "--lab");
     if ["raid", "vm"].contains(&lab.command) && elsewhere {
-        let guest = [
-            ("--kernel", &args.guest.kernel),
-            ("--guest-binary", &args.guest.guest_binary),
-        ];
-        for (option, path) in guest {
-            if let Some(path) = path {
-                put(option, path.display().to_string());
-            }
+        if let Some(path) = &args.guest.kernel {
+            put("--kernel", path.display().to_string());
         }
     }
     child::run(&words, &args.out.out, control)

@@ -93,17 +93,21 @@ fn json_on_standard_output_is_run_json_and_nothing_else() {
             4096 * d["ios"].as_u64().unwrap()
         );
         let response = &d["response_ns"];
+        // Where others use the disk, half a second may be a handful of I/Os, too few for a percentile.
+        let known = ["min", "p50", "p90", "max"].map(|name| response[name].as_f64());
+        let known: Vec<f64> = known.into_iter().flatten().collect();
+        assert!(known[0] > 0.0 && known.is_sorted(), "{response}");
         let at = |name: &str| response[name].as_f64().unwrap();
-        assert!(at("min") > 0.0);
-        assert!(at("min") <= at("p50") && at("p50") <= at("p90") && at("p90") <= at("max"));
         assert!(at("min") <= at("mean") && at("mean") <= at("max"));
     }
     assert!(job["trim"].is_null());
-    // A percentile without enough samples behind it is null, not a guess.
+    // A percentile without ten samples beyond it is null, not a guess.
     for direction in ["read", "write"] {
         let ios = job[direction]["ios"].as_u64().unwrap();
-        let p99_99 = &job[direction]["response_ns"]["p99_99"];
-        assert_eq!(p99_99.is_null(), ios < 100_000, "{ios} I/Os, {p99_99}");
+        for (name, enough) in [("p50", 20), ("p90", 100), ("p99_99", 100_000)] {
+            let value = &job[direction]["response_ns"][name];
+            assert_eq!(value.is_null(), ios < enough, "{ios} I/Os, {name} {value}");
+        }
     }
 }
 
