@@ -80,10 +80,11 @@ fn one(
     }
     // Arrays with another lab in them are made here.
     let elsewhere = !lab.arguments.iter().any(|a| a == "--lab");
-    if ["raid", "vm"].contains(&lab.command) && elsewhere {
-        if let Some(path) = &args.guest.kernel {
-            put("--kernel", path.display().to_string());
-        }
+    if ["raid", "vm"].contains(&lab.command)
+        && elsewhere
+        && let Some(path) = &args.guest.kernel
+    {
+        put("--kernel", path.display().to_string());
     }
     child::run(&words, &args.out.out, control)
 }
