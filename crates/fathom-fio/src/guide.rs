@@ -92,7 +92,7 @@ impl Task {
     /// Whether its I/Os are those of an engine that moves data.
     pub fn moves_data(&self) -> bool {
         let null = self.shape.spec.engine == fathom_io::job::Engine::Null;
-        !null || matches!(self.shape.own, Some(Own::Net(_)))
+        !null || self.shape.own.as_ref().is_some_and(Own::moves_data)
     }
     /// Whether its engine is none of the driver's.
     pub fn has_own_engine(&self) -> bool {
@@ -112,6 +112,12 @@ impl Task {
             Some(Own::Names(names)) => Some(names),
             _ => None,
         }
+    }
+    /// Objects of servers that it changes, as `HOST/PATH`.
+    pub fn objects(&self) -> Vec<String> {
+        let own = self.shape.own.as_ref();
+        own.filter(|_| self.shape.spec.rw.modifies())
+            .map_or_else(Vec::new, Own::objects)
     }
     /// What must be there before any job begins: a socket that listens.
     ///

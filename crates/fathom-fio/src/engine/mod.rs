@@ -1,6 +1,8 @@
 //! Engines of fio's that are no way to read and write a file: each does its I/Os itself, one at a time, in the driver's place.
 
 mod exec;
+#[cfg(feature = "http")]
+mod http;
 mod names;
 mod net;
 mod space;
@@ -36,6 +38,9 @@ pub(crate) enum Own {
     Exec(Exec),
     /// A socket.
     Net(Arc<Net>),
+    /// Objects of a server.
+    #[cfg(feature = "http")]
+    Http(Arc<http::Http>),
 }
 
 /// What it needs of the run.
@@ -70,6 +75,12 @@ impl Own {
             "falloc" => Self::Allocate,
             "exec" => Self::Exec(Exec::of(s)?),
             "net" | "netsplice" => Self::Net(Arc::new(Net::of(s, clone)?)),
+            #[cfg(feature = "http")]
+            "http" => {
+                let names = names()?;
+                let names = names.iter().map(|p| p.display().to_string()).collect();
+                Self::Http(Arc::new(http::Http::of(s, names)?))
+            }
             other => match names::Kind::named(other) {
                 Some(kind) => Self::Names(Arc::new(Names::of(s, kind, names()?))),
                 None => return Ok(None),
@@ -80,6 +91,25 @@ impl Own {
     /// Whether its latencies are those of fio's I/Os: only the calls count where files are made, looked up, removed.
     pub(crate) fn only_calls(&self) -> bool {
         matches!(self, Self::Names(_))
+    }
+
+    /// Whether what it reads and writes is data.
+    pub(crate) fn moves_data(&self) -> bool {
+        match self {
+            Self::Net(_) => true,
+            #[cfg(feature = "http")]
+            Self::Http(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Objects of servers that it puts and deletes, as a script names them: HOST/PATH.
+    pub(crate) fn objects(&self) -> Vec<String> {
+        match self {
+            #[cfg(feature = "http")]
+            Self::Http(http) => http.objects().collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Files that it writes beside its target.
@@ -109,6 +139,8 @@ impl Own {
                 Self::Names(names) => Box::new(names::Naming(names.clone())),
                 Self::Exec(exec) => Box::new(exec.start(around.clone())),
                 Self::Net(net) => net.open(around.clone())?,
+                #[cfg(feature = "http")]
+                Self::Http(http) => Box::new(http.clone().open()),
             })
         })
     }

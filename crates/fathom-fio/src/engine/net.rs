@@ -1,7 +1,7 @@
 //! `ioengine=net` and `netsplice`: bytes through a socket, to and from fio or fathom at the other end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,8 @@ pub(crate) struct Net {
     nodelay: bool,
     pingpong: bool,
     window: usize,
+    /// Most bytes of a segment; 0 leaves it to the kernel.
+    mss: u32,
     interface: Option<Ipv4Addr>,
     ttl: u32,
     /// The socket that waits for others, from before any job begins.
@@ -153,6 +155,7 @@ impl Net {
             nodelay: s.flag("nodelay", false),
             pingpong: s.flag("pingpong", false),
             window: s.number("window_size").unwrap_or(0) as usize,
+            mss: s.number("mss").unwrap_or(0).min(i32::MAX as u64) as u32,
             interface,
             ttl: s.number("ttl").unwrap_or(1).min(255) as u32,
             waiting: Mutex::new(None),
@@ -181,6 +184,9 @@ impl Net {
             Protocol::Tcp | Protocol::Unix => SocketType::STREAM,
         };
         let fd = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        if self.mss > 0 && self.protocol == Protocol::Tcp {
+            limit_segments(&fd, self.mss)?;
+        }
         if self.window > 0 {
             if self.listen || self.pingpong {
                 sockopt::set_socket_recv_buffer_size(&fd, self.window)?;
@@ -256,6 +262,25 @@ impl Net {
             _ => format!("nobody connected: {e}"),
         })?;
         Ok(Box::new(link))
+    }
+}
+
+/// TCP_MAXSEG, which rustix has not.
+fn limit_segments(fd: &OwnedFd, bytes: u32) -> rustix::io::Result<()> {
+    let bytes = bytes as libc::c_int;
+    // SAFETY: the kernel reads one int, which lives until the call returns.
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            std::ptr::from_ref(&bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
     }
 }
 

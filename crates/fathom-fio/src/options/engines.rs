@@ -6,6 +6,8 @@ use super::{Fate::*, Kind::*, OptionDef, def};
 
 /// Engines of sockets.
 const NET: &[&str] = &["net", "netsplice"];
+/// Objects of servers.
+const HTTP: &[&str] = &["http"];
 
 #[rustfmt::skip]
 pub(super) const ENGINES: &[OptionDef] = &[
@@ -59,5 +61,20 @@ pub(super) const ENGINES: &[OptionDef] = &[
     def("interface", "", Text, "", Mapped, "address of the interface for multicast", NET),
     def("ttl", "", Int(0, 0), "1", Mapped, "of multicast", NET),
     def("window_size", "", Int(0, 0), "", Mapped, "socket buffers", NET),
-    def("mss", "", Int(0, 0), "", Refused, "the kernel chooses the size of segments", NET),
+    def("https", "", Choice(&["off", "on", "insecure"]), "off", Mapped, "with fathom's feature https", HTTP),
+    def("http_host", "", Text, "localhost", Mapped, "HOST or HOST:PORT", HTTP),
+    def("http_user", "", Text, "", Mapped, "basic authentication", HTTP),
+    def("http_pass", "", Text, "", Mapped, "basic authentication", HTTP),
+    def("http_s3_key", "", Text, "", Mapped, "the secret key", HTTP),
+    def("http_s3_keyid", "", Text, "", Mapped, "the key's name", HTTP),
+    def("http_s3_security_token", "", Text, "", Mapped, "x-amz-security-token", HTTP),
+    def("http_swift_auth_token", "", Text, "", Mapped, "x-auth-token", HTTP),
+    def("http_s3_region", "", Text, "us-east-1", Mapped, "the region that is signed for", HTTP),
+    def("http_s3_sse_customer_key", "", Text, "", Mapped, "at most 32 characters", HTTP),
+    def("http_s3_sse_customer_algorithm", "", Text, "AES256", Mapped, "of the customer's key", HTTP),
+    def("http_s3_storage_class", "", Text, "STANDARD", Mapped, "x-amz-storage-class", HTTP),
+    def("http_mode", "", Choice(&["webdav", "s3", "swift"]), "webdav", Mapped, "headers and signatures", HTTP),
+    def("http_verbose", "", Int(0, 0), "0", Harmless, "a failed request is said in words", HTTP),
+    def("http_object_mode", "", Choice(&["block", "range"]), "block", Mapped, "an object for each block or for each file", HTTP),
+    def("mss", "", Int(0, 0), "", Mapped, "TCP_MAXSEG", NET),
 ];

@@ -138,6 +138,12 @@ pub enum EngineFate {
     Missing,
 }
 
+/// fathom's feature `http` brings it.
+const HTTP_FATE: EngineFate = match cfg!(feature = "http") {
+    true => EngineFate::Apart,
+    false => EngineFate::Missing,
+};
+
 /// fio's engines. Those that fathom serves come first.
 pub const ENGINES: &[(&str, EngineFate)] = &[
     ("psync", EngineFate::Sync),
@@ -162,11 +168,11 @@ pub const ENGINES: &[(&str, EngineFate)] = &[
     ("sg", EngineFate::Missing),
     ("net", EngineFate::Apart),
     ("netsplice", EngineFate::Apart),
+    ("http", HTTP_FATE),
     ("mtd", EngineFate::Missing),
     ("exec", EngineFate::Apart),
     ("rbd", EngineFate::Missing),
     ("rados", EngineFate::Missing),
-    ("http", EngineFate::Missing),
     ("nfs", EngineFate::Missing),
     ("nbd", EngineFate::Missing),
     ("rdma", EngineFate::Missing),

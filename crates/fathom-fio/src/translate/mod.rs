@@ -355,7 +355,18 @@ impl Shape {
             return Err(FioError::unsupported(
                 job,
                 &format!("ioengine={}", s.get("ioengine").unwrap_or("psync")),
-                "fathom fio --enghelp lists those that are",
+                match s.engine() {
+                    "http" => {
+                        "this fathom was built without it: cargo build --release --features http"
+                    }
+                    "rbd" | "rados" => {
+                        "only Ceph's own C++ library speaks its protocol; a mapped image (rbd map) is a block device for any engine"
+                    }
+                    "nfs" => {
+                        "only libnfs, a C library, speaks it without the kernel; a file on a mounted file system is one for any engine"
+                    }
+                    _ => "fathom fio --enghelp lists those that are",
+                },
             ));
         }
         let mut ignored = Vec::new();
@@ -376,7 +387,8 @@ impl Shape {
             }
         }
         let fake = matches!(fate, EngineFate::Null | EngineFate::Apart);
-        let apart = fate == EngineFate::Apart;
+        // Objects have their places in their names.
+        let apart = fate == EngineFate::Apart && s.engine() != "http";
         let mut recipe = recipe::Recipe::of(s, fake, apart)?;
         let own = Own::of(s, clone, || place::paths(s, clone, recipe.files))?;
         let program = matches!(own, Some(Own::Exec(_)));

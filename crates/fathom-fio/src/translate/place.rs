@@ -72,7 +72,12 @@ pub(super) fn places(
     files: u64,
 ) -> Result<Vec<Place>, FioError> {
     if matches!(fate, EngineFate::Null | EngineFate::Apart) {
-        return Ok(vec![Place::Null]);
+        let all = if s.engine() == "http" {
+            paths(s, clone, files)?.len()
+        } else {
+            1
+        };
+        return Ok(vec![Place::Null; all]);
     }
     let job = &s.name;
     if files > 1024 {

@@ -292,6 +292,69 @@ fn sockets_answer_and_reach_groups() {
     assert!(received >= 200.0, "{received}");
 }
 
+/// What a TCP connection's own end says of its segments.
+#[test]
+fn segments_are_as_short_as_asked_for() {
+    const TEST: &str = "segments_are_as_short_as_asked_for";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("--port={}", listener.local_addr().unwrap().port());
+    let mut longest = Vec::new();
+    for mss in ["--mss=600", "--mss=1000"] {
+        let args = [
+            "--name=a",
+            "--ioengine=net",
+            "--rw=write",
+            "--bs=4k",
+            "--size=64k",
+        ];
+        let args = [&args[..], &["--hostname=127.0.0.1", &port, mss]].concat();
+        let ends = |out: &dyn Fn(&Path, &[&str]) -> Option<std::process::Output>| {
+            let accepted = std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let sent = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+                    (sent, stream)
+                });
+                let out = out(scratch().path(), &args).unwrap();
+                assert!(out.status.success(), "{out:?}");
+                other.join().unwrap()
+            });
+            let (sent, socket) = accepted;
+            assert!(sent >= 65_536, "{sent}");
+            segment(&socket)
+        };
+        let ours = ends(&|dir, args| Some(fathom(dir, args)));
+        if fio(scratch().path(), &["--version"]).is_some() {
+            assert_eq!(ours, ends(&fio), "{mss}");
+        } else {
+            skip(TEST);
+        }
+        longest.push(ours);
+    }
+    // Timestamps take 12 bytes of each.
+    assert!(
+        longest[0] <= 600 && (601..=1000).contains(&longest[1]),
+        "{longest:?}"
+    );
+}
+
+/// TCP_MAXSEG of a connection.
+fn segment(socket: &impl std::os::fd::AsRawFd) -> i32 {
+    let (mut bytes, mut len): (libc::c_int, libc::socklen_t) = (0, 4);
+    // SAFETY: both live until the call returns, and the kernel writes one int.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            std::ptr::from_mut(&mut bytes).cast(),
+            &mut len,
+        )
+    };
+    assert_eq!(done, 0);
+    bytes
+}
+
 #[test]
 fn a_program_runs_beside_the_jobs_and_is_ended_with_them() {
     let args = [

@@ -8,6 +8,8 @@ mod data;
 mod engines;
 mod errors;
 mod habits;
+#[cfg(feature = "http")]
+mod http;
 mod io;
 mod options;
 mod permits;

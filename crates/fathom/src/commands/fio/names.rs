@@ -18,6 +18,12 @@ impl Made {
         let permits = Permits::of_environment();
         let mut all = Self::default();
         for task in tasks {
+            if let Some(object) = task.objects().iter().find(|o| !permits.lists(o)) {
+                return Err(refused(anyhow!(
+                    "job '{}': {object} may hold somebody's data: name it in FATHOM_FIO_WRITE (colons as \\:) if all objects whose names begin so may be overwritten and deleted",
+                    task.name
+                )));
+            }
             let Some(names) = task.names() else { continue };
             let (made, done) = names.lay_out(|path| permits.names(path));
             all.0.push((made, task.shape.unlink));

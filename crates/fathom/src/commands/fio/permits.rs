@@ -1,8 +1,8 @@
 //! What a script may write to beside what fathom made: the targets that `FATHOM_FIO_WRITE` names, exactly.
 //!
 //! fio overwrites whatever it is given, and scripts rely on it where they mean it. The variable lets them say so: a list
-//! of files by their full paths without links, and of block devices as after `--destroy`, with colons between (`\:` is a
-//! colon of the name). Everything else that is checked before a write is checked for them too.
+//! of files by their full paths without links, of block devices as after `--destroy`, and of objects as HOST/PATH, with
+//! colons between (`\:` is a colon of the name). Everything else that is checked before a write is checked for them too.
 
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -39,6 +39,11 @@ impl Permits {
     pub(super) fn names(&self, path: &Path) -> bool {
         let real = std::fs::canonicalize(path);
         real.is_ok_and(|real| self.0.iter().any(|e| Path::new(e) == real))
+    }
+
+    /// Whether this very text is on the list.
+    pub(super) fn lists(&self, text: &str) -> bool {
+        self.0.iter().any(|e| e == text)
     }
 
     /// Makes a file on the list fathom's for this run. `None` where it is not on the list, or fathom's already.
