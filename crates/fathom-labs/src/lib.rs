@@ -14,6 +14,7 @@ mod page_cache;
 pub mod parts;
 pub mod paths;
 pub mod raid;
+pub mod reproduce;
 mod skipped;
 pub mod vm;
 

@@ -12,11 +12,7 @@ type Module = Vec<String>;
 type Arrows = BTreeMap<Module, BTreeSet<Module>>;
 
 /// Rooms in which circles are left, and how many: none may be added, and who unties one takes it from the list.
-const LEFT: [(&str, usize); 3] = [
-    ("fathom-experiments", 1),
-    ("fathom-fio", 1),
-    ("fathom-labs", 1),
-];
+const LEFT: [(&str, usize); 1] = [("fathom-fio", 1)];
 
 struct Room {
     files: BTreeMap<Module, String>,

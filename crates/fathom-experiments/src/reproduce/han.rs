@@ -15,9 +15,10 @@ const WRITE_GB_PER_S: f64 = 2.445;
 const MEMBER_WRITE_GB_PER_S: f64 = 2.4;
 
 /// A point of Fig. 1-5: number, level, members, whether a read, whether direct, GB/s.
-pub(super) type Point = (u32, u32, u32, bool, bool, f64);
+pub type Point = (u32, u32, u32, bool, bool, f64);
 
-pub(super) const POINTS: &[Point] = &[
+/// All of them.
+pub const POINTS: &[Point] = &[
     (50, 0, 2, true, false, 4.8),
     (51, 0, 4, true, false, 7.2),
     (52, 0, 6, true, false, 8.1),

@@ -4,9 +4,7 @@
 //! Identifiers are those of `docs/published-figures.csv`.
 
 pub mod contradictions;
-mod databases;
 mod han;
-pub mod labs;
 mod load;
 mod oneill;
 pub mod present;
@@ -23,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use load::{Load, Measured};
 
+pub use han::{POINTS, Point};
 pub use load::Models;
 pub(crate) use published::stated;
 

@@ -11,12 +11,41 @@ use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{Nanos, Op};
 
-use super::engines::Tree;
 use super::keys::{Drawer, Keys};
 use crate::LabError;
 use crate::clients::{self, Client, Loop, Total};
 use crate::loads;
 use fathom_system::kernel_threads::{Family, Snapshot};
+
+/// What is done to a tree; by many threads at the same time.
+pub(crate) trait Tree: Sync {
+    /// Copies a value.
+    fn get(&self, thread: usize, key: u64, value: &mut Vec<u8>) -> Result<bool, LabError>;
+    /// Stores a value.
+    fn put(&self, thread: usize, key: u64, value: &[u8]) -> Result<(), LabError>;
+    /// Reads up to `limit` keys from `first` on.
+    fn scan(&self, thread: usize, first: u64, limit: usize) -> Result<usize, LabError>;
+    /// What the engine counts, where it does.
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+}
+
+impl Tree for Engine {
+    fn get(&self, _: usize, key: u64, value: &mut Vec<u8>) -> Result<bool, LabError> {
+        Ok(Engine::get(self, key, value)?)
+    }
+    fn put(&self, _: usize, key: u64, value: &[u8]) -> Result<(), LabError> {
+        Engine::put(self, key, value)?;
+        Ok(())
+    }
+    fn scan(&self, _: usize, first: u64, limit: usize) -> Result<usize, LabError> {
+        Ok(Engine::scan(self, first, limit, |_, _| ())?)
+    }
+    fn stats(&self) -> Stats {
+        Engine::stats(self)
+    }
+}
 
 /// Shares of operations in percent; the rest are read-modify-writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,6 +32,19 @@ fn raw(r: &Repeat, evidence: &Evidence<'_>) -> Option<f64> {
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
 }
 
+impl KvResult {
+    /// Operations per second of fathom's own tree under a workload, in the first setting of a sweep.
+    pub(crate) fn rate(
+        &self,
+        evidence: &Evidence<'_>,
+        workload: &str,
+    ) -> Option<(f64, Vec<usize>)> {
+        let own = |l: &&Line| l.setting.engine.is_none() && l.setting.workload == workload;
+        let line = self.lines.iter().find(own)?;
+        Some((line.rate(evidence)?.value, line.jobs()))
+    }
+}
+
 /// A line with what it rests on.
 struct Shows<'a> {
     line: &'a Line,

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use backend::{ArrayBench, Backend, KernelArrays};
 pub use sim::SimArrays;
+pub use within::WithinResult;
 
 use fathom_system::array::{Shape, Traffic};
 
@@ -184,6 +185,29 @@ impl ExperimentResult for RaidResult {
     fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
         results::present(self, evidence, shown);
         proof::present(&self.checks, &self.tried, &self.options, shown);
+    }
+}
+
+impl RaidResult {
+    /// Bytes per second of a load on the whole array that `which` names, all threads together.
+    pub(crate) fn rate(
+        &self,
+        evidence: &Evidence<'_>,
+        which: impl Fn(Shape) -> bool,
+        rw: Rw,
+        direct: bool,
+        block: Bytes,
+    ) -> Option<(f64, Vec<usize>)> {
+        let whole = |m: &&Measurement| m.state == State::Whole && m.shape.is_some_and(&which);
+        let load = Load {
+            rw,
+            direct,
+            block,
+            stream: false,
+        };
+        let loads = &self.all.iter().find(whole)?.loads;
+        let cell = evidence.cell(&loads.iter().find(|l| l.load == load)?.point);
+        Some((cell.bandwidth()?.value, cell.indices()))
     }
 }
 

@@ -76,6 +76,21 @@ impl WithinResult {
         self.arrays.len()
     }
 
+    /// A headline of the lab on each array: level, value, and what is to be said of it.
+    pub(crate) fn by_level(&self, headline: &str) -> Vec<(u32, f64, String)> {
+        let value = |a: &OnArray| {
+            let h = a.headlines.iter().find(|h| h.id == headline)?;
+            let flags: Vec<&str> = h.flags.iter().map(|f| f.code.name()).collect();
+            let flags = match flags.is_empty() {
+                true => String::new(),
+                false => format!(", flagged {}", flags.join(", ")),
+            };
+            let said = format!("{}{flags}, run {}", a.title, a.run);
+            Some((a.level, h.estimate?.value, said))
+        };
+        self.arrays.iter().filter_map(value).collect()
+    }
+
     /// Keeps it. Without any array the run is void.
     ///
     /// # Errors

@@ -176,6 +176,51 @@ impl ExperimentResult for VmResult {
     }
 }
 
+impl VmResult {
+    /// Random reads of 4 KiB at a depth, on the host and in a machine: mean latency at depth 1, ns, IOPS at others.
+    pub(crate) fn sides(
+        &self,
+        evidence: &Evidence<'_>,
+        depth: u32,
+    ) -> Option<[(f64, Vec<usize>); 2]> {
+        let load = Load {
+            rw: Rw::RandRead,
+            block: SMALL,
+            depth,
+        };
+        let pair = self.measured.pairs.iter().find(|p| p.load == load)?;
+        let side = |point: &Point| {
+            let cell = evidence.cell(point);
+            let e = match depth {
+                1 => cell.mean_latency(),
+                _ => cell.iops(),
+            };
+            Some((e?.value, cell.indices()))
+        };
+        Some([side(&pair.pe)?, side(&pair.ve)?])
+    }
+
+    /// IOPS of so many machines together, mean over the repeats.
+    pub(crate) fn together(&self, machines: u32) -> Option<(f64, Vec<usize>)> {
+        let mut fleets = self.measured.fleets.iter();
+        let fleet = fleets.find(|f| f.machines == machines && !f.iops.is_empty())?;
+        let all: f64 = fleet.iops.iter().flatten().sum();
+        Some((all / fleet.iops.len() as f64, fleet.jobs.clone()))
+    }
+
+    /// IOPS and mean latency, ns, of a machine by depth.
+    pub(crate) fn curve(&self, evidence: &Evidence<'_>) -> (Vec<(f64, f64)>, Vec<usize>) {
+        let mut pairs: Vec<&Pair> = self.measured.curve.iter().collect();
+        pairs.sort_by_key(|p| p.load.depth);
+        let cells: Vec<_> = pairs.iter().map(|p| evidence.cell(&p.ve)).collect();
+        let points = cells
+            .iter()
+            .filter_map(|c| Some((c.iops()?.value, c.mean_latency()?.value)));
+        let jobs = cells.iter().flat_map(|c| c.indices()).collect();
+        (points.collect(), jobs)
+    }
+}
+
 /// Loads of both sides: Zhang et al. Figs. 4 and 5.
 fn loads(options: &VmOptions) -> Vec<Load> {
     let all = [Rw::Read, Rw::RandRead, Rw::Write, Rw::RandWrite];

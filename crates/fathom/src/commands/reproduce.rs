@@ -1,12 +1,12 @@
 //! `fathom reproduce PAPER`: published figures beside the models', or beside what a target that is there gives.
 
 use fathom_bench::{Notebook, RunMeta};
-use fathom_experiments::reproduce::labs::Terms;
 use fathom_experiments::reproduce::present::{ROLES, errors};
 use fathom_experiments::reproduce::{
     self, Models, PAPERS, ReproduceError, Reproduction, Row, real,
 };
 use fathom_io::{Control, Wanted};
+use fathom_labs::reproduce::Terms;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Flag, FlagCode};

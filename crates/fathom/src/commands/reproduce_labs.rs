@@ -1,9 +1,10 @@
 //! Labs of a reproduction: each runs as the command that a user would type, keeps a run of its own, and its values go
 //! beside the published ones.
 
-use fathom_experiments::reproduce::labs::{self, Lab, Terms};
+use fathom_bench::results::{Evidence, SavedHistograms};
 use fathom_experiments::reproduce::{Reproduction, Row};
 use fathom_io::Control;
+use fathom_labs::reproduce::{self as labs, Lab, Terms};
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
@@ -34,8 +35,7 @@ pub(super) fn run(
         say!("fathom: {command}");
         match one(args, target, &lab, control) {
             Ok((run, dir)) => {
-                let whence = format!("fathom {}, run {}", lab.command, dir.path().display());
-                labs::take(&args.paper, &run, &whence, &mut r.rows);
+                take(&args.paper, &run, &dir, &mut r.rows);
                 labs::excuse(
                     &args.paper,
                     lab.command,
@@ -52,8 +52,7 @@ pub(super) fn run(
 pub(super) fn with(args: &ReproduceArgs, rows: &mut [Row]) -> Result<(), Failure> {
     for path in &args.with {
         let (dir, run) = RunDir::open(path).map_err(refused)?;
-        let whence = format!("fathom {}, run {}", run.command, dir.path().display());
-        if labs::take(&args.paper, &run, &whence, rows) == 0 {
+        if take(&args.paper, &run, &dir, rows) == 0 {
             return Err(refused(anyhow::anyhow!(
                 "--with {}: a run of fathom {} holds no value of {} that is missing here: expected one of {}",
                 path.display(),
@@ -64,6 +63,13 @@ pub(super) fn with(args: &ReproduceArgs, rows: &mut [Row]) -> Result<(), Failure
         }
     }
     Ok(())
+}
+
+/// What a run gives; at how many values.
+fn take(paper: &str, run: &Run, dir: &RunDir, rows: &mut [Row]) -> usize {
+    let histograms = SavedHistograms::of_series(dir.series_file());
+    let whence = format!("fathom {}, run {}", run.command, dir.path().display());
+    labs::take(paper, &Evidence::new(run, &histograms), &whence, rows)
 }
 
 /// One lab in a process of its own.

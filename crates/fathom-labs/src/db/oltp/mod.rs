@@ -186,6 +186,46 @@ impl ExperimentResult for OltpResult {
     }
 }
 
+impl OltpResult {
+    /// How transactions chose their rows.
+    pub(crate) fn rows(&self) -> Rows {
+        self.options.rows
+    }
+
+    /// The page size, bytes, with the highest rate of some transactions, and what can be said of it.
+    pub(crate) fn best_page(
+        &self,
+        evidence: &Evidence<'_>,
+        mix: Mix,
+    ) -> Option<((f64, Vec<usize>), String)> {
+        results::best_page(self, evidence, mix)
+    }
+
+    /// The rate with the pool nearest to half of the table over that with the smallest, where the pools reach from less
+    /// than a tenth of the table to a third at least: a table so small that the least pool holds a good part of it shows
+    /// nothing of the kind.
+    pub(crate) fn half_cached(
+        &self,
+        evidence: &Evidence<'_>,
+        mix: Mix,
+    ) -> Option<(f64, Vec<usize>)> {
+        let swept = |l: &&Line| l.setting.experiment == Experiment::Cache && l.setting.mix == mix;
+        let point = |l: &Line| {
+            let c = &l.setting;
+            let share = c.pool as f64 / self.facts.table_bytes(c.page, c.format)? as f64;
+            Some((share, l.rate(evidence)?.value, l.jobs()))
+        };
+        let points: Vec<_> = self.lines.iter().filter(swept).filter_map(point).collect();
+        let nearest = |share: f64| {
+            let by = |p: &&(f64, f64, Vec<usize>)| (p.0 - share).abs();
+            points.iter().min_by(|a, b| by(a).total_cmp(&by(b)))
+        };
+        let (smallest, half) = (nearest(0.0)?, nearest(0.5)?);
+        let shown = smallest.0 < 0.1 && half.0 > 0.3;
+        shown.then(|| (half.1 / smallest.1, [&smallest.2[..], &half.2].concat()))
+    }
+}
+
 fn cells(options: &OltpOptions) -> Vec<Cell> {
     let data = options.count * ROW;
     let base = Cell {
@@ -392,6 +432,9 @@ enum Server {
 
 #[cfg(test)]
 mod tests {
+    use fathom_telemetry::schema::{Direction, Job, Run};
+    use serde_json::json;
+
     use super::*;
 
     fn options() -> OltpOptions {
@@ -447,5 +490,81 @@ mod tests {
             ..options()
         };
         assert_eq!(cells(&o).len(), 3);
+    }
+
+    /// A result whose cells have these rates, each measured once, by a table of 1 GB.
+    fn measured(options: OltpOptions, rate: impl Fn(&Cell) -> f64) -> (OltpResult, Run) {
+        let mut run: Run = serde_json::from_value(json!({
+            "schema_version": 2, "tool_version": "", "name": "", "command": "", "command_line": [], "started": "",
+            "finished": null, "profile": null, "seed": 1, "simulated": false, "environment": {}, "headlines": [],
+            "target": {"name": "", "kind": "", "path": null, "size_bytes": 0, "device": null, "description": ""},
+            "results": [], "sections": [], "jobs": [], "findings": [], "flags": [],
+        }))
+        .unwrap();
+        let mut lines = Vec::new();
+        for setting in cells(&options) {
+            let read = Direction {
+                iops: rate(&setting),
+                ..Direction::default()
+            };
+            run.jobs.push(Job {
+                read: Some(read),
+                ..Job::default()
+            });
+            let beside = Counted {
+                innodb: InnodbCounters::default(),
+                process: None,
+                again: 0,
+                sysbench: None,
+                offered: None,
+            };
+            let repeats = vec![Repeat {
+                jobs: vec![run.jobs.len() - 1],
+                operations: 1,
+                course: loads::Course::of_rates(&[(1.0, 1.0)], Nanos::from_secs(1)),
+                beside,
+            }];
+            lines.push(Line { setting, repeats });
+        }
+        let result = OltpResult {
+            facts: Facts::of_table(16 << 10, 1_000_000_000),
+            options,
+            lines,
+            skipped: Vec::new(),
+        };
+        (result, run)
+    }
+
+    #[test]
+    fn the_best_page_is_a_field_and_never_better_said_than_shown() {
+        let (result, run) = measured(options(), |c| 1e3 - (c.page as f64 - 8192.0).abs() / 1e3);
+        let histograms = Vec::new();
+        let evidence = Evidence::new(&run, &histograms);
+        let ((page, jobs), verdict) = result.best_page(&evidence, Mix::Mixed).unwrap();
+        assert_eq!((page, jobs.len()), (8192.0, PAGES.len()));
+        // One repeat shows no difference to anything.
+        assert!(verdict.starts_with("no difference shown to"), "{verdict}");
+    }
+
+    #[test]
+    fn what_a_cache_brings_is_said_where_its_range_was_measured() {
+        let o = OltpOptions {
+            experiments: vec![Experiment::Cache],
+            count: 1_000_000_000 / ROW,
+            ..options()
+        };
+        let (result, run) = measured(o, |c| c.pool as f64);
+        let histograms = Vec::new();
+        let (times, jobs) = result
+            .half_cached(&Evidence::new(&run, &histograms), Mix::Mixed)
+            .unwrap();
+        assert!((times / (50.0 / 3.0) - 1.0).abs() < 0.2, "{times}");
+        assert_eq!(jobs.len(), 2);
+        let small = OltpResult {
+            facts: Facts::of_table(16 << 10, 10_000_000),
+            ..result
+        };
+        let none = small.half_cached(&Evidence::new(&run, &histograms), Mix::Mixed);
+        assert!(none.is_none(), "{none:?}");
     }
 }

@@ -36,6 +36,21 @@ struct TableBytes {
 }
 
 impl Facts {
+    /// With nothing but the bytes of one plain table.
+    #[cfg(test)]
+    pub(super) fn of_table(page: u64, bytes: u64) -> Self {
+        let format = 0;
+        let bytes = vec![TableBytes {
+            page,
+            format,
+            bytes,
+        }];
+        Self {
+            bytes,
+            ..Self::default()
+        }
+    }
+
     /// Looks at a running server.
     pub(super) fn look(&mut self, instance: &Instance, cell: &Cell) {
         if self.aio.is_empty() {
@@ -52,6 +67,13 @@ impl Facts {
             format: cell.format,
             bytes: instance.table_bytes("sbtest"),
         });
+    }
+
+    /// Bytes of the table of a page size and format.
+    pub(super) fn table_bytes(&self, page: u64, format: usize) -> Option<u64> {
+        let mut all = self.bytes.iter();
+        all.find(|b| (b.page, b.format) == (page, format))
+            .map(|b| b.bytes)
     }
 
     /// How the server does its I/O, and what of it was seen.
@@ -90,18 +112,23 @@ fn sweep(experiment: Experiment) -> (&'static str, &'static str, fn(&Cell) -> f6
 /// Section, headlines and findings of each experiment.
 pub(super) fn present(result: &OltpResult, evidence: &Evidence<'_>, shown: &mut Shown) {
     for (name, experiment) in Experiment::ALL {
-        let mine = |l: &&Line| l.setting.experiment == experiment && !l.repeats.is_empty();
-        let part = Part {
-            name,
-            experiment,
-            lines: result.lines.iter().filter(mine).collect(),
-            result,
-            evidence,
-        };
+        let part = Part::of(result, evidence, name, experiment);
         if !part.lines.is_empty() {
             part.present(shown);
         }
     }
+}
+
+/// See [`OltpResult::best_page`].
+pub(super) fn best_page(
+    result: &OltpResult,
+    evidence: &Evidence<'_>,
+    mix: Mix,
+) -> Option<((f64, Vec<usize>), String)> {
+    let part = Part::of(result, evidence, "page-size", Experiment::PageSize);
+    let best = part.best(mix)?;
+    let value = (best.first.setting.page as f64, best.jobs());
+    Some((value, best.verdict()))
 }
 
 /// One experiment's lines.
@@ -113,7 +140,23 @@ struct Part<'a> {
     evidence: &'a Evidence<'a>,
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    fn of(
+        result: &'a OltpResult,
+        evidence: &'a Evidence<'a>,
+        name: &'static str,
+        experiment: Experiment,
+    ) -> Self {
+        let mine = |l: &&Line| l.setting.experiment == experiment && !l.repeats.is_empty();
+        Self {
+            name,
+            experiment,
+            lines: result.lines.iter().filter(mine).collect(),
+            result,
+            evidence,
+        }
+    }
+
     fn present(&self, shown: &mut Shown) {
         let (name, o) = (self.name, &self.result.options);
         let mut section = Section {
@@ -241,10 +284,7 @@ impl Part<'_> {
 
     fn rates_table(&self) -> Table {
         let whole = |n: u64| number(Some(n as f64));
-        let bytes = |c: &Cell| {
-            let mut all = self.result.facts.bytes.iter();
-            all.find(|b| (b.page, b.format) == (c.page, c.format))
-        };
+        let bytes = |c: &Cell| self.result.facts.table_bytes(c.page, c.format);
         table(
             &format!("oltp-{}-table", self.name),
             "Transactions",
@@ -256,7 +296,7 @@ impl Part<'_> {
                 ("buffer pool", "bytes", &|l| whole(l.setting.pool)),
                 ("threads", "", &|l| whole(l.setting.threads.into())),
                 ("table", "bytes", &|l| {
-                    number(bytes(&l.setting).map(|b| b.bytes as f64))
+                    number(bytes(&l.setting).map(|b| b as f64))
                 }),
                 ("rate", "1/s", &|l| estimate(l.rate(self.evidence))),
                 ("statements", "1/s", &|l| {
@@ -402,6 +442,11 @@ impl Best<'_> {
         paired(&self.first.over(other, self.part.evidence), Good::More)
     }
 
+    fn jobs(&self) -> Vec<usize> {
+        let all = self.others.iter().chain([&self.first]);
+        all.flat_map(|l| l.jobs()).collect()
+    }
+
     /// All that it was not shown to beat.
     fn like(&self) -> Vec<String> {
         let beaten = |l: &Line| self.over(l).is_some_and(|d| d.verdict == Verdict::Better);
@@ -460,12 +505,7 @@ impl Best<'_> {
                 "moderate"
             }
             .into(),
-            jobs: self
-                .others
-                .iter()
-                .chain([&self.first])
-                .flat_map(|l| l.jobs())
-                .collect(),
+            jobs: self.jobs(),
             evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
             gain: Some(gain),
             refuted_by: "Your own tables and transactions with both settings.".into(),

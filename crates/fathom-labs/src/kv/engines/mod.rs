@@ -7,7 +7,6 @@
 
 #[cfg(any(feature = "redb", feature = "sqlite"))]
 mod evictor;
-mod own;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "sqlite")]
@@ -16,24 +15,8 @@ mod tupl;
 
 use std::path::Path;
 
-use fathom_kv::Stats;
-
 use super::load::{Load, Outcome};
 use crate::LabError;
-
-/// What is done to a tree; by many threads at the same time.
-pub(crate) trait Tree: Sync {
-    /// Copies a value.
-    fn get(&self, thread: usize, key: u64, value: &mut Vec<u8>) -> Result<bool, LabError>;
-    /// Stores a value.
-    fn put(&self, thread: usize, key: u64, value: &[u8]) -> Result<(), LabError>;
-    /// Reads up to `limit` keys from `first` on.
-    fn scan(&self, thread: usize, first: u64, limit: usize) -> Result<usize, LabError>;
-    /// What the engine counts, where it does.
-    fn stats(&self) -> Stats {
-        Stats::default()
-    }
-}
 
 /// What a measurement of another engine needs.
 pub(super) struct Setting<'a> {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::redb::{Builder, Database, Durability, TableDefinition};
 
 use super::evictor::Evictor;
-use super::{Setting, Tree, failed};
+use super::{Setting, failed};
 use crate::LabError;
-use crate::kv::load::{self, Outcome};
+use crate::kv::load::{self, Outcome, Tree};
 
 const TABLE: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("t");
 /// Keys of one transaction while loading.

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::Connection;
 
 use super::evictor::Evictor;
-use super::{Setting, Tree, failed};
+use super::{Setting, failed};
 use crate::LabError;
-use crate::kv::load::{self, Outcome};
+use crate::kv::load::{self, Outcome, Tree};
 
 /// Its version.
 pub(super) fn probe() -> Result<String, LabError> {

@@ -1,14 +1,21 @@
-//! Values that labs measure (arrays, machines, stores, codecs): which lab a paper needs, how it is asked to follow the
-//! paper's method, and what its run says.
+//! Values of papers that labs measure (arrays, machines, stores, codecs): which lab a paper needs, how it is asked to
+//! follow the paper's method, and what its result says.
 
-use fathom_bench::results;
+mod databases;
+
+use std::collections::BTreeSet;
+
+use fathom_bench::results::{self, Evidence};
+use fathom_experiments::compression::{CompressionResult, Rates};
+use fathom_experiments::reproduce::{POINTS, Point, Role, Row};
+use fathom_io::job::Rw;
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::Run;
-use fathom_telemetry::{Bytes, Nanos, Op};
+use fathom_system::array::Shape;
+use fathom_telemetry::{Bytes, Nanos};
 
-use super::han::POINTS;
-use super::{Role, Row, databases};
-use crate::compression::{CompressionResult, Rates};
+use crate::kv::KvResult;
+use crate::raid::RaidResult;
+use crate::vm::VmResult;
 
 /// How the labs are to measure; `None` leaves a lab its own defaults.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +128,9 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
     labs
 }
 
+/// Chunks and requests of Han et al.
+const BLOCK: Bytes = Bytes(512 << 10);
+
 /// Values of Zhang et al. that one machine and several give.
 const MACHINES: &[&str] = &[
     "D002", "Z009", "Z012", "Z011", "Z014", "Z048", "Z049", "Z066", "Z067", "Z068", "Z070", "Z075",
@@ -143,35 +153,68 @@ const CODECS: [Codec; 6] = [
     ("Z095", "zlib-6", ENCODE),
 ];
 
-/// Puts what a lab's run measured beside the published values that have no counterpart yet; how many it filled.
+/// A value that a result gives beside published ones, in bytes per second, operations per second, ns, bytes or shares.
+#[derive(Clone)]
+pub(crate) struct Found {
+    /// The published values' identifiers.
+    ids: Vec<String>,
+    value: f64,
+    /// Jobs of the lab's run that it was made of.
+    jobs: Vec<usize>,
+    note: String,
+}
+
+impl Found {
+    fn new(ids: &[&str], (value, jobs): Value, note: &str) -> Self {
+        Self {
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            value,
+            jobs,
+            note: note.to_owned(),
+        }
+    }
+}
+
+/// A number and the jobs of its run that it was made of.
+pub(crate) type Value = (f64, Vec<usize>);
+
+/// Puts what a lab's run found beside the published values that have no counterpart yet; how many it filled.
 ///
 /// `whence` is said at each of them: the run that keeps jobs and intervals.
-pub fn take(paper: &str, run: &Run, whence: &str, rows: &mut [Row]) -> usize {
-    let role = if run.simulated {
-        Role::Prediction
-    } else {
-        Role::Measured
+pub fn take(paper: &str, evidence: &Evidence<'_>, whence: &str, rows: &mut [Row]) -> usize {
+    let role = match evidence.run().simulated {
+        true => Role::Prediction,
+        false => Role::Measured,
     };
     let mut taken = 0;
-    for (id, ours, note) in found(paper, run) {
-        let note = note.as_str();
-        let open = rows.iter_mut().filter(|r| r.id == id && r.ours.is_none());
-        for row in open {
-            // The lab gives bytes per second, I/Os per second, ns, shares.
-            let ours = ours / scale(&row.unit);
+    for found in found(paper, evidence) {
+        let flags = flags(evidence, &found.jobs);
+        let parts = [found.note.as_str(), &flags, whence];
+        let note: Vec<&str> = parts.into_iter().filter(|n| !n.is_empty()).collect();
+        let open = |r: &&mut Row| r.ours.is_none() && found.ids.contains(&r.id);
+        for row in rows.iter_mut().filter(open) {
+            let ours = found.value / scale(&row.unit);
             row.ours = Some(ours);
             row.error_percent = row.published.map(|p| (ours / p - 1.0) * 100.0);
             row.role = role;
-            row.note = [note, whence]
-                .iter()
-                .filter(|n| !n.is_empty())
-                .copied()
-                .collect::<Vec<_>>()
-                .join("; ");
+            row.note = note.join("; ");
             taken += 1;
         }
     }
     taken
+}
+
+/// What stands against the jobs of a value.
+fn flags(evidence: &Evidence<'_>, jobs: &[usize]) -> String {
+    let all = jobs.iter().filter_map(|i| evidence.job(*i));
+    let codes: BTreeSet<&str> = all.flat_map(|j| &j.flags).map(|f| f.code.name()).collect();
+    match codes.is_empty() {
+        true => String::new(),
+        false => format!(
+            "flagged {}",
+            codes.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    }
 }
 
 /// Says at the values that only this lab could give why it did not.
@@ -207,140 +250,105 @@ fn scale(unit: &str) -> f64 {
     }
 }
 
-pub(super) type Found = (String, f64, String);
-
-fn found(paper: &str, run: &Run) -> Vec<Found> {
-    match (paper, run.command.as_str()) {
-        ("han2021", "raid") => [arrays(run), databases::arrays(&run.sections)].concat(),
-        ("zhang2018", "vm") => machines(run),
-        ("zhang2018", "compress") => codecs(run),
-        ("zhang2018", "db-mysql") => databases::innodb(&run.sections),
-        ("oneill2018", "kv") => store(run),
+fn found(paper: &str, evidence: &Evidence<'_>) -> Vec<Found> {
+    match paper {
+        "han2021" => [arrays(evidence), databases::arrays(evidence)].concat(),
+        "zhang2018" => [
+            machines(evidence),
+            codecs(evidence),
+            databases::innodb(evidence),
+        ]
+        .concat(),
+        "oneill2018" => store(evidence),
         _ => Vec::new(),
     }
 }
 
-/// Mean of a quantity over the repeats of a job that are not void.
-fn mean(
-    run: &Run,
-    stem: &str,
-    what: fn(&fathom_telemetry::schema::Direction) -> Option<f64>,
-) -> Option<f64> {
-    let values: Vec<f64> = run
-        .jobs
-        .iter()
-        .filter(|j| !j.is_void())
-        .filter(|j| {
-            j.name
-                .strip_prefix(stem)
-                .is_some_and(|rest| rest.starts_with('.'))
-        })
-        .filter_map(|j| {
-            [Op::Read, Op::Write]
-                .into_iter()
-                .find_map(|op| what(j.direction(op)?))
-        })
-        .collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+fn arrays(evidence: &Evidence<'_>) -> Vec<Found> {
+    let Some(result) = evidence.result::<RaidResult>() else {
+        return Vec::new();
+    };
+    let value = |(n, level, members, read, direct, _): &Point| {
+        let rw = if *read { Rw::RandRead } else { Rw::RandWrite };
+        let array = |shape: Shape| shape.level.number() == *level && shape.members == *members;
+        let rate = result.rate(evidence, array, rw, *direct, BLOCK)?;
+        Some(Found::new(&[&format!("H{n:03}")], rate, ""))
+    };
+    POINTS.iter().filter_map(value).collect()
 }
 
-fn arrays(run: &Run) -> Vec<Found> {
-    POINTS
-        .iter()
-        .filter_map(|(n, level, members, read, direct, _)| {
-            let way = if *direct { "direct" } else { "buffered" };
-            let rw = if *read { "randread" } else { "randwrite" };
-            let stem = format!("raid{level}x{members}-512k-{way}-{rw}-512k");
-            let rate = mean(run, &stem, |d| Some(d.bytes_per_second))?;
-            Some((format!("H{n:03}"), rate, String::new()))
-        })
+fn machines(evidence: &Evidence<'_>) -> Vec<Found> {
+    let Some(result) = evidence.result::<VmResult>() else {
+        return Vec::new();
+    };
+    let [latency, iops] = [1, 64].map(|depth| result.sides(evidence, depth));
+    let over = |sides: &Option<[Value; 2]>| {
+        let [(pe, pe_jobs), (ve, ve_jobs)] = sides.clone()?;
+        Some((ve / pe, [pe_jobs, ve_jobs].concat()))
+    };
+    let inside = |sides: &Option<[Value; 2]>| sides.as_ref().map(|[_, ve]| ve.clone());
+    let all: [(&[&str], Option<Value>, &str); 6] = [
+        (&["D002", "Z012", "Z009"], inside(&latency), "in a machine"),
+        (
+            &["Z011", "Z014", "Z048", "Z049"],
+            over(&latency),
+            "the machine's latency over the host's",
+        ),
+        (&["Z066"], inside(&iops), "in a machine"),
+        (
+            &["Z067", "Z068"],
+            over(&iops),
+            "the machine's rate over the host's",
+        ),
+        (&["Z070"], result.together(6), "six machines together"),
+        (
+            &["Z075", "Z076", "Z077"],
+            increase(&result.curve(evidence)),
+            "a closed loop of 1 to 64 outstanding I/Os",
+        ),
+    ];
+    let known = all.into_iter();
+    known
+        .filter_map(|(ids, value, note)| Some(Found::new(ids, value?, note)))
         .collect()
 }
 
-fn machines(run: &Run) -> Vec<Found> {
-    let latency = |side: &str| {
-        mean(run, &format!("{side}-randread-4k-qd1"), |d| {
-            d.service_ns.mean
-        })
-    };
-    let iops = |side: &str| mean(run, &format!("{side}-randread-4k-qd64"), |d| Some(d.iops));
-    let fleet = |n: u32| {
-        (1..=n)
-            .map(|i| iops(&format!("vms{n}-vm{i}")))
-            .sum::<Option<f64>>()
-    };
-    let mut all: Vec<Found> = Vec::new();
-    let mut put = |ids: &[&str], value: Option<f64>, note: &'static str| {
-        all.extend(value.into_iter().flat_map(|v| {
-            ids.iter()
-                .map(move |id| ((*id).to_owned(), v, note.to_owned()))
-        }));
-    };
-    put(&["D002", "Z012", "Z009"], latency("ve"), "in a machine");
-    let over = latency("ve").zip(latency("pe")).map(|(ve, pe)| ve / pe);
-    put(
-        &["Z011", "Z014", "Z048", "Z049"],
-        over,
-        "the machine's latency over the host's",
-    );
-    put(&["Z066"], iops("ve"), "in a machine");
-    put(
-        &["Z067", "Z068"],
-        iops("ve").zip(iops("pe")).map(|(ve, pe)| ve / pe),
-        "the machine's rate over the host's",
-    );
-    put(&["Z070"], fleet(6), "six machines together");
-    put(
-        &["Z075", "Z076", "Z077"],
-        increase(run),
-        "a closed loop of 1 to 64 outstanding I/Os",
-    );
-    all
-}
-
-/// Latency at 95 % of a machine's highest rate over its latency alone, %.
-fn increase(run: &Run) -> Option<f64> {
-    let points: Vec<(f64, f64)> = [1, 2, 4, 8, 12, 16, 24, 32, 64]
-        .iter()
-        .filter_map(|qd| {
-            let stem = format!("ve-curve-randread-4k-qd{qd}");
-            Some((
-                mean(run, &stem, |d| Some(d.iops))?,
-                mean(run, &stem, |d| d.service_ns.mean)?,
-            ))
-        })
-        .collect();
+/// Latency at 95 % of a machine's highest rate over its latency alone, %; of rates and latencies by depth.
+fn increase((points, jobs): &(Vec<(f64, f64)>, Vec<usize>)) -> Option<Value> {
     let wanted = 0.95 * points.iter().map(|p| p.0).fold(0.0, f64::max);
     let w = points
         .windows(2)
         .find(|w| w[0].0 < wanted && w[1].0 >= wanted)?;
     let at = w[0].1 + (wanted - w[0].0) / (w[1].0 - w[0].0) * (w[1].1 - w[0].1);
-    Some((at / points.first()?.1 - 1.0) * 100.0)
+    Some(((at / points.first()?.1 - 1.0) * 100.0, jobs.clone()))
 }
 
-fn codecs(run: &Run) -> Vec<Found> {
-    const NOTE: &str = "one core, generated data";
-    let Some(found) = results::result::<CompressionResult>(run) else {
+fn codecs(evidence: &Evidence<'_>) -> Vec<Found> {
+    let Some(found) = results::result::<CompressionResult>(evidence.run()) else {
         return Vec::new();
     };
     let value = |(id, codec, rates_of): &Codec| {
         let rates = found.codecs.iter().find(|r| r.codec == *codec)?;
         let mean = Estimate::mean_of(rates_of(rates))?;
-        Some(((*id).to_owned(), mean.value, NOTE.to_owned()))
+        // No job: nothing but memory was read and written.
+        let value = (mean.value, Vec::new());
+        Some(Found::new(&[id], value, "one core, generated data"))
     };
     CODECS.iter().filter_map(value).collect()
 }
 
-fn store(run: &Run) -> Vec<Found> {
-    [("O017", "kv-insert-ops"), ("O020", "kv-update-ops")]
-        .iter()
-        .filter_map(|(id, headline)| {
-            let h = run.headlines.iter().find(|h| h.id == *headline)?;
-            Some((
-                (*id).to_owned(),
-                h.estimate.as_ref()?.value,
-                "fathom's own B+tree instead of Tupl".to_owned(),
-            ))
-        })
-        .collect()
+fn store(evidence: &Evidence<'_>) -> Vec<Found> {
+    let Some(result) = evidence.result::<KvResult>() else {
+        return Vec::new();
+    };
+    let value = |(id, workload): (&str, &str)| {
+        let rate = result.rate(evidence, workload)?;
+        Some(Found::new(
+            &[id],
+            rate,
+            "fathom's own B+tree instead of Tupl",
+        ))
+    };
+    let known = [("O017", "insert"), ("O020", "update")].into_iter();
+    known.filter_map(value).collect()
 }
