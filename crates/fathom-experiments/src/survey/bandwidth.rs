@@ -5,7 +5,7 @@ use fathom_bench::parts::{axis, bars, column, estimate, headline};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
 
-/// See the module.
+/// Two patterns of large requests.
 pub(super) struct Bandwidth;
 
 const PATTERNS: [(&str, &str, &str); 2] = [

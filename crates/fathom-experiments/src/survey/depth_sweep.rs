@@ -9,7 +9,7 @@ use fathom_telemetry::schema::{
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
-/// See the module.
+/// One pattern over all depths.
 pub(super) struct DepthSweep;
 
 /// Depths over all threads.

@@ -5,7 +5,7 @@ use fathom_bench::parts::{axis, bars, column, estimate, headline};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::{Cell as TableCell, Section, Table};
 
-/// See the module.
+/// Two patterns at the depth that fills the device.
 pub(super) struct Iops;
 
 const PATTERNS: [(&str, &str, &str); 2] = [

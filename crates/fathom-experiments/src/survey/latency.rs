@@ -8,7 +8,7 @@ use fathom_telemetry::schema::{
 };
 use fathom_telemetry::{Nanos, Op};
 
-/// See the module.
+/// Four patterns, one thread, depth 1.
 pub(super) struct Latency;
 
 const PATTERNS: [(&str, &str, &str); 4] = [

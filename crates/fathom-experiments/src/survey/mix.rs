@@ -7,7 +7,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::Op;
 use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Point, Section, Table};
 
-/// See the module.
+/// Five shares of reads at one depth.
 pub(super) struct Mix;
 
 const SHARES: [u32; 5] = [0, 30, 50, 70, 100];

@@ -11,7 +11,7 @@ use super::bins;
 use super::side::{Outputs, is_log};
 use crate::plan::Task;
 
-/// See the module.
+/// A histogram log that is being written.
 pub(super) struct HistLog {
     out: Output,
     period: Nanos,

@@ -42,7 +42,7 @@ impl Object {
     }
 }
 
-/// See the module. `plus` adds histograms.
+/// The whole document; `plus` adds histograms.
 pub(super) fn print(r: &Results<'_>, plus: bool) -> String {
     let mut root = Object(Vec::new());
     root.text("fio version", FIO_VERSION);

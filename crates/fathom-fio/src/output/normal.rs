@@ -15,7 +15,7 @@ use crate::translate::Unified;
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 
-/// See the module.
+/// The whole text of all jobs, groups and disks.
 pub(super) fn print(r: &Results<'_>) -> String {
     let mut out = String::new();
     for (task, _) in &r.tasks {

@@ -11,7 +11,7 @@ use crate::plan::Terms;
 /// Percentiles that a line always has room for.
 const PERCENTILES: usize = 20;
 
-/// See the module.
+/// One line per job or group, each ending with a newline.
 pub(super) fn print(r: &Results<'_>) -> String {
     let mut out = String::new();
     for e in r.entries() {

@@ -121,7 +121,7 @@ pub(crate) struct LatencyTarget {
     pub(crate) run: bool,
 }
 
-/// See the module.
+/// How the feed draws the I/O of one section.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipe {
     /// Reads, writes, trims.

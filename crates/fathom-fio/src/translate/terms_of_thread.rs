@@ -12,7 +12,7 @@ use rustix::thread::{set_thread_gid, set_thread_uid};
 use crate::FioError;
 use crate::section::Section;
 
-/// See the module; all of it at its default asks for nothing.
+/// Priority, niceness and memory nodes of one job's threads; all at its default asks for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadTerms {
     /// I/O priority in the kernel's form.

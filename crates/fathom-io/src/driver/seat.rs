@@ -70,7 +70,7 @@ impl WindowSink for ToMain {
 pub(super) const UNSET: u64 = 0;
 pub(super) const ABORT: u64 = u64::MAX;
 
-/// See the module.
+/// What one thread is given, and what it hands back.
 pub(super) struct Seat {
     pub(super) planned: Arc<PlannedJob>,
     pub(super) job: usize,

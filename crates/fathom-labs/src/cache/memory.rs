@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use fathom_kv::Store;
 
-/// See the module.
+/// Bytes in memory, and the offsets that were read.
 pub(super) struct MemoryStore {
     bytes: RwLock<Vec<u8>>,
     /// Offset and length of each read since [`MemoryStore::note`]; `None` while nobody asks.

@@ -17,7 +17,7 @@ pub(super) struct Costs {
     pub(super) cores: Option<f64>,
 }
 
-/// See the module.
+/// What one cached share is expected to give.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Predicted {
     /// Mean latency of a request, ns.

@@ -38,7 +38,7 @@ const SILENCE_OF_MODELS: Nanos = Nanos::from_secs(60);
 /// Hosts may begin so far apart, or by 1 % of the job's time, whichever is more; clocks may move as much.
 const APART: Nanos = Nanos::from_millis(10);
 
-/// See the module.
+/// The agents of all hosts and what each measures.
 pub struct FleetBench {
     guests: Vec<Guest>,
     names: Vec<String>,

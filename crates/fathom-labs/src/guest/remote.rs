@@ -14,7 +14,7 @@ use fathom_system::SystemError;
 use fathom_system::guest::Guest;
 use fathom_system::guest::wire::{Answer, Ask, AskedJob};
 
-/// See the module.
+/// Connected guests, and how jobs are given to them.
 pub struct RemoteBench {
     guests: Vec<Guest>,
     about: schema::Target,

@@ -12,7 +12,7 @@ use fathom_system::array::{Array, Shape, Traffic};
 use super::backend::{ArrayBench, Backend};
 use crate::LabError;
 
-/// See the module.
+/// Arrays of one model as members.
 pub struct SimArrays {
     /// After `sim:`, with its options.
     model: String,

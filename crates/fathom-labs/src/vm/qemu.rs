@@ -70,7 +70,7 @@ pub const KNOBS: &[Knob] = &[
 /// What a null disk pretends to hold.
 const NULL_SIZE: Bytes = Bytes::gib(64);
 
-/// See the module.
+/// Machines that are booted for each measurement, with a part of one target each.
 pub struct QemuMachines {
     supply: Supply,
     path: PathBuf,

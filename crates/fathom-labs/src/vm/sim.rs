@@ -23,7 +23,7 @@ const KNOBS: &[Knob] = &[
     },
 ];
 
-/// See the module.
+/// A host and its machines, by the name of one model.
 pub struct SimMachines {
     /// After `sim:`, with its options.
     model: String,

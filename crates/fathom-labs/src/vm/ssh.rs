@@ -55,7 +55,7 @@ impl Reach {
     }
 }
 
-/// See the module.
+/// Running machines, by how each is reached.
 pub struct SshMachines {
     reach: Reach,
     size: u64,

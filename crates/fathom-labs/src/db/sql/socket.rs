@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Result, SqlError};
 
-/// See the module.
+/// A connected socket and how long an answer may take.
 pub(super) struct Socket {
     stream: UnixStream,
     patience: Timespec,
