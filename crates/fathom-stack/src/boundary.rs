@@ -1,7 +1,7 @@
 //! Boundaries on the way of an I/O.
 
 /// Number of boundaries.
-pub const BOUNDARIES: usize = 19;
+pub const BOUNDARIES: usize = 20;
 
 /// A point that every I/O passes, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub enum Boundary {
     Started,
     Inserted,
     Issued,
+    RingWait,
     SwitchedOut,
     Interrupt,
     Complete,
@@ -41,6 +42,7 @@ pub const BOUNDARY_NAMES: [&str; BOUNDARIES] = [
     "started",
     "inserted",
     "issued",
+    "ring_wait",
     "switched_out",
     "interrupt",
     "complete",

@@ -13,6 +13,8 @@ pub enum Kind {
     RingSubmit,
     /// io_uring posts a completion; `a` is the request, `b` the user data.
     RingComplete,
+    /// The thread has submitted all that it had and begins to wait for a completion of its ring.
+    RingWait,
     /// The file system's direct I/O begins; `a` is the offset in the file, `b` the length.
     DirectBegin,
     /// A bio enters the block layer (Q); `a` device, `b` sector, `c` sectors, like all below.
@@ -217,6 +219,12 @@ pub(crate) const EVENTS: &[Wanted] = &[
         &["io_uring/io_uring_complete"],
         ["req", "user_data", ""],
         "io_uring completion",
+    ),
+    wanted(
+        Kind::RingWait,
+        &["io_uring/io_uring_cqring_wait"],
+        ["", "", ""],
+        "io_uring begins to wait",
     ),
     wanted(
         Kind::DirectBegin,

@@ -2,7 +2,8 @@
 //!
 //! One outstanding I/O per thread: everything that the thread does between entering and leaving the
 //! kernel belongs to the I/O. Several: only events that carry the I/O's own identity count (the ring's
-//! request, the sector); system calls and wake-ups belong to the ring and are left out.
+//! request, the sector); system calls belong to the ring and are left out, and of the scheduler's events only those
+//! between a completion and the ring's answer count.
 
 use std::collections::HashMap;
 
@@ -105,7 +106,11 @@ pub fn join(
     }
     for (i, e) in events.iter().enumerate() {
         let tid = match e.kind {
-            Kind::SysEnter | Kind::SysExit | Kind::RingSubmit | Kind::DirectBegin => e.tid,
+            Kind::SysEnter
+            | Kind::SysExit
+            | Kind::RingSubmit
+            | Kind::RingWait
+            | Kind::DirectBegin => e.tid,
             Kind::Wakeup | Kind::SwitchOut | Kind::SwitchIn => e.a as u32,
             // Posted by whoever runs the ring's work: told apart by its request later.
             Kind::RingComplete => e.tid,
@@ -268,6 +273,7 @@ impl OneThread<'_> {
     /// sees them, so the records' order and that of the completions are the same.
     fn deep(&mut self, own: &[&Event]) {
         let ring = ring_requests(own);
+        let waits = waits(own);
         let mut next = 0;
         let thread = self.thread;
         for record in &thread.records {
@@ -296,6 +302,7 @@ impl OneThread<'_> {
             let mut at = start;
             let found = self.bios_between(&mut at, r.submit, r.until);
             if self.device(&mut io, &found) {
+                io.waited(&waits);
                 self.out.ios.push(io);
             }
         }
@@ -459,6 +466,15 @@ impl Joined {
             .max(self.get(Boundary::UpperComplete));
         for e in inside {
             match e.kind {
+                // After the doorbell: all that is left is to wait.
+                Kind::RingWait
+                    if issued > 0
+                        && e.ts >= issued
+                        && e.ts <= complete
+                        && self.get(Boundary::RingWait) == 0 =>
+                {
+                    self.set(Boundary::RingWait, e.ts);
+                }
                 Kind::SwitchOut => {
                     out_at = e.ts;
                     self.preempted += u16::from(e.b == 1);
@@ -488,6 +504,50 @@ impl Joined {
             }
         }
     }
+}
+
+impl Joined {
+    /// Of several outstanding: the last time between its completion by the device and the ring's answer that its
+    /// thread could run and had no processor. Without it that wait would pass for work of the ring.
+    fn waited(&mut self, waits: &[Wait]) {
+        let complete = self
+            .get(Boundary::Complete)
+            .max(self.get(Boundary::UpperComplete));
+        let answered = self.get(Boundary::RingComplete);
+        let after = waits.partition_point(|w| w.running <= answered);
+        if let Some(w) = after.checked_sub(1).map(|i| waits[i])
+            && complete > 0
+            && w.running > complete
+        {
+            self.set(Boundary::Woken, w.ready.max(complete));
+            self.set(Boundary::Running, w.running);
+        }
+    }
+}
+
+/// A time that a thread was ready to run and did not.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    ready: u64,
+    running: u64,
+}
+
+/// A thread's waits for a processor, in order: woken or preempted, then running.
+fn waits(own: &[&Event]) -> Vec<Wait> {
+    let mut ready = None;
+    let mut out = Vec::new();
+    for e in own {
+        match e.kind {
+            Kind::Wakeup => ready = ready.or(Some(e.ts)),
+            Kind::SwitchOut => ready = (e.b == 1).then_some(e.ts),
+            Kind::SwitchIn => out.extend(ready.take().map(|ready| Wait {
+                ready,
+                running: e.ts,
+            })),
+            _ => {}
+        }
+    }
+    out
 }
 
 /// A system call: its times and its events' places in the thread's list.

@@ -22,6 +22,11 @@ pub enum Owner {
     Device,
 }
 
+/// From the driver's start to the last thing that is known to have been done for the device.
+const DRIVER: &str = "driver and doorbell";
+/// The device works, and the thread that asked it gives up its processor.
+const ASLEEP: &str = "going to sleep while the device works";
+
 /// The layer that ends at each boundary: name, owner.
 const ENDS: [(&str, Owner); BOUNDARIES] = [
     ("", Owner::Application),
@@ -34,16 +39,22 @@ const ENDS: [(&str, Owner); BOUNDARIES] = [
     ("start accounting", Owner::Kernel),
     ("scheduler insert", Owner::Kernel),
     ("scheduler dispatch", Owner::Kernel),
-    ("driver and doorbell", Owner::Kernel),
+    (DRIVER, Owner::Kernel),
+    // The device is already at work: what the processor does meanwhile delays nothing.
+    (ASLEEP, Owner::Device),
     ("device", Owner::Device),
     ("interrupt and completion", Owner::Kernel),
     ("device-mapper or RAID completes it", Owner::Kernel),
     ("wake-up call", Owner::Kernel),
-    ("wake-up to running", Owner::Kernel),
+    (READY, Owner::Kernel),
     ("io_uring completion", Owner::Kernel),
     ("return from system call", Owner::Kernel),
     ("back in the application", Owner::Application),
 ];
+
+/// The I/O is complete and its thread could run, but has no processor: another thread has it, or it leaves its
+/// idle state.
+const READY: &str = "waiting for a processor";
 
 /// A layer's time over all I/Os.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -209,9 +220,9 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
         use Boundary as B;
         let only_single = [
             B::SysEnter,
+            B::RingWait,
             B::SwitchedOut,
             B::Woken,
-            B::Running,
             B::SysExit,
         ];
         // Nor are those between two devices of a stack where there is one device.
@@ -223,14 +234,19 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
             B::LowerQueued,
             B::UpperComplete,
         ];
-        let asleep = [B::SwitchedOut, B::Interrupt, B::Woken];
+        let asleep = [B::RingWait, B::SwitchedOut, B::Interrupt, B::Woken];
+        // A thread that does not sleep does not fall asleep.
+        let awake = to == B::SwitchedOut as usize && !seen[to];
         let is = |list: &[B]| list.iter().any(|b| *b as usize == to);
-        let optional =
-            is(&own_way) || (naming.deep && is(&only_single)) || (naming.polled && is(&asleep));
+        let optional = awake
+            || is(&own_way)
+            || (naming.deep && is(&only_single))
+            || (naming.polled && is(&asleep));
         let last = to == BOUNDARIES - 1;
         if seen[to] || last || !optional {
             names.push(name);
-            if who == Owner::Device || names.len() == 1 {
+            // Beside the driver's work falling asleep is the smaller part: the row is the kernel's.
+            if name == "device" || names.len() == 1 {
                 owner = who;
             }
         }
@@ -407,4 +423,152 @@ pub fn layers(ios: &[Joined], naming: Naming) -> (Vec<Layer>, [bool; BOUNDARIES]
         })
         .collect();
     (layers, seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use fathom_telemetry::iolog::ThreadRecords;
+    use fathom_telemetry::{Nanos, Op, Record};
+
+    use super::*;
+    use crate::chain::chains;
+    use crate::device::Devices;
+    use crate::event::{Event, Kind, rwbs};
+    use crate::join::{Manner, join};
+
+    /// Layers of thread 7's 4 KiB reads, given by submission, completion and sector, from its events.
+    fn layers_of(uring: bool, ios: &[(u64, u64, u64)], events: &[Event]) -> Vec<(String, f64)> {
+        let records = ios.iter().map(|(from, to, sector)| Record {
+            intended: Nanos(*from),
+            submitted: Nanos(*from),
+            completed: Nanos(*to),
+            offset: sector * 512,
+            len: 4096,
+            result: 4096,
+            op: Op::Read,
+        });
+        let thread = ThreadRecords {
+            job: 0,
+            thread: 0,
+            tid: Some(7),
+            records: records.collect(),
+            lost: 0,
+        };
+        let single = ios.len() == 1;
+        let manner = Manner {
+            uring,
+            single,
+            must_reach_device: true,
+            begins_at: None,
+        };
+        let chains = chains(events, &[], &[]);
+        let joined = join(&[thread], events, &chains, &Devices::default(), manner);
+        assert_eq!(joined.ios.len(), ios.len());
+        let naming = Naming {
+            deep: !single,
+            ..Naming::default()
+        };
+        let (layers, _) = layers(&joined.ios, naming);
+        layers.into_iter().map(|l| (l.name, l.mean_ns)).collect()
+    }
+
+    fn event(ts: u64, kind: Kind, a: u64, b: u64) -> Event {
+        Event {
+            ts,
+            a,
+            b,
+            c: 8,
+            flags: rwbs::READ,
+            tid: 7,
+            cpu: 0,
+            kind,
+        }
+    }
+
+    fn of(layers: &[(String, f64)], name: &str) -> f64 {
+        let row = layers.iter().find(|l| l.0 == name);
+        row.unwrap_or_else(|| panic!("no {name} in {layers:?}")).1
+    }
+
+    /// One read: the doorbell is done by 33, the thread is off at 36, back at 70.
+    fn one_read(call: u64) -> Vec<Event> {
+        vec![
+            event(10, Kind::SysEnter, call, 0),
+            event(12, Kind::RingSubmit, 100, 0),
+            event(15, Kind::Queue, 1, 8),
+            event(20, Kind::Issue, 1, 8),
+            event(33, Kind::RingWait, 0, 0),
+            event(36, Kind::SwitchOut, 7, 0),
+            event(60, Kind::Complete, 1, 8),
+            event(62, Kind::Wakeup, 7, 0),
+            event(70, Kind::SwitchIn, 7, 0),
+            event(72, Kind::RingComplete, 100, 0),
+            event(74, Kind::SysExit, call, 0),
+        ]
+    }
+
+    #[test]
+    fn going_to_sleep_is_no_part_of_the_doorbell() {
+        let layers = layers_of(true, &[(8, 76, 8)], &one_read(426));
+        assert_eq!(of(&layers, DRIVER), 13.0);
+        assert_eq!(of(&layers, ASLEEP), 3.0);
+        assert_eq!(of(&layers, "device + interrupt and completion"), 24.0);
+        assert_eq!(of(&layers, READY), 8.0);
+        assert_eq!(of(&layers, "io_uring completion"), 2.0);
+        assert_eq!(layers.iter().map(|l| l.1).sum::<f64>(), 68.0);
+    }
+
+    #[test]
+    fn without_a_mark_between_them_one_row_has_both_names() {
+        let call = crate::join::io_call_numbers()[1];
+        let mut events = one_read(call);
+        events.retain(|e| {
+            !matches!(
+                e.kind,
+                Kind::RingSubmit | Kind::RingWait | Kind::RingComplete
+            )
+        });
+        let layers = layers_of(false, &[(8, 76, 8)], &events);
+        assert_eq!(of(&layers, &format!("{DRIVER} + {ASLEEP}")), 16.0);
+    }
+
+    #[test]
+    fn a_thread_that_does_not_sleep_has_no_row_for_it() {
+        let mut events = one_read(426);
+        events.retain(|e| !matches!(e.kind, Kind::SwitchOut | Kind::Wakeup | Kind::SwitchIn));
+        let layers = layers_of(true, &[(8, 76, 8)], &events);
+        assert_eq!(of(&layers, DRIVER), 13.0);
+        assert_eq!(of(&layers, "device + interrupt and completion"), 27.0);
+        assert!(layers.iter().all(|l| !l.0.contains(ASLEEP)), "{layers:?}");
+    }
+
+    #[test]
+    fn several_outstanding_on_a_busy_processor_wait_for_it_not_for_the_ring() {
+        // Both are complete while another thread has the processor from 40 to 90.
+        let events = [
+            event(10, Kind::RingSubmit, 101, 0),
+            event(12, Kind::Queue, 1, 8),
+            event(13, Kind::Issue, 1, 8),
+            event(20, Kind::RingSubmit, 102, 0),
+            event(22, Kind::Queue, 1, 64),
+            event(23, Kind::Issue, 1, 64),
+            event(40, Kind::SwitchOut, 7, 1),
+            event(50, Kind::Complete, 1, 8),
+            event(56, Kind::Complete, 1, 64),
+            event(90, Kind::SwitchIn, 7, 9),
+            event(92, Kind::RingComplete, 101, 0),
+            event(94, Kind::RingComplete, 102, 0),
+        ];
+        let layers = layers_of(true, &[(8, 96, 8), (18, 98, 64)], &events);
+        assert_eq!(of(&layers, READY), 37.0);
+        assert_eq!(of(&layers, "io_uring completion"), 3.0);
+        assert_eq!(of(&layers, "device + interrupt and completion"), 35.0);
+        // Asleep until the second completion wakes it: the first waits for the call, not for a processor.
+        let mut slept = events.to_vec();
+        slept[6].b = 0;
+        slept.insert(9, event(58, Kind::Wakeup, 7, 0));
+        let layers = layers_of(true, &[(8, 96, 8), (18, 98, 64)], &slept);
+        assert_eq!(of(&layers, "wake-up call"), 5.0);
+        assert_eq!(of(&layers, READY), 32.0);
+    }
 }

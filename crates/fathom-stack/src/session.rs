@@ -299,6 +299,10 @@ fn needed(kind: Kind, config: &TraceConfig) -> bool {
         Kind::Insert | Kind::Requeue | Kind::Merge | Kind::Split | Kind::Irq => true,
         Kind::BioComplete => bios,
         Kind::RingSubmit | Kind::RingComplete => config.software && config.uring,
+        // With several outstanding the wait is the ring's, not an I/O's.
+        Kind::RingWait => {
+            config.software && config.uring && config.single && config.threads.is_some()
+        }
         Kind::DirectBegin => config.software,
         Kind::SysEnter | Kind::SysExit => config.software && single,
         // With several outstanding they are no boundary, but tell why an I/O was slow.
@@ -325,6 +329,7 @@ fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
         | Kind::Split => Some(device::filter(all)),
         Kind::BioComplete => Some(device::filter(all.filter(|d| !d.has_requests))),
         Kind::Irq => None,
+        Kind::RingWait => threads.map(|t| format!("COMM ~ {t}")),
         Kind::SysEnter | Kind::SysExit => match &threads {
             Some(t) => Some(format!("COMM ~ {t}")),
             None => Some(io_calls()),
