@@ -158,6 +158,15 @@ pub(crate) struct FioFeed {
     trims: trims::Trims,
     blocks: Option<lifetimes::Blocks>,
     lines: Option<lines::Lines>,
+    /// I/Os under way, and the one that waits for those that it overlaps (`serialize_overlap`).
+    under_way: Vec<PilotIo>,
+    waiting: Option<PilotIo>,
+}
+
+/// Whether two I/Os touch the same bytes; as in fio, whatever they do there.
+fn overlap(a: &PilotIo, b: &PilotIo) -> bool {
+    let end = |io: &PilotIo| io.offset + u64::from(io.len);
+    a.file == b.file && a.offset < end(b) && b.offset < end(a)
 }
 
 /// The order of `sprandom`.
@@ -288,6 +297,8 @@ impl FioFeed {
             spread: spread(&order),
             trims: trims::Trims::default(),
             lines: order.says_ios.map(lines::Lines::new),
+            under_way: Vec::new(),
+            waiting: None,
             blocks: r.lifetimes.then(|| {
                 let range = order.ranges.first().copied().unwrap_or_default();
                 lifetimes::Blocks::new(range, r.sizes[2].min(), order.lifetimes.clone())
@@ -601,10 +612,17 @@ impl FioFeed {
         }
         if !self.reading_back {
             let only = self.order.recipe.check.as_ref().is_some_and(|c| c.only);
-            while let Some(io) = self.generate() {
+            while let Some(io) = self.waiting.take().or_else(|| self.generate()) {
                 if only && io.op == Op::Write {
                     self.history.wrote(&io, None);
                     continue;
+                }
+                if self.order.recipe.serial {
+                    if self.under_way.iter().any(|other| overlap(other, &io)) {
+                        self.waiting = Some(io);
+                        return Next::Drain;
+                    }
+                    self.under_way.push(io);
                 }
                 self.flying += 1;
                 self.pace(&io, now);
@@ -654,7 +672,7 @@ impl FioFeed {
         if known.is_none() && order.known_writes.is_some_and(|n| self.reads_verified > n) {
             return true;
         }
-        let good = check.holds(io, data, known.filter(|_| !check.only));
+        let good = check.holds(io, data, known.filter(|_| check.sequence && !check.only));
         if !good && order.recipe.dump {
             let name = order
                 .names

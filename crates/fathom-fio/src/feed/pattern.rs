@@ -6,6 +6,8 @@ pub(crate) struct Pattern {
     bytes: Vec<u8>,
     /// Where `%o`, the offset of the block, stands.
     offsets: Vec<usize>,
+    /// It begins again, with the offset there, after so many bytes; 0 for never.
+    interval: u64,
 }
 
 /// A file in a pattern counts so far, as in fio.
@@ -17,6 +19,7 @@ impl Pattern {
         let mut p = Self {
             bytes: Vec::new(),
             offsets: Vec::new(),
+            interval: 0,
         };
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
@@ -53,6 +56,11 @@ impl Pattern {
         }
         p.offsets.retain(|o| o + 8 <= p.bytes.len());
         Ok(p)
+    }
+
+    /// Begins again every `interval` bytes of a block; 0 for never.
+    pub(crate) fn every(self, interval: u64) -> Self {
+        Self { interval, ..self }
     }
 
     fn number<'a>(&mut self, text: &'a str) -> Result<&'a str, String> {
@@ -92,6 +100,19 @@ impl Pattern {
 
     /// Repeats it over `data`, which begins at `offset` of the file.
     pub(crate) fn fill(&self, data: &mut [u8], offset: u64) {
+        let length = match usize::try_from(self.interval) {
+            Ok(n) if n > 0 => n,
+            _ => data.len().max(1),
+        };
+        let mut at = offset;
+        for part in data.chunks_mut(length) {
+            self.begin(part, at);
+            at += part.len() as u64;
+        }
+    }
+
+    /// One beginning of the pattern.
+    fn begin(&self, data: &mut [u8], offset: u64) {
         let pasted;
         let unit = if self.offsets.is_empty() {
             &self.bytes
@@ -139,5 +160,9 @@ mod tests {
         Pattern::parse("%o0xff").unwrap().fill(&mut data, 0x1234);
         assert_eq!(data[..9], [0x34, 0x12, 0, 0, 0, 0, 0, 0, 0xff]);
         assert_eq!(data[9..18], data[..9]);
+        let mut data = [0u8; 20];
+        let each = Pattern::parse("%o0xff").unwrap().every(10);
+        each.fill(&mut data, 0x1234);
+        assert_eq!((data[0], data[9], data[10]), (0x34, 0x34, 0x3e));
     }
 }

@@ -126,6 +126,12 @@ impl FioFeed {
         self.flying = self
             .flying
             .saturating_sub(u32::from(io.op != Op::Sync || self.order.replay.is_some()));
+        if self.order.recipe.serial {
+            let this = |o: &PilotIo| (o.file, o.offset, o.op) == (io.file, io.offset, io.op);
+            if let Some(i) = self.under_way.iter().position(this) {
+                self.under_way.swap_remove(i);
+            }
+        }
         if let Some(s) = &mut self.seeker {
             s.take(record);
         }

@@ -31,12 +31,17 @@ pub(crate) struct Replay {
 const STEPS_MAX: usize = 20_000_000;
 
 impl Replay {
-    /// Reads an I/O log of fio's, or the binary files of blktrace. Offsets are divided by `scale`, lengths rounded up
-    /// to `align`.
+    /// Reads an I/O log of fio's, or the binary files of blktrace, without I/Os of the kinds in `skip`. Offsets are
+    /// divided by `scale`, lengths rounded up to `align`.
     ///
     /// # Errors
     /// What is no log or holds no I/O, with the line.
-    pub(crate) fn read(path: &Path, scale: u64, align: u64) -> Result<Self, TraceError> {
+    pub(crate) fn read(
+        path: &Path,
+        scale: u64,
+        align: u64,
+        skip: &[Op],
+    ) -> Result<Self, TraceError> {
         let unfit = |why: String| TraceError::Unfit(format!("{}: {why}", path.display()));
         // Like fio, a block trace counts from where the application handed its I/Os over.
         let (format, mut source) = formats::open(path, None, Events::Queue)?;
@@ -62,6 +67,9 @@ impl Replay {
                     _ => PathBuf::from(name),
                 });
                 log.sizes.push(0);
+            }
+            if skip.contains(&io.op) {
+                continue;
             }
             log.take(&io, origin, scale.max(1), align.max(1))
                 .map_err(unfit)?;
@@ -205,7 +213,7 @@ mod tests {
     fn read(text: &str) -> Result<Replay, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Replay::read(file.path(), 1, 0).map_err(|e| e.to_string())
+        Replay::read(file.path(), 1, 0, &[]).map_err(|e| e.to_string())
     }
 
     #[test]

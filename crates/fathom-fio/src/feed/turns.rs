@@ -122,6 +122,9 @@ impl FioFeed {
             }
             self.resume = now + r.think;
             self.last_think = self.resume;
+            if r.skips_missed {
+                self.due = self.due.map(|due| due.max(now) + r.think);
+            }
         }
         if now < self.resume {
             return Some(Next::At(self.resume));

@@ -43,6 +43,8 @@ pub(crate) struct Check {
     pub(crate) read_back: bool,
     /// Writes are not done; what an earlier run wrote is read.
     pub(crate) only: bool,
+    /// A block must come from the last write to its place.
+    pub(crate) sequence: bool,
 }
 
 /// Where a block that does not hold is kept, in fio's names.
@@ -471,6 +473,7 @@ mod tests {
                     batch: 0,
                     read_back: true,
                     only: false,
+                    sequence: true,
                 };
                 let mut block = vec![0; 4096];
                 c.fill(&io(8192, 4096), &mut block, 7, 1);

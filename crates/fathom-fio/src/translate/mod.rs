@@ -48,6 +48,13 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// Of an offset nobody gave: nothing.
+    fn or_none(self) -> Self {
+        match self {
+            Self::Whole => Self::Bytes(0),
+            other => other,
+        }
+    }
     fn of(q: Option<Quantity>, job: &str, option: &str) -> Result<Self, FioError> {
         match q {
             None | Some(Quantity::Plain(0)) => Ok(Self::Whole),
@@ -396,6 +403,7 @@ impl Shape {
             // What was sent cannot be read back here: the other end verifies it.
             check.read_back = false;
         }
+        let skip = place::left_out(s)?;
         let replay = recipe
             .read_log
             .as_ref()
@@ -404,7 +412,7 @@ impl Shape {
                 let log = logs.get(clone as usize % logs.len().max(1));
                 let scale = s.number("replay_scale").unwrap_or(1).max(1);
                 let align = s.number("replay_align").unwrap_or(0);
-                Replay::read(log.unwrap_or(list).as_ref(), scale, align)
+                Replay::read(log.unwrap_or(list).as_ref(), scale, align, &skip)
             })
             .transpose()
             .map_err(|e| FioError::value(job, "read_iolog", e.to_string()))?;
@@ -544,6 +552,10 @@ impl Shape {
             ));
         }
         let time_based = computes || s.flag("time_based", false) && spec.time.is_some();
+        let offset = match place::end_of_file(s, &first, places.len())? {
+            Some(end) => Extent::Bytes(end),
+            None => Extent::of(s.quantity("offset"), job, "offset")?.or_none(),
+        };
         let offset_increment = Extent::of(s.quantity("offset_increment"), job, "offset_increment")?;
         Ok(Self {
             place: first,
@@ -567,14 +579,8 @@ impl Shape {
                 None | Some(Quantity::Plain(0)) => None,
                 q => Some(Extent::of(q, job, "io_size")?),
             },
-            offset: match Extent::of(s.quantity("offset"), job, "offset")? {
-                Extent::Whole => Extent::Bytes(0),
-                other => other,
-            },
-            offset_increment: match offset_increment {
-                Extent::Whole => Extent::Bytes(0),
-                other => other,
-            },
+            offset,
+            offset_increment: offset_increment.or_none(),
             offset_align: s
                 .number("offset_align")
                 .filter(|n| *n > 0)

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use fathom_io::job::Advice;
-use fathom_telemetry::Nanos;
+use fathom_telemetry::{Nanos, Op};
 
 use super::{Logs, Place, Terms, Unified};
 use crate::FioError;
@@ -53,6 +53,46 @@ pub(super) fn advice(s: &Section, random: bool) -> Option<Advice> {
         _ if random => Some(Advice::Random),
         _ => Some(Advice::Sequential),
     }
+}
+
+/// Where a regular file ends to which is appended (`file_append`); `others` are its files beside the first.
+pub(super) fn end_of_file(
+    s: &Section,
+    first: &Place,
+    others: usize,
+) -> Result<Option<u64>, FioError> {
+    let Place::Path(path) = first else {
+        return Ok(None);
+    };
+    if !s.flag("file_append", false) {
+        return Ok(None);
+    }
+    if others > 0 {
+        let why = "it works with one file: leave out nrfiles";
+        return Err(FioError::unsupported(&s.name, "file_append", why));
+    }
+    let known = std::fs::metadata(path).ok().filter(|m| m.is_file());
+    Ok(known.map(|m| m.len()))
+}
+
+/// What of a log is not replayed (`replay_skip`).
+pub(super) fn left_out(s: &Section) -> Result<Vec<Op>, FioError> {
+    let words = s.get("replay_skip").unwrap_or("").split(',');
+    words
+        .map(str::trim)
+        .filter(|w| !w.is_empty())
+        .map(|word| match word {
+            "read" => Ok(Op::Read),
+            "write" => Ok(Op::Write),
+            "trim" => Ok(Op::Trim),
+            "sync" => Ok(Op::Sync),
+            _ => Err(FioError::value(
+                &s.name,
+                "replay_skip",
+                format!("'{word}' is not possible: expected read, write, trim, sync"),
+            )),
+        })
+        .collect()
 }
 
 /// The directory in which a job makes files of its own names.

@@ -187,6 +187,10 @@ pub(crate) struct Recipe {
     pub(crate) dump: bool,
     /// Bytes per second of each direction, 0 for no limit: where only one has a limit.
     pub(crate) rates: Option<[f64; 3]>,
+    /// What was missed while the job was thinking is not caught up with.
+    pub(crate) skips_missed: bool,
+    /// An I/O waits for those under way that it overlaps.
+    pub(crate) serial: bool,
     pub(crate) flow: Option<Flow>,
     pub(crate) latency: Option<LatencyTarget>,
     pub(crate) read_log: Option<String>,
@@ -380,6 +384,8 @@ impl Recipe {
             anew: s.flag("unlink_each_loop", false),
             dump: s.flag("verify_dump", false),
             rates,
+            skips_missed: skips_missed(s),
+            serial: s.flag("serialize_overlap", false),
             flow,
             latency,
             read_log: text_of("read_iolog"),
@@ -437,6 +443,7 @@ impl Recipe {
             && self.check.is_none()
             && self.think == Nanos::ZERO
             && self.rates.is_none()
+            && !self.serial
             && !self.lifetimes
             && self.spread.is_none()
             && !self.anew
@@ -488,6 +495,7 @@ impl Recipe {
             (self.check.is_some(), "verification"),
             (self.think > Nanos::ZERO, "thinktime with a rate"),
             (self.rates.is_some(), "a rate for one direction only"),
+            (self.serial, "serialize_overlap"),
             (self.flow.is_some(), "flow"),
             (self.latency.is_some(), "latency_target"),
             (
@@ -630,7 +638,7 @@ fn rates_by_bytes(s: &Section, does: [bool; 3], sizes: &[Sizes; 3]) -> Option<[f
     let used: Vec<usize> = (0..3).filter(|i| does[*i]).collect();
     let alike = matches!(sizes[used[0]], Sizes::One(_));
     let alike = alike && used.iter().all(|i| sizes[*i] == sizes[used[0]]);
-    if s.get("rate_process") == Some("poisson") || (alike && used.len() < 2) {
+    if s.get("rate_process") == Some("poisson") || (alike && used.len() < 2 && !skips_missed(s)) {
         return None;
     }
     let of = |n: &str| s.per_direction(n).filter(|v| v.iter().any(|r| *r > 0));
@@ -640,7 +648,12 @@ fn rates_by_bytes(s: &Section, does: [bool; 3], sizes: &[Sizes; 3]) -> Option<[f
         (None, None) => return None,
     };
     let holds = |i: usize| does[i] && rates[i] == 0.0;
-    (!alike || holds(0) || holds(1)).then_some(rates)
+    (!alike || holds(0) || holds(1) || skips_missed(s)).then_some(rates)
+}
+
+/// The schedule moves on by the time of thinking (`rate_ignore_thinktime`).
+fn skips_missed(s: &Section) -> bool {
+    s.flag("rate_ignore_thinktime", false) && s.nanos("thinktime").unwrap_or(0) > 0
 }
 
 fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioError> {
@@ -652,7 +665,7 @@ fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioErro
         sum,
         interval: s.number("verify_interval").unwrap_or(0).min(1 << 30) as u32,
         offset: s.number("verify_offset").unwrap_or(0).min(1 << 30) as u32,
-        pattern,
+        pattern: pattern.map(|p| p.every(s.number("verify_pattern_interval").unwrap_or(0))),
         compress: s.number("buffer_compress_percentage").unwrap_or(0),
         backlog,
         batch: s
@@ -661,6 +674,7 @@ fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioErro
             .unwrap_or(backlog),
         read_back: s.flag("do_verify", true),
         only: s.flag("verify_only", false),
+        sequence: s.flag("verify_write_sequence", true),
     };
     let smallest = sizes(s)?.iter().map(Sizes::min).min().unwrap_or(4096);
     let step = if check.interval > 0 {

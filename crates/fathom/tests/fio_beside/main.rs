@@ -5,6 +5,7 @@ mod clients;
 mod common;
 mod corpus;
 mod data;
+mod effects;
 mod engines;
 mod errors;
 mod habits;
