@@ -208,8 +208,7 @@ fn sockets_carry_the_same_bytes_to_fio_and_from_it() {
             };
             let (sent, received) = std::thread::scope(|s| {
                 let receiving = s.spawn(|| run(to, &receiver));
-                // Until somebody listens.
-                std::thread::sleep(std::time::Duration::from_millis(1500));
+                until_bound(protocol, port, &socket);
                 (run(from, &sender), receiving.join().unwrap())
             });
             let (Some(sent), Some(received)) = (sent, received) else {
@@ -241,6 +240,36 @@ fn sockets_carry_the_same_bytes_to_fio_and_from_it() {
             }
         }
     }
+}
+
+/// Waits until a receiver has its socket, however busy the machine is; a minute at most, after which the sender says
+/// what is missing.
+fn until_bound(protocol: &str, port: u32, socket: &str) {
+    let tables: &[&str] = match protocol {
+        "tcp" => &["/proc/net/tcp", "/proc/net/tcp6"],
+        _ => &["/proc/net/udp", "/proc/net/udp6"],
+    };
+    // The local address is the second word of a line, its port in hexadecimal digits at the end; 0A is LISTEN.
+    let local = format!(":{port:04X}");
+    let bound = || match protocol {
+        "unix" => Path::new(socket).exists(),
+        _ => tables.iter().any(|table| {
+            let lines = std::fs::read_to_string(table).unwrap_or_default();
+            lines.lines().any(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words.get(1).is_some_and(|w| w.ends_with(&local))
+                    && (protocol == "udp" || words.get(3) == Some(&"0A"))
+            })
+        }),
+    };
+    for _ in 0..600 {
+        if bound() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    // A unix socket exists before it listens.
+    std::thread::sleep(std::time::Duration::from_millis(100));
 }
 
 #[test]
