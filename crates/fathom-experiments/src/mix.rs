@@ -22,6 +22,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
     Axis, Cell as TableCell, Chart, ChartKind, Finding, Point as Dot, Section, Table,
 };
+use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -593,7 +594,41 @@ fn report(to: &mut Shown, cells: &BTreeMap<Place, Cell>, level: &Level, bs: Byte
             .filter(|w| w.is_finite())
             .map(|w| Estimate::single(percent(w))),
     ));
+    to.findings.extend(shares(cells, &suffix));
     to.findings.extend(dip(cells, jobs.clone(), &suffix));
+}
+
+/// The depth at which shares are compared: one that every map measures.
+const COMPARED: usize = 4;
+
+/// What reads cost where writes stand beside them, at one depth; `None` where a share has no number.
+fn shares(cells: &BTreeMap<Place, Cell>, suffix: &str) -> Option<Finding> {
+    let places = [0, SHARES.len() / 2, SHARES.len() - 1].map(|s| (s, COMPARED));
+    let told = |p: Place| {
+        let e = cells.get(&p)?.iops()?;
+        let interval = match (e.low, e.high) {
+            (Some(low), Some(high)) => format!(" ({} to {})", grouped(low), grouped(high)),
+            _ => String::new(),
+        };
+        Some(format!("{}{interval}", grouped(e.value)))
+    };
+    let [writes, mixed, reads] = places.map(told);
+    Some(Finding {
+        id: format!("mix-shares{suffix}"),
+        text: format!(
+            "At depth {} pure reads reach {} IOPS, half reads and half writes {}, pure writes {}.",
+            DEPTHS[COMPARED], reads?, mixed?, writes?
+        ),
+        confidence: "moderate".into(),
+        jobs: places
+            .iter()
+            .filter_map(|p| cells.get(p))
+            .flat_map(Cell::indices)
+            .collect(),
+        evidence: vec![format!("mix-map-iops{suffix}")],
+        refuted_by: "The same command with another --seed whose intervals lie elsewhere.".into(),
+        ..Finding::default()
+    })
 }
 
 /// The mix that is slower than both pure loads, where there is one: reads and writes in each other's way.

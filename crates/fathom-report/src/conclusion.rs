@@ -142,7 +142,10 @@ fn standing(run: &Run) -> String {
     // A number may rest on jobs that no headline names.
     let against = |j: &&Job| j.flags.iter().any(|f| !f.code.describes());
     let jobs = run.jobs.iter().filter(against).count();
-    let mut parts = vec![match (clean == headlines.len() && jobs == 0, clean) {
+    // What concerns the whole run concerns each of its numbers.
+    let of_run = || run.flags.iter().filter(|f| !f.code.describes());
+    let all = clean == headlines.len() && jobs == 0 && of_run().count() == 0;
+    let mut parts = vec![match (all, clean) {
         (true, 1) => "The number passed every check".to_owned(),
         (true, _) => format!("All {clean} numbers passed every check"),
         (false, _) => format!("{clean} of {} numbers passed every check", headlines.len()),
@@ -158,6 +161,11 @@ fn standing(run: &Run) -> String {
             n => parts.push(format!("{n} {many}")),
         }
     }
+    match (of_run().count(), of_run().any(|f| f.void)) {
+        (0, _) => {}
+        (_, true) => parts.push("what was asked for is not whole".to_owned()),
+        (_, false) => parts.push("a flag concerns the whole run".to_owned()),
+    }
     if jobs > 0 {
         parts.push(format!("{jobs} of {} jobs carry flags", run.jobs.len()));
     }
@@ -168,6 +176,8 @@ fn standing(run: &Run) -> String {
 mod tests {
     use super::*;
     use crate::testing::{job, run_with};
+    use fathom_telemetry::schema::Headline;
+    use std::collections::BTreeMap;
 
     #[test]
     fn flags_of_a_kind_are_counted_once_for_each_job_and_void_ones_come_first() {
@@ -186,6 +196,30 @@ mod tests {
         assert!(groups[0].void && groups[0].code == FlagCode::NotSteady);
         assert_eq!(groups[1].numbers, 3);
         assert_eq!(conclusion(&run).trust[1], "CPU bound (3 times).");
+    }
+
+    #[test]
+    fn a_flag_of_the_run_stands_beside_numbers_that_passed() {
+        let mut run = run_with(vec![job("a")]);
+        run.headlines = vec![Headline {
+            id: "iops".into(),
+            label: "reads".into(),
+            group: "IOPS".into(),
+            unit: "1/s".into(),
+            estimate: Some(fathom_stats::Estimate::single(1.0)),
+            extra: BTreeMap::new(),
+            jobs: vec![0],
+            flags: Vec::new(),
+        }];
+        assert_eq!(conclusion(&run).trust[0], "The number passed every check.");
+        run.flags = vec![Flag {
+            void: true,
+            ..Flag::new(FlagCode::NotChecked, "a part was left out", "install it")
+        }];
+        assert_eq!(
+            conclusion(&run).trust[0],
+            "1 of 1 numbers passed every check, what was asked for is not whole."
+        );
     }
 
     #[test]

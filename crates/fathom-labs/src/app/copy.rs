@@ -18,7 +18,7 @@ use fathom_io::clock::monotonic;
 use fathom_io::target::count;
 use fathom_stats::rng::SplitMix64;
 use fathom_system::lab_dir::LabDir;
-use fathom_telemetry::schema::{Chart, ChartKind, DeviceDelta, Job, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, DeviceDelta, Finding, Job, Section, Table};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -510,6 +510,7 @@ impl ExperimentResult for CopyResult {
             tables: vec![phases(&self.lines, evidence)],
             flags: Vec::new(),
         });
+        shown.findings.extend(self.speeds(evidence));
         for line in &self.lines {
             let name = &line.setting;
             let headline = |what: &str, id: &str, unit, value| {
@@ -524,6 +525,38 @@ impl ExperimentResult for CopyResult {
                 None => headline("files", "-files", "1/s", line.rate(evidence)),
             });
         }
+    }
+}
+
+impl CopyResult {
+    /// What somebody who copies files gets; `None` where a phase has no number.
+    fn speeds(&self, evidence: &Evidence<'_>) -> Option<Finding> {
+        let [read, write, copy, names] = self.lines.as_slice() else {
+            return None;
+        };
+        let bandwidth = |l: &Line| l.mean(|r| r.bandwidth(evidence));
+        let (r, w, c) = (bandwidth(read)?, bandwidth(write)?, bandwidth(copy)?);
+        let mb = |v: f64| format!("{:.0} MB/s", v / 1e6);
+        let interval = match (c.low, c.high) {
+            (Some(low), Some(high)) => format!(" (95 % interval {} to {})", mb(low), mb(high)),
+            _ => String::new(),
+        };
+        Some(Finding {
+            id: "app-copy-speeds".into(),
+            text: format!(
+                "Files are read at {}, written at {} and copied at {}{interval}; {:.0} files/s are looked up, made, renamed and removed.",
+                mb(r.value),
+                mb(w.value),
+                mb(c.value),
+                names.rate(evidence)?.value
+            ),
+            confidence: "moderate".into(),
+            jobs: self.lines.iter().flat_map(Line::jobs).collect(),
+            evidence: vec!["app-copy-table".into()],
+            refuted_by: "The same command with another --seed whose intervals lie elsewhere."
+                .into(),
+            ..Finding::default()
+        })
     }
 }
 

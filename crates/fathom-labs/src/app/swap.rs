@@ -25,7 +25,7 @@ use fathom_system::cgroup::Group;
 use fathom_system::lab_dir::LabDir;
 use fathom_system::programs::ChildGuard;
 use fathom_system::swap_file::Swap;
-use fathom_telemetry::schema::{ChartKind, Section, Table};
+use fathom_telemetry::schema::{ChartKind, Finding, Section, Table};
 use fathom_telemetry::{Bytes, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -452,6 +452,25 @@ impl ExperimentResult for SwapResult {
                 Some(e),
                 [free.jobs(), line.jobs()].concat(),
             )
+        }));
+        let least = limited().next_back();
+        shown.findings.extend(least.map(|(line, share, e)| {
+            let (low, high) = (e.low.unwrap_or(0.0), e.high.unwrap_or(f64::INFINITY));
+            let verdict = match low > 1.0 || high < 1.0 {
+                true => format!("{:.0} times as slow (95 % interval {low:.0} to {high:.0})", e.value),
+                false => "not shown to be slower".to_owned(),
+            };
+            Finding {
+                id: "app-swap-slower".into(),
+                text: format!(
+                    "With {share} % of its working set in memory, a process that swaps to this target is {verdict}."
+                ),
+                confidence: "moderate".into(),
+                jobs: [free.jobs(), line.jobs()].concat(),
+                evidence: vec!["app-swap-slower".into(), "app-swap-table".into()],
+                refuted_by: "The same command with another --seed whose interval lies elsewhere.".into(),
+                ..Finding::default()
+            }
         }));
         shown
             .sections
