@@ -72,6 +72,11 @@ pub struct Results<'a> {
     pub idle: Vec<f64>,
 }
 
+/// The lines of the form for people that stand before all else: a line per job, the version, how many jobs start.
+pub fn head(tasks: &[Task]) -> String {
+    normal::head(tasks)
+}
+
 /// One entry of the output: a task, or a group of them.
 struct Entry<'a> {
     task: &'a Task,

@@ -15,18 +15,24 @@ use crate::translate::Unified;
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 
-/// The whole text of all jobs, groups and disks.
-pub(super) fn print(r: &Results<'_>) -> String {
+/// What is said before the jobs begin. As in fio it stands before every other form: readers look for JSON after it.
+pub(super) fn head(tasks: &[Task]) -> String {
     let mut out = String::new();
-    for (task, _) in &r.tasks {
+    for task in tasks {
         header(&mut out, task);
     }
-    let n = r.tasks.len();
+    let n = tasks.len();
     let _ = writeln!(
         out,
-        "{FIO_VERSION}\nStarting {n} thread{}\n",
+        "{FIO_VERSION}\nStarting {n} thread{}",
         if n == 1 { "" } else { "s" }
     );
+    out
+}
+
+/// The whole text of all jobs, groups and disks, after the head.
+pub(super) fn print(r: &Results<'_>) -> String {
+    let mut out = "\n".to_owned();
     let entries = r.entries();
     for e in &entries {
         entry(&mut out, e, &entries, r);

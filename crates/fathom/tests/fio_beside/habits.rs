@@ -108,7 +108,17 @@ fn forms_of_output_come_in_fios_order() {
     for out in outs {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+        assert!(at("a: (g=0)") < at("3;fio-3"), "{text}");
         assert!(at("3;fio-3") < at("\"jobs\"") && at("\"jobs\"") < at("Run status group"));
+        // As the readers of Ceph's benchmarks find JSON: from what starts to the first empty line.
+        let mut lines = text.lines().skip_while(|l| !l.starts_with("Starting"));
+        assert!(lines.next().is_some(), "{text}");
+        let json: Vec<&str> = lines
+            .skip_while(|l| l.starts_with("3;"))
+            .take_while(|l| !l.is_empty())
+            .collect();
+        let json: serde_json::Value = serde_json::from_str(&json.join("\n")).expect(&text);
+        assert_eq!(json["jobs"][0]["jobname"], "a");
     }
 }
 

@@ -281,9 +281,12 @@ fn one(
         say!("<{host}> {line}");
     }
     asked.map_err(|e| format!("it took no jobs: {e}"))?;
-    let begin = said
-        .find('{')
-        .ok_or_else(|| format!("it ended with {status} and without results"))?;
+    // The head of the form for people stands before it.
+    let begin = match said.starts_with('{') {
+        true => Some(0),
+        false => said.find("\n{\n").map(|at| at + 1),
+    };
+    let begin = begin.ok_or_else(|| format!("it ended with {status} and without results"))?;
     let mut documents = serde_json::Deserializer::from_str(&said[begin..]).into_iter();
     let document = documents.next().and_then(Result::ok);
     let document = document.ok_or("its results are cut off")?;
@@ -292,7 +295,7 @@ fn one(
     let answer = Answer {
         host: host.to_owned(),
         document,
-        text: rest.trim_start_matches('\n').to_owned(),
+        text: format!("{}{}", &said[..begin], rest.trim_start_matches('\n')),
     };
     Ok((answer, code.unwrap_or(FAILED)))
 }

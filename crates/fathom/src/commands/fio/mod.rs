@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use fathom_files::Output;
 use fathom_fio::options::{self, EngineFate, Fate};
 use fathom_fio::output::{self, is_output};
-use fathom_fio::{FioError, Invocation, Purpose, Task, plan, to_toml};
+use fathom_fio::{FioError, Format, Invocation, Purpose, Task, plan, to_toml};
 use fathom_telemetry::say;
 
 use self::clients::Clients;
@@ -98,7 +98,11 @@ fn run(it: &Invocation) -> Outcome {
         aggregate::check(&outputs).map_err(refused)?;
     }
     let (text, code) = match sim::model(&tasks)? {
-        Some(model) => sim::run(it, &tasks, model)?,
+        Some(model) => {
+            let done = sim::run(it, &tasks, model)?;
+            answer.head(it, &tasks)?;
+            done
+        }
         None => run::run(it, &tasks, &answer)?,
     };
     answer.say(&text)?;
@@ -116,6 +120,21 @@ impl Answer {
         };
         let out = it.outputs().create(path, is_output).map_err(refused)?;
         Ok(Self(Some(Mutex::new(out))))
+    }
+
+    /// What is said before the jobs begin: prints it, or keeps it until the file has its place.
+    fn head(&self, it: &Invocation, tasks: &[Task]) -> Result<(), Failure> {
+        if !it.formats.contains(&Format::Normal) {
+            return Ok(());
+        }
+        let text = fathom_fio::output::head(tasks);
+        let Some(out) = &self.0 else {
+            screen::print(&text);
+            return Ok(());
+        };
+        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(text.as_bytes())
+            .map_err(|e| failed(output::named(out.path(), e)))
     }
 
     /// Prints, or adds to the file, which has its place from then on.

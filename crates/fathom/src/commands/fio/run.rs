@@ -93,7 +93,7 @@ pub(super) fn run(
             return Err(e);
         }
     }
-    let held = match begin_with(tasks) {
+    let held = match answer.head(it, tasks).and_then(|()| begin_with(tasks)) {
         Ok(held) => held,
         Err(e) => {
             files::close(files, &[], true);
