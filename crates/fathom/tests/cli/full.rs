@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::Value;
 
 use crate::common::{Place, Said, beside_others, codes, end, names, skip, wait};
@@ -287,17 +288,13 @@ fn a_reader_that_has_seen_enough_and_a_full_standard_error_are_no_errors() {
 }
 
 /// Limits one resource of a command.
-fn limit(command: &mut Command, resource: libc::__rlimit_resource_t, most: u64) {
+fn limit(command: &mut Command, resource: Resource, most: u64) {
     let set = move || {
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: most,
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
         };
-        // SAFETY: a system call with a structure that outlives it.
-        match unsafe { libc::setrlimit(resource, &limit) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        }
+        Ok(setrlimit(resource, limit)?)
     };
     // SAFETY: between fork and exec only a system call is made.
     unsafe { command.pre_exec(set) };
@@ -308,12 +305,12 @@ fn a_limit_of_file_sizes_is_a_sentence_and_not_a_signal() {
     let _turn = beside_others();
     let place = Place::new();
     let mut command = place.command(&["run", "null:", "--ios", "2000000", "--record", "--json"]);
-    limit(&mut command, libc::RLIMIT_FSIZE, 400 << 10);
+    limit(&mut command, Resource::Fsize, 400 << 10);
     let said = wait(command).expect(1);
     assert_eq!(said.json()["jobs"][0]["read"]["ios"], 2_000_000);
     assert!(said.stderr.contains("File too large"), "{}", said.stderr);
     let mut command = place.command(&["run", ".", "--size", "8m", "--ios", "100"]);
-    limit(&mut command, libc::RLIMIT_FSIZE, 1 << 20);
+    limit(&mut command, Resource::Fsize, 1 << 20);
     let said = wait(command);
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("ulimit -f"), "{}", said.stderr);
@@ -327,7 +324,7 @@ fn too_few_descriptors_are_named_and_never_called_a_lack_of_direct_io() {
     let mut named = 0;
     for most in 4..24 {
         let mut command = place.command(&["run", ".", "--size", "2m", "--ios", "50"]);
-        limit(&mut command, libc::RLIMIT_NOFILE, most);
+        limit(&mut command, Resource::Nofile, most);
         let said = wait(command);
         assert!(
             !said.stderr.contains("cannot do direct I/O"),
@@ -381,7 +378,7 @@ fn with_threads(place: &Place, args: &[&str], most: u64) -> Said {
     let mut command = place.command(args);
     // Nobody else is this user: its threads are the command's.
     command.uid(60_000 + std::process::id() % 5_000).gid(65_534);
-    limit(&mut command, libc::RLIMIT_NPROC, most);
+    limit(&mut command, Resource::Nproc, most);
     wait(command)
 }
 
