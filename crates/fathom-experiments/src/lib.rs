@@ -16,6 +16,7 @@ pub mod knee;
 pub mod mix;
 pub mod neighbour;
 pub mod pages;
+pub mod plan;
 pub mod pts;
 pub mod replay;
 pub mod reproduce;

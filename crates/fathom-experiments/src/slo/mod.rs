@@ -7,6 +7,8 @@
 mod present;
 mod presets;
 
+pub(crate) use present::{Judged, Step, words};
+
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use fathom_bench::bench::{Bench, BenchError};
@@ -31,6 +33,8 @@ use presets::{PRESETS, Preset};
 const LADDER: [f64; 6] = [0.1, 0.25, 0.5, 0.7, 0.85, 1.0];
 /// Rates between the largest that holds and the next, or beyond what was tried.
 const CLOSER: u32 = 4;
+/// Rates that are tried, at most.
+pub(crate) const MOST_RUNGS: u32 = LADDER.len() as u32 + CLOSER;
 /// Rates so near each other are told apart by nobody.
 const NEAR: f64 = 1.05;
 /// Beyond rates that hold all, and below rates of which none does, the next is so many times as far.
@@ -72,13 +76,17 @@ pub struct SloOptions {
     /// Outstanding requests of the closed loop that says where rates begin
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub qd: u32,
+    /// Before the names of jobs, where one run has them on several targets
+    #[arg(skip)]
+    #[serde(skip)]
+    pub prefix: String,
 }
 
 /// What is promised: of requests of each direction, this percentile is at most so long.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Objective {
-    percentile: f64,
-    limit: Nanos,
+pub(crate) struct Objective {
+    pub(crate) percentile: f64,
+    pub(crate) limit: Nanos,
 }
 
 impl SloOptions {
@@ -87,7 +95,7 @@ impl SloOptions {
         named.unwrap_or(&PRESETS[0])
     }
 
-    fn objective(&self) -> Objective {
+    pub(crate) fn objective(&self) -> Objective {
         let preset = self.preset();
         Objective {
             percentile: self.percentile.unwrap_or(preset.percentile),
@@ -95,7 +103,7 @@ impl SloOptions {
         }
     }
 
-    fn rw(&self) -> Rw {
+    pub(crate) fn rw(&self) -> Rw {
         self.rw.unwrap_or(self.preset().rw)
     }
 
@@ -119,16 +127,16 @@ impl SloOptions {
         if rw.writes() {
             options.push(("sync", sync));
         }
-        plan.job(name, &options)
+        plan.job(&format!("{}{name}", self.prefix), &options)
     }
 
-    fn closed(&self, plan: &Plan) -> Result<JobSpec, JobError> {
+    pub(crate) fn closed(&self, plan: &Plan) -> Result<JobSpec, JobError> {
         let mut spec = self.load(plan, "closed-loop")?;
         spec.qd = self.qd;
         Ok(spec)
     }
 
-    fn at(&self, plan: &Plan, rate: f64) -> Result<Rung, JobError> {
+    pub(crate) fn at(&self, plan: &Plan, rate: f64) -> Result<Rung, JobError> {
         let mut spec = self.load(plan, &format!("rate-{rate:.1}"))?;
         spec.rate = Some(rate);
         spec.qd = slots(spec.bs.max());
@@ -165,7 +173,7 @@ impl Measurement for SloOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let mut cost = RunCost::filling(fills);
         cost.add(&self.closed(plan)?, 1);
-        let rungs = LADDER.len() as u32 + CLOSER;
+        let rungs = MOST_RUNGS;
         // Beside what a closed loop does, rates are at most so much more.
         cost.add(&self.closed(plan)?, rungs * plan.profile.repeats);
         Ok(cost)
@@ -179,17 +187,39 @@ impl Measurement for SloOptions {
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
         let mut runner = self.begin(bench, plan, book, sink)?;
+        let result = self.search(&mut runner, plan, None)?;
+        runner.end();
+        book.found(&result)
+    }
+}
+
+impl SloOptions {
+    /// Looks for the largest rate that holds. A `demand` is one of the rates, unless it is far beyond what a closed loop does.
+    ///
+    /// # Errors
+    /// Where the bench or the run directory fails.
+    pub(crate) fn search(
+        &self,
+        runner: &mut Runner<'_>,
+        plan: &Plan,
+        demand: Option<f64>,
+    ) -> Result<SloResult, NotebookError> {
         let spec = self.closed(plan).map_err(BenchError::from)?;
         let closed = runner.one(spec, "closed-loop", 0)?;
         let most = closed.map_or(0.0, |job| runner.job(job).iops());
         let mut rungs = Vec::new();
         if most > 0.0 {
-            let rates = LADDER.iter().map(|share| self.at(plan, share * most));
+            let demand = demand.filter(|d| *d <= BEYOND * most);
+            let mut rates: Vec<f64> = LADDER.iter().map(|share| share * most).collect();
+            // One rate for two that nobody tells apart.
+            rates.retain(|r| demand.is_none_or(|d| (r / d).max(d / r) > NEAR));
+            rates.extend(demand);
+            rates.sort_by(f64::total_cmp);
+            let rates = rates.iter().map(|rate| self.at(plan, *rate));
             rungs = rates.collect::<Result<_, _>>().map_err(BenchError::from)?;
-            self.climb(&mut runner, plan, &mut rungs)?;
+            self.climb(runner, plan, &mut rungs)?;
         }
-        runner.end();
-        book.found(&SloResult {
+        Ok(SloResult {
             objective: self.objective(),
             load: self.words(),
             source: self.source(),
@@ -197,9 +227,7 @@ impl Measurement for SloOptions {
             rungs,
         })
     }
-}
 
-impl SloOptions {
     /// Tries the rates, then closer around the largest that holds.
     fn climb(
         &self,
@@ -236,7 +264,7 @@ impl SloOptions {
     }
 
     /// `randrw of 8k, 70 % reads`.
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let ([bs, reads, sync], rw) = (self.parts(), self.rw());
         let mut words = format!("{} of {bs}", rw.word());
         if rw.reads() && rw.writes() {
@@ -286,10 +314,10 @@ fn carried(holds: &[Option<bool>]) -> Option<usize> {
 
 /// A rate and its repeats.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Rung {
+pub(crate) struct Rung {
     /// Requests per second that come.
-    rate: f64,
-    point: Point,
+    pub(crate) rate: f64,
+    pub(crate) point: Point,
 }
 
 impl Objective {
@@ -324,7 +352,7 @@ impl Objective {
 
 impl Rung {
     /// Whether the rate is answered within the objective in every repeat; `None` where that was not shown.
-    fn holds(&self, cell: &Cell, objective: Objective) -> Option<bool> {
+    pub(crate) fn holds(&self, cell: &Cell, objective: Objective) -> Option<bool> {
         let jobs: Vec<_> = cell.valid().collect();
         if jobs.is_empty() || jobs.len() < cell.repeats.len() {
             return None;
@@ -365,10 +393,10 @@ impl Rung {
 /// The rates that were tried, and where each stands in the run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SloResult {
-    objective: Objective,
+    pub(crate) objective: Objective,
     /// For people.
-    load: String,
-    source: String,
+    pub(crate) load: String,
+    pub(crate) source: String,
     /// The job that rates began from.
     closed: Option<usize>,
     /// By rate, ascending.

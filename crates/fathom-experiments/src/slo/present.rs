@@ -7,19 +7,30 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Section};
 use fathom_telemetry::{Nanos, Op};
 
-use super::{Rung, SloResult, carried};
+use super::{Objective, Rung, SloResult, carried};
 
 /// Heading, unit and value.
 type Column<'c, 's> = (&'c str, &'c str, &'c dyn Fn(&&'s Step<'s>) -> TableCell);
 
 /// A rate with its repeats and what they showed.
-struct Step<'a> {
-    rung: &'a Rung,
-    cell: Cell,
-    holds: Option<bool>,
+pub(crate) struct Step<'a> {
+    pub(crate) rung: &'a Rung,
+    pub(crate) cell: Cell,
+    pub(crate) holds: Option<bool>,
 }
 
 impl Step<'_> {
+    /// A rate, judged by its repeats.
+    pub(crate) fn of<'a>(
+        rung: &'a Rung,
+        evidence: &Evidence<'_>,
+        objective: Objective,
+    ) -> Step<'a> {
+        let cell = evidence.cell(&rung.point);
+        let holds = rung.holds(&cell, objective);
+        Step { rung, cell, holds }
+    }
+
     /// The percentile of the objective over all repeats, ns.
     fn response(&self, op: Op, percentile: f64) -> Option<f64> {
         self.cell.percentile(op, percentile / 100.0)
@@ -31,7 +42,13 @@ impl Step<'_> {
         self.rung.rate.min(answered)
     }
 
-    fn verdict(&self) -> &'static str {
+    /// The longest of reads, writes and syncs, ns.
+    pub(crate) fn longest(&self, percentile: f64) -> Option<f64> {
+        let all = [Op::Read, Op::Write, Op::Sync].map(|op| self.response(op, percentile));
+        all.into_iter().flatten().reduce(f64::max)
+    }
+
+    pub(crate) fn verdict(&self) -> &'static str {
         match self.holds {
             Some(true) => "holds",
             Some(false) => "broken",
@@ -40,53 +57,78 @@ impl Step<'_> {
     }
 }
 
-impl ExperimentResult for SloResult {
-    const EXPERIMENT: &'static str = "slo";
+/// All rates, judged.
+pub(crate) struct Judged<'a> {
+    pub(crate) steps: Vec<Step<'a>>,
+    /// The largest that holds.
+    pub(crate) best: Option<usize>,
+    /// The smallest that is broken.
+    pub(crate) broken: Option<usize>,
+    /// Behind the number: the rate that holds, and the one that ends it.
+    pub(crate) jobs: Vec<usize>,
+}
 
-    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
-        let objective = self.objective;
-        let mut steps: Vec<Step<'_>> = Vec::new();
-        for rung in &self.rungs {
-            let cell = evidence.cell(&rung.point);
-            let holds = rung.holds(&cell, objective);
-            steps.push(Step { rung, cell, holds });
-        }
+impl Judged<'_> {
+    /// Requests per second that are carried: from the largest rate that holds to the smallest that is broken.
+    pub(crate) fn capacity(&self) -> Option<Estimate> {
+        let best = &self.steps[self.best?];
+        Some(Estimate {
+            value: best.carries(),
+            low: Some(best.carries()),
+            high: self.broken.map(|b| self.steps[b].rung.rate),
+            samples: best.cell.repeats.len() as u32,
+        })
+    }
+}
+
+impl SloResult {
+    /// Judges every rate by its jobs.
+    pub(crate) fn judged(&self, evidence: &Evidence<'_>) -> Judged<'_> {
+        let rungs = self.rungs.iter();
+        let steps: Vec<Step<'_>> = rungs
+            .map(|r| Step::of(r, evidence, self.objective))
+            .collect();
         let verdicts: Vec<Option<bool>> = steps.iter().map(|s| s.holds).collect();
         let best = carried(&verdicts);
         let broken = steps.iter().position(|s| s.holds == Some(false));
-        let told = (best, broken);
-        let promise = format!(
-            "p{} of at most {}",
-            self.objective.percentile, self.objective.limit
-        );
-        // Behind the number: the rate that holds, and the one that ends it.
-        let mut jobs: Vec<usize> = [best, broken]
-            .into_iter()
-            .flatten()
-            .flat_map(|k| steps[k].cell.indices())
-            .collect();
+        let behind = [best, broken].into_iter().flatten();
+        let mut jobs: Vec<usize> = behind.flat_map(|k| steps[k].cell.indices()).collect();
         jobs.sort_unstable();
         if jobs.is_empty() {
             jobs = steps.iter().flat_map(|s| s.cell.indices()).collect();
         }
-        let capacity = best.map(|k| Estimate {
-            value: steps[k].carries(),
-            low: Some(steps[k].carries()),
-            high: broken.map(|b| steps[b].rung.rate),
-            samples: steps[k].cell.repeats.len() as u32,
-        });
+        Judged {
+            steps,
+            best,
+            broken,
+            jobs,
+        }
+    }
+}
+
+impl ExperimentResult for SloResult {
+    const EXPERIMENT: &'static str = "slo";
+
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
+        let judged = self.judged(evidence);
+        let told = (judged.best, judged.broken);
+        let (steps, jobs) = (&judged.steps, &judged.jobs);
+        let promise = format!(
+            "p{} of at most {}",
+            self.objective.percentile, self.objective.limit
+        );
         shown.headlines.push(headline_of(
             "Service level objective",
             &format!("{}: requests with a {promise}", self.load),
             "slo",
             "1/s",
-            capacity,
+            judged.capacity(),
             jobs.clone(),
         ));
         shown
             .findings
-            .push(self.finding(&steps, told, &promise, jobs));
-        shown.sections.push(self.section(&steps, &promise));
+            .push(self.finding(steps, told, &promise, jobs.clone()));
+        shown.sections.push(self.section(steps, &promise));
     }
 }
 
@@ -237,7 +279,7 @@ impl SloResult {
 }
 
 /// A rate for people.
-fn words(rate: f64) -> String {
+pub(crate) fn words(rate: f64) -> String {
     match rate {
         r if r >= 99_950.0 => format!("{:.0} k", r / 1e3),
         r if r >= 9_995.0 => format!("{:.1} k", r / 1e3),

@@ -8,7 +8,7 @@ use crate::common::{Place, alone, beside_others, skip};
 use crate::db::{found, has};
 
 /// Commands whose results are data, each as small as it can be.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "survey sim:optane-900p --size 64m",
     "survey sim:optane-900p --size 64m --seed 2",
     "curve sim:intel-s3510 --size 64m --max-qd 16",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 19] = [
     "pages sim:optane-900p --size 64m",
     "sizes sim:optane-900p --size 64m --time 20ms",
     "slo sim:intel-s3510 --size 64m --time 200ms",
+    "plan sim:intel-s3510 --size 64m --time 100ms --demand 20000 --growth 4 --beside sim:optane-900p --prices 90,400",
     "scale sim:optane-900p --hosts 4 --time 200ms",
     "neighbour sim:optane-900p --hosts 3 --time 200ms",
     // Long enough for a burst and a base.
