@@ -106,7 +106,10 @@ pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
         .join(" ");
     put(
         "device",
-        if identity.is_empty() {
+        if run.simulated {
+            // Two models may have one capacity, and are two devices all the same.
+            Some(run.target.name.clone())
+        } else if identity.is_empty() {
             run.target.device.clone()
         } else {
             Some(identity)

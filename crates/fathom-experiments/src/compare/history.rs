@@ -34,6 +34,9 @@ pub struct Trace {
     pub unit: String,
     /// Value in each run; a hole where missing or void.
     pub values: Vec<Option<Estimate>>,
+    /// Why a run has no value, in the same order; absent where it has one.
+    #[serde(default)]
+    pub why: Vec<Option<String>>,
     /// Changes.
     pub moves: Vec<Move>,
 }
@@ -74,21 +77,20 @@ pub fn history(runs: &[(&Run, &dyn WindowSource)], allowed: &[String]) -> Histor
     let mut traces: Vec<Trace> = ids
         .iter()
         .map(|m| {
-            let same: Vec<Option<&Metric>> = all
-                .iter()
-                .map(|run| {
-                    run.iter()
-                        .find(|k| k.id == m.id && k.differing_options(m).is_empty())
+            let found = all.iter().map(|run| value(run, m, allowed));
+            let (values, why): (Vec<_>, Vec<_>) = found
+                .map(|v| match v {
+                    Ok(v) => (Some(v), None),
+                    Err(why) => (None, Some(why)),
                 })
-                .collect();
-            let values: Vec<Option<Estimate>> =
-                same.iter().map(|k| k.and_then(|k| k.estimate)).collect();
+                .unzip();
             Trace {
                 id: m.id.clone(),
                 label: m.label.clone(),
                 unit: m.unit.clone(),
                 moves: series_moves(&values, m.good),
                 values,
+                why,
             }
         })
         .collect();
@@ -106,6 +108,21 @@ pub fn history(runs: &[(&Run, &dyn WindowSource)], allowed: &[String]) -> Histor
         runs: sorted.into_iter().map(name).collect(),
         traces,
     }
+}
+
+/// A run's value of a metric, or why it has none.
+fn value(run: &[Metric], m: &Metric, allowed: &[String]) -> Result<Estimate, String> {
+    let found = run.iter().find(|k| k.id == m.id);
+    let found = found.ok_or("not measured")?;
+    let differ = found.differing_but(m, allowed);
+    if !differ.is_empty() {
+        return Err(format!("another {}", differ.join(", ")));
+    }
+    let void = || match found.notes.is_empty() {
+        true => "void".to_owned(),
+        false => format!("void: {}", found.notes.join(", ")),
+    };
+    found.estimate.ok_or_else(void)
 }
 
 fn verdict(relative: f64, good: Good) -> Verdict {

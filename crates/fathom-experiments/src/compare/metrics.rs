@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fathom_stats::Estimate;
 use fathom_stats::autocorrelation::mean_of_series;
 use fathom_stats::compare::Good;
-use fathom_telemetry::schema::{Direction, Job, Run};
+use fathom_telemetry::schema::{Direction, Headline, Job, Run};
 use fathom_telemetry::series::SeriesReader;
 use serde_json::Value;
 
@@ -13,6 +13,10 @@ use serde_json::Value;
 const WINDOWS_MAX: usize = 4_000;
 /// Options that say nothing about the load.
 const NOT_THE_LOAD: [&str; 4] = ["seed", "name", "record", "group"];
+/// Headline of a survey whose depth was searched, how it is called without that depth, and the options that hold it.
+const KNEE: &str = "knee-iops";
+const KNEE_LABEL: &str = "random read at the knee";
+const FOUND: [&str; 2] = ["qd", "threads"];
 
 /// One number of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +40,11 @@ pub struct Metric {
 impl Metric {
     /// Options in which the jobs behind two metrics differ.
     pub fn differing_options(&self, other: &Self) -> Vec<String> {
+        self.differing_but(other, &[])
+    }
+
+    /// The same without those of `allowed`: who accepts another capacity accepts the size that follows from it.
+    pub(super) fn differing_but(&self, other: &Self, allowed: &[String]) -> Vec<String> {
         let (Some(Value::Object(a)), Some(Value::Object(b))) =
             (self.specs.first(), other.specs.first())
         else {
@@ -45,7 +54,7 @@ impl Metric {
         keys.sort();
         keys.dedup();
         keys.into_iter()
-            .filter(|k| a.get(*k) != b.get(*k))
+            .filter(|k| a.get(*k) != b.get(*k) && !allowed.contains(k))
             .cloned()
             .collect()
     }
@@ -56,6 +65,8 @@ impl Metric {
 pub struct Metrics {
     /// Of its headlines.
     pub headlines: Vec<Metric>,
+    /// Numbers of which none is better than another, such as the depth at the knee: shown beside each other, never judged.
+    pub neutral: Vec<Metric>,
     /// Of its jobs.
     pub jobs: Vec<Metric>,
 }
@@ -104,36 +115,71 @@ impl WindowSource for SeriesReader {
 
 /// Everything in a run that can be compared.
 pub fn metrics(run: &Run, windows: &dyn WindowSource) -> Metrics {
-    Metrics {
-        headlines: run
-            .headlines
-            .iter()
-            .filter_map(|h| {
-                let good = match h.unit.as_str() {
-                    "ns" | "s" => Good::Less,
-                    "1/s" | "IOPS" | "bytes/s" => Good::More,
-                    // Of other units it is not known which direction is good.
-                    _ => return None,
-                };
-                let void = h.flags.iter().any(|f| f.void);
-                Some(Metric {
-                    id: h.id.clone(),
-                    label: h.label.clone(),
-                    unit: h.unit.clone(),
-                    good,
-                    estimate: h.estimate.filter(|_| !void),
-                    notes: h.flags.iter().map(|f| f.code.name().to_owned()).collect(),
-                    specs: h
-                        .jobs
-                        .iter()
-                        .filter_map(|i| run.jobs.get(*i))
-                        .map(|j| load(&j.spec))
-                        .collect(),
-                })
-            })
-            .collect(),
+    let mut all = Metrics {
         jobs: jobs(run, windows),
+        ..Metrics::default()
+    };
+    for h in &run.headlines {
+        let good = match h.unit.as_str() {
+            "ns" | "s" => Some(Good::Less),
+            "1/s" | "IOPS" | "bytes/s" => Some(Good::More),
+            // Of other units it is not known which direction is good.
+            _ => None,
+        };
+        let mut metric = of_headline(run, h, good.unwrap_or(Good::More));
+        if h.id == KNEE {
+            all.neutral.extend(depth_of_knee(run, h, &metric));
+            // The depth was found, not asked for: another one is another result of the same question.
+            metric.label = KNEE_LABEL.into();
+            for spec in metric.specs.iter_mut().filter_map(Value::as_object_mut) {
+                FOUND.iter().for_each(|k| drop(spec.remove(*k)));
+            }
+        }
+        match good {
+            Some(_) => all.headlines.push(metric),
+            None => all.neutral.push(metric),
+        }
     }
+    all
+}
+
+fn of_headline(run: &Run, h: &Headline, good: Good) -> Metric {
+    let void = h.flags.iter().any(|f| f.void);
+    let twice = run.headlines.iter().filter(|o| o.label == h.label).count() > 1;
+    let specs = h.jobs.iter().filter_map(|i| run.jobs.get(*i));
+    Metric {
+        id: h.id.clone(),
+        // A label may count on the heading above it.
+        label: match twice {
+            true => format!("{} ({})", h.label, h.group),
+            false => h.label.clone(),
+        },
+        unit: h.unit.clone(),
+        good,
+        estimate: h.estimate.filter(|_| !void),
+        notes: h.flags.iter().map(|f| f.code.name().to_owned()).collect(),
+        specs: specs.map(|j| load(&j.spec)).collect(),
+    }
+}
+
+/// How many outstanding requests a survey's knee has: a number of its own.
+fn depth_of_knee(run: &Run, h: &Headline, knee: &Metric) -> Option<Metric> {
+    let job = run.jobs.get(*h.jobs.first()?)?;
+    let depth = Estimate {
+        value: f64::from(job.qd_requested),
+        low: None,
+        high: None,
+        samples: 1,
+    };
+    Some(Metric {
+        id: "knee-depth".into(),
+        label: "outstanding I/Os at the knee".into(),
+        unit: String::new(),
+        good: Good::Less,
+        estimate: knee.estimate.map(|_| depth),
+        notes: knee.notes.clone(),
+        specs: Vec::new(),
+    })
 }
 
 fn jobs(run: &Run, windows: &dyn WindowSource) -> Vec<Metric> {

@@ -21,15 +21,44 @@ pub use metrics::{Metric, Metrics, WindowSource, metrics};
 pub use published::{Figure, Published, published};
 pub use shopping::{Described, Line, Offer, Shopping, shopping};
 
-/// A difference as a share, in percent with its interval: `+4.1 % (+2.0 to +6.3)`.
+/// From this share on a difference is said as a factor: nobody reads "+100556.1 %".
+const FACTOR_FROM: f64 = 1.0;
+
+/// A difference as a share, in percent with its interval: `+4.1 % (+2.0 to +6.3)`; what is twice as much and more as a factor:
+/// `6.15 × (6.14 to 6.16)`.
 pub fn relative(e: Option<&Estimate>) -> String {
     let Some(e) = e else {
         return "–".into();
     };
-    let p = |v: f64| format!("{:+.1}", 100.0 * v);
+    let many = e.value >= FACTOR_FROM;
+    let p = |v: f64| match many {
+        true => factor(1.0 + v),
+        false => format!("{:+.1}", 100.0 * v),
+    };
+    let sign = if many { "×" } else { "%" };
     match (e.low, e.high) {
-        (Some(l), Some(h)) => format!("{} % ({} to {})", p(e.value), p(l), p(h)),
-        _ => format!("{} %", p(e.value)),
+        (Some(l), Some(h)) => format!("{} {sign} ({} to {})", p(e.value), p(l), p(h)),
+        _ => format!("{} {sign}", p(e.value)),
+    }
+}
+
+/// The same without an interval.
+pub fn change(relative: f64) -> String {
+    self::relative(Some(&Estimate {
+        value: relative,
+        low: None,
+        high: None,
+        samples: 1,
+    }))
+}
+
+/// A factor with as many digits as tell it from 1.
+pub fn factor(v: f64) -> String {
+    match v {
+        v if v < 1.1 => format!("{v:.3}"),
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
     }
 }
 
@@ -94,12 +123,12 @@ pub fn compare(
     let pair = |x: &[Metric], y: &[Metric]| -> Vec<Row> {
         let mut rows: Vec<Row> = x
             .iter()
-            .map(|m| row(Some(m), y.iter().find(|n| n.id == m.id), refused))
+            .map(|m| row(Some(m), y.iter().find(|n| n.id == m.id), refused, allowed))
             .collect();
         rows.extend(
             y.iter()
                 .filter(|m| !x.iter().any(|n| n.id == m.id))
-                .map(|m| row(None, Some(m), refused)),
+                .map(|m| row(None, Some(m), refused, allowed)),
         );
         rows
     };
@@ -164,7 +193,7 @@ pub(crate) fn name(run: &Run) -> String {
     format!("{} {} ({})", run.started, run.name, run.target.name)
 }
 
-fn row(a: Option<&Metric>, b: Option<&Metric>, refused: bool) -> Row {
+fn row(a: Option<&Metric>, b: Option<&Metric>, refused: bool, allowed: &[String]) -> Row {
     let mut notes = Vec::new();
     let (Some(x), Some(y)) = (a, b) else {
         let one = a.or(b);
@@ -185,7 +214,7 @@ fn row(a: Option<&Metric>, b: Option<&Metric>, refused: bool) -> Row {
     if refused {
         notes.push("the conditions refuse it".into());
     }
-    let other = x.differing_options(y);
+    let other = x.differing_but(y, allowed);
     if !other.is_empty() {
         comparable = false;
         notes.push(format!("the jobs differ in {}", other.join(", ")));

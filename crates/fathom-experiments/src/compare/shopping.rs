@@ -48,8 +48,8 @@ pub struct Line {
     pub label: String,
     /// Unit.
     pub unit: String,
-    /// Which direction is good.
-    pub good: Good,
+    /// Which direction is good; absent where none is, as of a depth: such numbers are shown and not judged.
+    pub good: Option<Good>,
     /// In the order of the runs.
     pub offers: Vec<Offer>,
 }
@@ -83,7 +83,20 @@ impl Shopping {
 
 /// Puts runs beside each other. `prices` is empty, or has one for each run.
 pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f64]) -> Shopping {
-    let all: Vec<Vec<Metric>> = runs.iter().map(|(run, w)| offered(run, *w)).collect();
+    let neutral = |(run, w): &(&Run, &dyn WindowSource)| metrics(run, *w).neutral;
+    let neutral: Vec<Vec<Metric>> = runs.iter().map(neutral).collect();
+    let judged: Vec<Vec<Metric>> = runs.iter().map(|(run, w)| offered(run, *w)).collect();
+    let mut lines = lines(&judged, baseline, prices, true);
+    lines.extend(self::lines(&neutral, baseline, prices, false));
+    Shopping {
+        runs: names(runs),
+        baseline,
+        differs: described(runs),
+        lines,
+    }
+}
+
+fn lines(all: &[Vec<Metric>], baseline: usize, prices: &[f64], judged: bool) -> Vec<Line> {
     let mut ids: Vec<&str> = Vec::new();
     for m in all.iter().flatten() {
         if !ids.contains(&m.id.as_str()) {
@@ -101,24 +114,19 @@ pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f
             .iter()
             .enumerate()
             .map(|(i, m)| {
-                let base = base.filter(|_| i != baseline);
-                offer(*m, base, prices.get(i).copied())
+                let base = base.filter(|_| i != baseline && judged);
+                offer(*m, base, prices.get(i).copied().filter(|_| judged))
             })
             .collect();
         Some(Line {
             id: id.to_owned(),
             label: about.label.clone(),
             unit: about.unit.clone(),
-            good: about.good,
+            good: judged.then_some(about.good),
             offers,
         })
     };
-    Shopping {
-        runs: names(runs),
-        baseline,
-        differs: described(runs),
-        lines: ids.into_iter().filter_map(line).collect(),
-    }
+    ids.into_iter().filter_map(line).collect()
 }
 
 /// Headlines; jobs where there are none.
@@ -146,7 +154,8 @@ pub(super) fn offer(metric: Option<&Metric>, base: Option<&Metric>, price: Optio
     let simulated = fathom_telemetry::FlagCode::Simulated.name();
     let mut notes = m.notes.clone();
     notes.retain(|n| n != simulated);
-    let differ = base.map_or_else(Vec::new, |b| b.differing_options(m));
+    // Capacities stand on top.
+    let differ = base.map_or_else(Vec::new, |b| b.differing_but(m, &["size".to_owned()]));
     if !differ.is_empty() {
         notes.push(format!("another {}", differ.join(", ")));
     }

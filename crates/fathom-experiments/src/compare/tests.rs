@@ -173,3 +173,92 @@ fn a_change_in_a_history_is_found_at_its_run() {
     let few = history(&with[5..9], &[]);
     assert_eq!(few.traces[0].moves[0].run, 2);
 }
+
+/// A survey of a device of that size whose knee was found at that depth.
+fn knee_run(name: &str, bytes: u64, depth: u32, iops: f64) -> Run {
+    let mut run = noisy_run(iops, 0.001, 5, 3);
+    run.target.name = name.into();
+    run.target.size_bytes = bytes;
+    run.headlines[0].id = "knee-iops".into();
+    run.headlines[0].label = format!("random read at QD {depth} (the knee)");
+    for j in &mut run.jobs {
+        j.qd_requested = depth;
+        j.spec["qd"] = json!(depth);
+        j.spec["size"] = json!(bytes);
+    }
+    run
+}
+
+#[test]
+fn the_depth_at_the_knee_is_a_number_and_no_condition() {
+    let a = knee_run("sim:a", 1 << 30, 16, 5e5);
+    let b = knee_run("sim:b", 1 << 30, 128, 4e5);
+    let c = compare(&a, &b, [&(), &()], &[]);
+    assert_eq!(c.rows[0].verdict, Verdict::Worse, "{:?}", c.rows[0]);
+    assert_eq!(c.rows[0].label, "random read at the knee");
+    let none: &dyn WindowSource = &();
+    let s = shopping(&[(&a, none), (&b, none)], 0, &[]);
+    let depth = s.lines.iter().find(|l| l.id == "knee-depth").unwrap();
+    let values: Vec<f64> = depth
+        .offers
+        .iter()
+        .map(|o| o.estimate.unwrap().value)
+        .collect();
+    assert_eq!((depth.good, values), (None, vec![16.0, 128.0]));
+    assert!(
+        depth
+            .offers
+            .iter()
+            .all(|o| o.times.is_none() && o.verdict.is_none())
+    );
+    assert!(s.lines[0].offers[1].notes.is_empty(), "{:?}", s.lines[0]);
+}
+
+#[test]
+fn who_allows_another_size_gets_everything_compared() {
+    let a = knee_run("sim:a", 480 << 30, 16, 5e5);
+    let b = knee_run("sim:b", 800 << 30, 16, 4e5);
+    assert!(compare(&a, &b, [&(), &()], &[]).refused);
+    let allowed = ["size".to_owned()];
+    let c = compare(&a, &b, [&(), &()], &allowed);
+    assert_eq!((c.refused, c.rows[0].verdict), (false, Verdict::Worse));
+    let named: Vec<&str> = c.mismatches.iter().map(|m| m.condition.as_str()).collect();
+    assert_eq!(named, ["device"], "models of one capacity are two devices");
+    let none: &dyn WindowSource = &();
+    let h = history(&[(&a, none), (&b, none), (&a, none)], &allowed);
+    assert!(
+        h.traces[0].values.iter().all(Option::is_some),
+        "{:?}",
+        h.traces[0]
+    );
+}
+
+#[test]
+fn a_hole_in_a_history_says_why() {
+    let a = noisy_run(1e5, 0.01, 5, 1);
+    let mut void = noisy_run(1e5, 0.01, 5, 2);
+    void.headlines[0].estimate = None;
+    let mut other = noisy_run(1e5, 0.01, 5, 3);
+    other.jobs.iter_mut().for_each(|j| j.spec["qd"] = json!(64));
+    let none: &dyn WindowSource = &();
+    let h = history(&[(&a, none), (&void, none), (&other, none)], &[]);
+    let why: Vec<Option<&str>> = h.traces[0].why.iter().map(Option::as_deref).collect();
+    assert_eq!(why, [None, Some("void"), Some("another qd")]);
+}
+
+#[test]
+fn what_is_twice_as_much_and_more_is_said_as_a_factor() {
+    let said = |value: f64, low: f64, high: f64| {
+        relative(Some(&Estimate {
+            value,
+            low: Some(low),
+            high: Some(high),
+            samples: 3,
+        }))
+    };
+    assert_eq!(said(1005.561, 970.0, 1040.0), "1007 × (971 to 1041)");
+    assert_eq!(said(5.15, 5.1, 5.2), "6.15 × (6.10 to 6.20)");
+    assert_eq!(said(0.041, 0.02, 0.063), "+4.1 % (+2.0 to +6.3)");
+    assert_eq!(change(-0.25), "-25.0 %");
+    assert_eq!(factor(1.0032), "1.003");
+}

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use fathom_experiments::compare::{
-    CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, compare as compare_runs,
-    history, relative,
+    CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, change,
+    compare as compare_runs, history, relative,
 };
 use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
@@ -245,14 +245,18 @@ fn history_text(h: &History, markdown: bool) -> String {
     let mut table = vec![head];
     for t in &h.traces {
         let mut row = vec![clean(&t.label)];
-        row.extend(t.values.iter().map(|v| shown(v.as_ref(), &t.unit)));
+        let why = |i: usize| t.why.get(i).cloned().flatten().unwrap_or_default();
+        row.extend(t.values.iter().enumerate().map(|(i, v)| match v {
+            Some(v) => format::estimate(v, &t.unit),
+            None => clean(&why(i)),
+        }));
         let moves: Vec<String> = t
             .moves
             .iter()
             .map(|m| {
                 format!(
-                    "{:+.1} % at {} ({})",
-                    100.0 * m.relative,
+                    "{} at {} ({})",
+                    change(m.relative),
                     m.run + 1,
                     m.verdict.words()
                 )

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use fathom_experiments::compare::{
-    Comparison, Row, WindowSource, compare as compare_runs, relative,
+    Comparison, Row, WindowSource, change, compare as compare_runs, relative,
 };
 use fathom_report::{DirOutput, RUNS_MAX, clean};
 use fathom_stats::compare::Verdict;
@@ -136,15 +136,17 @@ fn column(label: impl Into<String>) -> Column {
 
 /// All runs beside the first one, metric by metric.
 fn overview(compared: &[(char, Comparison)]) -> Section {
-    let mut labels: Vec<&str> = Vec::new();
+    // By name: labels may be those of several metrics.
+    let mut ids: Vec<&str> = Vec::new();
     for row in compared.iter().flat_map(|(_, c)| &c.rows) {
-        if !labels.contains(&row.label.as_str()) {
-            labels.push(&row.label);
+        if !ids.contains(&row.id.as_str()) {
+            ids.push(&row.id);
         }
     }
-    let rows = labels.iter().map(|label| {
-        let of = |c: &'_ Comparison| c.rows.iter().find(|r| r.label == *label).cloned();
+    let rows = ids.iter().map(|id| {
+        let of = |c: &'_ Comparison| c.rows.iter().find(|r| r.id == *id).cloned();
         let first = compared.iter().find_map(|(_, c)| of(c));
+        let label = first.as_ref().map_or("", |r| r.label.as_str());
         let mut cells = vec![Cell::Text(clean(label))];
         cells.push(
             match first.as_ref().and_then(|r| Some((r, r.a.as_ref()?))) {
@@ -159,10 +161,10 @@ fn overview(compared: &[(char, Comparison)]) -> Section {
             };
             let value = unbroken(&shown(row.b.as_ref(), &row.unit));
             let change = row.difference.as_ref().map(|d| {
-                let percent = format!("{:+.1} %", 100.0 * d.relative.value);
+                let change = change(d.relative.value);
                 unbroken(&match row.verdict {
-                    Verdict::NotComparable => percent,
-                    _ => format!("{percent}, {}", words(&row)),
+                    Verdict::NotComparable => change,
+                    _ => format!("{change}, {}", words(&row)),
                 })
             });
             cells.push(Cell::Text(match change {

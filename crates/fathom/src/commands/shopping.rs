@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use fathom_experiments::compare::{
-    Line, Offer, Published, Shopping, WindowSource, published, shopping,
+    Line, Offer, Published, Shopping, WindowSource, factor, published, shopping,
 };
 use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
@@ -101,14 +101,6 @@ fn factors(t: &Estimate, word: &str) -> String {
     }
 }
 
-fn factor(v: f64) -> String {
-    match v {
-        v if v < 2.0 => format!("{v:.2}"),
-        v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
-    }
-}
-
 /// What was published, and how many times as good each run is. Machines differ: there is no verdict.
 fn figures(p: &Published, runs: &[String]) -> Vec<Vec<String>> {
     let mut head = vec![p.title.clone(), "published".into()];
@@ -179,6 +171,12 @@ fn number(o: &Offer, unit: &str) -> String {
 fn rows(l: &Line, baseline: usize) -> Vec<Vec<String>> {
     let mut numbers = vec![clean(&l.label)];
     numbers.extend(l.offers.iter().map(|o| clean(&number(o, &l.unit))));
+    if l.good.is_none() {
+        let mut row = vec![clean(&l.label)];
+        let said = |o: &Offer| clean(&format!("{}{}", number(o, &l.unit), notes(o)));
+        row.extend(l.offers.iter().map(said));
+        return vec![row];
+    }
     let mut compared = vec![String::new()];
     compared.extend(l.offers.iter().enumerate().map(|(i, o)| {
         let said = match (i == baseline, against(o)) {

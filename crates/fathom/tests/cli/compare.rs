@@ -111,6 +111,47 @@ fn drives_that_a_regression_refuses_are_compared_for_who_buys_one() {
     let wrong = ["compare", "--devices", &optane, "--vs", "zhang2019"];
     let wrong = place.fathom(&wrong).expect(2).stderr;
     assert!(wrong.contains("did you mean zhang2018?"), "{wrong}");
+    // Models of one capacity are two devices, and every metric of three runs stands on the page of all.
+    let s3510 = survey("intel-s3510");
+    let strict = place.fathom(&["compare", &optane, &s3510]).expect(1).stdout;
+    assert!(
+        strict.contains("device differs: sim:optane-900p in A, sim:intel-s3510 in B"),
+        "{strict}"
+    );
+    let three = [&optane[..], &s3510, &p3700];
+    let pages = place.runs().join("page");
+    let report = [&["report", "--out", pages.to_str().unwrap()][..], &three].concat();
+    place.fathom(&report).expect(0);
+    let page = std::fs::read_to_string(pages.join("comparison.html")).unwrap();
+    assert!(!page.contains("conditions of both runs are the same"));
+    let overview = page.split("id=\"overview-table").nth(1).unwrap();
+    let overview = overview.split("</table>").next().unwrap();
+    assert_eq!(overview.matches("<tr").count(), 1 + 10, "{overview}");
+    let history = [&["compare"][..], &three].concat();
+    let refused = place.fathom(&history).expect(2);
+    assert!(
+        refused.stderr.contains("--allow size"),
+        "{}",
+        refused.stderr
+    );
+    let allowed = place
+        .fathom(&[&history[..], &["--allow", "size"]].concat())
+        .expect(1)
+        .stdout;
+    for said in [&allowed, &page, &strict] {
+        assert!(
+            !said.contains('–') || said == &page,
+            "no silent dash:\n{said}"
+        );
+        let percent = said.split_whitespace().filter(|w| {
+            w.starts_with('+')
+                && w.trim_start_matches('+')
+                    .parse::<f64>()
+                    .is_ok_and(|v| v >= 100.0)
+        });
+        assert_eq!(percent.count(), 0, "{said}");
+    }
+    assert!(allowed.contains("9.46 × at 2 (worse)"), "{allowed}");
     let nothing = paced(&place, "20k", "other");
     let said = place
         .fathom(&["compare", "--devices", &optane, nothing.to_str().unwrap()])
