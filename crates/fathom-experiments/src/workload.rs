@@ -256,6 +256,11 @@ impl Collector {
         self.outstanding
     }
 
+    /// Numbers and bytes of I/Os so far, and latencies of those that have ended, ns; the rest of the profile is made at its end.
+    pub fn so_far(&self) -> (&Profile, &Histogram) {
+        (&self.profile, &self.latency)
+    }
+
     /// I/Os seen so far.
     pub fn ios(&self) -> u64 {
         self.profile.ios.iter().sum()

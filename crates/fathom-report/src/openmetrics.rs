@@ -31,7 +31,7 @@ impl Exporter for OpenMetrics {
 }
 
 /// Family, unit of the schema, factor to the base unit, help.
-const FAMILIES: [(&str, &[&str], f64, &str); 4] = [
+const FAMILIES: [(&str, &[&str], f64, &str); 7] = [
     (
         "fathom_latency_seconds",
         &["ns"],
@@ -55,6 +55,24 @@ const FAMILIES: [(&str, &[&str], f64, &str); 4] = [
         &["IOPS", "1/s"],
         1.0,
         "I/Os or operations per second of a headline.",
+    ),
+    (
+        "fathom_size_bytes",
+        &["bytes"],
+        1.0,
+        "A size that a headline states.",
+    ),
+    (
+        "fathom_share_ratio",
+        &["%"],
+        0.01,
+        "A share that a headline states, 1 being all.",
+    ),
+    (
+        "fathom_times_ratio",
+        &["ratio", "x"],
+        1.0,
+        "So many times another number, as a headline states it.",
     ),
 ];
 

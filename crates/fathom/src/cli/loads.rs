@@ -222,14 +222,17 @@ pub(super) fn per_second(text: &str) -> Result<f64, String> {
 /// Arguments of `watch`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom watch --time 60s                 all disks\n  fathom watch nvme0n1\n  fathom watch $(pidof mariadbd) --time 5m\n  fathom survey /mnt/data --workload fathom-runs/20261120T120000Z-watch\nNothing is written to what is watched. Without the right to trace, counters are read and the rest is said to be missing."
+    after_help = "Examples:\n  fathom watch --time 60s                 all disks\n  fathom watch nvme0n1\n  fathom watch $(pidof mariadbd) --time 5m\n  fathom watch --listen 9464              for Prometheus: http://127.0.0.1:9464/metrics\n  fathom survey /mnt/data --workload fathom-runs/20261120T120000Z-watch\nNothing is written to what is watched. Without the right to trace, counters are read and the rest is said to be missing."
 )]
 pub(crate) struct WatchArgs {
     /// A process's number, or a whole disk by name or path [default: all disks]
     pub(crate) subject: Option<String>,
-    /// For how long
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
-    pub(crate) time: fathom_telemetry::Nanos,
+    /// For how long [default: 10s; with --listen until it is ended]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) time: Option<fathom_telemetry::Nanos>,
+    /// Answer scrapers of metrics meanwhile: a port of this machine's loopback (9090, localhost:9090), or the path of a unix socket
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }

@@ -44,4 +44,5 @@ pub(crate) mod tune;
 pub(crate) mod vm;
 mod vm_lab;
 pub(crate) mod watch;
+mod watch_listen;
 mod wear;

@@ -17,10 +17,13 @@ use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Nanos, Op};
 
 use super::finish::{capsule, command_line};
+use super::watch_listen::{Listener, Seen};
 use crate::cli::WatchArgs;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
 use crate::{progress, screen, signals};
 
+/// For how long, unless somebody says so.
+const TIME: Nanos = Nanos::from_secs(10);
 /// How often events are taken.
 const EVERY: Duration = Duration::from_millis(20);
 /// How often counters are read where there is no tracing.
@@ -41,17 +44,30 @@ pub(crate) fn watch(args: &WatchArgs) -> Outcome {
         Subject::Disks(d) => (names(d), d, None),
         Subject::Process(pid, d) => (format!("process {pid}"), d, Some(*pid)),
     };
-    say!(
-        "Watching {name} for {:.0} s, reading only; Ctrl-C ends it early",
-        args.time.as_secs_f64()
-    );
+    let listener = (args.listen.as_deref())
+        .map(|address| Listener::begin(address, &name))
+        .transpose()?;
+    // Who is asked again and again goes on until somebody ends it.
+    let time = match (args.time, &listener) {
+        (Some(time), _) => time,
+        (None, Some(_)) => Nanos(u64::MAX),
+        (None, None) => TIME,
+    };
+    match time {
+        Nanos(u64::MAX) => say!("Watching {name}, reading only; Ctrl-C ends it"),
+        _ => say!(
+            "Watching {name} for {:.0} s, reading only; Ctrl-C ends it early",
+            time.as_secs_f64()
+        ),
+    }
+    let listener = listener.as_ref();
     let profile = match Watch::start(disks) {
-        Ok(watch) => events(watch, &name, pid, args.time, &control),
+        Ok(watch) => events(watch, &name, pid, (time, &control), listener),
         Err(
             e @ (TraceError::Denied { .. } | TraceError::NotMounted | TraceError::NoBlockEvents),
         ) if pid.is_none() => {
             say!("fathom: no tracing here ({e}); counters are read instead");
-            counters(disks, &name, args.time, &control, &e.to_string())?
+            counters(disks, &name, (time, &control), listener, &e.to_string())?
         }
         Err(e) => return Err(refused(e)),
     };
@@ -109,15 +125,17 @@ fn events(
     mut watch: Watch,
     name: &str,
     pid: Option<u32>,
-    time: Nanos,
-    control: &Control,
+    (time, control): (Nanos, &Control),
+    listener: Option<&Listener>,
 ) -> Profile {
     let clock = Clock::new();
     let begin = clock.now();
     let mut collector: Option<Collector> = None;
     let mut threads = pid.map(tids);
     let mut last_ts = 0;
-    let mut line = progress::Line::new(time.0 / 1_000_000);
+    // Without an end there is no share of it.
+    let length = if time == Nanos(u64::MAX) { 0 } else { time.0 };
+    let mut line = progress::Line::new(length / 1_000_000);
     line.name("watching");
     loop {
         let over = clock.now().since(begin) >= time || control.interrupted();
@@ -130,6 +148,13 @@ fn events(
             let c = collector.get_or_insert_with(|| Collector::new(name, e.ts));
             take(c, e, threads.as_ref());
         });
+        if let Some(l) = listener {
+            let lost = watch.lost();
+            l.answer(&mut || match &collector {
+                Some(c) => seen(c, lost),
+                None => seen(&Collector::new(name, 0), lost),
+            });
+        }
         line.position(clock.now().since(begin).0 / 1_000_000);
         if over {
             break;
@@ -152,6 +177,17 @@ fn events(
     }
     profile.lost = lost;
     profile
+}
+
+fn seen(c: &Collector, lost: u64) -> Seen {
+    let (profile, latency) = c.so_far();
+    Seen {
+        ios: profile.ios,
+        bytes: profile.bytes,
+        outstanding: u64::from(c.outstanding()),
+        latency: Some(latency.to_sparse()),
+        lost,
+    }
 }
 
 fn take(c: &mut Collector, e: &Event, threads: Option<&BTreeSet<u32>>) {
@@ -191,8 +227,8 @@ fn tids(pid: u32) -> BTreeSet<u32> {
 fn counters(
     disks: &[Disk],
     name: &str,
-    time: Nanos,
-    control: &Control,
+    (time, control): (Nanos, &Control),
+    listener: Option<&Listener>,
     why: &str,
 ) -> Result<Profile, Failure> {
     let read = || -> Result<[u64; 5], Failure> {
@@ -218,7 +254,18 @@ fn counters(
     while last.since(begin) < time && !control.interrupted() {
         std::thread::sleep(COUNTERS_EVERY);
         let now = clock.now();
-        let outstanding = read()?[4].min(1024) as u32;
+        let at = read()?;
+        let outstanding = at[4].min(1024) as u32;
+        if let Some(l) = listener {
+            let d = |i: usize| at[i].saturating_sub(first[i]);
+            l.answer(&mut || Seen {
+                ios: [d(0), d(2), 0, 0],
+                bytes: [d(1) * 512, d(3) * 512, 0, 0],
+                outstanding: at[4],
+                latency: None,
+                lost: 0,
+            });
+        }
         *depth.entry(outstanding).or_default() += now.since(last).0;
         last = now;
     }

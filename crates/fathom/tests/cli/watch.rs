@@ -1,7 +1,10 @@
 //! Watching a live system from outside: a load of known shape is recognised, and nothing is written.
 
 use crate::common::machine::{Disk, Loop, possible, turn};
-use crate::common::{Place, alone, beside_others, end};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use crate::common::{Place, alone, beside_others, end, send};
 
 #[test]
 fn what_cannot_be_watched_is_refused() {
@@ -15,6 +18,10 @@ fn what_cannot_be_watched_is_refused() {
             "expected a process's number or a whole disk",
         ),
         (
+            &["watch", "--listen", "0.0.0.0:9464"],
+            "other machines could read",
+        ),
+        (
             &["survey", "null:", "--workload", "nothing"],
             "made by fathom watch",
         ),
@@ -23,6 +30,49 @@ fn what_cannot_be_watched_is_refused() {
         assert!(said.contains(expected), "{args:?}: {said}");
     }
     assert!(!place.runs().exists());
+}
+
+/// What a scraper gets, in the form that it asks for; the socket goes with the command, and no other file is replaced.
+#[test]
+fn scrapers_are_answered_until_somebody_ends_it() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let socket = place.dir.join("metrics");
+    let address = socket.display().to_string();
+    let running = place.start(&["watch", "--listen", &address]);
+    let scrape = |request: &str| {
+        let mut stream = (0..600)
+            .find_map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                UnixStream::connect(&socket).ok()
+            })
+            .expect("nobody listens");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let plain = scrape("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(plain.starts_with("HTTP/1.1 200 OK"), "{plain}");
+    assert!(
+        plain.contains("# TYPE fathom_watch_ios_total counter"),
+        "{plain}"
+    );
+    let open = scrape("GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n");
+    assert!(open.contains("# TYPE fathom_watch_ios counter") && open.ends_with("# EOF\n"));
+    assert!(scrape("GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(scrape("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    let other = place.fathom(&["watch", "--listen", &address]).refusal();
+    assert!(other.contains("has that name already"), "{other}");
+    send(running.id(), libc::SIGINT);
+    let said = end(running).expect(0);
+    assert!(
+        said.stderr.contains("curl --unix-socket"),
+        "{}",
+        said.stderr
+    );
+    assert!(!socket.exists());
+    assert!(place.the_run_dir().join("profile.json").exists());
 }
 
 /// Run by `./test` with nothing beside.
