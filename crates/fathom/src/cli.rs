@@ -212,6 +212,9 @@ pub(crate) struct CompareArgs {
     /// Print Markdown
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
+    /// Print JUnit's XML: a test per metric, for CI
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    pub(crate) junit: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

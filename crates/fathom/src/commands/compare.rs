@@ -47,6 +47,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
             Ok((run, windows(dir.path())))
         })
         .collect::<Result<_, Failure>>()?;
+    if args.junit && (args.devices || runs.len() != 2) {
+        return Err(refused(anyhow::anyhow!(
+            "--junit: expected two runs, or one and --baseline NAME: a test is better or worse than before"
+        )));
+    }
     if args.devices {
         return super::shopping::devices(args, &runs);
     }
@@ -56,6 +61,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
             serde_json::to_string_pretty(&c).map_err(refused)? + "\n"
         } else if args.markdown {
             markdown(&c, threshold)
+        } else if args.junit {
+            junit(&c, threshold)
         } else {
             terminal(&c, args.jobs, threshold)
         };
@@ -278,4 +285,71 @@ fn history_text(h: &History, markdown: bool) -> String {
         out += &columns(&table);
     }
     out
+}
+
+/// One suite: a failure for each metric that got worse by the threshold, a skip for what could not be compared, an error where nothing
+/// was compared.
+fn junit(c: &Comparison, threshold: f64) -> String {
+    let worse: Vec<&Row> = c.worse(threshold).collect();
+    // Where nothing was compared no test may look passed.
+    let nothing = c.refused || c.overall == Verdict::NotComparable;
+    let skipped = |r: &&Row| r.verdict == Verdict::NotComparable;
+    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    let _ = writeln!(
+        out,
+        "<testsuites><testsuite name=\"fathom compare\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\">",
+        c.rows.len() + usize::from(nothing),
+        worse.len(),
+        u8::from(nothing),
+        c.rows.iter().filter(skipped).count()
+    );
+    let _ = writeln!(
+        out,
+        "  <properties><property name=\"a\" value=\"{}\"/><property name=\"b\" value=\"{}\"/></properties>",
+        xml(&c.a),
+        xml(&c.b)
+    );
+    if nothing {
+        let mut why = conditions(&c.mismatches, 'B');
+        why.push("nothing was compared".to_owned());
+        let _ = writeln!(
+            out,
+            "  <testcase classname=\"fathom\" name=\"conditions\"><error message=\"{}\"/></testcase>",
+            xml(&why.join("; "))
+        );
+    }
+    for r in &c.rows {
+        let _ = write!(
+            out,
+            "  <testcase classname=\"fathom\" name=\"{}\">",
+            xml(&r.label)
+        );
+        let told = format!(
+            "{} against {}: {}, {}. {}",
+            shown(r.b.as_ref(), &r.unit),
+            shown(r.a.as_ref(), &r.unit),
+            relative(r.difference.as_ref().map(|d| &d.relative)),
+            words(r),
+            r.notes.join("; ")
+        );
+        let told = xml(told.trim());
+        if worse.iter().any(|w| std::ptr::eq(*w, r)) {
+            let _ = write!(out, "<failure message=\"{told}\"/>");
+        } else if skipped(&r) {
+            let _ = write!(out, "<skipped message=\"{told}\"/>");
+        } else {
+            let _ = write!(out, "<system-out>{told}</system-out>");
+        }
+        out.push_str("</testcase>\n");
+    }
+    out + "</testsuite></testsuites>\n"
+}
+
+/// Text of an element or in an attribute's quotes.
+fn xml(text: &str) -> String {
+    clean(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }

@@ -190,6 +190,12 @@ mod alone {
             "{}",
             same.stdout
         );
+        let refused = place.fathom(&["compare", &a, &b, "--junit"]).expect(2);
+        assert!(
+            refused.stdout.contains("errors=\"1\"") && refused.stdout.contains("<error message=")
+        );
+        let three = place.fathom(&["compare", &a, &a, &a, "--junit"]).refusal();
+        assert!(three.contains("expected two runs"), "{three}");
         // The same load with half of its throughput: as a device that lost it would leave behind.
         let file = PathBuf::from(&b).join("run.json");
         let mut run: serde_json::Value =
@@ -203,6 +209,18 @@ mod alone {
         let said = place.fathom(&["compare", &a, &b, "--markdown"]).expect(1);
         assert!(said.stdout.contains("Worse: "), "{}", said.stdout);
         assert!(said.stdout.contains("| metric | A | B |"));
+        let said = place
+            .fathom(&["compare", &a, &b, "--junit"])
+            .expect(1)
+            .stdout;
+        assert!(
+            said.starts_with("<?xml") && !said.contains("failures=\"0\""),
+            "{said}"
+        );
+        assert!(
+            said.contains("<failure message=\"") && said.contains("worse"),
+            "{said}"
+        );
         let json = place
             .fathom(&["compare", &a, &b, "--json"])
             .expect(1)
