@@ -203,3 +203,43 @@ fn interval_of_the_measured_knee_covers_the_truth_as_often_as_it_says() {
     }
     assert!(covered >= 34, "covered in {covered} of {trials}");
 }
+
+/// Two exponential servers: their response is S / (1 - ρ²), their knee at 1/√3. 95 % of intervals are to hold the truth; fewer than
+/// 181 of 200 would happen once in 200 at a true 95 %.
+#[test]
+#[ignore = "takes minutes: bench/truth --curves runs it"]
+fn intervals_of_a_curve_cover_the_truth_as_often_as_they_say() {
+    let (trials, mut rows) = (200, Vec::new());
+    let knee = 1.0 / 3f64.sqrt();
+    let response = |share: f64| SERVICE_NS / (1.0 - share * share);
+    let truths = [
+        ("curve-max", 2e9 / SERVICE_NS),
+        ("curve-knee-share", knee),
+        ("curve-knee-latency", response(knee)),
+        ("curve-rise-80-open", response(0.8) / SERVICE_NS),
+    ];
+    let mut covered = [0; 4];
+    for seed in 0..trials {
+        let service = Service::Exponential(Nanos(SERVICE_NS as u64));
+        let mut bench = QueueBench::new(2, service);
+        bench.seed = seed + 1;
+        let mut plan = plan(100, 3);
+        plan.seed = seed;
+        let run = run_with(&mut bench, 0, |bench, book| {
+            CurveOptions::default()
+                .run(bench, &plan, book, &mut Quiet)
+                .expect("a curve");
+        });
+        for (n, (id, truth)) in covered.iter_mut().zip(truths) {
+            let e = headline(&run, id);
+            *n += u32::from(
+                e.low.is_some_and(|l| l <= truth) && e.high.is_some_and(|h| truth <= h),
+            );
+        }
+    }
+    for ((id, truth), n) in truths.iter().zip(covered) {
+        println!("{id}: {truth:.4} is held by {n} of {trials} intervals");
+        rows.push((id, n));
+    }
+    assert!(rows.iter().all(|r| r.1 >= 181), "{rows:?}");
+}
