@@ -1,4 +1,4 @@
-//! What is said before anything starts: jobs, time, and the bytes that may be written.
+//! What is said before anything starts: the phases of a run, each with its jobs, time, and the bytes that it may write.
 //!
 //! One place knows how much a job can write, so that every command announces its wear alike, and keeps it.
 
@@ -10,59 +10,217 @@ use crate::results::Point;
 
 /// A job's set-up and the gap to the next one.
 const GAP: Nanos = Nanos::from_millis(20);
+/// Bytes per second at which a scratch file is filled, where nobody knows the disk yet.
+pub const FILL_RATE: u64 = 1_000_000_000;
+/// The phase that comes first where there is a scratch file.
+const FILLING: &str = "filling the scratch file";
+/// The phase of experiments that name none.
+const MEASURING: &str = "measuring";
 
-/// Time and bytes of an experiment, at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunCost {
-    /// Jobs (or groups of jobs that run at the same time) over all repeats.
+/// A part of a run.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// What it does, for people.
+    pub name: String,
+    /// Jobs over all repeats, at most.
     pub jobs: u32,
-    /// Measuring and ramp-up together, without filling the scratch file.
+    /// Measuring, ramp-up and what prepares it, as far as it is expected.
     pub time: Nanos,
-    /// Written at most, the filling included.
+    /// Written at most.
     pub written_at_most: Bytes,
+    /// Of the time, what no model makes shorter.
+    pub here: Nanos,
+    /// Loads, and how many times each is expected to run: what a simulation of it takes follows from them.
+    pub loads: Vec<(JobSpec, u32)>,
+}
+
+impl Phase {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            jobs: 0,
+            time: Nanos::ZERO,
+            written_at_most: Bytes(0),
+            here: Nanos::ZERO,
+            loads: Vec::new(),
+        }
+    }
+}
+
+/// The phases of an experiment, in the order in which they run; the whole is their sum.
+#[derive(Debug, Clone, Default)]
+pub struct RunCost {
+    /// Each with a name of its own.
+    pub phases: Vec<Phase>,
 }
 
 impl RunCost {
-    /// Nothing but filling a scratch file.
+    /// Nothing but filling a scratch file; nothing at all where there is none.
     pub fn filling(fills: Bytes) -> Self {
-        Self {
-            jobs: 0,
-            time: Nanos::ZERO,
-            written_at_most: fills,
+        let mut cost = Self::default();
+        if fills.0 > 0 {
+            cost.phase(FILLING);
+            cost.fill(fills);
         }
+        cost
     }
 
     /// Points that are measured so often each.
     pub fn of(fills: Bytes, points: &[Point], repeats: u32) -> Self {
         let mut cost = Self::filling(fills);
+        cost.phase(MEASURING);
         for point in points {
             cost.add(&point.spec, repeats);
         }
         cost
     }
 
+    /// Begins a phase, or goes on with the one of this name: what is added belongs to it.
+    pub fn phase(&mut self, name: &str) -> &mut Self {
+        let known = self.phases.iter().position(|p| p.name == name);
+        let phase = known.map_or_else(|| Phase::new(name), |k| self.phases.remove(k));
+        self.phases.push(phase);
+        self
+    }
+
+    fn last(&mut self) -> &mut Phase {
+        if self.phases.is_empty() {
+            self.phase(MEASURING);
+        }
+        let last = self.phases.len() - 1;
+        &mut self.phases[last]
+    }
+
     /// A job that runs so many times.
     pub fn add(&mut self, spec: &JobSpec, times: u32) {
-        let one = spec.time.unwrap_or(Nanos::ZERO) + spec.ramp + GAP;
-        self.jobs += times;
-        self.time += Nanos(one.0.saturating_mul(u64::from(times)));
-        self.add_beside(spec, times);
+        self.add_up_to(spec, times, times);
+    }
+
+    /// A job of which what was measured before decides how often it runs: at most, and as is expected.
+    pub fn add_up_to(&mut self, spec: &JobSpec, most: u32, expected: u32) {
+        let one = spec.time.unwrap_or_else(|| passing(spec)) + spec.ramp + GAP;
+        self.work(
+            most,
+            Nanos(one.0.saturating_mul(u64::from(expected))),
+            Bytes(written_at_most(spec).0.saturating_mul(u64::from(most))),
+        );
+        self.last().loads.push((spec.clone(), expected));
     }
 
     /// A job that runs beside another one that was added: it takes no time of its own.
     pub fn add_beside(&mut self, spec: &JobSpec, times: u32) {
         let bytes = written_at_most(spec).0.saturating_mul(u64::from(times));
-        self.written_at_most.0 = self.written_at_most.0.saturating_add(bytes);
+        self.work(times, Nanos::ZERO, Bytes(bytes));
     }
 
-    /// Another part of the same experiment.
+    /// What is no job of a known load: jobs, time, bytes.
+    pub fn work(&mut self, jobs: u32, time: Nanos, bytes: Bytes) -> &mut Self {
+        let phase = self.last();
+        phase.jobs = phase.jobs.saturating_add(jobs);
+        phase.time.0 = phase.time.0.saturating_add(time.0);
+        let written = &mut phase.written_at_most.0;
+        *written = written.saturating_add(bytes.0);
+        self
+    }
+
+    /// What such work is like where it is simulated.
+    pub fn simulated_as(&mut self, spec: &JobSpec, times: u32) {
+        self.last().loads.push((spec.clone(), times));
+    }
+
+    /// Work that takes as long beside a model as beside a disk: processors do it.
+    pub fn work_here(&mut self, time: Nanos) {
+        self.work(0, time, Bytes(0));
+        self.last().here += time;
+    }
+
+    /// Data that are laid out before something is measured.
+    pub fn fill(&mut self, bytes: Bytes) {
+        let seconds = bytes.0 as f64 / FILL_RATE as f64;
+        self.work(0, Nanos::from_secs_f64(seconds), bytes);
+    }
+
+    /// The phases of another part of the same run, after the own ones.
     pub fn join(&mut self, other: Self) {
-        self.jobs += other.jobs;
-        self.time += other.time;
-        self.written_at_most.0 = self
-            .written_at_most
-            .0
-            .saturating_add(other.written_at_most.0);
+        for phase in other.phases {
+            self.phase(&phase.name)
+                .work(phase.jobs, phase.time, phase.written_at_most);
+            self.last().here += phase.here;
+            self.last().loads.extend(phase.loads);
+        }
+    }
+
+    /// All phases as one of this name; none where there is none.
+    #[must_use]
+    pub fn as_one(self, name: &str) -> Self {
+        let mut one = Self::default();
+        for phase in self.phases {
+            one.join(Self {
+                phases: vec![Phase {
+                    name: name.to_owned(),
+                    ..phase
+                }],
+            });
+        }
+        one
+    }
+
+    /// The same so many times over.
+    #[must_use]
+    pub fn times(mut self, n: u32) -> Self {
+        for phase in &mut self.phases {
+            phase.jobs = phase.jobs.saturating_mul(n);
+            phase.time.0 = phase.time.0.saturating_mul(u64::from(n));
+            let written = &mut phase.written_at_most.0;
+            *written = written.saturating_mul(u64::from(n));
+            phase.here.0 = phase.here.0.saturating_mul(u64::from(n));
+            for (_, times) in &mut phase.loads {
+                *times = times.saturating_mul(n);
+            }
+        }
+        self
+    }
+
+    /// Bytes of the scratch file that is filled first.
+    pub fn filled(&self) -> Bytes {
+        let filling = self.phases.iter().filter(|p| p.name == FILLING);
+        Bytes(filling.map(|p| p.written_at_most.0).sum())
+    }
+
+    /// Jobs (or groups of jobs that run at the same time) over all repeats.
+    pub fn jobs(&self) -> u32 {
+        let jobs = self.phases.iter().map(|p| p.jobs);
+        jobs.fold(0, u32::saturating_add)
+    }
+
+    /// Of all phases.
+    pub fn time(&self) -> Nanos {
+        let times = self.phases.iter().map(|p| p.time.0);
+        Nanos(times.fold(0, u64::saturating_add))
+    }
+
+    /// Written at most, the filling included.
+    pub fn written_at_most(&self) -> Bytes {
+        let bytes = self.phases.iter().map(|p| p.written_at_most.0);
+        Bytes(bytes.fold(0, u64::saturating_add))
+    }
+}
+
+/// Bytes after which a job ends, where it has such a limit.
+pub(crate) fn moved(spec: &JobSpec) -> Option<Bytes> {
+    let ios = spec.ios.map(|n| Bytes(n.saturating_mul(spec.bs.max().0)));
+    match (spec.bytes, ios) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Time of a job that ends by its bytes.
+fn passing(spec: &JobSpec) -> Nanos {
+    let bytes = moved(spec).or(spec.size).unwrap_or(Bytes(0));
+    match spec.rw.reads() || spec.rw.writes() {
+        true => Nanos::from_secs_f64(bytes.0 as f64 / FILL_RATE as f64),
+        false => Nanos::ZERO,
     }
 }
 
@@ -145,9 +303,29 @@ mod tests {
         let spec = job(&[("rw", "write"), ("bytes", "1m"), ("time", "1s")]);
         o.add(&spec, 3);
         o.add_beside(&spec, 2);
-        o.join(o);
-        assert_eq!(o.jobs, 6);
-        assert_eq!(o.time, Nanos::from_millis(6 * 1020));
-        assert_eq!(o.written_at_most.0, 2 * (10 + (5 << 20)));
+        o.join(o.clone());
+        assert_eq!(o.jobs(), 10);
+        assert_eq!(o.time().0 / 1_000_000, 6 * 1020);
+        assert_eq!(o.written_at_most().0, 2 * (10 + (5 << 20)));
+    }
+
+    #[test]
+    fn the_whole_is_the_sum_of_its_phases_and_a_phase_that_goes_on_is_one() {
+        let spec = job(&[("rw", "write"), ("bytes", "1m"), ("time", "1s")]);
+        let mut o = RunCost::filling(Bytes(2_000_000_000));
+        o.phase("search").add_up_to(&spec, 4, 2);
+        o.phase("proof").add(&spec, 1);
+        o.phase("search").add(&spec, 1);
+        let names: Vec<&str> = o.phases.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["filling the scratch file", "proof", "search"]);
+        let search = &o.phases[2];
+        // Bytes are those of the most jobs, time is that of as many as are expected.
+        assert_eq!((search.jobs, search.written_at_most), (5, Bytes(5 << 20)));
+        assert_eq!(search.time, Nanos::from_millis(3 * 1020));
+        assert_eq!(o.jobs(), 6);
+        assert_eq!(o.time(), Nanos::from_millis(2_000 + 4 * 1020));
+        let twice = o.clone().times(2);
+        assert_eq!(twice.written_at_most().0, 2 * o.written_at_most().0);
+        assert_eq!(twice.time().0, 2 * o.time().0);
     }
 }

@@ -9,6 +9,7 @@ pub mod cells;
 pub mod cost;
 pub mod cpu;
 pub mod drift;
+pub mod foresight;
 pub mod measurement;
 pub mod notebook;
 pub mod parts;

@@ -59,7 +59,7 @@ pub trait Measurement: Args {
         let jobs = self
             .run_cost(plan, Bytes(0))
             .map_err(BenchError::from)?
-            .jobs;
+            .jobs();
         Runner::begin(bench, book, sink, Self::NAME, plan.seed, jobs)
     }
 

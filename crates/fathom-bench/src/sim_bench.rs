@@ -1,9 +1,9 @@
 //! The bench of simulated targets: the same jobs in virtual time, every result stamped and flagged as simulated.
 
 use fathom_host::Health;
-use fathom_io::Control;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress, assemble};
 use fathom_io::job::Limits;
+use fathom_io::{Control, JobSpec};
 use fathom_sim::{SimError, SimTarget, Simulation, fast};
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{self, Job};
@@ -180,16 +180,24 @@ const SIMULATED: u64 = 20_000_000_000;
 /// Most windows of a sampled job.
 const WINDOWS: u64 = 43_200;
 
+/// The part that is simulated of a job that takes so long.
+pub(crate) fn simulated_time(spec: &JobSpec, time: Nanos) -> Nanos {
+    match is_sampled(spec, time.0) {
+        true => Nanos(SIMULATED),
+        false => time,
+    }
+}
+
+fn is_sampled(s: &JobSpec, time: u64) -> bool {
+    !(s.record || s.ios.is_some() || s.bytes.is_some()) && time > LONG
+}
+
 /// How many moments each simulated one stands for; 1 unless all jobs are long, end by time and keep no log.
 fn sampled(jobs: &[PlannedJob]) -> u64 {
     let long = |j: &PlannedJob| {
         let s = &j.job.spec;
         let time = s.time.map_or(0, |t| t.0 + s.ramp.0);
-        if s.record || s.ios.is_some() || s.bytes.is_some() || time <= LONG {
-            0
-        } else {
-            time
-        }
+        if is_sampled(s, time) { time } else { 0 }
     };
     match jobs.iter().map(long).min() {
         Some(shortest) if shortest > 0 => {
@@ -264,7 +272,6 @@ impl Observer for Stretched<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fathom_io::JobSpec;
     use fathom_telemetry::FlagCode;
     use fathom_telemetry::histogram::{SparseHistogram, lower_bound, width};
 

@@ -107,10 +107,12 @@ impl Measurement for BurstOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let repeats = plan.profile.repeats;
         let mut o = RunCost::filling(fills);
+        o.phase("small bursts");
         for ios in SIZES {
             o.add(&small_job(plan, ios)?, repeats);
         }
         let [reader, writer] = sequential(plan, self)?;
+        o.phase("sequential bursts");
         o.add(&reader, repeats);
         if self.writer {
             o.add(&reader, repeats);

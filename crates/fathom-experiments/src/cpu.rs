@@ -69,6 +69,7 @@ struct Told {
 /// Where the jobs do not fit the target.
 pub fn run_cost(plan: &Plan) -> Result<RunCost, JobError> {
     let mut o = RunCost::filling(Bytes(0));
+    o.phase("settings of the processors");
     for (rw, _) in PATTERNS {
         o.add(&job_of(plan, rw, CpuSetting::AsIs)?, 2 * pairs(plan));
     }

@@ -186,6 +186,10 @@ impl Measurement for MixOptions {
         let mut o = RunCost::filling(fills);
         for level in self.levels() {
             let range = range_of(plan, level);
+            match level {
+                Some(level) => o.phase(&format!("at {level} % full")),
+                None => o.phase("shares and depths"),
+            };
             if level.is_some() {
                 o.add(&fill_jobs(plan, range).1, 1);
             }

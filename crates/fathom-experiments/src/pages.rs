@@ -57,6 +57,7 @@ fn points(plan: &Plan) -> Result<Vec<Point>, JobError> {
 /// Time and bytes, at most.
 pub fn run_cost(plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
     let mut o = RunCost::filling(fills);
+    o.phase("page sizes");
     for p in points(plan)? {
         o.add(&p.spec, plan.profile.repeats);
     }

@@ -12,6 +12,7 @@ mod text;
 mod what_if;
 
 use fathom_bench::bench::{Bench, BenchError, RealBench};
+use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::schedule;
@@ -30,10 +31,10 @@ use fathom_telemetry::iolog::{MemoryLog, ThreadRecords};
 use fathom_telemetry::{Bytes, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use in_survey::{in_survey, run_cost};
+pub(crate) use in_survey::{in_survey, run_cost as in_survey_cost};
 pub use output::document;
 pub use text::text;
-pub use what_if::{WhatIf, what_if, what_if_cpu};
+pub use what_if::{VARIANTS, WhatIf, what_if, what_if_cpu};
 
 /// I/Os of one pass, at most: their events fit the kernel's buffers.
 const PASS_IOS: u64 = 20_000;
@@ -87,6 +88,29 @@ pub struct Choice {
     pub size: Bytes,
     /// Seed.
     pub seed: u64,
+}
+
+/// Time and bytes of cases. Each runs in pairs of passes, traced and not; `variants` more pairs test what would help.
+pub fn run_cost(cases: &[JobSpec], variants: u32, fills: Bytes) -> RunCost {
+    let mut cost = RunCost::filling(fills);
+    // Switching the events on and off takes about as long as setting a job up.
+    const SWITCH: Nanos = Nanos::from_millis(50);
+    let mut add = |phase: &str, spec: &JobSpec, passes: u32| {
+        let pass = spec.time.unwrap_or(Nanos::ZERO) + SWITCH;
+        let written = match spec.rw.modifies() {
+            true => u64::from(passes) * PASS_IOS * spec.bs.max().0,
+            false => 0,
+        };
+        cost.phase(phase)
+            .work(passes, Nanos(pass.0 * u64::from(passes)), Bytes(written));
+    };
+    for spec in cases {
+        add(&spec.name, spec, 2 * PAIRS);
+    }
+    if let Some(first) = cases.first().filter(|_| variants > 0) {
+        add("what if", first, variants * 2 * PAIRS);
+    }
+    cost
 }
 
 impl Choice {

@@ -232,9 +232,8 @@ fn intervals_of_a_curve_cover_the_truth_as_often_as_they_say() {
         });
         for (n, (id, truth)) in covered.iter_mut().zip(truths) {
             let e = headline(&run, id);
-            *n += u32::from(
-                e.low.is_some_and(|l| l <= truth) && e.high.is_some_and(|h| truth <= h),
-            );
+            *n +=
+                u32::from(e.low.is_some_and(|l| l <= truth) && e.high.is_some_and(|h| truth <= h));
         }
     }
     for ((id, truth), n) in truths.iter().zip(covered) {

@@ -121,11 +121,11 @@ fn a_map_at_fill_levels_writes_no_more_than_was_said_and_measures_within_the_lev
     assert_eq!(filled, (256 + 512) << 20);
     let measured: u64 = others.iter().map(|j| bytes(j)).sum();
     let written = filled as f64 + measured as f64 * 1.25;
-    let share = written / said.written_at_most.0 as f64;
+    let share = written / said.written_at_most().0 as f64;
     assert!(
         (0.3..=1.0).contains(&share),
         "{written} of {}",
-        said.written_at_most
+        said.written_at_most()
     );
     for id in ["mix-fill25", "mix-fill50"] {
         let section = run.sections.iter().find(|s| s.id == id).unwrap();

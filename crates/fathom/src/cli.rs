@@ -164,6 +164,9 @@ pub(crate) struct RunArgs {
     pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
@@ -242,6 +245,9 @@ pub(crate) struct AbArgs {
     pub(crate) threshold: String,
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
@@ -302,6 +308,9 @@ pub(crate) struct StackArgs {
     /// Write one row per I/O with every boundary: stack-CASE.parquet, or stack-CASE.jsonl with --record=json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "parquet", value_parser = ["parquet", "json"])]
     pub(crate) record: Option<String>,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -403,6 +412,9 @@ pub(crate) struct ReproduceArgs {
     pub(crate) with: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,

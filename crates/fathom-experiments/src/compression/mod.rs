@@ -65,11 +65,13 @@ pub fn run_cost(
 ) -> Result<RunCost, JobError> {
     let jobs = points(plan, options)?;
     let mut o = RunCost::filling(fills);
+    o.phase("the device");
     for job in &jobs {
         o.add(&job.spec, plan.profile.repeats);
     }
     let loops = CODECS.len() as u32 * LOOPS * plan.profile.repeats;
-    o.time += Nanos(loop_time(plan).0 * u64::from(loops));
+    let codecs = Nanos(loop_time(plan).0 * u64::from(loops));
+    o.phase("codecs").work_here(codecs);
     Ok(o)
 }
 

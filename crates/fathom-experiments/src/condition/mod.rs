@@ -5,7 +5,7 @@
 //! of jobs that follows from options and size alone, so an interrupted one goes on at the piece that it was at.
 
 use fathom_bench::bench::{Bench, BenchError};
-use fathom_bench::cost::written_at_most;
+use fathom_bench::cost::RunCost;
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results;
@@ -60,17 +60,6 @@ pub struct ConditionOptions {
     pub range: Bytes,
     /// Seed of everything random.
     pub seed: u64,
-}
-
-/// Time and bytes before the start, as far as they are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConditionCost {
-    /// Written by passes and overwrites, exactly.
-    pub written: Bytes,
-    /// Pieces before the workload.
-    pub pieces: usize,
-    /// Time of the workload's rounds and idle time, at most.
-    pub time_at_most: Nanos,
 }
 
 /// One piece of the plan: a name and options of a job.
@@ -179,29 +168,40 @@ fn spec_of(name: &str, options: &[(&str, String)]) -> Result<JobSpec, JobError> 
     Ok(spec)
 }
 
-/// Says time and bytes.
-pub fn run_cost(o: &ConditionOptions) -> ConditionCost {
-    let all = pieces(o);
-    let written = all
-        .iter()
-        .filter_map(|(name, options)| spec_of(name, options).ok())
-        .map(|spec| written_at_most(&spec).0)
-        .fold(0, u64::saturating_add);
-    let rounds = if o.load.is_empty() {
-        0
-    } else {
-        u64::from(ROUNDS_MAX)
-    };
-    ConditionCost {
-        written: Bytes(written),
-        pieces: all.len(),
-        time_at_most: Nanos(
-            o.idle
-                .0
-                .saturating_add(o.round.0.saturating_mul(rounds))
-                .saturating_add(o.recovery.0),
-        ),
+/// Of everything before the load.
+fn of_pieces(o: &ConditionOptions) -> Result<RunCost, JobError> {
+    let mut cost = RunCost::default();
+    for (name, options) in &pieces(o) {
+        // Pieces of one pass are one phase.
+        let pass = name.split("-at-").next().unwrap_or(name);
+        let phase = match pass.strip_prefix("overwrite-") {
+            Some(_) => "overwrites".to_owned(),
+            None => pass.replace('-', " "),
+        };
+        cost.phase(&phase).add(&spec_of(name, options)?, 1);
     }
+    Ok(cost)
+}
+
+/// Says time and bytes; the load runs until it is steady, and is known at most.
+///
+/// # Errors
+/// Where a piece is no job.
+pub fn run_cost(o: &ConditionOptions) -> Result<RunCost, JobError> {
+    let mut cost = of_pieces(o)?;
+    if !o.load.is_empty() {
+        let mut spec = JobSpec::default();
+        for (option, text) in &o.load {
+            spec.set(option, text)?;
+        }
+        (spec.time, spec.size) = (Some(o.round), Some(Bytes(filled(o))));
+        cost.phase("load until steady, at most")
+            .add(&spec, ROUNDS_MAX);
+    }
+    if o.recovery > Nanos::ZERO {
+        cost.phase("recovery").work(1, o.recovery, Bytes(0));
+    }
+    Ok(cost)
 }
 
 /// What is to be done; saved before the first piece, so that a run that was killed can be continued.
@@ -279,7 +279,11 @@ pub fn run(
     let written = do_pieces(&mut steps, &all[skip.min(all.len())..])?;
     if let Some(written) = written.filter(|_| !o.load.is_empty()) {
         // What an earlier run wrote before the interruption counts too.
-        let before = if skip > 0 { run_cost(o).written.0 } else { 0 };
+        let before = if skip > 0 {
+            of_pieces(o).map_err(BenchError::from)?.written_at_most().0
+        } else {
+            0
+        };
         let found = judge(&mut steps, written + before)?;
         steps.runner.book.run_mut().flags.extend(found.flag());
         steps.runner.book.found(&found)?;

@@ -114,13 +114,25 @@ impl Measurement for CurveOptions {
 
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let doublings = self.depth_max.max(1).ilog2() + 1;
-        let mut points = doublings + 2 * CLOSED_ROUNDS;
-        if self.open {
-            points += SHARES.len() as u32 + 2 * OPEN_ROUNDS;
-        }
         let one = closed(plan, self, 1)?;
+        // What the middle of the sweep asks for is what most of it takes.
+        let one = closed(plan, self, self.depth_max.clamp(1, 16)).unwrap_or(one);
+        let repeats = plan.profile.repeats;
         let mut o = RunCost::filling(fills);
-        o.add(&one, points * plan.profile.repeats);
+        // The knee is most often found before the greatest depth, and a round closes one gap.
+        o.phase("closed loop").add_up_to(
+            &one,
+            (doublings + 2 * CLOSED_ROUNDS) * repeats,
+            (doublings + CLOSED_ROUNDS).saturating_sub(3).max(1) * repeats,
+        );
+        if self.open {
+            let rates = SHARES.len() as u32;
+            o.phase("open loop").add_up_to(
+                &one,
+                (rates + 2 * OPEN_ROUNDS) * repeats,
+                (rates + OPEN_ROUNDS) * repeats,
+            );
+        }
         Ok(o)
     }
 

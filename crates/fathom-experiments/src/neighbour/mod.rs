@@ -119,8 +119,10 @@ impl Measurement for NeighbourOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let mut cost = RunCost::filling(fills);
         if self.rate.is_none() {
+            cost.phase("the neighbour's rate");
             cost.add(&self.alone(plan)?, 1);
         }
+        cost.phase("alone and beside each other");
         for step in self.beside(plan, self.rate.unwrap_or(1.0))? {
             cost.add(&step.measured.spec, plan.profile.repeats);
             if let Some(load) = &step.load {

@@ -180,10 +180,11 @@ impl Measurement for PlanOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let closed = self.slo().closed(plan)?;
         let mut cost = RunCost::filling(fills);
-        cost.add(&closed, 1);
-        // One more is the rate that is asked for. Models beside it take none of this machine's storage.
-        let rungs = MOST_RUNGS + 1 + HELD_OUT.len() as u32;
-        cost.add(&closed, rungs * plan.profile.repeats);
+        // One more is the rate that is asked for. Models beside it take no time of this target's.
+        cost.phase("capacity")
+            .add(&closed, 1 + (MOST_RUNGS + 1) * plan.profile.repeats);
+        cost.phase("rates that are held out")
+            .add(&closed, HELD_OUT.len() as u32 * plan.profile.repeats);
         Ok(cost)
     }
 

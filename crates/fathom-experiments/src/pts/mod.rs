@@ -14,9 +14,12 @@ mod tables;
 mod throughput;
 
 use fathom_bench::bench::Bench;
+use fathom_bench::cost::RunCost;
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_io::JobSpec;
+use fathom_io::job::{BlockSizes, Rw};
 use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
@@ -241,17 +244,6 @@ impl Found<'_> {
     }
 }
 
-/// Time and bytes before a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PtsCost {
-    /// Measuring, at most.
-    pub measuring: Nanos,
-    /// Written by conditioning, exactly.
-    pub conditioning: Bytes,
-    /// Written by measuring at a GB per second: devices differ.
-    pub measuring_bytes: Bytes,
-}
-
 /// The tests that were asked for, in their order.
 fn chosen(options: &PtsOptions) -> impl Iterator<Item = &'static Test> {
     TESTS
@@ -259,16 +251,38 @@ fn chosen(options: &PtsOptions) -> impl Iterator<Item = &'static Test> {
         .filter(|t| options.tests.iter().any(|n| n == t.id))
 }
 
-/// Says time and bytes.
-pub fn run_cost(options: &PtsOptions) -> PtsCost {
-    let minutes: f64 = chosen(options).map(|t| t.minutes).sum();
-    let capacities: u64 = chosen(options).map(|t| t.conditioning).sum();
-    let measuring = Nanos::from_secs_f64(minutes * options.unit.as_secs_f64());
-    PtsCost {
-        measuring,
-        conditioning: Bytes(capacities.saturating_mul(options.range.0)),
-        measuring_bytes: Bytes((measuring.as_secs_f64() * 1e9) as u64),
+/// Says time and bytes. Conditioning writes exactly so much; measuring lasts at most so long, and writes as much as a
+/// device of a GB per second takes.
+pub fn run_cost(options: &PtsOptions) -> RunCost {
+    let mut cost = RunCost::default();
+    let sequential = JobSpec {
+        rw: Rw::Write,
+        bs: BlockSizes::one(128 << 10),
+        qd: 32,
+        bytes: Some(options.range),
+        size: Some(options.range),
+        ..JobSpec::default()
+    };
+    let random = JobSpec {
+        rw: Rw::RandWrite,
+        threads: options.threads,
+        qd: options.qd,
+        time: Some(options.unit),
+        size: Some(options.range),
+        ..JobSpec::default()
+    };
+    for test in chosen(options) {
+        if test.conditioning > 0 {
+            cost.phase(&format!("{}: conditioning", test.title))
+                .add(&sequential, test.conditioning as u32);
+        }
+        let time = Nanos::from_secs_f64(test.minutes * options.unit.as_secs_f64());
+        let written = Bytes((time.as_secs_f64() * 1e9) as u64);
+        cost.phase(&format!("{}: at most", test.title))
+            .work(test.minutes as u32, time, written)
+            .simulated_as(&random, test.minutes as u32);
     }
+    cost
 }
 
 /// Runs the tests and puts their sections into the notebook.

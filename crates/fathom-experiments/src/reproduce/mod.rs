@@ -13,10 +13,11 @@ pub mod real;
 mod shrout;
 mod zhang;
 
+use fathom_bench::cost::RunCost;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
-use fathom_io::JobError;
+use fathom_io::{JobError, JobSpec};
 use fathom_sim::SimError;
-use fathom_telemetry::{Flag, FlagCode};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 use load::{Load, Measured};
@@ -35,6 +36,32 @@ pub const PAPERS: &[(&str, &str)] = &[
     ("oneill2018", "O'Neill 2018: Tupl on Optane"),
     ("shrout2017", "Shrout 2017: testing low-latency storage"),
 ];
+
+/// Jobs of a paper on models, and as many random reads of 4 KiB on the first of them as take as long to simulate, in
+/// thousands: arrays and machines take longer for each I/O, hours are sampled.
+const SIMULATED: [(&str, u32, u64); 4] = [
+    ("zhang2018", 125, 8_900),
+    ("han2021", 108, 28_700),
+    ("oneill2018", 2, 4_400),
+    ("shrout2017", 58, 1_500),
+];
+
+/// What a paper takes on models, beside the model that says how fast I/Os are simulated here.
+pub fn run_cost(paper: &str) -> (RunCost, &'static str) {
+    let mut cost = RunCost::default();
+    if let Some((_, jobs, thousands)) = SIMULATED.iter().find(|s| s.0 == paper) {
+        let all = Bytes(thousands * 1000 * 4096);
+        let spec = JobSpec {
+            qd: 8,
+            bytes: Some(all),
+            ..JobSpec::default()
+        };
+        cost.phase("the paper's loads on models of its devices")
+            .work(*jobs, Nanos::from_secs_f64(all.0 as f64 / 2e9), Bytes(0))
+            .simulated_as(&spec, 1);
+    }
+    (cost, "sim:optane-900p")
+}
 
 /// Whether a model was fitted to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,10 @@
 //! The papers' own experiments on a target that is there: what they say of one device, measured as they measured it.
 
-use fathom_bench::{Bench, Notebook};
+use fathom_bench::cost::RunCost;
+use fathom_bench::{Bench, Notebook, SimBench};
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{Control, JobSpec};
+use fathom_sim::SimError;
 use fathom_stats::Estimate;
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -94,6 +96,49 @@ const IOPS: fn(&Measured) -> f64 = |m| m.iops;
 const MEAN_US: fn(&Measured) -> f64 = |m| m.mean_us;
 const MB_PER_S: fn(&Measured) -> f64 = |m| m.mb_per_s;
 
+/// Time and bytes of the paper's loads on a target of so many bytes; `fills` of them are filled first. Which loads they
+/// are follows from the paper alone, so they are run for a moment on a model that answers at once, and counted.
+///
+/// # Errors
+/// Where the paper is not known.
+pub fn run_cost(paper: &str, wish: Wish<'_>, fills: Bytes) -> Result<RunCost, ReproduceError> {
+    method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.to_owned()))?;
+    let failed = |e: SimError| ReproduceError::Bench(e.to_string());
+    let mut bench = SimBench::open("sim:ramdisk", Control::new()).map_err(failed)?;
+    let mut site = Site {
+        bench: &mut bench,
+        models: Models::unkept(),
+        wish: Wish {
+            time: Nanos::from_millis(1),
+            repeats: 1,
+            ..wish
+        },
+        known: Vec::new(),
+        rows: Vec::new(),
+        curves: Vec::new(),
+    };
+    site.walk(paper)?;
+    let mut cost = RunCost::filling(fills);
+    for (shape, _) in &site.known {
+        let spec = JobSpec {
+            time: Some(wish.time),
+            size: Some(wish.data_set),
+            ..site.spec(String::new(), *shape)
+        };
+        let way = if shape.direct { "direct" } else { "buffered" };
+        let repeats = wish.repeats.max(1);
+        // Its writes have no limit but the time; a GB per second is more than most take.
+        let written = match shape.rw.modifies() {
+            true => spec.time.map_or(0.0, Nanos::as_secs_f64) * 1e9 * f64::from(repeats),
+            false => 0.0,
+        };
+        cost.phase(&format!("{}, {way}", shape.rw))
+            .add(&spec, repeats);
+        cost.work(0, Nanos::ZERO, Bytes(written as u64));
+    }
+    Ok(cost)
+}
+
 /// Measures what a paper says of one device on `bench`; jobs are kept in `book`.
 ///
 /// # Errors
@@ -117,12 +162,7 @@ pub fn measure(
         rows: Vec::new(),
         curves: Vec::new(),
     };
-    let done = match paper {
-        "zhang2018" => zhang(&mut site),
-        "han2021" => han(&mut site),
-        "oneill2018" => oneill(&mut site),
-        _ => shrout(&mut site),
-    };
+    let done = site.walk(paper);
     let interrupted = matches!(done, Err(ReproduceError::Interrupted));
     if !interrupted {
         done?;
@@ -151,6 +191,16 @@ pub fn measure(
 }
 
 impl Site<'_, '_> {
+    /// Every load of the paper, each value beside what it gives.
+    fn walk(&mut self, paper: &str) -> Result<(), ReproduceError> {
+        match paper {
+            "zhang2018" => zhang(self),
+            "han2021" => han(self),
+            "oneill2018" => oneill(self),
+            _ => shrout(self),
+        }
+    }
+
     fn wants(&self, id: &str, place: &str) -> bool {
         self.wish.figure.is_none_or(|f| is_figure(f, id, place))
     }

@@ -244,7 +244,7 @@ mod tests {
             .run(&mut bench, &plan, &mut book, &mut Quiet)
             .unwrap();
         let (run, _, _) = book.finish().unwrap();
-        assert_eq!(run.jobs.len() as u32, cost.jobs);
+        assert_eq!(run.jobs.len() as u32, cost.jobs());
         assert_eq!(run.sections[0].tables[0].rows.len(), 11);
         let knee = run.headlines.iter().find(|h| h.id == "sizes-knee").unwrap();
         assert_eq!(knee.jobs.len(), run.jobs.len());

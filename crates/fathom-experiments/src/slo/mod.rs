@@ -172,9 +172,10 @@ impl Measurement for SloOptions {
 
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let mut cost = RunCost::filling(fills);
-        cost.add(&self.closed(plan)?, 1);
+        cost.phase("capacity").add(&self.closed(plan)?, 1);
         let rungs = MOST_RUNGS;
         // Beside what a closed loop does, rates are at most so much more.
+        cost.phase("rates");
         cost.add(&self.closed(plan)?, rungs * plan.profile.repeats);
         Ok(cost)
     }

@@ -8,9 +8,9 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_io::JobError;
 use fathom_io::job::Engine;
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::Bytes;
 
-use super::{Choice, PAIRS, PASS_IOS, Rung, StackPlan, StackReport, devices_of, refusal, run};
+use super::{Choice, PAIRS, Rung, StackPlan, StackReport, devices_of, refusal, run};
 
 const BLOCK: Bytes = Bytes::kib(4);
 
@@ -34,22 +34,13 @@ fn choices(plan: &Plan, seed: u64) -> [Choice; 2] {
 
 /// Time and bytes that it adds to a survey.
 pub(crate) fn run_cost(plan: &Plan) -> Result<RunCost, JobError> {
-    let mut out = RunCost::filling(Bytes(0));
+    let mut cases = Vec::new();
     // Nothing to split on null:, where nothing wears out either.
     let choices = choices(plan, 1).into_iter().filter(|_| plan.wears);
     for choice in choices {
-        for spec in choice.cases()? {
-            let passes = 2 * PAIRS;
-            out.jobs += passes;
-            // Switching the events on and off takes about as long as setting a job up.
-            let pass = spec.time.unwrap_or(Nanos::ZERO) + Nanos::from_millis(50);
-            out.time += Nanos(pass.0 * u64::from(passes));
-            if spec.rw.modifies() {
-                out.written_at_most.0 += u64::from(passes) * PASS_IOS * BLOCK.0;
-            }
-        }
+        cases.extend(choice.cases()?);
     }
-    Ok(out)
+    Ok(super::run_cost(&cases, 0, Bytes(0)).as_one("latency by layer"))
 }
 
 /// Runs it, or says why not and what would enable it.

@@ -34,6 +34,9 @@ pub struct WhatIf {
     pub jobs: Vec<usize>,
 }
 
+/// Most variants that a case has: placement twice, engine, scheduler, polling, idle states twice.
+pub const VARIANTS: u32 = 7;
+
 enum Change {
     Spec(Box<dyn Fn(&mut JobSpec)>),
     Scheduler(String, String),

@@ -74,14 +74,20 @@ fn plans(plan: &Plan) -> Result<Vec<Planned>, JobError> {
         .collect()
 }
 
-/// Time and bytes of a survey. `fills` is the size of the scratch file that is to be filled.
-pub fn run_cost(plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+/// Time and bytes of a survey. `fills` is the size of the scratch file that is to be filled; a model has no kernel below
+/// it whose latency could be split.
+pub fn run_cost(plan: &Plan, fills: Bytes, simulated: bool) -> Result<RunCost, JobError> {
     let mut out = RunCost::filling(fills);
-    for job in plans(plan)?.iter().flat_map(|p| &p.jobs) {
-        out.add(job, plan.profile.repeats);
+    for p in plans(plan)? {
+        out.phase(p.experiment.id());
+        for job in &p.jobs {
+            out.add(job, plan.profile.repeats);
+        }
     }
     // Where tracing is not allowed it is left out: at most.
-    out.join(crate::stack::run_cost(plan)?);
+    if !simulated {
+        out.join(crate::stack::in_survey_cost(plan)?);
+    }
     Ok(out)
 }
 

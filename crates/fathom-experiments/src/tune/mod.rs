@@ -232,14 +232,17 @@ pub fn run_cost(
     for s in &suspects {
         let mine = || loads.iter().filter(|l| s.loads.contains(&l.id));
         for l in mine() {
+            out.phase("search");
             out.add(&l.search, 2 * effort.pairs * s.values.len() as u32);
         }
         if let Some(l) = mine().next() {
             // The proof, and its share of the proof of all together.
+            out.phase("proof on a job that the search had not");
             out.add(&l.held_out, 2 * effort.blocks * BLOCK_JOBS);
         }
     }
     if Ground::sustains(&options.only) {
+        out.phase("sustained load");
         out.add(&load::sustained(plan, &effort)?, sustained::SLICES);
     }
     Ok(out)
@@ -270,7 +273,7 @@ pub fn run(
     let before = settings_of(ground);
     let total = run_cost(ground, plan, options, Bytes(0))
         .map_err(BenchError::from)?
-        .jobs;
+        .jobs();
     let mut keeping = InBook {
         book,
         sink,

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fathom_bench::cost::RunCost;
+use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::parts::{axis, chart, estimate, headline_of, point, series, table, text};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
@@ -59,11 +59,18 @@ pub fn run_cost(plan: &Plan, options: &CopyOptions) -> RunCost {
         None => options.bytes.0,
     };
     let repeats = u64::from(plan.profile.repeats);
-    RunCost {
-        jobs: 4 * plan.profile.repeats,
-        time: Nanos::from_secs(bytes / 100_000_000 * 4 * repeats + 1),
-        written_at_most: Bytes(bytes * (2 * repeats + 1)),
+    let mut cost = RunCost::default();
+    if options.source.is_none() {
+        cost.phase("making the files").fill(Bytes(bytes));
     }
+    // Each repeat copies, and reads both the tree and its copy; removing them is part of it.
+    let moved = 4 * repeats * bytes;
+    cost.phase("copying and reading").work(
+        4 * plan.profile.repeats,
+        Nanos::from_secs_f64(moved as f64 / FILL_RATE as f64),
+        Bytes(bytes * 2 * repeats),
+    );
+    cost
 }
 
 /// All regular files below a directory, in order; links are not followed.

@@ -65,11 +65,13 @@ pub fn run_cost(plan: &Plan, options: &SwapOptions) -> RunCost {
     let n = (options.shares.len() as u32 + 1) * plan.profile.repeats;
     let each = time(plan, options) + Nanos::from_secs(1);
     let pages = time(plan, options).as_secs_f64() * 200_000.0 * PAGE as f64;
-    RunCost {
-        jobs: n,
-        time: Nanos(each.0 * u64::from(n)),
-        written_at_most: Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
-    }
+    let mut cost = RunCost::default();
+    cost.phase("programs").work(
+        n,
+        Nanos(each.0 * u64::from(n)),
+        Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
+    );
+    cost
 }
 
 /// What was counted beside a measurement.

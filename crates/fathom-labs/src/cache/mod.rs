@@ -277,16 +277,24 @@ pub fn run_cost(
 ) -> Result<RunCost, LabError> {
     let data = data(plan.limits.size, simulated, o)?;
     let mut cost = RunCost::filling(fills);
+    cost.phase("the device alone");
     for depth in o.depths() {
         cost.add(&io_job(plan, o, data, depth)?, plan.profile.repeats);
     }
     let cells = (lines(o).len() + o.keys.len()) as u32 * plan.profile.repeats;
-    cost.jobs += cells;
     let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
-    if !simulated {
-        cost.time += Nanos(one.0 * u64::from(cells));
+    if simulated {
+        // The tree really runs there, whatever the model's time.
+        const CELL: Nanos = Nanos::from_millis(430);
+        cost.phase("the tree")
+            .work(cells, Nanos::ZERO, Bytes(0))
+            .work_here(Nanos(CELL.0 * u64::from(cells)));
+    } else {
         // The tree: its leaves, its log and tables, and what checkpoints write meanwhile.
-        cost.written_at_most.0 += 2 * data.bytes + (64 << 20);
+        cost.phase("loading the tree")
+            .fill(Bytes(2 * data.bytes + (64 << 20)));
+        let time = Nanos(one.0 * u64::from(cells));
+        cost.phase("the tree").work(cells, time, Bytes(0));
     }
     Ok(cost)
 }

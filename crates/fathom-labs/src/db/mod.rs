@@ -96,11 +96,7 @@ fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
 /// Time and bytes of the embedded part.
 fn embedded_cost(plan: &Plan, options: &DbOptions, workloads: &[&str], fills: Bytes) -> RunCost {
     if !options.embedded {
-        return RunCost {
-            jobs: 0,
-            time: Nanos::ZERO,
-            written_at_most: Bytes(0),
-        };
+        return RunCost::default();
     }
     kv::run_cost(plan, &kv_options(options, workloads), fills)
 }

@@ -283,11 +283,10 @@ pub fn run_cost(plan: &Plan, options: &KvOptions, fills: Bytes) -> RunCost {
     // Nothing limits updates but the device: 200,000 pages per second are more than most can do.
     let seconds = Nanos(one.0 * u64::from(n));
     let written = seconds.as_secs_f64() * 200_000.0 * options.page.0 as f64;
-    RunCost {
-        jobs: n,
-        time: seconds,
-        written_at_most: Bytes(fills.0 + written as u64),
-    }
+    let mut cost = RunCost::filling(fills);
+    cost.phase("the tree, and the raw target beside it")
+        .work(n, seconds, Bytes(written as u64));
+    cost
 }
 
 /// The raw device at a depth: half reads, half writes, in the second half of the range.

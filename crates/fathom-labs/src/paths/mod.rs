@@ -121,12 +121,14 @@ pub fn run_cost(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<RunCost, 
     let sites = 1 + own;
     let own = u64::from(own) * plan.limits.size;
     let mut all = RunCost::filling(Bytes(fills.0 + own));
+    all.phase("paths");
     for load in loads(o) {
         for direct in modes(plan) {
             all.add(&job(plan, o, load, direct)?, sites * plan.profile.repeats);
         }
     }
-    all.time += Nanos(IDLE.0 * u64::from(plan.profile.repeats));
+    let idle = Nanos(IDLE.0 * u64::from(plan.profile.repeats));
+    all.work(0, idle, Bytes(0));
     Ok(all)
 }
 

@@ -325,23 +325,30 @@ fn spec(
 
 /// Time and bytes, at most.
 pub fn run_cost(plan: &Plan, options: &RaidOptions) -> RunCost {
-    let count = |s| loads(options, s).len() as u32;
-    let mut jobs = count(State::Member);
+    let mut cost = RunCost::default();
+    let mut add = |phase: &str, state| {
+        cost.phase(phase);
+        for load in loads(options, state) {
+            // What an array cannot run is a hole there.
+            if let Ok(spec) = spec(plan, options, "cost", load, plan.limits.size, false) {
+                cost.add(&spec, plan.profile.repeats);
+            }
+        }
+    };
+    add("one member", State::Member);
     for shape in shapes(options) {
-        jobs += count(State::Whole);
+        let name = format!("RAID {} of {}", shape.level.number(), shape.members);
+        add(&name, State::Whole);
         if shape.level.spare_members(shape.members) > 0 {
-            jobs += u32::from(options.degraded) * count(State::Degraded);
-            jobs += u32::from(options.rebuild) * count(State::Rebuilding);
+            if options.degraded {
+                add(&format!("{name}, degraded"), State::Degraded);
+            }
+            if options.rebuild {
+                add(&format!("{name}, rebuilding"), State::Rebuilding);
+            }
         }
     }
-    let jobs = jobs * plan.profile.repeats;
-    let time = plan.profile.job_time + plan.profile.ramp;
-    let cap = plan.profile.write_cap(plan.limits.size, options.block.0);
-    RunCost {
-        jobs,
-        time: Nanos(time.0 * u64::from(jobs)),
-        written_at_most: Bytes(cap.0.saturating_mul(u64::from(jobs) / 2)),
-    }
+    cost
 }
 
 /// Measures one member, then every array, and puts sections, headlines and findings into the notebook.
@@ -360,7 +367,7 @@ pub fn run(
     let mut lab = Lab {
         plan,
         options,
-        total: run_cost(plan, options).jobs,
+        total: run_cost(plan, options).jobs(),
         done: 0,
         all: Vec::new(),
         checks: Vec::new(),

@@ -292,22 +292,50 @@ pub fn part(plan: &Plan, options: &VmOptions) -> u64 {
 
 /// Time and bytes, at most.
 pub fn run_cost(plan: &Plan, options: &VmOptions, fills: Bytes) -> RunCost {
-    let repeats = plan.profile.repeats;
-    let pairs = (loads(options).len() + curve(options).len()) as u32 * 2 * repeats;
-    let floor = if options.floor { 2 * repeats } else { 0 };
-    let tried = options.tries.len() as u32 * 2 * options.blocks * BLOCK_JOBS;
-    let files = filesystems::jobs(options) * repeats;
-    let jobs = pairs + floor + options.machines.len() as u32 * repeats + tried + files;
+    let (repeats, size) = (plan.profile.repeats, part(plan, options));
     let time = plan.profile.job_time + plan.profile.ramp;
-    let writing =
-        loads(options).iter().filter(|l| l.rw.modifies()).count() as u64 * 2 * u64::from(repeats)
-            + u64::from(files);
-    let cap = plan.profile.write_cap(part(plan, options), LARGE.0);
-    RunCost {
-        jobs,
-        time: Nanos(time.0 * u64::from(jobs)),
-        written_at_most: Bytes(fills.0 + cap.0.saturating_mul(writing)),
+    let mut cost = RunCost::filling(fills);
+    let mut add = |phase: &str, loads: &[Load], times: u32| {
+        cost.phase(phase);
+        for load in loads {
+            // What a side cannot run is left out there, too.
+            if let Ok(spec) = spec(plan, options, "cost", *load, size) {
+                cost.add(&spec, times);
+            }
+        }
+    };
+    add("host and machine", &loads(options), 2 * repeats);
+    if !options.curve.is_empty() {
+        add("load curve", &curve(options), 2 * repeats);
     }
+    if options.floor {
+        add("a disk that does nothing", &probes(options), repeats);
+    }
+    if !options.tries.is_empty() {
+        let turns = options.tries.len() as u32 * options.blocks * BLOCK_JOBS;
+        add("settings", &probes(options), turns);
+    }
+    let files = filesystems::jobs(options) * repeats;
+    if files > 0 {
+        let cap = plan.profile.write_cap(size, LARGE.0);
+        cost.phase("file systems").work(
+            files,
+            Nanos(time.0 * u64::from(files)),
+            Bytes(cap.0.saturating_mul(u64::from(files))),
+        );
+    }
+    if !options.machines.is_empty() {
+        cost.phase("machines beside each other");
+        // Each has a job of its own, all at the same time.
+        let deep = probes(options)[1];
+        for machines in &options.machines {
+            if let Ok(spec) = spec(plan, options, "cost", deep, size) {
+                cost.add(&spec, repeats);
+                cost.add_beside(&spec, machines.saturating_sub(1) * repeats);
+            }
+        }
+    }
+    cost
 }
 
 /// Measures both sides and puts sections, headlines and findings into the notebook.
@@ -336,7 +364,7 @@ pub fn run(
         plan,
         options,
         size,
-        total: run_cost(plan, options, Bytes(0)).jobs,
+        total: run_cost(plan, options, Bytes(0)).jobs(),
         done: 0,
         ended: false,
     };

@@ -233,6 +233,9 @@ pub(crate) struct WatchArgs {
     /// Answer scrapers of metrics meanwhile: a port of this machine's loopback (9090, localhost:9090), or the path of a unix socket
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
+    /// Say what would be done, how long it takes and how much is written, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }

@@ -1,5 +1,6 @@
 //! `fathom ab`: one job with two settings, run in turns.
 
+use fathom_bench::cost::RunCost;
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::compare::relative;
@@ -8,9 +9,10 @@ use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::say;
 
+use super::announce::Foreseen;
 use super::compare::{percent, shown};
 use super::finish::{self, capsule, command_line};
-use super::open::open_bench;
+use super::open::{foresee_jobs, open_bench};
 use super::shopping::columns;
 use crate::cli::AbArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
@@ -45,11 +47,21 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
     if text(&specs[0]) == text(&specs[1]) {
         say!("fathom: both settings are the same; what differs is noise");
     }
-    let control = signals::control().map_err(refused)?;
     let wanted = Wanted {
         create: super::open::may_create(),
         ..Wanted::by(&specs, args.destroy.as_deref())
     };
+    if args.dry_run {
+        let (limits, fills) = foresee_jobs(&args.target, &wanted, None)?;
+        let mut cost = RunCost::filling(fills);
+        for (spec, name) in specs.iter().zip(["A", "B"]) {
+            spec.validate(&limits)?;
+            cost.phase(&format!("{name}, in turns"))
+                .add(spec, args.blocks * BLOCK_JOBS / 2);
+        }
+        return Foreseen::of("A and B", &cost, &args.target).dry_run();
+    }
+    let control = signals::control().map_err(refused)?;
     let mut bench = open_bench(&args.target, &wanted, control)?;
     let limits = bench.limits();
     for spec in &specs {

@@ -1,19 +1,22 @@
 //! `fathom condition`: brings a device into a known state, in pieces that can be resumed.
 
+use fathom_bench::cost::RunCost;
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::condition::{self, ConditionOptions};
 use fathom_io::JobSpec;
+use fathom_sim::SimTarget;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
+use super::announce::Foreseen;
 use super::finish::{self, command_line};
 use super::open::{Ask, Opened, foresee, open, profile};
 use super::wear::{agree, endurance};
 use crate::cli::ConditionArgs;
-use crate::exit::{DONE, Failure, Outcome, refused};
+use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
-use crate::{screen, signals};
+use crate::signals;
 
 pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     let load = load(&args.until_steady)?;
@@ -44,8 +47,10 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     };
     let (foreseen, _) = foresee(&ask)?;
     if args.dry_run {
-        screen::print(&announcement(args, &options(Bytes(foreseen.size)), 0));
-        return Ok(DONE);
+        let options = options(Bytes(foreseen.size));
+        let cost = condition::run_cost(&options)?;
+        let what = heading(args, &options, &cost, 0);
+        return Foreseen::of(&what, &cost, &args.target).dry_run();
     }
     // What a resumed run must agree with is checked before the target is opened for writing.
     let skip = match &args.resume {
@@ -71,9 +76,11 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         )));
     }
     let options = options(Bytes(limits.size));
-    say::text(&announcement(args, &options, skip));
+    let cost = condition::run_cost(&options)?;
+    let what = heading(args, &options, &cost, skip);
+    say::text(&Foreseen::of(&what, &cost, &args.target).line());
     let simulated = bench.simulated() || about.kind == "null";
-    agree(condition::run_cost(&options).written, simulated, &args.wear)?;
+    agree(cost.written_at_most(), simulated, &args.wear)?;
     let meta = RunMeta {
         name: "condition".into(),
         command: "condition".into(),
@@ -115,28 +122,19 @@ fn load(text: &str) -> Result<Vec<(String, String)>, Failure> {
         .collect()
 }
 
-fn announcement(args: &ConditionArgs, o: &ConditionOptions, skip: usize) -> String {
-    let out = condition::run_cost(o);
-    let load = if o.load.is_empty() {
-        String::new()
-    } else {
-        format!(
-            ", then '{}' until steady, at most {:.0} s",
-            args.until_steady,
-            out.time_at_most.as_secs_f64()
-        )
+/// What is conditioned, and what it wears.
+fn heading(args: &ConditionArgs, o: &ConditionOptions, cost: &RunCost, skip: usize) -> String {
+    let load = match o.load.is_empty() {
+        true => String::new(),
+        false => format!(", then '{}' until steady", args.until_steady),
     };
-    let resumed = if skip > 0 {
-        format!("; {skip} pieces are done already")
-    } else {
-        String::new()
+    let resumed = match skip {
+        0 => String::new(),
+        n => format!("; {n} pieces are done already"),
     };
-    let seconds = out.written.0 as f64 / 1e9 + o.idle.as_secs_f64();
-    format!(
-        "Conditioning {} in {} pieces: {} will be written, about {seconds:.0} s where the device takes 1 GB/s{load}{resumed}; {}\n",
-        o.range,
-        out.pieces,
-        out.written,
-        endurance(out.written, &args.wear)
-    )
+    let worn = match SimTarget::is_simulated(&args.target) {
+        true => String::new(),
+        false => format!(" ({})", endurance(cost.written_at_most(), &args.wear)),
+    };
+    format!("Conditioning {}{load}{resumed}{worn}", o.range)
 }

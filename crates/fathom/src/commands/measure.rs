@@ -6,16 +6,16 @@ use fathom_bench::profile::Profile;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_experiments::cpu;
-use fathom_sim::SimTarget;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
+use super::announce::Foreseen;
 use super::finish::{self, command_line, out_on_target};
 use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
 use crate::cli::{LengthArgs, MeasureArgs};
-use crate::exit::{DONE, Failure, Outcome, refused};
+use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
-use crate::{screen, signals};
+use crate::signals;
 
 /// One experiment as a command sees it.
 pub(crate) struct Measuring<'a> {
@@ -80,7 +80,6 @@ pub(crate) fn checked<T>(
     if !args.hosts.any() {
         mention_leftovers(&args.target);
     }
-    let simulated = SimTarget::is_simulated(&args.target);
     let ask = Ask {
         target: &args.target,
         profile: &profile,
@@ -94,8 +93,12 @@ pub(crate) fn checked<T>(
         let (limits, fills) = foresee(&ask)?;
         let plan = plan(&ask, limits, true, None);
         let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-        screen::print(&announcement(&profile, &o, fills, simulated));
-        return Ok(DONE);
+        let what = format!("{} profile", profile.name);
+        let said = Foreseen {
+            hosts: limits.hosts,
+            ..Foreseen::of(&what, &o, &args.target)
+        };
+        return said.dry_run();
     }
     let Opened {
         mut bench,
@@ -108,7 +111,12 @@ pub(crate) fn checked<T>(
     check_cpu(what.cpu, &*bench)?;
     let known = check(&*bench)?;
     let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-    say::text(&announcement(&profile, &o, fills, simulated));
+    let named = format!("{} profile", profile.name);
+    let said = Foreseen {
+        hosts: limits.hosts,
+        ..Foreseen::of(&named, &o, &args.target)
+    };
+    say::text(&said.line());
     let meta = RunMeta {
         name: what.name.into(),
         command: what.name.into(),
@@ -132,7 +140,7 @@ pub(crate) fn checked<T>(
             "choose another device with --out",
         ));
     }
-    let mut line = SurveyLine::new(o.jobs, fills);
+    let mut line = SurveyLine::new(o.jobs(), fills);
     let compared = if what.cpu == CpuSetting::AsIs {
         Ok(())
     } else {
@@ -178,30 +186,6 @@ pub(crate) fn with_cpu(
         o.join(cpu::run_cost(plan)?);
     }
     Ok(o)
-}
-
-/// One line before anything starts. A model's time passes faster than ours, and nothing is written for it.
-pub(super) fn announcement(
-    profile: &Profile,
-    o: &RunCost,
-    fills: Bytes,
-    simulated: bool,
-) -> String {
-    let (name, jobs, seconds) = (profile.name, o.jobs, o.time.as_secs_f64());
-    if simulated {
-        return format!(
-            "{name} profile, simulated: at most {jobs} jobs of {seconds:.0} s of the model's time, which passes faster here; writes nothing\n"
-        );
-    }
-    let filling = if fills.0 > 0 {
-        format!(" after filling a scratch file of {fills}")
-    } else {
-        String::new()
-    };
-    format!(
-        "{name} profile: at most {jobs} jobs in about {seconds:.0} s{filling}; at most {} will be written\n",
-        o.written_at_most
-    )
 }
 
 /// Profile with what was said on the command line.

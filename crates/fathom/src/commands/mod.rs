@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod ab;
+mod announce;
 pub(crate) mod app;
 pub(crate) mod cache;
 mod child;

@@ -168,6 +168,35 @@ pub(crate) fn foresee(ask: &Ask<'_>) -> Result<(Limits, Bytes), Failure> {
     Ok((limits, if fills { size } else { Bytes(0) }))
 }
 
+/// The same for jobs whose size is their own.
+pub(crate) fn foresee_jobs(
+    name: &str,
+    wanted: &Wanted,
+    hosts: Option<&HostsArgs>,
+) -> Result<(Limits, Bytes), Failure> {
+    let elsewhere = hosts.is_some_and(HostsArgs::any);
+    let (existing, fills) = match elsewhere {
+        true => (None, !SimTarget::is_simulated(name)),
+        false => probe(name)?,
+    };
+    let range = match (existing, wanted.size) {
+        (Some(there), _) => there,
+        (None, Some(asked)) => asked,
+        (None, None) if is_null(name) => Bytes(1 << 40),
+        (None, None) => {
+            return Err(refused(anyhow::anyhow!(
+                "{name}: give --size, the bytes of the scratch file"
+            )));
+        }
+    };
+    let limits = Limits {
+        size: range.0,
+        direct_align: 512,
+        hosts: hosts.map_or(Ok(1), HostsArgs::count)?,
+    };
+    Ok((limits, if fills { range } else { Bytes(0) }))
+}
+
 /// Opens the target; where direct I/O is impossible (some tmpfs, FUSE) it says so and goes on without.
 pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
     let size = size(ask)?;

@@ -1,19 +1,22 @@
 //! `fathom pts`: the tests of the SNIA performance test specification.
 
+use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::cpu;
 use fathom_experiments::pts::{self, MINUTE, PtsOptions, TESTS};
+use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 
+use super::announce::Foreseen;
 use super::finish::{self, command_line};
 use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, profile};
 use super::wear::{agree, endurance};
 use crate::cli::PtsArgs;
-use crate::exit::{DONE, Outcome, refused};
+use crate::exit::{Outcome, refused};
 use crate::progress::SurveyLine;
-use crate::{screen, signals};
+use crate::signals;
 
 pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     let known: Vec<&str> = TESTS.iter().map(|t| t.id).collect();
@@ -47,8 +50,10 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     };
     if args.dry_run {
         let (limits, _) = foresee(&ask)?;
-        screen::print(&announcement(args, &options(Bytes(limits.size))));
-        return Ok(DONE);
+        let options = options(Bytes(limits.size));
+        let cost = pts::run_cost(&options);
+        let what = heading(args, &options, &cost);
+        return Foreseen::of(&what, &cost, &args.target).dry_run();
     }
     let Opened {
         bench,
@@ -68,13 +73,10 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     check_cpu(setting, &*bench)?;
     let options = options(Bytes(limits.size));
     let simulated = bench.simulated() || about.kind == "null";
-    let o = pts::run_cost(&options);
-    say::text(&announcement(args, &options));
-    agree(
-        Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0)),
-        simulated,
-        &args.wear,
-    )?;
+    let cost = pts::run_cost(&options);
+    let what = heading(args, &options, &cost);
+    say::text(&Foreseen::of(&what, &cost, &args.target).line());
+    agree(cost.written_at_most(), simulated, &args.wear)?;
     let mut bench = bench;
     let meta = RunMeta {
         name: "pts".into(),
@@ -112,26 +114,18 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     )
 }
 
-fn announcement(args: &PtsArgs, options: &PtsOptions) -> String {
-    let o = pts::run_cost(options);
-    let all = Bytes(o.conditioning.0.saturating_add(o.measuring_bytes.0));
-    let seconds = o.measuring.as_secs_f64();
-    let time = if seconds < 5400.0 {
-        format!("{seconds:.0} s")
-    } else {
-        format!("{:.1} h", seconds / 3600.0)
+/// Which tests, how shortened, and what they wear.
+fn heading(args: &PtsArgs, options: &PtsOptions, cost: &RunCost) -> String {
+    let short = match options.unit == MINUTE {
+        true => String::new(),
+        false => format!(", a minute shortened to {}", options.unit),
     };
-    let short = if options.unit == MINUTE {
-        String::new()
-    } else {
-        format!(", a minute shortened to {}", options.unit)
+    let worn = match SimTarget::is_simulated(&args.target) {
+        true => String::new(),
+        false => format!(
+            " (measuring ends earlier where it is steady, and writes as a device of 1 GB/s; {})",
+            endurance(cost.written_at_most(), &args.wear)
+        ),
     };
-    format!(
-        "PTS {}: measuring takes at most {time}{short}, conditioning what {} of sequential writes take; \
-         measuring may write {} more at 1 GB/s; {}\n",
-        options.tests.join(", "),
-        o.conditioning,
-        o.measuring_bytes,
-        endurance(all, &args.wear)
-    )
+    format!("PTS {}{short}{worn}", options.tests.join(", "))
 }

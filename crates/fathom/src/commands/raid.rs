@@ -19,17 +19,17 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
 
+use super::announce::Foreseen;
 use super::finish::{command_line, finish, present};
 use super::guests::supply;
-use super::measure::announcement;
 use super::measure::shortened;
 use super::open::{capsule_of, profile};
 use super::raid_lab;
 use super::shopping::columns;
 use crate::cli::RaidArgs;
-use crate::exit::{DONE, Failure, Outcome, failed, refused};
+use crate::exit::{Failure, Outcome, failed, refused};
 use crate::progress::SurveyLine;
-use crate::{screen, signals};
+use crate::signals;
 
 /// Bytes of a file that is a member, where nobody said.
 const FILE: Bytes = Bytes::mib(256);
@@ -54,12 +54,16 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
             args.backend
         )));
     }
-    let simulated = matches!(what, What::Model(_));
-    let said = announcement(&profile, &cost, Bytes(0), simulated);
+    let named = format!("{} profile", profile.name);
+    let said = Foreseen::of(
+        &named,
+        &cost,
+        args.targets.first().map_or("", String::as_str),
+    );
     if args.dry_run {
-        screen::print(&said);
-        return Ok(DONE);
+        return said.dry_run();
     }
+    let said = said.line();
     let control = signals::control().map_err(refused)?;
     let most = raid::shapes(&options)
         .iter()
@@ -72,7 +76,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
         }
         (Made::Here(backend), None) => {
             say::text(&said);
-            here(backend, args, &options, &plan, cost.jobs)
+            here(backend, args, &options, &plan, cost.jobs())
         }
         (Made::Guest(supply, parts), _) => {
             say::text(&said);

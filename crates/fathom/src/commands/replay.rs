@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::replay::{self, ReplayOptions};
 use fathom_host::{TargetKind, probe_target};
@@ -12,12 +13,13 @@ use fathom_sim::SimTarget;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
+use super::announce::Foreseen;
 use super::finish::{self, capsule, command_line, out_on_target};
 use super::open::{mention_leftovers, open_bench};
 use crate::cli::ReplayArgs;
-use crate::exit::{DONE, Failure, Outcome, refused};
+use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
-use crate::{screen, signals};
+use crate::signals;
 
 /// Largest scratch file that is made without being asked for.
 const SCRATCH_MAX: u64 = 4 << 30;
@@ -56,8 +58,12 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         };
         let layout =
             Layout::new(&options.facts, &limits, !args.buffered, args.lba).map_err(refused)?;
-        screen::print(&announcement(&options, &layout));
-        return Ok(DONE);
+        let fills = match existing(&args.target)? {
+            Some(_) => Bytes(0),
+            None => size,
+        };
+        let cost = cost(&options, fills);
+        return Foreseen::of(&heading(&options, &layout), &cost, &args.target).dry_run();
     }
     let wanted = |direct| Wanted {
         modifies: options.facts.modifies(),
@@ -81,7 +87,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         limits.size = limits.size.min(size.0);
     }
     let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
-    say::text(&announcement(&options, &layout));
+    let foreseen = cost(&options, bench.fills());
+    say::text(&Foreseen::of(&heading(&options, &layout), &foreseen, &args.target).line());
     let meta = RunMeta {
         name: "replay".into(),
         command: "replay".into(),
@@ -193,16 +200,16 @@ fn scratch_size(args: &ReplayArgs, facts: &TraceFacts) -> Bytes {
     Bytes(reach.min(free / 2).next_multiple_of(1 << 20))
 }
 
-fn announcement(o: &ReplayOptions, layout: &Layout) -> String {
+/// What is played, and where it goes.
+fn heading(o: &ReplayOptions, layout: &Layout) -> String {
     let f = &o.facts;
-    let time = match (replay::expected_time(o), o.score.pacing) {
-        (Some(t), _) => format!("in about {:.0} s", t.as_secs_f64()),
-        (None, Pacing::Fast) => "as fast as possible".into(),
-        (None, _) => "at the pace of its dependencies".into(),
+    let pace = match o.score.pacing {
+        Pacing::Timed => String::new(),
+        Pacing::Fast => ", as fast as possible".into(),
+        Pacing::Dependent => ", at the pace of its dependencies".into(),
     };
-    let changed = f.bytes[Op::Write as usize].saturating_add(f.bytes[Op::Trim as usize]);
     format!(
-        "{} I/Os of {} recorded over {:.1} s, played {time}; {} reach over {}, {}; at most {} will be written\n",
+        "{} I/Os of {} recorded over {:.1} s{pace}; {} reach over {}, {}",
         f.total(),
         o.score.path.display(),
         Nanos(f.duration().0).as_secs_f64(),
@@ -212,6 +219,20 @@ fn announcement(o: &ReplayOptions, layout: &Layout) -> String {
         },
         layout.span,
         layout.words(),
-        Bytes(changed)
     )
+}
+
+/// Played as fast as possible, a trace takes what its bytes take.
+fn cost(o: &ReplayOptions, fills: Bytes) -> RunCost {
+    let f = &o.facts;
+    let changed = f.bytes[Op::Write as usize].saturating_add(f.bytes[Op::Trim as usize]);
+    let moved = changed.saturating_add(f.bytes[Op::Read as usize]);
+    let fast = Nanos::from_secs_f64(moved as f64 / FILL_RATE as f64);
+    let mut cost = RunCost::filling(fills);
+    cost.phase("playing the trace").work(
+        1,
+        replay::expected_time(o).unwrap_or(fast),
+        Bytes(changed),
+    );
+    cost
 }

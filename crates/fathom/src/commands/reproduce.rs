@@ -9,10 +9,11 @@ use fathom_io::{Control, Wanted};
 use fathom_labs::reproduce::Terms;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
-use fathom_telemetry::{Flag, FlagCode};
+use fathom_telemetry::{Bytes, Flag, FlagCode};
 
+use super::announce::Foreseen;
 use super::finish::{capsule, command_line, finish_with};
-use super::open::open_bench;
+use super::open::{foresee_jobs, open_bench};
 use super::reproduce_labs;
 use crate::cli::ReproduceArgs;
 use crate::exit::{Failure, Outcome, failed, refused};
@@ -20,6 +21,9 @@ use crate::signals;
 
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
     let title = title(args)?;
+    if args.dry_run {
+        return foresee(args, title);
+    }
     let (book, reproduction, code) = match &args.on {
         None => on_models(args, title)?,
         Some(target) => on_target(args, target)?,
@@ -37,6 +41,49 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
         }
         text
     })
+}
+
+/// What it would take. What labs add says `fathom raid`, `vm`, `kv` or `db` with `--dry-run`.
+fn foresee(args: &ReproduceArgs, title: &str) -> Outcome {
+    let Some(target) = &args.on else {
+        let (cost, model) = reproduce::run_cost(&args.paper);
+        return Foreseen::of(title, &cost, model).dry_run();
+    };
+    let (wish, wanted) = asked(args, target)?;
+    let (limits, fills) = foresee_jobs(target, &wanted, None)?;
+    let wish = real::Wish {
+        data_set: wish.data_set.min(Bytes(limits.size)),
+        ..wish
+    };
+    let cost = real::run_cost(&args.paper, wish, fills).map_err(failure)?;
+    Foreseen::of(title, &cost, target).dry_run()
+}
+
+/// How to measure on a target, and what that asks of it.
+fn asked<'a>(args: &'a ReproduceArgs, name: &str) -> Result<(real::Wish<'a>, Wanted), Failure> {
+    let Some(method) = real::method(&args.paper) else {
+        return Err(refused(ReproduceError::UnknownPaper(args.paper.clone())));
+    };
+    let mut size = args.size;
+    if size.is_none() && std::path::Path::new(name).is_dir() {
+        size = Some(method.data_set);
+    }
+    let wanted = Wanted {
+        modifies: true,
+        direct: true,
+        buffered: args.paper == "han2021",
+        size,
+        destroy: args.destroy.clone(),
+        create: super::open::may_create(),
+        ..Wanted::default()
+    };
+    let wish = real::Wish {
+        figure: args.figure.as_deref(),
+        time: args.time,
+        repeats: args.repeats.unwrap_or(method.repeats),
+        data_set: size.unwrap_or(method.data_set),
+    };
+    Ok((wish, wanted))
 }
 
 fn title(args: &ReproduceArgs) -> Result<&'static str, Failure> {
@@ -115,22 +162,7 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
 
 fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
     let control = signals::control().map_err(refused)?;
-    let Some(method) = real::method(&args.paper) else {
-        return Err(refused(ReproduceError::UnknownPaper(args.paper.clone())));
-    };
-    let mut size = args.size;
-    if size.is_none() && std::path::Path::new(name).is_dir() {
-        size = Some(method.data_set);
-    }
-    let wanted = Wanted {
-        modifies: true,
-        direct: true,
-        buffered: args.paper == "han2021",
-        size,
-        destroy: args.destroy.clone(),
-        create: super::open::may_create(),
-        ..Wanted::default()
-    };
+    let (wish, wanted) = asked(args, name)?;
     let mut bench = open_bench(name, &wanted, control.clone())?;
     let about = bench.describe();
     let environment = capsule(about.path.as_deref().map(std::path::Path::new));
@@ -141,17 +173,11 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         bench.simulated(),
         0,
     )?;
-    let wish = real::Wish {
-        figure: args.figure.as_deref(),
-        time: args.time,
-        repeats: args.repeats.unwrap_or(method.repeats),
-        data_set: size.unwrap_or(method.data_set),
-    };
     let measured = real::measure(&args.paper, wish, &mut *bench, &mut book);
     let terms = Terms {
         time: wish.time,
         repeats: wish.repeats,
-        size,
+        size: wanted.size,
         simulated: bench.simulated(),
     };
     bench.close().map_err(failed)?;

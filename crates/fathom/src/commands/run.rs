@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_bench::{Bench, Notebook, NotebookError, RunMeta};
 use fathom_experiments::cpu;
@@ -11,8 +12,9 @@ use fathom_io::job::{JobFile, OnError, jobs_from_toml};
 use fathom_io::{JobSpec, Observer, Wanted};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
+use super::announce::Foreseen;
 use super::finish::{self, command_line, out_on_target};
-use super::open::{check_cpu, cpu_setting, environment, mention_leftovers, open_on};
+use super::open::{check_cpu, cpu_setting, environment, foresee_jobs, mention_leftovers, open_on};
 use crate::cli::RunArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::{progress, signals};
@@ -23,11 +25,22 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     if !args.hosts.any() {
         mention_leftovers(&name);
     }
-    let control = signals::control().map_err(refused)?;
     let wanted = Wanted {
         create: super::open::may_create(),
         ..Wanted::by(&jobs, args.destroy.as_deref())
     };
+    if args.dry_run {
+        let (limits, fills) = foresee_jobs(&name, &wanted, Some(&args.hosts))?;
+        let reads = jobs.iter().any(|j| j.rw.reads());
+        let fills = if reads { fills } else { Bytes(0) };
+        let cost = run_cost(&groups(&jobs, &limits)?, fills);
+        let said = Foreseen {
+            hosts: limits.hosts,
+            ..Foreseen::of("Jobs as given", &cost, &name)
+        };
+        return said.dry_run();
+    }
+    let control = signals::control().map_err(refused)?;
     let mut bench = open_on(&args.hosts, &name, &wanted, control)?;
     check_cpu(setting, &*bench)?;
     let limits = bench.limits();
@@ -86,6 +99,31 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         }
         text
     })
+}
+
+/// A group is a phase; its longest job takes the time.
+fn run_cost(groups: &[Vec<PlannedJob>], fills: Bytes) -> RunCost {
+    let mut cost = RunCost::filling(fills);
+    let length = |p: &PlannedJob| {
+        p.job
+            .spec
+            .time
+            .map_or(Nanos(u64::MAX), |t| t + p.job.spec.ramp)
+    };
+    for group in groups {
+        let specs: Vec<&JobSpec> = group.iter().map(|p| &p.job.spec).collect();
+        let names: Vec<&str> = specs.iter().map(|s| s.name.as_str()).collect();
+        cost.phase(&names.join(", "));
+        let longest = (0..group.len()).max_by_key(|k| length(&group[*k]));
+        for (k, spec) in specs.iter().enumerate() {
+            if Some(k) == longest {
+                cost.add(spec, 1);
+            } else {
+                cost.add_beside(spec, 1);
+            }
+        }
+    }
+    cost
 }
 
 /// Fills where something reads, then runs the groups one after another.

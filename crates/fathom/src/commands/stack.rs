@@ -13,8 +13,9 @@ use fathom_stack::rows::{self, Form};
 use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
+use super::announce::Foreseen;
 use super::finish::{capsule, command_line};
-use super::open::cpu_setting;
+use super::open::{cpu_setting, foresee_jobs};
 use super::stack_sides::{self, end, rung};
 use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Outcome, refused};
@@ -63,6 +64,17 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         choice.direct.contains(&true),
         choice.direct.contains(&false),
     );
+    if args.dry_run {
+        let (limits, fills) = foresee_jobs(&args.target, &both, None)?;
+        choice.size.0 = choice.size.0.min(limits.size);
+        let variants = if args.what_if {
+            stack::VARIANTS
+        } else {
+            u32::from(setting != CpuSetting::AsIs)
+        };
+        let cost = stack::run_cost(&choice.cases()?, variants, fills);
+        return Foreseen::of("Latency by layer", &cost, &args.target).dry_run();
+    }
     let target = match Target::open(&args.target, &both) {
         // One of the two paths is still worth measuring.
         Err(e @ (TargetError::NoDirect { .. } | TargetError::Unfit { .. }))

@@ -6,6 +6,7 @@ use fathom_experiments::applications::{self, Application, ApplicationsResult};
 use fathom_experiments::endurance::{EnduranceResult, Stated};
 use fathom_experiments::survey;
 use fathom_experiments::workload::WorkloadResult;
+use fathom_sim::SimTarget;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
 
@@ -19,6 +20,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
     let setting = cpu_setting(&args.cpu)?;
     let profile = args.workload.workload.as_deref().map(watch::read_profile);
     let profile = profile.transpose()?;
+    let simulated = SimTarget::is_simulated(&args.measure.target);
     let stated = Stated {
         rated: args.rated_tbw,
         daily: args.daily_writes,
@@ -32,7 +34,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
             recording: 0,
             on_hosts: true,
         },
-        &|plan, fills| Ok(survey::run_cost(plan, fills)?),
+        &|plan, fills| Ok(survey::run_cost(plan, fills, simulated)?),
         |bench| labs(args, bench),
         |bench, plan, book, sink, labs| {
             let before = bench.health();

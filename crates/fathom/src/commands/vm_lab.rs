@@ -52,11 +52,13 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
     let cost = |plan: &_, fills| {
         let one = kv::run_cost(&lab, plan, fills)?;
         let n = TURNS.len() as u64;
-        Ok(RunCost {
-            jobs: TURNS.len() as u32,
-            time: Nanos(one.time.0 * n),
-            written_at_most: fathom_telemetry::Bytes(one.written_at_most.0 * n),
-        })
+        let mut cost = RunCost::default();
+        cost.phase("the lab on both sides").work(
+            TURNS.len() as u32,
+            Nanos(one.time().0 * n),
+            fathom_telemetry::Bytes(one.written_at_most().0 * n),
+        );
+        Ok(cost)
     };
     measure(&what, &cost, |bench, plan, book, sink| {
         let path = bench

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fathom_bench::cost::RunCost;
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::workload::{Collector, Profile, facts};
 use fathom_files::Existing;
@@ -14,8 +15,9 @@ use fathom_stack::watch::Watch;
 use fathom_stack::{Disk, TraceError};
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
-use fathom_telemetry::{Nanos, Op};
+use fathom_telemetry::{Bytes, Nanos, Op};
 
+use super::announce::Foreseen;
 use super::finish::{capsule, command_line};
 use super::watch_listen::{Listener, Seen};
 use crate::cli::WatchArgs;
@@ -39,6 +41,20 @@ enum Subject {
 
 pub(crate) fn watch(args: &WatchArgs) -> Outcome {
     let subject = subject(args.subject.as_deref())?;
+    if args.dry_run {
+        let of = match &subject {
+            Subject::Disks(d) => names(d),
+            Subject::Process(pid, _) => format!("process {pid}"),
+        };
+        let mut cost = RunCost::default();
+        let (word, time) = match (args.time, &args.listen) {
+            (None, Some(_)) => (" until it is ended", Nanos::ZERO),
+            (time, _) => ("", time.unwrap_or(TIME)),
+        };
+        cost.phase(&format!("watching {of}{word}"))
+            .work(0, time, Bytes(0));
+        return Foreseen::of("Reading only", &cost, "").dry_run();
+    }
     let control = signals::control().map_err(refused)?;
     let (name, disks, pid) = match &subject {
         Subject::Disks(d) => (names(d), d, None),

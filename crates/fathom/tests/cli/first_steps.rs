@@ -103,18 +103,72 @@ fn what_cannot_be_compressed_is_measured_to_the_end() {
 }
 
 #[test]
+fn every_measuring_command_lists_its_phases_and_their_whole_before_it_starts() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let job = ["--size", "64m", "--rw", "randread"];
+    let of = |before: &[&'static str], after: &[&'static str]| [before, &job, after].concat();
+    for (command, phase, whole) in [
+        (
+            of(&["run", "."], &["--time", "2s"]),
+            "job",
+            "1 job in about 2.1 s, filling a scratch file of 64 MiB included; at most 64 MiB will be written",
+        ),
+        (
+            of(&["ab", "."], &["--a", "qd=1", "--b", "qd=2"]),
+            "A, in turns",
+            "at most 32 jobs in about 36 s",
+        ),
+        (
+            vec!["stack", ".", "--size", "64m", "--qd", "1", "--direct"],
+            "randread-qd1-direct-uring",
+            "at most 80 jobs in about 16 s",
+        ),
+        (
+            vec!["reproduce", "shrout2017", "--on", ".", "--size", "64m"],
+            "randread, direct",
+            "at most 64 MiB will be written",
+        ),
+        (
+            vec!["reproduce", "zhang2018"],
+            "the paper's loads",
+            " here, writes nothing",
+        ),
+    ] {
+        let args = [&command[..], &["--dry-run"]].concat();
+        let said = place.fathom(&args).expect(0).stdout;
+        let (table, line) = said.split_once("\n\n").expect(&said);
+        assert!(
+            table.starts_with("phase") && table.contains(&format!("\n{phase}")),
+            "{args:?}: {said}"
+        );
+        assert!(line.contains(whole), "{args:?}: {said}");
+    }
+    assert!(place.names().is_empty() && !place.runs().exists());
+}
+
+#[test]
 fn a_model_announces_that_it_writes_nothing_here() {
     let _turn = beside_others();
     let place = Place::new();
     for command in [
-        "survey", "curve", "mix", "burst", "compress", "pages", "raid",
+        "survey",
+        "curve",
+        "mix",
+        "burst",
+        "compress",
+        "pages",
+        "raid",
+        "condition",
+        "pts",
     ] {
         let said = place
             .fathom(&[command, "sim:optane-900p", "--dry-run"])
             .expect(0)
             .stdout;
         assert!(
-            said.contains("simulated")
+            said.contains("simulated: about ")
+                && said.contains(" here")
                 && said.contains("writes nothing")
                 && !said.contains("will be written"),
             "{command}: {said}"

@@ -114,7 +114,7 @@ mod alone {
         let said = place.fathom(&["replay", &t, "."]).expect(0);
         assert!(
             said.stderr.contains("300 I/Os of")
-                && said.stderr.contains("at most 800 KiB will be written"),
+                && said.stderr.contains("at most 16.8 MiB will be written"),
             "{}",
             said.stderr
         );

@@ -17,10 +17,14 @@ fn a_dry_run_says_time_and_bytes_and_makes_nothing() {
         let said = place
             .fathom(&["survey", "--dry-run", "--profile", profile, "--size", "64m"])
             .expect(0);
-        assert!(said.stdout.starts_with(profile), "{}", said.stdout);
+        // Phases first, then the whole.
+        assert!(said.stdout.starts_with("phase"), "{}", said.stdout);
         assert!(
-            said.stdout.contains("scratch file of 64 MiB")
-                && said.stdout.contains(" s after")
+            said.stdout
+                .contains(&format!("\n{profile} profile: at most "))
+                && said.stdout.contains("\nlatency by layer")
+                && said.stdout.contains("scratch file of 64 MiB included")
+                && said.stdout.contains(" jobs in about ")
                 && said.stdout.contains("will be written"),
             "{}",
             said.stdout

@@ -335,10 +335,11 @@ pub fn run_cost(plan: &Plan, options: &OltpOptions, fills: Bytes) -> RunCost {
     let fills = servers.len() as u64 * (7_000 + options.count / 100);
     let servers = Nanos::from_millis(starts + fills);
     let one = (warm + time + sysbench).0;
-    o.jobs += n;
-    o.time += Nanos(one * u64::from(n)) + servers;
     let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
-    o.written_at_most = Bytes(o.written_at_most.0 + room(options) + pages as u64);
+    o.phase("making, filling and starting the servers")
+        .work(0, servers, Bytes(room(options)));
+    let time = Nanos(one * u64::from(n));
+    o.phase("transactions").work(n, time, Bytes(pages as u64));
     o
 }
 

@@ -100,10 +100,10 @@ fn time(plan: &Plan, options: &RocksOptions) -> Nanos {
 pub fn run_cost(plan: &Plan, options: &RocksOptions, fills: Bytes) -> RunCost {
     let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
     let n = chosen(options).len() as u32 * plan.profile.repeats;
-    o.jobs += n;
-    o.time += Nanos(time(plan, options).0 * u64::from(n)) + Nanos::from_secs(u64::from(n) * 2);
+    let time = Nanos(time(plan, options).0 * u64::from(n)) + Nanos::from_secs(u64::from(n) * 2);
     // Each byte is written to the log, flushed, and compacted a few times.
-    o.written_at_most.0 += options.data() * 8 * u64::from(n);
+    let written = Bytes(options.data() * 8 * u64::from(n));
+    o.phase("RocksDB").work(n, time, written);
     o
 }
 

@@ -93,11 +93,12 @@ pub fn run_cost(plan: &Plan, options: &TpccOptions, fills: Bytes) -> RunCost {
     let (ramp, time) = times(plan, options);
     let load =
         Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
-    o.jobs += n;
     let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(2);
-    o.time += Nanos((warm + time).0 * u64::from(n)) + load;
     let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
-    o.written_at_most = Bytes(o.written_at_most.0 + room(options) + pages as u64);
+    o.phase("making and loading the databases")
+        .work(0, load, Bytes(room(options)));
+    let time = Nanos((warm + time).0 * u64::from(n));
+    o.phase("TPC-C").work(n, time, Bytes(pages as u64));
     o
 }
 
