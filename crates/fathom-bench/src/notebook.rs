@@ -11,7 +11,7 @@ use fathom_telemetry::reserve::Reserve;
 use fathom_telemetry::rundir::{RunDir, RunDirError};
 use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, SavedResult, Target};
 use fathom_telemetry::series::{SeriesError, SeriesWriter};
-use fathom_telemetry::{Flag, FlagCode, Nanos, Window, say, utc};
+use fathom_telemetry::{Flag, FlagCode, Nanos, Price, Window, say, utc};
 
 use crate::bench::{Bench, BenchError};
 use crate::present::{self, PresentError};
@@ -114,7 +114,7 @@ impl Notebook {
                     source,
                 }
             })?;
-        let run = Run {
+        let mut run = Run {
             schema_version: SCHEMA_VERSION,
             tool_version: tool_version.clone(),
             name: meta.name.clone(),
@@ -135,6 +135,9 @@ impl Notebook {
             findings: Vec::new(),
             flags: Vec::new(),
         };
+        if let Some(price) = Price::of(&run) {
+            price.put_into(&mut run);
+        }
         let mut series = SeriesWriter::create(&dir.series_file(), &tool_version)?;
         if simulated {
             series.note("fathom.simulated", "true");

@@ -175,6 +175,9 @@ mod tests {
         put("sys/class/hwmon/hwmon0/temp1_input", "41850");
         put("sys/class/hwmon/hwmon0/temp1_label", "Composite");
         put("sys/class/dmi/id/product_name", "KVM");
+        put("sys/class/dmi/id/board_name", "0X8DXD");
+        put("sys/class/dmi/id/bios_vendor", "Dell Inc.\n");
+        put("sys/class/dmi/id/bios_version", "2.12.2");
         put("run/.containerenv", "");
 
         let env = Environment::collect_in(&HostRoot::under(dir.path()), None);
@@ -200,6 +203,9 @@ mod tests {
         assert_eq!(env.kernel.io_uring_disabled, Some(2));
         assert_eq!(env.virtualization.hypervisor_present, Some(true));
         assert_eq!(env.virtualization.product.as_deref(), Some("KVM"));
+        assert_eq!(env.virtualization.board.as_deref(), Some("0X8DXD"));
+        let firmware = env.virtualization.firmware.as_deref();
+        assert_eq!(firmware, Some("Dell Inc. 2.12.2"));
         assert_eq!(env.virtualization.container.as_deref(), Some("podman"));
         assert_eq!(env.temperatures[0].celsius, 41.85);
         assert_eq!(env.temperatures[0].label.as_deref(), Some("Composite"));

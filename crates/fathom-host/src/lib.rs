@@ -5,6 +5,7 @@
 //! no I/O of its own beyond looking at the disk.
 
 pub mod capsule;
+pub mod cloud;
 pub mod control_group;
 pub mod counters;
 pub mod devices;
@@ -28,6 +29,7 @@ mod sys;
 pub mod target;
 
 pub use capsule::Environment;
+pub use cloud::Cloud;
 pub use control_group::ControlGroups;
 pub use counters::{Below, CounterSource, Counters, NoCounters, disks_behind};
 pub use devices::{

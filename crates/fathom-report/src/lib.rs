@@ -19,8 +19,10 @@ mod markdown;
 mod openmetrics;
 mod output;
 pub mod query;
+mod redact;
 mod registry;
 mod stamp;
+mod surroundings;
 mod svg;
 pub mod terminal;
 #[cfg(test)]
@@ -34,5 +36,6 @@ pub use html::{RUNS_MAX, compare_page, index_page, write_report};
 pub use index::Brief;
 pub use markdown::{escape as markdown_text, markdown};
 pub use output::{Body, DirOutput, MemoryOutput, Output, percent_encoded};
+pub use redact::redact;
 pub use registry::{EXPORTERS, exporter};
 pub use text::{Colour, Screen, clean};

@@ -7,6 +7,7 @@ pub mod codec;
 pub mod histogram;
 pub mod iolog;
 pub(crate) mod parquet_file;
+pub mod price;
 pub mod record;
 pub mod reserve;
 pub mod rundir;
@@ -21,6 +22,7 @@ pub mod validity;
 pub mod window;
 
 pub use histogram::{Histogram, SparseHistogram};
+pub use price::Price;
 pub use record::{Op, Record};
 pub use summary::LatencySummary;
 pub use units::{Bytes, Nanos};

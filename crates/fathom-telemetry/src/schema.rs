@@ -29,7 +29,7 @@ pub struct Run {
     pub name: String,
     /// The subcommand: `survey`, `run`, …
     pub command: String,
-    /// The command line as typed.
+    /// The command line as typed, with what presets and `fathom.toml` added.
     pub command_line: Vec<String>,
     /// Start, RFC 3339 UTC.
     pub started: String,

@@ -19,6 +19,12 @@ pub fn text(time: SystemTime, format: &str) -> String {
     DateTime::<Utc>::from(time).format(format).to_string()
 }
 
+/// Seconds since 1970 of a time as [`rfc3339`] writes it; `None` where it is none.
+pub fn seconds(text: &str) -> Option<i64> {
+    let time = DateTime::parse_from_rfc3339(text).ok()?;
+    Some(time.timestamp())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};

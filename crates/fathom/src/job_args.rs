@@ -21,6 +21,13 @@ impl JobArgs {
 
 impl Args for JobArgs {
     fn augment_args(mut cmd: Command) -> Command {
+        // Replaced by what it stands for before the command line is read.
+        cmd = cmd.arg(
+            Arg::new("preset")
+                .long("preset")
+                .value_name("PRESET")
+                .help("Load by name (oltp, vm, desktop, video, ai-loading, ai-checkpoint, backup, log, or one of fathom.toml); options replace parts of it"),
+        );
         for o in OPTIONS {
             let arg = Arg::new(o.name)
                 .long(o.name)

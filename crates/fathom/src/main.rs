@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod config;
 mod exit;
 mod job_args;
 mod known;
@@ -27,12 +28,20 @@ fn main() -> ExitCode {
     if let Some(args) = fio_arguments() {
         return end(commands::fio::fio(&args));
     }
-    let cli = match registry::Cli::try_parse() {
+    let added = match config::apply(&<registry::Cli as clap::CommandFactory>::command()) {
+        Ok(added) => added,
+        Err(sentence) => return end(Err(exit::refused(anyhow::anyhow!(sentence)))),
+    };
+    let cli = match registry::Cli::try_parse_from(config::line()) {
         Ok(cli) => cli,
         Err(e) => {
             let first = std::env::args_os().nth(1);
             let first = first.as_deref().and_then(|a| a.to_str());
             match usage::sentence(&e, first.filter(|a| registry::has(a))) {
+                Some(sentence) if !added.is_empty() => say!(
+                    "fathom: {sentence} (by presets and fathom.toml: {})",
+                    added.join(" ")
+                ),
                 Some(sentence) => say!("fathom: {sentence}"),
                 None if e.use_stderr() => say::text(&e.render().to_string()),
                 None => screen::help(&e.render()),
@@ -50,6 +59,10 @@ fn main() -> ExitCode {
     if cli.create {
         commands::open::create();
     }
+    commands::context::remember(commands::context::Context {
+        price: cli.price,
+        cloud: cli.cloud,
+    });
     end(cli.command.run())
 }
 

@@ -83,6 +83,12 @@ pub(crate) struct Cli {
     /// Make a file of --size where the target does not exist; it stays (fathom clean lists it)
     #[arg(long, global = true, help_heading = "Safety")]
     pub(crate) create: bool,
+    /// What the target costs: 549, $0.12/h or 35/month; $/GB and price-performance follow (compare --devices)
+    #[arg(long, global = true, value_name = "PRICE", help_heading = "Results")]
+    pub(crate) price: Option<fathom_telemetry::Price>,
+    /// Ask the metadata service of AWS, Google Cloud or Azure what instance and volumes these are, and keep it with the run
+    #[arg(long, global = true, help_heading = "Results")]
+    pub(crate) cloud: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

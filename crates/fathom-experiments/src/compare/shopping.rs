@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, Verdict, difference};
+use fathom_telemetry::Price;
 use fathom_telemetry::schema::Run;
 use serde::Serialize;
 
@@ -81,8 +82,12 @@ impl Shopping {
     }
 }
 
-/// Puts runs beside each other. `prices` is empty, or has one for each run.
-pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f64]) -> Shopping {
+/// Puts runs beside each other. `prices` is empty, or has one for each run where that is known.
+pub fn shopping(
+    runs: &[(&Run, &dyn WindowSource)],
+    baseline: usize,
+    prices: &[Option<f64>],
+) -> Shopping {
     let neutral = |(run, w): &(&Run, &dyn WindowSource)| metrics(run, *w).neutral;
     let neutral: Vec<Vec<Metric>> = runs.iter().map(neutral).collect();
     let judged: Vec<Vec<Metric>> = runs.iter().map(|(run, w)| offered(run, *w)).collect();
@@ -96,7 +101,7 @@ pub fn shopping(runs: &[(&Run, &dyn WindowSource)], baseline: usize, prices: &[f
     }
 }
 
-fn lines(all: &[Vec<Metric>], baseline: usize, prices: &[f64], judged: bool) -> Vec<Line> {
+fn lines(all: &[Vec<Metric>], baseline: usize, prices: &[Option<f64>], judged: bool) -> Vec<Line> {
     let mut ids: Vec<&str> = Vec::new();
     for m in all.iter().flatten() {
         if !ids.contains(&m.id.as_str()) {
@@ -115,7 +120,11 @@ fn lines(all: &[Vec<Metric>], baseline: usize, prices: &[f64], judged: bool) -> 
             .enumerate()
             .map(|(i, m)| {
                 let base = base.filter(|_| i != baseline && judged);
-                offer(*m, base, prices.get(i).copied().filter(|_| judged))
+                offer(
+                    *m,
+                    base,
+                    prices.get(i).copied().flatten().filter(|_| judged),
+                )
             })
             .collect();
         Some(Line {
@@ -229,6 +238,9 @@ fn described(runs: &[(&Run, &dyn WindowSource)]) -> Vec<Described> {
                 let set: BTreeSet<String> = run.jobs.iter().filter_map(f).collect();
                 set.into_iter().collect::<Vec<_>>().join(" and ")
             };
+            if let Some(price) = Price::of(run) {
+                c.insert("price", price.words());
+            }
             c.insert("engine", of_jobs(&|j| Some(j.engine.clone())));
             let through = |j: &fathom_telemetry::schema::Job| {
                 let direct = j.spec.get("direct")?.as_bool()?;
@@ -253,7 +265,7 @@ mod tests {
     use super::super::tests::noisy_run;
     use super::*;
 
-    fn beside(runs: &[Run], baseline: usize, prices: &[f64]) -> Shopping {
+    fn beside(runs: &[Run], baseline: usize, prices: &[Option<f64>]) -> Shopping {
         let none: &dyn WindowSource = &();
         let with: Vec<_> = runs.iter().map(|r| (r, none)).collect();
         shopping(&with, baseline, prices)
@@ -313,7 +325,11 @@ mod tests {
         for j in &mut deep.jobs {
             j.spec["qd"] = 8.into();
         }
-        let s = beside(&[drive("a", 1_000.0, 1 << 30), deep], 0, &[100.0, 50.0]);
+        let s = beside(
+            &[drive("a", 1_000.0, 1 << 30), deep],
+            0,
+            &[Some(100.0), Some(50.0)],
+        );
         let offers = &s.lines[0].offers;
         assert!((offers[1].per_price.unwrap() / offers[0].per_price.unwrap() - 2.0).abs() < 0.01);
         assert_eq!(offers[1].notes, ["another qd"]);

@@ -27,7 +27,7 @@ use fathom_telemetry::{Nanos, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::curve::slots;
-use presets::{PRESETS, Preset};
+pub use presets::{PRESETS, Preset};
 
 /// First rates, as shares of what a closed loop does.
 const LADDER: [f64; 6] = [0.1, 0.25, 0.5, 0.7, 0.85, 1.0];
@@ -52,7 +52,7 @@ const Z: f64 = 1.96;
     after_help = "Examples:\n  fathom slo                              8 KiB, 70 % reads: how many with a 99th percentile of at most 5 ms\n  fathom slo /srv/db --preset log         commits per second with a 99th percentile of at most 10 ms\n  fathom slo /dev/nvme0n1 --preset ai-loading --latency 20ms\n  fathom slo . --rw randread --bs 16k --percentile 99.9 --latency 1ms"
 )]
 pub struct SloOptions {
-    /// Load and objective by name; what follows replaces parts of it
+    /// Load and objective by name, or one of fathom.toml; what follows replaces parts of it
     #[arg(long, default_value = "oltp", value_parser = PossibleValuesParser::new(PRESETS.iter().map(|p| p.name)))]
     pub preset: String,
     /// read, write, rw, randread, randwrite or randrw

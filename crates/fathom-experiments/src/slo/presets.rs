@@ -4,25 +4,27 @@ use fathom_io::job::Rw;
 use fathom_telemetry::Nanos;
 
 /// A load and its objective.
-pub(super) struct Preset {
+pub struct Preset {
     /// On the command line.
-    pub(super) name: &'static str,
-    pub(super) rw: Rw,
+    pub name: &'static str,
+    /// Pattern and direction.
+    pub rw: Rw,
     /// Share of reads of those that read and write, %.
-    pub(super) reads: &'static str,
-    pub(super) bs: &'static str,
+    pub reads: &'static str,
+    /// Block size, or sizes with weights.
+    pub bs: &'static str,
     /// After how many writes what is synced.
-    pub(super) sync: &'static str,
+    pub sync: &'static str,
     /// Percentile of the objective.
-    pub(super) percentile: f64,
+    pub percentile: f64,
     /// What it may be.
-    pub(super) limit: Nanos,
+    pub limit: Nanos,
     /// Where the load and the objective come from.
-    pub(super) source: &'static str,
+    pub source: &'static str,
 }
 
 /// "No standard" is said where there is none: then the numbers are a convention to compare by.
-pub(super) const PRESETS: &[Preset] = &[
+pub const PRESETS: &[Preset] = &[
     Preset {
         name: "oltp",
         rw: Rw::RandMixed,

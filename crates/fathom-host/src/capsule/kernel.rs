@@ -54,6 +54,10 @@ pub struct Virtualization {
     pub vendor: Option<String>,
     /// Model of the machine: `KVM`, `c5d.large`, `PowerEdge R640`.
     pub product: Option<String>,
+    /// Maker and model of the board.
+    pub board: Option<String>,
+    /// Firmware of the machine: maker, version, date.
+    pub firmware: Option<String>,
     /// `docker`, `podman`, `lxc`, …; `None` where no sign of a container is seen.
     pub container: Option<String>,
 }
@@ -67,9 +71,17 @@ impl Virtualization {
             vendor: dmi("sys_vendor"),
             product: dmi("product_name")
                 .or_else(|| text(&root.sys.join("firmware/devicetree/base/model"))),
+            board: several(["board_vendor", "board_name"].map(dmi)),
+            firmware: several(["bios_vendor", "bios_version", "bios_date"].map(dmi)),
             container: container(root),
         }
     }
+}
+
+/// What is known of several words.
+fn several<const N: usize>(words: [Option<String>; N]) -> Option<String> {
+    let known: Vec<String> = words.into_iter().flatten().collect();
+    (!known.is_empty()).then(|| known.join(" "))
 }
 
 /// x86 processors carry the flag; others have no line of flags that could.

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use fathom_telemetry::Flag;
 use fathom_telemetry::schema::{Finding, Headline, Run};
+use fathom_telemetry::{Flag, Price};
 
 use super::Page;
 use super::escape::{Esc, slug, with_options};
@@ -12,6 +12,7 @@ use super::flags::{chips, flag_list};
 use crate::data::ReportData;
 use crate::format::{self, HOLE};
 use crate::stamp::Stamp;
+use crate::surroundings::limits;
 use crate::terminal::{extra_label, extra_names, gain, groups, sentence};
 use crate::text::{capital, shell_quoted};
 
@@ -63,6 +64,8 @@ fn facts(run: &Run) -> Vec<(&str, String)> {
     facts.push(("jobs", format::grouped(run.jobs.len() as u64)));
     facts.push(("seed", run.seed.to_string()));
     facts.push(("fathom", run.tool_version.clone()));
+    facts.extend(Price::of(run).map(|p| ("price", p.words())));
+    facts.extend(limits(run).map(|l| ("limits", l)));
     facts.extend(run.labels.iter().map(|(k, v)| (k.as_str(), v.clone())));
     facts
 }

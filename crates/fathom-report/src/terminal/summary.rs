@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use fathom_telemetry::Price;
 use fathom_telemetry::schema::{Finding, Headline, Run};
 
 use super::{Notes, flag_lines, gain, sentence, title};
 use crate::conclusion::{conclusion as conclude, no_change};
 use crate::format::{self, HOLE};
+use crate::surroundings::limits;
 use crate::text::{Align, Grid, Paint, Screen, clean, width, wrap};
 
 /// Where the reader finds the rest; `None` where it was not kept.
@@ -68,6 +70,8 @@ fn facts(run: &Run) -> String {
     }
     facts.push(format!("seed {}", run.seed));
     facts.push(format!("fathom {}", clean(&run.tool_version)));
+    facts.extend(Price::of(run).map(|p| clean(&p.words())));
+    facts.extend(limits(run).map(|l| clean(&l)));
     let labels = run.labels.iter();
     facts.extend(labels.map(|(k, v)| format!("{}={}", clean(k), clean(v))));
     facts.join(" · ")

@@ -42,7 +42,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// Arguments of `runs`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom runs                            what is in fathom-runs, the newest last\n  fathom runs --where drive=A --html     and fathom-runs/index.html: the history of every number\n  fathom runs RUN --label drive=A --note 'after the firmware update'\n                                         call a run something, afterwards; an empty value removes the label\n  fathom runs RUN --label baseline=main\n  fathom compare --baseline main RUN     beside the newest run so labelled"
+    after_help = "Examples:\n  fathom runs                            what is in fathom-runs, the newest last\n  fathom runs --where drive=A --html     and fathom-runs/index.html: the history of every number\n  fathom runs RUN --label drive=A --note 'after the firmware update'\n                                         call a run something, afterwards; an empty value removes the label\n  fathom runs RUN --price 549            what the drive cost: $/GB, and price-performance in compare --devices\n  fathom runs RUN --label baseline=main\n  fathom compare --baseline main RUN     beside the newest run so labelled"
 )]
 pub(crate) struct RunsArgs {
     /// Directories of runs; with --label or --note, the runs that are called so [default: fathom-runs]
@@ -64,7 +64,7 @@ pub(crate) struct RunsArgs {
 /// Arguments of `report`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom report                          remake the page of the newest run in fathom-runs\n  fathom report RUN --format markdown    for issues and wikis, into the run directory\n  fathom report RUN --svg charts         every chart as a picture\n  fathom report RUN --svg charts --png   and as PNG, where a Chromium is installed\n  fathom report BEFORE AFTER --out both  one page with the curves of both, and their differences"
+    after_help = "Examples:\n  fathom report                          remake the page of the newest run in fathom-runs\n  fathom report RUN --format markdown    for issues and wikis, into the run directory\n  fathom report RUN --svg charts         every chart as a picture\n  fathom report RUN --svg charts --png   and as PNG, where a Chromium is installed\n  fathom report RUN --redact --out share a page without names, serial numbers and paths, to be shared\n  fathom report BEFORE AFTER --out both  one page with the curves of both, and their differences"
 )]
 pub(crate) struct ReportArgs {
     /// Run directories or their run.json; several make one page that compares them [default: the newest in fathom-runs]
@@ -88,6 +88,9 @@ pub(crate) struct ReportArgs {
     /// Print run.json on standard output
     #[arg(long)]
     pub(crate) json: bool,
+    /// Without names of hosts and users, serial numbers and paths, to be shared; files need --out
+    #[arg(long, conflicts_with_all = ["svg", "allow"])]
+    pub(crate) redact: bool,
 }
 
 /// Arguments of `query`.

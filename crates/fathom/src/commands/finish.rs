@@ -10,20 +10,24 @@ use fathom_telemetry::say;
 use fathom_telemetry::schema::{Headline, Job, Run};
 use fathom_telemetry::{Flag, FlagCode};
 
+use super::context;
 use crate::cli::OutArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, failed};
 use crate::screen;
 
-/// The command line as typed.
+/// The command line as typed, with what presets and fathom.toml added.
 pub(super) fn command_line() -> Vec<String> {
-    std::env::args_os()
+    let line = crate::config::line();
+    line.iter()
         .map(|a| a.to_string_lossy().into_owned())
         .collect()
 }
 
 /// The environment capsule.
 pub(super) fn capsule(path: Option<&Path>) -> serde_json::Value {
-    fathom_host::Environment::collect(path).to_json()
+    let mut environment = fathom_host::Environment::collect(path).to_json();
+    context::add(&mut environment);
+    environment
 }
 
 /// Whether results would be written to the device under test.

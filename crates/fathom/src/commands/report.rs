@@ -9,13 +9,14 @@ use fathom_experiments::compare::{
 use fathom_report::{DirOutput, RUNS_MAX, clean};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
-use fathom_telemetry::schema::{Cell, Column, Section, Table};
+use fathom_telemetry::schema::{Cell, Column, Run, Section, Table};
 
 use super::compare::{conditions, shown, windows, words};
 use super::pictures;
+use super::redacted;
 use super::saved::{data, make, open};
 use crate::cli::ReportArgs;
-use crate::exit::{DONE, Outcome, refused};
+use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::screen;
 
 /// The page of several runs.
@@ -35,16 +36,16 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         return pictures::write(&path, dir, args.png);
     }
     if args.json {
-        let (_, run) = open(&path)?;
+        let (_, run) = for_whom(args, open(&path)?)?;
         screen::json(&run)?;
         return Ok(DONE);
     }
     if args.format == "terminal" && args.out.is_none() {
-        let (dir, run) = open(&path)?;
+        let (dir, run) = for_whom(args, open(&path)?)?;
         let report = Some(dir.report_file()).filter(|p| p.exists());
         let places = fathom_report::terminal::Whereabouts {
-            run_directory: Some(dir.path()),
-            report: report.as_deref(),
+            run_directory: Some(dir.path()).filter(|_| !args.redact),
+            report: report.as_deref().filter(|_| !args.redact),
         };
         let s = screen::screen();
         let text = if run.headlines.is_empty() {
@@ -56,7 +57,17 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         return Ok(DONE);
     }
     let exporter = fathom_report::exporter(&args.format)?;
-    let data = data(&path)?;
+    let mut data = data(&path)?;
+    if args.redact {
+        if args.out.is_none() {
+            return Err(refused(anyhow!(
+                "--redact leaves the run as it is: expected --out DIR for what is to be shared"
+            )));
+        }
+        let names = redacted::names(data.dir.as_deref());
+        data.run = fathom_report::redact(&data.run, &names)?;
+        data.dir = None;
+    }
     let out = args
         .out
         .clone()
@@ -77,8 +88,22 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     Ok(DONE)
 }
 
+/// A run as it may be seen.
+fn for_whom(args: &ReportArgs, (dir, run): (RunDir, Run)) -> Result<(RunDir, Run), Failure> {
+    let run = match args.redact {
+        true => fathom_report::redact(&run, &redacted::names(Some(dir.path())))?,
+        false => run,
+    };
+    Ok((dir, run))
+}
+
 /// One page with all runs over each other, and each beside the first.
 fn several(args: &ReportArgs) -> Outcome {
+    if args.redact {
+        return Err(refused(anyhow!(
+            "--redact takes one run; expected fathom report RUN --redact --out DIR, for each"
+        )));
+    }
     if args.json || args.svg.is_some() || args.format != "html" {
         return Err(refused(anyhow!(
             "several runs make one HTML page; expected --format html, or 'fathom compare' with --json or --markdown for numbers"

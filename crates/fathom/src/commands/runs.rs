@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use fathom_report::{Brief, DirOutput, format, index_page};
 use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
-use fathom_telemetry::say;
+use fathom_telemetry::{Price, say};
 
+use super::context;
 use super::shopping::columns;
 use crate::cli::RunsArgs;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
@@ -20,7 +21,7 @@ const BASELINE: &str = "baseline";
 const NUMBERS_SHOWN: usize = 2;
 
 pub(crate) fn runs(args: &RunsArgs) -> Outcome {
-    if !args.labels.given().is_empty() {
+    if !args.labels.given().is_empty() || context::price().is_some() {
         return label(args);
     }
     let mut dirs = args.dirs.clone();
@@ -91,7 +92,7 @@ fn list(all: &[Brief]) -> String {
 fn label(args: &RunsArgs) -> Outcome {
     if args.dirs.is_empty() || args.html || args.json || !args.only.is_empty() {
         return Err(refused(anyhow!(
-            "--label and --note need the runs to be called so, and nothing else: fathom runs RUN --label NAME=VALUE"
+            "--label, --note and --price need the runs that they are of, and nothing else: fathom runs RUN --label NAME=VALUE"
         )));
     }
     // All are read before the first is changed.
@@ -106,8 +107,13 @@ fn label(args: &RunsArgs) -> Outcome {
                 false => run.labels.insert(name, value),
             };
         }
+        if let Some(price) = context::price() {
+            price.clone().put_into(&mut run);
+        }
         dir.save(&run).map_err(failed)?;
-        let words = run.labels.iter().map(|(k, v)| format!(" {k}={v}"));
+        let labels = run.labels.iter().map(|(k, v)| format!(" {k}={v}"));
+        let price = Price::of(&run).map(|p| format!(" price {}", p.words()));
+        let words = labels.chain(price);
         screen::print(&format!(
             "{}:{}\n",
             dir.path().display(),

@@ -8,8 +8,8 @@ use fathom_experiments::compare::{
 use fathom_report::{clean, format, markdown_text as escape};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
-use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
+use fathom_telemetry::{Price, say};
 use serde::Serialize;
 
 use crate::cli::CompareArgs;
@@ -32,10 +32,11 @@ pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)])
             runs.len()
         )));
     }
+    let prices = prices(&args.prices, runs);
     let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
     let paper = args.vs.as_deref().map(|paper| published(paper, &with));
     let all = Beside {
-        runs: shopping(&with, baseline - 1, &args.prices),
+        runs: shopping(&with, baseline - 1, &prices),
         published: paper
             .transpose()
             .map_err(|why| refused(anyhow::anyhow!("--vs {why}")))?,
@@ -58,6 +59,23 @@ pub(super) fn devices(args: &CompareArgs, runs: &[(Run, Box<dyn WindowSource>)])
         "fathom: no metric is in two of these runs{nor}; measure the drives by one command, such as fathom survey"
     );
     Ok(REFUSED)
+}
+
+/// What each run costs: as typed, else as the runs have it, where they have it alike.
+fn prices(typed: &[f64], runs: &[(Run, Box<dyn WindowSource>)]) -> Vec<Option<f64>> {
+    if !typed.is_empty() {
+        return typed.iter().map(|p| Some(*p)).collect();
+    }
+    let all: Vec<Option<Price>> = runs.iter().map(|(run, _)| Price::of(run)).collect();
+    let known: Vec<&Price> = all.iter().flatten().collect();
+    if let Some(other) = known.iter().find(|p| !p.is_of_kind(known[0])) {
+        say!(
+            "fathom: {} and {other} cannot be held against each other: nothing is divided by them; give --prices in one unit",
+            known[0]
+        );
+        return Vec::new();
+    }
+    all.iter().map(|p| p.as_ref().map(|p| p.amount)).collect()
 }
 
 /// The runs beside each other and, where it was asked for, beside what a paper published.
@@ -192,8 +210,10 @@ fn rows(l: &Line, baseline: usize) -> Vec<Vec<String>> {
     if l.offers.iter().any(|o| o.per_price.is_some()) {
         let mut row = vec!["  for each unit of price".to_owned()];
         row.extend(l.offers.iter().map(|o| {
-            o.per_price
-                .map_or_else(|| "no number".into(), |v| format::value(v, &l.unit))
+            o.per_price.map_or_else(
+                || "no price or no number".into(),
+                |v| format::value(v, &l.unit),
+            )
         }));
         out.push(row);
     }

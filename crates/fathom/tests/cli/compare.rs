@@ -151,7 +151,7 @@ fn drives_that_a_regression_refuses_are_compared_for_who_buys_one() {
         });
         assert_eq!(percent.count(), 0, "{said}");
     }
-    assert!(allowed.contains("9.46 × at 2 (worse)"), "{allowed}");
+    assert!(allowed.contains("6.15 × at 2 (worse)"), "{allowed}");
     let nothing = paced(&place, "20k", "other");
     let said = place
         .fathom(&["compare", "--devices", &optane, nothing.to_str().unwrap()])

@@ -7,6 +7,7 @@ mod common;
 mod compare;
 mod compress;
 mod conditioning;
+mod context;
 mod contract;
 mod db;
 mod db_failures;
