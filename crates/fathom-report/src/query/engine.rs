@@ -3,21 +3,19 @@
 //! SQLite and not a columnar engine: it is complete SQL in 50 CPU-seconds of build, sorts on disk where
 //! a result is larger than memory, and never copies the log (see `docs/decisions/010-sql-by-sqlite.md`).
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fathom_telemetry::rundir::RunDir;
-use fathom_telemetry::schema::Run;
 use fathom_telemetry::table::Table;
-use rusqlite::functions::{Aggregate, Context, FunctionFlags};
+use rusqlite::Connection;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::limits::Limit;
-use rusqlite::types::{Value as SqlValue, ValueRef};
+use rusqlite::types::ValueRef;
 use rusqlite::vtab::eponymous_only_module;
-use rusqlite::{Connection, params};
 
-use super::quantile::{Quantile, Sketch};
 use super::table::{RunTable, Source};
-use super::{Column, QueryError, Rows, Value};
+use super::{Column, QueryError, Rows, Value, aggregates, clock, document};
 
 /// Columns of `io` that are computed.
 const IO_DERIVED: [(&str, &str, &str); 3] = [
@@ -38,79 +36,117 @@ pub struct Queries {
 }
 
 impl Queries {
-    /// Opens a run: its directory or its `run.json`.
+    /// Opens runs: their directories or their `run.json`. With several, the jobs of run `r` (from 0) are numbered from `r` × 65536 on, in
+    /// every table, and every table has the number of the run.
     ///
     /// # Errors
-    /// Where the run or one of its files cannot be read.
-    pub fn open(path: &std::path::Path) -> Result<Self, QueryError> {
-        let (dir, run) = RunDir::open(path)?;
+    /// Where a run or one of its files cannot be read.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, QueryError> {
+        let runs = paths.iter().map(|p| RunDir::open(p));
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
         let connection = Connection::open_in_memory()?;
         connection.execute_batch(&format!(
             "PRAGMA temp_store = FILE; PRAGMA cache_size = -{CACHE_KIB};"
         ))?;
-        fill(&connection, &run)?;
+        document::fill(&connection, runs.iter().map(|r| &r.1))?;
+        clock::install(&connection, &runs)?;
         let mut all = Self {
             connection,
             tables: Vec::new(),
             missing: Vec::new(),
         };
-        all.file(
+        let io: Vec<PathBuf> = runs.iter().map(|r| r.0.io_file()).collect();
+        all.files(
             "io",
-            &dir.io_file(),
+            &io,
             &IO_DERIVED,
+            "submitted_ns",
             "this run has no io.parquet; record one row per I/O with --record",
         )?;
-        all.file(
+        let series: Vec<PathBuf> = runs.iter().map(|r| r.0.series_file()).collect();
+        all.files(
             "series",
-            &dir.series_file(),
+            &series,
             &[],
+            "start_ns",
             "this run has no series.parquet; it is written when a run ends",
         )?;
-        for table in ["jobs", "findings", "run"] {
-            let mut names = all
-                .connection
-                .prepare(&format!("PRAGMA table_info({table})"))?;
-            let columns = names
-                .query_map([], |row| {
-                    Ok(Column {
-                        name: row.get("name")?,
-                        kind: row.get("type")?,
-                    })
-                })?
-                .collect::<rusqlite::Result<_>>()?;
-            drop(names);
+        for table in document::TABLES {
+            let columns = all.columns(table)?;
             all.tables.push((table.to_owned(), columns));
         }
         let flags = FunctionFlags::SQLITE_UTF8
             | FunctionFlags::SQLITE_DETERMINISTIC
             | FunctionFlags::SQLITE_INNOCUOUS;
-        all.connection
-            .create_aggregate_function("quantile", 2, flags, QuantileOf)?;
-        // Nothing but the run is opened, and nothing written: a query cannot make files.
+        aggregates::install(&all.connection, flags)?;
+        // Nothing but the runs is opened, and nothing written: a query cannot make files.
         all.connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
         Ok(all)
     }
 
-    fn file(
+    /// Columns of a table or view.
+    fn columns(&self, table: &str) -> Result<Vec<Column>, QueryError> {
+        let mut names = self
+            .connection
+            .prepare(&format!("PRAGMA table_info({table})"))?;
+        let columns = names.query_map([], |row| {
+            let kind: String = row.get("type")?;
+            Ok(Column {
+                name: row.get("name")?,
+                // Those that a view computes are whole numbers, and have no type there.
+                kind: if kind.is_empty() {
+                    "INTEGER".into()
+                } else {
+                    kind
+                },
+            })
+        })?;
+        Ok(columns.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The view `name` over that file of each run, with columns that no file holds: `depth` (of I/Os), `unix_ns` and, of several runs,
+    /// `run`. SQLite leaves out what a query does not name, and asks the file itself.
+    fn files(
         &mut self,
         name: &'static str,
-        path: &std::path::Path,
+        paths: &[PathBuf],
         derived: &[(&'static str, &str, &str)],
+        moment: &str,
         remedy: &'static str,
     ) -> Result<(), QueryError> {
-        if !path.exists() {
+        let several = paths.len() > 1;
+        let mut parts = Vec::new();
+        for (run, path) in paths.iter().enumerate() {
+            if path.exists() {
+                let table = format!("{name}_{run}");
+                let columns = self.file(&table, path, derived)?;
+                parts.push(part(&table, &columns, several.then_some(run), moment));
+            }
+        }
+        if parts.is_empty() {
             self.missing.push((name, remedy));
             return Ok(());
         }
-        let source = Arc::new(Source::new(Table::open(path)?, derived));
-        let columns = source.columns().map(|(name, kind)| Column {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
-        });
-        self.tables.push((name.to_owned(), columns.collect()));
-        let module = eponymous_only_module::<RunTable>();
-        self.connection.create_module(name, module, Some(source))?;
+        let all = parts.join(" UNION ALL ");
+        self.connection
+            .execute_batch(&format!("CREATE VIEW {name} AS {all};"))?;
+        let columns = self.columns(name)?;
+        self.tables.push((name.to_owned(), columns));
         Ok(())
+    }
+
+    /// A file as a table; its columns.
+    fn file(
+        &self,
+        table: &str,
+        path: &Path,
+        derived: &[(&'static str, &str, &str)],
+    ) -> Result<Vec<String>, QueryError> {
+        let source = Arc::new(Source::new(Table::open(path)?, derived));
+        let columns = source.columns().map(|(name, _)| name.to_owned()).collect();
+        let module = eponymous_only_module::<RunTable>();
+        self.connection.create_module(table, module, Some(source))?;
+        Ok(columns)
     }
 
     /// Tables with their columns.
@@ -197,111 +233,23 @@ impl Queries {
     }
 }
 
-/// The tables that come from `run.json`.
-fn fill(db: &Connection, run: &Run) -> Result<(), QueryError> {
-    db.execute_batch(
-        "CREATE TABLE jobs (job INTEGER PRIMARY KEY, name TEXT, experiment TEXT, \"repeat\" INTEGER, engine TEXT,
-           start_ns INTEGER, wall_ns INTEGER, cpu_ns INTEGER, qd_requested INTEGER, qd_achieved REAL,
-           void INTEGER, flags TEXT, spec TEXT);
-         CREATE TABLE findings (rank INTEGER PRIMARY KEY, id TEXT, text TEXT, advice TEXT, confidence TEXT,
-           gain REAL, gain_low REAL, gain_high REAL);
-         CREATE TABLE run (json TEXT);",
-    )?;
-    let mut insert =
-        db.prepare("INSERT INTO jobs VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)")?;
-    let whole = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
-    for (i, j) in run.jobs.iter().enumerate() {
-        let flags: Vec<&str> = j.flags.iter().map(|f| f.code.name()).collect();
-        insert.execute(params![
-            i as i64,
-            j.name,
-            j.experiment,
-            j.repeat,
-            j.engine,
-            whole(j.start_ns),
-            whole(j.wall_ns),
-            whole(j.cpu_ns),
-            j.qd_requested,
-            j.qd_achieved,
-            j.is_void(),
-            serde_json::to_string(&flags)?,
-            j.spec.to_string(),
-        ])?;
+/// A run's part of the view over a file.
+fn part(table: &str, columns: &[String], run: Option<usize>, moment: &str) -> String {
+    let job = match run {
+        Some(run) => format!("job + {}", run * clock::JOBS_OF_RUN),
+        None => "job".to_owned(),
+    };
+    let stored = columns.iter().map(|c| match (c.as_str(), run) {
+        ("job", Some(_)) => format!("{job} AS job"),
+        _ => format!("\"{c}\""),
+    });
+    let mut all: Vec<String> = stored.collect();
+    if columns.iter().any(|c| c == "submitted_ns") {
+        all.push(format!("depth_at({job}, submitted_ns) AS depth"));
     }
-    let mut insert = db.prepare("INSERT INTO findings VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")?;
-    for (i, f) in run.findings.iter().enumerate() {
-        insert.execute(params![
-            i as i64 + 1,
-            f.id,
-            f.text,
-            f.advice,
-            f.confidence,
-            f.gain.map(|g| g.value),
-            f.gain.and_then(|g| g.low),
-            f.gain.and_then(|g| g.high),
-        ])?;
-    }
-    db.execute("INSERT INTO run VALUES (?1)", [serde_json::to_string(run)?])?;
-    Ok(())
-}
-
-/// The aggregate `quantile(value, q)`.
-struct QuantileOf;
-
-/// One group's numbers, and which quantile is asked.
-struct Asked {
-    q: f64,
-    sketch: Sketch,
-}
-
-impl UnwindSafe for Asked {}
-impl RefUnwindSafe for Asked {}
-
-impl Aggregate<Asked, SqlValue> for QuantileOf {
-    fn init(&self, ctx: &mut Context<'_>) -> rusqlite::Result<Asked> {
-        let q = match ctx.get_raw(1) {
-            ValueRef::Real(q) => q,
-            ValueRef::Integer(q) => q as f64,
-            _ => f64::NAN,
-        };
-        if !(0.0..=1.0).contains(&q) {
-            return Err(wrong(
-                "the second argument is a share from 0 to 1, such as 0.99",
-            ));
-        }
-        Ok(Asked {
-            q,
-            sketch: Sketch::default(),
-        })
-    }
-
-    fn step(&self, ctx: &mut Context<'_>, asked: &mut Asked) -> rusqlite::Result<()> {
-        match ctx.get_raw(0) {
-            ValueRef::Null => {}
-            ValueRef::Integer(v) => asked.sketch.integer(v, 1),
-            ValueRef::Real(v) => asked.sketch.real(v),
-            ValueRef::Blob(v) => asked
-                .sketch
-                .histogram(v)
-                .map_err(|e| wrong(&e.to_string()))?,
-            ValueRef::Text(_) => {
-                return Err(wrong("the first argument is a number or a histogram"));
-            }
-        }
-        Ok(())
-    }
-
-    fn finalize(&self, _ctx: &mut Context<'_>, asked: Option<Asked>) -> rusqlite::Result<SqlValue> {
-        Ok(match asked.and_then(|a| a.sketch.quantile(a.q)) {
-            Some(Quantile::Integer(v)) => SqlValue::Integer(v),
-            Some(Quantile::Real(v)) => SqlValue::Real(v),
-            None => SqlValue::Null,
-        })
-    }
-}
-
-fn wrong(what: &str) -> rusqlite::Error {
-    rusqlite::Error::UserFunctionError(format!("quantile(value, q): {what}").into())
+    all.push(format!("unix_at({job}, {moment}) AS unix_ns"));
+    all.extend(run.map(|r| format!("{r} AS run")));
+    format!("SELECT {} FROM {table}", all.join(", "))
 }
 
 #[cfg(test)]

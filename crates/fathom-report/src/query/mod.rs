@@ -4,6 +4,12 @@
 //! that small builds can do without; the ready-made queries are there without it, for DuckDB.
 
 #[cfg(feature = "sql")]
+mod aggregates;
+#[cfg(feature = "sql")]
+mod clock;
+#[cfg(feature = "sql")]
+mod document;
+#[cfg(feature = "sql")]
 mod engine;
 mod print;
 #[cfg(feature = "sql")]

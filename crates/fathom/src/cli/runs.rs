@@ -96,15 +96,15 @@ pub(crate) struct ReportArgs {
 /// Arguments of `query`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom query --list                    ready-made queries\n  fathom query RUN                       the tables of a run, with their columns\n  fathom query RUN io-percentiles        a ready-made query\n  fathom query RUN \"SELECT op, count(*), quantile(service_ns, 0.999) FROM io GROUP BY op\"\n  fathom query \"SELECT name, qd_achieved FROM jobs\" --csv\n                                         of the newest run in fathom-runs\n  fathom query RUN over-time --duckdb | duckdb\n                                         the same, by DuckDB\n\nquantile(x, q) takes numbers, or histograms of the table series, which it merges; it is at most\n1/128 above the exact quantile. Tables are read while the query runs: a log of 100 million I/Os\nneeds no more memory than a small one. docs/query.md has all tables and queries."
+    after_help = "Examples:\n  fathom query --list                    ready-made queries\n  fathom query RUN                       the tables of a run, with their columns\n  fathom query RUN io-percentiles        a ready-made query\n  fathom query RUN \"SELECT op, count(*), quantile(service_ns, 0.999) FROM io GROUP BY op\"\n  fathom query \"SELECT name, qd_achieved FROM jobs\" --csv\n                                         of the newest run in fathom-runs\n  fathom query RUN RUN \"SELECT run, id, value FROM headlines\"\n                                         several runs at once\n  fathom query RUN over-time --duckdb | duckdb\n                                         the same, by DuckDB\n\nquantile(x, q) takes numbers, or histograms of the table series, which it merges; it is at most\n1/128 above the exact quantile. Tables are read while the query runs: a log of 100 million I/Os\nneeds no more memory than a small one. docs/query.md has all tables and queries."
 )]
 pub(crate) struct QueryArgs {
-    /// Run directory or its run.json [default: the newest in fathom-runs]
-    pub(crate) run: Option<String>,
-    /// A SELECT, the name of a ready-made query, or - for standard input [default: show the tables]
-    pub(crate) query: Option<String>,
+    /// Run directories or their run.json [default: the newest in fathom-runs], then a SELECT, the name of a ready-made query,
+    /// or - for standard input [default: show the tables]
+    #[arg(value_name = "RUN… QUERY")]
+    pub(crate) words: Vec<String>,
     /// List the ready-made queries
-    #[arg(long, conflicts_with_all = ["query", "csv", "duckdb"])]
+    #[arg(long, conflicts_with_all = ["words", "csv", "duckdb"])]
     pub(crate) list: bool,
     /// Print an array of objects; without a query, the tables
     #[arg(long, conflicts_with = "csv")]

@@ -18,12 +18,12 @@ pub(crate) fn query(args: &QueryArgs) -> Outcome {
     if args.list {
         return list(args.json);
     }
-    let (run, asked) = what(args)?;
+    let (runs, asked) = what(args)?;
     let Some(asked) = asked else {
         let option = match (args.csv, args.duckdb) {
             (true, _) => "--csv",
             (_, true) => "--duckdb",
-            _ => return tables(&run, args.json),
+            _ => return tables(&runs, args.json),
         };
         return Err(refused(anyhow!(
             "{option} needs a query: expected a SELECT, - or one of {}",
@@ -40,35 +40,46 @@ pub(crate) fn query(args: &QueryArgs) -> Outcome {
         asked
     };
     if args.duckdb {
-        let (dir, _) = RunDir::open(&run).map_err(refused)?;
+        let [run] = &runs[..] else {
+            return Err(refused(anyhow!(
+                "--duckdb takes one run, not {}; without it fathom asks several at once",
+                runs.len()
+            )));
+        };
+        let (dir, _) = RunDir::open(run).map_err(refused)?;
         screen::print(&query::duckdb(dir.path(), dir.io_file().exists(), &sql));
         return Ok(DONE);
     }
     let sql = ready(&sql).map_or(sql.as_str(), |r| r.sql);
-    answer(&run, sql, args)
+    answer(&runs, sql, args)
 }
 
-/// The run and the query: with one word, it is whichever of both it can be.
-fn what(args: &QueryArgs) -> Result<(PathBuf, Option<String>), Failure> {
+/// The runs and the query, told apart by what they can be: what exists is a run, and the query comes last.
+fn what(args: &QueryArgs) -> Result<(Vec<PathBuf>, Option<String>), Failure> {
     let newest = || RunDir::newest(Path::new(RUNS_DIR)).map_err(refused);
-    match (&args.run, &args.query) {
-        (None, _) => Ok((newest()?, None)),
-        (Some(run), Some(query)) => {
-            if !query.contains(char::is_whitespace) && query != "-" && ready(query).is_none() {
-                return Err(unknown(query));
-            }
-            Ok((PathBuf::from(run), Some(query.clone())))
+    let is_query = |w: &str| w == "-" || w.contains(char::is_whitespace) || ready(w).is_some();
+    let (query, runs) = match args.words.split_last() {
+        Some((last, before)) if !Path::new(last).exists() && is_query(last) => {
+            (Some(last.clone()), before)
         }
-        (Some(one), None) if Path::new(one).exists() => Ok((PathBuf::from(one), None)),
-        (Some(one), None)
-            if one == "-" || one.contains(char::is_whitespace) || ready(one).is_some() =>
-        {
-            Ok((newest()?, Some(one.clone())))
+        // Where a run stands before it, only a query can be meant.
+        Some((last, [run, ..])) if !Path::new(last).exists() && Path::new(run).exists() => {
+            return Err(unknown(last));
         }
-        (Some(one), None) => Err(refused(anyhow!(
-            "{one}: neither a run directory, nor a ready-made query, nor a SELECT; 'fathom query --list' names the ready-made ones"
-        ))),
+        _ => (None, &args.words[..]),
+    };
+    if runs.is_empty() {
+        return Ok((vec![newest()?], query));
     }
+    if let [one] = runs
+        && query.is_none()
+        && !Path::new(one).exists()
+    {
+        return Err(refused(anyhow!(
+            "{one}: neither a run directory, nor a ready-made query, nor a SELECT; 'fathom query --list' names the ready-made ones"
+        )));
+    }
+    Ok((runs.iter().map(PathBuf::from).collect(), query))
 }
 
 fn unknown(name: &str) -> Failure {
@@ -106,8 +117,8 @@ fn list(json: bool) -> Outcome {
 }
 
 #[cfg(feature = "query")]
-fn tables(run: &Path, json: bool) -> Outcome {
-    let queries = query::Queries::open(run).map_err(refused)?;
+fn tables(runs: &[PathBuf], json: bool) -> Outcome {
+    let queries = query::Queries::open(runs).map_err(refused)?;
     if json {
         let columns = |all: &[query::Column]| -> Vec<serde_json::Value> {
             all.iter()
@@ -135,8 +146,8 @@ fn tables(run: &Path, json: bool) -> Outcome {
 }
 
 #[cfg(feature = "query")]
-fn answer(run: &Path, sql: &str, args: &QueryArgs) -> Outcome {
-    let queries = query::Queries::open(run).map_err(refused)?;
+fn answer(runs: &[PathBuf], sql: &str, args: &QueryArgs) -> Outcome {
+    let queries = query::Queries::open(runs).map_err(refused)?;
     let rows = if args.csv {
         screen::Rows::Data
     } else {
@@ -166,12 +177,12 @@ fn print(
 }
 
 #[cfg(not(feature = "query"))]
-fn tables(_run: &Path, _json: bool) -> Outcome {
+fn tables(_runs: &[PathBuf], _json: bool) -> Outcome {
     Err(without_sql())
 }
 
 #[cfg(not(feature = "query"))]
-fn answer(_run: &Path, _sql: &str, _args: &QueryArgs) -> Outcome {
+fn answer(_runs: &[PathBuf], _sql: &str, _args: &QueryArgs) -> Outcome {
     Err(without_sql())
 }
 

@@ -38,6 +38,23 @@ fn a_run_is_asked_in_sql_and_answers_as_table_json_and_csv() {
     let table = place.fathom(&["query", run, sql]).expect(0).stdout;
     assert!(table.starts_with("op "), "{table}");
 
+    let both = "SELECT run, count(*) AS ios, max(depth) AS depth FROM io GROUP BY run ORDER BY run";
+    let both = place.fathom(&["query", run, run, both, "--json"]).expect(0);
+    let both = both.json();
+    assert_eq!(both.as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&both[1]["run"], &both[1]["ios"]),
+        (&json!(1), &json!(20000))
+    );
+    assert!(both[1]["depth"].as_u64().is_some_and(|d| d >= 1), "{both}");
+    let nameless = ["query", run, run, "no-such-query"];
+    assert!(
+        place
+            .fathom(&nameless)
+            .refusal()
+            .contains("no ready-made query")
+    );
+
     let named = place
         .fathom(&["query", run, "percentiles", "--json"])
         .expect(0)

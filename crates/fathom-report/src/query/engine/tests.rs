@@ -5,7 +5,7 @@ use std::path::Path;
 use fathom_stats::Estimate;
 use fathom_telemetry::iolog::{IoLog, IoLogMeta, IoLogReader};
 use fathom_telemetry::rundir::RunDir;
-use fathom_telemetry::schema::Finding;
+use fathom_telemetry::schema::{Finding, Run};
 use fathom_telemetry::series::SeriesWriter;
 use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Record, Recorder};
 
@@ -156,7 +156,7 @@ fn refusal(q: &Queries, sql: &str) -> String {
 #[test]
 fn rows_that_are_skipped_or_delivered_in_order_are_those_that_sqlite_would_take() {
     let base = tempfile::tempdir().unwrap();
-    let q = Queries::open(&made(base.path())).unwrap();
+    let q = Queries::open(&[made(base.path())]).unwrap();
     // A plus in front hides a column from the table: SQLite filters and sorts alone.
     for (quick, plain) in [
         (
@@ -219,7 +219,7 @@ fn rows_that_are_skipped_or_delivered_in_order_are_those_that_sqlite_would_take(
 fn quantiles_are_those_of_all_ios_and_within_the_histograms_error() {
     let base = tempfile::tempdir().unwrap();
     let dir = made(base.path());
-    let q = Queries::open(&dir).unwrap();
+    let q = Queries::open(std::slice::from_ref(&dir)).unwrap();
     let mut exact: Vec<u64> = IoLogReader::open(&dir.join("io.parquet"))
         .unwrap()
         .only_job(0)
@@ -259,13 +259,13 @@ fn quantiles_are_those_of_all_ios_and_within_the_histograms_error() {
 fn what_is_no_query_of_this_run_is_refused_with_the_reason() {
     let base = tempfile::tempdir().unwrap();
     let dir = made(base.path());
-    let q = Queries::open(&dir).unwrap();
+    let q = Queries::open(std::slice::from_ref(&dir)).unwrap();
     for (sql, part) in [
         ("SELEC 1", "near \"SELEC\""),
         ("SELECT nonsense FROM io", "no such column: nonsense"),
         (
             "SELECT 1 FROM nowhere",
-            "there are io, series, jobs, findings, run",
+            "there are io, series, jobs, headlines, findings, layers, device, run",
         ),
         ("SELECT 1; SELECT 2", "one is run at a time"),
         ("DELETE FROM jobs", "runs cannot be changed"),
@@ -286,10 +286,169 @@ fn what_is_no_query_of_this_run_is_refused_with_the_reason() {
         assert!(said.contains(part), "{sql}: {said}");
     }
     std::fs::remove_file(dir.join("io.parquet")).unwrap();
-    let q = Queries::open(&dir).unwrap();
+    let q = Queries::open(std::slice::from_ref(&dir)).unwrap();
     let said = refusal(&q, "SELECT count(*) FROM io");
     assert!(said.contains("--record"), "{said}");
     std::fs::write(dir.join("io.parquet"), b"PAR1").unwrap();
-    let said = Queries::open(&dir).err().unwrap().to_string();
+    let said = Queries::open(std::slice::from_ref(&dir))
+        .err()
+        .unwrap()
+        .to_string();
     assert!(said.contains("io.parquet"), "{said}");
+}
+
+#[test]
+fn depth_and_wall_clock_are_those_of_the_records() {
+    let base = tempfile::tempdir().unwrap();
+    let q = Queries::open(&[made(base.path())]).unwrap();
+    let all: Vec<Record> = (0..IOS).map(|i| record(1, i)).collect();
+    for i in [0u64, 17, 4_000, IOS - 1] {
+        let at = record(1, i).submitted;
+        let outstanding = all.iter().filter(|r| r.submitted <= at && r.completed > at);
+        let sql = format!(
+            "SELECT DISTINCT depth FROM io WHERE job = 1 AND submitted_ns = {}",
+            at.0
+        );
+        assert_eq!(ask(&q, &sql), [[outstanding.count().to_string()]], "{i}");
+    }
+    // 2025-01-02T03:04:05Z
+    let began = 1_735_787_045_000_000_000u64;
+    let sql = "SELECT min(unix_ns - submitted_ns), max(unix_ns - submitted_ns) FROM io";
+    assert_eq!(ask(&q, sql), [[began.to_string(), began.to_string()]]);
+    let sql = "SELECT min(unix_ns - start_ns) FROM series";
+    assert_eq!(ask(&q, sql), [[began.to_string()]]);
+}
+
+#[test]
+fn spread_and_correlation_are_the_textbooks() {
+    let base = tempfile::tempdir().unwrap();
+    let q = Queries::open(&[made(base.path())]).unwrap();
+    let of = |what: &str, rows: &str| {
+        ask(
+            &q,
+            &format!("WITH t(x, y) AS (VALUES {rows}) SELECT {what} FROM t"),
+        )[0][0]
+            .clone()
+    };
+    assert_eq!(
+        of(
+            "stddev(x)",
+            "(2,0),(4,0),(4,0),(4,0),(5,0),(5,0),(7,0),(9,0)"
+        ),
+        "2.138090"
+    );
+    assert_eq!(of("corr(x, y)", "(1,2),(2,4),(3,6)"), "1.000000");
+    assert_eq!(of("corr(x, y)", "(1,3),(2,1),(3,2),(4,NULL)"), "-0.500000");
+    assert_eq!(of("corr(x, y)", "(1,1),(1,2)"), "null");
+    assert_eq!(of("stddev(x)", "(1,1)"), "null");
+    assert_eq!(of("median(x)", "(9,0),(1,0),(5,0)"), "5");
+    // 1e15 apart and a spread of 1: sums of squares would lose it.
+    assert_eq!(
+        of(
+            "stddev(x)",
+            "(1000000000000001,0),(1000000000000002,0),(1000000000000003,0)"
+        ),
+        "1.000000"
+    );
+}
+
+#[test]
+fn what_a_run_found_counted_and_took_apart_are_tables() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = made(base.path());
+    let mut run = told();
+    run.headlines = vec![fathom_telemetry::schema::Headline {
+        id: "read-iops".into(),
+        label: "reads".into(),
+        group: "IOPS".into(),
+        unit: "IOPS".into(),
+        estimate: Some(Estimate {
+            value: 5.0,
+            low: Some(4.0),
+            high: Some(6.0),
+            samples: 3,
+        }),
+        extra: [("p99".to_owned(), 7.0)].into(),
+        jobs: vec![0, 2],
+        flags: Vec::new(),
+    }];
+    run.jobs[2].device = Some(fathom_telemetry::schema::DeviceDelta {
+        name: "nvme0n1".into(),
+        read_ios: 11,
+        ..Default::default()
+    });
+    run.results = vec![fathom_telemetry::schema::SavedResult {
+        experiment: "stack".into(),
+        version: 1,
+        data: serde_json::json!({"cases": [{"name": "randread", "rung": "perf", "layers": [
+            {"name": "device", "owner": "device", "mean_ns": 9.5, "p50_ns": 9, "p99_ns": null, "share": 0.5, "ios": 3}]}]}),
+    }];
+    let (there, _) = RunDir::open(&dir).unwrap();
+    there.save(&run).unwrap();
+    let one = Queries::open(std::slice::from_ref(&dir)).unwrap();
+    assert_eq!(
+        ask(
+            &one,
+            "SELECT id, heading, value, high, p99, p50, jobs FROM headlines"
+        ),
+        [[
+            "read-iops",
+            "IOPS",
+            "5.000000",
+            "6.000000",
+            "7.000000",
+            "null",
+            "[0,2]"
+        ]]
+    );
+    assert_eq!(
+        ask(&one, "SELECT job, name, read_ios FROM device"),
+        [["2", "nvme0n1", "11"]]
+    );
+    assert_eq!(
+        ask(&one, "SELECT \"case\", layer, mean_ns, p99_ns FROM layers"),
+        [["randread", "device", "9.500000", "null"]]
+    );
+}
+
+#[test]
+fn several_runs_are_asked_at_once_and_their_jobs_stay_apart() {
+    let base = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let q = Queries::open(&[made(base.path()), made(other.path())]).unwrap();
+    let per_run = IOS * u64::from(JOBS);
+    assert_eq!(
+        ask(
+            &q,
+            "SELECT run, count(*), min(job), max(job) FROM io GROUP BY run ORDER BY run"
+        ),
+        [
+            ["0".to_owned(), per_run.to_string(), "0".into(), "2".into()],
+            [
+                "1".to_owned(),
+                per_run.to_string(),
+                "65536".into(),
+                "65538".into()
+            ]
+        ]
+    );
+    let named = "SELECT run.run, jobs.name, count(*) FROM io JOIN jobs USING (job) JOIN run ON run.run = jobs.run GROUP BY job ORDER BY job";
+    let rows = ask(&q, named);
+    assert_eq!(rows.len(), 6);
+    assert_eq!(rows[5], ["1", "third", &IOS.to_string()]);
+    assert_eq!(
+        ask(
+            &q,
+            "SELECT count(DISTINCT depth) > 1 FROM io WHERE job = 65537"
+        ),
+        [["1"]]
+    );
+    assert_eq!(
+        ask(&q, "SELECT count(*), count(DISTINCT run) FROM findings"),
+        [["4", "2"]]
+    );
+    // Ready-made queries hold for several runs, too.
+    let ready = ask(&q, crate::query::ready("percentiles").unwrap().sql);
+    assert_eq!(ready.len() % 2, 0);
+    assert_eq!(ready[0][2..], ready[ready.len() / 2][2..]);
 }

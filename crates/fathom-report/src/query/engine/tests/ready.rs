@@ -370,7 +370,7 @@ fn expected(name: &str, all: &[Io]) -> Vec<Vec<Must>> {
 #[test]
 fn every_ready_made_query_gives_what_the_records_give() {
     let base = tempfile::tempdir().unwrap();
-    let q = Queries::open(&made(base.path())).unwrap();
+    let q = Queries::open(&[made(base.path())]).unwrap();
     let all = all();
     for r in READY {
         let mut got = Json::default();
@@ -392,9 +392,11 @@ fn every_ready_made_query_gives_what_the_records_give() {
 #[test]
 fn duckdbs_views_have_the_columns_of_the_tables() {
     let base = tempfile::tempdir().unwrap();
-    let q = Queries::open(&made(base.path())).unwrap();
+    let q = Queries::open(&[made(base.path())]).unwrap();
     let script = crate::query::duckdb(base.path(), true, "SELECT 1");
-    for (table, columns) in q.tables() {
+    // Tables of fathom's own are not made from files alone.
+    let own = ["headlines", "layers", "device"];
+    for (table, columns) in q.tables().iter().filter(|t| !own.contains(&t.0.as_str())) {
         let view = script
             .split(";\n")
             .find(|part| part.contains(&format!("VIEW {table} AS")))
