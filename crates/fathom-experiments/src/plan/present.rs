@@ -239,7 +239,7 @@ impl ExperimentResult for PlanResult {
         for (i, row) in rows.iter().enumerate() {
             shown.headlines.push(headline_of(
                 "Times what is asked for",
-                &format!("{} ({})", row.planned.target, row.source()),
+                &format!("capacity of {} ({})", row.planned.target, row.source()),
                 &format!("plan-{}", i + 1),
                 "ratio",
                 row.judged.over(demand),
