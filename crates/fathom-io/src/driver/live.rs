@@ -63,6 +63,22 @@ pub fn look_on() -> Option<Receiver<LiveWindow>> {
     Some(from)
 }
 
+/// Whether someone looks on.
+pub fn watched() -> bool {
+    WATCHED.load(Ordering::Relaxed)
+}
+
+/// Tells a window of I/O that no driver issues, such as that of a live system, where someone looks on and has room for it.
+pub fn tell_of(window: LiveWindow) {
+    let mut viewer = VIEWER.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(to) = &*viewer else { return };
+    // A full channel loses what is only looked at; a closed one means that nobody looks any more.
+    if let Err(TrySendError::Disconnected(_)) = to.try_send(window) {
+        *viewer = None;
+        WATCHED.store(false, Ordering::Relaxed);
+    }
+}
+
 /// The number of a group that begins.
 pub(super) fn begin_group() -> u64 {
     GROUPS.fetch_add(1, Ordering::Relaxed)
@@ -79,8 +95,6 @@ pub(super) fn tell(
     if !WATCHED.load(Ordering::Relaxed) {
         return;
     }
-    let mut viewer = VIEWER.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(to) = &*viewer else { return };
     let spec = &planned.job.spec;
     let open_loop = spec.rate.is_some();
     let mut told = LiveWindow {
@@ -109,9 +123,5 @@ pub(super) fn tell(
         let latency = if open_loop { &d.response } else { &d.service };
         told.latency.merge(latency);
     }
-    // A full channel loses what is only looked at; a closed one means that nobody looks any more.
-    if let Err(TrySendError::Disconnected(_)) = to.try_send(told) {
-        *viewer = None;
-        WATCHED.store(false, Ordering::Relaxed);
-    }
+    tell_of(told);
 }

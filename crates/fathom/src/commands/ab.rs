@@ -11,8 +11,8 @@ use fathom_telemetry::say;
 
 use super::announce::Foreseen;
 use super::compare::{percent, shown};
-use super::finish::{self, capsule, command_line};
-use super::open::{foresee_jobs, open_bench};
+use super::finish::{self, command_line};
+use super::open::{capsule_of, foresee_jobs, open_bench};
 use super::shopping::columns;
 use crate::cli::AbArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
@@ -67,7 +67,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
     for spec in &specs {
         spec.validate(&limits)?;
     }
-    let environment = capsule(bench.describe().path.as_deref().map(std::path::Path::new));
+    let environment = capsule_of(&bench.describe());
     let meta = RunMeta {
         name: "ab".into(),
         command: "ab".into(),

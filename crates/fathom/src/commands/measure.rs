@@ -15,7 +15,7 @@ use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan
 use crate::cli::{LengthArgs, MeasureArgs};
 use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
-use crate::signals;
+use crate::{signals, view};
 
 /// One experiment as a command sees it.
 pub(crate) struct Measuring<'a> {
@@ -139,6 +139,9 @@ pub(crate) fn checked<T>(
             "the I/O log is written to the device under test",
             "choose another device with --out",
         ));
+    }
+    if !bench.simulated() {
+        view::expect(o.time());
     }
     let mut line = SurveyLine::new(o.jobs(), fills);
     let compared = if what.cpu == CpuSetting::AsIs {

@@ -48,4 +48,5 @@ pub(crate) mod vm;
 mod vm_lab;
 pub(crate) mod watch;
 mod watch_listen;
+mod watch_live;
 mod wear;

@@ -20,6 +20,7 @@ use fathom_telemetry::say;
 use super::finish::capsule;
 use crate::cli::{CpuArgs, HostsArgs};
 use crate::exit::{Failure, refused};
+use crate::view;
 
 /// Refuses what is no directory, for what needs one, before anything is made: a name that is free would become a file.
 pub(crate) fn directory(target: &str, otherwise: &str) -> Result<(), Failure> {
@@ -245,6 +246,11 @@ fn opened(ask: &Ask<'_>, bench: Box<dyn Bench>, size: Bytes, direct: bool) -> Op
 
 /// The environment of a target.
 pub(crate) fn capsule_of(about: &fathom_telemetry::schema::Target) -> serde_json::Value {
+    view::target(match (&about.device, about.kind.as_str()) {
+        (_, "simulated" | "null") => view::Target::Model,
+        (Some(device), _) => view::Target::Disks(vec![device.clone()]),
+        (None, _) => view::Target::Unknown,
+    });
     capsule(about.path.as_deref().map(Path::new))
 }
 

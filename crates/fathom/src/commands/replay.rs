@@ -14,8 +14,8 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
 use super::announce::Foreseen;
-use super::finish::{self, capsule, command_line, out_on_target};
-use super::open::{mention_leftovers, open_bench};
+use super::finish::{self, command_line, out_on_target};
+use super::open::{capsule_of, mention_leftovers, open_bench};
 use crate::cli::ReplayArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
@@ -96,7 +96,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         profile: None,
         seed: 1,
         labels: args.out.labels.given(),
-        environment: capsule(bench.describe().path.as_deref().map(Path::new)),
+        environment: capsule_of(&bench.describe()),
     };
     let mut book = Notebook::create(
         &args.out.out,

@@ -20,9 +20,10 @@ use fathom_telemetry::{Bytes, Nanos, Op};
 use super::announce::Foreseen;
 use super::finish::{capsule, command_line};
 use super::watch_listen::{Listener, Seen};
+use super::watch_live::Live;
 use crate::cli::WatchArgs;
 use crate::exit::{DONE, Failure, Outcome, failed, refused};
-use crate::{progress, screen, signals};
+use crate::{progress, screen, signals, view};
 
 /// For how long, unless somebody says so.
 const TIME: Nanos = Nanos::from_secs(10);
@@ -60,6 +61,9 @@ pub(crate) fn watch(args: &WatchArgs) -> Outcome {
         Subject::Disks(d) => (names(d), d, None),
         Subject::Process(pid, d) => (format!("process {pid}"), d, Some(*pid)),
     };
+    view::target(view::Target::Disks(
+        disks.iter().map(|d| d.name.clone()).collect(),
+    ));
     let listener = (args.listen.as_deref())
         .map(|address| Listener::begin(address, &name))
         .transpose()?;
@@ -149,10 +153,9 @@ fn events(
     let mut collector: Option<Collector> = None;
     let mut threads = pid.map(tids);
     let mut last_ts = 0;
-    // Without an end there is no share of it.
-    let length = if time == Nanos(u64::MAX) { 0 } else { time.0 };
-    let mut line = progress::Line::new(length / 1_000_000);
-    line.name("watching");
+    let mut line = line(time);
+    line.name(&format!("watching {name}"));
+    let mut live = Live::new(name);
     loop {
         let over = clock.now().since(begin) >= time || control.interrupted();
         if let (Some(pid), Some(t)) = (pid, &mut threads) {
@@ -162,7 +165,7 @@ fn events(
         watch.poll(over, |e| {
             last_ts = e.ts;
             let c = collector.get_or_insert_with(|| Collector::new(name, e.ts));
-            take(c, e, threads.as_ref());
+            take(c, &mut live, e, threads.as_ref());
         });
         if let Some(l) = listener {
             let lost = watch.lost();
@@ -171,7 +174,9 @@ fn events(
                 None => seen(&Collector::new(name, 0), lost),
             });
         }
-        line.position(clock.now().since(begin).0 / 1_000_000);
+        let since = clock.now().since(begin);
+        live.at(since);
+        line.position(since.0 / 1_000_000);
         if over {
             break;
         }
@@ -195,6 +200,12 @@ fn events(
     profile
 }
 
+/// Progress; without an end there is no share of it.
+fn line(time: Nanos) -> progress::Line {
+    let length = if time == Nanos(u64::MAX) { 0 } else { time.0 };
+    progress::Line::new(length / 1_000_000)
+}
+
 fn seen(c: &Collector, lost: u64) -> Seen {
     let (profile, latency) = c.so_far();
     Seen {
@@ -206,7 +217,7 @@ fn seen(c: &Collector, lost: u64) -> Seen {
     }
 }
 
-fn take(c: &mut Collector, e: &Event, threads: Option<&BTreeSet<u32>>) {
+fn take(c: &mut Collector, live: &mut Live, e: &Event, threads: Option<&BTreeSet<u32>>) {
     let (offset, len) = (e.b.saturating_mul(512), u64::from(e.c) * 512);
     match e.kind {
         Kind::Queue => {
@@ -223,8 +234,12 @@ fn take(c: &mut Collector, e: &Event, threads: Option<&BTreeSet<u32>>) {
                 Op::Read
             };
             c.start(e.ts, e.a, op, offset, len);
+            live.start(e.ts, (e.a, offset), op == Op::Read);
         }
-        Kind::Complete => c.end(e.ts, e.a, offset, len),
+        Kind::Complete => {
+            c.end(e.ts, e.a, offset, len);
+            live.end(e.ts, (e.a, offset), len);
+        }
         _ => {}
     }
 }
@@ -267,24 +282,34 @@ fn counters(
     let first = read()?;
     let mut depth: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
     let mut last = begin;
+    let mut line = line(time);
+    line.name(&format!("watching {name}"));
+    let mut live = Live::new(name);
+    let mut then = first;
     while last.since(begin) < time && !control.interrupted() {
         std::thread::sleep(COUNTERS_EVERY);
         let now = clock.now();
-        let at = read()?;
-        let outstanding = at[4].min(1024) as u32;
+        let counted = read()?;
+        let since = |i: usize| counted[i].saturating_sub(then[i]);
+        live.count(since(0) + since(2), since(0), (since(1) + since(3)) * 512);
+        live.at(now.since(begin));
+        line.position(now.since(begin).0 / 1_000_000);
+        then = counted;
         if let Some(l) = listener {
-            let d = |i: usize| at[i].saturating_sub(first[i]);
+            let d = |i: usize| counted[i].saturating_sub(first[i]);
             l.answer(&mut || Seen {
                 ios: [d(0), d(2), 0, 0],
                 bytes: [d(1) * 512, d(3) * 512, 0, 0],
-                outstanding: at[4],
+                outstanding: counted[4],
                 latency: None,
                 lost: 0,
             });
         }
+        let outstanding = counted[4].min(1024) as u32;
         *depth.entry(outstanding).or_default() += now.since(last).0;
         last = now;
     }
+    line.clear();
     let end = read()?;
     let d = |i: usize| end[i].saturating_sub(first[i]);
     Ok(Profile {

@@ -25,12 +25,16 @@ pub(crate) type Line = Vec<(Style, String)>;
 /// Smallest screen that is drawn on.
 const WIDTH_MIN: usize = 50;
 const HEIGHT_MIN: usize = 12;
+/// From this width on words need not be short.
+const WIDE: usize = 80;
 /// Columns left of the heat map, for its axis.
 const AXIS: usize = 9;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Threads and disks that are listed, at most.
 const THREADS_MAX: usize = 8;
 const DISKS_MAX: usize = 3;
+/// Loads that are over and listed, at most.
+const DONE_MAX: usize = 10;
 
 /// The screen, at most `height` lines of at most `width` letters.
 pub(crate) fn screen(m: &Model, width: usize, height: usize) -> Vec<Line> {
@@ -40,13 +44,18 @@ pub(crate) fn screen(m: &Model, width: usize, height: usize) -> Vec<Line> {
     }
     let mut lines = vec![head(m, width), rule(width)];
     lines.push(rates(m));
-    lines.push(percentiles(m));
+    lines.push(percentiles(m, width));
     lines.push(Vec::new());
-    let threads = threads(m, width);
-    let disks = disks(m);
+    let mut threads = threads(m, width);
+    let disks = disks(m, width);
+    // What is known so far says more than what each thread does now.
+    let done = done(m, width, height);
+    if !done.is_empty() && m.thread_count() < 2 {
+        threads.clear();
+    }
     // The map takes what the lists leave; lists give way on a small screen.
     let fixed = lines.len() + 6;
-    let lists = threads.len() + disks.len();
+    let lists = threads.len() + done.len() + disks.len();
     let room = height.saturating_sub(fixed + lists);
     let (map_rows, keep_lists) = if room >= 6 {
         (room, true)
@@ -57,6 +66,7 @@ pub(crate) fn screen(m: &Model, width: usize, height: usize) -> Vec<Line> {
     lines.extend(map(m, width, map_rows.min(28)));
     if keep_lists {
         lines.push(Vec::new());
+        lines.extend(done);
         lines.extend(threads);
         lines.extend(disks);
     }
@@ -98,14 +108,19 @@ fn head(m: &Model, width: usize) -> Line {
     let elapsed = format!("{:.1} s", m.elapsed.as_secs_f64());
     let (at, of) = m.position;
     let bar = if of > 0 {
-        const CELLS: usize = 20;
-        let full = (at.min(of) as usize * CELLS).checked_div(of as usize);
+        let cells = if width < WIDE { 8 } else { 20 };
+        let full = (at.min(of) as usize * cells).checked_div(of as usize);
         let full = full.unwrap_or(0);
-        format!("{}{}", "━".repeat(full), "─".repeat(CELLS - full))
+        format!("{}{}", "━".repeat(full), "─".repeat(cells - full))
     } else {
         String::new()
     };
-    let right = format!("{elapsed}  {bar}");
+    let left = m
+        .left()
+        .map_or_else(String::new, |l| format!("  {} left", duration(l)));
+    let right = format!("{elapsed}  {bar}{left}");
+    // Of a long name its end gives way, not how far it is.
+    let name = cut(&name, width.saturating_sub(10 + right.chars().count()));
     let used = 8 + name.chars().count() + right.chars().count();
     let gap = " ".repeat(width.saturating_sub(used).max(2));
     vec![
@@ -114,6 +129,43 @@ fn head(m: &Model, width: usize) -> Line {
         (Style::Plain, gap),
         (Style::Soft, right),
     ]
+}
+
+/// `40 s`, `3 min`.
+fn duration(t: Nanos) -> String {
+    match t.as_secs_f64() {
+        s if s < 100.0 => format!("{s:.0} s"),
+        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+/// Loads that are over, with what they did: the last ones that fit.
+fn done(m: &Model, width: usize, height: usize) -> Vec<Line> {
+    let room = (height / 4).clamp(2, DONE_MAX);
+    let name = width.saturating_sub(46).clamp(12, 40);
+    let mut lines: Vec<Line> = Vec::new();
+    for d in m.done.iter().skip(m.done.len().saturating_sub(room)) {
+        let s = d.time.max(Nanos(1)).as_secs_f64();
+        let rate = format::value(d.ios as f64 / s, "1/s").replace("/s", "");
+        lines.push(vec![
+            (Style::Soft, " done ".into()),
+            (
+                Style::Plain,
+                format!("{:<name$}", cut(&clean(&d.name), name)),
+            ),
+            (Style::Strong, format!("{:>9} IOPS", rate.trim_end())),
+            (
+                Style::Plain,
+                format!("{:>11}", format::value(d.bytes as f64 / s, "bytes/s")),
+            ),
+            (
+                Style::Soft,
+                format!("  p99 {}", percentile(&d.latency, 0.99)),
+            ),
+        ]);
+    }
+    lines
 }
 
 fn keys(m: &Model) -> Line {
@@ -157,28 +209,32 @@ fn rates(m: &Model) -> Line {
         let share = 100.0 * now.reads as f64 / now.ios as f64;
         line.push((Style::Soft, format!("   {share:.0} % reads")));
     }
-    let errors: u64 = m.slices.iter().map(|s| s.errors).sum();
+    let errors: u64 = m.current().map(|s| s.errors).sum();
     if errors > 0 {
         line.push((Style::Warning, format!("   {errors} failed")));
     }
     line
 }
 
-fn percentiles(m: &Model) -> Line {
+fn percentiles(m: &Model, width: usize) -> Line {
     let mut recent = SparseHistogram::default();
     let columns = RECENT.0.div_ceil(m.slice.0.max(1)) as usize;
-    for s in m.slices.iter().rev().take(columns) {
+    for s in m.current().rev().take(columns) {
         recent.merge(&s.latency);
     }
     if recent.moments.count == 0 {
         return vec![(Style::Soft, "no I/O completed".to_owned())];
     }
-    let mut line = vec![(Style::Soft, format!("{:>9}", m.kind()))];
+    let gap = if width < WIDE { " " } else { "   " };
+    let mut line = match width < WIDE {
+        true => Vec::new(),
+        false => vec![(Style::Soft, format!("{:>9}", m.kind()))],
+    };
     for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
-        line.push((Style::Soft, format!("   {name} ")));
+        line.push((Style::Soft, format!("{gap}{name} ")));
         line.push((Style::Strong, percentile(&recent, q)));
     }
-    line.push((Style::Soft, "   max ".to_owned()));
+    line.push((Style::Soft, format!("{gap}max ")));
     line.push((Style::Strong, latency(Some(recent.moments.max))));
     line
 }
@@ -340,11 +396,22 @@ fn threads(m: &Model, width: usize) -> Vec<Line> {
     lines
 }
 
-fn disks(m: &Model) -> Vec<Line> {
-    m.disks
-        .iter()
+fn disks(m: &Model, width: usize) -> Vec<Line> {
+    m.shown_disks()
+        .into_iter()
         .take(DISKS_MAX)
         .map(|d| {
+            if width < WIDE {
+                let text = format!(
+                    "{:>9} {} r/s {} w/s {} {:.0} % busy",
+                    cut(&d.name, 9),
+                    format::grouped(d.reads_per_second as u64),
+                    format::grouped(d.writes_per_second as u64),
+                    format::value(d.bytes_per_second, "bytes/s"),
+                    100.0 * d.busy
+                );
+                return vec![(Style::Soft, text)];
+            }
             vec![(
                 Style::Soft,
                 format!(

@@ -3,7 +3,7 @@
 use fathom_io::driver::live::LiveWindow;
 use fathom_telemetry::{Histogram, Nanos};
 
-use super::super::model::{DiskNow, Model, disk_counters, disks_between};
+use super::super::model::{DiskNow, Model, Target, disk_counters, disks_between};
 use super::*;
 
 /// An empty window of the first group's first job.
@@ -129,17 +129,126 @@ fn every_size_of_screen_is_filled_and_not_exceeded() {
 }
 
 #[test]
-fn another_group_begins_with_an_empty_map_and_old_columns_are_forgotten() {
+fn the_past_goes_on_over_groups_and_old_columns_are_forgotten() {
     let mut m = model(3000);
     assert!(m.slices.len() <= 400, "{}", m.slices.len());
-    let before = m.slices.len();
+    assert_eq!(model(3).slices.len(), 2);
+    let (before, last) = (m.slices.len(), m.slices.back().unwrap().index);
     // The same name and the same time: only the group tells it from the one before.
     m.take(LiveWindow {
         group: 1,
-        ..window(0, 2999)
+        ios: 500,
+        ..window(0, 0)
     });
-    assert!(before > 300 && m.slices.len() == 1 && m.threads.len() == 1);
-    assert_eq!(model(3).slices.len(), 2);
+    assert!(
+        before > 300 && m.slices.len() >= before,
+        "{}",
+        m.slices.len()
+    );
+    assert_eq!(
+        m.slices.back().unwrap().index,
+        last + 2,
+        "behind an empty column"
+    );
+    assert_eq!((m.threads.len(), m.elapsed), (1, Nanos(100_000_000)));
+    // What is shown as now is the new group's, what was done before is listed.
+    assert_eq!(m.now().unwrap().ios, 500);
+    assert_eq!((m.done.len(), m.done[0].name.as_str()), (1, "randread"));
+    let shown = text(&screen(&m, 100, 32));
+    assert!(
+        shown.contains(" done randread") && shown.contains("2.50 k IOPS"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn repeats_of_a_load_are_one_line_of_what_is_done() {
+    let mut m = Model::default();
+    for (group, name) in [(0, "read.0"), (1, "write.0"), (2, "read.1"), (3, "last.0")] {
+        for number in 0..10 {
+            m.take(LiveWindow {
+                group,
+                job: name.into(),
+                ios: 100,
+                bytes: 409_600,
+                ..window(0, number)
+            });
+        }
+    }
+    let names: Vec<(&str, u64)> = m.done.iter().map(|d| (d.name.as_str(), d.ios)).collect();
+    assert_eq!(names, [("write", 1000), ("read", 2000)]);
+    assert_eq!(m.done[1].time, Nanos::from_secs(2));
+    let curve = text(&screen(&m, 100, 32));
+    let bars = curve
+        .lines()
+        .find(|l| l.contains(" IOPS ") && l.contains('█'))
+        .unwrap();
+    assert_eq!(bars.matches('█').count(), 4 * 5, "all groups: {bars}");
+}
+
+#[test]
+fn models_show_no_disk_and_the_targets_disk_stands_first() {
+    let mut m = model(20);
+    let disk = |name: &str| DiskNow {
+        name: name.into(),
+        reads_per_second: 9.0,
+        ..DiskNow::default()
+    };
+    m.disks = ["sda", "sdb", "sdc", "nvme0n1"].map(disk).into();
+    m.target = Target::Disks(vec!["nvme0n1".into()]);
+    let shown = text(&screen(&m, 100, 40));
+    let at = |name: &str| shown.find(name);
+    assert!(
+        at("nvme0n1").unwrap() < at("sda").unwrap() && at("sdc").is_none(),
+        "{shown}"
+    );
+    m.target = Target::Model;
+    assert!(!text(&screen(&m, 100, 40)).contains("reads/s"));
+}
+
+#[test]
+fn sixty_columns_hold_everything() {
+    let mut m = model(60);
+    m.name = "12/66 latency/randread-4k-qd1-of-a-long-name".into();
+    m.position = (33, 66);
+    m.since = Nanos::from_secs(30);
+    m.disks = vec![DiskNow {
+        name: "nvme0n1".into(),
+        reads_per_second: 560_000.0,
+        writes_per_second: 120_000.0,
+        bytes_per_second: 2.2e9,
+        busy: 0.97,
+        ..DiskNow::default()
+    }];
+    let mut h = Histogram::new();
+    h.record_n(80_123, 100_000);
+    h.record_n(3_123_456, 1_000);
+    m.take(LiveWindow {
+        group: 1,
+        ios: 100,
+        latency: h.to_sparse(),
+        ..window(0, 0)
+    });
+    m.position = (33, 66);
+    let lines = screen(&m, 60, 24);
+    let shown = text(&lines);
+    for part in [
+        "12/66",
+        "━━━━────",
+        "30 s left",
+        "p99.9",
+        "max",
+        " done randread",
+        "% busy",
+        "keep the results",
+        "IOPS",
+    ] {
+        assert!(shown.contains(part), "{part} not in\n{shown}");
+    }
+    assert_eq!(m.left(), Some(Nanos::from_secs(30)));
+    // Before a share is done it is what was announced.
+    (m.position, m.expected) = ((0, 66), Nanos::from_secs(100));
+    assert_eq!(m.left(), Some(Nanos::from_secs(70)));
 }
 
 #[test]

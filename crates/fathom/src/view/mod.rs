@@ -18,6 +18,7 @@ use fathom_io::clock::Clock;
 use fathom_io::driver::live::{LiveWindow, look_on};
 use fathom_telemetry::Nanos;
 
+pub(crate) use model::Target;
 use model::{Model, disk_counters, disks_between};
 use terminal::Terminal;
 
@@ -27,6 +28,8 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 static LEAVING: AtomicBool = AtomicBool::new(false);
 /// What commands say about themselves: name, and how far of how much.
 static SAID: Mutex<(String, u64, u64)> = Mutex::new((String::new(), 0, 0));
+/// What the run is of, and how long it was announced to take.
+static ABOUT: Mutex<(Target, Nanos)> = Mutex::new((Target::Unknown, Nanos::ZERO));
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// Between two readings of the disks' counters.
@@ -80,6 +83,16 @@ pub(crate) fn position(at: u64, of: u64) {
     (said.1, said.2) = (at, of);
 }
 
+/// What the run is of: its disks are shown first, and of a model none.
+pub(crate) fn target(target: Target) {
+    ABOUT.lock().unwrap_or_else(PoisonError::into_inner).0 = target;
+}
+
+/// How long all of it takes, as announced.
+pub(crate) fn expect(time: Nanos) {
+    ABOUT.lock().unwrap_or_else(PoisonError::into_inner).1 = time;
+}
+
 /// Gives the screen back, for good: results follow.
 pub(crate) fn leave() {
     WANTED.store(false, Ordering::Relaxed);
@@ -96,6 +109,7 @@ fn view(terminal: &Terminal, windows: &Receiver<LiveWindow>) {
     let counters =
         || disk_counters(&std::fs::read_to_string("/proc/diskstats").unwrap_or_default());
     let (mut disks_then, mut read_at) = (counters(), clock.now());
+    let begun = read_at;
     let mut live = Model::default();
     // What is shown: the live one, or as it was when the view was paused.
     let mut held: Option<Model> = None;
@@ -113,6 +127,10 @@ fn view(terminal: &Terminal, windows: &Receiver<LiveWindow>) {
             let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
             live.name.clone_from(&said.0);
             live.position = (said.1, said.2);
+            let about = ABOUT.lock().unwrap_or_else(PoisonError::into_inner);
+            live.target.clone_from(&about.0);
+            live.expected = about.1;
+            live.since = now.since(begun);
         }
         if !terminal.ours() {
             // In the background: somebody else's screen and keys.

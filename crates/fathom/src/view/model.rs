@@ -1,5 +1,5 @@
-//! What the full-screen view shows: the last minute of one group of jobs, from the windows that their
-//! threads close.
+//! What the full-screen view shows: the past of a run over all its groups of jobs, and what the last one does now, from the
+//! windows that threads close.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,10 +13,37 @@ const SLICE: Nanos = Nanos::from_millis(200);
 /// Percentiles are of so long: slow devices have some I/Os in it, too.
 pub(crate) const RECENT: Nanos = Nanos::from_secs(2);
 
+/// Loads that are over, as many as are listed at most.
+const DONE_MAX: usize = 64;
+
+/// A load that is over, its repeats together: what it did so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Done {
+    /// Name without the number of the repeat.
+    pub(crate) name: String,
+    pub(crate) ios: u64,
+    pub(crate) bytes: u64,
+    /// Of all its groups.
+    pub(crate) time: Nanos,
+    pub(crate) latency: SparseHistogram,
+}
+
+/// What a run is of, where that is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Not said: disks may be of anything.
+    #[default]
+    Unknown,
+    /// A model: no disk of this machine does anything for it.
+    Model,
+    /// These disks first.
+    Disks(Vec<String>),
+}
+
 /// One column of the past.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slice {
-    /// Its number since the job's start.
+    /// Its number since the view began; groups follow each other.
     pub(crate) index: u64,
     /// Completed, reads and all.
     pub(crate) reads: u64,
@@ -79,6 +106,17 @@ pub(crate) struct Model {
     pub(crate) elapsed: Nanos,
     pub(crate) slice: Nanos,
     pub(crate) slices: VecDeque<Slice>,
+    /// Index of the first column of the group that is shown.
+    pub(crate) first: u64,
+    /// What the group did so far.
+    pub(crate) total: Done,
+    /// Loads that are over, the last one last.
+    pub(crate) done: VecDeque<Done>,
+    /// Since the view began.
+    pub(crate) since: Nanos,
+    /// How long all of it takes as announced; 0 where that was not.
+    pub(crate) expected: Nanos,
+    pub(crate) target: Target,
     /// By job and thread.
     pub(crate) threads: BTreeMap<(usize, u32), ThreadNow>,
     pub(crate) disks: Vec<DiskNow>,
@@ -87,30 +125,28 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Takes a window. Another group begins with an empty screen.
+    /// Takes a window. Another group goes on where the one before ended, behind an empty column.
     pub(crate) fn take(&mut self, w: LiveWindow) {
         if self.group != Some(w.group) {
+            self.end_group();
             self.group = Some(w.group);
-            self.jobs.clear();
-            self.slices.clear();
-            self.threads.clear();
-            self.elapsed = Nanos::ZERO;
-            self.slice = Nanos::ZERO;
+            self.first = self.slices.back().map_or(0, |s| s.index + 2);
         }
         let width = w.width.max(Nanos(1));
         let column = Nanos(width.0 * SLICE.0.div_ceil(width.0).max(1));
         if column > self.slice {
-            // A job with wider windows than those before: its columns are everybody's.
-            self.slices.clear();
-            self.slice = column;
+            self.widen(column);
         }
         self.elapsed = self.elapsed.max(w.start + width);
+        self.total.ios += w.ios;
+        self.total.bytes += w.bytes;
+        self.total.latency.merge(&w.latency);
         self.jobs.entry(w.index).or_insert_with(|| JobNow {
             name: w.job.clone(),
             threads: w.threads,
             open_loop: w.open_loop,
         });
-        let index = w.start.0 / self.slice.0;
+        let index = self.first + w.start.0 / self.slice.0;
         let slice = self.slice_at(index);
         slice.ios += w.ios;
         slice.reads += w.reads;
@@ -125,6 +161,88 @@ impl Model {
         while thread.recent.len() > 1 && thread.recent[0].0 + RECENT < w.start + width {
             thread.recent.pop_front();
         }
+    }
+
+    /// What the group did is kept with the other repeats of its load.
+    fn end_group(&mut self) {
+        let names: Vec<&str> = self.jobs.values().map(|j| stem(&j.name)).collect();
+        let name = names.join(", ");
+        let total = std::mem::take(&mut self.total);
+        let time = std::mem::take(&mut self.elapsed);
+        self.jobs.clear();
+        self.threads.clear();
+        if total.ios == 0 {
+            return;
+        }
+        // The order of repeats may be drawn: a load stands where it was last.
+        let before = self.done.iter().position(|d| d.name == name);
+        let mut done = before
+            .and_then(|at| self.done.remove(at))
+            .unwrap_or_default();
+        done.name = name;
+        done.ios += total.ios;
+        done.bytes += total.bytes;
+        done.time += time;
+        done.latency.merge(&total.latency);
+        self.done.push_back(done);
+        if self.done.len() > DONE_MAX {
+            self.done.pop_front();
+        }
+    }
+
+    /// A job with wider windows than those before: its columns are everybody's, and those of the past are put together.
+    fn widen(&mut self, column: Nanos) {
+        let factor = column.0.div_ceil(self.slice.0.max(1)).max(1);
+        let old = std::mem::take(&mut self.slices);
+        if self.slice > Nanos::ZERO {
+            for s in old {
+                let index = s.index / factor;
+                match self.slices.back_mut().filter(|last| last.index == index) {
+                    Some(last) => {
+                        last.ios += s.ios;
+                        last.reads += s.reads;
+                        last.bytes += s.bytes;
+                        last.errors += s.errors;
+                        last.latency.merge(&s.latency);
+                    }
+                    None => self.slices.push_back(Slice { index, ..s }),
+                }
+            }
+            self.first = self.first.div_ceil(factor);
+        }
+        self.slice = column;
+    }
+
+    /// Columns of the group that is shown.
+    pub(crate) fn current(&self) -> impl DoubleEndedIterator<Item = &Slice> {
+        self.slices.iter().filter(|s| s.index >= self.first)
+    }
+
+    /// How long the rest takes: by the share that is done, before there is one by what was announced.
+    pub(crate) fn left(&self) -> Option<Nanos> {
+        const SHARE_MIN: f64 = 0.05;
+        let (at, of) = self.position;
+        let share = if of > 0 {
+            at.min(of) as f64 / of as f64
+        } else {
+            0.0
+        };
+        if share >= SHARE_MIN {
+            return Some(Nanos((self.since.0 as f64 * (1.0 - share) / share) as u64));
+        }
+        (self.expected > Nanos::ZERO).then(|| self.expected.since(self.since))
+    }
+
+    /// The disks that are shown: those of the target first, none of a model.
+    pub(crate) fn shown_disks(&self) -> Vec<&DiskNow> {
+        let own: &[String] = match &self.target {
+            Target::Model => return Vec::new(),
+            Target::Unknown => &[],
+            Target::Disks(own) => own,
+        };
+        let mut all: Vec<&DiskNow> = self.disks.iter().collect();
+        all.sort_by_key(|d| !own.contains(&d.name));
+        all
     }
 
     /// What the latencies shown count from.
@@ -162,8 +280,17 @@ impl Model {
 
     /// The last column that every thread has finished, else the last one.
     pub(crate) fn now(&self) -> Option<&Slice> {
-        let whole = (self.slices.len() >= 2).then(|| &self.slices[self.slices.len() - 2]);
-        whole.or(self.slices.back())
+        let mut last = self.current().rev();
+        let newest = last.next();
+        last.next().or(newest)
+    }
+}
+
+/// A job's name without the number of its repeat.
+fn stem(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((stem, n)) if n.parse::<u32>().is_ok() => stem,
+        _ => name,
     }
 }
 

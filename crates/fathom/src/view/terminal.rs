@@ -94,15 +94,19 @@ impl Terminal {
             if i > 0 {
                 text.push_str("\r\n");
             }
+            // Cleared before it is written: at the right edge the cursor stays on the last letter, which would go.
+            text.push_str("\x1b[0m\x1b[K");
             for (style, piece) in line {
                 if colour {
                     text.push_str(&sequence(*style));
                 }
                 text.push_str(&say::one_line(piece));
             }
-            text.push_str("\x1b[0m\x1b[K");
+            text.push_str("\x1b[0m");
         }
-        text.push_str("\x1b[J");
+        if lines.len() == 1 {
+            text.push_str("\r\n\x1b[J");
+        }
         let mut err = std::io::stderr().lock();
         let _ = err.write_all(text.as_bytes());
         let _ = err.flush();
