@@ -131,7 +131,7 @@ fn is_device(text: &str) -> bool {
 
 /// Names of users in a path.
 fn homes(text: &str, add: &mut impl FnMut(&str, &'static str)) {
-    for home in ["/home/", "/Users/", "/run/media/", "/media/"] {
+    for home in ["/home/", "/run/media/", "/media/"] {
         for rest in text.split(home).skip(1) {
             add(rest.split('/').next().unwrap_or(""), "[user]");
         }
