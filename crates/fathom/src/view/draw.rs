@@ -30,6 +30,9 @@ const WIDE: usize = 80;
 /// Columns left of the heat map, for its axis.
 const AXIS: usize = 9;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Lines besides head, map and lists, and the least that a map with lists below it has.
+const FIXED: usize = 6;
+const MAP_MIN: usize = 6;
 /// Threads and disks that are listed, at most.
 const THREADS_MAX: usize = 8;
 const DISKS_MAX: usize = 3;
@@ -50,14 +53,15 @@ pub(crate) fn screen(m: &Model, width: usize, height: usize) -> Vec<Line> {
     let disks = disks(m, width);
     // What is known so far says more than what each thread does now.
     let done = done(m, width, height);
-    if !done.is_empty() && m.thread_count() < 2 {
+    let all = lines.len() + FIXED + threads.len() + disks.len() + done.len();
+    if !done.is_empty() && (m.thread_count() < 2 || height < all + MAP_MIN) {
         threads.clear();
     }
     // The map takes what the lists leave; lists give way on a small screen.
-    let fixed = lines.len() + 6;
+    let fixed = lines.len() + FIXED;
     let lists = threads.len() + done.len() + disks.len();
     let room = height.saturating_sub(fixed + lists);
-    let (map_rows, keep_lists) = if room >= 6 {
+    let (map_rows, keep_lists) = if room >= MAP_MIN {
         (room, true)
     } else {
         (height.saturating_sub(fixed).max(4), false)
