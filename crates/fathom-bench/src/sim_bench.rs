@@ -4,6 +4,7 @@ use fathom_host::Health;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress, assemble};
 use fathom_io::job::Limits;
 use fathom_io::{Control, JobSpec};
+use fathom_sim::trace::Trace;
 use fathom_sim::{SimError, SimTarget, Simulation, fast};
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{self, Job};
@@ -15,6 +16,7 @@ pub struct SimBench {
     target: SimTarget,
     simulation: Option<Simulation>,
     control: Control,
+    tracing: bool,
 }
 
 impl SimBench {
@@ -32,7 +34,19 @@ impl SimBench {
             target,
             simulation: None,
             control,
+            tracing: false,
         }
+    }
+
+    /// The next group is followed through the stages of the model.
+    pub fn trace(&mut self) {
+        self.tracing = true;
+    }
+
+    /// Where the time of the last group went, if it was followed.
+    pub fn traced(&mut self) -> Option<Trace> {
+        self.tracing = false;
+        self.simulation.as_mut()?.traced()
     }
 
     /// The simulated array, once it has served something.
@@ -109,6 +123,9 @@ impl Bench for SimBench {
             s
         });
         simulation.assign(jobs);
+        if self.tracing {
+            simulation.trace();
+        }
         let times = if target.exact { 1 } else { sampled(jobs) };
         let mut watch = Stretched {
             times,
@@ -131,7 +148,7 @@ impl Bench for SimBench {
             .iter()
             .any(|p| p.guide.as_ref().is_some_and(|g| g.pilot.is_some()));
         let unfit = unfit.or(led.then_some("a pilot decides on every I/O"));
-        let taken = if target.fast && unfit.is_none() {
+        let taken = if target.fast && unfit.is_none() && !self.tracing {
             fast::run(&planned[0], simulation, origin)
         } else {
             None

@@ -6,6 +6,7 @@
 mod bars;
 pub mod host;
 mod in_survey;
+mod model;
 mod notes;
 mod output;
 mod text;
@@ -32,6 +33,7 @@ use fathom_telemetry::{Bytes, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use in_survey::{in_survey, run_cost as in_survey_cost};
+pub use model::{model_cost, on_model};
 pub use output::document;
 pub use text::text;
 pub use what_if::{VARIANTS, WhatIf, what_if, what_if_cpu};
@@ -151,7 +153,7 @@ impl Choice {
 pub struct StackCase {
     /// Its name: `randread-qd1-direct-uring`.
     pub name: String,
-    /// `full`, `perf-events` or `unprivileged`.
+    /// `full`, `perf-events` or `unprivileged`; `model` where a model says it.
     pub rung: String,
     /// Why it is not a higher rung, and what would enable that.
     pub why: Option<String>,
@@ -202,6 +204,13 @@ pub struct StackReport {
     pub rows: Vec<(String, Vec<fathom_stack::Joined>)>,
     /// Tested variants.
     pub what_if: Vec<WhatIf>,
+}
+
+impl StackReport {
+    /// Whether it is a model's.
+    pub fn is_simulated(&self) -> bool {
+        self.cases.iter().any(|c| c.rung == model::RUNG)
+    }
 }
 
 /// What a run of passes tells while it runs.

@@ -82,6 +82,14 @@ pub struct Device {
     rng: Rng,
 }
 
+/// How busy a device was when a command arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before {
+    slot: u64,
+    controller: u64,
+    moved: [u64; 2],
+}
+
 #[derive(Debug, Clone)]
 struct Arm {
     m: Mechanical,
@@ -144,6 +152,32 @@ impl Device {
     /// Its heat, where it is modelled.
     pub fn thermal(&self) -> Option<&ThermalState> {
         self.thermal.as_deref()
+    }
+
+    /// How busy it is at `at`, before a command that arrives then.
+    pub(crate) fn before(&self, at: u64) -> Before {
+        let slot = match &self.slots {
+            Some((n, busy)) if busy.len() >= *n => busy.peek().map_or(at, |Reverse(f)| at.max(*f)),
+            _ => at,
+        };
+        Before {
+            slot,
+            controller: self.pipeline_free,
+            moved: self.moved,
+        }
+    }
+
+    /// When a command that has just been served from `before` on, until `end`, left each part: waiting for a slot, waiting
+    /// for the controller, the controller, the medium; `None` where it never came here.
+    pub(crate) fn parts(&self, before: &Before, op: Op, end: u64) -> Option<[u64; 4]> {
+        if self.moved == before.moved && matches!(op, Op::Read | Op::Write) {
+            return None;
+        }
+        let fixed = self.times_of[usize::from(op != Op::Read)].fixed_ns;
+        let slot = before.slot.min(end);
+        let begun = slot.max(before.controller).min(end);
+        let moved = self.pipeline_free.clamp(begun, end);
+        Some([slot, begun, moved, end.saturating_sub(fixed).max(moved)])
     }
 
     /// From `at` on each command stands for `times` of them.

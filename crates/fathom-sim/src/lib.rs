@@ -20,6 +20,7 @@ pub mod simulation;
 pub mod spread;
 pub mod target;
 pub mod thermal;
+pub mod trace;
 
 pub use device::Device;
 pub use model::{CATALOG, Model, SimError, nearest_of};

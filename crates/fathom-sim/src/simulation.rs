@@ -20,6 +20,7 @@ use crate::pace::Pace;
 use crate::page_cache::PageCache;
 use crate::raid::{Demand, Raid, Served};
 use crate::target::{Shape, SimTarget};
+use crate::trace::{Place, Trace};
 
 /// Where a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct Simulation {
     now: u64,
     control: Control,
     started: Vec<(u32, Served)>,
+    /// Where the time goes, where somebody wants to know.
+    trace: Option<Box<Trace>>,
 }
 
 /// Bits of an event that number its request.
@@ -155,7 +158,18 @@ impl Simulation {
             now: 0,
             control: Control::new(),
             started: Vec::new(),
+            trace: None,
         }
+    }
+
+    /// From now on every request is followed through its stages.
+    pub fn trace(&mut self) {
+        self.trace = Some(Box::new(Trace::new()));
+    }
+
+    /// What was followed; nothing is any more.
+    pub fn traced(&mut self) -> Option<Trace> {
+        self.trace.take().map(|t| *t)
     }
 
     /// Ends running groups early when `control` says so.
@@ -378,6 +392,7 @@ impl Simulation {
                 let r = io.request;
                 let direct = self.is_direct(io.worker);
                 let served = match &mut self.storage {
+                    Storage::One(_) if self.trace.is_some() => self.followed(id, at, r, direct),
                     Storage::One(_) => self.single(at, r, direct),
                     Storage::Array(a) => {
                         let demand = Demand {
@@ -405,6 +420,9 @@ impl Simulation {
                 }
                 for (id, served) in started.drain(..) {
                     let (at, stage) = self.stored(id, served);
+                    if self.trace.is_some() {
+                        self.stamp(id, Stage::Storage, at);
+                    }
                     self.schedule(id, at, stage);
                 }
                 self.started = started;
@@ -415,6 +433,42 @@ impl Simulation {
                 Some((g.to_guest(io.worker, at), Stage::Done))
             }
             Stage::Done => None,
+        }
+    }
+
+    /// [`Self::single`], stamped.
+    fn followed(&mut self, id: u32, at: u64, r: Request, direct: bool) -> Served {
+        let before = self.device().before(at);
+        let served = self.single(at, r, direct);
+        let parts = self.device().parts(&before, r.op, served.0);
+        if let Some(t) = &mut self.trace {
+            match parts {
+                None => t.leave(id, Place::PageCache, served.0),
+                Some([slot, begun, moved, media]) => {
+                    t.leave(id, Place::Slot, slot);
+                    t.leave(id, Place::Controller, begun);
+                    t.leave(id, Place::Transfer, moved);
+                    t.leave(id, Place::Media, media);
+                    t.leave(id, Place::Fixed, served.0);
+                }
+            }
+        }
+        served
+    }
+
+    /// A request goes on from `stage` at `at`. Storage of one device stamps itself.
+    fn stamp(&mut self, id: u32, stage: Stage, at: u64) {
+        let array = matches!(self.storage, Storage::Array(_));
+        let place = match stage {
+            Stage::ToIothread => Place::Iothread,
+            Stage::Layer => Place::StackedLayer,
+            Stage::Storage if array => Place::Array,
+            Stage::Storage if self.guests.is_some() => Place::HostInterrupt,
+            Stage::FromDevice => Place::ToGuest,
+            Stage::Storage | Stage::Stored | Stage::Done => return,
+        };
+        if let Some(t) = &mut self.trace {
+            t.leave(id, place, at);
         }
     }
 
@@ -479,6 +533,13 @@ impl World for Simulation {
                 self.ios.len() as u32 - 1
             }
         };
+        if let Some(t) = &mut self.trace {
+            t.begin(id, at.0);
+            t.leave(id, Place::Submission, free);
+            if let Some(g) = &self.guests {
+                t.leave(id, Place::Exit, g.kick(free));
+            }
+        }
         match &self.guests {
             Some(g) => {
                 let at = g.kick(free);
@@ -493,13 +554,17 @@ impl World for Simulation {
         // Everything inside that happens before the next visible completion.
         loop {
             let (at, id) = parts(*self.events.peek()?);
-            if self.ios[id as usize].stage == Stage::Done {
+            let left = self.ios[id as usize].stage;
+            if left == Stage::Done {
                 return Some(Nanos(at));
             }
             // What comes next takes its place: one way down the heap instead of one down and one up. Nothing that
             // was put in meanwhile comes before it.
             match self.advance(id, at) {
                 Some((then, stage)) => {
+                    if self.trace.is_some() {
+                        self.stamp(id, left, then);
+                    }
                     let event = self.event(id, then, stage);
                     if let Some(mut top) = self.events.peek_mut() {
                         debug_assert_eq!(parts(*top), (at, id), "it is still the first");
@@ -519,6 +584,9 @@ impl World for Simulation {
         self.unused.push(id);
         self.now = self.now.max(at);
         let io = self.ios[id as usize];
+        if let Some(t) = &mut self.trace {
+            t.popped(id, io.worker);
+        }
         let end = io.request.offset + u64::from(io.request.len);
         let result = if io.failed || end > self.size {
             -5 // EIO: a fault, or beyond the device's end
@@ -535,11 +603,17 @@ impl World for Simulation {
 
     fn reaped(&mut self, worker: u32, _since: Nanos, at: Nanos, n: usize) -> Nanos {
         if n == 0 || self.synchronous.is_some() {
+            if let Some(t) = &mut self.trace {
+                t.reaped(worker, at.0);
+            }
             return at;
         }
         let (host, seat) = self.host(worker);
         let end = host.complete(seat, at.0, n as u64);
         self.now = self.now.max(end);
+        if let Some(t) = &mut self.trace {
+            t.reaped(worker, end);
+        }
         Nanos(end)
     }
 }

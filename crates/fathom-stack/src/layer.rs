@@ -79,6 +79,32 @@ pub struct Layer {
     pub distribution: Vec<(u64, f64)>,
 }
 
+impl Layer {
+    /// From the times of the I/Os that pass it: their sum, of `n` I/Os that take `total` together, ns.
+    pub fn of(
+        name: String,
+        owner: Owner,
+        (sum, times): (f64, &Histogram),
+        n: f64,
+        total: f64,
+    ) -> Self {
+        let supported = |q| times.quantile_supported(q, SAMPLES_BEYOND);
+        Self {
+            name,
+            mean_ns: sum / n,
+            p50_ns: supported(0.5),
+            p99_ns: supported(0.99),
+            share: if total > 0.0 { sum / total } else { 0.0 },
+            owner,
+            ios: times.count(),
+            distribution: SHARES
+                .iter()
+                .filter_map(|q| Some((supported(*q)?, *q)))
+                .collect(),
+        }
+    }
+}
+
 /// Shares at which the distribution is told.
 const SHARES: [f64; 21] = [
     0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99,
@@ -404,23 +430,7 @@ pub fn layers(ios: &[Joined], naming: Naming) -> (Vec<Layer>, [bool; BOUNDARIES]
         .into_iter()
         // Of a stack of devices that no I/O was followed through, the way below is nobody's.
         .filter(|(_, _, _, h)| h.count() > 0)
-        .map(|(name, owner, sum, h)| Layer {
-            name,
-            mean_ns: sum as f64 / n,
-            p50_ns: h.quantile_supported(0.5, SAMPLES_BEYOND),
-            p99_ns: h.quantile_supported(0.99, SAMPLES_BEYOND),
-            share: if total > 0 {
-                sum as f64 / total as f64
-            } else {
-                0.0
-            },
-            owner,
-            ios: h.count(),
-            distribution: SHARES
-                .iter()
-                .filter_map(|q| Some((h.quantile_supported(*q, SAMPLES_BEYOND)?, *q)))
-                .collect(),
-        })
+        .map(|(name, owner, sum, h)| Layer::of(name, owner, (sum as f64, &h), n, total as f64))
         .collect();
     (layers, seen)
 }

@@ -261,7 +261,7 @@ pub(crate) struct AbArgs {
     after_help = "Examples:\n  fathom stack .                          4 KiB random reads and writes, QD 1 and 32, direct and buffered\n  fathom stack . --rw randread --qd 1 --direct --engine uring\n  fathom stack . --rw randread --qd 1 --direct --engine uring --what-if\n  fathom stack /var/lib/vm --pid $(pidof qemu-system-x86_64) --time 10s   the host's side, while the guest does I/O\n  fathom stack --combine GUEST-RUN HOST-RUN   guest software, virtualization, host software, device\nTracing needs root (or write access to tracefs); without, the reduced result says what is missing."
 )]
 pub(crate) struct StackArgs {
-    /// Directory, file or block device
+    /// Directory, file, block device or sim:MODEL, whose stages are its layers
     #[arg(default_value = ".")]
     pub(crate) target: String,
     /// Only randread or only randwrite [default: both]

@@ -14,7 +14,7 @@ use super::{StackCase, StackReport, WhatIf, bars};
 impl ExperimentResult for StackReport {
     const EXPERIMENT: &'static str = "stack";
 
-    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
         if self.cases.is_empty() && !self.skipped.is_empty() {
             shown.sections.push(Section {
                 id: "stack".into(),
@@ -27,18 +27,25 @@ impl ExperimentResult for StackReport {
             });
             return;
         }
-        layers(self, shown);
+        layers(self, &evidence.run().target.name, shown);
         if !self.what_if.is_empty() {
             what_if(&self.what_if, shown);
         }
     }
 }
 
-fn layers(report: &StackReport, run: &mut Shown) {
+fn layers(report: &StackReport, run_target: &str, run: &mut Shown) {
     let mut section = Section {
         id: "stack".into(),
         title: "Where the microseconds go".into(),
-        text: "Each I/O is split at the points where the kernel tells of it. Means of the layers add up to the application's mean; medians and other percentiles do not.".into(),
+        text: format!(
+            "Each I/O is split {}. Means of the layers add up to the application's mean; medians and other percentiles do not.",
+            if report.is_simulated() {
+                "at the stages of the model: it is simulated"
+            } else {
+                "at the points where the kernel tells of it"
+            }
+        ),
         ..Section::default()
     };
     if let Some((rung, why)) = report
@@ -66,8 +73,13 @@ fn layers(report: &StackReport, run: &mut Shown) {
         let chart = bars::place(&report.cases, case);
         let mut found = dominating(case, chart);
         // Once is enough.
-        if let (Some(first), true) = (&mut found, std::ptr::eq(case, &report.cases[0])) {
-            first.advice = "To test placement, scheduler, engine, polling and idle states on this machine: --what-if.".into();
+        if let (Some(first), true) = (&mut found, std::ptr::eq(case, &report.cases[0]))
+            && !report.is_simulated()
+        {
+            first.advice = format!(
+                "fathom stack {} --what-if tests placement, scheduler, engine, polling and idle states on this machine.",
+                run_target
+            );
         }
         run.findings.extend(found);
     }

@@ -84,6 +84,7 @@ fn one(out: &mut String, case: &StackCase) {
                 (1.0 - s) * 100.0
             );
         }
+        // On a model there is none.
         let cost = match (case.observer_cost_ns, case.observer_cost_share) {
             (Some(c), Some(share)) => format!(
                 "{:+.2} µs ({:+.1} % of untraced{}, {:.0} ns per event)",

@@ -61,7 +61,49 @@ pub(super) fn findings(d: &Diagnosis) -> Vec<Finding> {
     let mut all: Vec<Finding> = d.proofs.iter().filter_map(|p| of_proof(d, p)).collect();
     all.extend(of_sustained(d));
     Finding::rank(&mut all);
+    all.extend(unshown(d));
     all
+}
+
+/// Every setting that was tried and of which neither gain nor loss is shown, with how much it may be at most.
+fn unshown(d: &Diagnosis) -> Option<Finding> {
+    let mut said = Vec::new();
+    let mut jobs = Vec::new();
+    for (s, suspect) in d.suspects.iter().enumerate() {
+        for (v, value) in suspect.values.iter().enumerate() {
+            let proofs = d.proofs.iter().filter(|p| (p.suspect, p.value) == (s, v));
+            let proofs: Vec<(Option<Estimate>, &[usize])> =
+                proofs.map(|p| (p.gain, &p.jobs[..])).collect();
+            let trials = d.trials.iter().filter(|t| (t.suspect, t.value) == (s, v));
+            let trials = trials.map(|t| (t.gain, &t.jobs[..])).collect();
+            // The proof knows best, where there is one.
+            let seen = if proofs.is_empty() { trials } else { proofs };
+            let gains: Option<Vec<Estimate>> = seen.iter().map(|(g, _)| *g).collect();
+            let Some(gains) = gains.filter(|g| !g.is_empty() && g.iter().all(Estimate::holds_none))
+            else {
+                continue;
+            };
+            let ends = gains.iter().flat_map(|g| [g.low, g.high]).flatten();
+            let most = ends.fold(0.0, |m: f64, e| m.max(e.abs()));
+            said.push(format!(
+                "{}: no difference shown (± {:.1} %)",
+                value.label,
+                100.0 * most
+            ));
+            jobs.extend(seen.iter().flat_map(|(_, jobs)| jobs.iter().copied()));
+        }
+    }
+    (!said.is_empty()).then(|| Finding {
+        id: "tune-no-difference".into(),
+        text: format!("{}.", said.join("; ")),
+        confidence: "moderate".into(),
+        jobs,
+        evidence: vec!["tune-gains".into(), "tune-table".into()],
+        refuted_by:
+            "The same settings for longer, with an interval that leaves 0 out: --profile standard."
+                .into(),
+        ..Finding::default()
+    })
 }
 
 /// What was proved; a promise of the search that the proof did not keep is in the table only.

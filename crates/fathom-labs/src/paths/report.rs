@@ -169,7 +169,19 @@ pub(super) fn present(r: &PathsResult, shown: &mut Shown) {
             ));
             match finding(r, group, l, *load) {
                 Some(Ok(f)) => shown.findings.push(f),
-                Some(Err(said)) => section.text.push_str(&format!(" {said}")),
+                // Nothing to choose is worth knowing, too.
+                Some(Err(text)) => shown.findings.push(Finding {
+                    id: format!("paths-{}-{group}-usual", load.id()),
+                    text,
+                    confidence: "moderate".into(),
+                    jobs: r.jobs(&r.members(group), l),
+                    evidence: vec![
+                        format!("paths-{}-chart", load.id()),
+                        format!("paths-{}", load.id()),
+                    ],
+                    refuted_by: "More turns that show a difference: --profile standard.".into(),
+                    ..Finding::default()
+                }),
                 None => {}
             }
         }

@@ -25,6 +25,14 @@ pub struct Knob {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Setup(Vec<(String, String)>);
 
+impl Knob {
+    /// The setting with the value that differs most from the usual one, and gives nothing up.
+    pub fn example(&self) -> Option<String> {
+        let value = self.values.iter().rev().find(|v| **v != "unsafe")?;
+        Some(format!("{}={value}", self.name))
+    }
+}
+
 impl Setup {
     /// From `cache=writeback,iothread=off`, held against what the backend knows.
     ///

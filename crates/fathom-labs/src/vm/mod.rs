@@ -163,7 +163,7 @@ pub struct VmResult {
     options: VmOptions,
     /// Of the machines.
     about: String,
-    /// Settings that can be tried.
+    /// Settings that can be tried, each with a value.
     knobs: Vec<String>,
     measured: Measured,
 }
@@ -405,7 +405,7 @@ pub fn run(
         knobs: hypervisor
             .knobs()
             .iter()
-            .map(|k| k.name.to_owned())
+            .filter_map(Knob::example)
             .collect(),
         measured: m,
     })?;

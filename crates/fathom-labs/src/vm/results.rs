@@ -119,7 +119,11 @@ pub(super) fn present(result: &VmResult, evidence: &Evidence<'_>, shown: &mut Sh
     shown.sections.extend(fleets(m));
     shown.sections.extend(tried(m, options));
     shown.headlines.extend(headlines(m));
-    shown.findings.extend(findings(m, &result.knobs, options));
+    shown.findings.extend(findings(
+        m,
+        &result.knobs,
+        (options, &evidence.run().target.name),
+    ));
 }
 
 fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
@@ -471,7 +475,11 @@ fn headlines(m: &Measured<'_>) -> Vec<Headline> {
     all
 }
 
-fn findings(m: &Measured<'_>, knobs: &[String], options: &VmOptions) -> Vec<Finding> {
+fn findings(
+    m: &Measured<'_>,
+    knobs: &[String],
+    (options, target): (&VmOptions, &str),
+) -> Vec<Finding> {
     let mut all = Vec::new();
     let strength = |e: Option<Estimate>| -> String {
         match e.and_then(|e| e.relative_half_width()) {
@@ -499,8 +507,11 @@ fn findings(m: &Measured<'_>, knobs: &[String], options: &VmOptions) -> Vec<Find
                 "change one setting of that machine at a time, and compare its runs: fathom compare"
                     .into()
             } else {
-                let names = knobs.join(", ");
-                format!("prove with --try NAME=VALUE which setting recovers how much: {names}")
+                let tries: Vec<String> = knobs.iter().map(|k| format!("--try {k}")).collect();
+                format!(
+                    "fathom vm {target} {} proves which setting recovers how much",
+                    tries.join(" ")
+                )
             },
             confidence: strength(Some(ve)),
             jobs: p.ve.indices(),

@@ -3,19 +3,20 @@
 use std::path::Path;
 
 use fathom_bench::cpu::CpuSetting;
-use fathom_bench::{Bench, Notebook, RealBench, RunMeta};
+use fathom_bench::{Bench, Notebook, RealBench, RunMeta, SimBench};
 use fathom_experiments::stack::{self, Choice, StackPlan};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
 use fathom_io::{Observer, Target, TargetError, Wanted};
+use fathom_sim::SimTarget;
 use fathom_stack::rows::{self, Form};
 use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::announce::Foreseen;
 use super::finish::{capsule, command_line};
-use super::open::{cpu_setting, foresee_jobs};
+use super::open::{check_cpu, cpu_setting, foresee_jobs};
 use super::stack_sides::{self, end, rung};
 use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Outcome, refused};
@@ -29,10 +30,13 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         return stack_sides::of_process(pid, args);
     }
     let setting = cpu_setting(&args.cpu)?;
+    if SimTarget::is_simulated(&args.target) {
+        return on_model(args, setting);
+    }
     let control = signals::control().map_err(refused)?;
-    if args.target.starts_with("sim:") || args.target == "null:" {
+    if args.target == "null:" {
         return Err(refused(anyhow::anyhow!(
-            "{}: there is no kernel below it to split latency in; name a directory, a file or a block device",
+            "{}: there is no kernel below it to split latency in; name a directory, a file, a block device or sim:MODEL",
             args.target
         )));
     }
@@ -139,11 +143,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     line.clear();
     let interrupted = bench.interrupted();
     if interrupted {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::Interrupted,
-            "ended early by a signal: what was measured until then is kept",
-            "run it again: it begins anew",
-        ));
+        book.run_mut().flags.push(cut_short());
     }
     let closed = Box::new(bench).close();
     let report = result?;
@@ -166,6 +166,71 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         FAILED
     };
     end(book, args, code, &report)
+}
+
+/// The layers of a model, of which nothing has to be traced.
+fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
+    let real = |what: &str| {
+        refused(anyhow::anyhow!(
+            "{what}: {} is a model, on which nothing is traced: leave it out, or name a real target",
+            args.target
+        ))
+    };
+    if args.what_if {
+        return Err(refused(anyhow::anyhow!(
+            "--what-if: {0} is a model: fathom tune {0} tries its settings",
+            args.target
+        )));
+    }
+    if args.record.is_some() {
+        return Err(real("--record"));
+    }
+    if args.rung != "best" {
+        return Err(real("--rung"));
+    }
+    let control = signals::control().map_err(refused)?;
+    let mut bench = SimBench::open(&args.target, control).map_err(refused)?;
+    check_cpu(setting, &bench)?;
+    let mut choice = choice(args);
+    // A model knows no engines: one of each case.
+    choice.engines.truncate(1);
+    choice.size.0 = bench.limits().size;
+    let mut cases = choice.cases()?;
+    for spec in &mut cases {
+        spec.name = spec.name.replace(&format!("-{}", spec.engine), "");
+    }
+    let cost = stack::model_cost(&cases);
+    let said = Foreseen::of("Latency by layer", &cost, &args.target);
+    if args.dry_run {
+        return said.dry_run();
+    }
+    say::text(&said.line());
+    let meta = RunMeta {
+        name: "stack".into(),
+        command: "stack".into(),
+        command_line: command_line(),
+        profile: None,
+        seed: args.seed,
+        labels: args.out.labels.given(),
+        environment: capsule(None),
+    };
+    let mut book = Notebook::create(&args.out.out, meta, bench.describe(), true, 0)?;
+    let report = stack::on_model(&mut bench, &cases, &mut book, &mut |_, _| {})?;
+    let code = if bench.interrupted() {
+        book.run_mut().flags.push(cut_short());
+        FAILED
+    } else {
+        DONE
+    };
+    end(book, args, code, &report)
+}
+
+fn cut_short() -> Flag {
+    Flag::new(
+        FlagCode::Interrupted,
+        "ended early by a signal: what was measured until then is kept",
+        "run it again: it begins anew",
+    )
 }
 
 fn choice(args: &StackArgs) -> Choice {

@@ -138,10 +138,13 @@ pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &Stack
         Some(code),
         document,
         |run, screen, places| {
-            let mut text = format!(
-                "fathom stack · {} ({})\n\n",
-                run.target.name, run.target.description
-            );
+            let mut text = match report.is_simulated() {
+                true => fathom_report::terminal::stamp(run, screen),
+                false => format!(
+                    "fathom stack · {} ({})\n\n",
+                    run.target.name, run.target.description
+                ),
+            };
             text.push_str(&stack::text(report));
             text.push_str(&fathom_report::terminal::conclusion(run, screen));
             if let Some(r) = places.report {

@@ -148,6 +148,28 @@ fn every_measuring_command_lists_its_phases_and_their_whole_before_it_starts() {
 }
 
 #[test]
+fn the_layers_of_a_model_are_shown_as_those_of_a_kernel_and_stamped() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let args = ["stack", "sim:optane-900p", "--qd", "1"];
+    let said = place.fathom(&args).expect(0).stdout;
+    assert!(said.starts_with("SIMULATED"), "{said}");
+    assert!(
+        said.contains("\nConclusion\n") && said.contains("rung model"),
+        "{said}"
+    );
+    let run = place.the_run();
+    assert_eq!(run["simulated"], true);
+    assert_eq!(run["sections"][0]["id"], "stack", "{}", run["sections"]);
+    for option in ["--what-if", "--record", "--rung=perf"] {
+        let said = place
+            .fathom(&["stack", "sim:optane-900p", option])
+            .refusal();
+        assert!(said.contains("is a model"), "{option}: {said}");
+    }
+}
+
+#[test]
 fn a_model_announces_that_it_writes_nothing_here() {
     let _turn = beside_others();
     let place = Place::new();
