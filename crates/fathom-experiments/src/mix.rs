@@ -186,10 +186,8 @@ impl Measurement for MixOptions {
         let mut o = RunCost::filling(fills);
         for level in self.levels() {
             let range = range_of(plan, level);
-            match level {
-                Some(level) => o.phase(&format!("at {level} % full")),
-                None => o.phase("shares and depths"),
-            };
+            let at = |l| format!("at {l} % full");
+            o.phase(&level.map_or("shares and depths".into(), at));
             if level.is_some() {
                 o.add(&fill_jobs(plan, range).1, 1);
             }

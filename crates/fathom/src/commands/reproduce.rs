@@ -36,6 +36,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
         let mut text = format!("{title}\n{}", fathom_report::terminal::stamp(run, screen));
         text += &format!("{}\n", reproduction.basis);
         text += &format!("\n{}", table(&reproduction.rows));
+        text += &fathom_report::terminal::conclusion(run, screen);
         if let Some(report) = places.report {
             text += &format!("\nreport {}\n", report.display());
         }
