@@ -114,14 +114,17 @@ impl fmt::Display for Price {
         } else {
             ""
         };
-        // Three significant digits, cents at least, without an exponent.
+        // Three significant digits without zeros at their end, cents at least, without an exponent.
         let places = (2 - self.amount.abs().log10().floor() as i32).clamp(0, 12) as usize;
         let places = if self.amount.fract() == 0.0 {
             0
         } else {
             places.max(2)
         };
-        let amount = format!("{:.places$}", self.amount);
+        let mut amount = format!("{:.places$}", self.amount);
+        while amount.ends_with('0') && amount.split_once('.').is_some_and(|(_, d)| d.len() > 2) {
+            amount.pop();
+        }
         write!(f, "{}{space}{amount}{}", self.currency, self.per.suffix())
     }
 }
@@ -171,7 +174,7 @@ mod tests {
             ("$549", "$549"),
             ("0.12/h", "0.12/h"),
             ("EUR 35.5/month", "EUR 35.50/month"),
-            ("€0.0005/h", "€0.000500/h"),
+            ("€0.0005/h", "€0.0005/h"),
         ] {
             assert_eq!(typed.parse::<Price>().unwrap().to_string(), shown);
         }
