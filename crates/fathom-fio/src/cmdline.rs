@@ -109,6 +109,8 @@ pub struct Trigger {
     pub timeout: Option<Duration>,
     /// For the shell, once the jobs are told to end.
     pub command: Option<String>,
+    /// The same on every host of `--client`.
+    pub remote: Option<String>,
 }
 
 /// Options of the program: name, whether a value is needed.
@@ -264,7 +266,7 @@ impl Invocation {
                             "--{name} is not supported: nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
                         )));
                     }
-                    "remote-config" | "trigger-remote" | "memcpytest" | "latency-log" => {
+                    "remote-config" | "memcpytest" | "latency-log" => {
                         return Err(FioError::Usage(format!(
                             "--{name} is not supported: run the jobs on this machine, without it"
                         )));
@@ -506,6 +508,7 @@ impl Invocation {
             "trigger-file" => self.trigger.file = Some(PathBuf::from(text)),
             "trigger-timeout" => self.trigger.timeout = Some(duration()?),
             "trigger" => self.trigger.command = Some(text.to_owned()),
+            "trigger-remote" => self.trigger.remote = Some(text.to_owned()),
             "bandwidth-log" => self.bandwidth_log = true,
             "aux-path" => self.aux_path = Some(PathBuf::from(text)),
             // Nothing to do: progress goes where it goes, there are no limits to raise.

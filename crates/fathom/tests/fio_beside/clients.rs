@@ -210,6 +210,43 @@ fn a_client_that_does_not_answer_is_named_and_nothing_is_summed() {
 }
 
 #[test]
+fn a_trigger_ends_the_jobs_of_all_clients_and_runs_a_command_there_and_here() {
+    let dir = scratch();
+    let args = [
+        "--client=h1,h2",
+        VIA,
+        &own(),
+        "--trigger-timeout=2",
+        "--trigger=echo here > here",
+        "--trigger-remote=echo $HOST > at-$HOST",
+        "--name=a",
+        "--size=1m",
+        "--time_based",
+        "--runtime=60",
+        "--directory=.",
+        "--output-format=json",
+    ];
+    let began = std::time::Instant::now();
+    let out = fathom(dir.path(), &args);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+    assert_eq!(read("here"), "here\n", "{out:?}");
+    assert_eq!([read("at-h1"), read("at-h2")], ["h1\n", "h2\n"], "{out:?}");
+    let jobs = document(&out)["client_stats"].as_array().unwrap().clone();
+    assert!(number(&jobs[2]["read"]["total_ios"]) > 0.0);
+    // Alone it has no host to run on.
+    let alone = [
+        "--name=a",
+        "--size=4k",
+        "--rw=read",
+        "--trigger-remote=true",
+    ];
+    let out = fathom(dir.path(), &alone);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+}
+
+#[test]
 fn a_signal_ends_the_jobs_of_all_clients() {
     let dir = scratch();
     let mark = dir.path().join("mark").display().to_string();

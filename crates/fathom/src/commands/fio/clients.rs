@@ -4,15 +4,17 @@
 
 use std::io::{BufRead, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use fathom_fio::output::{Answer, several, several_text};
-use fathom_fio::{Format, Invocation};
+use fathom_fio::{Format, Invocation, Trigger};
 use fathom_io::Control;
+use fathom_io::clock::monotonic;
 use fathom_system::fleet::{Fathom, Host, Via, launcher};
 use fathom_system::programs;
-use fathom_telemetry::say;
+use fathom_telemetry::{Nanos, say};
 
 use crate::exit::{DONE, FAILED, Failure, Outcome, failed, refused};
 use crate::signals;
@@ -41,13 +43,23 @@ pub(super) struct Clients {
     local: Vec<String>,
 }
 
-/// Options of the program that are about the output here, with whether a value follows.
-const LOCAL: [(&str, bool); 4] = [
+/// Options of the program that are about what is done here, with whether a value follows.
+const LOCAL: [(&str, bool); 8] = [
     ("output", true),
     ("output-format", true),
     ("overwrite-output", false),
     ("minimal", false),
+    ("trigger-file", true),
+    ("trigger-timeout", true),
+    ("trigger", true),
+    ("trigger-remote", true),
 ];
+
+/// What a host is told when the trigger is pulled.
+const PULL: &str = "trigger";
+
+/// The trigger here, until it is pulled, and since when its time counts.
+type Pulling<'a> = (Mutex<Option<&'a Trigger>>, Nanos);
 
 impl Clients {
     /// Splits a command line: what follows a `--client` is for that host (or those of a file with one per line), what
@@ -175,6 +187,9 @@ impl Clients {
                 let format = if people { "normal,json+" } else { "json+" };
                 args.push(format!("--output-format={format}"));
                 args.push("--eta=never".to_owned());
+                if let Some(line) = &local.trigger.remote {
+                    args.push(format!("--trigger={line}"));
+                }
                 if let Some(destroy) = &host.destroy {
                     args.push(format!("--destroy={destroy}"));
                 }
@@ -182,7 +197,8 @@ impl Clients {
             }
         }
         let answer = super::Answer::begin(&local)?;
-        let (answers, codes) = all(&hosts, &control);
+        let pulling = (Mutex::new(Some(&local.trigger)), monotonic());
+        let (answers, codes) = all(&hosts, &control, &pulling);
         let whole = answers.len() == hosts.len();
         let mut text = String::new();
         for format in [Format::Json, Format::JsonPlus] {
@@ -211,12 +227,18 @@ impl Clients {
 }
 
 /// Runs them side by side. Who does not answer is named.
-fn all(hosts: &[(String, Vec<String>, Vec<String>)], control: &Control) -> (Vec<Answer>, Vec<u8>) {
+fn all(
+    hosts: &[(String, Vec<String>, Vec<String>)],
+    control: &Control,
+    pulling: &Pulling<'_>,
+) -> (Vec<Answer>, Vec<u8>) {
     let ended: Vec<Result<(Answer, u8), String>> = std::thread::scope(|scope| {
         let threads: Vec<_> = hosts
             .iter()
             .map(|(host, command, args)| {
-                fathom_io::threads::within(scope, move || one(host, command, args, control))
+                fathom_io::threads::within(scope, move || {
+                    one(host, command, args, control, pulling)
+                })
             })
             .collect();
         threads
@@ -248,6 +270,7 @@ fn one(
     command: &[String],
     args: &[String],
     control: &Control,
+    pulling: &Pulling<'_>,
 ) -> Result<(Answer, u8), String> {
     let text = |e: std::io::Error| e.to_string();
     let mut program = Command::new(&command[0]);
@@ -274,7 +297,7 @@ fn one(
     };
     let said = read(child.stdout.take().map(|s| Box::new(s) as _)).map_err(text)?;
     let errors = read(child.stderr.take().map(|s| Box::new(s) as _)).map_err(text)?;
-    let status = wait(&mut child, channel, control).map_err(text)?;
+    let status = wait(&mut child, channel, control, pulling).map_err(text)?;
     let said = said.join().unwrap_or_default();
     let errors = errors.join().unwrap_or_default();
     for line in errors.lines() {
@@ -305,9 +328,11 @@ fn wait(
     child: &mut Child,
     channel: std::process::ChildStdin,
     control: &Control,
+    (trigger, begin): &Pulling<'_>,
 ) -> std::io::Result<std::process::ExitStatus> {
     let mut channel = Some(channel);
     let mut left = GRACE;
+    let mut told = false;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
@@ -321,7 +346,21 @@ fn wait(
             }
         }
         std::thread::sleep(LOOK);
-        let _held = &channel;
+        let (first, pulled) = {
+            let mut waiting = trigger.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = waiting.take_if(|t| super::trigger::fires(t, *begin));
+            (first, waiting.is_none())
+        };
+        if pulled && !told {
+            told = true;
+            // Who has ended needs not be told.
+            if let Some(c) = &mut channel {
+                let _ = writeln!(c, "{PULL}").and_then(|()| c.flush());
+            }
+        }
+        if let Some(line) = first.and_then(|t| t.command.as_ref()) {
+            super::trigger::command(line);
+        }
     }
 }
 
@@ -340,8 +379,11 @@ pub(super) fn agent() -> Outcome {
     })?;
     fathom_system::fleet::carry::forget();
     let watch = std::thread::Builder::new().spawn(|| {
-        let mut rest = [0; 64];
-        while !matches!(std::io::stdin().lock().read(&mut rest), Ok(0) | Err(_)) {}
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if line == PULL {
+                super::trigger::pulled();
+            }
+        }
         // Nobody wants the results any more.
         signals::end();
     });

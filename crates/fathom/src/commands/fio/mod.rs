@@ -86,6 +86,10 @@ pub(crate) fn fio(args: &[String]) -> Outcome {
 
 fn run(it: &Invocation) -> Outcome {
     it.script.cross_check(it.read_only).map_err(rejected)?;
+    if it.trigger.remote.is_some() {
+        let why = "--trigger-remote is for the hosts of --client: expected --trigger";
+        return Err(rejected(FioError::Usage(why.into())));
+    }
     let tasks = plan(&it.script).map_err(rejected)?;
     unsupported(&tasks, it.lenient)?;
     let answer = Answer::begin(it)?;
@@ -265,6 +269,7 @@ fathom fio [OPTIONS] [JOBFILE...]     fio's options and job files, fio's output
   --idle-prof=system|percpu           how idle the processors were
   --trigger-file=FILE, --trigger-timeout=TIME, --trigger=COMMAND
                                       end the jobs when FILE appears or TIME is over, then run COMMAND
+  --trigger-remote=COMMAND            with --client: the same on every host
 
 Of fathom's own:
   --lenient                           go on without options that are not supported, and say so
