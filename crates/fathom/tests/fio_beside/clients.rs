@@ -216,7 +216,7 @@ fn a_trigger_ends_the_jobs_of_all_clients_and_runs_a_command_there_and_here() {
         "--client=h1,h2",
         VIA,
         &own(),
-        "--trigger-timeout=2",
+        "--trigger-timeout=5",
         "--trigger=echo here > here",
         "--trigger-remote=echo $HOST > at-$HOST",
         "--name=a",
