@@ -78,7 +78,7 @@ const FAMILIES: [(&str, &[&str], f64, &str); 7] = [
 
 fn text(run: &Run) -> String {
     let mut out = String::new();
-    let target = format!("target=\"{}\"", escaped(run.target.place()));
+    let target = format!("target=\"{}\"", label_text(run.target.place()));
     family(
         &mut out,
         "fathom_run_started_seconds",
@@ -88,9 +88,9 @@ fn text(run: &Run) -> String {
     let _ = writeln!(
         out,
         "fathom_run_started_seconds{{{target},command=\"{}\",simulated=\"{}\",version=\"{}\"}} {}",
-        escaped(&run.command),
+        label_text(&run.command),
         run.simulated,
-        escaped(&run.tool_version),
+        label_text(&run.tool_version),
         started.map_or(0, |t| t.timestamp())
     );
     for (name, units, factor, help) in FAMILIES {
@@ -113,8 +113,8 @@ fn text(run: &Run) -> String {
                 let _ = writeln!(
                     out,
                     "{name}{{{target},metric=\"{}\",stat=\"{}\"}} {}",
-                    escaped(&h.id),
-                    escaped(stat),
+                    label_text(&h.id),
+                    label_text(stat),
                     value * factor
                 );
             }
@@ -159,8 +159,8 @@ fn family(out: &mut String, name: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
 }
 
-/// Text in a label's quotes.
-fn escaped(text: &str) -> String {
+/// Text as it stands in a label's quotes.
+pub fn label_text(text: &str) -> String {
     let text = crate::text::clean(text);
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")

@@ -536,13 +536,13 @@ impl World for Simulation {
         if let Some(t) = &mut self.trace {
             t.begin(id, at.0);
             t.leave(id, Place::Submission, free);
-            if let Some(g) = &self.guests {
-                t.leave(id, Place::Exit, g.kick(free));
-            }
         }
         match &self.guests {
             Some(g) => {
                 let at = g.kick(free);
+                if let Some(t) = &mut self.trace {
+                    t.leave(id, Place::Exit, at);
+                }
                 self.schedule(id, at, Stage::ToIothread);
             }
             None => self.schedule(id, free, self.below()),

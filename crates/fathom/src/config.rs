@@ -242,7 +242,10 @@ fn check(root: &Command, file: &File) -> Result<(), String> {
     if let Some(all) = table("defaults")? {
         let mut every = BTreeSet::new();
         options_below(root, &mut every);
-        check_section(root, all, "defaults", &|k| every.contains(k)).map_err(wrong)?;
+        let mut globals: BTreeSet<String> = BTreeSet::new();
+        let global = root.get_arguments().filter(|a| a.is_global_set());
+        globals.extend(global.filter_map(|a| a.get_long().map(str::to_owned)));
+        check_section(root, all, "defaults", &every, &globals).map_err(wrong)?;
     }
     for (name, preset) in table("preset")?.into_iter().flatten() {
         let parts = preset
@@ -279,24 +282,22 @@ fn check_section(
     command: &Command,
     section: &Table,
     at: &str,
-    known: &dyn Fn(&str) -> bool,
+    known: &BTreeSet<String>,
+    globals: &BTreeSet<String>,
 ) -> Result<(), String> {
     for (key, value) in section {
         if let Some(below) = value.as_table() {
             let Some(command) = command.find_subcommand(key) else {
                 return Err(format!("[{at}.{key}]: there is no such command"));
             };
-            let mut every = BTreeSet::new();
+            let mut every = globals.clone();
             options_below(command, &mut every);
-            let globals = ["tui", "price", "cloud"];
-            check_section(command, below, &format!("{at}.{key}"), &|k| {
-                every.contains(k) || globals.contains(&k)
-            })?;
+            check_section(command, below, &format!("{at}.{key}"), &every, globals)?;
         } else if TYPED_ONLY.contains(&key.as_str()) {
             return Err(format!(
                 "[{at}]: {key} allows writes, and has to be typed each time"
             ));
-        } else if !known(key) {
+        } else if !known.contains(key) {
             return Err(format!(
                 "[{at}]: there is no option --{key} here; fathom COMMAND --help has them"
             ));

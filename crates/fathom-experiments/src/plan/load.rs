@@ -7,10 +7,8 @@ use fathom_io::job::{JobFile, Rw, jobs_from_toml};
 use fathom_io::replay::{Events, formats};
 use fathom_telemetry::{Bytes, Op};
 
-use crate::workload::Profile;
+use crate::workload::{Collector, PROFILE, Profile};
 
-/// Of a run directory of `fathom watch`.
-const PROFILE: &str = "profile.json";
 /// Sizes with a smaller share are counted with the next larger one.
 const RARE: f64 = 0.02;
 /// From this share of requests on that follow on, a load is sequential.
@@ -34,23 +32,15 @@ pub(super) struct Load {
     pub(super) source: String,
 }
 
-/// What was counted of a load.
-#[derive(Debug, Default)]
-struct Counts {
-    /// Reads, writes, flushes.
-    ios: [u64; 3],
-    sequential: u64,
-    sizes: BTreeMap<u64, u64>,
-}
-
-impl Counts {
-    fn load(&self, rate: Option<f64>, source: String) -> Result<Load, String> {
-        let [reads, writes, flushes] = self.ios;
-        let all = reads + writes;
-        if all == 0 {
+impl Load {
+    /// That of a profile, with a rate of its own.
+    fn of(p: &Profile, rate: Option<f64>, source: String) -> Result<Self, String> {
+        let all = p.data_ios();
+        let [reads, writes] = [p.ios[Op::Read as usize], p.ios[Op::Write as usize]];
+        let Some(share) = p.read_share() else {
             return Err(format!("{source}: no reads and no writes are in it"));
-        }
-        let follows = self.sequential as f64 >= SEQUENTIAL * all as f64;
+        };
+        let follows = p.sequential as f64 >= SEQUENTIAL * all as f64;
         let rw = match (reads > 0, writes > 0, follows) {
             (true, true, true) => Rw::Mixed,
             (true, true, false) => Rw::RandMixed,
@@ -59,15 +49,17 @@ impl Counts {
             (false, _, true) => Rw::Write,
             (false, _, false) => Rw::RandWrite,
         };
+        let flushes = p.ios[Op::Sync as usize];
         let every = writes as f64 / flushes.max(1) as f64;
         let sync = match flushes > 0 && writes > 0 && every <= SELDOM {
             true => format!("fdatasync:{}", every.round().max(1.0)),
             false => "none".to_owned(),
         };
-        Ok(Load {
+        let counts = p.sizes.iter().map(|(size, n)| (*size, n[0] + n[1]));
+        Ok(Self {
             rw,
-            bs: sizes(&self.sizes),
-            reads: format!("{:.1}", 100.0 * reads as f64 / all as f64),
+            bs: sizes(&counts.collect()),
+            reads: format!("{:.1}", 100.0 * share),
             sync,
             rate,
             source,
@@ -105,12 +97,8 @@ fn sizes(counts: &BTreeMap<u64, u64>) -> String {
 /// One sentence that names the file.
 pub(super) fn read(path: &str) -> Result<Load, String> {
     let file = Path::new(path);
-    let profile = match file.is_dir() {
-        true => file.join(PROFILE),
-        false => file.to_owned(),
-    };
-    if profile.ends_with(PROFILE) && profile.exists() {
-        return watched(&profile);
+    if file.join(PROFILE).exists() || file.ends_with(PROFILE) {
+        return watched(file);
     }
     if file.extension().is_some_and(|e| e == "toml") {
         let text = std::fs::read_to_string(file).map_err(|e| format!("{path}: {e}"))?;
@@ -121,23 +109,11 @@ pub(super) fn read(path: &str) -> Result<Load, String> {
 }
 
 fn watched(path: &Path) -> Result<Load, String> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
-    let p: Profile = serde_json::from_str(&text)
-        .map_err(|e| format!("{name} is not a profile of fathom watch: {e}"))?;
-    let counts = Counts {
-        ios: [
-            p.ios[Op::Read as usize],
-            p.ios[Op::Write as usize],
-            p.ios[Op::Sync as usize],
-        ],
-        sequential: p.sequential,
-        sizes: p.sizes.iter().map(|(s, n)| (*s, n[0] + n[1])).collect(),
-    };
+    let p = Profile::read(path)?;
     let seconds = p.wall_ns as f64 / 1e9;
     let rate = (seconds > 0.0).then(|| p.data_ios() as f64 / seconds);
     let source = format!("{} as watched for {seconds:.0} s, its mean rate", p.source);
-    counts.load(rate, source)
+    Load::of(&p, rate, source)
 }
 
 fn job(path: &str, file: &JobFile) -> Result<Load, String> {
@@ -166,21 +142,17 @@ fn job(path: &str, file: &JobFile) -> Result<Load, String> {
 fn trace(path: &Path) -> Result<Load, String> {
     let (format, mut source) =
         formats::open(path, None, Events::Auto).map_err(|e| e.to_string())?;
-    let mut counts = Counts::default();
-    let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut seen: Option<Collector> = None;
     // Requests of each second: memory grows with the hours, not with the requests.
-    let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
+    let (mut seconds, mut last) = (BTreeMap::<u64, u64>::new(), 0);
     while let Some(io) = source.next().map_err(|e| e.to_string())? {
-        match io.op {
-            Op::Read | Op::Write => {
-                counts.ios[io.op as usize] += 1;
-                *counts.sizes.entry(io.len).or_default() += 1;
-                *seconds.entry(io.at.0 / 1_000_000_000).or_default() += 1;
-                let end = ends.insert(io.device, io.offset + io.len);
-                counts.sequential += u64::from(end == Some(io.offset));
-            }
-            Op::Sync => counts.ios[2] += 1,
-            Op::Trim => {}
+        last = io.at.0;
+        let c = seen.get_or_insert_with(|| Collector::new("", last));
+        c.start(last, u64::from(io.device), io.op, io.offset, io.len);
+        // When it ended is no part of the load.
+        c.end(last, u64::from(io.device), io.offset, io.len);
+        if matches!(io.op, Op::Read | Op::Write) {
+            *seconds.entry(last / 1_000_000_000).or_default() += 1;
         }
     }
     let busiest = seconds.values().max().map(|n| *n as f64);
@@ -189,7 +161,8 @@ fn trace(path: &Path) -> Result<Load, String> {
         path.display(),
         format.name()
     );
-    counts.load(busiest, source)
+    let profile = seen.map_or_else(Profile::default, |c| c.finish(last));
+    Load::of(&profile, busiest, source)
 }
 
 #[cfg(test)]

@@ -679,11 +679,13 @@ pub(crate) fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::F
             } => (if direct { d } else { buffered }).clone(),
             _ => None,
         });
-    found.ok_or_else(|| {
-        BenchError::Target(TargetError::Unfit {
-            target: about.name,
-            message: "a tree needs bytes that stay: name a directory, a file or a block device"
-                .into(),
-        })
+    found.ok_or_else(|| no_bytes(about.name))
+}
+
+/// That a target of this name keeps no bytes.
+pub fn no_bytes(target: String) -> BenchError {
+    BenchError::Target(TargetError::Unfit {
+        target,
+        message: "a tree needs bytes that stay: name a directory, a file or a block device".into(),
     })
 }

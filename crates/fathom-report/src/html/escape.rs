@@ -25,6 +25,11 @@ impl fmt::Display for Esc<'_> {
     }
 }
 
+/// Text as it stands in an element or in a quoted attribute of HTML or XML.
+pub fn markup(text: &str) -> String {
+    Esc(text).to_string()
+}
+
 /// A sentence with its command-line options as code, so that `--size` is not broken at its dashes.
 pub(crate) fn with_options(text: &str) -> String {
     let mut out = String::new();

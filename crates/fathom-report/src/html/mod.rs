@@ -28,6 +28,7 @@ use crate::exporter::Exporter;
 use crate::output::{DirOutput, Output, link_base, written};
 use crate::stamp::Stamp;
 use distribution::{Distribution, Totals, distributions};
+pub use escape::markup;
 use escape::{Esc, script_json};
 pub use index::index_page;
 pub use several::{RUNS_MAX, compare_page};

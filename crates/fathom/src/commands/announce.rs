@@ -35,6 +35,11 @@ impl<'a> Foreseen<'a> {
         }
     }
 
+    /// The same on so many hosts.
+    pub(super) fn on(self, hosts: u32) -> Self {
+        Self { hosts, ..self }
+    }
+
     /// One line.
     pub(super) fn line(&self) -> String {
         self.sentence(self.here().as_ref())

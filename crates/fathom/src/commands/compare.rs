@@ -7,7 +7,7 @@ use fathom_experiments::compare::{
     CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, change,
     compare as compare_runs, history, relative,
 };
-use fathom_report::{clean, format, markdown_text as escape};
+use fathom_report::{clean, format, markdown_text as escape, markup};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::rundir::RunDir;
@@ -306,8 +306,8 @@ fn junit(c: &Comparison, threshold: f64) -> String {
     let _ = writeln!(
         out,
         "  <properties><property name=\"a\" value=\"{}\"/><property name=\"b\" value=\"{}\"/></properties>",
-        xml(&c.a),
-        xml(&c.b)
+        markup(&c.a),
+        markup(&c.b)
     );
     if nothing {
         let mut why = conditions(&c.mismatches, 'B');
@@ -315,14 +315,14 @@ fn junit(c: &Comparison, threshold: f64) -> String {
         let _ = writeln!(
             out,
             "  <testcase classname=\"fathom\" name=\"conditions\"><error message=\"{}\"/></testcase>",
-            xml(&why.join("; "))
+            markup(&why.join("; "))
         );
     }
     for r in &c.rows {
         let _ = write!(
             out,
             "  <testcase classname=\"fathom\" name=\"{}\">",
-            xml(&r.label)
+            markup(&r.label)
         );
         let told = format!(
             "{} against {}: {}, {}. {}",
@@ -332,7 +332,7 @@ fn junit(c: &Comparison, threshold: f64) -> String {
             words(r),
             r.notes.join("; ")
         );
-        let told = xml(told.trim());
+        let told = markup(told.trim());
         if worse.iter().any(|w| std::ptr::eq(*w, r)) {
             let _ = write!(out, "<failure message=\"{told}\"/>");
         } else if skipped(&r) {
@@ -343,13 +343,4 @@ fn junit(c: &Comparison, threshold: f64) -> String {
         out.push_str("</testcase>\n");
     }
     out + "</testsuite></testsuites>\n"
-}
-
-/// Text of an element or in an attribute's quotes.
-fn xml(text: &str) -> String {
-    clean(text)
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }

@@ -4,6 +4,7 @@ use fathom_bench::Plan;
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::kv::{self, ENGINES, Keys, KvOptions, WORKLOADS};
+use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure};
@@ -12,6 +13,11 @@ use crate::exit::{Failure, Outcome, refused};
 
 pub(crate) fn kv(args: &KvArgs) -> Outcome {
     let options = options(args)?;
+    let target = &args.measure.target;
+    // Said before it is announced.
+    if SimTarget::is_simulated(target) || target == "null:" {
+        return Err(refused(kv::no_bytes(target.clone())));
+    }
     let what = Measuring {
         name: "kv",
         args: &args.measure,

@@ -89,15 +89,12 @@ pub(crate) fn checked<T>(
         modifies: what.modifies,
         hosts: Some(&args.hosts),
     };
+    let named = format!("{} profile", profile.name);
     if args.dry_run {
         let (limits, fills) = foresee(&ask)?;
         let plan = plan(&ask, limits, true, None);
         let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-        let what = format!("{} profile", profile.name);
-        let said = Foreseen {
-            hosts: limits.hosts,
-            ..Foreseen::of(&what, &o, &args.target)
-        };
+        let said = Foreseen::of(&named, &o, &args.target).on(limits.hosts);
         return said.dry_run();
     }
     let Opened {
@@ -111,11 +108,7 @@ pub(crate) fn checked<T>(
     check_cpu(what.cpu, &*bench)?;
     let known = check(&*bench)?;
     let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-    let named = format!("{} profile", profile.name);
-    let said = Foreseen {
-        hosts: limits.hosts,
-        ..Foreseen::of(&named, &o, &args.target)
-    };
+    let said = Foreseen::of(&named, &o, &args.target).on(limits.hosts);
     say::text(&said.line());
     let meta = RunMeta {
         name: what.name.into(),

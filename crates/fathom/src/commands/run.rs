@@ -34,10 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         let reads = jobs.iter().any(|j| j.rw.reads());
         let fills = if reads { fills } else { Bytes(0) };
         let cost = run_cost(&groups(&jobs, &limits)?, fills);
-        let said = Foreseen {
-            hosts: limits.hosts,
-            ..Foreseen::of("Jobs as given", &cost, &name)
-        };
+        let said = Foreseen::of("Jobs as given", &cost, &name).on(limits.hosts);
         return said.dry_run();
     }
     let control = signals::control().map_err(refused)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fathom_bench::cost::RunCost;
 use fathom_bench::{Notebook, RunMeta};
-use fathom_experiments::workload::{Collector, Profile, facts};
+use fathom_experiments::workload::{Collector, PROFILE, Profile, facts};
 use fathom_files::Existing;
 use fathom_io::Control;
 use fathom_io::clock::Clock;
@@ -31,8 +31,6 @@ const TIME: Nanos = Nanos::from_secs(10);
 const EVERY: Duration = Duration::from_millis(20);
 /// How often counters are read where there is no tracing.
 const COUNTERS_EVERY: Duration = Duration::from_millis(5);
-/// The profile in a run directory.
-pub(crate) const PROFILE: &str = "profile.json";
 
 /// What is watched.
 enum Subject {
@@ -234,11 +232,11 @@ fn take(c: &mut Collector, live: &mut Live, e: &Event, threads: Option<&BTreeSet
                 Op::Read
             };
             c.start(e.ts, e.a, op, offset, len);
-            live.start(e.ts, (e.a, offset), op == Op::Read);
         }
         Kind::Complete => {
-            c.end(e.ts, e.a, offset, len);
-            live.end(e.ts, (e.a, offset), len);
+            for ended in c.end(e.ts, e.a, offset, len) {
+                live.ended(ended);
+            }
         }
         _ => {}
     }
@@ -378,21 +376,5 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
 
 /// A saved profile, from its file or its run directory.
 pub(crate) fn read_profile(path: &Path) -> Result<Profile, Failure> {
-    let file = if path.is_dir() {
-        path.join(PROFILE)
-    } else {
-        path.to_owned()
-    };
-    let bad = |e: &dyn std::fmt::Display| {
-        refused(anyhow::anyhow!(
-            "--workload {}: {e}; expected a profile made by fathom watch",
-            file.display()
-        ))
-    };
-    let text = std::fs::read_to_string(&file).map_err(|e| bad(&e))?;
-    let profile: Profile = serde_json::from_str(&text).map_err(|e| bad(&e))?;
-    if profile.profile_version != 1 {
-        return Err(bad(&format!("it has version {}", profile.profile_version)));
-    }
-    Ok(profile)
+    Profile::read(path).map_err(|e| refused(anyhow::anyhow!("--workload {e}")))
 }

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use fathom_report::label_text;
 use fathom_telemetry::histogram::{SparseHistogram, lower_bound, width};
 use fathom_telemetry::say;
 
@@ -93,11 +94,10 @@ impl Listener {
             .map_err(no)?;
             say!("Metrics: http://{at}/metrics");
         }
-        let watched = watched.replace('\\', "\\\\").replace('"', "\\\"");
         Ok(Self {
             asked,
             socket,
-            labels: format!("watched=\"{watched}\""),
+            labels: format!("watched=\"{}\"", label_text(watched)),
         })
     }
 

@@ -1,14 +1,11 @@
 //! What `fathom watch` sees, for who looks on: windows as those of jobs, of I/O that others issue.
 
-use std::collections::HashMap;
-
+use fathom_experiments::workload::Ended;
 use fathom_io::driver::live::{LiveWindow, tell_of, watched};
-use fathom_telemetry::{Histogram, Nanos};
+use fathom_telemetry::{Histogram, Nanos, Op};
 
 /// Length of a window.
 const WIDTH: Nanos = Nanos::from_millis(200);
-/// I/Os whose completion is waited for, at most; what is beyond has no latency.
-const PENDING_MAX: usize = 1 << 16;
 
 /// Windows under way.
 pub(super) struct Live {
@@ -16,8 +13,6 @@ pub(super) struct Live {
     index: u64,
     window: LiveWindow,
     latency: Histogram,
-    /// When an I/O was queued, and whether it reads, by device and offset.
-    pending: HashMap<(u64, u64), (u64, bool)>,
 }
 
 impl Live {
@@ -28,23 +23,13 @@ impl Live {
             index: 0,
             window: empty(name, 0),
             latency: Histogram::new(),
-            pending: HashMap::new(),
         }
     }
 
-    /// An I/O was queued at `at` ns.
-    pub(super) fn start(&mut self, at: u64, place: (u64, u64), reads: bool) {
-        if watched() && self.pending.len() < PENDING_MAX {
-            self.pending.insert(place, (at, reads));
-        }
-    }
-
-    /// It ended.
-    pub(super) fn end(&mut self, at: u64, place: (u64, u64), bytes: u64) {
-        if let Some((begun, reads)) = self.pending.remove(&place) {
-            self.latency.record(at.saturating_sub(begun));
-            self.count(1, u64::from(reads), bytes);
-        }
+    /// An I/O ended.
+    pub(super) fn ended(&mut self, e: Ended) {
+        self.latency.record(e.latency_ns);
+        self.count(1, u64::from(e.op == Op::Read), e.bytes);
     }
 
     /// So many ended, as counters tell.
@@ -97,10 +82,11 @@ mod tests {
     fn what_is_watched_comes_in_windows_with_its_latency() {
         let Some(seen) = look_on() else { return };
         let mut live = Live::new("vda");
-        live.start(1_000, (1, 0), true);
-        live.start(1_000, (1, 4096), false);
-        live.end(51_000, (1, 0), 4096);
-        live.end(9, (9, 9), 4096);
+        live.ended(Ended {
+            op: Op::Read,
+            bytes: 4096,
+            latency_ns: 50_000,
+        });
         live.at(Nanos::from_millis(100));
         live.at(Nanos::from_millis(210));
         live.count(7, 3, 28_672);
