@@ -52,7 +52,8 @@ fn layers_and_depth(rig: &mut Rig, head: &str) {
             "interrupt and completion",
         ]);
     }
-    let watched = rig.sh(&format!("(fathom run {head} --rw randread --qd 1 --time 4s > /dev/null 2>&1; echo > /tmp/over) & sleep 1.5; fathom watch {} --time 1s; until [ -e /tmp/over ]; do sleep 0.1; done", &head[5..]));
+    // Watched only once its paths have read: a slow machine takes its time to begin.
+    let watched = rig.sh(&format!("fathom run {head} --rw randread --qd 1 --time 120s > /dev/null 2>&1 & load=$!; reads() {{ cat /sys/class/block/nvme*c*n1/stat | awk '{{ n += $1 }} END {{ print n }}'; }}; before=$(reads); for i in $(seq 600); do [ $(reads) -gt $((before + 200)) ] && break; sleep 0.1; done; fathom watch {} --time 1s; kill -TERM $load; wait $load", &head[5..]));
     let depth = watched
         .text
         .lines()
