@@ -117,12 +117,19 @@ impl Cell {
 
     /// I/Os per second over reads, writes and trims.
     pub fn iops(&self) -> Option<Estimate> {
-        self.estimate(|j| Some(j.iops()))
+        self.rate(Job::iops)
     }
 
     /// Bytes per second over reads, writes and trims.
     pub fn bandwidth(&self) -> Option<Estimate> {
-        self.estimate(|j| Some(data(j).map(|d| d.bytes_per_second).sum()))
+        self.rate(|j| data(j).map(|d| d.bytes_per_second).sum())
+    }
+
+    /// A rate that was counted: no closer than whole I/Os allow.
+    fn rate(&self, f: impl Fn(&Job) -> f64) -> Option<Estimate> {
+        let mean = self.estimate(|j| Some(f(j)))?;
+        let whole = self.valid().map(Job::count_resolution).fold(0.0, f64::max);
+        Some(mean.at_least(mean.value * whole))
     }
 
     /// Mean response latency over reads, writes and trims, ns.

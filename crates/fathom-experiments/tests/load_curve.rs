@@ -117,6 +117,25 @@ fn closed_knee_of_a_saturating_server_is_its_parallelism() {
     }
 }
 
+/// Eight servers of fixed time end eight I/Os at once, in every repeat alike: the interval holds the truth all the same.
+#[test]
+fn whole_batches_do_not_put_the_truth_outside_of_the_maximum() {
+    let service = Service::Fixed(Nanos(SERVICE_NS as u64));
+    let options = CurveOptions {
+        open: false,
+        ..CurveOptions::default()
+    };
+    for ms in [7, 20, 33, 150] {
+        let run = measure_for(ms, &mut QueueBench::new(8, service.clone()), &options);
+        let max = headline(&run, "curve-max");
+        println!("{ms} ms: {max:?}");
+        let truth = 8.0 * 1e9 / SERVICE_NS;
+        assert!(max.low.unwrap() <= truth && truth <= max.high.unwrap());
+        let half = max.relative_half_width().unwrap();
+        assert!(half < 0.1, "{ms} ms: {half}");
+    }
+}
+
 #[test]
 fn one_rule_gives_the_threads_along_a_curve_and_latency_does_not_fall_with_the_load() {
     for threads in [1, 2, 3, 4] {

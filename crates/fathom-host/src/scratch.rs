@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fathom_files::{create, open};
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -279,11 +279,26 @@ impl Drop for Locked {
     }
 }
 
+/// Takes the lock unless somebody who lives holds it. The kernel keeps a killed process's files until its I/O has ended, a
+/// while after the process is gone.
+fn lock_abandoned(file: &File) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let begin = Instant::now();
+    while lock(file).is_err() {
+        let dead = matches!(mark::provenance(file), Ok(Provenance::Changed(_)));
+        if !dead || begin.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
 /// The file with its lock taken, if it is fathom's and nobody else holds the lock.
 fn open_abandoned(path: &Path) -> io::Result<Option<Locked>> {
     let file = open::for_reading(path, libc::O_NOFOLLOW)?;
     let meta = file.metadata()?;
-    if !meta.is_file() || lock(&file).is_err() {
+    if !meta.is_file() || !lock_abandoned(&file) {
         return Ok(None);
     }
     let file = Locked(file);

@@ -14,6 +14,7 @@ use common::{Disk, Loop, Mounted, mkfs_ext4, possible, run, skip, turn};
 use fathom_host::refusal::Refusal;
 use fathom_host::scratch::PREFIX;
 use fathom_host::{Leftover, Scratch, leftovers, may_overwrite, remove_leftover};
+use rustix::fs::FlockOperation;
 
 fn entries(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
@@ -98,7 +99,7 @@ fn child_that_is_killed() {
 
 #[test]
 fn after_sigkill_a_later_run_finds_the_leftover_and_can_remove_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--ignored",
@@ -118,7 +119,22 @@ fn after_sigkill_a_later_run_finds_the_leftover_and_can_remove_it() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let found = leftovers(dir.path()).unwrap();
+    // Its I/O may hold the lock for a while longer; without marks nobody knows that it is gone.
+    let held = fs::File::open(&made).unwrap();
+    let mut mark = [0u8; 256];
+    let marked = rustix::fs::fgetxattr(&held, "user.fathom.made", &mut mark[..]).is_ok();
+    let long = Duration::from_millis(if marked { 300 } else { 0 });
+    rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let found = std::thread::scope(|scope| {
+        let until = scope.spawn(move || {
+            std::thread::sleep(long);
+            drop(held);
+        });
+        if !marked {
+            until.join().unwrap();
+        }
+        leftovers(dir.path()).unwrap()
+    });
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].path, Path::new(&made));
     assert_eq!((found[0].pid, found[0].size_bytes), (child.id(), 1 << 20));

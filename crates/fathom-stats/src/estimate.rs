@@ -95,6 +95,15 @@ impl Estimate {
         self
     }
 
+    /// The interval, at least `half` to each side of the value: what repeats that are all alike cannot show. Without an
+    /// interval there is none still.
+    #[must_use]
+    pub fn at_least(mut self, half: f64) -> Self {
+        self.low = self.low.map(|l| l.min(self.value - half));
+        self.high = self.high.map(|h| h.max(self.value + half));
+        self
+    }
+
     /// What this one gains over another, independent one of the same kind, as a share of that. Rates, latencies and prices
     /// have no other side of nought, so the interval is that of the quotient's logarithm: it never falls below -1, and
     /// neither end lies on the wrong side of the value.

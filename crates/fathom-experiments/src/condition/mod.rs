@@ -245,12 +245,15 @@ pub fn completed(run: &Run, target: &str, o: &ConditionOptions) -> Result<usize,
                 .map_or_else(|| "unknown plan".into(), |p| report::plan_text(&p.options))
         ));
     };
-    let whole = |j: &&Job| {
-        j.experiment == EXPERIMENT && !j.flags.iter().any(|f| f.code == FlagCode::Interrupted)
-    };
+    let whole = |j: &&Job| j.experiment == EXPERIMENT && !is_cut(j);
     // A run that was itself continued begins where the one before had ended.
     let done = plan.skipped + run.jobs.iter().filter(whole).count();
     Ok(done.min(pieces(o).len()))
+}
+
+/// Whether a piece was interrupted.
+fn is_cut(job: &Job) -> bool {
+    job.flags.iter().any(|f| f.code == FlagCode::Interrupted)
 }
 
 /// Conditions the target; the first `skip` pieces were done before.

@@ -5,8 +5,8 @@ use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::steadiness::why;
 use fathom_stats::regimes::Regimes;
 use fathom_stats::steady::{Steadiness, Verdict};
-use fathom_telemetry::schema::{Cell, Finding, Mark, Section};
-use fathom_telemetry::{Bytes, Flag, FlagCode};
+use fathom_telemetry::schema::{Cell, Finding, Mark, Run, Section};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::recovery::Recovery;
 use super::{Collected, ConditionOptions, ConditionPlan, ConditionResult};
@@ -32,7 +32,7 @@ pub(super) fn plan_text(o: &ConditionOptions) -> String {
 impl ExperimentResult for ConditionPlan {
     const EXPERIMENT: &'static str = "condition-plan";
 
-    fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
+    fn present(&self, evidence: &Evidence<'_>, shown: &mut Shown) {
         let section = |id: &str, title: &str, text: String| Section {
             id: id.into(),
             title: title.into(),
@@ -46,7 +46,76 @@ impl ExperimentResult for ConditionPlan {
             let resumed = section("condition-resumed", "Resumed", text);
             shown.sections.push(resumed);
         }
+        shown.findings.extend(self.state(evidence.run()));
     }
+}
+
+impl ConditionPlan {
+    /// In what state the range is now; `None` where this run did no piece of it.
+    fn state(&self, run: &Run) -> Option<Finding> {
+        let o = &self.options;
+        let of_plan = |i: &usize| run.jobs[*i].experiment == super::EXPERIMENT;
+        let jobs: Vec<usize> = (0..run.jobs.len()).filter(of_plan).collect();
+        let total = super::pieces(o).len();
+        let done = jobs.iter().filter(|i| !super::is_cut(&run.jobs[**i]));
+        let done = self.skipped + done.count();
+        let whole = done >= total;
+        let mut words = Vec::new();
+        // A device that cannot discard was asked, and was not purged.
+        let purged = |i: &usize| {
+            let trim = run.jobs[*i].trim.as_ref();
+            run.jobs[*i].name == "purge" && trim.is_some_and(|t| t.bytes > 0)
+        };
+        if jobs.iter().any(purged) {
+            words.push("purged".to_owned());
+        }
+        match o.passes {
+            0 => {}
+            1 => words.push(format!("{} % written once in sequence", o.fill)),
+            n => words.push(format!("{} % written {n} times in sequence", o.fill)),
+        }
+        if o.overwrite > 0.0 {
+            words.push(format!("overwritten {} times at random", o.overwrite));
+        }
+        if o.deletes > 0.0 {
+            words.push(format!("{} % deleted", o.deletes));
+        }
+        if o.idle > Nanos::ZERO {
+            words.push(format!("left idle for {}", o.idle));
+        }
+        let text = match whole {
+            true => format!("{} are conditioned: {}.", o.range, words.join(", ")),
+            false => format!(
+                "The conditioning of {} is not complete: {done} of {total} pieces are done.",
+                o.range
+            ),
+        };
+        let pace = whole.then(|| last_pass(run, &jobs, o.passes)).flatten();
+        let pace = pace.map_or(String::new(), |rate| {
+            format!(" The last pass ran at {}/s.", Bytes(rate))
+        });
+        (!jobs.is_empty()).then(|| Finding {
+            id: "condition-state".into(),
+            text: text + &pace,
+            confidence: "strong".into(),
+            jobs,
+            evidence: vec!["condition-plan".into()],
+            refuted_by: "A write by anybody else since.".into(),
+            ..Finding::default()
+        })
+    }
+}
+
+/// Bytes per second of the last sequential pass.
+fn last_pass(run: &Run, jobs: &[usize], passes: u32) -> Option<u64> {
+    let name = format!("pass-{passes}-");
+    let of = jobs.iter().map(|i| &run.jobs[*i]);
+    let (mut bytes, mut ns) = (0, 0);
+    for job in of.filter(|j| j.name.starts_with(&name)) {
+        bytes += job.write.as_ref().map_or(0, |w| w.bytes);
+        ns += job.wall_ns;
+    }
+    (ns > 0).then(|| (bytes as f64 / ns as f64 * 1e9) as u64)
 }
 
 /// The verdict in a word, and its reasons in sentences.

@@ -202,6 +202,48 @@ impl ExperimentResult for Profile {
 
     fn present(&self, _: &Evidence<'_>, shown: &mut Shown) {
         shown.sections.push(section(self));
+        shown.findings.push(in_a_sentence(self));
+    }
+}
+
+/// What kind of load it was.
+fn in_a_sentence(p: &Profile) -> Finding {
+    let seconds = p.wall_ns.max(1) as f64 / 1e9;
+    let data = p.data_ios();
+    let text = match data {
+        0 => format!("No read and no write was seen in {seconds:.1} s."),
+        _ => {
+            let sequential = p.sequential as f64 / data as f64;
+            let order = match sequential {
+                s if s >= 0.9 => "in sequence",
+                s if s <= 0.1 => "at random",
+                _ => "partly in sequence",
+            };
+            let what = match p.read_share().unwrap_or_default() {
+                s if s >= 0.99 => "Reads".to_owned(),
+                s if s <= 0.01 => "Writes".to_owned(),
+                s => format!("{:.0} % reads among writes", 100.0 * s),
+            };
+            let depth = p.busy_depth().map_or(String::new(), |d| {
+                format!(", {d:.1} outstanding while busy")
+            });
+            let idle = p.idle_share().map_or(String::new(), |i| {
+                format!(", idle {:.0} % of the time", 100.0 * i)
+            });
+            format!(
+                "{what} {order}, {} each on average, {:.0} a second{depth}{idle}.",
+                Bytes((p.bytes[0] + p.bytes[1]) / data),
+                data as f64 / seconds
+            )
+        }
+    };
+    Finding {
+        id: "watch-load".into(),
+        text,
+        confidence: if p.lost > 0 { "moderate" } else { "strong" }.into(),
+        evidence: vec!["watch-table".into()],
+        refuted_by: "Another profile at another hour: this is what was seen in this time.".into(),
+        ..Finding::default()
     }
 }
 

@@ -362,8 +362,9 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
     if args.out.json {
         screen::json(&run)?;
     } else {
+        let conclusion = fathom_report::terminal::conclusion(&run, &screen::screen());
         screen::print(&format!(
-            "{text}\nprofile {}\nweight a survey by it: fathom survey TARGET --workload {}\n",
+            "{text}{conclusion}\nprofile {}\nweight a survey by it: fathom survey TARGET --workload {}\n",
             file.display(),
             file.display()
         ));

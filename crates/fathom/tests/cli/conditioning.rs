@@ -136,7 +136,14 @@ mod alone {
             "{}",
             run.stderr
         );
+        assert!(run.stdout.contains("\nConclusion\n"), "{}", run.stdout);
         let run = place.the_run();
+        let state = run["findings"][0]["text"].as_str().unwrap();
+        assert!(
+            state.starts_with("64 MiB are conditioned: purged, 50 % written once in sequence.")
+                && state.contains("The last pass ran at "),
+            "{state}"
+        );
         let written: u64 = run["jobs"]
             .as_array()
             .unwrap()

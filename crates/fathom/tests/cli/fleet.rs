@@ -83,6 +83,25 @@ impl Rig {
         fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
 
+    /// Waits until no file is left; names what is, with the marks.
+    #[track_caller]
+    fn emptied(&self, when: &str) {
+        let begin = Instant::now();
+        while !self.place.names().is_empty() {
+            let left = self.place.names();
+            let marks = Command::new("getfattr")
+                .args(["-d", "-m", "-"])
+                .args(&left)
+                .current_dir(&self.place.dir)
+                .output();
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "left {when}: {left:?}, {marks:?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Starts a long load and returns when it runs on all hosts.
     fn running(&self) -> Child {
         let load = "run . --rw randread --bs 4k --qd 4 --size 4m --time 40s --json";
@@ -200,14 +219,15 @@ fn a_lost_host_voids_the_point_and_ends_the_others() {
         if signal == libc::SIGSTOP {
             send(rig.pid("h3"), libc::SIGCONT);
         }
+        let mut cleaned = String::new();
         if signal == libc::SIGKILL {
             // What it cannot remove any more is named, and found.
             let file = scratch(&rig.place.dir).expect("the killed host's file");
             assert!(lost["remedy"].as_str().unwrap().contains(&file), "{lost}");
             assert!(lost["remedy"].as_str().unwrap().contains("on h3"), "{lost}");
-            rig.place.fathom(&["clean"]).expect(0);
+            cleaned = rig.place.fathom(&["clean"]).expect(0).stdout;
         }
-        until("nothing is left", || rig.place.names().is_empty());
+        rig.emptied(&format!("after signal {signal}; clean: {cleaned}"));
     }
 }
 

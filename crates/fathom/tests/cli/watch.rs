@@ -117,6 +117,12 @@ mod alone {
             println!("SKIP: watching I/O by I/O needs tracefs");
             return;
         }
+        assert!(
+            said.stdout.contains("\nConclusion\n")
+                && said.stdout.contains("Reads at random, 16 KiB each"),
+            "{}",
+            said.stdout
+        );
         let profile = |dir: &std::path::Path| -> serde_json::Value {
             serde_json::from_slice(&std::fs::read(dir.join("profile.json")).unwrap()).unwrap()
         };
