@@ -15,6 +15,8 @@ use crate::sim_bench::{SimBench, simulated_time};
 
 /// I/Os that are simulated of a load.
 const SAMPLE: u64 = 4_000;
+/// So many times as many the second time.
+const LENGTHS: u64 = 5;
 /// Loads that are tried; the others take as long as the mean of those.
 const LOADS: usize = 24;
 /// A sample through the page cache of less of the model's time is followed by a longer one.
@@ -28,12 +30,19 @@ const RUN: Nanos = Nanos::from_millis(150);
 /// What was seen of a load.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Seconds here for each second of the model.
-    per_second: f64,
+    /// Seconds here.
+    took: f64,
     /// Bytes per second of the model.
     rate: f64,
     /// Of the model, that was simulated.
     model: Nanos,
+}
+
+impl Seen {
+    /// Seconds here for each second of the model.
+    fn per_second(&self) -> f64 {
+        self.took / self.model.as_secs_f64()
+    }
 }
 
 /// Time that each phase takes here on a simulated target, and all of them together.
@@ -52,8 +61,8 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
     let known: Vec<Seen> = seen.iter().filter_map(|(_, s)| *s).collect();
     let mean = |f: fn(&Seen) -> f64| known.iter().map(f).sum::<f64>() / known.len().max(1) as f64;
     let usual = Seen {
-        model: Nanos::ZERO,
-        per_second: mean(|s| s.per_second),
+        model: Nanos::from_secs(1),
+        took: mean(Seen::per_second),
         rate: mean(|s| s.rate),
     };
     let mut each = Vec::new();
@@ -61,12 +70,12 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
         let mut seconds = JOB.as_secs_f64() * f64::from(phase.jobs) + phase.here.as_secs_f64();
         if phase.loads.is_empty() {
             let rest = phase.time.0.saturating_sub(phase.here.0);
-            seconds += usual.per_second * Nanos(rest).as_secs_f64();
+            seconds += usual.per_second() * Nanos(rest).as_secs_f64();
         }
         for (spec, times) in &phase.loads {
             let same = seen.iter().find(|(known, _)| alike(known, spec));
             let s = same.and_then(|(_, s)| *s).unwrap_or(usual);
-            seconds += f64::from(*times) * s.per_second * model_seconds(spec, s.rate);
+            seconds += f64::from(*times) * s.per_second() * model_seconds(spec, s.rate);
         }
         each.push(Nanos::from_secs_f64(seconds));
     }
@@ -103,15 +112,30 @@ fn sample(bench: &mut SimBench, spec: &JobSpec) -> Option<Seen> {
     short.record = false;
     // The first run of a load finds cold memory, which the many that follow it do not.
     let (cold, warm) = (run(bench, &short)?, run(bench, &short)?);
-    if short.direct || warm.model >= LEAST {
+    if !short.direct && warm.model < LEAST {
+        // What goes into the page cache at first says nothing of what follows.
+        (short.ios, short.time) = (None, Some(LONGER));
+        return run(bench, &short);
+    }
+    if spec.time.is_none() {
         return Some(Seen {
-            per_second: cold.per_second.min(warm.per_second),
+            took: cold.took.min(warm.took),
             ..warm
         });
     }
-    // What goes into the page cache at first says nothing of what follows.
-    (short.ios, short.time) = (None, Some(LONGER));
-    run(bench, &short)
+    // What a time ends is simulated in another way than what a number ends; two lengths tell the I/Os from the rest.
+    let mut of = |times: u64| {
+        (short.ios, short.time) = (None, Some(Nanos(warm.model.0 * times)));
+        run(bench, &short)
+    };
+    let (one, many) = (of(1)?, of(LENGTHS)?);
+    let more = Seen {
+        took: many.took - one.took,
+        model: Nanos(many.model.0.saturating_sub(one.model.0)),
+        ..many
+    };
+    let better = more.took > 0.0 && more.per_second() < many.per_second();
+    Some(if better { more } else { many })
 }
 
 fn run(bench: &mut SimBench, short: &JobSpec) -> Option<Seen> {
@@ -127,7 +151,7 @@ fn run(bench: &mut SimBench, short: &JobSpec) -> Option<Seen> {
         .map(|d| d.bytes)
         .sum();
     (model > 0.0).then(|| Seen {
-        per_second: took / model,
+        took,
         rate: bytes as f64 / model,
         model: Nanos(job.wall_ns),
     })

@@ -285,7 +285,7 @@ pub fn run_cost(
     let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
     if simulated {
         // The tree really runs there, whatever the model's time.
-        const CELL: Nanos = Nanos::from_millis(430);
+        const CELL: Nanos = Nanos::from_millis(95);
         cost.phase("the tree")
             .work(cells, Nanos::ZERO, Bytes(0))
             .work_here(Nanos(CELL.0 * u64::from(cells)));
