@@ -4,7 +4,9 @@
 
 use std::fmt::Write as _;
 
-use fathom_telemetry::schema::{Headline, Run};
+use fathom_stats::Estimate;
+use fathom_telemetry::Op;
+use fathom_telemetry::schema::{Headline, Job, Run};
 
 use crate::conclusion::flag_groups;
 use crate::data::ReportData;
@@ -36,7 +38,7 @@ const FAMILIES: [(&str, &[&str], f64, &str); 7] = [
         "fathom_latency_seconds",
         &["ns"],
         1e-9,
-        "Latency of a headline; stat names mean, ends of its 95 % interval, percentiles.",
+        "Latency of a headline or job; stat names mean, ends of its 95 % interval, percentiles.",
     ),
     (
         "fathom_duration_seconds",
@@ -48,13 +50,13 @@ const FAMILIES: [(&str, &[&str], f64, &str); 7] = [
         "fathom_throughput_bytes_per_second",
         &["bytes/s"],
         1.0,
-        "Bandwidth of a headline.",
+        "Bandwidth of a headline or job.",
     ),
     (
         "fathom_operations_per_second",
         &["IOPS", "1/s"],
         1.0,
-        "I/Os or operations per second of a headline.",
+        "I/Os or operations per second of a headline or job.",
     ),
     (
         "fathom_size_bytes",
@@ -78,7 +80,12 @@ const FAMILIES: [(&str, &[&str], f64, &str); 7] = [
 
 fn text(run: &Run) -> String {
     let mut out = String::new();
-    let target = format!("target=\"{}\"", label_text(run.target.place()));
+    // Two commands on one target may lie side by side in a collector's directory: no series may be there twice.
+    let of = format!(
+        "target=\"{}\",command=\"{}\"",
+        label_text(run.target.place()),
+        label_text(&run.command)
+    );
     family(
         &mut out,
         "fathom_run_started_seconds",
@@ -87,16 +94,17 @@ fn text(run: &Run) -> String {
     let started = run.started.parse::<chrono::DateTime<chrono::Utc>>();
     let _ = writeln!(
         out,
-        "fathom_run_started_seconds{{{target},command=\"{}\",simulated=\"{}\",version=\"{}\"}} {}",
-        label_text(&run.command),
+        "fathom_run_started_seconds{{{of},simulated=\"{}\",version=\"{}\"}} {}",
         run.simulated,
         label_text(&run.tool_version),
         started.map_or(0, |t| t.timestamp())
     );
+    let headlines = match run.headlines.is_empty() {
+        true => of_jobs(run),
+        false => run.headlines.clone(),
+    };
     for (name, units, factor, help) in FAMILIES {
-        let all: Vec<&Headline> = run
-            .headlines
-            .iter()
+        let all: Vec<&Headline> = (headlines.iter())
             .filter(|h| units.contains(&h.unit.as_str()) && !void(h))
             .collect();
         if all.iter().any(|h| h.estimate.is_some()) {
@@ -112,7 +120,7 @@ fn text(run: &Run) -> String {
                 };
                 let _ = writeln!(
                     out,
-                    "{name}{{{target},metric=\"{}\",stat=\"{}\"}} {}",
+                    "{name}{{{of},metric=\"{}\",stat=\"{}\"}} {}",
                     label_text(&h.id),
                     label_text(stat),
                     value * factor
@@ -125,11 +133,8 @@ fn text(run: &Run) -> String {
         "fathom_void_headlines",
         "Headlines without a usable number.",
     );
-    let lost = run
-        .headlines
-        .iter()
-        .filter(|h| void(h) || h.estimate.is_none());
-    let _ = writeln!(out, "fathom_void_headlines{{{target}}} {}", lost.count());
+    let lost = headlines.iter().filter(|h| void(h) || h.estimate.is_none());
+    let _ = writeln!(out, "fathom_void_headlines{{{of}}} {}", lost.count());
     let groups = flag_groups(run);
     if !groups.is_empty() {
         family(
@@ -141,7 +146,7 @@ fn text(run: &Run) -> String {
     for g in groups {
         let _ = writeln!(
             out,
-            "fathom_flagged_jobs{{{target},flag=\"{}\",void=\"{}\"}} {}",
+            "fathom_flagged_jobs{{{of},flag=\"{}\",void=\"{}\"}} {}",
             g.code.name(),
             g.void,
             g.numbers
@@ -149,6 +154,57 @@ fn text(run: &Run) -> String {
     }
     out.push_str("# EOF\n");
     out
+}
+
+/// What each job delivered, for a run whose jobs are all that it found.
+fn of_jobs(run: &Run) -> Vec<Headline> {
+    let mut all: Vec<Headline> = Vec::new();
+    for (index, job) in run.jobs.iter().enumerate() {
+        // Repeats of a job have one name: no series may be there twice.
+        let again = (run.jobs[..index].iter()).filter(|j| j.name == job.name);
+        let name = match again.count() {
+            0 => job.name.clone(),
+            n => format!("{}-{}", job.name, n + 1),
+        };
+        for op in [Op::Read, Op::Write, Op::Trim] {
+            all.extend(delivered_by(job, index, op, &name));
+        }
+    }
+    all
+}
+
+fn delivered_by(job: &Job, index: usize, op: Op, name: &str) -> Vec<Headline> {
+    let Some(d) = job.direction(op) else {
+        return Vec::new();
+    };
+    let response = &d.response_ns;
+    let percentiles = [
+        ("p50", response.p50),
+        ("p99", response.p99),
+        ("p99_9", response.p99_9),
+        ("p99_99", response.p99_99),
+    ];
+    let extra = percentiles
+        .into_iter()
+        .filter_map(|(k, ns)| Some((k.to_owned(), ns? as f64)));
+    let numbers = [
+        ("latency", "ns", response.mean, extra.collect()),
+        ("bandwidth", "bytes/s", Some(d.bytes_per_second), [].into()),
+        ("iops", "IOPS", Some(d.iops), [].into()),
+    ];
+    numbers
+        .into_iter()
+        .map(|(what, unit, value, extra)| Headline {
+            id: format!("{name}-{}-{what}", op.name()),
+            label: String::new(),
+            group: String::new(),
+            unit: unit.into(),
+            estimate: value.map(Estimate::single),
+            extra,
+            jobs: vec![index],
+            flags: job.flags.clone(),
+        })
+        .collect()
 }
 
 fn void(h: &Headline) -> bool {
@@ -171,8 +227,7 @@ pub fn label_text(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::output::MemoryOutput;
-    use crate::testing::{job, run_with};
-    use fathom_stats::Estimate;
+    use crate::testing::{job, reads, run_with};
     use fathom_telemetry::{Flag, FlagCode};
 
     fn headline(id: &str, unit: &str, value: f64) -> Headline {
@@ -219,5 +274,30 @@ mod tests {
             let (_, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_run_of_jobs_alone_exports_what_each_delivered() {
+        let jobs = [1, 2].map(|_| Job {
+            read: Some(reads(5_000)),
+            ..job("a")
+        });
+        let mut run = run_with(jobs.into());
+        run.jobs[1].flags = vec![Flag {
+            void: true,
+            ..Flag::new(FlagCode::CpuBound, "busy", "more cores")
+        }];
+        let said = text(&run);
+        for metric in [
+            "metric=\"a-read-latency\",stat=\"p99\"} 0.000",
+            "metric=\"a-read-iops\",stat=\"mean\"} ",
+            "metric=\"a-read-bandwidth\",stat=\"mean\"} ",
+            "fathom_void_headlines{target=\"/data\",command=\"run\"} 3\n",
+        ] {
+            assert!(said.contains(metric), "{metric}: {said}");
+        }
+        assert!(!said.contains("a-2-read"), "{said}");
+        run.jobs[1].flags.clear();
+        assert!(text(&run).contains("metric=\"a-2-read-iops\""));
     }
 }

@@ -321,6 +321,13 @@ mod tests {
         ] {
             assert!(plain.lines().any(|l| l == line), "{line}: {plain}");
         }
+        let dashboard = include_str!("../../../../packaging/grafana-dashboard.json");
+        let drawn = dashboard
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .filter(|w| w.starts_with("fathom_watch_"));
+        for name in drawn {
+            assert!(plain.contains(&format!("\n{name}{{watched=")), "{name}");
+        }
         let open = text(&seen, "watched=\"vda\"", true);
         assert!(open.contains("# TYPE fathom_watch_ios counter") && open.ends_with("# EOF\n"));
         assert!(!plain.contains("# EOF"));

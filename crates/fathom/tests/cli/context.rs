@@ -218,6 +218,33 @@ fn what_is_shared_holds_no_name_serial_number_or_path() {
     assert!(said.contains("--out"), "{said}");
 }
 
+/// What `fathom watch --listen` serves is held to it beside that code.
+#[test]
+fn the_dashboard_draws_what_is_exported() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let dir = measured(&place, "optane-900p", &[]);
+    let file = format!("{dir}/run.json");
+    let mut run: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    run["jobs"][0]["flags"] =
+        serde_json::json!([{"code": "cpu-bound", "void": false, "detail": "d", "remedy": "r"}]);
+    fs::write(&file, serde_json::to_vec(&run).unwrap()).unwrap();
+    place
+        .fathom(&["report", &dir, "--format", "openmetrics", "--out", "."])
+        .expect(0);
+    let exported = fs::read_to_string(place.dir.join("metrics.prom")).unwrap();
+    let dashboard = include_str!("../../../../packaging/grafana-dashboard.json");
+    let drawn: Vec<&str> = dashboard
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|w| w.starts_with("fathom_") && !w.starts_with("fathom_watch_"))
+        .collect();
+    assert!(drawn.len() > 5, "{drawn:?}");
+    for name in drawn {
+        let sample = format!("\n{name}{{target=");
+        assert!(exported.contains(&sample), "{name} not in\n{exported}");
+    }
+}
+
 #[test]
 fn a_configuration_of_the_directory_gives_defaults_and_presets() {
     let _turn = beside_others();
