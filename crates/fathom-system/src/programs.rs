@@ -120,6 +120,16 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Whether the kernel lets this process mount, trace and set (CAP_SYS_ADMIN): root of most containers may not.
+pub fn may_administer() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok())
+        .is_some_and(|held| held & SYS_ADMIN != 0)
+}
+
 /// User and group of a name in /etc/passwd.
 pub fn user(name: &str) -> Option<(u32, u32)> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;

@@ -49,8 +49,9 @@ impl Fathom {
             Ok(Self::Carried(program.binary))
         } else {
             Err(refused(format!(
-                "{} needs libraries and cannot be carried to the hosts: name theirs with --hosts-fathom PATH, or build the static one (cargo build --release --target x86_64-unknown-linux-musl)",
-                own.display()
+                "{} needs libraries and cannot be carried to the hosts: name theirs with --hosts-fathom PATH, or build the static one (cargo build --release --target {}-unknown-linux-musl)",
+                own.display(),
+                std::env::consts::ARCH
             )))
         }
     }

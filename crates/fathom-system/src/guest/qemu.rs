@@ -20,8 +20,12 @@ use crate::{SystemError, programs};
 
 /// The program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
-/// What brings it.
-pub const PACKAGE: &str = "qemu-system-x86";
+/// What brings it: nothing to a processor that is no guest's.
+pub const PACKAGE: &str = if cfg!(target_arch = "x86_64") {
+    "qemu-system-x86"
+} else {
+    ""
+};
 /// Name of the port between host and guest.
 pub const PORT: &str = "fathom.0";
 
@@ -267,8 +271,17 @@ pub fn missing() -> SystemError {
 /// Its version; the error says how to install it.
 ///
 /// # Errors
-/// Where it is not installed.
+/// Where it is not installed, and on a processor that is no guest's: fathom's own binary is the agent within.
 pub fn version() -> Result<String, SystemError> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(SystemError::Missing {
+            what: format!(
+                "guests are x86-64 machines, and this fathom is for {}",
+                std::env::consts::ARCH
+            ),
+            remedy: "an x86-64 host".into(),
+        });
+    }
     let out = Command::new(PROGRAM)
         .arg("--version")
         .stdin(Stdio::null())

@@ -7,7 +7,7 @@ use fathom_labs::parts::parts;
 use fathom_stack::TraceError;
 use fathom_stack::tracefs::TraceFs;
 use fathom_system::guest::{self, Kernel};
-use fathom_system::packages;
+use fathom_system::{packages, programs};
 use fathom_telemetry::say;
 use serde::Serialize;
 
@@ -89,9 +89,13 @@ fn checks() -> Vec<Check> {
             "sysctl kernel.io_uring_disabled=0, or a container profile that allows it".into(),
         )),
     };
-    let root = match fathom_system::programs::is_root() {
-        true => Ok(String::new()),
-        false => Err((
+    let root = match (programs::is_root(), programs::may_administer()) {
+        (true, true) => Ok(String::new()),
+        (true, false) => Err((
+            "root without CAP_SYS_ADMIN, as in most containers: no tracing, settings, mounts".into(),
+            "podman or docker run --privileged -v /sys:/sys, or securityContext: {privileged: true} of a pod".into(),
+        )),
+        (false, _) => Err((
             "tracing, settings, mounts and drives' health need it".into(),
             "sudo fathom COMMAND".into(),
         )),
