@@ -9,6 +9,8 @@ pub(crate) const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), ", ", env!("FA
 pub(crate) fn long() -> &'static str {
     static LONG: LazyLock<String> = LazyLock::new(|| {
         let features = [
+            ("http", cfg!(feature = "http")),
+            ("https", cfg!(feature = "https")),
             ("query", cfg!(feature = "query")),
             ("redb", cfg!(feature = "redb")),
             ("sqlite", cfg!(feature = "sqlite")),
