@@ -1,14 +1,17 @@
 //! The checkpoint: a cut between two epochs, then everything of the older one goes to the store while
 //! operations go on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::buf::{PageBuf, put, seal};
 use crate::core::Core;
-use crate::error::{KvError, Result};
+use crate::error::Result;
+use crate::hands;
 use crate::leaf::TABLE;
 use crate::meta::{BLOCK, ENTRIES, Header, io};
 use crate::stats::add;
+use crate::turns;
 
 /// Threads that write pages at the same time.
 const WRITERS: usize = 4;
@@ -17,18 +20,17 @@ const BATCH: usize = 64;
 
 impl Core {
     /// Makes everything durable that was changed before the call. One at a time: the caller sees to it.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
-        let now = || fathom_io::clock::monotonic().0;
-        let began = now();
+    pub(crate) fn checkpoint(self: &Arc<Self>) -> Result<()> {
+        let began = turns::now();
         // Half `epoch % 2` of the log will be used again: nothing of the last epoch but one may be left.
         self.log.flush(&*self.store, &self.counters)?;
-        let closed = now();
+        let closed = turns::now();
         let (epoch, pages, log_start) = {
             let _cut = self.gate.close();
             let epoch = self.epoch.fetch_add(1, Ordering::AcqRel);
             (epoch, self.table.len(), self.log.rotate(epoch + 1))
         };
-        add(&self.counters.cut_ns, now() - closed);
+        add(&self.counters.cut_ns, turns::now() - closed);
         self.write_dirty(epoch)?;
         self.write_table(epoch, pages)?;
         let sync = || self.store.sync().map_err(|e| io("syncing the store", 0, e));
@@ -44,42 +46,26 @@ impl Core {
         sync()?;
         self.space.release(epoch);
         add(&self.counters.checkpoints, 1);
-        add(&self.counters.checkpoint_ns, now() - began);
+        add(&self.counters.checkpoint_ns, turns::now() - began);
         Ok(())
     }
     /// Writes what was changed in `epoch` or before.
-    fn write_dirty(&self, epoch: u64) -> Result<()> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            self.clean_frames(epoch, || {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                (i < self.pool.frames.len()).then_some(i)
+    fn write_dirty(self: &Arc<Self>, epoch: u64) -> Result<()> {
+        let next = Arc::new(AtomicUsize::new(0));
+        let end = self.pool.frames.len();
+        let (me, counter) = (Arc::clone(self), Arc::clone(&next));
+        let work = move || {
+            me.clean_frames(epoch, || {
+                let i = counter.fetch_add(1, Ordering::Relaxed);
+                (i < end).then_some(i)
             })
         };
         if self.pool.dirty.load(Ordering::Relaxed) < 2 * WRITERS as u64 {
             return work();
         }
-        std::thread::scope(|scope| {
-            // All or none: with fewer, a checkpoint would be another one.
-            let mut writers = Vec::new();
-            for _ in 0..WRITERS {
-                match fathom_io::threads::within(scope, work) {
-                    Ok(writer) => writers.push(writer),
-                    Err(e) => {
-                        next.store(self.pool.frames.len(), Ordering::Relaxed);
-                        return Err(KvError::Thread(e.to_string()));
-                    }
-                }
-            }
-            for w in writers {
-                // A panic goes on where the checkpoint was asked for.
-                match w.join() {
-                    Ok(done) => done?,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            Ok(())
-        })
+        // All or none: with fewer, a checkpoint would be another one.
+        let stop = || next.store(end, Ordering::Relaxed);
+        hands::together(WRITERS, work, &stop)
     }
     fn write_table(&self, epoch: u64, pages: u32) -> Result<()> {
         let blocks = u64::from(pages).div_ceil(ENTRIES) as usize;

@@ -19,6 +19,7 @@ use crate::stats::{Counters, add};
 use crate::store::Store;
 use crate::sync::{lock, read, try_write, write};
 use crate::table::{NO_FRAME, NOWHERE, Table};
+use crate::turns;
 
 /// Rounds of the hand after which a frame is given up.
 const ROUNDS: usize = 10_000;
@@ -190,13 +191,20 @@ impl Core {
         }
         self.counters.frame.time(|| {
             for _ in 0..ROUNDS {
-                std::thread::yield_now();
+                self.let_others();
                 if let Some(w) = self.sweep(2 * n)? {
                     return Ok(w);
                 }
             }
             Err(KvError::Frames { frames: n as u64 })
         })
+    }
+    /// Others may free a frame meanwhile.
+    fn let_others(&self) {
+        let mut looked = false;
+        if !turns::wait_until(|| std::mem::replace(&mut looked, true)) {
+            std::thread::yield_now();
+        }
     }
     fn sweep(&self, steps: usize) -> Result<Option<Writing<'_>>> {
         for _ in 0..steps {

@@ -1,19 +1,19 @@
 //! The engine as its users see it: options, operations, and the thread that makes checkpoints.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::core::Core;
 use crate::error::{KvError, Result};
+use crate::hands::Hand;
 use crate::leaf::{Leaf, NO_PAGE};
 use crate::log::{Change, Log, Room};
 use crate::options::{Durability, Options};
 use crate::recover;
 use crate::stats::Stats;
 use crate::store::Store;
-use crate::sync::lock;
+use crate::sync::{Signal, lock};
 
 /// What the thread that makes checkpoints is told, and tells.
 #[derive(Default)]
@@ -26,18 +26,18 @@ struct Bell {
 }
 
 struct Shared {
-    core: Core,
+    core: Arc<Core>,
     bell: Mutex<Bell>,
-    ring: Condvar,
-    done: Condvar,
+    ring: Signal,
+    done: Signal,
 }
 
 /// An open tree from 64-bit keys to values; shared by reference between threads.
 pub struct Engine {
     shared: Arc<Shared>,
     durability: Durability,
-    keeper: Option<JoinHandle<()>>,
-    writer: Option<JoinHandle<()>>,
+    keeper: Option<Hand>,
+    writer: Option<Hand>,
 }
 
 impl Engine {
@@ -59,16 +59,16 @@ impl Engine {
         Self::start(recover::open(store, options)?, options)
     }
 
-    fn start(core: Core, options: &Options) -> Result<Self> {
+    fn start(core: Arc<Core>, options: &Options) -> Result<Self> {
         let shared = Arc::new(Shared {
             core,
             bell: Mutex::default(),
-            ring: Condvar::new(),
-            done: Condvar::new(),
+            ring: Signal::default(),
+            done: Signal::default(),
         });
         let mine = Arc::clone(&shared);
         let every = options.checkpoint_every;
-        let keeper = thread("kv-checkpoint", move || keep(&mine, every))?;
+        let keeper = Hand::start("kv-checkpoint", move || keep(&mine, every))?;
         // Complete before more can fail: dropping it ends the thread that there is.
         let mut me = Self {
             shared,
@@ -78,8 +78,10 @@ impl Engine {
         };
         if options.write_ahead {
             let mine = Arc::clone(&me.shared);
-            let writer = thread("kv-writer", move || write_ahead(&mine))?;
-            let _ = me.core().pool.writer.set(writer.thread().clone());
+            let writer = Hand::start("kv-writer", move || write_ahead(&mine))?;
+            if let Hand::Thread(writer) = &writer {
+                let _ = me.core().pool.writer.set(writer.thread().clone());
+            }
             me.writer = Some(writer);
         }
         Ok(me)
@@ -152,7 +154,7 @@ impl Engine {
         let needed = || core.pool.dirty.load(Ordering::Relaxed) + RESERVE + pages;
         if core.space.free() < needed() + core.space.total() / 16 {
             lock(&self.shared.bell).wanted = true;
-            self.shared.ring.notify_one();
+            self.shared.ring.notify();
         }
         // The checkpoint under way may have begun before pages were replaced that the next one frees.
         for _ in 0..3 {
@@ -189,7 +191,7 @@ impl Engine {
                 Room::None => core.counters.stall.time(|| self.checkpoint())?,
                 Room::Soon => {
                     lock(&self.shared.bell).wanted = true;
-                    self.shared.ring.notify_one();
+                    self.shared.ring.notify();
                     break;
                 }
                 Room::Enough => break,
@@ -246,14 +248,10 @@ impl Engine {
         // One that has begun may have missed the latest changes.
         let target = bell.begun + 1;
         bell.wanted = true;
-        self.shared.ring.notify_one();
+        self.shared.ring.notify();
         while bell.ended < target && !bell.stop {
             self.core().working()?;
-            bell = self
-                .shared
-                .done
-                .wait(bell)
-                .unwrap_or_else(PoisonError::into_inner);
+            bell = self.shared.done.wait(&self.shared.bell, bell);
         }
         self.core().working()
     }
@@ -311,22 +309,15 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         lock(&self.shared.bell).stop = true;
-        self.shared.ring.notify_one();
+        self.shared.ring.notify();
         if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.join();
+            keeper.join();
         }
         if let Some(writer) = self.writer.take() {
-            writer.thread().unpark();
-            let _ = writer.join();
+            self.core().pool.nudge();
+            writer.join();
         }
     }
-}
-
-fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(work)
-        .map_err(|e| KvError::Thread(fathom_io::threads::refused(&e)))
 }
 
 /// Writes changed pages ahead of the hand, whenever it has gone on.
@@ -334,7 +325,7 @@ fn write_ahead(shared: &Shared) {
     while !lock(&shared.bell).stop {
         // Who comes to the page meets a failure again, and reports it.
         if !shared.core.clean_ahead().unwrap_or(false) {
-            std::thread::park();
+            shared.core.pool.wait_for_nudge();
         }
     }
 }
@@ -362,7 +353,7 @@ impl Drop for Keeping<'_> {
         }
         // Under the lock, so that nobody begins to wait after it.
         let _bell = lock(&self.0.bell);
-        self.0.done.notify_all();
+        self.0.done.notify();
     }
 }
 
@@ -375,17 +366,11 @@ fn keep(shared: &Shared, every: Option<Duration>) {
         while !bell.wanted && !bell.stop && !due {
             bell = match every {
                 Some(every) => {
-                    let (b, timeout) = shared
-                        .ring
-                        .wait_timeout(bell, every)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    due = timeout.timed_out();
+                    let (b, over) = shared.ring.wait_timeout(&shared.bell, bell, every);
+                    due = over;
                     b
                 }
-                None => shared
-                    .ring
-                    .wait(bell)
-                    .unwrap_or_else(PoisonError::into_inner),
+                None => shared.ring.wait(&shared.bell, bell),
             };
         }
         if bell.stop {
@@ -401,6 +386,6 @@ fn keep(shared: &Shared, every: Option<Duration>) {
         }
         bell = lock(&shared.bell);
         bell.ended = bell.begun;
-        shared.done.notify_all();
+        shared.done.notify();
     }
 }

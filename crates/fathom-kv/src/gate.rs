@@ -3,9 +3,10 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::sync::{Waits, read};
+use crate::sync::{Waits, read, write_at_last};
+use crate::turns;
 
 const SLOTS: usize = 64;
 
@@ -31,18 +32,13 @@ impl Gate {
     }
     /// For one change. Whoever is inside must not wait for a latch of a frame: those who hold one wait here.
     pub(crate) fn pass(&self, waits: &Waits) -> RwLockReadGuard<'_, ()> {
-        read(&self.slots[MINE.get()].0, waits)
+        // Players of a simulation share a thread.
+        let mine = turns::player().map_or_else(|| MINE.get(), |p| p % SLOTS);
+        read(&self.slots[mine].0, waits)
     }
     /// Waits for all changes inside and keeps others out.
     pub(crate) fn close(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
-        fn close(s: &Slot) -> RwLockWriteGuard<'_, ()> {
-            // SLOTS are closed in one order by one checkpoint at a time.
-            s.0.write().unwrap_or_else(PoisonError::into_inner)
-        }
-        let mut all = Vec::with_capacity(SLOTS);
-        for s in &self.slots {
-            all.push(close(s));
-        }
-        all
+        // SLOTS are closed in one order by one checkpoint at a time.
+        self.slots.iter().map(|s| write_at_last(&s.0)).collect()
     }
 }

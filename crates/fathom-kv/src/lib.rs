@@ -3,7 +3,8 @@
 //! Inner nodes live in memory; leaves of 4 to 64 KiB go through a clock pool of a given size to a
 //! [`Store`]: a file or block device, or one that loses what was not synced. Pages are written copy on
 //! write, checkpoints switch between them, a log with group commit fills the time between checkpoints.
-//! This room knows no workloads and no labs. The format and why it is so: `docs/kv.md`.
+//! This room knows no workloads and no labs. In a
+//! simulation its threads take turns ([`turns`]). The format and why it is so: `docs/kv.md`.
 
 mod arena;
 mod buf;
@@ -13,6 +14,7 @@ mod core;
 mod engine;
 mod error;
 mod gate;
+mod hands;
 mod index;
 mod leaf;
 mod log;
@@ -28,6 +30,7 @@ mod stats;
 pub mod store;
 mod sync;
 mod table;
+pub mod turns;
 
 pub use check::Census;
 pub use engine::Engine;

@@ -5,14 +5,14 @@
 //! position; recovery stops at the first frame that does not follow the one before.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::buf::{PageBuf, checksum, get32, get64, put};
 use crate::error::{KvError, Result};
 use crate::meta::{BLOCK, Header, Layout, io};
 use crate::stats::{Counters, add};
 use crate::store::Store;
-use crate::sync::lock;
+use crate::sync::{Signal, lock};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fathomLG");
 /// Magic, epoch, position, length, checksum.
@@ -52,7 +52,7 @@ pub(crate) struct Log {
     layout: Layout,
     id: u64,
     state: Mutex<State>,
-    wake: Condvar,
+    wake: Signal,
 }
 
 /// What to do before a change.
@@ -87,7 +87,7 @@ impl Log {
                 admitted_bytes: 0,
                 failed: None,
             }),
-            wake: Condvar::new(),
+            wake: Signal::default(),
         }
     }
     /// Longest value that can be logged.
@@ -166,7 +166,7 @@ impl Log {
                 return Ok(());
             }
             if s.writing {
-                s = self.wake.wait(s).unwrap_or_else(PoisonError::into_inner);
+                s = self.wake.wait(&self.state, s);
                 continue;
             }
             s.writing = true;
@@ -192,7 +192,7 @@ impl Log {
                 Ok(()) => s.durable = end,
                 Err(e) => s.failed = Some(e.to_string()),
             }
-            self.wake.notify_all();
+            self.wake.notify();
         }
     }
     fn write(

@@ -5,6 +5,7 @@ use std::sync::{OnceLock, RwLock};
 use std::thread::Thread;
 
 use crate::buf::PageBuf;
+use crate::turns;
 
 /// The frame is empty.
 pub(crate) const NO_PAGE: u32 = u32::MAX;
@@ -36,6 +37,8 @@ pub(crate) struct Pool {
     hand: AtomicUsize,
     /// Who writes changed pages before the hand comes to them.
     pub(crate) writer: OnceLock<Thread>,
+    /// The hand has gone on since the writer looked; in a simulation, where it is no thread.
+    nudged: AtomicBool,
     pub(crate) dirty: AtomicU64,
 }
 
@@ -53,18 +56,39 @@ impl Pool {
             frames: (0..frames).map(frame).collect(),
             hand: AtomicUsize::new(0),
             writer: OnceLock::new(),
+            nudged: AtomicBool::new(false),
             dirty: AtomicU64::new(0),
         }
     }
     /// The next frame under the hand.
     pub(crate) fn next(&self) -> usize {
         let at = self.hand.fetch_add(1, Ordering::Relaxed);
-        if at.is_multiple_of(self.window() / 2)
-            && let Some(writer) = self.writer.get()
-        {
-            writer.unpark();
+        if at.is_multiple_of(self.window() / 2) {
+            self.nudge();
         }
         at % self.frames.len()
+    }
+    /// Wakes the writer.
+    pub(crate) fn nudge(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        } else if turns::is_player() {
+            self.nudged.store(true, Ordering::Relaxed);
+            turns::say(self.word());
+        }
+    }
+    /// The writer waits until it is nudged; at once where it was since it looked.
+    pub(crate) fn wait_for_nudge(&self) {
+        if !turns::is_player() {
+            return std::thread::park();
+        }
+        if !self.nudged.swap(false, Ordering::Relaxed) {
+            turns::wait_for(self.word(), None);
+            self.nudged.store(false, Ordering::Relaxed);
+        }
+    }
+    fn word(&self) -> usize {
+        std::ptr::from_ref(&self.nudged).addr()
     }
     /// Frames that the hand will come to next, the nearest first.
     pub(crate) fn ahead(&self) -> impl Iterator<Item = usize> {

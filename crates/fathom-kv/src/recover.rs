@@ -24,7 +24,7 @@ use crate::table::{NOWHERE, Table};
 const LEAP: u64 = 3;
 
 /// A new, empty tree; what the store held is lost.
-pub(crate) fn create(store: Arc<dyn Store>, options: &Options) -> Result<Core> {
+pub(crate) fn create(store: Arc<dyn Store>, options: &Options) -> Result<Arc<Core>> {
     let layout = Layout::new(store.len(), options.page_bytes, options.log_bytes)?;
     let write = |offset: u64, b: &[u8]| {
         store
@@ -35,7 +35,7 @@ pub(crate) fn create(store: Arc<dyn Store>, options: &Options) -> Result<Core> {
     // First an older tree's headers go: it would be half overwritten.
     write(0, &PageBuf::new(2 * BLOCK as usize))?;
     sync()?;
-    let id = fathom_io::clock::monotonic().0;
+    let id = crate::turns::now();
     let mut page = PageBuf::new(layout.page_bytes as usize);
     LeafMut(&mut page).format(0, 0, None, NO_PAGE);
     seal(&mut page, 0);
@@ -45,13 +45,14 @@ pub(crate) fn create(store: Arc<dyn Store>, options: &Options) -> Result<Core> {
     let table = Table::new(layout.places);
     table.add(0, place, 1, false)?;
     let index = Index::new(&[(0, 0)], layout.places)?;
-    let core = core(store, layout, id, options, (table, space, index), 1, 0);
+    let parts = (table, space, index);
+    let core = Arc::new(core(store, layout, id, options, parts, 1, 0));
     core.checkpoint()?;
     Ok(core)
 }
 
 /// The tree of a store.
-pub(crate) fn open(store: Arc<dyn Store>, options: &Options) -> Result<Core> {
+pub(crate) fn open(store: Arc<dyn Store>, options: &Options) -> Result<Arc<Core>> {
     let header = Header::read(&*store)?;
     let layout = header.layout;
     let mut places = Vec::new();
@@ -79,7 +80,7 @@ pub(crate) fn open(store: Arc<dyn Store>, options: &Options) -> Result<Core> {
     let space = Space::new(layout.places);
     let epoch = header.epoch + LEAP;
     let parts = (table, space, index);
-    let core = core(
+    let core = Arc::new(core(
         store,
         layout,
         header.id,
@@ -87,7 +88,7 @@ pub(crate) fn open(store: Arc<dyn Store>, options: &Options) -> Result<Core> {
         parts,
         epoch,
         header.log_start,
-    );
+    ));
     let mut used = vec![false; layout.places as usize];
     let mut twice = None;
     let mut mark = |place: u64| {

@@ -46,6 +46,11 @@ pub trait Pilot: Send {
     fn next(&mut self, _now: Nanos) -> Next {
         Next::Own
     }
+    /// Another thread of the job that has to be asked again because of what this one has just done; one after another,
+    /// `None` for no more. Only in virtual time.
+    fn called(&mut self) -> Option<u32> {
+        None
+    }
     /// Whether the I/O that [`Pilot::next`] has just returned waits for its turn in an open loop's schedule.
     fn paced(&self) -> bool {
         true

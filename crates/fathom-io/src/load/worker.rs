@@ -57,6 +57,8 @@ enum Pace {
 pub struct Worker<P, S> {
     /// The port, for the loop that drives the worker.
     pub port: P,
+    /// Its number in the job.
+    thread: u32,
     recorder: Recorder<S>,
     live: Arc<Live>,
     stop: Arc<AtomicBool>,
@@ -180,6 +182,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         };
         Self {
             port,
+            thread,
             recorder,
             live,
             stop,
@@ -268,6 +271,20 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     /// Asks it, and all that share its stop, to start nothing more.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Number of another worker of the same group that its pilot [calls](Pilot::called), where this one is number `me`.
+    #[cold]
+    pub(crate) fn called(&mut self, me: u32) -> Option<u32> {
+        let thread = self.pilot.as_mut()?.pilot.called()?;
+        Some(me - self.thread + thread)
+    }
+
+    /// Its pilot is asked again at the next step, whatever it waits for.
+    pub(crate) fn ask_again(&mut self) {
+        if let Some(p) = &mut self.pilot {
+            p.until = None;
+        }
     }
 
     /// Outstanding I/Os.

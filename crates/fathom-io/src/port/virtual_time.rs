@@ -111,6 +111,7 @@ pub fn run<W: World, S: WindowSink>(
         }
         step(world, seat, i, &mut timers, &mut results);
     }
+    (0..seats.len() as u32).for_each(|i| call(&mut seats, i, &mut timers));
     loop {
         if world.interrupted() {
             seats.iter().flat_map(|s| &s.worker).for_each(Worker::stop);
@@ -139,6 +140,7 @@ pub fn run<W: World, S: WindowSink>(
                 if enough {
                     wake(world, seat, done.worker, done.at);
                     step(world, seat, done.worker, &mut timers, &mut results);
+                    call(&mut seats, done.worker, &mut timers);
                 }
             }
             _ => {
@@ -148,6 +150,7 @@ pub fn run<W: World, S: WindowSink>(
                 let seat = &mut seats[i as usize];
                 wake(world, seat, i, at);
                 step(world, seat, i, &mut timers, &mut results);
+                call(&mut seats, i, &mut timers);
             }
         }
     }
@@ -166,6 +169,26 @@ fn wake<W: World, S: WindowSink>(world: &mut W, seat: &mut Seat<S>, i: u32, at: 
     let at = at.max(w.port.now);
     w.port.now = world.reaped(i, seat.since, at, w.port.done.len());
     w.reap();
+}
+
+/// Those that a worker's pilot calls are asked at once.
+fn call<S: WindowSink>(
+    seats: &mut [Seat<S>],
+    i: u32,
+    timers: &mut BinaryHeap<Reverse<(Nanos, u32, u64)>>,
+) {
+    while let Some(caller) = &mut seats[i as usize].worker {
+        let now = caller.port.now;
+        let Some(called) = caller.called(i) else {
+            return;
+        };
+        if let Some(seat) = seats.get_mut(called as usize)
+            && let Some(w) = &mut seat.worker
+        {
+            w.ask_again();
+            timers.push(Reverse((now.max(w.port.now), called, seat.generation)));
+        }
+    }
 }
 
 fn step<W: World, S: WindowSink>(
