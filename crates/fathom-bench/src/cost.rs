@@ -30,6 +30,8 @@ pub struct Phase {
     pub written_at_most: Bytes,
     /// Of the time, what no model makes shorter.
     pub here: Nanos,
+    /// What its simulation takes, where that is known; else it follows from the loads.
+    pub simulated: Option<Nanos>,
     /// Loads, and how many times each is expected to run: what a simulation of it takes follows from them.
     pub loads: Vec<(JobSpec, u32)>,
 }
@@ -42,6 +44,7 @@ impl Phase {
             time: Nanos::ZERO,
             written_at_most: Bytes(0),
             here: Nanos::ZERO,
+            simulated: None,
             loads: Vec::new(),
         }
     }
@@ -128,6 +131,12 @@ impl RunCost {
         self.last().loads.push((spec.clone(), times));
     }
 
+    /// What a simulation of the phase takes here, found by whoever plans it.
+    pub fn simulated_in(&mut self, time: Nanos) {
+        let known = self.last().simulated.unwrap_or_default();
+        self.last().simulated = Some(known + time);
+    }
+
     /// Work that takes as long beside a model as beside a disk: processors do it.
     pub fn work_here(&mut self, time: Nanos) {
         self.work(0, time, Bytes(0));
@@ -147,6 +156,9 @@ impl RunCost {
                 .work(phase.jobs, phase.time, phase.written_at_most);
             self.last().here += phase.here;
             self.last().loads.extend(phase.loads);
+            if let Some(time) = phase.simulated {
+                self.simulated_in(time);
+            }
         }
     }
 
@@ -174,6 +186,9 @@ impl RunCost {
             let written = &mut phase.written_at_most.0;
             *written = written.saturating_mul(u64::from(n));
             phase.here.0 = phase.here.0.saturating_mul(u64::from(n));
+            phase.simulated = phase
+                .simulated
+                .map(|t| Nanos(t.0.saturating_mul(u64::from(n))));
             for (_, times) in &mut phase.loads {
                 *times = times.saturating_mul(n);
             }

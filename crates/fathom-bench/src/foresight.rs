@@ -68,7 +68,9 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
     let mut each = Vec::new();
     for phase in &cost.phases {
         let mut seconds = JOB.as_secs_f64() * f64::from(phase.jobs) + phase.here.as_secs_f64();
-        if phase.loads.is_empty() {
+        if let Some(known) = phase.simulated {
+            seconds += known.as_secs_f64();
+        } else if phase.loads.is_empty() {
             let rest = phase.time.0.saturating_sub(phase.here.0);
             seconds += usual.per_second() * Nanos(rest).as_secs_f64();
         }

@@ -213,6 +213,10 @@ fn is_sampled(s: &JobSpec, time: u64) -> bool {
 fn sampled(jobs: &[PlannedJob]) -> u64 {
     let long = |j: &PlannedJob| {
         let s = &j.job.spec;
+        // Of what a pilot does nothing can be left out: it goes on from what came before.
+        if j.guide.as_ref().is_some_and(|g| g.pilot.is_some()) {
+            return 0;
+        }
         let time = s.time.map_or(0, |t| t.0 + s.ramp.0);
         if is_sampled(s, time) { time } else { 0 }
     };

@@ -17,7 +17,7 @@ use crate::LabError;
 use crate::loads::{Course, Load};
 
 /// Of the windows that clients record.
-const WIDTH: Nanos = Nanos::from_millis(100);
+pub(crate) const WIDTH: Nanos = Nanos::from_millis(100);
 
 /// How long, how often, and what is recorded.
 pub(crate) struct Loop<'a> {
@@ -62,7 +62,7 @@ pub(crate) fn ramp_max(time: Nanos) -> Nanos {
 }
 
 /// The times of an open loop's requests.
-struct Arrivals {
+pub(crate) struct Arrivals {
     random: SplitMix64,
     /// Between two of them, on average, ns.
     mean: f64,
@@ -70,7 +70,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn new((rate, seed): (f64, u64), start: Nanos) -> Self {
+    pub(crate) fn new((rate, seed): (f64, u64), start: Nanos) -> Self {
         let mut me = Self {
             random: SplitMix64::new(seed),
             mean: 1e9 / rate.max(1e-3),
@@ -80,7 +80,7 @@ impl Arrivals {
         me
     }
 
-    fn take(&mut self) -> Nanos {
+    pub(crate) fn take(&mut self) -> Nanos {
         let at = Nanos(self.next as u64);
         // Of 1 - u, which is never 0.
         self.next -= self.mean * (1.0 - self.random.unit()).ln();
@@ -95,7 +95,7 @@ struct Count(AtomicU64);
 
 /// Windows of a kind, all clients together.
 #[derive(Clone, Default)]
-struct Windows(Arc<Mutex<BTreeMap<u64, Window>>>);
+pub(crate) struct Windows(Arc<Mutex<BTreeMap<u64, Window>>>);
 
 impl WindowSink for Windows {
     fn window(&mut self, window: Window) {
@@ -105,6 +105,28 @@ impl WindowSink for Windows {
             None => {
                 all.insert(window.index, window);
             }
+        }
+    }
+}
+
+impl Windows {
+    /// Takes all of them as a load whose measured part begins with window `first`; whoever knows more of it adds it.
+    pub(crate) fn gather(&self, first: u64) -> Load {
+        let mut all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let course = Course::of(WIDTH, first as usize, &all);
+        let mut measured = all.split_off(&first);
+        measured.values_mut().for_each(|w| w.index -= first);
+        Load {
+            clients: 0,
+            wall: Nanos::ZERO,
+            cpu: (Nanos::ZERO, Nanos::ZERO),
+            width: WIDTH,
+            windows: measured.into_values().collect(),
+            course,
+            cold: None,
+            rate: None,
+            percentiles: true,
+            noted: Vec::new(),
         }
     }
 }
@@ -293,22 +315,13 @@ pub(crate) fn run<E: From<LabError> + Send>(
         }
         // One that was ended in its ramp has measured nothing.
         let first = ramp.first.unwrap_or(u64::MAX);
-        let load = |w: &Windows| {
-            let mut all = std::mem::take(&mut *w.0.lock().unwrap_or_else(PoisonError::into_inner));
-            let course = Course::of(WIDTH, first as usize, &all);
-            let mut measured = all.split_off(&first);
-            measured.values_mut().for_each(|w| w.index -= first);
-            Load {
-                clients: n,
-                wall: now.since(start + Nanos(first.saturating_mul(WIDTH.0))),
-                cpu: (cpu_end.0 - ramp.cpu.0, cpu_end.1 - ramp.cpu.1),
-                width: WIDTH,
-                windows: measured.into_values().collect(),
-                course,
-                cold: ramp.cold,
-                rate: how.open.map(|o| o.0),
-                percentiles: true,
-            }
+        let load = |w: &Windows| Load {
+            clients: n,
+            wall: now.since(start + Nanos(first.saturating_mul(WIDTH.0))),
+            cpu: (cpu_end.0 - ramp.cpu.0, cpu_end.1 - ramp.cpu.1),
+            cold: ramp.cold,
+            rate: how.open.map(|o| o.0),
+            ..w.gather(first)
         };
         Ok(windows.iter().map(load).collect())
     })

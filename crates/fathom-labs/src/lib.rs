@@ -13,6 +13,7 @@ mod loads;
 mod page_cache;
 pub mod parts;
 pub mod paths;
+mod played;
 pub mod raid;
 pub mod reproduce;
 mod skipped;

@@ -34,6 +34,8 @@ pub(crate) struct Load {
     pub(crate) cold: Option<&'static str>,
     /// Whether percentiles of its latency mean something.
     pub(crate) percentiles: bool,
+    /// What stands against it from elsewhere.
+    pub(crate) noted: Vec<Flag>,
 }
 
 /// How a load is named in the run.
@@ -97,6 +99,7 @@ impl Load {
             cold: None,
             rate: None,
             percentiles: true,
+            noted: Vec::new(),
         }
     }
 
@@ -161,6 +164,7 @@ impl Load {
             flag.void = true;
             job.flags.push(flag);
         }
+        job.flags.extend(self.noted.iter().cloned());
         job.flags.extend(self.late());
         job.flags.extend(thin(&job).filter(|_| self.percentiles));
         job.flags.extend(busy(&job));

@@ -327,6 +327,7 @@ impl Lab<'_> {
             let load = Load {
                 // Files differ in size: nobody asks for a percentile of them.
                 percentiles: false,
+                noted: Vec::new(),
                 ..Load::of_histograms(&[(op, latency)], bytes, threads, took, Course::default())
             };
             let about = About {

@@ -2,10 +2,9 @@
 //! requests per dollar against the cached share, for uniform, Zipf and Gaussian keys.
 //!
 //! Predicted from the device's latency and the hit share of the clock, and measured beside with fathom's own B+tree: on
-//! real targets as it is, on models in virtual time (`pilot`).
+//! real targets as it is, on models in virtual time (`played`).
 
-mod memory;
-mod pilot;
+mod on_model;
 mod predict;
 mod real;
 mod report;
@@ -325,7 +324,7 @@ pub fn run(
 ) -> Result<(), NotebookError> {
     let data = data(plan.limits.size, bench.simulated(), options)?;
     let place: Box<dyn Place> = if bench.simulated() {
-        Box::new(pilot::Virtual::fill(data, options)?)
+        Box::new(on_model::Virtual::fill(data, options, bench)?)
     } else {
         let file = crate::kv::file(bench, plan.direct)?;
         prepare(bench, sink)?;
@@ -524,12 +523,17 @@ fn fill(
     o: &CacheOptions,
     stop: &dyn Fn() -> bool,
 ) -> Result<u64, LabError> {
-    let log = log_bytes(store.len());
-    let engine = Engine::create(store, &kv_options(o, (32 << 20) / o.page.0, log))?;
+    let options = fill_options(o, store.len());
+    let engine = Engine::create(store, &options)?;
     load::fill(&engine, 0..data.keys, o.value, stop)?;
     let leaves = engine.leaves();
     engine.close()?;
     Ok(leaves)
+}
+
+/// With a pool of its own.
+fn fill_options(o: &CacheOptions, store: u64) -> Options {
+    kv_options(o, (32 << 20) / o.page.0, log_bytes(store))
 }
 
 fn log_bytes(store: u64) -> u64 {

@@ -7,7 +7,6 @@ use fathom_kv::{Engine, FileStore, Options, Store};
 use fathom_telemetry::Nanos;
 use serde_json::json;
 
-use super::memory::MemoryStore;
 use super::{
     At, CacheOptions, Data, Line, Measured, Place, fill, frames, kv_options, log_bytes, warm,
 };
@@ -15,6 +14,7 @@ use crate::LabError;
 use crate::kv::keys::Keys;
 use crate::kv::load::{self, Load, Mix};
 use crate::loads::About;
+use crate::played::MemoryStore;
 
 /// The tree on the target itself.
 pub(super) struct Real {
@@ -89,7 +89,7 @@ impl Real {
     }
 }
 
-fn reads<'a>(keys: Keys, count: u64, threads: u32, seed: u64) -> Load<'a> {
+pub(super) fn reads<'a>(keys: Keys, count: u64, threads: u32, seed: u64) -> Load<'a> {
     Load {
         mix: Mix {
             read: 100,

@@ -88,6 +88,7 @@ fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
         keys_drawn: Keys::Uniform,
         beside: Vec::new(),
         rate: None,
+        model: None,
         time: options.time,
         seed: options.seed,
     }

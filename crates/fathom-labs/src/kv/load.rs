@@ -96,6 +96,11 @@ impl Load<'_> {
         }
     }
 
+    /// What a thread draws from.
+    pub(crate) fn random(&self, thread: usize) -> SplitMix64 {
+        SplitMix64::new(self.seed ^ SplitMix64::new(thread as u64 + 1).next_u64())
+    }
+
     /// Keys of the tree at the start, in order, so that filling it leaves full pages.
     pub(crate) fn first_keys(&self) -> Vec<u64> {
         let mut keys: Vec<u64> = (0..self.count).map(|n| self.key(n)).collect();
@@ -143,8 +148,7 @@ pub(crate) fn run(
     let (drawer, newest) = (&drawer, &newest);
     let client = |thread: usize| -> Client<'_, LabError> {
         Box::new(move |seat| {
-            let seed = load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64();
-            let mut random = SplitMix64::new(seed);
+            let mut random = load.random(thread);
             let bytes: Vec<u8> = (0..load.value).map(|_| random.next_u64() as u8).collect();
             let mut found = Vec::new();
             while let Some(came) = seat.next() {
@@ -200,7 +204,7 @@ pub(crate) fn run(
 }
 
 /// One operation; whether it read or wrote.
-fn operation(
+pub(crate) fn operation(
     tree: &dyn Tree,
     load: &Load<'_>,
     (drawer, newest): (&Drawer, &AtomicU64),

@@ -10,8 +10,10 @@ mod dips;
 pub(crate) mod engines;
 pub(crate) mod keys;
 pub(crate) mod load;
+mod on_model;
 mod results;
 mod versus;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +43,9 @@ use fathom_system::lab_dir::LabDir;
 pub use keys::Keys;
 pub use load::Mix;
 use load::{Load, Outcome};
+pub use on_model::run_cost_on_model;
+use workloads::Sweep;
+pub use workloads::{WORKLOADS, Workload};
 
 /// What is measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,100 +73,14 @@ pub struct KvOptions {
     pub beside: Vec<String>,
     /// Operations per second that come, whatever was answered: an open loop. Closed where it is not given.
     pub rate: Option<f64>,
+    /// On a model, where the tree lies in memory: time of an operation beside its I/Os. `None` on what keeps bytes itself.
+    #[serde(default)]
+    pub model: Option<Nanos>,
     /// Time of one measurement; by the profile where it is not given.
     pub time: Option<Nanos>,
     /// Seed.
     pub seed: u64,
 }
-
-/// A workload by name.
-pub struct Workload {
-    /// Its name.
-    pub name: &'static str,
-    /// In words.
-    pub about: &'static str,
-    mix: Mix,
-    keys: Option<Keys>,
-    /// Begins with an empty tree, where no number of keys is given.
-    empty: bool,
-    sweep: Sweep,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Sweep {
-    None,
-    Pages,
-    Caches,
-}
-
-const fn workload(name: &'static str, about: &'static str, shares: [u32; 4]) -> Workload {
-    let [read, update, insert, scan] = shares;
-    Workload {
-        name,
-        about,
-        mix: Mix {
-            read,
-            update,
-            insert,
-            scan,
-        },
-        keys: Some(Keys::Zipf),
-        empty: false,
-        sweep: Sweep::None,
-    }
-}
-
-/// All of them.
-pub const WORKLOADS: [Workload; 10] = [
-    Workload {
-        keys: None,
-        ..workload("update", "random updates", [0, 100, 0, 0])
-    },
-    Workload {
-        keys: None,
-        empty: true,
-        ..workload(
-            "insert",
-            "random inserts into an empty tree, or into one of --keys",
-            [0, 0, 100, 0],
-        )
-    },
-    workload("a", "YCSB A: half reads, half updates", [50, 50, 0, 0]),
-    workload("b", "YCSB B: 95 % reads, 5 % updates", [95, 5, 0, 0]),
-    workload("c", "YCSB C: reads", [100, 0, 0, 0]),
-    Workload {
-        keys: Some(Keys::Latest),
-        ..workload(
-            "d",
-            "YCSB D: reads of the latest, 5 % inserts",
-            [95, 0, 5, 0],
-        )
-    },
-    workload("e", "YCSB E: ranges, 5 % inserts", [0, 0, 5, 95]),
-    workload(
-        "f",
-        "YCSB F: half reads, half read-modify-writes",
-        [50, 0, 0, 0],
-    ),
-    Workload {
-        keys: None,
-        sweep: Sweep::Pages,
-        ..workload(
-            "pages",
-            "random updates with pages of 4 to 64 KiB",
-            [0, 100, 0, 0],
-        )
-    },
-    Workload {
-        keys: None,
-        sweep: Sweep::Caches,
-        ..workload(
-            "caches",
-            "random updates with 5 to 100 % cached",
-            [0, 100, 0, 0],
-        )
-    },
-];
 
 const PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 const CACHES: [f64; 5] = [5.0, 10.0, 25.0, 50.0, 100.0];
@@ -247,7 +166,7 @@ fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
                     options.keys.unwrap_or(0)
                 } else {
                     let per_key = 12 + u64::from(value);
-                    let most = plan.limits.size / 2 * 2 / 5 / per_key;
+                    let most = options.data_max(plan.limits.size) / per_key;
                     options.keys.unwrap_or(most.min(4_000_000)).max(1)
                 };
                 let of = |engine: Option<&EngineKind>| Cell {
@@ -270,6 +189,55 @@ fn cells(plan: &Plan, options: &KvOptions) -> Vec<Cell> {
     cells
 }
 
+impl KvOptions {
+    /// Bytes that the tree has for itself: half of the range, in a model's memory no more than it may take.
+    fn half(&self, size: u64) -> u64 {
+        let half = size / 2 / 65536 * 65536;
+        match self.model {
+            None => half,
+            Some(_) => half.min(on_model::RANGE_MAX),
+        }
+    }
+
+    /// Bytes of keys and values, where their number is not given.
+    fn data_max(&self, size: u64) -> u64 {
+        let most = self.half(size) * 2 / 5;
+        match self.model {
+            None => most,
+            Some(_) => most.min(on_model::DATA_MAX),
+        }
+    }
+
+    /// How the tree is made and filled: without a log, and with a pool of its own.
+    fn filling(&self, half: u64, cell: &Cell) -> Options {
+        Options {
+            page_bytes: cell.page,
+            pool_bytes: 64 << 20,
+            log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
+            durability: Durability::Checkpoint,
+            checkpoint_every: Some(Duration::from_secs(1)),
+            write_ahead: true,
+        }
+    }
+
+    /// How one of so many leaves is opened and measured.
+    fn measuring(&self, half: u64, cell: &Cell, leaves: u64) -> Options {
+        Options {
+            pool_bytes: if cell.keys == 0 {
+                // What an empty tree will grow to is not known: the share is of the half.
+                (half as f64 * cell.cache / 100.0 / 4.0) as u64
+            } else {
+                (leaves as f64 * cell.cache / 100.0).ceil() as u64 * cell.page
+            },
+            durability: match self.commit {
+                true => Durability::Commit,
+                false => Durability::Checkpoint,
+            },
+            ..self.filling(half, cell)
+        }
+    }
+}
+
 fn time(plan: &Plan, options: &KvOptions) -> (Nanos, Nanos) {
     let time = options.time.unwrap_or(Nanos(plan.profile.job_time.0 * 3));
     (Nanos(time.0 / 4), time)
@@ -290,14 +258,22 @@ pub fn run_cost(plan: &Plan, options: &KvOptions, fills: Bytes) -> RunCost {
 }
 
 /// The raw device at a depth: half reads, half writes, in the second half of the range.
-fn raw_job(plan: &Plan, cell: &Cell, depth: u32) -> Result<fathom_io::JobSpec, JobError> {
+fn raw_job(
+    plan: &Plan,
+    cell: &Cell,
+    depth: u32,
+    on_model: bool,
+) -> Result<fathom_io::JobSpec, JobError> {
     let half = plan.limits.size / 2 / cell.page * cell.page;
     let mut spec = plan.job(
         &format!("raw-{}k", cell.page / 1024),
         &[("rw", "randrw"), ("read-share", "50")],
     )?;
     spec.set("bs", &cell.page.to_string())?;
-    spec.set("qd", &depth.to_string())?;
+    // A core of a model's host does 0.3 million I/Os per second: one thread would be the limit.
+    let threads = if on_model { depth.min(16) } else { 1 };
+    spec.threads = threads;
+    spec.set("qd", &depth.div_ceil(threads).to_string())?;
     (spec.offset, spec.size) = (Bytes(half), Some(Bytes(half)));
     spec.bytes = None;
     // Twice in each repeat.
@@ -317,7 +293,10 @@ pub fn run(
     book: &mut Notebook,
     sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    let file = file(bench, plan.direct && !options.buffered)?;
+    let file = match options.model {
+        Some(_) if bench.simulated() => None,
+        _ => Some(file(bench, plan.direct && !options.buffered)?),
+    };
     let mut skipped = Vec::new();
     let mut cells = cells(plan, options);
     let beside = Beside::prepare((bench, plan), &mut cells, options, &mut skipped)?;
@@ -354,7 +333,8 @@ struct Lab<'a> {
     options: &'a KvOptions,
     book: &'a mut Notebook,
     sink: &'a mut dyn ProgressSink,
-    file: Arc<std::fs::File>,
+    /// None on a model.
+    file: Option<Arc<std::fs::File>>,
     beside: Beside,
     skipped: Vec<Skipped>,
     lines: Vec<Line>,
@@ -437,7 +417,8 @@ impl Lab<'_> {
         repeat: u32,
         when: &str,
     ) -> Result<Vec<usize>, NotebookError> {
-        let mut spec = raw_job(self.plan, cell, depth).map_err(BenchError::from)?;
+        let mut spec =
+            raw_job(self.plan, cell, depth, self.file.is_none()).map_err(BenchError::from)?;
         spec.name = format!("{}-{when}-{}.{}", spec.name, cell.workload, repeat + 1);
         spec.seed = seed(self.options.seed, "kv", &format!("raw-{when}"), repeat);
         let limits = self.bench.limits();
@@ -453,34 +434,19 @@ impl Lab<'_> {
 
     /// What came of the load, how many leaves the tree has, and the bytes of its cache.
     fn tree(&mut self, cell: &Cell, repeat: u32) -> Result<(Outcome, u64, u64), LabError> {
-        let half = self.plan.limits.size / 2 / 65536 * 65536;
-        let store = || Arc::new(FileStore::new(Arc::clone(&self.file), half));
+        let Some(file) = self.file.clone() else {
+            return self.played(cell, repeat);
+        };
+        let half = self.options.half(self.plan.limits.size);
+        let store = || Arc::new(FileStore::new(Arc::clone(&file), half));
         let bench = &*self.bench;
         let stop = || bench.interrupted();
-        let mut kv = Options {
-            page_bytes: cell.page,
-            pool_bytes: 64 << 20,
-            log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
-            durability: Durability::Checkpoint,
-            checkpoint_every: Some(Duration::from_secs(1)),
-            write_ahead: true,
-        };
-        // Filled without a log, and with a pool of its own; then opened as it is measured.
-        let engine = Engine::create(store(), &kv)?;
+        let engine = Engine::create(store(), &self.options.filling(half, cell))?;
         let keys = load_of(self.plan, cell, self.options, repeat, None).first_keys();
         load::fill(&engine, keys.into_iter(), cell.value, &stop)?;
         let leaves = engine.leaves();
         engine.close()?;
-        kv.pool_bytes = if cell.keys == 0 {
-            // What an empty tree will grow to is not known: the share is of the half.
-            (half as f64 * cell.cache / 100.0 / 4.0) as u64
-        } else {
-            (leaves as f64 * cell.cache / 100.0).ceil() as u64 * cell.page
-        };
-        if self.options.commit {
-            kv.durability = Durability::Commit;
-        }
-        let engine = Engine::open(store(), &kv)?;
+        let engine = Engine::open(store(), &self.options.measuring(half, cell, leaves))?;
         let source = load::counters(bench);
         let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
         let outcome = load::run(&engine, &load, &stop, &mut ticker(self.sink))?;
@@ -666,7 +632,7 @@ fn load_of<'a>(
 /// The open file or device behind a target.
 ///
 /// # Errors
-/// Where there are no bytes that stay: a model, null:.
+/// Where there are no bytes that stay: null:.
 pub(crate) fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::File>, BenchError> {
     let about = bench.describe();
     let found = bench
@@ -686,6 +652,6 @@ pub(crate) fn file(bench: &mut dyn Bench, direct: bool) -> Result<Arc<std::fs::F
 pub fn no_bytes(target: String) -> BenchError {
     BenchError::Target(TargetError::Unfit {
         target,
-        message: "a tree needs bytes that stay: name a directory, a file or a block device".into(),
+        message: "a tree needs bytes that stay: name a directory, a file, a block device, or a model (sim:NAME)".into(),
     })
 }

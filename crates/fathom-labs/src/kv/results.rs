@@ -9,7 +9,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Axis, Chart, ChartKind, Finding, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 
-use super::{Cell, KvResult, Line, Repeat, Sweep};
+use super::{Cell, KvOptions, KvResult, Line, Repeat, Sweep};
 
 /// Share of the ceiling from which the device is the limit, percent.
 const NEAR: f64 = 85.0;
@@ -59,6 +59,11 @@ impl Shows<'_> {
 
     fn rate(&self) -> Option<Estimate> {
         self.line.rate(self.evidence)
+    }
+
+    /// A model has none that the tree could use up.
+    fn has_processors(&self) -> bool {
+        self.result.options.model.is_none()
     }
 
     fn updates(&self) -> bool {
@@ -147,7 +152,10 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
     };
     let updates = all.iter().filter(|s| s.updates());
     match updates.filter_map(|s| Some((s, s.of_ceiling()?))).next() {
-        Some((s, e)) if e.value < NEAR => shown.findings.push(below_ceiling(e, s.line.jobs())),
+        Some((s, e)) if e.value < NEAR => {
+            let on_model = !s.has_processors();
+            shown.findings.push(below_ceiling(e, s.line.jobs(), on_model));
+        }
         // More than all cannot be: then the ceiling was measured under other conditions.
         Some((_, e)) if e.low.is_some_and(|low| (NEAR..=100.0).contains(&low)) => section.text.push_str(&format!(
             " Random updates reach {:.0} % of the ceiling: the device is the limit. A larger cache helps, or more threads where the device gains from depth.",
@@ -169,7 +177,7 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
 fn about(result: &KvResult) -> String {
     let o = &result.options;
     format!(
-        "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, at the depth that the tree had at the device, measured just after and, from the second repeat on, just before) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}",
+        "fathom's own B+tree, {} threads, 8-byte keys, {}, {}. The ceiling is what the raw device allows: its mixed IOPS (half reads, half writes of a page, at the depth that the tree had at the device, measured just after and, from the second repeat on, just before) / 2 / misses per operation. Misses, waits and CPU time are of the measured part only.{}{}",
         o.threads,
         if o.buffered {
             "through the page cache"
@@ -181,11 +189,22 @@ fn about(result: &KvResult) -> String {
         } else {
             "durable with checkpoints every second, nothing logged"
         },
-        if result.assertions {
+        on_model(o),
+        if result.assertions && o.model.is_none() {
             " This fathom was built with assertions: an optimised one does more."
         } else {
             ""
         }
+    )
+}
+
+/// What is modelled, and what is not.
+fn on_model(o: &KvOptions) -> String {
+    let Some(each) = o.model else {
+        return String::new();
+    };
+    format!(
+        " On the model the tree really runs, over memory, its threads in turns in the model's time: what it reads, writes and syncs are the model's I/Os, in the engine's own sizes and batches, so that group commit, checkpoints and latches wait as long as the model does. What processors do is not modelled: an operation takes {each} beside its I/Os, waking takes none, and there is no CPU time to show."
     )
 }
 
@@ -249,17 +268,22 @@ fn waits(all: &[Shows<'_>]) -> Table {
                 }))
             }),
             ("CPU", "", &|s| {
-                estimate(s.line.mean(|r| r.cpu(s.evidence)).map(|e| e.scale(1e6)))
+                let here = |r: &Repeat| r.cpu(s.evidence).filter(|_| s.has_processors());
+                estimate(s.line.mean(here).map(|e| e.scale(1e6)))
             }),
             ("kernel threads' CPU", "", &|s| {
-                estimate(s.line.mean(|r| r.per(r.beside.kernel_cpu * 1e6)))
+                let here = |r: &Repeat| {
+                    r.per(r.beside.kernel_cpu * 1e6)
+                        .filter(|_| s.has_processors())
+                };
+                estimate(s.line.mean(here))
             }),
         ],
     )
 }
 
 /// What keeps updates from the ceiling is not the device.
-fn below_ceiling(of: Estimate, jobs: Vec<usize>) -> Finding {
+fn below_ceiling(of: Estimate, jobs: Vec<usize>, on_model: bool) -> Finding {
     let more = |share: f64| 100.0 / share - 1.0;
     let gain = Estimate {
         value: more(of.value),
@@ -273,7 +297,12 @@ fn below_ceiling(of: Estimate, jobs: Vec<usize>) -> Finding {
             "Random updates reach {:.0} % of what the raw device's mixed IOPS allow at the same depth",
             of.value
         ),
-        advice: "look at the table of waits: latches, stalls or the CPU take the rest".into(),
+        advice: if on_model {
+            "look at the table of waits: latches, stalls or the time of an operation (--load) take the rest"
+        } else {
+            "look at the table of waits: latches, stalls or the CPU take the rest"
+        }
+        .into(),
         confidence: match of.relative_half_width() {
             Some(w) if w < 0.1 => "strong",
             _ => "weak",

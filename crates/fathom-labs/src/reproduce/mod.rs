@@ -112,7 +112,7 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
                 labs.extend(databases::mysql(&wanted, terms));
             }
         }
-        // The embedded engine needs bytes that stay, and threads that wait: a model has neither.
+        // On a model the tree has a GiB at most, which is no stand-in for a tree of 80 GiB.
         "oneill2018" if !terms.simulated && wanted(&words(&["O017", "O020"])) => {
             // 16 GB of memory hold 18 % of 5.4e9 records of 16 bytes.
             let mut arguments = words(&["--workload", "insert,update", "--threads", "32"]);

@@ -25,8 +25,8 @@ pub(crate) struct PagesArgs {
 
 #[derive(Args)]
 #[command(
-    mut_arg("target", |a| a.help("Directory, file made with --create, or block device (a tree needs bytes that stay: no model)")),
-    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\nThe tree lies in the first half of the range; the raw device is measured in the second half."
+    mut_arg("target", |a| a.help("Directory, file made with --create, block device, or model (sim:NAME: the tree then lies in memory, its I/Os are the model's)")),
+    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\n  fathom kv sim:optane-900p --workload a,c --commit  on a model, in its own time\nThe tree lies in the first half of the range; the raw device is measured in the second half."
 )]
 pub(crate) struct KvArgs {
     #[command(flatten)]
@@ -65,4 +65,7 @@ pub(crate) struct KvArgs {
     /// [default: a closed loop]
     #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
     pub(crate) rate: Option<f64>,
+    /// On models: time of an operation beside its I/Os (what processors do is not modelled)
+    #[arg(long, value_name = "DURATION", default_value = "1us")]
+    pub(crate) load: fathom_telemetry::Nanos,
 }

@@ -15,20 +15,24 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
     let options = options(args)?;
     let target = &args.measure.target;
     // Said before it is announced.
-    if SimTarget::is_simulated(target) || target == "null:" {
+    if target == "null:" {
         return Err(refused(kv::no_bytes(target.clone())));
     }
+    let simulated = SimTarget::is_simulated(target);
     let what = Measuring {
         name: "kv",
         args: &args.measure,
-        modifies: true,
+        modifies: !simulated,
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
     };
     measure(
         &what,
-        &|plan, fills| Ok(kv::run_cost(plan, &options, fills)),
+        &|plan, fills| match simulated {
+            true => kv::run_cost_on_model(plan, &options, target).map_err(refused),
+            false => Ok(kv::run_cost(plan, &options, fills)),
+        },
         |bench, plan, book, sink| kv::run(bench, plan, &options, book, sink),
     )
 }
@@ -81,6 +85,18 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
             "--size: a tree and the raw device need 64m or more"
         )));
     }
+    let simulated = SimTarget::is_simulated(&args.measure.target);
+    if simulated && let Some(name) = beside.first() {
+        return Err(refused(anyhow::anyhow!(
+            "--beside: {name} keeps files, and {} has none: name a directory, or leave --beside out",
+            args.measure.target
+        )));
+    }
+    if simulated && args.buffered {
+        return Err(refused(anyhow::anyhow!(
+            "--buffered: on a model the tree goes past the page cache: leave --buffered out, or name a directory"
+        )));
+    }
     Ok(KvOptions {
         workloads: args.workload.clone(),
         threads: args.threads,
@@ -97,6 +113,7 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
         },
         beside,
         rate: args.rate,
+        model: simulated.then_some(args.load),
         time: args.measure.length.time,
         seed: args.measure.seed,
     })

@@ -180,6 +180,7 @@ fn a_model_announces_that_it_writes_nothing_here() {
         "burst",
         "compress",
         "pages",
+        "kv",
         "raid",
         "condition",
         "pts",

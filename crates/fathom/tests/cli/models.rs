@@ -79,6 +79,68 @@ fn cache_on_models_is_predicted_within_15_percent_and_matters_more_for_slower_de
     assert!(gains[0] > gains[1] && gains[1] > 1.3, "{gains:?}");
 }
 
+/// A run of `kv` on a model that takes a second here.
+const KV: [&str; 14] = [
+    "kv",
+    "sim:optane-900p",
+    "--workload",
+    "update,c,a",
+    "--keys",
+    "60000",
+    "--size",
+    "256m",
+    "--time",
+    "200ms",
+    "--repeats",
+    "2",
+    "--seed",
+    "3",
+];
+
+#[test]
+fn kv_on_a_model_says_the_same_as_on_a_disk_and_twice_the_same() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let args = [&KV[..], &["--commit", "--json"]].concat();
+    let run = place.fathom(&args).expect(0).json();
+    promised(&run);
+    assert_eq!(run["simulated"], true);
+    let jobs = run["jobs"].as_array().unwrap();
+    assert!(jobs.iter().all(|j| {
+        let flags = j["flags"].as_array().unwrap();
+        flags.iter().any(|f| f["code"] == "simulated")
+    }));
+    let lines = table(&run, "kv-table");
+    let rates = column(lines, "operations");
+    // A read that misses takes 13.5 us on this model, and 16 threads ask at a time; who commits waits for a sync, too.
+    assert!(rates[1] > 300_000.0 && rates[1] < 1.3e6, "{rates:?}");
+    assert!(rates[0] < rates[1] && rates[2] < rates[1], "{rates:?}");
+    assert!(
+        column(lines, "raw mixed IOPS").iter().all(|r| *r > 1e5),
+        "{lines}"
+    );
+    assert!(
+        column(lines, "depth at the device")
+            .iter()
+            .all(|d| *d >= 4.0),
+        "{lines}"
+    );
+    assert!(column(table(&run, "kv-waits"), "log")[0] > 1.0);
+    let section = &run["sections"][0];
+    assert!(
+        section["text"]
+            .as_str()
+            .unwrap()
+            .contains("is not modelled"),
+        "{section}"
+    );
+    let again = place.fathom(&args).expect(0).json();
+    for what in ["headlines", "sections"] {
+        assert_eq!(run[what], again[what], "{what}");
+    }
+    assert!(place.names().is_empty(), "a model leaves no file");
+}
+
 #[test]
 fn cache_says_what_it_needs_before_anything_is_begun() {
     let _turn = beside_others();
@@ -101,6 +163,16 @@ fn cache_says_what_it_needs_before_anything_is_begun() {
             "a fifth of the range",
         ),
         (&["cache", "null:"], "a tree needs bytes that stay"),
+        (&["kv", "null:"], "or a model (sim:NAME)"),
+        (
+            &["kv", "sim:optane-900p", "--beside", "redb"],
+            "--beside: redb keeps files, and sim:optane-900p has none",
+        ),
+        (
+            &["kv", "sim:optane-900p", "--buffered"],
+            "leave --buffered out",
+        ),
+        (&["kv", "sim:no-such-model"], "no such model"),
         (
             &["paths", ".", "--make", "zfs"],
             "expected ext4, xfs, btrfs, or none",
