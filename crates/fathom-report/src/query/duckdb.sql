@@ -25,6 +25,38 @@ SELECT rank, f->>'id' AS id, f->>'text' AS text, f->>'advice' AS advice, f->>'co
 FROM (SELECT unnest(l) AS f, generate_subscripts(l, 1) AS rank
       FROM (SELECT from_json(json->'findings', '["JSON"]') AS l FROM run));
 
+CREATE OR REPLACE TEMP VIEW headlines AS
+SELECT h->>'id' AS id, h->>'group' AS heading, h->>'label' AS label, h->>'unit' AS unit,
+       (h->'estimate'->>'value')::DOUBLE AS value, (h->'estimate'->>'low')::DOUBLE AS low,
+       (h->'estimate'->>'high')::DOUBLE AS high, (h->'estimate'->>'samples')::BIGINT AS samples,
+       (h->'extra'->>'p50')::DOUBLE AS p50, (h->'extra'->>'p99')::DOUBLE AS p99, (h->'extra'->>'p99_9')::DOUBLE AS p99_9,
+       list_contains(h->'flags'->>'$[*].void', 'true')::INTEGER AS void, to_json(h->'flags'->>'$[*].code')::VARCHAR AS flags,
+       (h->'jobs')::VARCHAR AS jobs
+FROM (SELECT unnest(from_json(json->'headlines', '["JSON"]')) AS h FROM run);
+
+CREATE OR REPLACE TEMP VIEW layers AS
+SELECT c->>'name' AS "case", c->>'rung' AS rung, rank, l->>'name' AS layer, l->>'owner' AS owner,
+       (l->>'mean_ns')::DOUBLE AS mean_ns, (l->>'p50_ns')::BIGINT AS p50_ns, (l->>'p99_ns')::BIGINT AS p99_ns,
+       (l->>'share')::DOUBLE AS share, (l->>'ios')::BIGINT AS ios
+FROM (SELECT c, unnest(ls) AS l, generate_subscripts(ls, 1) AS rank
+      FROM (SELECT c, from_json(c->'layers', '["JSON"]') AS ls
+            FROM (SELECT unnest(from_json(r->'data'->'cases', '["JSON"]')) AS c
+                  FROM (SELECT unnest(from_json(json->'results', '["JSON"]')) AS r FROM run)
+                  WHERE r->>'experiment' = 'stack')));
+
+CREATE OR REPLACE TEMP VIEW device AS
+SELECT job, d->>'name' AS name,
+       (d->>'read_ios')::BIGINT AS read_ios, (d->>'read_merges')::BIGINT AS read_merges,
+       (d->>'read_bytes')::BIGINT AS read_bytes, (d->>'read_ticks_ms')::BIGINT AS read_ticks_ms,
+       (d->>'write_ios')::BIGINT AS write_ios, (d->>'write_merges')::BIGINT AS write_merges,
+       (d->>'write_bytes')::BIGINT AS write_bytes, (d->>'write_ticks_ms')::BIGINT AS write_ticks_ms,
+       (d->>'discard_ios')::BIGINT AS discard_ios, (d->>'discard_bytes')::BIGINT AS discard_bytes,
+       (d->>'flush_ios')::BIGINT AS flush_ios, (d->>'busy_ms')::BIGINT AS busy_ms
+FROM (SELECT job, j->'device' AS d
+      FROM (SELECT unnest(l) AS j, generate_subscripts(l, 1) - 1 AS job
+            FROM (SELECT from_json(json->'jobs', '["JSON"]') AS l FROM run)))
+WHERE d->>'name' IS NOT NULL;
+
 CREATE OR REPLACE TEMP VIEW buckets AS
 WITH stored AS (
   SELECT job, op, start_ns, 'submit' AS latency, submit_histogram AS h FROM series

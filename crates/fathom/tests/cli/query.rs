@@ -116,7 +116,10 @@ fn alike(column: &str, ours: &Value, theirs: &Value) -> bool {
         return close || (quantile && a >= b && a - b <= b / 128.0);
     }
     let list = |v: &Value| serde_json::from_str::<Value>(v.as_str()?).ok();
-    ours == theirs || (column == "flags" && list(ours).is_some() && list(ours) == list(theirs))
+    ours == theirs
+        || (["flags", "jobs"].contains(&column)
+            && list(ours).is_some()
+            && list(ours) == list(theirs))
 }
 
 #[test]
@@ -134,8 +137,15 @@ fn duckdb_answers_every_ready_made_query_alike() {
         .fathom(&["query", "--list", "--json"])
         .expect(0)
         .json();
-    for query in list.as_array().unwrap() {
-        let name = query["name"].as_str().unwrap();
+    let ready = list.as_array().unwrap().iter();
+    // Tables that no ready-made query shows as a whole.
+    let whole = [
+        "SELECT * FROM headlines ORDER BY id",
+        "SELECT * FROM layers ORDER BY \"case\", rank",
+        "SELECT * FROM device ORDER BY job",
+        "SELECT * FROM findings ORDER BY rank",
+    ];
+    for name in ready.map(|q| q["name"].as_str().unwrap()).chain(whole) {
         let ours = place
             .fathom(&["query", run, name, "--json"])
             .expect(0)

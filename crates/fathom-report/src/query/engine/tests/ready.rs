@@ -394,9 +394,9 @@ fn duckdbs_views_have_the_columns_of_the_tables() {
     let base = tempfile::tempdir().unwrap();
     let q = Queries::open(&[made(base.path())]).unwrap();
     let script = crate::query::duckdb(base.path(), true, "SELECT 1");
-    // Tables of fathom's own are not made from files alone.
-    let own = ["headlines", "layers", "device"];
-    for (table, columns) in q.tables().iter().filter(|t| !own.contains(&t.0.as_str())) {
+    let tables = q.tables();
+    assert!(tables.len() >= 8, "{tables:?}");
+    for (table, columns) in tables.iter() {
         let view = script
             .split(";\n")
             .find(|part| part.contains(&format!("VIEW {table} AS")))
@@ -405,7 +405,11 @@ fn duckdbs_views_have_the_columns_of_the_tables() {
             continue;
         }
         for c in columns {
-            let named = format!(" AS {}", c.name);
+            let named = match c.name.as_str() {
+                // A word of the language.
+                "case" => " AS \"case\"".to_owned(),
+                name => format!(" AS {name}"),
+            };
             let stands = |before: &str| view.contains(&format!("{before}{},", c.name));
             assert!(
                 view.match_indices(&named).any(|(at, _)| {
