@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress};
+use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress, live};
 use fathom_telemetry::iolog::{IoLog, IoLogError, IoLogMeta, LogSummary};
 use fathom_telemetry::reserve::Reserve;
 use fathom_telemetry::rundir::{RunDir, RunDirError};
@@ -258,6 +258,7 @@ impl Notebook {
         for regimes in &found {
             self.found(regimes)?;
         }
+        measures.iter().for_each(live::judge);
         self.merged.extend(merged);
         self.courses = courses;
         self.run.jobs.extend(measures);

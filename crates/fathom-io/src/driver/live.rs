@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-use fathom_telemetry::{Nanos, Op, SparseHistogram, Window};
+use fathom_telemetry::schema::Job;
+use fathom_telemetry::{FlagCode, Nanos, Op, SparseHistogram, Window};
 
 use super::PlannedJob;
 
@@ -17,6 +18,9 @@ const WAITING_MAX: usize = 4096;
 /// Whether someone looks on: where nobody does, a window costs one look at this.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static VIEWER: Mutex<Option<SyncSender<LiveWindow>>> = Mutex::new(None);
+static JUDGED: Mutex<Vec<Judged>> = Mutex::new(Vec::new());
+/// Judged jobs that may wait for the viewer.
+const JUDGED_MAX: usize = 1024;
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
 /// What one thread of a job completed in one window: what a viewer shows, and no more.
@@ -48,6 +52,49 @@ pub struct LiveWindow {
     pub errors: u64,
     /// Latency of all operations.
     pub latency: SparseHistogram,
+}
+
+/// What stands against a job that is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// Name of the job.
+    pub job: String,
+    /// Its flags, each kind once; those that only say where a number comes from are left out.
+    pub flags: Vec<FlagCode>,
+    /// Whether its numbers may not be used.
+    pub void: bool,
+}
+
+impl Judged {
+    /// Of a job with its flags.
+    pub fn of(job: &Job) -> Self {
+        let mut flags: Vec<FlagCode> = Vec::new();
+        for flag in job.flags.iter().filter(|f| !f.code.describes()) {
+            if !flags.contains(&flag.code) {
+                flags.push(flag.code);
+            }
+        }
+        Self {
+            job: job.name.clone(),
+            flags,
+            void: job.is_void(),
+        }
+    }
+}
+
+/// Tells what stands against a job that is over, where someone looks on.
+pub fn judge(job: &Job) {
+    if watched() {
+        let mut judged = JUDGED.lock().unwrap_or_else(PoisonError::into_inner);
+        if judged.len() < JUDGED_MAX {
+            judged.push(Judged::of(job));
+        }
+    }
+}
+
+/// Takes what was told since this was asked last.
+pub fn judged() -> Vec<Judged> {
+    std::mem::take(&mut *JUDGED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// From now on every window of every group is told, until the receiver is dropped. `None` where

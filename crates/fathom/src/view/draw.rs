@@ -2,7 +2,7 @@
 
 use fathom_report::{clean, format};
 use fathom_telemetry::summary::SAMPLES_BEYOND;
-use fathom_telemetry::{Nanos, SparseHistogram, histogram};
+use fathom_telemetry::{FlagCode, Nanos, SparseHistogram, histogram};
 
 use super::model::{Model, RECENT, Slice};
 
@@ -152,13 +152,25 @@ fn done(m: &Model, width: usize, height: usize) -> Vec<Line> {
     for d in m.done.iter().skip(m.done.len().saturating_sub(room)) {
         let s = d.time.max(Nanos(1)).as_secs_f64();
         let rate = format::value(d.ios as f64 / s, "1/s").replace("/s", "");
+        let verdict = m.verdict(d);
+        // As wide as each other: a narrow screen has them, too.
+        let mark = match (verdict.void, verdict.flags.is_empty()) {
+            (true, _) => (Style::Warning, " void "),
+            (false, false) => (Style::Warning, " flag "),
+            (false, true) => (Style::Soft, " done "),
+        };
+        let number = if verdict.void {
+            Style::Soft
+        } else {
+            Style::Strong
+        };
         lines.push(vec![
-            (Style::Soft, " done ".into()),
+            (mark.0, mark.1.into()),
             (
                 Style::Plain,
                 format!("{:<name$}", cut(&clean(&d.name), name)),
             ),
-            (Style::Strong, format!("{:>9} IOPS", rate.trim_end())),
+            (number, format!("{:>9} IOPS", rate.trim_end())),
             (
                 Style::Plain,
                 format!("{:>11}", format::value(d.bytes as f64 / s, "bytes/s")),
@@ -167,9 +179,19 @@ fn done(m: &Model, width: usize, height: usize) -> Vec<Line> {
                 Style::Soft,
                 format!("  p99 {}", percentile(&d.latency, 0.99)),
             ),
+            (Style::Warning, against(&verdict.flags, width)),
         ]);
     }
     lines
+}
+
+/// What stands against a load, in words where there is room.
+fn against(flags: &[FlagCode], width: usize) -> String {
+    if flags.is_empty() || width < WIDE {
+        return String::new();
+    }
+    let names: Vec<String> = flags.iter().map(|f| f.name().replace('-', " ")).collect();
+    format!("  {}", names.join(", "))
 }
 
 fn keys(m: &Model) -> Line {

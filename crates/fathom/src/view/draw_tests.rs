@@ -1,7 +1,7 @@
 //! The screen as text: what stands on it, and that nothing leaves its edges.
 
-use fathom_io::driver::live::LiveWindow;
-use fathom_telemetry::{Histogram, Nanos};
+use fathom_io::driver::live::{Judged, LiveWindow};
+use fathom_telemetry::{FlagCode, Histogram, Nanos};
 
 use super::super::model::{DiskNow, Model, Target, disk_counters, disks_between};
 use super::*;
@@ -184,6 +184,46 @@ fn repeats_of_a_load_are_one_line_of_what_is_done() {
         .find(|l| l.contains(" IOPS ") && l.contains('█'))
         .unwrap();
     assert_eq!(bars.matches('█').count(), 4 * 5, "all groups: {bars}");
+}
+
+#[test]
+fn what_is_done_is_no_better_than_its_flags_on_a_narrow_screen_too() {
+    let mut m = Model::default();
+    for (group, name) in ["good.0", "busy.0", "bad.0", "now.0"].iter().enumerate() {
+        m.take(LiveWindow {
+            group: group as u64,
+            job: (*name).into(),
+            ios: 100,
+            ..window(0, 0)
+        });
+    }
+    let judged = |job: &str, flags: &[FlagCode], void| Judged {
+        job: job.into(),
+        flags: flags.to_vec(),
+        void,
+    };
+    m.judge(&judged("good.0", &[], false));
+    m.judge(&judged("busy.0", &[FlagCode::CpuBound], false));
+    m.judge(&judged("bad.0", &[FlagCode::NotSteady], true));
+    // A repeat that passed takes nothing back.
+    m.judge(&judged("bad.1", &[], false));
+    let narrow = text(&screen(&m, 60, 24));
+    let wide = text(&screen(&m, 100, 32));
+    for shown in [&narrow, &wide] {
+        for part in [" done good ", " flag busy ", " void bad "] {
+            assert!(shown.contains(part), "{part} not in\n{shown}");
+        }
+    }
+    assert!(
+        wide.contains("  cpu bound") && wide.contains("  not steady"),
+        "{wide}"
+    );
+    assert!(!narrow.contains("cpu bound"), "{narrow}");
+    let lines = screen(&m, 100, 32);
+    let void = lines
+        .iter()
+        .find(|l| l.first().is_some_and(|p| p.1 == " void "));
+    assert!(void.unwrap().iter().all(|p| p.0 != Style::Strong));
 }
 
 #[test]

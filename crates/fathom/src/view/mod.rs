@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fathom_io::clock::Clock;
-use fathom_io::driver::live::{LiveWindow, look_on};
+use fathom_io::driver::live::{LiveWindow, judged, look_on};
 use fathom_telemetry::Nanos;
 
 pub(crate) use model::Target;
@@ -117,6 +117,7 @@ fn view(terminal: &Terminal, windows: &Receiver<LiveWindow>) {
         while let Ok(w) = windows.try_recv() {
             live.take(w);
         }
+        judged().iter().for_each(|j| live.judge(j));
         let now = clock.now();
         if now.since(read_at) >= DISKS_EVERY {
             let disks_now = counters();

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use fathom_io::driver::live::LiveWindow;
-use fathom_telemetry::{Nanos, SparseHistogram};
+use fathom_io::driver::live::{Judged, LiveWindow};
+use fathom_telemetry::{FlagCode, Nanos, SparseHistogram};
 
 /// Columns of the past that are kept.
 const SLICES_MAX: usize = 400;
@@ -92,6 +92,26 @@ pub(crate) struct JobNow {
     pub(crate) open_loop: bool,
 }
 
+/// What stands against a load.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Verdict {
+    /// Kinds of flags, each once.
+    pub(crate) flags: Vec<FlagCode>,
+    /// One of its jobs may not be used.
+    pub(crate) void: bool,
+}
+
+impl Verdict {
+    fn add(&mut self, flags: &[FlagCode], void: bool) {
+        self.void |= void;
+        for flag in flags {
+            if !self.flags.contains(flag) {
+                self.flags.push(*flag);
+            }
+        }
+    }
+}
+
 /// All of it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
@@ -112,6 +132,8 @@ pub(crate) struct Model {
     pub(crate) total: Done,
     /// Loads that are over, the last one last.
     pub(crate) done: VecDeque<Done>,
+    /// What stands against the repeats of a load so far, by its name.
+    pub(crate) judged: BTreeMap<String, Verdict>,
     /// Since the view began.
     pub(crate) since: Nanos,
     /// How long all of it takes as announced; 0 where that was not.
@@ -161,6 +183,21 @@ impl Model {
         while thread.recent.len() > 1 && thread.recent[0].0 + RECENT < w.start + width {
             thread.recent.pop_front();
         }
+    }
+
+    /// Takes what stands against a job that is over.
+    pub(crate) fn judge(&mut self, judged: &Judged) {
+        let load = self.judged.entry(stem(&judged.job).to_owned());
+        load.or_default().add(&judged.flags, judged.void);
+    }
+
+    /// What stands against a load that is over: no number of it is better than that.
+    pub(crate) fn verdict(&self, done: &Done) -> Verdict {
+        let mut all = Verdict::default();
+        for v in done.name.split(", ").filter_map(|n| self.judged.get(n)) {
+            all.add(&v.flags, v.void);
+        }
+        all
     }
 
     /// What the group did is kept with the other repeats of its load.
