@@ -23,7 +23,7 @@ const LOADS: usize = 24;
 const LEAST: Nanos = Nanos::from_millis(50);
 const LONGER: Nanos = Nanos::from_millis(300);
 /// What a job takes here beside its I/Os: it is set up, judged, and saved.
-const JOB: Nanos = Nanos::from_millis(4);
+const JOB: Nanos = Nanos::from_millis(2);
 /// Page, charts, and everything that is made once.
 const RUN: Nanos = Nanos::from_millis(150);
 
