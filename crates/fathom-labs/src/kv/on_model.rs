@@ -148,7 +148,7 @@ pub fn run_cost_on_model(
     Ok(cost)
 }
 
-/// What a short measurement of a small tree took here.
+/// What a short measurement of a small tree took here, in one of so many parts of the range.
 struct Sample {
     /// Model's time.
     of: Nanos,
@@ -156,12 +156,12 @@ struct Sample {
     filling: f64,
     playing: f64,
     operations: f64,
-    misses: f64,
 }
 
 fn sample(
     (plan, options): (&Plan, &KvOptions),
     cell: &Cell,
+    parts: u64,
     of: Nanos,
     bench: &mut SimBench,
 ) -> Result<Sample, LabError> {
@@ -176,7 +176,7 @@ fn sample(
         (user + system).as_secs_f64()
     };
     let (began, control) = (now(), bench.control());
-    let half = options.half(plan.limits.size);
+    let half = options.half(plan.limits.size) / parts / 65536 * 65536;
     let tree = Tree::fill(options, cell, half, load, &control)?;
     let filled = now();
     let (outcome, _) = tree.play(bench, plan, &mut ())?;
@@ -185,7 +185,40 @@ fn sample(
         filling: filled - began,
         playing: now() - filled,
         operations: outcome.load.operations() as f64,
-        misses: outcome.stats.misses as f64,
+    })
+}
+
+/// Samples of a small tree, and what they say.
+struct Sampled {
+    last: Sample,
+    /// Of an operation, s.
+    each: f64,
+    /// Opening and closing, s.
+    beside: f64,
+}
+
+/// Longer and longer ones, until one can be believed.
+fn sampled(
+    of: (&Plan, &KvOptions),
+    cell: &Cell,
+    bench: &mut SimBench,
+) -> Result<Sampled, LabError> {
+    let (ramp, measured) = time(of.0, of.1);
+    let mut before = sample(of, cell, 1, FIRST, bench)?;
+    let last = loop {
+        let next = sample(of, cell, 1, Nanos(2 * before.of.0), bench)?;
+        if next.playing >= ENOUGH || next.of >= ramp + measured {
+            break next;
+        }
+        before = next;
+    };
+    // What the longer one took more is its operations'.
+    let more = (last.playing - before.playing).max(0.0);
+    let each = more / (last.operations - before.operations).max(1.0);
+    Ok(Sampled {
+        each,
+        beside: (last.playing - each * last.operations).max(0.0),
+        last,
     })
 }
 
@@ -196,66 +229,31 @@ fn seconds_here(
     cell: &Cell,
     bench: &mut SimBench,
 ) -> Result<f64, LabError> {
+    let of = (plan, options);
     let (ramp, measured) = time(plan, options);
-    let small = match cell.keys {
-        // An empty tree outgrows its cache and goes on: one of which two thirds are cached stands for that.
-        0 => Cell {
-            keys: KEYS,
-            cache: 65.0,
-            ..cell.clone()
-        },
-        keys => Cell {
-            keys: keys.min(KEYS),
-            ..cell.clone()
-        },
-    };
-    let mut before = sample((plan, options), &small, FIRST, bench)?;
-    let last = loop {
-        let next = sample((plan, options), &small, Nanos(2 * before.of.0), bench)?;
-        if next.playing >= ENOUGH || next.of >= ramp + measured {
-            break next;
-        }
-        before = next;
-    };
-    // What the longer one took more is its operations'; the rest is opening and closing.
-    let more = (last.playing - before.playing).max(0.0);
-    let each = more / (last.operations - before.operations).max(1.0);
-    let beside = (last.playing - each * last.operations).max(0.0);
-    let seconds = last.of.as_secs_f64();
-    if cell.keys > 0 {
-        let rate = last.operations / seconds;
-        let filling = last.filling * cell.keys as f64 / small.keys as f64;
-        return Ok(filling + beside + each * rate * (ramp + measured).as_secs_f64());
+    if cell.keys == 0 {
+        return growing(of, cell, bench);
     }
-    let half = options.half(plan.limits.size);
-    let cache = options.measuring(half, cell, 0).pool_bytes as f64;
-    let most = f64::from(options.threads) / options.model.unwrap_or_default().0.max(1) as f64;
-    let grown = grown(
-        // Leaves that were split are full to ln 2.
-        cache * std::f64::consts::LN_2 / (12.0 + f64::from(cell.value)),
-        last.misses / seconds * measured.as_secs_f64(),
-        most * measured.0 as f64,
-    );
-    Ok(beside + each * grown)
+    let small = Cell {
+        keys: cell.keys.min(KEYS),
+        ..cell.clone()
+    };
+    let s = sampled(of, &small, bench)?;
+    let rate = s.last.operations / s.last.of.as_secs_f64();
+    let filling = s.last.filling * cell.keys as f64 / small.keys as f64;
+    Ok(filling + s.beside + s.each * rate * (ramp + measured).as_secs_f64())
 }
 
-/// Keys in a tree that began empty, after as many misses, where `cached` keys fit the cache and `most` could have been put
-/// without a miss. A key is missed as the part of the tree is that is not cached: dm = (1 - cached / n) dn.
-fn grown(cached: f64, misses: f64, most: f64) -> f64 {
-    if most <= cached {
-        return most;
-    }
-    let missed = |n: f64| n - cached - cached * (n / cached).ln();
-    let (mut low, mut high) = (cached, most);
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        if missed(middle) < misses {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
+/// Of a tree that begins empty, outgrows its cache and goes on: one with a part of the range, and of the cache, grows as far in
+/// that part of the time.
+fn growing(of: (&Plan, &KvOptions), cell: &Cell, bench: &mut SimBench) -> Result<f64, LabError> {
+    const PARTS: u64 = 16;
+    let (_, measured) = time(of.0, of.1);
+    let part = Nanos((measured.0 / PARTS).max(1));
+    let opened = sample(of, cell, PARTS, Nanos((part.0 / PARTS).max(1)), bench)?;
+    let grown = sample(of, cell, PARTS, part, bench)?;
+    let beside = opened.playing * (1.0 - 1.0 / PARTS as f64);
+    Ok(beside + (grown.playing - beside).max(0.0) * PARTS as f64)
 }
 
 #[cfg(test)]

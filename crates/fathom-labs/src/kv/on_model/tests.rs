@@ -41,7 +41,7 @@ fn options(workload: &str) -> KvOptions {
 fn plan_of(bench: &SimBench) -> Plan {
     Plan {
         limits: bench.limits(),
-        profile: PROFILES[0].clone(),
+        profile: PROFILES[0],
         seed: 7,
         threads: 8,
         direct: true,
@@ -203,13 +203,4 @@ fn commits_share_the_log_and_wait_for_it_in_the_models_time() {
     let s: Stats = seen(&target, &many).outcome.stats;
     let shared = s.commits as f64 / s.log_writes as f64;
     assert!(shared > 4.0, "{shared} commits in a write");
-}
-
-#[test]
-fn a_tree_grows_as_fast_as_its_misses_let_it() {
-    // All of it is cached.
-    assert_eq!(grown(1e6, 1e5, 5e5), 5e5);
-    let n = grown(1e6, 1e6, 1e9);
-    // 3.146 - 1 - ln 3.146 = 1.
-    assert!((n / 3.1462e6 - 1.0).abs() < 0.001, "{n}");
 }
