@@ -3,7 +3,7 @@
 use fathom_io::JobSpec;
 use fathom_io::job::Limits;
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Finding, Headline, Job, Section};
+use fathom_telemetry::schema::{Direction, Finding, Headline, Job, Section};
 use fathom_telemetry::{Flag, Histogram, Nanos, Op};
 
 use crate::profile::Profile;
@@ -128,7 +128,7 @@ impl Cell {
     /// A rate that was counted: no closer than whole I/Os allow.
     fn rate(&self, f: impl Fn(&Job) -> f64) -> Option<Estimate> {
         let mean = self.estimate(|j| Some(f(j)))?;
-        let whole = self.valid().map(Job::count_resolution).fold(0.0, f64::max);
+        let whole = self.valid().map(count_resolution).fold(0.0, f64::max);
         Some(mean.at_least(mean.value * whole))
     }
 
@@ -173,6 +173,23 @@ impl Cell {
     }
 }
 
-fn data(j: &Job) -> impl Iterator<Item = &fathom_telemetry::schema::Direction> {
+/// By which share of itself a job's rate may be wrong because I/Os are counted whole. Where all take the same time, all that
+/// are outstanding may end at one moment, and as many fall to this side of an end of the measurement or to the other, in
+/// every repeat alike; where their times differ repeats show it, and this is 0.
+fn count_resolution(j: &Job) -> f64 {
+    const ALIKE: f64 = 0.01;
+    let alike = |d: &Direction| {
+        let spread = d.service_ns.stddev.zip(d.service_ns.mean);
+        d.ios == 0 || spread.is_some_and(|(s, m)| s <= ALIKE * m)
+    };
+    let ios: u64 = data(j).map(|d| d.ios).sum();
+    // An open loop's rate is that of its arrivals.
+    match ios > 0 && j.open_loop.is_none() && data(j).all(alike) {
+        true => f64::from(j.qd_requested.max(1)) / ios as f64,
+        false => 0.0,
+    }
+}
+
+fn data(j: &Job) -> impl Iterator<Item = &Direction> {
     [&j.read, &j.write, &j.trim].into_iter().flatten()
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fathom_files::{create, open};
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -282,16 +282,18 @@ impl Drop for Locked {
 /// Takes the lock unless somebody who lives holds it. The kernel keeps a killed process's files until its I/O has ended, a
 /// while after the process is gone.
 fn lock_abandoned(file: &File) -> bool {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let begin = Instant::now();
-    while lock(file).is_err() {
-        let dead = matches!(mark::provenance(file), Ok(Provenance::Changed(_)));
-        if !dead || begin.elapsed() > PATIENCE {
+    /// Looks, 20 ms apart: ten seconds.
+    const LOOKS: u32 = 500;
+    for _ in 0..LOOKS {
+        if lock(file).is_ok() {
+            return true;
+        }
+        if !matches!(mark::provenance(file), Ok(Provenance::Changed(_))) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    true
+    false
 }
 
 /// The file with its lock taken, if it is fathom's and nobody else holds the lock.

@@ -393,24 +393,6 @@ impl Job {
         data.into_iter().flatten().map(|d| d.iops).sum()
     }
 
-    /// By which share of itself a rate may be wrong because I/Os are counted whole. Where all take the same time, all that
-    /// are outstanding may end at one moment, and as many fall to this side of an end of the measurement or to the other, in
-    /// every repeat alike; where their times differ repeats show it, and this is 0.
-    pub fn count_resolution(&self) -> f64 {
-        const ALIKE: f64 = 0.01;
-        let data = || [&self.read, &self.write, &self.trim].into_iter().flatten();
-        let alike = |d: &Direction| {
-            let spread = d.service_ns.stddev.zip(d.service_ns.mean);
-            d.ios == 0 || spread.is_some_and(|(s, m)| s <= ALIKE * m)
-        };
-        let ios: u64 = data().map(|d| d.ios).sum();
-        // An open loop's rate is that of its arrivals.
-        match ios > 0 && self.open_loop.is_none() && data().all(alike) {
-            true => f64::from(self.qd_requested.max(1)) / ios as f64,
-            false => 0.0,
-        }
-    }
-
     /// Whether a flag makes the job's numbers unusable.
     pub fn is_void(&self) -> bool {
         self.flags.iter().any(|f| f.void)

@@ -90,7 +90,7 @@ const KV: [&str; 14] = [
     "--size",
     "256m",
     "--time",
-    "200ms",
+    "100ms",
     "--repeats",
     "2",
     "--seed",
@@ -98,7 +98,7 @@ const KV: [&str; 14] = [
 ];
 
 #[test]
-fn kv_on_a_model_says_the_same_as_on_a_disk_and_twice_the_same() {
+fn kv_on_a_model_says_the_same_as_on_a_disk() {
     let _turn = beside_others();
     let place = Place::new();
     let args = [&KV[..], &["--commit", "--json"]].concat();
@@ -134,10 +134,6 @@ fn kv_on_a_model_says_the_same_as_on_a_disk_and_twice_the_same() {
             .contains("is not modelled"),
         "{section}"
     );
-    let again = place.fathom(&args).expect(0).json();
-    for what in ["headlines", "sections"] {
-        assert_eq!(run[what], again[what], "{what}");
-    }
     assert!(place.names().is_empty(), "a model leaves no file");
 }
 
