@@ -126,7 +126,7 @@ fn whole_batches_do_not_put_the_truth_outside_of_the_maximum() {
         ..CurveOptions::default()
     };
     for ms in [7, 20, 33, 150] {
-        let run = measure_for(ms, &mut QueueBench::new(8, service.clone()), &options);
+        let run = measure_for(ms, &mut QueueBench::new(8, service), &options);
         let max = headline(&run, "curve-max");
         println!("{ms} ms: {max:?}");
         let truth = 8.0 * 1e9 / SERVICE_NS;
