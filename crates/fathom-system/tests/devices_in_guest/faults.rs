@@ -1,7 +1,7 @@
 //! Devices that fail, hang or go away: what was measured until then is kept, the byte and the kernel's words are named, and
 //! nothing waits for ever.
 
-use crate::rig::{Rig, hold};
+use crate::rig::{Rig, hold, until};
 
 const MACHINE: &str = "\
  -device nvme,id=hot,serial=NV-HOT -drive file={dir}/a,if=none,id=a,format=raw -device nvme-ns,bus=hot,drive=a,nsid=1 \
@@ -62,8 +62,7 @@ fn a_map_that_is_suspended(rig: &mut Rig) {
     rig.sh("dmsetup --noudevsync create slow --table '0 60000 linear /dev/vda 0'")
         .done();
     let run = "cd /tmp; (fathom run /dev/mapper/slow --rw randread --qd 4 --window 100ms --time 60s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & ";
-    let running =
-        "until [ $(awk '{print $1}' /sys/block/dm-0/stat) -gt 200 ]; do sleep 0.1; done; ";
+    let running = until("[ $(awk '{print $1}' /sys/block/dm-0/stat) -gt 200 ]");
     // Interrupted while nothing answers: it ends within seconds, with what it has.
     let said = rig.sh(&format!("{run}{running}sleep 1; dmsetup --noudevsync suspend slow; sleep 1; kill -INT $(pidof fathom | tr ' ' '\n' | sort -n | tail -1); for i in $(seq 100); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o; dmsetup --noudevsync resume slow"));
     said.has(&["had not answered for", "interrupted"]);
@@ -100,8 +99,11 @@ fn removed(rig: &mut Rig) {
         ),
     ] {
         let name = device[5..].to_owned();
+        let running = until(&format!(
+            "[ $(awk '{{print $1}}' /sys/block/{name}/stat) -gt $((n + 60)) ]"
+        ));
         let said = rig.sh(&format!(
-            "n=$(awk '{{print $1}}' /sys/block/{name}/stat); rm -f /tmp/rc; (fathom run {device} --rw randread --qd 4 --time 30s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & until [ $(awk '{{print $1}}' /sys/block/{name}/stat) -gt $((n + 60)) ]; do sleep 0.1; done; echo 1 > {remove}; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"
+            "n=$(awk '{{print $1}}' /sys/block/{name}/stat); rm -f /tmp/rc; (fathom run {device} --rw randread --qd 4 --time 30s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & {running}echo 1 > {remove}; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"
         ));
         hold(said.text.starts_with('1'), &said.text);
         hold(

@@ -1,6 +1,6 @@
 //! NVMe's native multipath: the head has no queue and counts nothing, or not its partitions; the hidden paths do.
 
-use crate::rig::{Rig, hold};
+use crate::rig::{Rig, hold, until};
 
 /// Two controllers of one subsystem, both with the namespace.
 const MACHINE: &str = "\
@@ -53,7 +53,8 @@ fn layers_and_depth(rig: &mut Rig, head: &str) {
         ]);
     }
     // Watched only once its paths have read: a slow machine takes its time to begin.
-    let watched = rig.sh(&format!("fathom run {head} --rw randread --qd 1 --time 120s > /dev/null 2>&1 & load=$!; reads() {{ cat /sys/class/block/nvme*c*n1/stat | awk '{{ n += $1 }} END {{ print n }}'; }}; before=$(reads); for i in $(seq 600); do [ $(reads) -gt $((before + 200)) ] && break; sleep 0.1; done; fathom watch {} --time 1s; kill -TERM $load; wait $load", &head[5..]));
+    let reading = until("[ $(reads) -gt $((before + 200)) ]");
+    let watched = rig.sh(&format!("fathom run {head} --rw randread --qd 1 --time 120s > /dev/null 2>&1 & load=$!; reads() {{ cat /sys/class/block/nvme*c*n1/stat | awk '{{ n += $1 }} END {{ print n }}'; }}; before=$(reads); {reading}fathom watch {} --time 1s; kill -TERM $load; wait $load", &head[5..]));
     let depth = watched
         .text
         .lines()

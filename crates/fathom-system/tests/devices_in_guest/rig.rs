@@ -33,6 +33,12 @@ thread_local! {
     static PROBLEMS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A piece of a script that waits until something is so, for a minute and a half at most: what waits for what never comes
+/// must not wait for ever.
+pub(crate) fn until(so: &str) -> String {
+    format!("for i in $(seq 900); do {so} && break; sleep 0.1; done; ")
+}
+
 /// Notes what does not hold.
 #[track_caller]
 pub(crate) fn hold(holds: bool, what: impl Display) {
