@@ -78,7 +78,9 @@ fn controller_reset(rig: &mut Rig) {
     let hot = rig.namespace("NV-HOT", 1);
     let controller =
         rig.line("for c in /sys/class/nvme/nvme*; do grep -q NV-HOT $c/serial && echo $c; done");
-    let said = rig.sh(&format!("rm -f /tmp/rc; (fathom run {hot} --rw randread --qd 4 --time 3s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; echo 1 > {controller}/reset_controller; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"));
+    // QEMU loses a request in a reset now and then; the kernel misses it after its time-out, and sends it again.
+    let ended = until("[ -e /tmp/rc ]");
+    let said = rig.sh(&format!("echo 5000 > /sys/block/{}/queue/io_timeout; rm -f /tmp/rc; (fathom run {hot} --rw randread --qd 4 --time 3s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; echo 1 > {controller}/reset_controller; {ended}cat /tmp/rc /tmp/o", &hot[5..]));
     // Requests are sent again after the reset: none fails.
     said.has_not(&["io-errors", "failed"]);
     hold(
