@@ -70,7 +70,9 @@ fn a_map_that_is_suspended(rig: &mut Rig) {
     hold(said.text.starts_with('1'), &said.text);
     said.has_not(&["randread      0 IOPS"]);
     // A pause of more than ten seconds is said.
-    let said = rig.sh("rm -f /tmp/rc; (fathom run /dev/mapper/slow --rw randread --time 13s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; dmsetup --noudevsync suspend slow; sleep 11; dmsetup --noudevsync resume slow; for i in $(seq 150); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/o");
+    let running = until("[ $(awk '{print $1}' /sys/block/dm-0/stat) -gt $((n + 100)) ]");
+    let ended = until("[ -e /tmp/rc ]");
+    let said = rig.sh(&format!("n=$(awk '{{print $1}}' /sys/block/dm-0/stat); rm -f /tmp/rc; (fathom run /dev/mapper/slow --rw randread --time 16s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & {running}dmsetup --noudevsync suspend slow; sleep 11; dmsetup --noudevsync resume slow; {ended}cat /tmp/o"));
     said.has(&["one I/O took", "stood still"]);
     rig.sh("dmsetup --noudevsync remove slow").done();
 }
