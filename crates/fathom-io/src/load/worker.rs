@@ -274,7 +274,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     }
 
     /// Number of another worker of the same group that its pilot [calls](Pilot::called), where this one is number `me`.
-    #[inline]
+    #[cold]
     pub(crate) fn called(&mut self, me: u32) -> Option<u32> {
         let thread = self.pilot.as_mut()?.pilot.called()?;
         Some(me - self.thread + thread)

@@ -171,8 +171,7 @@ fn wake<W: World, S: WindowSink>(world: &mut W, seat: &mut Seat<S>, i: u32, at: 
     w.reap();
 }
 
-/// Those that a worker's pilot calls are asked at once; nothing where there is no pilot, as in every job that none plays.
-#[inline]
+/// Those that a worker's pilot calls are asked at once.
 fn call<S: WindowSink>(
     seats: &mut [Seat<S>],
     i: u32,
