@@ -409,62 +409,66 @@ mod tests {
         }
     }
 
-    /// What a queue of one server makes of the same requests: each waits for those before it (Lindley's recursion).
-    fn response_in_theory(open: (f64, u64), service: f64, n: u64) -> f64 {
-        let mut arrivals = Arrivals::new(open, Nanos::ZERO);
-        let (mut free, mut sum) = (0.0_f64, 0.0);
-        for _ in 0..n {
-            let came = arrivals.take().0 as f64;
-            free = free.max(came) + service;
-            sum += free - came;
-        }
-        sum / n as f64
-    }
-
     #[test]
-    fn in_an_open_loop_requests_wait_as_theory_says() {
+    fn in_an_open_loop_requests_are_late_from_their_time_on() {
         let open = (60.0, 7);
-        let time = Nanos::from_secs(4);
         let how = Loop {
             open: Some(open),
             ramp: Nanos::ZERO,
-            time,
+            time: Nanos::from_secs(4),
             cold: &|| None,
             ramp_max: Nanos::ZERO,
             kinds: &[&[Op::Read]],
             stop: &|| false,
         };
+        // When each came, was taken up and had ended.
+        let mut seen: Vec<[Nanos; 3]> = Vec::new();
         let client: Client<'_, LabError> = Box::new(|seat| {
             while let Some(came) = seat.next() {
+                let taken = seat.now();
                 std::thread::sleep(Duration::from_millis(10));
                 seat.done(0, Op::Read, 1, came);
+                seen.push([came, taken, seat.now()]);
             }
             Ok(())
         });
         let none = &mut |_: Total<'_>| ();
         let also = &mut |_: Total<'_>| ();
         let loads = run(&how, vec![client], none, also, &|| (), &mut |_| ()).unwrap();
-        let mean =
-            |of: fn(&fathom_telemetry::DirectionWindow) -> &fathom_telemetry::SparseHistogram| {
-                let mut all = fathom_telemetry::Histogram::new();
-                for w in &loads[0].windows {
-                    w.directions
-                        .iter()
-                        .flatten()
-                        .for_each(|d| all.merge_sparse(of(d)));
-                }
-                fathom_telemetry::LatencySummary::from(&all).mean.unwrap()
-            };
-        let (service, response) = (mean(|d| &d.service), mean(|d| &d.response));
-        let n = loads[0].operations();
-        // 60 a second with 10 ms each: the server works for 60 % of the time.
-        assert!((180..300).contains(&n), "{n}");
-        let expected = response_in_theory(open, service, n);
-        assert!(response > service * 1.2, "{response} {service}");
-        assert!(
-            (response / expected - 1.0).abs() < 0.15,
-            "{response}, in theory {expected}, service {service}"
-        );
+        assert_eq!(loads[0].operations(), seen.len() as u64);
+        assert!(seen.len() > 50, "{}", seen.len());
+        // They come when they would come to any server, and one server takes them up one after the other: each waits for
+        // those before it, at least as long as Lindley's recursion says of the same services.
+        let start = seen[0][0] - Arrivals::new(open, Nanos::ZERO).take();
+        let mut arrivals = Arrivals::new(open, start);
+        let (mut free, mut waits) = (Nanos::ZERO, 0.0);
+        for [came, taken, ended] in &seen {
+            let due = arrivals.take();
+            assert!(due.0.abs_diff(came.0) < 1_000, "{due:?} {came:?}");
+            let begins = free.max(*came);
+            assert!(*taken >= begins, "{taken:?} {begins:?}");
+            waits += begins.since(*came).as_secs_f64();
+            free = begins + ended.since(*taken);
+        }
+        let sum = |of: fn(&[Nanos; 3]) -> Nanos| -> f64 {
+            seen.iter().map(|s| of(s).as_secs_f64()).sum()
+        };
+        let (service, response) = (sum(|s| s[2].since(s[1])), sum(|s| s[2].since(s[0])));
+        // The server works for 60 % of the time, or more.
+        assert!(waits > service * 0.2, "{waits} {service}");
+        assert!(response > service + waits * 0.99, "{response}");
+        type Kept = fathom_telemetry::SparseHistogram;
+        let recorded = |of: fn(&fathom_telemetry::DirectionWindow) -> &Kept| {
+            let mut all = fathom_telemetry::Histogram::new();
+            let windows = loads[0].windows.iter().flat_map(|w| &w.directions);
+            windows.flatten().for_each(|d| all.merge_sparse(of(d)));
+            let mean = fathom_telemetry::LatencySummary::from(&all).mean.unwrap();
+            mean / 1e9 * seen.len() as f64
+        };
+        let alike = |recorded: f64, seen: f64| (recorded / seen - 1.0).abs() < 0.02;
+        let (service_of, response_of) = (recorded(|d| &d.service), recorded(|d| &d.response));
+        assert!(alike(service_of, service), "{service_of} {service}");
+        assert!(alike(response_of, response), "{response_of} {response}");
     }
 
     #[test]
