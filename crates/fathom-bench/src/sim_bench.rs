@@ -6,8 +6,8 @@ use fathom_io::job::Limits;
 use fathom_io::{Control, JobSpec};
 use fathom_sim::trace::Trace;
 use fathom_sim::{SimError, SimTarget, Simulation, fast};
-use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{self, Job};
+use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use crate::bench::{Bench, BenchError, LogMaker, simulated_flag};
 
@@ -185,9 +185,21 @@ impl Bench for SimBench {
             job.start_ns += test_origin.0;
             job.engine_notes.extend(simulation.condition());
             job.flags.push(simulated_flag(&self.target.name));
+            job.flags.extend(unfit_flag(&self.target));
         }
         Ok(measures)
     }
+}
+
+/// For every job of a model whose fit says that it is not to be relied on.
+fn unfit_flag(target: &SimTarget) -> Option<Flag> {
+    let fit = target.model.fit.as_ref().filter(|f| f.unfit)?;
+    let detail = format!(
+        "the model is unfit: of {} loads that were held out from its fit, means are off by up to {:.0} %, 99th percentiles by up to {:.0} %",
+        fit.held_out, fit.mean_error_percent, fit.p99_error_percent
+    );
+    let remedy = "fit it to more runs of a quiet device (fathom sim fit RUN --measure)";
+    Some(Flag::new(FlagCode::ModelUnfit, detail, remedy))
 }
 
 /// Jobs longer than this are sampled, ns.

@@ -4,6 +4,8 @@
 
 use serde::Deserialize;
 
+use crate::fitted::Fitted;
+
 /// Model files that come with fathom: name and text.
 pub const CATALOG: &[(&str, &str)] = &[
     ("optane-900p", include_str!("../models/optane-900p.toml")),
@@ -80,6 +82,8 @@ pub struct Model {
     pub thermal: Option<Thermal>,
     /// A RAM disk: served by the submitting CPU, without an interrupt.
     pub synchronous: Option<Synchronous>,
+    /// What its fit says of it, where it was fitted to runs.
+    pub fit: Option<Fitted>,
 }
 
 /// One direction's times.
@@ -205,6 +209,13 @@ impl Model {
         ((self.capacity_gb * 1e9) as u64) >> 20 << 20
     }
 
+    /// Programming may keep units busy for part of the time only, or reads would never be served.
+    pub(crate) fn most_program_us(&self) -> f64 {
+        let sequential = self.flash.map_or(0.0, |f| f.sequential_mb_per_s / 1e3);
+        let pages_per_s = self.write.gb_per_s.max(sequential) * 1e9 / 4096.0;
+        0.9 * f64::from(self.units) / pages_per_s * 1e6
+    }
+
     pub(crate) fn check(&self) -> Result<(), String> {
         let within = |name: &str, v: f64, low: f64, high: f64| {
             if v.is_finite() && (low..=high).contains(&v) {
@@ -256,10 +267,12 @@ impl Model {
                 1e4,
             )?;
             within("flash.endurance_tb", f.endurance_tb, 0.0, 1e9)?;
-            // Programming may keep units busy for part of the time only, or reads would never be served.
-            let pages_per_s = self.write.gb_per_s.max(f.sequential_mb_per_s / 1e3) * 1e9 / 4096.0;
-            let most = 0.9 * f64::from(self.units) / pages_per_s * 1e6;
-            within("flash.program_us", f.program_us, 0.0, most)?;
+            within(
+                "flash.program_us",
+                f.program_us,
+                0.0,
+                self.most_program_us(),
+            )?;
             within("flash.worn_reads_retried", f.worn_reads_retried, 0.0, 1.0)?;
             within("flash.read_only_at_life", f.read_only_at_life, 0.0, 1e3)?;
             within(
@@ -269,6 +282,7 @@ impl Model {
                 64.0,
             )?;
         }
+        self.fit.as_ref().map_or(Ok(()), Fitted::check)?;
         if let Some(t) = self.thermal {
             within("thermal.ambient_c", t.ambient_c, -40.0, 100.0)?;
             within("thermal.idle_w", t.idle_w, 0.0, 1e3)?;

@@ -115,7 +115,7 @@ pub fn exp(x: f64) -> f64 {
 
 /// Quantile of the standard normal at `p` in 0..1 (Acklam's rational approximation, relative error
 /// below 1.2e-9).
-fn normal_quantile(p: f64) -> f64 {
+pub(crate) fn normal_quantile(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969683028665376e1,
         2.209460984245205e2,

@@ -83,6 +83,10 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "the member of an array that has these faults (default 0)",
     ),
     (
+        "draw=N",
+        "of a fitted model, another one that is as likely by what its fit knows",
+    ),
+    (
         "exact",
         "simulate every request of jobs longer than 5 minutes, not one window in many",
     ),
@@ -339,6 +343,13 @@ impl SimTarget {
                 });
             }
             "member" => self.member = number(0.0, 63.0)? as u32,
+            "draw" => {
+                let n = number(0.0, 1e6)? as u32;
+                if self.model.fit.is_none() {
+                    return Err("draw: this model was not fitted (fathom sim fit)".into());
+                }
+                self.model = self.model.drawn(n);
+            }
             "exact" => self.exact = true,
             "fast" => self.fast = true,
             "ambient" | "airflow" => {

@@ -53,6 +53,8 @@ pub enum FlagCode {
     NotSteady,
     /// The target is simulated.
     Simulated,
+    /// The model was fitted, and what was held out is further off than a number of it should be relied on.
+    ModelUnfit,
     /// A processor was emulated: the number shows relations, not performance.
     Emulated,
     /// Some condition could not be checked on this machine.
@@ -110,6 +112,7 @@ impl FlagCode {
             Self::ClockFallback => "clock-fallback",
             Self::NotSteady => "not-steady",
             Self::Simulated => "simulated",
+            Self::ModelUnfit => "model-unfit",
             Self::Emulated => "emulated",
             Self::NotChecked => "not-checked",
             Self::HostLost => "host-lost",

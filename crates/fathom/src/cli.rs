@@ -439,11 +439,40 @@ pub(crate) enum SimCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Fit a model to a survey and show the residual of each point; the model is a target then
+    /// Fit a model to surveys of a device: its values and predictions with their intervals, what was held out beside what
+    /// was predicted, and what to measure next; the model is a target then
     Fit {
-        /// Run directory or its run.json
-        run: PathBuf,
-        /// File that receives the model [default: model.toml in the run directory]
+        /// Run directories or their run.json, of one device
+        #[arg(required = true, num_args = 1.., value_name = "RUN")]
+        runs: Vec<PathBuf>,
+        /// Measure what would narrow the predictions most, on the device of the runs, and fit again
+        #[arg(long)]
+        measure: bool,
+        /// Of each load that --measure measures
+        #[arg(
+            long,
+            value_name = "DURATION",
+            default_value = "2s",
+            requires = "measure"
+        )]
+        time: fathom_telemetry::Nanos,
+        /// Where --measure keeps its run
+        #[arg(
+            long,
+            value_name = "DIR",
+            default_value = "fathom-runs",
+            requires = "measure"
+        )]
+        out: PathBuf,
+        /// Serial number (or path, where there is none) of the block device whose data --measure may destroy
+        #[arg(
+            long,
+            value_name = "SERIAL",
+            requires = "measure",
+            help_heading = "Safety"
+        )]
+        destroy: Option<String>,
+        /// File that receives the model [default: model.toml in the first run's directory]
         #[arg(long, value_name = "FILE.toml")]
         file: Option<PathBuf>,
         /// Print model and residuals as JSON

@@ -14,6 +14,7 @@ use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
 use fathom_bench::measurement::Measurement;
 use fathom_bench::notebook::{Notebook, NotebookError};
+use fathom_bench::profile::Profile;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::runner::Runner;
 use fathom_io::JobError;
@@ -26,6 +27,8 @@ use load::Load;
 
 /// Shares of the first target's capacity at which all are held against what was said of them.
 const HELD_OUT: [f64; 3] = [0.35, 0.65, 0.95];
+/// Other models, as likely as a fitted one, whose capacity is looked for too.
+const LIKELY: u32 = 8;
 /// Devices side by side that are tried, at most.
 const WIDEST: u32 = 24;
 
@@ -101,6 +104,9 @@ struct Planned {
     found: SloResult,
     /// Rates that were not tried while capacity was looked for.
     held_out: Vec<Rung>,
+    /// The same of other models that are as likely, where the target is a fitted one.
+    #[serde(default)]
+    likely: Vec<SloResult>,
     /// Where one is not enough: so many of them side by side, at the rate that is asked for.
     wider: Vec<Wider>,
 }
@@ -223,6 +229,11 @@ impl Measurement for PlanOptions {
         for (i, target) in targets.iter_mut().enumerate() {
             target.price = self.prices.get(i).copied();
             slo.prefix = format!("{}-", i + 1);
+            let fitted = SimTarget::is_simulated(&target.target)
+                && SimTarget::parse(&target.target).is_ok_and(|t| t.model.fit.is_some());
+            if fitted && !control.interrupted() {
+                self.likely(&slo, target, (plan, &control), (book, sink))?;
+            }
             let short = target.found.judged(&book.evidence()).short_of(demand.rate);
             if let Some(times) = short.filter(|_| !control.interrupted()) {
                 self.widen(&slo, target, times, &demand, (plan, &control), (book, sink))?;
@@ -270,8 +281,42 @@ impl PlanOptions {
             price: None,
             found,
             held_out,
+            likely: Vec::new(),
             wider: Vec::new(),
         })
+    }
+
+    /// Capacity of models that are as likely as a fitted one: what the fit leaves open is part of the answer.
+    fn likely(
+        &self,
+        slo: &SloOptions,
+        target: &mut Planned,
+        (plan, control): (&Plan, &fathom_io::Control),
+        (book, sink): (&mut Notebook, &mut dyn ProgressSink),
+    ) -> Result<(), NotebookError> {
+        let once = Profile {
+            repeats: 1,
+            ..plan.profile
+        };
+        for draw in 1..=LIKELY {
+            let name = format!("{},draw={draw}", target.target);
+            let mut bench = SimBench::open(&name, control.clone()).map_err(sim_error)?;
+            let plan = Plan {
+                profile: once,
+                ..plan_of(&bench, plan)
+            };
+            let slo = SloOptions {
+                prefix: format!("{}as-likely-{draw}-", slo.prefix),
+                ..slo.clone()
+            };
+            let mut runner = self.begin(&mut bench, &plan, book, sink)?;
+            target.likely.push(slo.search(&mut runner, &plan, None)?);
+            runner.end();
+            if control.interrupted() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Tries so many of a single model side by side, from `times` on, until they hold what is asked for.

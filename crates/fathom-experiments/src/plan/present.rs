@@ -14,13 +14,18 @@ use crate::slo::{Judged, Step, words};
 const MANY_MONTHS: f64 = 120.0;
 
 impl Judged<'_> {
-    /// Whether a rate is carried; `None` between the largest that holds and the smallest that is broken.
+    /// Whether a rate is carried; `None` between the largest that holds and the smallest that is broken, and within what
+    /// the model leaves open.
     pub(super) fn covers(&self, rate: f64) -> Option<bool> {
+        self.covers_within(rate, self.margin.exp())
+    }
+
+    fn covers_within(&self, rate: f64, wider: f64) -> Option<bool> {
         let at = |k: Option<usize>| k.map(|k| self.steps[k].rung.rate);
-        if at(self.best).is_some_and(|b| b >= rate) {
+        if at(self.best).is_some_and(|b| b / wider >= rate) {
             return Some(true);
         }
-        (at(self.broken).is_some_and(|b| b <= rate)).then_some(false)
+        (at(self.broken).is_some_and(|b| b * wider <= rate)).then_some(false)
     }
 
     /// How many times what is carried a rate is, where it is not carried.
@@ -43,6 +48,26 @@ impl Judged<'_> {
     }
 }
 
+/// Standard deviations of a 95 % interval of as many models as are tried (Student's t, 7 degrees of freedom).
+const T: f64 = 2.36;
+
+impl Planned {
+    /// What a fitted model leaves open of the capacity: half of a 95 % interval of its logarithm, over models as likely as it.
+    fn open(&self, evidence: &Evidence<'_>) -> f64 {
+        let found = self
+            .likely
+            .iter()
+            .filter_map(|l| l.judged(evidence).capacity());
+        let all: Vec<f64> = found.map(|e| e.value.ln()).collect();
+        let n = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / n;
+        match all.len() {
+            0 | 1 => 0.0,
+            _ => T * (all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt(),
+        }
+    }
+}
+
 /// A target as it is shown.
 struct Row<'a> {
     planned: &'a Planned,
@@ -56,7 +81,8 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn of(planned: &'a Planned, demand: f64, evidence: &Evidence<'_>) -> Self {
         let objective = planned.found.objective;
-        let judged = planned.found.judged(evidence);
+        let mut judged = planned.found.judged(evidence);
+        judged.margin = planned.open(evidence);
         let now = judged.steps.iter().find(|s| s.rung.rate == demand);
         let now = now.and_then(|s| s.longest(objective.percentile));
         let step = |rung| Step::of(rung, evidence, objective);
@@ -83,6 +109,8 @@ impl<'a> Row<'a> {
         let wider = self.wider.iter().flat_map(|w| w.1.cell.indices());
         let mut all = self.judged.jobs.clone();
         all.extend(held.chain(wider));
+        let likely = self.planned.likely.iter().flat_map(|l| &l.rungs);
+        all.extend(likely.flat_map(|r| r.point.jobs.iter().copied()));
         all
     }
 
@@ -90,7 +118,7 @@ impl<'a> Row<'a> {
     fn checks(&self) -> [usize; 3] {
         let mut n = [0; 3];
         for step in &self.held_out {
-            let place = match (self.judged.covers(step.rung.rate), step.holds) {
+            let place = match (self.judged.covers_within(step.rung.rate, 1.0), step.holds) {
                 (Some(said), Some(seen)) => usize::from(said != seen),
                 _ => 2,
             };
@@ -463,11 +491,16 @@ impl PlanResult {
             id: "plan".into(),
             title: format!("Plan: {} requests per second, {promise}", words(demand)),
             text: format!(
-                "{} in open loop; asked for are {} requests per second, from {}. Load and objective: {}. A capacity is the largest rate that holds; its interval ends at the smallest that is broken.",
+                "{} in open loop; asked for are {} requests per second, from {}. Load and objective: {}. A capacity is the largest rate that holds; its interval ends at the smallest that is broken{}.",
                 first.load,
                 words(demand),
                 self.demand.from,
-                first.source
+                first.source,
+                match rows.iter().any(|r| !r.planned.likely.is_empty()) {
+                    true =>
+                        ", wider by what a fitted model leaves open (other models that are as likely)",
+                    false => "",
+                }
             ),
             charts: vec![chart(
                 "plan-response",

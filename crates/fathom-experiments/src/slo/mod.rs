@@ -401,7 +401,7 @@ pub struct SloResult {
     /// The job that rates began from.
     closed: Option<usize>,
     /// By rate, ascending.
-    rungs: Vec<Rung>,
+    pub(crate) rungs: Vec<Rung>,
 }
 
 #[cfg(test)]

@@ -64,6 +64,8 @@ pub(crate) struct Judged<'a> {
     pub(crate) best: Option<usize>,
     /// The smallest that is broken.
     pub(crate) broken: Option<usize>,
+    /// What else is open of the capacity, to both sides on its logarithm.
+    pub(crate) margin: f64,
     /// Behind the number: the rate that holds, and the one that ends it.
     pub(crate) jobs: Vec<usize>,
 }
@@ -72,10 +74,11 @@ impl Judged<'_> {
     /// Requests per second that are carried: from the largest rate that holds to the smallest that is broken.
     pub(crate) fn capacity(&self) -> Option<Estimate> {
         let best = &self.steps[self.best?];
+        let wider = self.margin.exp();
         Some(Estimate {
             value: best.carries(),
-            low: Some(best.carries()),
-            high: self.broken.map(|b| self.steps[b].rung.rate),
+            low: Some(best.carries() / wider),
+            high: self.broken.map(|b| self.steps[b].rung.rate * wider),
             samples: best.cell.repeats.len() as u32,
         })
     }
@@ -101,6 +104,7 @@ impl SloResult {
             steps,
             best,
             broken,
+            margin: 0.0,
             jobs,
         }
     }

@@ -1,15 +1,17 @@
 //! `fathom sim`: the device models.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fathom_experiments::sim_fit;
+use fathom_experiments::sim_fit::{self, Fit, Residual};
 use fathom_files::{Existing, output};
 use fathom_sim::target::OPTIONS;
 use fathom_sim::{CATALOG, Model, SimTarget};
 
 use fathom_telemetry::Nanos;
 use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::schema::{Run, Target};
 
+use super::child;
 use crate::cli::SimCommand;
 use crate::exit::{DONE, Outcome, failed, refused};
 use crate::screen;
@@ -18,7 +20,22 @@ pub(crate) fn sim(command: &SimCommand) -> Outcome {
     let text = match command {
         SimCommand::List { json } => list(*json)?,
         SimCommand::Show { model, json } => show(model, *json)?,
-        SimCommand::Fit { run, file, json } => fit(run, file.as_deref(), *json)?,
+        SimCommand::Fit {
+            runs,
+            measure,
+            time,
+            out,
+            destroy,
+            file,
+            json,
+        } => {
+            let further = measure.then_some(Further {
+                time: *time,
+                out,
+                destroy: destroy.as_deref(),
+            });
+            fit(runs, further, file.as_deref(), *json)?
+        }
         SimCommand::Model(command) => super::formulas::formula(command)?,
         SimCommand::Check { target, json } => {
             let t = SimTarget::parse(&with_prefix(target)).map_err(refused)?;
@@ -63,9 +80,27 @@ fn list(json: bool) -> Result<String, crate::exit::Failure> {
 /// A fitted model may be replaced by a later one.
 const FITTED: Existing = Existing::OfKind(|head| head.starts_with(b"# Fitted by fathom sim fit "));
 
-/// A model of what a run measured, kept in its directory or in `file`, with its residuals.
-fn fit(run: &Path, file: Option<&Path>, json: bool) -> Result<String, crate::exit::Failure> {
-    let (dir, run) = RunDir::open(run).map_err(refused)?;
+/// The first line of the jobs of `--measure`, kept beside the model.
+const NARROWS: &str = "# What fathom sim fit --measure measured to narrow its model";
+const NARROWING: Existing = Existing::OfKind(|head| head.starts_with(NARROWS.as_bytes()));
+
+/// What `--measure` measures.
+struct Further<'a> {
+    time: Nanos,
+    out: &'a Path,
+    destroy: Option<&'a str>,
+}
+
+/// A model of what runs measured, kept in the first one's directory or in `file`, with its residuals.
+fn fit(
+    runs: &[PathBuf],
+    further: Option<Further<'_>>,
+    file: Option<&Path>,
+    json: bool,
+) -> Result<String, crate::exit::Failure> {
+    let opened = runs.iter().map(|run| RunDir::open(run));
+    let opened: Vec<_> = opened.collect::<Result<_, _>>().map_err(refused)?;
+    let (dirs, mut runs): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
     let unwritten = |path: &Path, e: std::io::Error| {
         refused(anyhow::anyhow!(
             "{}: cannot be written: {e}; choose another --file",
@@ -76,51 +111,181 @@ fn fit(run: &Path, file: Option<&Path>, json: bool) -> Result<String, crate::exi
     if let Some(path) = file {
         output::check(path, FITTED).map_err(|e| unwritten(path, e))?;
     }
-    let fit = sim_fit::fit(&run).map_err(refused)?;
+    let mut fit = sim_fit::fit(&runs).map_err(refused)?;
+    let before = fit.open_percent;
+    let mut measured = None;
+    if let Some(further) = further.filter(|_| !fit.advice.is_empty()) {
+        let (run, place) = measure_further(&fit, &dirs[0], &runs[0].target, &further)?;
+        runs.push(run);
+        measured = Some(place);
+        fit = sim_fit::fit(&runs).map_err(refused)?;
+    }
     let path = match file {
         Some(path) => {
             output::write(path, FITTED, fit.text.as_bytes()).map_err(|e| unwritten(path, e))?;
             path.to_owned()
         }
-        None => dir
+        None => dirs[0]
             .write("model.toml", FITTED, fit.text.as_bytes())
             .map_err(failed)?,
     };
     if json {
         let all = serde_json::json!({
-            "file": path, "model": fit.text, "residuals": fit.residuals, "simulated": true,
+            "file": path, "model": fit.text, "values": fit.values, "residuals": fit.residuals, "unfit": fit.fitted().unfit,
+            "open_percent": fit.open_percent, "advice": fit.advice, "measured": measured, "simulated": true,
         });
         return Ok(serde_json::to_string_pretty(&all).map_err(failed)? + "\n");
     }
-    let wide = fit
-        .residuals
-        .iter()
-        .map(|r| r.what.len())
-        .max()
-        .unwrap_or(0);
+    let mut text = residuals(&fit) + &values(&fit);
+    if let Some(place) = &measured {
+        text += &format!(
+            "\nmeasured {}: predictions were open by ± {before:.1} % before, by ± {:.1} % now\n",
+            place.display(),
+            fit.open_percent
+        );
+    }
+    text += &advice(&fit, &runs[0].target);
+    text += &format!("\nmodel {0}\nuse it as sim:{0}\n", path.display());
+    if fit.fitted().unfit {
+        text += "UNFIT: what was held out is too far off; every number of this model says so\n";
+    }
+    Ok(text)
+}
+
+/// Runs the loads that would narrow the predictions most on the device of the runs.
+fn measure_further(
+    fit: &Fit,
+    dir: &RunDir,
+    target: &Target,
+    further: &Further<'_>,
+) -> Result<(Run, PathBuf), crate::exit::Failure> {
+    let control = crate::signals::control().map_err(refused)?;
+    let jobs = dir
+        .write(
+            "narrow.toml",
+            NARROWING,
+            job_file(fit, target, further.time).as_bytes(),
+        )
+        .map_err(failed)?;
+    let mut words = vec!["run".to_owned(), target.place().to_owned(), "--jobs".into()];
+    words.push(jobs.display().to_string());
+    words.extend(
+        further
+            .destroy
+            .iter()
+            .flat_map(|d| ["--destroy".to_owned(), (*d).to_owned()]),
+    );
+    let (run, dir) = child::run(&words, further.out, &control).map_err(|said| {
+        failed(anyhow::anyhow!(
+            "what would narrow the fit was not measured: {said}"
+        ))
+    })?;
+    Ok((run, dir.path().to_owned()))
+}
+
+/// The advised loads as `fathom run --jobs` reads them, over as much of the target as the runs had.
+fn job_file(fit: &Fit, target: &Target, time: Nanos) -> String {
+    let mut text = format!(
+        "{NARROWS}\n[global]\ntime = \"{time}\"\nsize = \"{}\"\n",
+        target.size_bytes
+    );
+    for (i, advice) in fit.advice.iter().enumerate() {
+        let s = &advice.job;
+        text += &format!(
+            "\n[[job]]\nname = \"narrow-{}\"\nrw = \"{}\"\nbs = \"{}\"\nthreads = {}\nqd = {}\n",
+            i + 1,
+            s.rw.word(),
+            s.bs.max().0,
+            s.threads,
+            s.qd
+        );
+        if s.rw.reads() && s.rw.writes() {
+            text += &format!("read-share = {}\n", s.read_share);
+        }
+    }
+    text
+}
+
+/// Every number beside the model's; percentiles of what was fitted are in the JSON.
+fn residuals(fit: &Fit) -> String {
+    let shown = |r: &&Residual| {
+        matches!(r.quantity, "mean" | "p99") && (r.role == "prediction" || r.quantity == "mean")
+    };
+    let name = |r: &Residual| format!("{}, {}s, {}", r.what, r.direction, r.quantity);
+    let rows: Vec<&Residual> = fit.residuals.iter().filter(shown).collect();
+    let wide = rows.iter().map(|r| name(r).len()).max().unwrap_or(0);
     let mut text = format!(
         "{:wide$}  {:>10} {:>10} {:>8}  role\n",
-        "mean latency", "measured", "model", "error"
+        "service latency", "measured", "model", "error"
     );
-    for r in &fit.residuals {
+    let time = |ns: f64| Nanos(ns as u64).to_string();
+    for r in rows {
+        let interval = r.interval_ns.map_or(String::new(), |[low, high]| {
+            format!(", {} to {}", time(low), time(high))
+        });
         text += &format!(
-            "{:wide$}  {:>10} {:>10} {:>+7.1}%  {}\n",
-            r.what,
-            Nanos(r.measured_ns as u64).to_string(),
-            Nanos(r.model_ns as u64).to_string(),
+            "{:wide$}  {:>10} {:>10} {:>+7.1}%  {}{interval}\n",
+            name(r),
+            time(r.measured_ns),
+            time(r.model_ns),
             r.error_percent,
             r.role
         );
     }
     text.push('\n');
     for (name, role) in [("fitted", "fit"), ("held-out", "prediction")] {
-        let (n, mean, max) = fit.errors(role);
-        if n > 0 {
-            text += &format!("{n} {name} points: mean error {mean:.1} %, largest {max:.1} %\n");
+        for quantity in ["mean", "p99", "p99.9"] {
+            let (n, mean, max) = fit.errors(role, quantity);
+            if n > 0 {
+                text += &format!(
+                    "{n} {name} {quantity}: off by {mean:.1} % on average, by {max:.1} % at most\n"
+                );
+            }
         }
     }
-    text += &format!("\nmodel {0}\nuse it as sim:{0}\n", path.display());
-    Ok(text)
+    text
+}
+
+/// The values with their intervals.
+fn values(fit: &Fit) -> String {
+    let wide = fit.values.iter().map(|v| v.key.len()).max().unwrap_or(0);
+    let mut text = format!("\n{:wide$}  {:>10}  95 % interval\n", "value", "");
+    for v in &fit.values {
+        text += &format!(
+            "{:wide$}  {:>10.3}  {:.3} to {:.3}\n",
+            v.key, v.value, v.low, v.high
+        );
+    }
+    text + &format!(
+        "\nOf loads of other sizes, depths and mixtures the values leave means and 99th percentiles open by ± {:.1} %.\n",
+        fit.open_percent
+    )
+}
+
+/// What to measure next.
+fn advice(fit: &Fit, target: &Target) -> String {
+    if fit.advice.is_empty() {
+        return "No further load would narrow that by a tenth.\n".into();
+    }
+    let mut text =
+        "Measured too, these would narrow it (fathom sim fit --measure does it):\n".to_owned();
+    for a in &fit.advice {
+        let s = &a.job;
+        let share = match s.rw.reads() && s.rw.writes() {
+            true => format!(" --read-share {}", s.read_share),
+            false => String::new(),
+        };
+        text += &format!(
+            "  to ± {:.1} %  fathom run {} --rw {} --bs {}k --threads {} --qd {}{share}\n",
+            a.open_percent,
+            target.place(),
+            s.rw.word(),
+            s.bs.max().0 >> 10,
+            s.threads,
+            s.qd
+        );
+    }
+    text
 }
 
 /// The file of a model, sources and all; as JSON its values.

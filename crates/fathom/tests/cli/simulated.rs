@@ -399,25 +399,9 @@ fn a_model_fitted_to_a_survey_is_a_target_and_its_residuals_are_shown() {
         .fathom(&["survey", "sim:optane-900p", "--size", "4g"])
         .expect(0);
     let run = place.the_run_dir();
-    let said = place
-        .fathom(&["sim", "fit", run.to_str().unwrap(), "--json"])
-        .expect(0)
-        .json();
-    let residuals = said["residuals"].as_array().unwrap();
-    assert!(residuals.len() >= 15);
-    assert!(residuals.iter().any(|r| r["role"] == "prediction"));
-    for r in residuals.iter().filter(|r| r["role"] == "fit") {
-        assert!(r["error_percent"].as_f64().unwrap().abs() < 10.0, "{r}");
-    }
-    let target = format!("sim:{}", run.join("model.toml").display());
-    place
-        .fathom(&["run", &target, "--time", "10ms", "--out", "elsewhere"])
-        .expect(0);
-    place.fathom(&["sim", "fit", "nowhere"]).expect(2);
-
-    // Its file is an output like any other.
+    // Its file is an output like any other: refused before anything is fitted.
     let fit = |file: &Path| {
-        let args = ["sim", "fit", run.to_str().unwrap(), "--file"];
+        let args = ["sim", "fit", run.to_str().unwrap(), "--json", "--file"];
         place.fathom(&[&args[..], &[file.to_str().unwrap()]].concat())
     };
     let made = outputs::ext4();
@@ -435,8 +419,119 @@ fn a_model_fitted_to_a_survey_is_a_target_and_its_residuals_are_shown() {
     assert!(fit(&victim).refusal().contains("victim"));
     assert_eq!(fs::read(&victim).unwrap(), outputs::USERS);
     assert_eq!(before, made.as_ref().map(|(disk, _)| disk.checksum()));
-    fs::copy(run.join("model.toml"), &file).unwrap();
-    fit(&file).expect(0);
+    place.fathom(&["sim", "fit", "nowhere"]).expect(2);
+    let run_dir = run.to_str().unwrap();
+    place
+        .fathom(&["sim", "fit", run_dir, "--destroy", "X"])
+        .expect(2);
+
+    // One of an earlier fit is replaced.
+    fs::write(&file, "# Fitted by fathom sim fit to a survey\n").unwrap();
+    let said = fit(&file).expect(0).json();
+    let residuals = said["residuals"].as_array().unwrap();
+    let of = |role: &str, quantity: &str| -> Vec<&serde_json::Value> {
+        (residuals.iter())
+            .filter(|r| r["role"] == role && r["quantity"] == quantity)
+            .collect()
+    };
+    let error = |r: &serde_json::Value| r["error_percent"].as_f64().unwrap().abs();
+    assert!(of("fit", "mean").len() >= 15);
+    let held_out = of("prediction", "mean");
+    assert!(held_out.len() >= 4, "{}", held_out.len());
+    for r in of("fit", "mean").iter().chain(&held_out) {
+        assert!(error(r) < 5.0, "{r}");
+    }
+    for r in of("prediction", "p99") {
+        assert!(error(r) < 25.0, "{r}");
+        let ends = r["interval_ns"].as_array().unwrap();
+        let [low, high] = [0, 1].map(|i| ends[i].as_f64().unwrap());
+        let model = r["model_ns"].as_f64().unwrap();
+        assert!(low < model && model < high, "{r}");
+    }
+    // No load is a fitted one and one that was held out.
+    for r in &held_out {
+        assert!(
+            of("fit", "mean").iter().all(|f| f["what"] != r["what"]),
+            "{r}"
+        );
+    }
+    assert_eq!(said["unfit"], false);
+    let rate = |v: &&serde_json::Value| v["key"] == "read.gb_per_s";
+    let value = said["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(rate)
+        .unwrap();
+    let [low, high] = ["low", "high"].map(|k| value[k].as_f64().unwrap());
+    let near = low > 2.557 * 0.98 && high < 2.557 * 1.02;
+    assert!(near && low < high, "{value}");
+
+    // It is a target, and what it leaves open is part of a plan.
+    let target = format!("sim:{}", file.display());
+    place
+        .fathom(&[
+            "run",
+            &format!("{target},draw=3"),
+            "--time",
+            "10ms",
+            "--out",
+            "elsewhere",
+        ])
+        .expect(0);
+    let said = place
+        .fathom(&["run", "sim:optane-900p,draw=1", "--time", "10ms"])
+        .refusal();
+    assert!(said.contains("not fitted"), "{said}");
+    let plan = place
+        .fathom(&[
+            "plan",
+            &target,
+            "--rw",
+            "randread",
+            "--bs",
+            "4k",
+            "--latency",
+            "100us",
+            "--demand",
+            "50000",
+            "--time",
+            "200ms",
+            "--repeats",
+            "2",
+            "--json",
+            "--out",
+            "elsewhere",
+        ])
+        .expect(0)
+        .json();
+    let names = plan["jobs"].as_array().unwrap().iter();
+    let names: Vec<&str> = names.filter_map(|j| j["name"].as_str()).collect();
+    assert!(
+        names.iter().any(|n| n.contains("as-likely-8-")),
+        "{names:?}"
+    );
+
+    // What is far off says so with every number.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("unfit = false", "unfit = true")).unwrap();
+    let said = place
+        .fathom(&[
+            "run",
+            &target,
+            "--time",
+            "10ms",
+            "--json",
+            "--out",
+            "elsewhere",
+        ])
+        .expect(0)
+        .json();
+    let flags = said["jobs"][0]["flags"].as_array().unwrap();
+    assert!(
+        flags.iter().any(|f| f["code"] == "model-unfit"),
+        "{flags:?}"
+    );
 }
 
 #[test]
