@@ -282,6 +282,10 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
     };
     let mut model = trial;
     problem.settle(&mut model, 3);
+    let writes = told.iter().any(|p| p.key.starts_with("write."));
+    if !writes {
+        model.write = model.read;
+    }
     residuals.extend(self::residuals(&model, &pick(false), None));
     let covariance = problem.covariance(&model).unwrap_or_default();
     let worst =
@@ -314,7 +318,6 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
         })
         .collect();
     model.fit = Some(fitted);
-    let writes = told.iter().any(|p| p.key.starts_with("write."));
     let (open_percent, advice) =
         advice::advice(&problem, &model, &covariance, writes).unwrap_or_default();
     let text = text::file(&model, &first.started);

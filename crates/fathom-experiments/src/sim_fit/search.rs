@@ -77,6 +77,19 @@ fn guess(points: &[&Load], random_qd1: Option<f64>, sequential_qd1: Option<f64>)
 
 /// A model of nothing but the extremes of what `run` and those beside it measured.
 pub(super) fn start(whole: &Parted<'_>, run: &Run, names: &str) -> Model {
+    let read = guess(
+        &whole.reads,
+        single(&whole.reads, true),
+        single(&whole.reads, false),
+    );
+    let write = match whole.writes.is_empty() {
+        true => read,
+        false => guess(
+            &whole.writes,
+            single(&whole.writes, true),
+            single(&whole.writes, false),
+        ),
+    };
     Model {
         description: format!("fitted to {} of {}", names, run.target.name),
         capacity_gb: (run.target.size_bytes as f64 / 1e9).max(1.1),
@@ -85,16 +98,8 @@ pub(super) fn start(whole: &Parted<'_>, run: &Run, names: &str) -> Model {
         read_ahead: false,
         pipeline_cv: 0.2,
         media_cv: 0.2,
-        read: guess(
-            &whole.reads,
-            single(&whole.reads, true),
-            single(&whole.reads, false),
-        ),
-        write: guess(
-            &whole.writes,
-            single(&whole.writes, true),
-            single(&whole.writes, false),
-        ),
+        read,
+        write,
         mechanical: None,
         flash: None,
         thermal: None,

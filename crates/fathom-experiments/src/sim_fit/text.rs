@@ -37,8 +37,12 @@ pub(super) fn file(model: &Model, started: &str) -> String {
             }
         ),
     };
+    let unseen = match fit.parameters.iter().any(|k| k.starts_with("write.")) {
+        true => "",
+        false => "# Nothing was measured of writes: they are taken to be as reads.\n",
+    };
     let mut out = format!(
-        "# Fitted by fathom sim fit to {} ({started}), all values.\n# {state}\n\
+        "# Fitted by fathom sim fit to {} ({started}), all values.\n# {state}\n{unseen}\
          # The host's own costs are taken to be those of the simulator's default host.\n\
          description = {}\ncapacity_gb = {:.3}\nslots = {}\nread_ahead = {}\n",
         fit.runs.join(", ").replace(['\n', '\r'], " "),
