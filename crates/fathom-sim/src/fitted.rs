@@ -2,23 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The values that a fit may name, in the order of [`crate::parameters`].
-pub(crate) const KEYS: [&str; 13] = [
-    "units",
-    "pipeline_cv",
-    "media_cv",
-    "read.command_ns",
-    "read.gb_per_s",
-    "read.media_us",
-    "read.fixed_us",
-    "write.command_ns",
-    "write.gb_per_s",
-    "write.media_us",
-    "write.fixed_us",
-    "flash.program_us",
-    "flash.reads_spoilt_by_write",
-];
-
 /// The part of a model's file that its fit wrote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,13 +25,12 @@ pub struct Fitted {
 
 impl Fitted {
     pub(crate) fn check(&self) -> Result<(), String> {
-        let known = self.parameters.iter().all(|k| KEYS.contains(&k.as_str()));
         let rows = self.root.len() == self.parameters.len();
         let lower =
             self.root.iter().zip(1..).all(|(row, n)| {
                 row.len() == n && row.iter().all(|x| x.is_finite() && x.abs() < 1e3)
             });
-        match known && rows && lower {
+        match rows && lower {
             true => Ok(()),
             false => Err(
                 "fit: parameters and root do not fit together: expected names of values and a lower triangle, as fathom sim fit writes them"

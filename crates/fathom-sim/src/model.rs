@@ -2,7 +2,7 @@
 //!
 //! Units stand in the names of the keys; sources stand as comments in the files themselves.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fitted::Fitted;
 
@@ -50,7 +50,7 @@ pub enum SimError {
 }
 
 /// A device model.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// A line for people.
@@ -87,7 +87,7 @@ pub struct Model {
 }
 
 /// One direction's times.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Path {
     /// Serial cost of a command, ns.
@@ -101,7 +101,7 @@ pub struct Path {
 }
 
 /// A disk with a spindle.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mechanical {
     /// Seek to the next track, ms.
@@ -113,7 +113,7 @@ pub struct Mechanical {
 }
 
 /// Flash: what random writes cost in the long run.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flash {
     /// Sequential writes of the specification, MB/s.
@@ -144,7 +144,7 @@ pub struct Flash {
 }
 
 /// Heat: a body with one time constant.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Thermal {
     /// Air around it, °C.
@@ -166,7 +166,7 @@ pub struct Thermal {
 }
 
 /// Host cost of a synchronous device.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Synchronous {
     /// CPU time of the caller, µs, on a physical machine.
@@ -191,6 +191,17 @@ impl Model {
         let model: Self = toml::from_str(text).map_err(|e| bad(e.to_string().trim().to_owned()))?;
         model.check().map_err(bad)?;
         Ok(model)
+    }
+
+    /// Its file, without the sources of its values.
+    ///
+    /// # Errors
+    /// Where a value has no form in TOML: of a model that was read there is none.
+    pub fn file(&self) -> Result<String, SimError> {
+        toml::to_string(self).map_err(|e| SimError::BadModel {
+            file: self.description.clone(),
+            message: e.to_string(),
+        })
     }
 
     /// One of the models that come with fathom.
@@ -349,6 +360,14 @@ mod tests {
     fn every_model_in_the_catalog_is_valid() {
         for (name, _) in CATALOG {
             assert!(Model::named(name).is_ok(), "{:?}", Model::named(name));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for (name, _) in CATALOG {
+            let model = Model::named(name).unwrap();
+            assert_eq!(Model::parse(name, &model.file().unwrap()).unwrap(), model);
         }
     }
 

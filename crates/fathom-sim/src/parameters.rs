@@ -17,7 +17,38 @@ pub struct Parameter {
     set: fn(&mut Model, f64),
 }
 
-/// All of them: reads first, then writes, then what only both together show.
+/// A value by its field in the model, what is next to nothing, and its range.
+macro_rules! parameter {
+    ($($field:ident).+, $least:literal, $range:expr) => {
+        Parameter {
+            key: parameter!(@key $($field).+),
+            least: $least,
+            get: |m| m.$($field).+,
+            set: |m, x| m.$($field).+ = x.clamp($range.0, $range.1),
+        }
+    };
+    (flash $field:ident, $least:literal, $range:expr) => {
+        Parameter {
+            key: concat!("flash.", stringify!($field)),
+            least: $least,
+            get: |m| m.flash.map_or(0.0, |f| f.$field),
+            set: |m, x| {
+                if x > 0.0 || m.flash.is_some() {
+                    m.flash.get_or_insert(PLAIN).$field = x.clamp($range.0, $range.1);
+                }
+            },
+        }
+    };
+    (@key $only:ident) => { stringify!($only) };
+    (@key $part:ident.$field:ident) => { concat!(stringify!($part), ".", stringify!($field)) };
+}
+
+const CV: (f64, f64) = (0.0, 5.0);
+const NS: (f64, f64) = (0.0, 1e9);
+const US: (f64, f64) = (0.0, 1e7);
+const GB_PER_S: (f64, f64) = (1e-4, 1e4);
+
+/// All of them: of both directions, reads, writes, then what only both together show.
 pub const PARAMETERS: [Parameter; 13] = [
     Parameter {
         key: "units",
@@ -25,86 +56,18 @@ pub const PARAMETERS: [Parameter; 13] = [
         get: |m| f64::from(m.units),
         set: |m, x| m.units = x.round().clamp(1.0, 4096.0) as u32,
     },
-    Parameter {
-        key: "pipeline_cv",
-        least: 0.05,
-        get: |m| m.pipeline_cv,
-        set: |m, x| m.pipeline_cv = x.min(5.0),
-    },
-    Parameter {
-        key: "media_cv",
-        least: 0.05,
-        get: |m| m.media_cv,
-        set: |m, x| m.media_cv = x.min(5.0),
-    },
-    Parameter {
-        key: "read.command_ns",
-        least: 50.0,
-        get: |m| m.read.command_ns,
-        set: |m, x| m.read.command_ns = x,
-    },
-    Parameter {
-        key: "read.gb_per_s",
-        least: 0.0,
-        get: |m| m.read.gb_per_s,
-        set: |m, x| m.read.gb_per_s = x.clamp(1e-4, 1e4),
-    },
-    Parameter {
-        key: "read.media_us",
-        least: 0.2,
-        get: |m| m.read.media_us,
-        set: |m, x| m.read.media_us = x,
-    },
-    Parameter {
-        key: "read.fixed_us",
-        least: 0.2,
-        get: |m| m.read.fixed_us,
-        set: |m, x| m.read.fixed_us = x,
-    },
-    Parameter {
-        key: "write.command_ns",
-        least: 50.0,
-        get: |m| m.write.command_ns,
-        set: |m, x| m.write.command_ns = x,
-    },
-    Parameter {
-        key: "write.gb_per_s",
-        least: 0.0,
-        get: |m| m.write.gb_per_s,
-        set: |m, x| m.write.gb_per_s = x.clamp(1e-4, 1e4),
-    },
-    Parameter {
-        key: "write.media_us",
-        least: 0.2,
-        get: |m| m.write.media_us,
-        set: |m, x| m.write.media_us = x,
-    },
-    Parameter {
-        key: "write.fixed_us",
-        least: 0.2,
-        get: |m| m.write.fixed_us,
-        set: |m, x| m.write.fixed_us = x,
-    },
-    Parameter {
-        key: "flash.program_us",
-        least: 3.0,
-        get: |m| m.flash.map_or(0.0, |f| f.program_us),
-        set: |m, x| {
-            if x > 0.0 || m.flash.is_some() {
-                m.flash.get_or_insert(PLAIN).program_us = x;
-            }
-        },
-    },
-    Parameter {
-        key: "flash.reads_spoilt_by_write",
-        least: 0.05,
-        get: |m| m.flash.map_or(0.0, |f| f.reads_spoilt_by_write),
-        set: |m, x| {
-            if x > 0.0 || m.flash.is_some() {
-                m.flash.get_or_insert(PLAIN).reads_spoilt_by_write = x.min(64.0);
-            }
-        },
-    },
+    parameter!(pipeline_cv, 0.05, CV),
+    parameter!(media_cv, 0.05, CV),
+    parameter!(read.command_ns, 50.0, NS),
+    parameter!(read.gb_per_s, 0.0, GB_PER_S),
+    parameter!(read.media_us, 0.2, US),
+    parameter!(read.fixed_us, 0.2, US),
+    parameter!(write.command_ns, 50.0, NS),
+    parameter!(write.gb_per_s, 0.0, GB_PER_S),
+    parameter!(write.media_us, 0.2, US),
+    parameter!(write.fixed_us, 0.2, US),
+    parameter!(flash program_us, 3.0, US),
+    parameter!(flash reads_spoilt_by_write, 0.05, (0.0, 64.0)),
 ];
 
 /// Flash that costs a writer nothing: no wear, no cache, no garbage.
@@ -121,11 +84,6 @@ const PLAIN: Flash = Flash {
 };
 
 impl Parameter {
-    /// By its key.
-    pub fn named(key: &str) -> Option<&'static Self> {
-        PARAMETERS.iter().find(|p| p.key == key)
-    }
-
     /// Its value in a model, in its unit.
     pub fn value(&self, model: &Model) -> f64 {
         (self.get)(model)
@@ -149,25 +107,37 @@ impl Parameter {
 }
 
 impl Model {
-    /// A model as likely as this one by what its fit knows: `number` chooses one of many, 0 is the best.
-    pub fn drawn(&self, number: u32) -> Self {
+    /// A model as likely as this one by what its fit knows: `number` chooses one of many, 0 is the best. Of what is drawn
+    /// nothing is open any more.
+    ///
+    /// # Errors
+    /// Where it was not fitted, or its fit names what is no value of a model.
+    pub fn drawn(&self, number: u32) -> Result<Self, String> {
         let mut model = self.clone();
-        let Some(fit) = self.fit.as_ref().filter(|_| number > 0) else {
-            return model;
-        };
+        let fit = model.fit.as_mut();
+        let fit = fit.ok_or("this model was not fitted (fathom sim fit)")?;
+        let (keys, root) = (
+            std::mem::take(&mut fit.parameters),
+            std::mem::take(&mut fit.root),
+        );
+        if number == 0 {
+            return Ok(model);
+        }
         // In pairs that mirror each other: what they say on average is what the best says, nearly.
         let mut rng = Rng::new(u64::from(number.div_ceil(2)), 0xF17);
         let sign = if number % 2 == 1 { 1.0 } else { -1.0 };
-        let random: Vec<f64> = (fit.parameters.iter())
+        let random: Vec<f64> = (keys.iter())
             .map(|_| sign * normal_quantile(rng.unit().clamp(1e-12, 1.0 - 1e-12)))
             .collect();
-        for (key, row) in fit.parameters.iter().zip(&fit.root) {
-            if let Some(parameter) = Parameter::named(key) {
-                let off: f64 = row.iter().zip(&random).map(|(a, z)| a * z).sum();
-                parameter.set_scaled(&mut model, parameter.scaled(self) + off);
-            }
+        for (key, row) in keys.iter().zip(&root) {
+            let parameter = PARAMETERS.iter().find(|p| p.key == key);
+            let parameter = parameter
+                .ok_or_else(|| format!("its fit names '{key}', which is no value of a model"))?;
+            let off: f64 = row.iter().zip(&random).map(|(a, z)| a * z).sum();
+            parameter.set_scaled(&mut model, parameter.scaled(self) + off);
         }
-        model
+        model.check()?;
+        Ok(model)
     }
 
     /// Flash keeps up with what the pipeline takes, and programming takes no more of the units than a model may.
@@ -188,16 +158,14 @@ impl Model {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_fit_may_name_every_value_and_no_other() {
-        let keys: Vec<&str> = PARAMETERS.iter().map(|p| p.key).collect();
-        assert_eq!(keys, crate::fitted::KEYS);
+    fn named(key: &str) -> &'static Parameter {
+        PARAMETERS.iter().find(|p| p.key == key).unwrap()
     }
 
     #[test]
     fn drawn_models_scatter_as_the_fit_says_and_in_pairs() {
         let mut model = Model::named("optane-900p").unwrap();
-        assert_eq!(model.drawn(1), model, "nothing is known of it");
+        assert!(model.drawn(1).unwrap_err().contains("not fitted"));
         let best = model.read.media_us;
         model.fit = Some(crate::fitted::Fitted {
             runs: Vec::new(),
@@ -208,20 +176,25 @@ mod tests {
             parameters: vec!["read.media_us".into(), "units".into()],
             root: vec![vec![0.1], vec![0.0, 0.0]],
         });
-        assert_eq!(model.drawn(0), model);
-        let least = Parameter::named("read.media_us").unwrap().least;
+        let least = named("read.media_us").least;
         let off: Vec<f64> = (1..=400)
-            .map(|k| ((model.drawn(k).read.media_us + least) / (best + least)).ln())
+            .map(|k| {
+                let drawn = model.drawn(k).unwrap();
+                assert_eq!(drawn.drawn(7).unwrap(), drawn, "nothing is open of it");
+                ((drawn.read.media_us + least) / (best + least)).ln()
+            })
             .collect();
         let deviation = (off.iter().map(|x| x * x).sum::<f64>() / 400.0).sqrt();
         assert!((deviation / 0.1 - 1.0).abs() < 0.1, "{deviation}");
         assert!(off.chunks(2).all(|p| (p[0] + p[1]).abs() < 1e-9));
+        model.fit.as_mut().unwrap().parameters[1] = "colour".into();
+        assert!(model.drawn(1).unwrap_err().contains("colour"));
     }
 
     #[test]
     fn programming_never_keeps_units_from_reading_for_good() {
         let mut model = Model::named("optane-900p").unwrap();
-        let program = Parameter::named("flash.program_us").unwrap();
+        let program = named("flash.program_us");
         program.set_scaled(&mut model, 20.0);
         assert!(model.check().is_ok() && program.value(&model) > 1.0);
     }

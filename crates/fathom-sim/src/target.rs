@@ -344,11 +344,8 @@ impl SimTarget {
             }
             "member" => self.member = number(0.0, 63.0)? as u32,
             "draw" => {
-                let n = number(0.0, 1e6)? as u32;
-                if self.model.fit.is_none() {
-                    return Err("draw: this model was not fitted (fathom sim fit)".into());
-                }
-                self.model = self.model.drawn(n);
+                let drawn = self.model.drawn(number(0.0, 1e6)? as u32);
+                self.model = drawn.map_err(|e| format!("draw: {e}"))?;
             }
             "exact" => self.exact = true,
             "fast" => self.fast = true,

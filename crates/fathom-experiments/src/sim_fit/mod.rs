@@ -8,7 +8,6 @@ mod advice;
 mod search;
 mod seen;
 mod solve;
-mod text;
 
 use fathom_io::JobSpec;
 use fathom_sim::SimError;
@@ -88,7 +87,6 @@ pub struct Value {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// The load.
-    #[serde(skip)]
     pub job: JobSpec,
     /// In words.
     pub what: String,
@@ -122,22 +120,40 @@ impl Fit {
         (all.len(), mean, all.last().copied().unwrap_or(0.0))
     }
 
-    /// What it says of itself in the model's file.
-    pub fn fitted(&self) -> &Fitted {
-        self.model.fit.as_ref().unwrap_or(&NOTHING)
+    /// Whether too much is off for a number of it to be relied on.
+    pub fn is_unfit(&self) -> bool {
+        self.model.fit.as_ref().is_some_and(|f| f.unfit)
     }
 }
 
-/// Of a model that was not fitted.
-static NOTHING: Fitted = Fitted {
-    runs: Vec::new(),
-    held_out: 0,
-    mean_error_percent: 0.0,
-    p99_error_percent: 0.0,
-    unfit: false,
-    parameters: Vec::new(),
-    root: Vec::new(),
-};
+/// The file of a fitted model; `started` is when its first run began.
+fn file(model: &Model, fitted: &Fitted, started: &str) -> Result<String, SimError> {
+    let state = match (fitted.held_out, fitted.unfit) {
+        (0, _) => "Nothing was held out, so how well it predicts is not known.".to_owned(),
+        (n, unfit) => format!(
+            "{n} loads were held out: 19 in 20 means within {:.1} %, 99th percentiles within {:.1} %{}.",
+            fitted.mean_error_percent,
+            fitted.p99_error_percent,
+            if unfit {
+                ": UNFIT, do not rely on it"
+            } else {
+                ""
+            }
+        ),
+    };
+    let unseen = match fitted.parameters.iter().any(|k| k.starts_with("write.")) {
+        true => "",
+        false => "# Nothing was measured of writes: they are taken to be as reads.\n",
+    };
+    let runs = fitted.runs.join(", ").replace(['\n', '\r'], " ");
+    let values = model.file()?;
+    Ok(format!(
+        "# Fitted by fathom sim fit to {runs} ({started}), all values.\n# {state}\n{unseen}\
+         # The host's own costs are taken to be those of the simulator's default host.\n\
+         # [fit] says how sure it is: a root of the covariance of ln(value + its least difference).\n\
+         # sim:FILE,draw=N is another model that is as likely.\n{values}"
+    ))
+}
 
 /// Errors without their sign, the smallest first, percent.
 fn sizes(residuals: &[Residual], role: &str, quantity: &str) -> Vec<f64> {
@@ -317,10 +333,10 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
             }
         })
         .collect();
-    model.fit = Some(fitted);
+    model.fit = Some(fitted.clone());
     let (open_percent, advice) =
         advice::advice(&problem, &model, &covariance, writes).unwrap_or_default();
-    let text = text::file(&model, &first.started);
+    let text = file(&model, &fitted, &first.started)?;
     let model = Model::parse("fitted model", &text)?;
     Ok(Fit {
         model,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fathom_bench::{Bench, SimBench};
 use fathom_io::driver::PlannedJob;
-use fathom_io::job::Rw;
+use fathom_io::job::{Distribution, Rw, SyncPolicy};
 use fathom_io::{Control, JobSpec};
 use fathom_sim::SimTarget;
 
@@ -78,17 +78,10 @@ impl Load {
         self.spec.qd * self.spec.threads
     }
 
-    /// Mean over all directions, ns: what is always outstanding over what completes.
+    /// Mean of the first direction, ns.
     pub(super) fn mean_ns(&self) -> f64 {
-        let of = |op| self.seen.iter().find(|s| s.op == op && s.what == MEAN);
-        match (of(Op::Read), of(Op::Write)) {
-            (Some(one), None) | (None, Some(one)) => one.ln.exp(),
-            (Some(read), Some(write)) => {
-                let share = self.spec.read_share / 100.0;
-                share * read.ln.exp() + (1.0 - share) * write.ln.exp()
-            }
-            (None, None) => f64::NAN,
-        }
+        let mean = self.seen.iter().find(|s| s.what == MEAN);
+        mean.map_or(f64::NAN, |s| s.ln.exp())
     }
 
     /// `RandRead 4 KiB, 2 x 8`.
@@ -193,40 +186,36 @@ fn gathered(group: Vec<(&Job, JobSpec)>) -> Option<Load> {
 }
 
 fn closed_loop(job: &Job) -> Option<JobSpec> {
-    let s = &job.spec;
-    let text = |key: &str| s.get(key)?.as_str().map(str::to_owned);
-    let number = |key: &str| s.get(key).and_then(serde_json::Value::as_f64);
-    let some = |key: &str| !matches!(s.get(key), None | Some(serde_json::Value::Null));
-    if job.is_void() || job.experiment == "prepare" || some("rate") || some("burst") {
-        return None;
-    }
-    if s.get("direct").and_then(serde_json::Value::as_bool) == Some(false) {
-        return None;
-    }
-    let mut spec = JobSpec::default();
-    spec.set("rw", &text("rw")?).ok()?;
-    spec.set("bs", &text("bs")?).ok()?;
-    spec.qd = number("qd")? as u32;
-    spec.threads = number("threads")? as u32;
-    if spec.rw.reads() && spec.rw.writes() {
-        let share = number("read_share").or_else(|| number("read-share"));
-        spec.read_share = share.unwrap_or(50.0);
+    let was: JobSpec = serde_json::from_value(job.spec.clone()).ok()?;
+    let random = was.rw.is_random();
+    let spec = JobSpec {
         // One load under one name: a point that was left out must be none that was fitted.
-        let random = spec.rw.is_random();
-        spec.rw = match (spec.read_share, random) {
-            (100.0.., true) => Rw::RandRead,
-            (100.0.., false) => Rw::Read,
-            (..=0.0, true) => Rw::RandWrite,
-            (..=0.0, false) => Rw::Write,
-            _ => spec.rw,
-        };
-        if !(spec.rw.reads() && spec.rw.writes()) {
-            spec.read_share = JobSpec::default().read_share;
-        }
-    }
+        rw: match (was.rw.reads() && was.rw.writes(), was.read_share) {
+            (true, 100.0..) if random => Rw::RandRead,
+            (true, 100.0..) => Rw::Read,
+            (true, ..=0.0) if random => Rw::RandWrite,
+            (true, ..=0.0) => Rw::Write,
+            _ => was.rw,
+        },
+        bs: was.bs.clone(),
+        qd: was.qd,
+        threads: was.threads,
+        ..JobSpec::default()
+    };
+    let spec = match spec.rw.reads() && spec.rw.writes() {
+        true => JobSpec {
+            read_share: was.read_share,
+            ..spec
+        },
+        false => spec,
+    };
+    let data = (spec.rw.reads() || spec.rw.writes()) && was.bs.0.len() == 1;
+    let closed = was.rate.is_none() && was.burst.is_none() && was.think == Nanos::ZERO;
+    let plain = was.direct && was.sync == SyncPolicy::NONE && was.dist == Distribution::Uniform;
     // The driver and the experiments think in the depth that was asked for; so does the model.
-    let plain = spec.bs.0.len() == 1 && job.qd_requested == spec.qd * spec.threads;
-    (plain && job.iops() > 0.0).then_some(spec)
+    let deep = job.qd_requested == spec.qd * spec.threads && job.iops() > 0.0;
+    let measured = !job.is_void() && job.experiment != "prepare";
+    (data && closed && plain && deep && measured).then_some(spec)
 }
 
 /// Runs a load on a model for so long.

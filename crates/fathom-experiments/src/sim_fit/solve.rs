@@ -20,8 +20,6 @@ const WIDE: f64 = 0.2;
 const LONGEST: f64 = 0.7;
 /// Seeds that show how much a model's numbers scatter.
 const SEEDS: u64 = 4;
-/// Numbers that are off by less than their variance were met by chance.
-const LEAST_MISFIT: f64 = 1.0;
 /// What is known of a value before anything is seen: within a factor of 4.5, more or less.
 const PRIOR: f64 = 1.5;
 
@@ -155,8 +153,34 @@ impl Problem<'_> {
         Some(columns)
     }
 
-    /// Moves the parameters of `model` towards the least sum of squares; returns that.
+    /// Moves the parameters of `model` towards the least sum of squares; returns that. From far: slopes to one side, shorter
+    /// steps along all until one helps.
     pub(super) fn descend(&self, model: &mut Model, rounds: u32) -> f64 {
+        let damped = [1.0, 6.0, 36.0, 216.0].map(|by| (by, 1e-3));
+        self.walk(model, rounds, damped, |model, rows, _| {
+            let slopes = self.slopes(model, self.loads, &[STEP], 1)?;
+            Some(normal(&slopes, &slopes, rows))
+        })
+    }
+
+    /// The same from near: whole steps along what is well known, shorter ones along what is not.
+    pub(super) fn settle(&self, model: &mut Model, rounds: u32) -> f64 {
+        let along_the_known = [0.5, 8.0, 100.0].map(|least| (0.0, least));
+        self.walk(model, rounds, along_the_known, |model, rows, round| {
+            let seed = u64::from(6 + 2 * round);
+            self.crossed(model, rows, [seed, seed + 1])
+        })
+    }
+
+    /// Steps by the equations of each round, damped in turn as in `tries` (a share of each diagonal element, and at least)
+    /// until one helps.
+    fn walk<const N: usize>(
+        &self,
+        model: &mut Model,
+        rounds: u32,
+        tries: [(f64, f64); N],
+        equations: impl Fn(&Model, &[Row], u32) -> Option<Equations>,
+    ) -> f64 {
         let Some(mut rows) = self.rows_of(model) else {
             return f64::INFINITY;
         };
@@ -165,25 +189,14 @@ impl Problem<'_> {
         // Less is not worth a round.
         let enough = if self.requests < NEAR { 1e-2 } else { 2e-3 };
         let mut at: Vec<f64> = self.moved.iter().map(|p| p.scaled(model)).collect();
-        for _ in 0..rounds {
-            let Some(slopes) = self.slopes(model, self.loads, &[STEP], 1) else {
+        for round in 0..rounds {
+            let Some(equations) = equations(model, &rows, round) else {
                 break;
             };
-            let (normal, pull) = normal(&slopes, &slopes, &rows);
-            let mut better = false;
-            for _ in 0..4 {
-                let mut damped = normal.clone();
-                for (i, row) in damped.iter_mut().enumerate() {
-                    row[i] += damping * row[i] + 1e-3;
-                }
-                let Some(step) = solved(&damped, &pull) else {
-                    damping *= 10.0;
-                    continue;
-                };
-                let longest = step.iter().fold(0.0f64, |m, s| m.max(s.abs()));
-                let shorter = (LONGEST / longest.max(1e-9)).min(1.0);
-                let tried_at: Vec<f64> =
-                    at.iter().zip(&step).map(|(a, s)| a - s * shorter).collect();
+            let before = best;
+            for (times, least) in tries {
+                let step = step(&equations, damping * times, least);
+                let tried_at: Vec<f64> = at.iter().zip(&step).map(|(a, s)| a - s).collect();
                 let mut tried = model.clone();
                 for (p, a) in self.moved.iter().zip(&tried_at) {
                     p.set_scaled(&mut tried, *a);
@@ -191,19 +204,17 @@ impl Problem<'_> {
                 if let Some(new) = self.rows_of(&tried)
                     && cost(&new) < best
                 {
-                    better = best - cost(&new) > enough * best;
                     best = cost(&new);
                     (*model, rows) = (tried, new);
                     // What stands at the end of its range stays there; whole numbers would round small steps away.
                     at = (self.moved.iter().zip(&tried_at))
                         .map(|(p, a)| if is_whole(p) { *a } else { p.scaled(model) })
                         .collect();
-                    damping = (damping / 5.0).max(1e-4);
+                    damping = (damping * times / 5.0).clamp(1e-4, 1e4);
                     break;
                 }
-                damping = (damping * 6.0).min(1e4);
             }
-            if !better {
+            if before - best <= enough * before {
                 break;
             }
         }
@@ -212,12 +223,7 @@ impl Problem<'_> {
 
     /// Normal equations from two sets of slopes with random numbers of their own. The scatter of a simulation looks like a
     /// slope, and a slope like knowledge: two sets agree only on what is there.
-    fn crossed(
-        &self,
-        model: &Model,
-        rows: &[Row],
-        seeds: [u64; 2],
-    ) -> Option<(Vec<Vec<f64>>, Vec<f64>)> {
+    fn crossed(&self, model: &Model, rows: &[Row], seeds: [u64; 2]) -> Option<Equations> {
         let quick = Self {
             requests: NEAR,
             ..*self
@@ -237,50 +243,6 @@ impl Problem<'_> {
             .map(|(a, b)| 0.5 * (a + b))
             .collect();
         Some((matrix, pull))
-    }
-
-    /// Goes on from a model that is near: whole steps along what is well known, shorter ones along what is not.
-    pub(super) fn settle(&self, model: &mut Model, rounds: u64) -> f64 {
-        let Some(mut rows) = self.rows_of(model) else {
-            return f64::INFINITY;
-        };
-        let mut best = cost(&rows);
-        for round in 0..rounds {
-            let Some((matrix, pull)) = self.crossed(model, &rows, [6 + 2 * round, 7 + 2 * round])
-            else {
-                break;
-            };
-            let n = pull.len();
-            let (values, vectors) = eigen(matrix);
-            let before = best;
-            for damping in [0.5, 8.0, 100.0] {
-                let along = |k: usize| {
-                    let pulled: f64 = vectors[k].iter().zip(&pull).map(|(v, p)| v * p).sum();
-                    pulled / (values[k].max(0.0) + damping)
-                };
-                let weights: Vec<f64> = (0..n).map(along).collect();
-                let step: Vec<f64> = (0..n)
-                    .map(|i| (0..n).map(|k| vectors[k][i] * weights[k]).sum())
-                    .collect();
-                let longest = step.iter().fold(0.0f64, |m, s: &f64| m.max(s.abs()));
-                let shorter = (LONGEST / longest.max(1e-9)).min(1.0);
-                let mut tried = model.clone();
-                for (p, s) in self.moved.iter().zip(&step) {
-                    p.set_scaled(&mut tried, p.scaled(model) - s * shorter);
-                }
-                if let Some(new) = self.rows_of(&tried)
-                    && cost(&new) < best
-                {
-                    best = cost(&new);
-                    (*model, rows) = (tried, new);
-                    break;
-                }
-            }
-            if before - best < 2e-3 * before {
-                break;
-            }
-        }
-        best
     }
 
     /// Lets the rows know how much the model's own numbers scatter from seed to seed: what follows each other is more alike
@@ -317,8 +279,8 @@ impl Problem<'_> {
         let (values, vectors) = eigen(matrix);
         let used = rows.iter().filter(|r| r.sd.is_finite()).count();
         let free = used.saturating_sub(n).max(1) as f64;
-        // What is thought to be open of each number is a bound: how far they are off on the whole says what it is.
-        let misfit = (cost(&rows) / free).max(LEAST_MISFIT);
+        // Numbers that are off by less than their variance were met by chance.
+        let misfit = (cost(&rows) / free).max(1.0);
         let along = |k: usize| misfit / (values[k].max(0.0) + PRIOR.powi(-2) * misfit);
         let of = |i: usize, j: usize| {
             (0..n)
@@ -395,8 +357,30 @@ fn cost(rows: &[Row]) -> f64 {
     rows.iter().map(one).sum()
 }
 
-/// Normal equations of two sets of slopes: their matrix and right side.
-fn normal(slopes: &[Vec<f64>], others: &[Vec<f64>], rows: &[Row]) -> (Vec<Vec<f64>>, Vec<f64>) {
+/// Normal equations: their matrix and right side.
+type Equations = (Vec<Vec<f64>>, Vec<f64>);
+
+/// The step that the equations ask for, with so much more on the diagonal, no longer than [`LONGEST`].
+fn step((matrix, pull): &Equations, damping: f64, least: f64) -> Vec<f64> {
+    let mut damped = matrix.clone();
+    for (i, row) in damped.iter_mut().enumerate() {
+        row[i] += damping * row[i].max(0.0);
+    }
+    let (values, vectors) = eigen(damped);
+    let along = |(value, vector): (&f64, &Vec<f64>)| {
+        let pulled: f64 = vector.iter().zip(pull).map(|(v, p)| v * p).sum();
+        pulled / (value.max(0.0) + least)
+    };
+    let weights: Vec<f64> = values.iter().zip(&vectors).map(along).collect();
+    let of = |i: usize| -> f64 { vectors.iter().zip(&weights).map(|(v, w)| v[i] * w).sum() };
+    let step: Vec<f64> = (0..pull.len()).map(of).collect();
+    let longest = step.iter().fold(0.0f64, |m, s| m.max(s.abs()));
+    let shorter = (LONGEST / longest.max(1e-9)).min(1.0);
+    step.iter().map(|s| s * shorter).collect()
+}
+
+/// Of two sets of slopes.
+fn normal(slopes: &[Vec<f64>], others: &[Vec<f64>], rows: &[Row]) -> Equations {
     let weight: Vec<f64> = (rows.iter())
         .map(|r| match r.sd.is_finite() {
             true => (HUBER / r.off.abs().max(HUBER)) / (r.sd * r.sd),
@@ -438,21 +422,6 @@ pub(super) fn root(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
         l.push(out);
     }
     Some(l)
-}
-
-fn solved(matrix: &[Vec<f64>], right: &[f64]) -> Option<Vec<f64>> {
-    let l = root(matrix)?;
-    let n = right.len();
-    let mut x = right.to_vec();
-    for i in 0..n {
-        let before: f64 = (0..i).map(|j| l[i][j] * x[j]).sum();
-        x[i] = (x[i] - before) / l[i][i];
-    }
-    for i in (0..n).rev() {
-        let after: f64 = (i + 1..n).map(|j| l[j][i] * x[j]).sum();
-        x[i] = (x[i] - after) / l[i][i];
-    }
-    Some(x)
 }
 
 /// Eigenvalues and eigenvectors of a symmetric matrix (Jacobi's rotations).
@@ -519,8 +488,12 @@ mod tests {
             }
         }
         assert!(root(&[vec![1.0, 2.0], vec![2.0, 1.0]]).is_none());
-        let x = solved(&matrix, &[1.0, 2.0, 3.0]).unwrap();
+        // Undamped it is the solution, no longer than a step may be.
+        let pull = vec![0.3, 0.1, 0.2];
+        let x = step(&(matrix.clone(), pull.clone()), 0.0, 0.0);
         let back: f64 = matrix[1].iter().zip(&x).map(|(a, x)| a * x).sum();
-        assert!((back - 2.0).abs() < 1e-12);
+        assert!((back - pull[1]).abs() < 1e-12, "{x:?}");
+        let long = step(&(matrix, vec![1e6, 0.0, 0.0]), 0.0, 0.0);
+        assert!((long[0] - LONGEST).abs() < 1e-9, "{long:?}");
     }
 }

@@ -1,15 +1,17 @@
 //! `fathom sim`: the device models.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fathom_experiments::sim_fit::{self, Fit, Residual};
+use fathom_experiments::sim_fit::{self, Advice, Fit, Residual};
 use fathom_files::{Existing, output};
+use fathom_io::JobSpec;
 use fathom_sim::target::OPTIONS;
 use fathom_sim::{CATALOG, Model, SimTarget};
 
-use fathom_telemetry::Nanos;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::{Run, Target};
+use fathom_telemetry::{Bytes, Nanos, say};
 
 use super::child;
 use crate::cli::SimCommand;
@@ -46,7 +48,7 @@ pub(crate) fn sim(command: &SimCommand) -> Outcome {
                 screen::json(&said)?;
                 return Ok(DONE);
             }
-            let size = fathom_telemetry::Bytes(t.size());
+            let size = Bytes(t.size());
             format!("{}: {}, {size}\n", t.name, t.description())
         }
     };
@@ -107,10 +109,14 @@ fn fit(
             path.display()
         ))
     };
-    // A fit takes a while.
+    // A fit takes a minute.
     if let Some(path) = file {
         output::check(path, FITTED).map_err(|e| unwritten(path, e))?;
     }
+    say!(
+        "fathom: fitting a model to {} takes a minute or two",
+        runs[0].name
+    );
     let mut fit = sim_fit::fit(&runs).map_err(refused)?;
     let before = fit.open_percent;
     let mut measured = None;
@@ -131,7 +137,7 @@ fn fit(
     };
     if json {
         let all = serde_json::json!({
-            "file": path, "model": fit.text, "values": fit.values, "residuals": fit.residuals, "unfit": fit.fitted().unfit,
+            "file": path, "model": fit.text, "values": fit.values, "residuals": fit.residuals, "unfit": fit.is_unfit(),
             "open_percent": fit.open_percent, "advice": fit.advice, "measured": measured, "simulated": true,
         });
         return Ok(serde_json::to_string_pretty(&all).map_err(failed)? + "\n");
@@ -146,7 +152,7 @@ fn fit(
     }
     text += &advice(&fit, &runs[0].target);
     text += &format!("\nmodel {0}\nuse it as sim:{0}\n", path.display());
-    if fit.fitted().unfit {
+    if fit.is_unfit() {
         text += "UNFIT: what was held out is too far off; every number of this model says so\n";
     }
     Ok(text)
@@ -164,7 +170,7 @@ fn measure_further(
         .write(
             "narrow.toml",
             NARROWING,
-            job_file(fit, target, further.time).as_bytes(),
+            job_file(fit, target, further.time)?.as_bytes(),
         )
         .map_err(failed)?;
     let mut words = vec!["run".to_owned(), target.place().to_owned(), "--jobs".into()];
@@ -184,26 +190,16 @@ fn measure_further(
 }
 
 /// The advised loads as `fathom run --jobs` reads them, over as much of the target as the runs had.
-fn job_file(fit: &Fit, target: &Target, time: Nanos) -> String {
-    let mut text = format!(
-        "{NARROWS}\n[global]\ntime = \"{time}\"\nsize = \"{}\"\n",
-        target.size_bytes
-    );
-    for (i, advice) in fit.advice.iter().enumerate() {
-        let s = &advice.job;
-        text += &format!(
-            "\n[[job]]\nname = \"narrow-{}\"\nrw = \"{}\"\nbs = \"{}\"\nthreads = {}\nqd = {}\n",
-            i + 1,
-            s.rw.word(),
-            s.bs.max().0,
-            s.threads,
-            s.qd
-        );
-        if s.rw.reads() && s.rw.writes() {
-            text += &format!("read-share = {}\n", s.read_share);
-        }
-    }
-    text
+fn job_file(fit: &Fit, target: &Target, time: Nanos) -> Result<String, crate::exit::Failure> {
+    let job = |(i, advice): (usize, &Advice)| JobSpec {
+        name: format!("narrow-{}", i + 1),
+        time: Some(time),
+        size: Some(Bytes(target.size_bytes)),
+        ..advice.job.clone()
+    };
+    let jobs: Vec<JobSpec> = fit.advice.iter().enumerate().map(job).collect();
+    let jobs = toml::to_string(&BTreeMap::from([("job", jobs)])).map_err(failed)?;
+    Ok(format!("{NARROWS}\n{jobs}"))
 }
 
 /// Every number beside the model's; percentiles of what was fitted are in the JSON.
