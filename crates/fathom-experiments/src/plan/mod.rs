@@ -136,6 +136,13 @@ fn plan_of(bench: &dyn Bench, plan: &Plan) -> Plan {
     }
 }
 
+/// Whether a target is a fitted model, whose fit leaves something open.
+fn is_open(target: &str) -> bool {
+    let known = SimTarget::is_simulated(target).then(|| SimTarget::parse(target));
+    let fit = known.and_then(|t| t.ok()?.model.fit);
+    fit.is_some_and(|f| !f.parameters.is_empty())
+}
+
 fn sim_error(e: SimError) -> NotebookError {
     BenchError::from(e).into()
 }
@@ -229,12 +236,10 @@ impl Measurement for PlanOptions {
         for (i, target) in targets.iter_mut().enumerate() {
             target.price = self.prices.get(i).copied();
             slo.prefix = format!("{}-", i + 1);
-            let fitted = SimTarget::is_simulated(&target.target)
-                && SimTarget::parse(&target.target).is_ok_and(|t| t.model.fit.is_some());
-            if fitted && !control.interrupted() {
+            if is_open(&target.target) && !control.interrupted() {
                 self.likely(&slo, target, (plan, &control), (book, sink))?;
             }
-            let short = target.found.judged(&book.evidence()).short_of(demand.rate);
+            let short = target.judged(&book.evidence()).short_of(demand.rate);
             if let Some(times) = short.filter(|_| !control.interrupted()) {
                 self.widen(&slo, target, times, &demand, (plan, &control), (book, sink))?;
             }

@@ -48,22 +48,17 @@ impl Judged<'_> {
     }
 }
 
-/// Standard deviations of a 95 % interval of as many models as are tried (Student's t, 7 degrees of freedom).
-const T: f64 = 2.36;
-
 impl Planned {
-    /// What a fitted model leaves open of the capacity: half of a 95 % interval of its logarithm, over models as likely as it.
-    fn open(&self, evidence: &Evidence<'_>) -> f64 {
-        let found = self
-            .likely
-            .iter()
-            .filter_map(|l| l.judged(evidence).capacity());
+    /// Its capacity, as wide as models that are as likely differ.
+    pub(super) fn judged<'a>(&'a self, evidence: &Evidence<'_>) -> Judged<'a> {
+        let found = self.likely.iter();
+        let found = found.filter_map(|l| l.judged(evidence).capacity());
         let all: Vec<f64> = found.map(|e| e.value.ln()).collect();
-        let n = all.len() as f64;
-        let mean = all.iter().sum::<f64>() / n;
-        match all.len() {
-            0 | 1 => 0.0,
-            _ => T * (all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt(),
+        // The interval of a mean is narrower than that of one of them by the root of their number.
+        let one = |mean: Estimate| Some((mean.high? - mean.value) * (all.len() as f64).sqrt());
+        Judged {
+            margin: Estimate::mean_of(&all).and_then(one).unwrap_or(0.0),
+            ..self.found.judged(evidence)
         }
     }
 }
@@ -81,8 +76,7 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn of(planned: &'a Planned, demand: f64, evidence: &Evidence<'_>) -> Self {
         let objective = planned.found.objective;
-        let mut judged = planned.found.judged(evidence);
-        judged.margin = planned.open(evidence);
+        let judged = planned.judged(evidence);
         let now = judged.steps.iter().find(|s| s.rung.rate == demand);
         let now = now.and_then(|s| s.longest(objective.percentile));
         let step = |rung| Step::of(rung, evidence, objective);
