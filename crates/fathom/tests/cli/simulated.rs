@@ -439,8 +439,9 @@ fn a_model_fitted_to_reads_is_a_target_and_knows_how_sure_it_is() {
     let run = place.the_run_dir();
     // Its file is an output like any other: refused before anything is fitted.
     let fit = |file: &Path| {
-        let args = ["sim", "fit", run.to_str().unwrap(), "--json", "--file"];
-        place.fathom(&[&args[..], &[file.to_str().unwrap()]].concat())
+        let args = ["sim", "fit", run.to_str().unwrap(), "--json", "--measure"];
+        let how = ["--time", "100ms", "--out", "further", "--file"];
+        place.fathom(&[&args[..], &how, &[file.to_str().unwrap()]].concat())
     };
     let made = outputs::ext4();
     let before = made.as_ref().map(|(disk, _)| disk.checksum());
@@ -463,7 +464,7 @@ fn a_model_fitted_to_reads_is_a_target_and_knows_how_sure_it_is() {
         .fathom(&["sim", "fit", run_dir, "--destroy", "X"])
         .expect(2);
 
-    // One of an earlier fit is replaced.
+    // One of an earlier fit is replaced. What narrows it most is measured, and fitted with the rest.
     fs::write(&file, "# Fitted by fathom sim fit to a survey\n").unwrap();
     let said = fit(&file).expect(0).json();
     let residuals = said["residuals"].as_array().unwrap();
@@ -474,7 +475,15 @@ fn a_model_fitted_to_reads_is_a_target_and_knows_how_sure_it_is() {
     };
     let error = |r: &serde_json::Value| r["error_percent"].as_f64().unwrap().abs();
     let held_out = of("prediction", "mean");
-    assert_eq!((of("fit", "mean").len(), held_out.len()), (7, 2));
+    let further = Path::new(said["measured"].as_str().unwrap());
+    let further: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.dir.join(further).join("run.json")).unwrap())
+            .unwrap();
+    let measured = further["jobs"].as_array().unwrap().len();
+    assert!((1..=4).contains(&measured), "{measured}");
+    // Nine loads, one of them under two names, and what was measured further.
+    assert!(held_out.len() >= 2);
+    assert_eq!(of("fit", "mean").len() + held_out.len(), 9 + measured);
     for r in of("fit", "mean").iter().chain(&held_out) {
         assert!(error(r) < 5.0, "{r}");
     }
