@@ -1,4 +1,4 @@
-//! Database and application labs: what they find out, what they say of missing parts, and that nothing is left.
+//! Database labs: what they find out, what they say of missing parts, and that nothing is left.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -65,7 +65,7 @@ pub(crate) fn found(said: Said) -> Option<Value> {
 }
 
 /// A rate is a hole, or more than nothing.
-fn is_rate(cell: &Value) -> bool {
+pub(crate) fn is_rate(cell: &Value) -> bool {
     cell.is_null() || cell["value"].as_f64().is_some_and(|v| v > 0.0)
 }
 
@@ -537,26 +537,36 @@ fn a_server_carries_what_it_answers_within_the_objective() {
     let how = "db mysql . --experiment objective --p99 1h --rows 2000 --threads 4 --workload mixed";
     let line = format!("{how} --no-embedded --time 500ms --repeats 1 --json");
     let rate = |r: &Value, column: usize| r[column]["value"].as_f64().unwrap_or(0.0);
-    // A machine that stands still for half a second answers nothing in time: then once more.
+    let steps = |json: &Value| {
+        let rows = table(json, "oltp-objective-steps")["rows"].as_array();
+        rows.cloned().unwrap()
+    };
+    // A machine that stands still for half a second answers nothing in time, and its step is void: then once more.
     let mut seen = Vec::new();
     let json = (0..3).find_map(|_| {
-        let json = found(place.fathom(&line.split(' ').collect::<Vec<_>>()))?;
+        let said = place.fathom(&line.split(' ').collect::<Vec<_>>());
+        if said.code == Some(1) && said.stdout.starts_with('{') {
+            seen.push(format!("exit 1: {}", said.json()["jobs"]));
+            return None;
+        }
+        let json = found(said)?;
         promised(&json);
-        let rows = table(&json, "oltp-objective-steps")["rows"].as_array()?;
+        let rows = steps(&json);
         // Little is answered as it comes: not faster, though nobody waits.
         let shares: Vec<f64> = rows.iter().map(|r| rate(r, 2) / rate(r, 1)).collect();
+        seen.push(format!("{shares:?}"));
         let near = shares.iter().take(3).any(|s| (0.5..1.6).contains(s));
-        seen.push(shares);
         // 20 to 100 % of what a closed loop did.
         (near && rows.len() == 7).then_some(json)
     });
     if seen.is_empty() {
         return;
     }
-    let json = json.unwrap_or_else(|| panic!("{seen:?}"));
-    let rows = table(&json, "oltp-objective-steps")["rows"]
-        .as_array()
-        .unwrap();
+    let Some(json) = json else {
+        assert!(seen.iter().all(|s| s.starts_with("exit 1")), "{seen:?}");
+        return skip("a step was void in each of three runs: this machine is too busy");
+    };
+    let rows = steps(&json);
     let came: Vec<f64> = rows.iter().map(|r| rate(r, 1)).collect();
     assert!(came.is_sorted() && came[0] > 0.0, "{came:?}");
     let words: Vec<&str> = rows.iter().map(|r| r[5].as_str().unwrap()).collect();
@@ -564,77 +574,8 @@ fn a_server_carries_what_it_answers_within_the_objective() {
     assert!(words.iter().all(|w| known.contains(w)), "{words:?}");
     let carried = &json["headlines"].as_array().unwrap()[0];
     assert_eq!(carried["id"], "oltp-objective-mixed-carried");
-    assert_eq!(
-        carried["estimate"].is_null(),
-        words[0] != "holds",
-        "{words:?}"
-    );
-}
-
-#[test]
-fn files_are_copied_and_the_source_is_only_read() {
-    let _turn = beside_others();
-    let place = Place::new();
-    let source = place.dir.join("card");
-    std::fs::create_dir_all(source.join("more")).unwrap();
-    for (name, n) in [("a.raw", 100_000), ("more/a.raw", 5), ("more/b.jpg", 0)] {
-        std::fs::write(source.join(name), vec![7u8; n]).unwrap();
-    }
-    let target = place.dir.join("disk");
-    std::fs::create_dir(&target).unwrap();
-    let said = place.fathom(&[
-        "app",
-        "copy",
-        source.to_str().unwrap(),
-        target.to_str().unwrap(),
-        "--repeats",
-        "2",
-        "--json",
-    ]);
-    let Some(json) = found(said) else { return };
-    promised(&json);
-    let rows = table(&json, "app-copy-table")["rows"].as_array().unwrap();
-    let phases: Vec<&str> = rows.iter().map(|r| r[0].as_str().unwrap()).collect();
-    assert_eq!(phases, ["read", "write", "copy", "metadata"]);
-    assert_eq!(std::fs::read(source.join("a.raw")).unwrap().len(), 100_000);
-    assert_eq!(
-        std::fs::read_dir(&target).unwrap().count(),
-        0,
-        "all is gone"
-    );
-}
-
-#[test]
-fn swapping_is_measured_or_said_to_be_impossible() {
-    let _turn = beside_others();
-    let place = Place::new();
-    let said = place.fathom(&[
-        "app",
-        "swap",
-        ".",
-        "--bytes",
-        "32m",
-        "--share",
-        "50",
-        "--time",
-        "300ms",
-        "--repeats",
-        "1",
-        "--threads",
-        "2",
-        "--json",
-    ]);
-    let Some(json) = found(said) else { return };
-    let rows = table(&json, "app-swap-table")["rows"].as_array().unwrap();
-    assert!(is_rate(&rows[0][1]), "in memory");
-    if ids(&json, "sections").contains(&"app-swap-skipped") {
-        skip("no control group or swap file here");
-    } else {
-        assert!(is_rate(&rows[1][1]));
-    }
-    assert!(place.names().is_empty(), "{:?}", place.names());
-    let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    assert!(!areas.contains(place.dir.to_str().unwrap()), "{areas}");
+    let none = carried["estimate"].is_null();
+    assert_eq!(none, words[0] != "holds", "{words:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! One program for all of it, so that it is linked once and its tests can take turns.
 
+mod app;
 mod beside;
 mod common;
 mod compare;
