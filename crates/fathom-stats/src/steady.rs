@@ -287,27 +287,27 @@ const MAY_MOVE: f64 = 0.025;
 /// "Not steady" needs so small a probability that it does not.
 const MAY_STAY: f64 = 0.025;
 /// A level that would move by nearly the tolerance is not called steady: curves are told from each other only so well.
-const GUARDED: f64 = 0.92;
+const GUARDED: f64 = 0.85;
 /// A test may scatter by so many times the tolerance before its number means nothing, whatever the level does: at noise of
 /// 30 % and a correlation of 0.5, where drifts are still decided in time, tests of 25 rounds scatter by twice of 10 %.
 const SCATTER_MAX: f64 = 2.5;
 /// A regular swing needs so many rounds to be told from noise.
 const SWING_ROUNDS_MIN: usize = 16;
 
-/// Rounds at which a load that still runs may be called steady: the first when it was watched for nearly as long as the
-/// planned test lasts (15 to 50 rounds), then each a fifth later than the one before.
+/// Rounds at which a load that still runs may be called steady: the first when it was watched for half as long as the
+/// planned test lasts (11 to 50 rounds), then each a fifth later than the one before.
 ///
 /// A test that knew the noise, and that a slow wave is the only other course, would call 57 % of flat courses steady after 14
-/// rounds and 94 % after 22 where 25 are planned, if 5 % of the waves may pass: earlier looks gain little.
+/// rounds and 94 % after 22 where 25 are planned, if 5 % of the waves may pass.
 pub fn looks(test_rounds: f64) -> impl Iterator<Item = usize> {
-    let first = (0.85 * test_rounds).clamp(15.0, 50.0);
+    let first = (0.5 * test_rounds).clamp(11.0, 50.0);
     (0..).map(move |i| (first * 1.2_f64.powi(i)).round() as usize)
 }
 
 /// The verdict on a load that still runs, to be asked after every round until it says "steady".
 ///
 /// The first "steady" among many looks is the one with most luck in it, so there are few looks, and none before the load
-/// was watched for as long as it will be relied on.
+/// was watched for half as long as it will be relied on.
 pub fn steadiness_so_far(rounds: &[f64], question: &Question) -> Steadiness {
     let mut s = steadiness(rounds, question);
     let n = rounds.len();
