@@ -4,6 +4,7 @@
 
 use fathom_io::load::rng::Rng;
 
+use crate::fitted::Fitted;
 use crate::model::{Flash, Model};
 use crate::spread::{exp, ln, normal_quantile};
 
@@ -42,6 +43,9 @@ macro_rules! parameter {
     (@key $only:ident) => { stringify!($only) };
     (@key $part:ident.$field:ident) => { concat!(stringify!($part), ".", stringify!($field)) };
 }
+
+/// Multiples of it fill 0 to 1 evenly.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
 const CV: (f64, f64) = (0.0, 5.0);
 const NS: (f64, f64) = (0.0, 1e9);
@@ -91,7 +95,12 @@ impl Parameter {
 
     /// The same on the scale of its uncertainty.
     pub fn scaled(&self, model: &Model) -> f64 {
-        ln((self.value(model) + self.least).max(1e-12))
+        self.scale(self.value(model))
+    }
+
+    /// Where a value in its unit lies on that scale.
+    pub fn scale(&self, value: f64) -> f64 {
+        ln((value + self.least).max(1e-12))
     }
 
     /// The value in its unit that lies at `scaled`.
@@ -103,6 +112,39 @@ impl Parameter {
     pub fn set_scaled(&self, model: &mut Model, scaled: f64) {
         (self.set)(model, self.unscaled(scaled));
         model.programs_in_time();
+    }
+
+    /// 95 % interval by a fit on that scale, `best` being where the best model has it; `None` where it was not fitted.
+    pub fn interval(&self, fit: &Fitted, best: f64) -> Option<[f64; 2]> {
+        let place = fit.parameters.iter().position(|k| k == self.key)?;
+        let parts: Vec<(f64, f64, f64)> = (fit.models())
+            .map(|(share, other, root)| {
+                let middle = other.map_or(best, |o| self.scale(o.values[place]));
+                let sd = root[place].iter().map(|x| x * x).sum::<f64>().sqrt();
+                (share, middle, sd.max(1e-9))
+            })
+            .collect();
+        let ends = |z: f64| parts.iter().map(move |p| p.1 + z * p.2);
+        let (low, high) = (
+            ends(-9.0).fold(f64::INFINITY, f64::min),
+            ends(9.0).fold(f64::NEG_INFINITY, f64::max),
+        );
+        Some([0.025, 0.975].map(|share| {
+            let (mut low, mut high) = (low, high);
+            for _ in 0..60 {
+                let middle = 0.5 * (low + high);
+                let below: f64 = (parts.iter())
+                    .map(|(w, m, sd)| {
+                        w * 0.5 * libm::erfc((m - middle) / sd * std::f64::consts::FRAC_1_SQRT_2)
+                    })
+                    .sum();
+                match below < share {
+                    true => low = middle,
+                    false => high = middle,
+                }
+            }
+            0.5 * (low + high)
+        }))
     }
 }
 
@@ -116,25 +158,31 @@ impl Model {
         let mut model = self.clone();
         let fit = model.fit.as_mut();
         let fit = fit.ok_or("this model was not fitted (fathom sim fit)")?;
-        let (keys, root) = (
-            std::mem::take(&mut fit.parameters),
-            std::mem::take(&mut fit.root),
-        );
+        let known = fit.clone();
+        (fit.parameters, fit.root, fit.others) = Default::default();
         if number == 0 {
             return Ok(model);
         }
-        // In pairs that mirror each other: what they say on average is what the best says, nearly.
-        let mut rng = Rng::new(u64::from(number.div_ceil(2)), 0xF17);
+        // In pairs that mirror each other: what they say on average is what the middle says, nearly. Pairs are spread over
+        // the models by their shares.
+        let pair = number.div_ceil(2);
+        let (other, root) = known.at((f64::from(pair - 1) * GOLDEN).fract());
+        model.slots = other.map_or(model.slots, |o| o.slots);
+        let mut rng = Rng::new(u64::from(pair), 0xF17);
         let sign = if number % 2 == 1 { 1.0 } else { -1.0 };
-        let random: Vec<f64> = (keys.iter())
+        let random: Vec<f64> = (known.parameters.iter())
             .map(|_| sign * normal_quantile(rng.unit().clamp(1e-12, 1.0 - 1e-12)))
             .collect();
-        for (key, row) in keys.iter().zip(&root) {
+        for (i, key) in known.parameters.iter().enumerate() {
             let parameter = PARAMETERS.iter().find(|p| p.key == key);
             let parameter = parameter
                 .ok_or_else(|| format!("its fit names '{key}', which is no value of a model"))?;
-            let off: f64 = row.iter().zip(&random).map(|(a, z)| a * z).sum();
-            parameter.set_scaled(&mut model, parameter.scaled(self) + off);
+            let middle = match other {
+                Some(other) => parameter.scale(other.values[i]),
+                None => parameter.scaled(self),
+            };
+            let off: f64 = root[i].iter().zip(&random).map(|(a, z)| a * z).sum();
+            parameter.set_scaled(&mut model, middle + off);
         }
         model.check()?;
         Ok(model)
@@ -167,7 +215,7 @@ mod tests {
         let mut model = Model::named("optane-900p").unwrap();
         assert!(model.drawn(1).unwrap_err().contains("not fitted"));
         let best = model.read.media_us;
-        model.fit = Some(crate::fitted::Fitted {
+        model.fit = Some(Fitted {
             runs: Vec::new(),
             held_out: 0,
             mean_error_percent: 0.0,
@@ -175,6 +223,7 @@ mod tests {
             unfit: false,
             parameters: vec!["read.media_us".into(), "units".into()],
             root: vec![vec![0.1], vec![0.0, 0.0]],
+            others: Vec::new(),
         });
         let least = named("read.media_us").least;
         let off: Vec<f64> = (1..=400)
@@ -189,6 +238,57 @@ mod tests {
         assert!(off.chunks(2).all(|p| (p[0] + p[1]).abs() < 1e-9));
         model.fit.as_mut().unwrap().parameters[1] = "colour".into();
         assert!(model.drawn(1).unwrap_err().contains("colour"));
+    }
+
+    #[test]
+    fn what_is_as_likely_is_drawn_as_often_and_widens_the_interval() {
+        let mut model = Model::named("optane-900p").unwrap();
+        let media = named("read.media_us");
+        let (best, other) = (media.value(&model), 3.0 * media.value(&model));
+        let mut fit = Fitted {
+            runs: Vec::new(),
+            held_out: 0,
+            mean_error_percent: 0.0,
+            p99_error_percent: 0.0,
+            unfit: false,
+            parameters: vec!["read.media_us".into()],
+            root: vec![vec![0.01]],
+            others: Vec::new(),
+        };
+        let alone = media.interval(&fit, media.scaled(&model)).unwrap();
+        let expected = [-1.96, 1.96].map(|z| media.scaled(&model) + z * 0.01);
+        assert!(
+            (0..2).all(|i| (alone[i] - expected[i]).abs() < 1e-4),
+            "{alone:?}"
+        );
+        fit.others.push(crate::fitted::Other {
+            share: 0.25,
+            slots: 77,
+            values: vec![other],
+            root: vec![vec![0.02]],
+        });
+        let both = media.interval(&fit, media.scaled(&model)).unwrap();
+        // A tenth of the other's share lies above.
+        let above = media.scale(other) + 1.2816 * 0.02;
+        assert!(
+            (both[1] - above).abs() < 1e-3 && both[0] < expected[0] + 0.005,
+            "{both:?}"
+        );
+        assert!(fit.check().is_ok() && named("units").interval(&fit, 0.0).is_none());
+        model.fit = Some(fit.clone());
+        let of_other = (1..=400).filter(|k| {
+            let drawn = model.drawn(*k).unwrap();
+            let near = (media.value(&drawn) / other).ln().abs() < 0.5;
+            assert_eq!(near, drawn.slots == 77, "{drawn:?} beside {best}");
+            near
+        });
+        let count = of_other.count();
+        assert!((90..=110).contains(&count), "{count}");
+        // Through its file it is the same.
+        let again = Model::parse("again", &model.file().unwrap()).unwrap();
+        assert_eq!(again.fit, model.fit);
+        fit.others[0].values.push(1.0);
+        assert!(fit.check().unwrap_err().contains("others"));
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! the simulator's default host: what a real host costs differently goes into the device's parameters.
 
 mod advice;
+mod likely;
 mod search;
 mod seen;
 mod solve;
 
 use fathom_io::JobSpec;
 use fathom_sim::SimError;
-use fathom_sim::fitted::Fitted;
+use fathom_sim::fitted::{Fitted, Other};
 use fathom_sim::model::Model;
 use fathom_telemetry::Op;
 use fathom_telemetry::schema::Run;
@@ -296,41 +297,57 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
         moved: &told,
         requests: JUDGED,
     };
-    let mut model = trial;
-    problem.settle(&mut model, 3);
+    problem.settle(&mut trial, 3);
+    let mut likely = likely::likely(&problem, trial).into_iter();
+    let Some(best) = likely.next() else {
+        return Err(FitError::TooLittle(name()));
+    };
+    let (mut model, covariance) = (best.model, best.covariance);
     let writes = told.iter().any(|p| p.key.starts_with("write."));
     if !writes {
         model.write = model.read;
     }
     residuals.extend(self::residuals(&model, &pick(false), None));
-    let covariance = problem.covariance(&model).unwrap_or_default();
     let worst =
         |what: usize| nineteen_in_twenty(&sizes(&residuals, "prediction", QUANTITIES[what].0));
     let (mean, p99) = (worst(MEAN), worst(P99));
     let met = nineteen_in_twenty(&sizes(&residuals, "fit", QUANTITIES[MEAN].0));
-    let root = root(&covariance).unwrap_or_default();
+    let others = likely.filter_map(|l| {
+        Some(Other {
+            share: l.weight,
+            slots: l.model.slots,
+            values: told.iter().map(|p| p.value(&l.model)).collect(),
+            root: root(&l.covariance)?,
+        })
+    });
+    let root_of_best = root(&covariance).unwrap_or_default();
     let fitted = Fitted {
         runs: runs.iter().map(|r| r.name.clone()).collect(),
         held_out: held.len() as u32,
         mean_error_percent: mean,
         p99_error_percent: p99,
         unfit: met > UNFIT_FITTED || mean > UNFIT_MEAN || p99 > UNFIT_P99,
-        parameters: (told.iter().take(root.len()))
+        parameters: (told.iter().take(root_of_best.len()))
             .map(|p| p.key.to_owned())
             .collect(),
-        root,
+        others: match root_of_best.is_empty() {
+            true => Vec::new(),
+            false => others.collect(),
+        },
+        root: root_of_best,
     };
-    let values = (told.iter().zip(fitted.deviations()))
-        .map(|(p, sd)| {
-            let at = p.scaled(&model);
-            // What differs from nothing by next to nothing may be nothing.
-            let low = p.unscaled(at - Z * sd);
-            Value {
+    let values = (told.iter())
+        .filter_map(|p| {
+            let [low, high] = p
+                .interval(&fitted, p.scaled(&model))?
+                .map(|x| p.unscaled(x));
+            Some(Value {
                 key: p.key,
                 value: p.value(&model),
+                // What differs from nothing by next to nothing may be nothing.
                 low: if low < p.least * 0.1 { 0.0 } else { low },
-                high: p.unscaled(at + Z * sd),
-            }
+                high,
+            })
         })
         .collect();
     model.fit = Some(fitted.clone());

@@ -13,7 +13,7 @@ use super::{FAR, NEAR};
 /// Software of the default host around a request, ns: submission, shallow sleep, completion.
 const HOST_NS: f64 = 5_500.0;
 /// Queue slots of a device that never runs out of them, and of others that are tried.
-const SLOTS: [u32; 4] = [1024, 32, 64, 128];
+pub(super) const SLOTS: [u32; 4] = [1024, 32, 64, 128];
 
 /// The loads of a fit by what they are.
 pub(super) struct Parted<'a> {
@@ -116,7 +116,7 @@ pub(super) fn single(points: &[&Load], random: bool) -> Option<f64> {
 }
 
 /// Some starts after so many rounds, the best first. A buffer that answers writes at once stays one.
-fn ranked(
+pub(super) fn ranked(
     starts: Vec<Model>,
     loads: &[&Load],
     moved: &[&'static Parameter],
@@ -144,7 +144,7 @@ fn first(ranked: Vec<(f64, Model)>, n: usize) -> Vec<Model> {
 }
 
 /// The same device with other numbers of slots, where so many are ever asked for.
-fn with_slots(model: &Model, loads: &[&Load], slots: &[u32]) -> Vec<Model> {
+pub(super) fn with_slots(model: &Model, loads: &[&Load], slots: &[u32]) -> Vec<Model> {
     let deepest = loads.iter().map(|m| m.outstanding()).max().unwrap_or(1);
     let told = slots.iter().filter(|n| **n < deepest || **n == SLOTS[0]);
     told.map(|slots| Model {
@@ -260,7 +260,7 @@ fn climbed(mut model: Model, mut cost: f64, parted: &Parted<'_>) -> Model {
 }
 
 /// The same device of another number of units that serve as much together, and one request as fast.
-fn at_units(model: &Model, units: u32) -> Model {
+pub(super) fn at_units(model: &Model, units: u32) -> Model {
     let mut other = model.clone();
     let times = f64::from(units) / f64::from(model.units);
     other.units = units;

@@ -117,6 +117,17 @@ impl Problem<'_> {
         self.rows(&shown(std::slice::from_ref(model), self.loads, self.requests, 1)[0])
     }
 
+    /// The least sum of squares is that of the best model; infinite where one cannot be run.
+    pub(super) fn cost(&self, model: &Model) -> f64 {
+        self.rows_of(model).map_or(f64::INFINITY, |r| cost(&r))
+    }
+
+    /// Numbers that no parameter takes up.
+    pub(super) fn free(&self) -> usize {
+        let numbers: usize = self.loads.iter().map(|l| l.seen.len()).sum();
+        numbers.saturating_sub(self.moved.len()).max(1)
+    }
+
     /// Derivatives of each number by each parameter, on their scales: from a step up, or from steps up and down.
     fn slopes(&self, model: &Model, loads: &[&Load], steps: &[f64], seed: u64) -> Option<Slopes> {
         let ahead = match steps {
