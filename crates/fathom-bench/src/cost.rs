@@ -34,6 +34,8 @@ pub struct Phase {
     pub simulated: Option<Nanos>,
     /// Loads, and how many times each is expected to run: what a simulation of it takes follows from them.
     pub loads: Vec<(JobSpec, u32)>,
+    /// The simulated target of the loads, where it is not the run's.
+    pub target: Option<String>,
 }
 
 impl Phase {
@@ -46,6 +48,7 @@ impl Phase {
             here: Nanos::ZERO,
             simulated: None,
             loads: Vec::new(),
+            target: None,
         }
     }
 }
@@ -83,6 +86,12 @@ impl RunCost {
         let known = self.phases.iter().position(|p| p.name == name);
         let phase = known.map_or_else(|| Phase::new(name), |k| self.phases.remove(k));
         self.phases.push(phase);
+        self
+    }
+
+    /// The loads of the phase run on this simulated target.
+    pub fn on(&mut self, target: String) -> &mut Self {
+        self.last().target = Some(target);
         self
     }
 
@@ -156,6 +165,7 @@ impl RunCost {
                 .work(phase.jobs, phase.time, phase.written_at_most);
             self.last().here += phase.here;
             self.last().loads.extend(phase.loads);
+            self.last().target = phase.target;
             if let Some(time) = phase.simulated {
                 self.simulated_in(time);
             }

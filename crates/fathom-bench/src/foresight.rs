@@ -50,15 +50,30 @@ impl Seen {
 /// # Errors
 /// Where the name stands for no model.
 pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimError> {
-    // The same target for all, as in the run itself.
-    let mut bench = SimBench::open(target, Control::new())?;
-    let mut seen: Vec<(&JobSpec, Option<Seen>)> = Vec::new();
-    for (spec, _) in cost.phases.iter().flat_map(|p| &p.loads) {
-        if seen.len() < LOADS && !seen.iter().any(|(known, _)| alike(known, spec)) {
-            seen.push((spec, sample(&mut bench, spec)));
+    let mut benches = vec![(target, SimBench::open(target, Control::new())?)];
+    let mut all: Vec<(&str, &JobSpec)> = Vec::new();
+    for phase in &cost.phases {
+        let place = phase.target.as_deref().unwrap_or(target);
+        for (spec, _) in &phase.loads {
+            if !all.iter().any(|(p, s)| *p == place && alike(s, spec)) {
+                all.push((place, spec));
+            }
         }
     }
-    let known: Vec<Seen> = seen.iter().filter_map(|(_, s)| *s).collect();
+    // Of many some, from the first to the last.
+    let every = all.len().div_ceil(LOADS).max(1);
+    let mut seen: Vec<(&str, &JobSpec, Option<Seen>)> = Vec::new();
+    for (place, spec) in all.into_iter().step_by(every) {
+        // The same target for all loads on it, as in the run itself.
+        let there = benches.iter().position(|(p, _)| *p == place);
+        let there = there.or_else(|| {
+            benches.push((place, SimBench::open(place, Control::new()).ok()?));
+            Some(benches.len() - 1)
+        });
+        let found = there.and_then(|i| sample(&mut benches[i].1, spec));
+        seen.push((place, spec, found));
+    }
+    let known: Vec<Seen> = seen.iter().filter_map(|s| s.2).collect();
     let mean = |f: fn(&Seen) -> f64| known.iter().map(f).sum::<f64>() / known.len().max(1) as f64;
     let usual = Seen {
         model: Nanos::from_secs(1),
@@ -75,8 +90,14 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
             seconds += usual.per_second() * Nanos(rest).as_secs_f64();
         }
         for (spec, times) in &phase.loads {
-            let same = seen.iter().find(|(known, _)| alike(known, spec));
-            let s = same.and_then(|(_, s)| *s).unwrap_or(usual);
+            let place = phase.target.as_deref().unwrap_or(target);
+            // There, or elsewhere.
+            let like = |here: bool| {
+                let mut like = seen.iter().filter(|s| alike(s.1, spec) && s.2.is_some());
+                like.find(|s| (s.0 == place) == here)
+            };
+            let same = like(true).or_else(|| like(false));
+            let s = same.and_then(|s| s.2).unwrap_or(usual);
             seconds += f64::from(*times) * s.per_second() * model_seconds(spec, s.rate);
         }
         each.push(Nanos::from_secs_f64(seconds));

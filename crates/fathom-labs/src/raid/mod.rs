@@ -323,11 +323,14 @@ fn spec(
     Ok(spec)
 }
 
-/// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &RaidOptions) -> RunCost {
+/// Time and bytes, at most; `model` is the simulated target whose arrays are made.
+pub fn run_cost(plan: &Plan, options: &RaidOptions, model: Option<&str>) -> RunCost {
     let mut cost = RunCost::default();
-    let mut add = |phase: &str, state| {
+    let mut add = |phase: &str, state, shape: Option<&Shape>| {
         cost.phase(phase);
+        if let (Some(model), Some(shape)) = (model, shape) {
+            cost.on(sim::name(model, shape, state));
+        }
         for load in loads(options, state) {
             // What an array cannot run is a hole there.
             if let Ok(spec) = spec(plan, options, "cost", load, plan.limits.size, false) {
@@ -335,16 +338,20 @@ pub fn run_cost(plan: &Plan, options: &RaidOptions) -> RunCost {
             }
         }
     };
-    add("one member", State::Member);
+    add("one member", State::Member, None);
     for shape in shapes(options) {
         let name = format!("RAID {} of {}", shape.level.number(), shape.members);
-        add(&name, State::Whole);
+        add(&name, State::Whole, Some(&shape));
         if shape.level.spare_members(shape.members) > 0 {
             if options.degraded {
-                add(&format!("{name}, degraded"), State::Degraded);
+                add(&format!("{name}, degraded"), State::Degraded, Some(&shape));
             }
             if options.rebuild {
-                add(&format!("{name}, rebuilding"), State::Rebuilding);
+                add(
+                    &format!("{name}, rebuilding"),
+                    State::Rebuilding,
+                    Some(&shape),
+                );
             }
         }
     }
@@ -367,7 +374,7 @@ pub fn run(
     let mut lab = Lab {
         plan,
         options,
-        total: run_cost(plan, options).jobs(),
+        total: run_cost(plan, options, None).jobs(),
         done: 0,
         all: Vec::new(),
         checks: Vec::new(),

@@ -9,6 +9,7 @@ use fathom_telemetry::{Bytes, Flag, Nanos};
 use fathom_system::SystemError;
 use fathom_system::array::{Array, Shape, Traffic};
 
+use super::State;
 use super::backend::{ArrayBench, Backend};
 use crate::LabError;
 
@@ -43,7 +44,7 @@ impl Backend for SimArrays {
         format!("md over models of {}", self.model)
     }
     fn cannot(&self, shape: &Shape) -> Option<String> {
-        SimTarget::parse(&name(&self.model, shape, ""))
+        SimTarget::parse(&name(&self.model, shape, State::Whole))
             .err()
             .map(|e| e.to_string())
     }
@@ -60,21 +61,20 @@ impl Backend for SimArrays {
     }
 }
 
-/// `raid5:8xMODEL,chunk=…,OPTIONS`, with what is wrong with it.
-fn name(model: &str, shape: &Shape, state: &str) -> String {
+/// `sim:raid5:8xMODEL,chunk=…,STATE` of `sim:MODEL`.
+pub(super) fn name(model: &str, shape: &Shape, state: State) -> String {
+    let state = match state {
+        State::Member | State::Whole => "",
+        State::Degraded => ",degraded",
+        State::Rebuilding => ",rebuild",
+    };
     format!(
-        "sim:raid{}:{}x{model},chunk={}{state}",
+        "sim:raid{}:{}x{},chunk={}{state}",
         shape.level.number(),
         shape.members,
+        model.trim_start_matches("sim:"),
         shape.chunk.0
     )
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    Whole,
-    Degraded,
-    Rebuilding,
 }
 
 struct SimArray {
@@ -87,13 +87,8 @@ struct SimArray {
 
 impl SimArray {
     fn open(backend: &SimArrays, shape: Shape, state: State) -> Result<Self, LabError> {
-        let text = match state {
-            State::Whole => "",
-            State::Degraded => ",degraded",
-            State::Rebuilding => ",rebuild",
-        };
-        let bench = SimBench::open(&name(&backend.model, &shape, text), backend.control.clone())
-            .map_err(BenchError::from)?;
+        let name = name(&backend.model, &shape, state);
+        let bench = SimBench::open(&name, backend.control.clone()).map_err(BenchError::from)?;
         Ok(Self {
             model: backend.model.clone(),
             control: backend.control.clone(),

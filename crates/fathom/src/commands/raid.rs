@@ -44,7 +44,11 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     }
     let what = What::of(args)?;
     let plan = plan(&what, args, profile);
-    let cost = raid::run_cost(&plan, &options);
+    let model = match &what {
+        What::Model(name) => Some(name.as_str()),
+        _ => None,
+    };
+    let cost = raid::run_cost(&plan, &options, model);
     let lab = args.lab.as_deref().map(raid_lab::Words::of).transpose()?;
     if let Some(words) = &lab
         && !(matches!(what, What::Model(_)) || has_files(args) || words.takes_devices())
