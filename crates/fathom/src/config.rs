@@ -125,12 +125,21 @@ fn expand(
     }
     let known = |name: &str| takes(command, name) || takes(root, name);
     let mut added: Vec<(String, String)> = Vec::new();
-    let (preset, without) = own_preset(&typed, files, &names)?;
+    let (preset, without) = match takes(command, "preset") {
+        true => own_preset(&typed, files, &names)?,
+        false => (Vec::new(), typed),
+    };
     typed = without;
     let given = |added: &[(String, String)], name: &str| {
         typed_there(&typed, name) || added.iter().any(|a| a.0 == name)
     };
     for (name, value) in preset {
+        if !known(&name) && name != "name" && !OBJECTIVE.contains(&name.as_str()) {
+            return Err(format!(
+                "--preset: its load has --{name} {value}, which fathom {} does not take; fathom run does",
+                names.join(" ")
+            ));
+        }
         if known(&name) && !given(&added, &name) {
             let word = format!("--{name}={value}");
             added.push((name, word));
@@ -309,14 +318,14 @@ fn check_section(
 /// Options of a preset that was typed by name.
 type Parts = Vec<(String, String)>;
 
-/// What a preset stands for, and the words without it. Of `slo` those of fathom stay, which it knows itself.
+/// What a preset stands for, and the words without it. Those of fathom stay of `slo`, and all of `plan`, which know them themselves.
 fn own_preset(
     typed: &[OsString],
     files: &[File],
     names: &[&str],
 ) -> Result<(Parts, Vec<OsString>), String> {
     let nothing = || (Vec::new(), typed.to_vec());
-    if !matches!(names, ["run" | "ab" | "slo"]) {
+    if names == ["plan"] {
         return Ok(nothing());
     }
     let mut without = Vec::new();
@@ -446,6 +455,12 @@ mod tests {
             line("slo . --preset log", &none).unwrap(),
             "slo . --preset log"
         );
+        assert_eq!(
+            line("curve . --preset oltp", &none).unwrap(),
+            "curve --rw=randrw --bs=8k --read-share=70 ."
+        );
+        let said = line("curve . --preset log", &none).unwrap_err();
+        assert!(said.contains("--sync fdatasync"), "{said}");
         let own = [file(
             "[preset.shop]\nrw = 'randrw'\nbs = '16k'\nread-share = 80\npercentile = 99.9\nlatency = '2ms'\nsource = 'a trace'\n",
         )];

@@ -19,15 +19,17 @@ impl JobArgs {
     }
 }
 
+/// A load by its name; replaced by what it stands for before the command line is read.
+pub(crate) fn preset() -> Arg {
+    Arg::new("preset")
+        .long("preset")
+        .value_name("PRESET")
+        .help("Load by name (oltp, vm, desktop, video, ai-loading, ai-checkpoint, backup, log, or one of fathom.toml); options replace parts of it")
+}
+
 impl Args for JobArgs {
     fn augment_args(mut cmd: Command) -> Command {
-        // Replaced by what it stands for before the command line is read.
-        cmd = cmd.arg(
-            Arg::new("preset")
-                .long("preset")
-                .value_name("PRESET")
-                .help("Load by name (oltp, vm, desktop, video, ai-loading, ai-checkpoint, backup, log, or one of fathom.toml); options replace parts of it"),
-        );
+        cmd = cmd.arg(preset());
         for o in OPTIONS {
             let arg = Arg::new(o.name)
                 .long(o.name)

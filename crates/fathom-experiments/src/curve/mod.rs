@@ -15,7 +15,7 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
 use fathom_bench::runner::Runner;
-use fathom_io::job::Rw;
+use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Op};
@@ -49,7 +49,7 @@ pub struct CurveOptions {
     pub rw: Rw,
     /// Block size
     #[arg(long, default_value = "4k")]
-    pub bs: Bytes,
+    pub bs: BlockSizes,
     /// Share of reads where the pattern mixes, percent
     #[arg(long, default_value = "70", value_parser = percent)]
     pub read_share: f64,
@@ -319,7 +319,7 @@ pub(crate) fn between_best(known: &[Load], capacity: f64) -> Vec<f64> {
 fn base(plan: &Plan, options: &CurveOptions, name: &str) -> Result<JobSpec, JobError> {
     let mut spec = plan.job(
         name,
-        &[("rw", options.rw.word()), ("bs", &options.bs.0.to_string())],
+        &[("rw", options.rw.word()), ("bs", &options.bs.to_string())],
     )?;
     spec.read_share = options.read_share;
     Ok(spec)
@@ -345,7 +345,7 @@ fn open(
     capacity: f64,
 ) -> Result<JobSpec, JobError> {
     let mut spec = base(plan, options, &format!("curve-open-{:.2}", 100.0 * share))?;
-    let slots = slots(options.bs);
+    let slots = slots(options.bs.max());
     (spec.qd, spec.threads) = ((slots / threads).max(1), threads);
     spec.rate = Some(share * capacity);
     Ok(spec)

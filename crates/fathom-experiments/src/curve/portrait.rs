@@ -19,7 +19,7 @@ const AT: [f64; 3] = [0.5, 0.8, 0.95];
 /// Section, headlines and findings of a curve.
 pub(super) fn analyse(measured: &Measured, options: &CurveOptions, seed: u64) -> Analysis {
     let found = Found::of(measured, seed);
-    let what = format!("{} {}", options.bs, options.rw.word());
+    let what = format!("{} {}", options.bs.words(), options.rw.word());
     let mut a = Analysis {
         section: Section {
             id: "curve".into(),

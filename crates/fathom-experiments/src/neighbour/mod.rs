@@ -16,7 +16,7 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::Point;
 use fathom_bench::runner::Runner;
 use fathom_bench::schedule;
-use fathom_io::job::{HostSpan, Rw};
+use fathom_io::job::{BlockSizes, HostSpan, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct NeighbourOptions {
     pub rw: Rw,
     /// Size of its requests
     #[arg(long, default_value = "4k", value_name = "SIZE")]
-    pub bs: Bytes,
+    pub bs: BlockSizes,
     /// Its requests per second [default: half of what it does alone, one at a time]
     #[arg(long, value_name = "IOPS")]
     pub rate: Option<f64>,
@@ -47,7 +47,7 @@ pub struct NeighbourOptions {
     pub load: Rw,
     /// Size of their requests
     #[arg(long, default_value = "64k", value_name = "SIZE")]
-    pub load_bs: Bytes,
+    pub load_bs: BlockSizes,
     /// Outstanding requests of each of them
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub qd: u32,
@@ -55,7 +55,7 @@ pub struct NeighbourOptions {
 
 impl NeighbourOptions {
     fn alone(&self, plan: &Plan) -> Result<JobSpec, JobError> {
-        let bs = self.bs.0.to_string();
+        let bs = self.bs.to_string();
         let mut spec = plan.job("alone", &[("rw", self.rw.word()), ("bs", &bs)])?;
         spec.on_hosts = Some(HostSpan::new(1, 1));
         Ok(spec)
@@ -63,13 +63,13 @@ impl NeighbourOptions {
 
     /// A step for each number of neighbours; none runs yet.
     fn beside(&self, plan: &Plan, rate: f64) -> Result<Vec<Beside>, JobError> {
-        let (load_bs, qd) = (self.load_bs.0.to_string(), self.qd.to_string());
+        let (load_bs, qd) = (self.load_bs.to_string(), self.qd.to_string());
         let options = [("rw", self.load.word()), ("bs", &load_bs), ("qd", &qd)];
         let step = |n: u32| {
             let mut measured = self.alone(plan)?;
             measured.name = format!("beside-{n}");
             measured.rate = Some(rate);
-            measured.qd = slots(self.bs);
+            measured.qd = slots(self.bs.max());
             let load = match n {
                 0 => None,
                 n => {

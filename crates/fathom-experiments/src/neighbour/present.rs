@@ -94,9 +94,9 @@ impl ExperimentResult for NeighbourResult {
             text: format!(
                 "The first host does {} of {} at {rate:.0} requests per second, each due at a moment of its own; beside it others do {} of {} with {} outstanding each.{}",
                 self.options.rw.word(),
-                self.options.bs,
+                self.options.bs.words(),
                 self.options.load.word(),
-                self.options.load_bs,
+                self.options.load_bs.words(),
                 self.options.qd,
                 match cut {
                     0 => String::new(),

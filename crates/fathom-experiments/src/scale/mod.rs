@@ -15,7 +15,7 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::Point;
 use fathom_io::JobError;
-use fathom_io::job::{HostSpan, Rw};
+use fathom_io::job::{BlockSizes, HostSpan, Rw};
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct ScaleOptions {
     pub rw: Rw,
     /// Size of a request
     #[arg(long, default_value = "4k", value_name = "SIZE")]
-    pub bs: Bytes,
+    pub bs: BlockSizes,
     /// Outstanding requests of each host
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub qd: u32,
@@ -74,7 +74,7 @@ pub(crate) fn steps(name: &str, hosts: u32, asked: &[u32]) -> Result<Vec<u32>, J
 impl ScaleOptions {
     /// A point for each number of hosts.
     fn points(&self, plan: &Plan) -> Result<Vec<Point>, JobError> {
-        let (bs, qd) = (self.bs.0.to_string(), self.qd.to_string());
+        let (bs, qd) = (self.bs.to_string(), self.qd.to_string());
         let options = [("rw", self.rw.word()), ("bs", &bs), ("qd", &qd)];
         let point = |n: &u32| {
             let mut spec = plan.job(&format!("hosts-{n}"), &options)?;

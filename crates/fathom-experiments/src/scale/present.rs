@@ -169,7 +169,7 @@ impl ExperimentResult for ScaleResult {
         let what = format!(
             "{} of {}, {} outstanding on each host",
             self.options.rw.word(),
-            self.options.bs,
+            self.options.bs.words(),
             self.options.qd
         );
         let alone = cells

@@ -254,6 +254,38 @@ impl fmt::Display for BlockSizes {
     }
 }
 
+impl BlockSizes {
+    /// In a sentence: `4 KiB`, or `4k:70,64k:30`.
+    pub fn words(&self) -> String {
+        match self.0[..] {
+            [(size, _)] => size.to_string(),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl Serialize for BlockSizes {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockSizes {
+    /// As text, or bytes of one size.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            One(u64),
+            Text(String),
+        }
+        match Form::deserialize(from)? {
+            Form::One(bytes) => Ok(Self::one(bytes)),
+            Form::Text(text) => text.parse().map_err(de::Error::custom),
+        }
+    }
+}
+
 /// A duration that prints exactly (`5s`, `1500us`), for job files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextDuration(pub Nanos);

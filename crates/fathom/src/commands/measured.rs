@@ -10,6 +10,7 @@ use super::open::cpu_setting;
 use super::watch::read_profile;
 use crate::cli::{CpuArgs, MeasureArgs, WorkloadArgs};
 use crate::exit::{Outcome, refused};
+use crate::job_args::preset;
 
 /// Arguments of the command of an experiment.
 pub(crate) struct Measured<M> {
@@ -28,7 +29,12 @@ impl<M: Measurement> Args for Measured<M> {
         if M::WEIGHTED {
             command = WorkloadArgs::augment_args(command);
         }
-        M::augment_args(command)
+        command = M::augment_args(command);
+        let has = |name: &str| command.get_arguments().any(|a| a.get_id() == name);
+        match has("rw") && has("bs") && !has("preset") {
+            true => command.arg(preset()),
+            false => command,
+        }
     }
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
