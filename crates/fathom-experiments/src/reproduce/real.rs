@@ -88,6 +88,8 @@ struct Site<'a, 'b> {
     models: Models<'b>,
     wish: Wish<'a>,
     known: Vec<(Shape, Seen)>,
+    /// Loads that ran beside each other.
+    groups: Vec<[JobSpec; 2]>,
     rows: Vec<Row>,
     curves: Vec<Curve>,
 }
@@ -114,6 +116,7 @@ pub fn run_cost(paper: &str, wish: Wish<'_>, fills: Bytes) -> Result<RunCost, Re
             ..wish
         },
         known: Vec::new(),
+        groups: Vec::new(),
         rows: Vec::new(),
         curves: Vec::new(),
     };
@@ -135,6 +138,15 @@ pub fn run_cost(paper: &str, wish: Wish<'_>, fills: Bytes) -> Result<RunCost, Re
         cost.phase(&format!("{}, {way}", shape.rw))
             .add(&spec, repeats);
         cost.work(0, Nanos::ZERO, Bytes(written as u64));
+    }
+    for both in &site.groups {
+        let [first, second] = both.clone().map(|spec| JobSpec {
+            time: Some(wish.time),
+            size: Some(wish.data_set),
+            ..spec
+        });
+        cost.phase("reads beside writes").add(&first, 1);
+        cost.add_beside(&second, 1);
     }
     Ok(cost)
 }
@@ -159,6 +171,7 @@ pub fn measure(
         models: Models::kept_in(book, paper, Control::new()),
         wish,
         known: Vec::new(),
+        groups: Vec::new(),
         rows: Vec::new(),
         curves: Vec::new(),
     };
@@ -517,8 +530,32 @@ fn shrout(site: &mut Site<'_, '_>) -> Result<(), ReproduceError> {
     if site.bench.interrupted() {
         return Err(ReproduceError::Interrupted);
     }
-    let jobs = site.models.group(site.bench, &[read, write])?;
+    let both = [read, write];
+    let jobs = site.models.group(site.bench, &both)?;
+    site.groups.push(both);
     let beside = jobs.first().filter(|j| !j.is_void()).map(|j| Measured::of(j).mb_per_s);
     site.derived(&value, alone.zip(beside).map(|(a, b)| (1.0 - b / a) * 100.0));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_beside_each_other_are_announced_with_what_they_write() {
+        let wish = Wish {
+            figure: None,
+            time: Nanos::from_secs(3),
+            data_set: Bytes::mib(64),
+            repeats: 1,
+        };
+        let cost = run_cost("shrout2017", wish, Bytes(0)).unwrap();
+        let names: Vec<&str> = cost.phases.iter().map(|p| p.name.as_str()).collect();
+        assert!(names.contains(&"reads beside writes"), "{names:?}");
+        assert_eq!(cost.jobs(), 4);
+        // 20 MB/s.
+        let written = cost.written_at_most().0;
+        assert!((60_000_000..80_000_000).contains(&written), "{written}");
+    }
 }
