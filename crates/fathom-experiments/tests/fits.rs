@@ -106,7 +106,7 @@ fn survey(model: &Model, all: &[JobSpec], requests: f64) -> Run {
     run
 }
 
-/// Loads that no survey has: other sizes, mixtures, depths, an open loop, bursts are open loops at their height.
+/// Loads that no survey has: other sizes, mixtures, depths, bursts, open loops.
 fn unseen(model: &Model) -> Vec<JobSpec> {
     let most = |spec: &JobSpec| measure(model, spec, 5_000.0, 9).iops();
     let mut all = vec![
@@ -123,6 +123,15 @@ fn unseen(model: &Model) -> Vec<JobSpec> {
         mixed(8, 70.0, 1, 8),
         mixed(16, 60.0, 1, 4),
     ];
+    for (burst, spec) in [
+        ("64/2ms", load(Rw::RandRead, 4, 2, 32)),
+        ("24/1ms", load(Rw::RandWrite, 16, 1, 24)),
+    ] {
+        all.push(JobSpec {
+            burst: Some(burst.parse().unwrap()),
+            ..spec
+        });
+    }
     let open = [
         (Rw::RandRead, 4, 0.5),
         (Rw::RandRead, 16, 0.8),

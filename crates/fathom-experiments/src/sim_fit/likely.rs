@@ -27,9 +27,7 @@ pub(super) struct Likely {
 /// The best first; more than `model` only where others are likely too.
 pub(super) fn likely(problem: &Problem<'_>, model: Model) -> Vec<Likely> {
     let mut found = vec![model.clone()];
-    let free = problem.free() as f64;
-    let misfit = |cost: f64| (cost / free).max(1.0);
-    let near = Near { problem, free };
+    let near = Near(problem);
     found.extend(near.of_other_slots(&model));
     let other = near.other_answer(&model);
     let bases: Vec<Model> = std::iter::once(model).chain(other.clone()).collect();
@@ -62,8 +60,9 @@ pub(super) fn likely(problem: &Problem<'_>, model: Model) -> Vec<Likely> {
         .collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let best = all[0].0;
-    all.retain(|(cost, _)| *cost <= best + OFF * misfit(best));
-    let share = |cost: f64| (-0.5 * (cost - best) / misfit(best)).exp();
+    let misfit = problem.misfit(best);
+    all.retain(|(cost, _)| *cost <= best + OFF * misfit);
+    let share = |cost: f64| (-0.5 * (cost - best) / misfit).exp();
     let sum: f64 = all.iter().map(|a| share(a.0)).sum();
     all.into_iter()
         .map(|(cost, model)| Likely {
@@ -99,23 +98,20 @@ fn between(mut c: Vec<Vec<f64>>, units: Option<usize>) -> Vec<Vec<f64>> {
 }
 
 /// Descends from models beside the best.
-struct Near<'a> {
-    problem: &'a Problem<'a>,
-    free: f64,
-}
+struct Near<'a>(&'a Problem<'a>);
 
 impl Near<'_> {
     fn cost(&self, model: &Model) -> f64 {
         Problem {
             requests: NEAR,
-            ..*self.problem
+            ..*self.0
         }
         .cost(model)
     }
 
     /// Whether a cost is near enough to the one of `base`.
     fn is_near(&self, cost: f64, base: f64) -> bool {
-        cost <= base + FAR_OFF * (base / self.free).max(1.0)
+        cost <= base + FAR_OFF * self.0.misfit(base)
     }
 
     /// From the better of some starts.
@@ -125,16 +121,16 @@ impl Near<'_> {
         follow: &[&'static Parameter],
     ) -> Option<(f64, Model)> {
         if starts.len() > 1 {
-            let ranked = ranked(starts, self.problem.loads, follow, (FAR, 3));
+            let ranked = ranked(starts, self.0.loads, follow, (FAR, 3));
             starts = ranked.into_iter().take(1).map(|r| r.1).collect();
         }
-        let reached = ranked(starts, self.problem.loads, follow, (NEAR, 4));
+        let reached = ranked(starts, self.0.loads, follow, (NEAR, 4));
         reached.into_iter().next()
     }
 
     /// The same device where the medium answers writes instead of a buffer, or the other way around.
     fn other_answer(&self, model: &Model) -> Option<Model> {
-        if !self.problem.moved.iter().any(|p| p.key == "write.media_us") {
+        if !self.0.moved.iter().any(|p| p.key == "write.media_us") {
             return None;
         }
         let mut other = model.clone();
@@ -146,23 +142,23 @@ impl Near<'_> {
             write.media_us = model.read.media_us.min(0.8 * write.fixed_us);
             write.fixed_us -= write.media_us;
         }
-        let (cost, other) = self.descended(vec![other], self.problem.moved)?;
+        let (cost, other) = self.descended(vec![other], self.0.moved)?;
         self.is_near(cost, self.cost(model)).then_some(other)
     }
 
     /// The same device with other numbers of slots.
     fn of_other_slots(&self, model: &Model) -> Vec<Model> {
-        let mut others = with_slots(model, self.problem.loads, &SLOTS);
+        let mut others = with_slots(model, self.0.loads, &SLOTS);
         others.retain(|m| m.slots != model.slots);
         let best = self.cost(model);
-        let reached = ranked(others, self.problem.loads, self.problem.moved, (NEAR, 4));
+        let reached = ranked(others, self.0.loads, self.0.moved, (NEAR, 4));
         let near = reached.into_iter().filter(|r| self.is_near(r.0, best));
         near.map(|r| r.1).collect()
     }
 
     /// The same device with fewer and more units, everything else following them, as far as they are likely.
     fn of_other_units(&self, base: &Model) -> Vec<Model> {
-        let mut follow = self.problem.moved.to_vec();
+        let mut follow = self.0.moved.to_vec();
         follow.retain(|p| p.key != "units");
         let best = self.cost(base);
         let mut found = Vec::new();
@@ -177,21 +173,16 @@ impl Near<'_> {
                 if !(1..=4096).contains(&units) {
                     break;
                 }
-                let Some((cost, next)) = self.descended(
-                    vec![
-                        at_units(&at, units),
-                        Model {
-                            units,
-                            ..at.clone()
-                        },
-                    ],
-                    &follow,
-                ) else {
+                // They serve as much together as before, or each as fast.
+                let as_fast = Model {
+                    units,
+                    ..at.clone()
+                };
+                let starts = vec![at_units(&at, units), as_fast];
+                let reached = self.descended(starts, &follow);
+                let Some((_, next)) = reached.filter(|r| self.is_near(r.0, best)) else {
                     break;
                 };
-                if !self.is_near(cost, best) {
-                    break;
-                }
                 at = next;
                 found.push(at.clone());
             }

@@ -122,10 +122,11 @@ impl Problem<'_> {
         self.rows_of(model).map_or(f64::INFINITY, |r| cost(&r))
     }
 
-    /// Numbers that no parameter takes up.
-    pub(super) fn free(&self) -> usize {
+    /// How far numbers are off beside what is thought of their scatter: a sum of squares for each number that no parameter
+    /// takes up; numbers that are off by less were met by chance.
+    pub(super) fn misfit(&self, cost: f64) -> f64 {
         let numbers: usize = self.loads.iter().map(|l| l.seen.len()).sum();
-        numbers.saturating_sub(self.moved.len()).max(1)
+        (cost / numbers.saturating_sub(self.moved.len()).max(1) as f64).max(1.0)
     }
 
     /// Derivatives of each number by each parameter, on their scales: from a step up, or from steps up and down.
