@@ -102,7 +102,7 @@ function reach(within) {
     if (wide.closest("details:not([open])")) continue;
     const scrolls = wide.scrollWidth > wide.clientWidth;
     const label = wide.querySelector("caption")?.textContent || "Table";
-    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": label })) {
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "group", "aria-label": label })) {
       if (scrolls) wide.setAttribute(name, value); else wide.removeAttribute(name);
     }
   }

@@ -380,7 +380,7 @@ fn restored(section: &mut Section, found: &TuneResult) {
             ("setting", "", &|s| s.0.as_str().into()),
             ("before", "", &|s| s.1.as_str().into()),
             ("after", "", &|s| now(&s.0).unwrap_or("gone").into()),
-            ("", "", &|s| {
+            ("compared", "", &|s| {
                 if same(s) { "as it was" } else { "different" }.into()
             }),
         ],
