@@ -17,8 +17,9 @@ use crate::sim_bench::{SimBench, simulated_time};
 const SAMPLE: u64 = 4_000;
 /// So many times as many the second time.
 const LENGTHS: u64 = 5;
-/// Loads that are tried; the others take as long as the mean of those.
+/// Of each of more loads than so many less is simulated, but not less than this.
 const LOADS: usize = 24;
+const LEAST_SAMPLE: u64 = 500;
 /// A sample through the page cache of less of the model's time is followed by a longer one.
 const LEAST: Nanos = Nanos::from_millis(50);
 const LONGER: Nanos = Nanos::from_millis(300);
@@ -60,17 +61,17 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
             }
         }
     }
-    // Of many some, from the first to the last.
-    let every = all.len().div_ceil(LOADS).max(1);
+    // The more there are, the shorter is each tried.
+    let ios = (SAMPLE * LOADS as u64 / all.len().max(LOADS) as u64).max(LEAST_SAMPLE);
     let mut seen: Vec<(&str, &JobSpec, Option<Seen>)> = Vec::new();
-    for (place, spec) in all.into_iter().step_by(every) {
+    for (place, spec) in all {
         // The same target for all loads on it, as in the run itself.
         let there = benches.iter().position(|(p, _)| *p == place);
         let there = there.or_else(|| {
             benches.push((place, SimBench::open(place, Control::new()).ok()?));
             Some(benches.len() - 1)
         });
-        let found = there.and_then(|i| sample(&mut benches[i].1, spec));
+        let found = there.and_then(|i| sample(&mut benches[i].1, spec, ios));
         seen.push((place, spec, found));
     }
     let known: Vec<Seen> = seen.iter().filter_map(|s| s.2).collect();
@@ -91,12 +92,7 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
         }
         for (spec, times) in &phase.loads {
             let place = phase.target.as_deref().unwrap_or(target);
-            // There, or elsewhere.
-            let like = |here: bool| {
-                let mut like = seen.iter().filter(|s| alike(s.1, spec) && s.2.is_some());
-                like.find(|s| (s.0 == place) == here)
-            };
-            let same = like(true).or_else(|| like(false));
+            let same = seen.iter().find(|s| s.0 == place && alike(s.1, spec));
             let s = same.and_then(|s| s.2).unwrap_or(usual);
             seconds += f64::from(*times) * s.per_second() * model_seconds(spec, s.rate);
         }
@@ -128,9 +124,9 @@ fn model_seconds(spec: &JobSpec, rate: f64) -> f64 {
 }
 
 /// A few I/Os of a load; nothing of one that cannot run alone.
-fn sample(bench: &mut SimBench, spec: &JobSpec) -> Option<Seen> {
+fn sample(bench: &mut SimBench, spec: &JobSpec, ios: u64) -> Option<Seen> {
     let mut short = spec.clone();
-    (short.ios, short.bytes, short.time) = (Some(SAMPLE), None, None);
+    (short.ios, short.bytes, short.time) = (Some(ios), None, None);
     short.ramp = Nanos::ZERO;
     short.record = false;
     // The first run of a load finds cold memory, which the many that follow it do not.

@@ -35,6 +35,8 @@ const LADDER: [f64; 6] = [0.1, 0.25, 0.5, 0.7, 0.85, 1.0];
 const CLOSER: u32 = 4;
 /// Rates that are tried, at most.
 pub(crate) const MOST_RUNGS: u32 = LADDER.len() as u32 + CLOSER;
+/// Rates that a search mostly does without.
+const SPARED: u32 = 2;
 /// Rates so near each other are told apart by nobody.
 const NEAR: f64 = 1.05;
 /// Beyond rates that hold all, and below rates of which none does, the next is so many times as far.
@@ -173,10 +175,11 @@ impl Measurement for SloOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let mut cost = RunCost::filling(fills);
         cost.phase("capacity").add(&self.closed(plan)?, 1);
-        let rungs = MOST_RUNGS;
-        // Beside what a closed loop does, rates are at most so much more.
+        // Beside what a closed loop does, rates are at most so much more. The search ends before the last of them, mostly.
         cost.phase("rates");
-        cost.add(&self.closed(plan)?, rungs * plan.profile.repeats);
+        let (closed, repeats) = (self.closed(plan)?, plan.profile.repeats);
+        cost.add(&closed, (MOST_RUNGS - SPARED) * repeats);
+        cost.add_beside(&closed, SPARED * repeats);
         Ok(cost)
     }
 

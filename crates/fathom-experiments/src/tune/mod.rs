@@ -236,9 +236,10 @@ pub fn run_cost(
             out.add(&l.search, 2 * effort.pairs * s.values.len() as u32);
         }
         if let Some(l) = mine().next() {
-            // The proof, and its share of the proof of all together.
+            // The proof, and its share of the proof of all together; about half of them promise what is to be proved.
             out.phase("proof on a job that the search had not");
-            out.add(&l.held_out, 2 * effort.blocks * BLOCK_JOBS);
+            out.add(&l.held_out, effort.blocks * BLOCK_JOBS);
+            out.add_beside(&l.held_out, effort.blocks * BLOCK_JOBS);
         }
     }
     if Ground::sustains(&options.only) {

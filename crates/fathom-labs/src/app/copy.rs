@@ -63,9 +63,8 @@ pub fn run_cost(plan: &Plan, options: &CopyOptions) -> RunCost {
     if options.source.is_none() {
         cost.phase("making the files").fill(Bytes(bytes));
     }
-    // Each repeat copies, and reads both the tree and its copy; removing them is part of it. Many files come to about
-    // half of what one large one does.
-    let moved = 2 * 4 * repeats * bytes;
+    // Each repeat copies, and reads both the tree and its copy; removing them is part of it.
+    let moved = 4 * repeats * bytes;
     cost.phase("copying and reading").work(
         4 * plan.profile.repeats,
         Nanos::from_secs_f64(moved as f64 / FILL_RATE as f64),

@@ -283,11 +283,17 @@ pub fn run_cost(
     let cells = (lines(o).len() + o.keys.len()) as u32 * plan.profile.repeats;
     let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
     if simulated {
-        // The tree really runs there, whatever the model's time.
-        const CELL: Nanos = Nanos::from_millis(95);
+        // The tree really runs there, whatever the model's time: a cell as long as so many reads of a model take here.
+        const READS: u64 = 620_000;
+        let reads = JobSpec {
+            qd: 8,
+            bytes: Some(Bytes(READS * 4096)),
+            ..JobSpec::default()
+        };
         cost.phase("the tree")
             .work(cells, Nanos::ZERO, Bytes(0))
-            .work_here(Nanos(CELL.0 * u64::from(cells)));
+            .on("sim:optane-900p".into())
+            .simulated_as(&reads, cells);
     } else {
         // The tree: its leaves, its log and tables, and what checkpoints write meanwhile.
         cost.phase("loading the tree")

@@ -291,12 +291,15 @@ pub fn part(plan: &Plan, options: &VmOptions) -> u64 {
 }
 
 /// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &VmOptions, fills: Bytes) -> RunCost {
+pub fn run_cost(plan: &Plan, options: &VmOptions, fills: Bytes, model: Option<&str>) -> RunCost {
     let (repeats, size) = (plan.profile.repeats, part(plan, options));
     let time = plan.profile.job_time + plan.profile.ramp;
     let mut cost = RunCost::filling(fills);
-    let mut add = |phase: &str, loads: &[Load], times: u32| {
+    let mut add = |phase: &str, loads: &[Load], times: u32, machine: bool| {
         cost.phase(phase);
+        if let Some(model) = model.filter(|_| machine) {
+            cost.on(sim::name(model, 1));
+        }
         for load in loads {
             // What a side cannot run is left out there, too.
             if let Ok(spec) = spec(plan, options, "cost", *load, size) {
@@ -304,16 +307,19 @@ pub fn run_cost(plan: &Plan, options: &VmOptions, fills: Bytes) -> RunCost {
             }
         }
     };
-    add("host and machine", &loads(options), 2 * repeats);
-    if !options.curve.is_empty() {
-        add("load curve", &curve(options), 2 * repeats);
+    for (side, machine) in [("host", false), ("machine", true)] {
+        add(side, &loads(options), repeats, machine);
+        if !options.curve.is_empty() {
+            let name = format!("load curve of the {side}");
+            add(&name, &curve(options), repeats, machine);
+        }
     }
-    if options.floor {
-        add("a disk that does nothing", &probes(options), repeats);
+    if options.floor && model.is_none() {
+        add("a disk that does nothing", &probes(options), repeats, true);
     }
     if !options.tries.is_empty() {
         let turns = options.tries.len() as u32 * options.blocks * BLOCK_JOBS;
-        add("settings", &probes(options), turns);
+        add("settings", &probes(options), turns, true);
     }
     let files = filesystems::jobs(options) * repeats;
     if files > 0 {
@@ -331,7 +337,11 @@ pub fn run_cost(plan: &Plan, options: &VmOptions, fills: Bytes) -> RunCost {
         for machines in &options.machines {
             if let Ok(spec) = spec(plan, options, "cost", deep, size) {
                 cost.add(&spec, repeats);
-                cost.add_beside(&spec, machines.saturating_sub(1) * repeats);
+                let others = machines.saturating_sub(1) * repeats;
+                cost.add_beside(&spec, others);
+                if let Some(model) = model {
+                    cost.on(sim::name(model, 1)).simulated_as(&spec, others);
+                }
             }
         }
     }
@@ -364,7 +374,7 @@ pub fn run(
         plan,
         options,
         size,
-        total: run_cost(plan, options, Bytes(0)).jobs(),
+        total: run_cost(plan, options, Bytes(0), None).jobs(),
         done: 0,
         ended: false,
     };

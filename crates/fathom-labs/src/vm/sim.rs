@@ -49,6 +49,11 @@ impl SimMachines {
     }
 }
 
+/// `sim:vmN:MODEL` of `sim:MODEL`.
+pub(super) fn name(model: &str, machines: u32) -> String {
+    format!("sim:vm{machines}:{}", model.trim_start_matches("sim:"))
+}
+
 impl Hypervisor for SimMachines {
     fn name(&self) -> &'static str {
         "sim"
@@ -63,7 +68,7 @@ impl Hypervisor for SimMachines {
         KNOBS
     }
     fn boot(&mut self, setup: &Setup, machines: u32) -> Result<Box<dyn Bench>, LabError> {
-        let mut name = format!("sim:vm{machines}:{}", self.model);
+        let mut name = name(&self.model, machines);
         if let Some(idle) = setup.get("idle") {
             name += &format!(",idle={idle}");
         }

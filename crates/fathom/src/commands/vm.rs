@@ -108,9 +108,11 @@ fn run(
         },
         ..plan.clone()
     };
+    let target = args.measure.target.as_str();
+    let model = SimTarget::is_simulated(target).then_some(target);
     measure(
         &what,
-        &|plan, fills| Ok(vm::run_cost(&shorter(plan), options, fills)),
+        &|plan, fills| Ok(vm::run_cost(&shorter(plan), options, fills, model)),
         |bench, plan, book, sink| experiment(bench, &shorter(plan), book, sink),
     )
 }

@@ -356,15 +356,16 @@ fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> O
     let file = dir
         .write(PROFILE, Existing::None, json.as_bytes())
         .map_err(failed)?;
-    if let Err(e) = fathom_report::write_report(dir.path()) {
+    let report = fathom_report::write_report(dir.path()).map_err(|e| {
         say!("fathom: the report could not be written: {e}");
-    }
+    });
     if args.out.json {
         screen::json(&run)?;
     } else {
         let conclusion = fathom_report::terminal::conclusion(&run, &screen::screen());
         screen::print(&format!(
-            "{text}{conclusion}\nprofile {}\nweight a survey by it: fathom survey TARGET --workload {}\n",
+            "{text}{conclusion}\n{}profile {}\nweight a survey by it: fathom survey TARGET --workload {}\n",
+            report.map_or_else(|()| String::new(), |r| format!("report {}\n", r.display())),
             file.display(),
             file.display()
         ));
