@@ -417,7 +417,7 @@ fn tables_wider_than_the_page_scroll_by_keyboard_also_when_unfolded_later() {
     let script = r#"
         document.querySelector("main").style.width = "300px";
         const [first, second] = document.querySelectorAll("details.job");
-        const reached = details => details.querySelector(".wide").matches("[tabindex='0'][role=region][aria-label]");
+        const reached = details => details.querySelector(".wide").matches("[tabindex='0'][role=group][aria-label]");
         for (let e = first; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
         setTimeout(() => {
           const out = document.createElement("pre");
