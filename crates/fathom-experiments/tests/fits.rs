@@ -211,33 +211,32 @@ struct Score {
 }
 
 impl Score {
-    fn add(&mut self, truth: &Model, fit: &Fit, seed: u64, say: bool) {
+    /// Holds a fit against the truth, by so many requests of each load.
+    fn add(&mut self, truth: &Model, fit: &Fit, seed: u64, requests: f64) {
         for value in &fit.values {
             let parameter = PARAMETERS.iter().find(|p| p.key == value.key).unwrap();
             let is = parameter.value(truth);
             let covered = value.low <= is && is <= value.high;
             self.values[usize::from(!covered)] += 1;
-            if say {
-                println!(
-                    "{:28} {:>10.3} in {:.3} .. {:.3} ({:.3}){}",
-                    value.key,
-                    is,
-                    value.low,
-                    value.high,
-                    value.value,
-                    if covered { "" } else { "  *" }
-                );
-            }
+            println!(
+                "{:28} {:>10.3} in {:.3} .. {:.3} ({:.3}){}",
+                value.key,
+                is,
+                value.low,
+                value.high,
+                value.value,
+                if covered { "" } else { "  *" }
+            );
         }
         for (i, spec) in unseen(truth).iter().enumerate() {
-            let is = measure(truth, spec, 60_000.0, seed * 100 + i as u64);
-            let said = measure(&fit.model, spec, 60_000.0, seed * 100 + 50 + i as u64);
+            let is = measure(truth, spec, requests, seed * 100 + i as u64);
+            let said = measure(&fit.model, spec, requests, seed * 100 + 50 + i as u64);
             let drawn: Vec<Job> = (1..=DRAWS)
                 .map(|k| {
                     measure(
                         &fit.model.drawn(k).unwrap(),
                         spec,
-                        60_000.0,
+                        requests,
                         seed * 100 + 60 + u64::from(k),
                     )
                 })
@@ -274,7 +273,7 @@ impl Score {
                         self.covered[usize::from(!covered)] += 1;
                         let error = (said / is - 1.0) * 100.0;
                         self.errors[k].push(error.abs());
-                        if say && error.abs() > [5.0, 25.0, 50.0, 5.0][k] {
+                        if error.abs() > [5.0, 25.0, 50.0, 5.0][k] {
                             println!(
                                 "  {:?} {:?} {} x {} {op:?} [{k}]: {error:+.1} %",
                                 spec.rw, spec.bs, spec.threads, spec.qd,
@@ -316,7 +315,7 @@ fn fits_of_hidden_devices_predict_what_they_have_not_seen() {
             fit.model.fit.as_ref().unwrap().mean_error_percent,
             fit.model.fit.as_ref().unwrap().p99_error_percent
         );
-        score.add(&truth, &fit, seed, true);
+        score.add(&truth, &fit, seed, 60_000.0);
         println!(
             "so far {:?}, values {:?}, covered {:?}",
             score.within(),
@@ -345,7 +344,7 @@ fn a_short_survey_of_reads_writes_and_both_predicts_what_it_has_not_seen() {
     let fit = fit(&[survey(&truth, &of_a_short_survey(), 40_000.0)]).unwrap();
     assert!(!fit.is_unfit(), "{}", fit.text);
     let mut score = Score::default();
-    score.add(&truth, &fit, 4, true);
+    score.add(&truth, &fit, 4, 20_000.0);
     let within = score.within();
     assert!(within.iter().all(|share| *share >= 0.9), "{within:?}");
     let held = score.covered[0] as f64 / score.covered.iter().sum::<usize>() as f64;

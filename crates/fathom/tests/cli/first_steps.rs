@@ -126,8 +126,8 @@ fn every_measuring_command_lists_its_phases_and_their_whole_before_it_starts() {
         ),
         (
             vec!["reproduce", "shrout2017", "--on", ".", "--size", "64m"],
-            "randread, direct",
-            "at most 64 MiB will be written",
+            "reads beside writes",
+            "at most 640 MiB will be written",
         ),
         (
             vec!["reproduce", "zhang2018"],

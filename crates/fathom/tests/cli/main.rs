@@ -35,6 +35,7 @@ mod runs;
 mod safety;
 mod schema;
 mod seeds;
+mod served;
 mod simulated;
 mod stack;
 mod survey;
