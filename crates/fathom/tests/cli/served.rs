@@ -3,6 +3,7 @@
 
 use std::collections::BinaryHeap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -215,6 +216,15 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // Whatever still holds it for a moment: it is gone from the tree at once.
+        let mount = self.place.dir.join("mount").into_os_string().into_vec();
+        let mount = std::ffi::CString::new(mount).unwrap();
+        // SAFETY: a string that ends with 0.
+        let gone = unsafe { libc::umount2(mount.as_ptr(), libc::MNT_DETACH) };
+        assert!(
+            gone == 0 || std::thread::panicking(),
+            "{mount:?} stays mounted"
+        );
         if let Some(session) = self.session.take() {
             let _ = session.umount_and_join();
         }
@@ -297,6 +307,8 @@ mod alone {
         println!("{value:.0} in {low:.0} .. {high:.0}");
         // 2,000 at most, less what answers are late; the interval claims no more than there is.
         assert!((1_600.0..2_020.0).contains(&value), "{most}");
-        assert!(low <= 2_000.0 && low <= value && value <= high, "{most}");
+        // One interval in twenty may miss; none by more than what is under way at the ends of 500 ms.
+        assert!(low <= 2_000.0 * (1.0 + 16.0 / 1_000.0), "{most}");
+        assert!(low <= value && value <= high, "{most}");
     }
 }
