@@ -175,14 +175,15 @@ impl Cell {
 
 /// By which share of itself a job's rate may be wrong because I/Os are counted whole. Where all take the same time, all that
 /// are outstanding may end at one moment, and as many fall to this side of an end of the measurement or to the other, in
-/// every repeat alike; where their times differ repeats show it, and this is 0.
+/// every repeat alike. Where their times differ, those that follow each other drift apart as a walk does; once they have drifted
+/// half of their time repeats show what ends where, and this is 0.
 fn count_resolution(j: &Job) -> f64 {
-    const ALIKE: f64 = 0.01;
+    let ios: u64 = data(j).map(|d| d.ios).sum();
+    let following = ios as f64 / f64::from(j.qd_requested.max(1));
     let alike = |d: &Direction| {
         let spread = d.service_ns.stddev.zip(d.service_ns.mean);
-        d.ios == 0 || spread.is_some_and(|(s, m)| s <= ALIKE * m)
+        d.ios == 0 || spread.is_some_and(|(s, m)| s * following.sqrt() <= 0.5 * m)
     };
-    let ios: u64 = data(j).map(|d| d.ios).sum();
     // An open loop's rate is that of its arrivals.
     match ios > 0 && j.open_loop.is_none() && data(j).all(alike) {
         true => f64::from(j.qd_requested.max(1)) / ios as f64,
