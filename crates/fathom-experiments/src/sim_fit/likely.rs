@@ -26,38 +26,39 @@ pub(super) struct Likely {
 
 /// The best first; more than `model` only where others are likely too.
 pub(super) fn likely(problem: &Problem<'_>, model: Model) -> Vec<Likely> {
-    let mut found = vec![model.clone()];
     let near = Near(problem);
-    found.extend(near.of_other_slots(&model));
-    let other = near.other_answer(&model);
-    let bases: Vec<Model> = std::iter::once(model).chain(other.clone()).collect();
-    found.extend(other);
-    for base in bases {
-        let wide = problem.covariance(&base);
-        let wide = wide.and_then(|c| Some(c[units(problem)?][units(problem)?].sqrt() > STRAIGHT));
-        if wide == Some(true) {
-            found.extend(near.of_other_units(&base));
+    let known = problem.covariance(&model);
+    let is_wide = |c: &Option<Vec<Vec<f64>>>| {
+        let variance = c.as_ref().zip(units(problem)).map(|(c, u)| c[u][u]);
+        variance.is_some_and(|v| v.sqrt() > STRAIGHT)
+    };
+    let mut found = near.of_other_slots(&model);
+    if let Some(other) = near.other_answer(&model) {
+        if is_wide(&problem.covariance(&other)) {
+            found.extend(near.of_other_units(&other));
         }
+        found.push(other);
     }
-    let alone = found.len() == 1;
+    if is_wide(&known) {
+        found.extend(near.of_other_units(&model));
+    }
+    if found.is_empty() {
+        let covariance = known.unwrap_or_default();
+        return vec![Likely {
+            model,
+            covariance,
+            weight: 1.0,
+        }];
+    }
     let mut follow = problem.moved.to_vec();
     follow.retain(|p| p.key != "units");
     let following = Problem {
         moved: &follow,
         ..*problem
     };
-    let mut all: Vec<(f64, Model)> = found
-        .into_iter()
-        .enumerate()
-        .map(|(i, mut m)| {
-            // The first was settled.
-            let cost = match i {
-                0 => problem.cost(&m),
-                _ => following.settle(&mut m, 3),
-            };
-            (cost, m)
-        })
-        .collect();
+    let settled = |mut m: Model| (following.settle(&mut m, 3), m);
+    let mut all: Vec<(f64, Model)> = found.into_iter().map(settled).collect();
+    all.push((problem.cost(&model), model));
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let best = all[0].0;
     let misfit = problem.misfit(best);
@@ -66,9 +67,8 @@ pub(super) fn likely(problem: &Problem<'_>, model: Model) -> Vec<Likely> {
     let sum: f64 = all.iter().map(|a| share(a.0)).sum();
     all.into_iter()
         .map(|(cost, model)| Likely {
-            covariance: problem
-                .covariance(&model)
-                .map(|c| if alone { c } else { between(c, units(problem)) })
+            covariance: (problem.covariance(&model))
+                .map(|c| between(c, units(problem)))
                 .unwrap_or_default(),
             model,
             weight: share(cost) / sum,

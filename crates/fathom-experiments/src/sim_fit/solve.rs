@@ -289,10 +289,7 @@ impl Problem<'_> {
         let n = self.moved.len();
         let (matrix, _) = self.crossed(model, &rows, [2, 3])?;
         let (values, vectors) = eigen(matrix);
-        let used = rows.iter().filter(|r| r.sd.is_finite()).count();
-        let free = used.saturating_sub(n).max(1) as f64;
-        // Numbers that are off by less than their variance were met by chance.
-        let misfit = (cost(&rows) / free).max(1.0);
+        let misfit = self.misfit(cost(&rows));
         let along = |k: usize| misfit / (values[k].max(0.0) + PRIOR.powi(-2) * misfit);
         let of = |i: usize, j: usize| {
             (0..n)
