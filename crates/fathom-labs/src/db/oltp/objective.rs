@@ -8,14 +8,18 @@ use fathom_telemetry::schema::{Headline, Table};
 
 use super::{Line, Mix, Repeat};
 
+/// Whether a rate that was answered is not less than what was offered by 5 %, and by more than a Poisson number of that many
+/// scatters in 99 of 100 cases.
+fn keeps_up(answered: f64, offered: f64, seconds: f64) -> bool {
+    answered + 2.33 * (offered / seconds).sqrt() >= 0.95 * offered
+}
+
 /// Whether the repeats of a step held the objective together, and each answered what came; `None` where that was not shown:
 /// one is void, or they have too few samples.
 fn holds(line: &Line, objective: Nanos, evidence: &Evidence<'_>) -> Option<bool> {
-    // Fewer by 5 %, and by more than a Poisson number of that many scatters in 99 of 100 cases.
     let answered = |r: &Repeat| {
-        let (offered, seconds) = (r.beside.offered?, r.job(evidence)?.wall_ns as f64 / 1e9);
-        let chance = 2.33 * (offered / seconds).sqrt();
-        Some(r.rate(evidence)? + chance >= offered * 0.95)
+        let seconds = r.job(evidence)?.wall_ns as f64 / 1e9;
+        Some(keeps_up(r.rate(evidence)?, r.beside.offered?, seconds))
     };
     let answered: Vec<bool> = line.repeats.iter().map(answered).collect::<Option<_>>()?;
     if answered.iter().any(|a| !a) {
@@ -136,4 +140,19 @@ pub(super) fn steps_table(lines: &[&Line], objective: Nanos, evidence: &Evidence
             }),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keeps_up;
+
+    #[test]
+    fn a_server_falls_behind_where_it_answers_fewer_than_came_by_more_than_chance() {
+        // 92 came in half a second, and 79 were answered: 1.4 standard deviations.
+        assert!(keeps_up(158.9, 183.2, 0.5));
+        // The same for ten seconds is no chance, and a third is none in half of one.
+        assert!(!keeps_up(158.9, 183.2, 10.0));
+        assert!(!keeps_up(122.0, 183.2, 0.5));
+        assert!(keeps_up(9_600.0, 10_000.0, 60.0) && !keeps_up(9_300.0, 10_000.0, 60.0));
+    }
 }
