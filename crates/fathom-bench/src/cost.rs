@@ -165,7 +165,8 @@ impl RunCost {
                 .work(phase.jobs, phase.time, phase.written_at_most);
             self.last().here += phase.here;
             self.last().loads.extend(phase.loads);
-            self.last().target = phase.target;
+            let last = self.last();
+            last.target = phase.target.or_else(|| last.target.take());
             if let Some(time) = phase.simulated {
                 self.simulated_in(time);
             }

@@ -17,8 +17,9 @@ use crate::sim_bench::{SimBench, simulated_time};
 const SAMPLE: u64 = 4_000;
 /// So many times as many the second time.
 const LENGTHS: u64 = 5;
-/// Of each of more loads than so many less is simulated, but not less than this.
+/// Of more loads than so many each has a shorter sample.
 const LOADS: usize = 24;
+/// But none less than this.
 const LEAST_SAMPLE: u64 = 500;
 /// A sample through the page cache of less of the model's time is followed by a longer one.
 const LEAST: Nanos = Nanos::from_millis(50);

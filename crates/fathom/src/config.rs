@@ -134,15 +134,16 @@ fn expand(
         typed_there(&typed, name) || added.iter().any(|a| a.0 == name)
     };
     for (name, value) in preset {
-        if !known(&name) && name != "name" && !OBJECTIVE.contains(&name.as_str()) {
+        if known(&name) {
+            if !given(&added, &name) {
+                let word = format!("--{name}={value}");
+                added.push((name, word));
+            }
+        } else if name != "name" && !OBJECTIVE.contains(&name.as_str()) {
             return Err(format!(
                 "--preset: its load has --{name} {value}, which fathom {} does not take; fathom run does",
                 names.join(" ")
             ));
-        }
-        if known(&name) && !given(&added, &name) {
-            let word = format!("--{name}={value}");
-            added.push((name, word));
         }
     }
     for file in files {
