@@ -33,7 +33,8 @@ pub(crate) fn no_room(said: &Said) -> bool {
     small
 }
 
-/// What a lab found; `None`, and said, where the disk is too full or the machine too busy to do anything in the time.
+/// What a lab found; `None`, and said, where the disk is too full or the machine too busy to do anything in the time. Where
+/// it was too busy for some of it, that is void and said, so is the run, and the rest of it stands.
 pub(crate) fn found(said: Said) -> Option<Value> {
     if no_room(&said) {
         return None;
@@ -41,21 +42,32 @@ pub(crate) fn found(said: Said) -> Option<Value> {
     if said.code == Some(1) && said.stdout.starts_with('{') {
         let json = said.json();
         let headlines = json["headlines"].as_array().unwrap();
-        if headlines.iter().all(|h| h["estimate"].is_null())
-            && json["flags"] == Value::from(Vec::<Value>::new())
-        {
+        let void = |flags: &Value| {
+            let flags = flags.as_array().into_iter().flatten();
+            flags
+                .filter(|f| f["void"] == true)
+                .find_map(|f| Some(f["detail"].as_str()?.to_owned()))
+        };
+        let flags = json["flags"].as_array().unwrap();
+        if flags.is_empty() {
             // Why, in the words of the first job that is void.
             let jobs = json["jobs"].as_array().unwrap();
-            let flags = jobs.iter().filter_map(|j| j["flags"].as_array()).flatten();
-            let void = flags
-                .filter(|f| f["void"] == true)
-                .find_map(|f| f["detail"].as_str());
-            let why = void.unwrap_or("nothing was completed in so short a time");
-            skip(&format!("{why}: this machine is too busy"));
-            return None;
+            let why = jobs.iter().find_map(|j| void(&j["flags"]));
+            if headlines.iter().all(|h| h["estimate"].is_null()) {
+                let why = why.unwrap_or("nothing was completed in so short a time".to_owned());
+                skip(&format!("{why}: this machine is too busy"));
+                return None;
+            }
+            // Every number that is missing says why.
+            let mut holes = headlines.iter().filter(|h| h["estimate"].is_null());
+            if let Some(why) = why
+                && holes.all(|h| void(&h["flags"]).is_some())
+            {
+                skip(&format!("a part of it: {why}: this machine is too busy"));
+                return Some(json);
+            }
         }
         // What this machine lacks is said, and voids the run; the rest of it stands.
-        let flags = json["flags"].as_array().unwrap();
         if !flags.is_empty() && flags.iter().all(|f| f["code"] == "not-checked") {
             skip(flags[0]["detail"].as_str().unwrap());
             return Some(json);
