@@ -1,12 +1,12 @@
 //! Makes what is shown of a run from its results and jobs, and holds it to what its jobs allow.
 
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell, Finding, Run};
+use fathom_telemetry::schema::{Cell, Finding, Headline, Run};
 use fathom_telemetry::units::never_negative;
 use fathom_telemetry::{Flag, FlagCode};
 
 use crate::drift;
-use crate::results::{Evidence, Histograms, Presenter, Shown};
+use crate::results::{Evidence, ExperimentResult, Histograms, Presenter, Shown};
 
 /// Why a run cannot be shown anew.
 #[derive(Debug, thiserror::Error)]
@@ -81,9 +81,7 @@ pub fn present_anew(
 pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
     drift::stamp(run, &mut shown);
     within_physics(&mut shown);
-    for headline in &mut shown.headlines {
-        add(&mut headline.flags, against(run, &headline.jobs));
-    }
+    held_down(run, &mut shown.headlines);
     for finding in &mut shown.findings {
         finding.weaken(&against(run, &finding.jobs));
         if finding.gain.is_some_and(|g| g.holds_none()) {
@@ -108,6 +106,22 @@ pub(crate) fn finish(run: &mut Run, mut shown: Shown) {
     }
     Finding::rank(&mut shown.findings);
     (run.sections, run.headlines, run.findings) = (shown.sections, shown.headlines, shown.findings);
+}
+
+/// Numbers of a result while its run goes on, with what stands against them so far.
+pub(crate) fn so_far<T: ExperimentResult>(evidence: &Evidence<'_>, result: &T) -> Vec<Headline> {
+    let mut shown = Shown::default();
+    result.present(evidence, &mut shown);
+    within_physics(&mut shown);
+    held_down(evidence.run(), &mut shown.headlines);
+    shown.headlines
+}
+
+/// What stands against the jobs of a number stands against the number.
+fn held_down(run: &Run, headlines: &mut [Headline]) {
+    for headline in headlines {
+        add(&mut headline.flags, against(run, &headline.jobs));
+    }
 }
 
 /// The limits of control groups that held jobs back: of whatever was measured they are a bound that is neither the device's nor

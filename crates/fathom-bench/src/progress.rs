@@ -1,6 +1,7 @@
 //! What is told while an experiment runs, to whoever shows it.
 
 use fathom_io::driver::Progress;
+use fathom_telemetry::schema::Headline;
 
 use crate::bench::{Bench, BenchError};
 
@@ -12,6 +13,8 @@ pub trait ProgressSink {
     fn job(&mut self, _done: u32, _of: u32, _name: &str) {}
     /// While it runs.
     fn progress(&mut self, _progress: &Progress) {}
+    /// What its numbers are so far: made only where somebody looks.
+    fn so_far(&mut self, _headlines: &dyn Fn() -> Vec<Headline>) {}
 }
 
 /// Shows what is filled.

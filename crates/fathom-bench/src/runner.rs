@@ -12,7 +12,9 @@ use fathom_telemetry::{Flag, FlagCode};
 use crate::bench::{Bench, BenchError};
 use crate::cells::Cell;
 use crate::notebook::{Notebook, NotebookError};
+use crate::present;
 use crate::progress::{self, ProgressSink};
+use crate::results::ExperimentResult;
 pub use crate::results::Point;
 use crate::schedule;
 
@@ -220,6 +222,12 @@ impl<'a> Runner<'a> {
     /// The point's repeats, gathered for analysis.
     pub fn cell(&self, point: &Point) -> Cell {
         self.book.evidence().cell(point)
+    }
+
+    /// Shows what the experiment would say if it ended now.
+    pub fn so_far<T: ExperimentResult>(&mut self, result: &T) {
+        let evidence = self.book.evidence();
+        self.sink.so_far(&|| present::so_far(&evidence, result));
     }
 
     /// Goes on counting where another runner of the same experiment ended.

@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use fathom_bench::progress::ProgressSink;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
+use fathom_telemetry::schema::Headline;
 use fathom_telemetry::{Bytes, Nanos, say};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -216,6 +217,11 @@ impl ProgressSink for SurveyLine {
     }
     fn progress(&mut self, p: &Progress) {
         self.line.show(p);
+    }
+    fn so_far(&mut self, headlines: &dyn Fn() -> Vec<Headline>) {
+        if view::shown() {
+            view::headlines(headlines());
+        }
     }
 }
 

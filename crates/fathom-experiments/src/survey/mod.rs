@@ -103,32 +103,32 @@ pub fn run(
     sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
     let planned = plans(plan).map_err(BenchError::from)?;
-    let mut experiments: Vec<Measured> = planned
+    let experiments: Vec<Measured> = planned
         .into_iter()
         .map(|p| Measured {
             experiment: p.experiment.id().to_owned(),
             points: p.jobs.into_iter().map(Point::new).collect(),
         })
         .collect();
-    let mut all: Vec<(String, &mut Point)> = experiments
-        .iter_mut()
-        .flat_map(|e| {
-            let id = &e.experiment;
-            e.points.iter_mut().map(|p| (id.clone(), p))
-        })
+    let all: Vec<(usize, usize)> = experiments
+        .iter()
+        .enumerate()
+        .flat_map(|(e, measured)| (0..measured.points.len()).map(move |p| (e, p)))
         .collect();
+    let mut result = SurveyResult { experiments };
     let total = all.len() as u32 * plan.profile.repeats;
     let mut runner = Runner::begin(bench, book, sink, "survey", seed, total)?;
     'repeats: for repeat in 0..plan.profile.repeats {
         for k in schedule::turns(all.len(), repeat) {
-            let (experiment, point) = &mut all[k];
-            runner.of(experiment);
-            if !runner.repeat(point)? {
+            let measured = &mut result.experiments[all[k].0];
+            runner.of(&measured.experiment);
+            if !runner.repeat(&mut measured.points[all[k].1])? {
                 break 'repeats;
             }
         }
+        runner.so_far(&result);
     }
     runner.end();
-    book.found(&SurveyResult { experiments })?;
+    book.found(&result)?;
     crate::stack::in_survey(bench, plan, seed, book, sink)
 }

@@ -51,8 +51,12 @@ pub(crate) fn screen(m: &Model, width: usize, height: usize) -> Vec<Line> {
     lines.push(Vec::new());
     let mut threads = threads(m, width);
     let disks = disks(m, width);
-    // What is known so far says more than what each thread does now.
-    let done = done(m, width, height);
+    // What is known so far says more than what each thread does now, and the run's numbers more than its loads.
+    let room = height.saturating_sub(lines.len() + FIXED + MAP_MIN + disks.len());
+    let done = match m.headlines.is_empty() {
+        true => done(m, width, height),
+        false => so_far(m, width, room),
+    };
     let all = lines.len() + FIXED + threads.len() + disks.len() + done.len();
     if !done.is_empty() && (m.thread_count() < 2 || height < all + MAP_MIN) {
         threads.clear();
@@ -142,6 +146,48 @@ fn duration(t: Nanos) -> String {
         s if s < 6000.0 => format!("{:.0} min", s / 60.0),
         s => format!("{:.1} h", s / 3600.0),
     }
+}
+
+/// The run's numbers so far: the first ones that fit, and how many there are more.
+fn so_far(m: &Model, width: usize, room: usize) -> Vec<Line> {
+    let room = room.max(2);
+    let all = m.headlines.len();
+    let fit = if all > room { room - 1 } else { all };
+    let label = width.saturating_sub(38).clamp(16, 36);
+    // Flags stand in words where more than their beginning fits.
+    let words = if width < 100 { 0 } else { width };
+    let mut lines: Vec<Line> = Vec::new();
+    for h in &m.headlines[..fit] {
+        let (value, interval) = match &h.estimate {
+            Some(e) => format::estimate_parts(e, &h.unit),
+            None => (format::optional(None, &h.unit), String::new()),
+        };
+        let flags: Vec<FlagCode> = h.flags.iter().map(|f| f.code).collect();
+        let void = h.flags.iter().any(|f| f.void);
+        let mark = match (void, flags.is_empty()) {
+            (true, _) => (Style::Warning, " void   "),
+            (false, false) => (Style::Warning, " flag   "),
+            (false, true) => (Style::Soft, " so far "),
+        };
+        lines.push(vec![
+            (mark.0, mark.1.into()),
+            (
+                Style::Plain,
+                format!("{:<label$}", cut(&clean(&h.label), label)),
+            ),
+            (
+                if void { Style::Soft } else { Style::Strong },
+                format!("{value:>12}"),
+            ),
+            (Style::Soft, format!(" {interval:<16}")),
+            (Style::Warning, against(&flags, words)),
+        ]);
+    }
+    if all > fit {
+        let more = format!("        {} more", all - fit);
+        lines.push(vec![(Style::Soft, more)]);
+    }
+    lines
 }
 
 /// Loads that are over, with what they did: the last ones that fit.

@@ -1,6 +1,7 @@
 //! The screen as text: what stands on it, and that nothing leaves its edges.
 
 use fathom_io::driver::live::{Judged, LiveWindow};
+use fathom_telemetry::schema::Headline;
 use fathom_telemetry::{FlagCode, Histogram, Nanos};
 
 use super::super::model::{DiskNow, Model, Target, disk_counters, disks_between};
@@ -224,6 +225,54 @@ fn what_is_done_is_no_better_than_its_flags_on_a_narrow_screen_too() {
         .iter()
         .find(|l| l.first().is_some_and(|p| p.1 == " void "));
     assert!(void.unwrap().iter().all(|p| p.0 != Style::Strong));
+}
+
+#[test]
+fn numbers_so_far_stand_with_what_is_against_them_and_as_many_as_fit() {
+    let flag = |code, void| {
+        let mut flag = fathom_telemetry::Flag::new(code, "", "");
+        flag.void = void;
+        flag
+    };
+    let mut m = model(60);
+    for (i, flags) in [
+        vec![],
+        vec![flag(FlagCode::CpuBound, false)],
+        vec![flag(FlagCode::NotSteady, true)],
+    ]
+    .into_iter()
+    .cycle()
+    .take(30)
+    .enumerate()
+    {
+        let samples = [9_490.0, 9_500.0, 9_510.0, 9_500.0];
+        m.headlines.push(Headline {
+            id: String::new(),
+            label: format!("number {i}"),
+            group: String::new(),
+            unit: "ns".into(),
+            estimate: fathom_stats::Estimate::mean_of(&samples),
+            extra: std::collections::BTreeMap::default(),
+            jobs: vec![i],
+            flags,
+        });
+    }
+    let (narrow, wide) = (text(&screen(&m, 60, 24)), text(&screen(&m, 100, 40)));
+    for shown in [&narrow, &wide] {
+        for part in [
+            " so far number 0 ",
+            " flag   number 1 ",
+            " void   number 2 ",
+            " more\n",
+            " 9.500 µs ± 0.013",
+            "pause the view",
+        ] {
+            assert!(shown.contains(part), "{part} not in\n{shown}");
+        }
+    }
+    assert!(wide.contains("cpu bound") && !narrow.contains("cpu bound"));
+    let listed = |shown: &str| shown.matches("number ").count();
+    assert!(listed(&narrow) >= 4 && listed(&wide) > listed(&narrow) + 8);
 }
 
 #[test]

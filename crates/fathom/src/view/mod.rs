@@ -17,6 +17,7 @@ use std::time::Duration;
 use fathom_io::clock::Clock;
 use fathom_io::driver::live::{LiveWindow, judged, look_on};
 use fathom_telemetry::Nanos;
+use fathom_telemetry::schema::Headline;
 
 pub(crate) use model::Target;
 use model::{Model, disk_counters, disks_between};
@@ -28,6 +29,8 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 static LEAVING: AtomicBool = AtomicBool::new(false);
 /// What commands say about themselves: name, and how far of how much.
 static SAID: Mutex<(String, u64, u64)> = Mutex::new((String::new(), 0, 0));
+/// Its numbers so far; taken by the view.
+static HEADLINES: Mutex<Vec<Headline>> = Mutex::new(Vec::new());
 /// What the run is of, and how long it was announced to take.
 static ABOUT: Mutex<(Target, Nanos)> = Mutex::new((Target::Unknown, Nanos::ZERO));
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
@@ -88,6 +91,11 @@ pub(crate) fn target(target: Target) {
     ABOUT.lock().unwrap_or_else(PoisonError::into_inner).0 = target;
 }
 
+/// What its numbers are so far.
+pub(crate) fn headlines(so_far: Vec<Headline>) {
+    *HEADLINES.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
+}
+
 /// How long all of it takes, as announced.
 pub(crate) fn expect(time: Nanos) {
     ABOUT.lock().unwrap_or_else(PoisonError::into_inner).1 = time;
@@ -132,6 +140,10 @@ fn view(terminal: &Terminal, windows: &Receiver<LiveWindow>) {
             live.target.clone_from(&about.0);
             live.expected = about.1;
             live.since = now.since(begun);
+            let mut so_far = HEADLINES.lock().unwrap_or_else(PoisonError::into_inner);
+            if !so_far.is_empty() {
+                live.headlines = std::mem::take(&mut so_far);
+            }
         }
         if !terminal.ours() {
             // In the background: somebody else's screen and keys.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fathom_io::driver::live::{Judged, LiveWindow};
+use fathom_telemetry::schema::Headline;
 use fathom_telemetry::{FlagCode, Nanos, SparseHistogram};
 
 /// Columns of the past that are kept.
@@ -134,6 +135,8 @@ pub(crate) struct Model {
     pub(crate) done: VecDeque<Done>,
     /// What stands against the repeats of a load so far, by its name.
     pub(crate) judged: BTreeMap<String, Verdict>,
+    /// Numbers of the run so far, where it says them before its end.
+    pub(crate) headlines: Vec<Headline>,
     /// Since the view began.
     pub(crate) since: Nanos,
     /// How long all of it takes as announced; 0 where that was not.
