@@ -84,7 +84,11 @@ pub fn here(cost: &RunCost, target: &str) -> Result<(Vec<Nanos>, Nanos), SimErro
     };
     let mut each = Vec::new();
     for phase in &cost.phases {
-        let mut seconds = JOB.as_secs_f64() * f64::from(phase.jobs) + phase.here.as_secs_f64();
+        let jobs = match phase.loads.is_empty() {
+            true => phase.jobs,
+            false => phase.loads.iter().map(|l| l.1).sum(),
+        };
+        let mut seconds = JOB.as_secs_f64() * f64::from(jobs) + phase.here.as_secs_f64();
         if let Some(known) = phase.simulated {
             seconds += known.as_secs_f64();
         } else if phase.loads.is_empty() {

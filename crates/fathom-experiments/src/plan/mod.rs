@@ -19,10 +19,10 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::runner::Runner;
 use fathom_io::JobError;
 use fathom_sim::{SimError, SimTarget};
-use fathom_telemetry::Bytes;
+use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::slo::{MOST_RUNGS, Rung, SloOptions, SloResult};
+use crate::slo::{MOST_RUNGS, Rung, SPARED, SloOptions, SloResult};
 use load::Load;
 
 /// Shares of the first target's capacity at which all are held against what was said of them.
@@ -193,11 +193,20 @@ impl Measurement for PlanOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let closed = self.slo().closed(plan)?;
         let mut cost = RunCost::filling(fills);
-        // One more is the rate that is asked for. Models beside it take no time of this target's.
-        cost.phase("capacity")
-            .add(&closed, 1 + (MOST_RUNGS + 1) * plan.profile.repeats);
-        cost.phase("rates that are held out")
-            .add(&closed, HELD_OUT.len() as u32 * plan.profile.repeats);
+        // One more is the rate that is asked for.
+        let repeats = plan.profile.repeats;
+        let of = |rungs: u32| 1 + (rungs + 1) * repeats;
+        let (most, mostly) = (of(MOST_RUNGS), of(MOST_RUNGS - SPARED));
+        let held_out = HELD_OUT.len() as u32 * repeats;
+        cost.phase("capacity").add_up_to(&closed, most, mostly);
+        cost.phase("rates that are held out").add(&closed, held_out);
+        // Models beside it take no time of this target's.
+        for name in &self.beside {
+            cost.phase(&format!("capacity of {name}"))
+                .on(name.clone())
+                .work(most + held_out, Nanos::ZERO, Bytes(0));
+            cost.simulated_as(&closed, mostly + held_out);
+        }
         Ok(cost)
     }
 

@@ -3,13 +3,15 @@
 
 use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::{axis, column, table};
+use fathom_io::JobSpec;
+use fathom_io::job::Rw;
 use fathom_telemetry::schema::{Headline, Section, Table};
 use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{Histogram, histogram};
 
-use super::steps::{Measured, Rounds, Steps};
+use super::steps::{CONDITIONING, Measured, Rounds, Steps, conditioning, load, mixed};
 use super::tables::{convergence, headline, lines, mean_of, verification};
-use super::{Found, Jobs};
+use super::{Found, Jobs, Loads, PtsOptions};
 
 const STEPS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
@@ -20,29 +22,48 @@ fn cell(t: usize, q: usize) -> usize {
     t * STEPS.len() + q
 }
 
-fn load(threads: u32, qd: u32) -> Vec<(&'static str, String)> {
-    vec![
-        ("rw", "randrw".into()),
-        ("read-share", "65".into()),
-        ("bs", "4k".into()),
-        ("threads", threads.to_string()),
-        ("qd", qd.to_string()),
-    ]
+/// 4 KiB, 65/35, a minute.
+fn demand(o: &PtsOptions, threads: u32, qd: u32) -> JobSpec {
+    mixed(o, 65, 4 << 10, threads, qd)
+}
+
+/// The same for a histogram: ten minutes.
+fn longer(o: &PtsOptions, threads: u32, qd: u32) -> JobSpec {
+    let minutes = load(o, Rw::RandMixed, 4 << 10, 10.0);
+    JobSpec {
+        time: minutes.time,
+        window: minutes.window,
+        ..demand(o, threads, qd)
+    }
+}
+
+/// Minutes of the heaviest load that condition before the grid begins.
+const MINUTES: usize = 5;
+
+pub(super) fn loads(o: &PtsOptions) -> Loads {
+    let heaviest = vec![demand(o, 32, 32); MINUTES];
+    let grid = STEPS
+        .iter()
+        .flat_map(|t| STEPS.iter().map(|q| demand(o, *t, *q)));
+    Loads {
+        before: [conditioning(o, CONDITIONING), heaviest].concat(),
+        round: grid.collect(),
+        // The least, a middle one, the largest.
+        after: [(1, 1), (4, 8), (32, 32)]
+            .map(|(t, q)| longer(o, t, q))
+            .to_vec(),
+    }
 }
 
 pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     steps.purge()?;
-    if !steps.condition("128k")? {
+    if !steps.condition(CONDITIONING)? {
         return Ok(());
     }
-    // The heaviest load conditions before the grid begins.
-    for n in 0..5 {
-        if steps
-            .job(&format!("precondition-{}", n + 1), 1.0, &load(32, 32))?
-            .is_none()
-        {
-            return Ok(());
-        }
+    let heaviest = demand(steps.options, 32, 32);
+    let minutes = (1..=MINUTES).map(|n| (format!("precondition-{n}"), heaviest.clone()));
+    if steps.each(minutes)?.len() < MINUTES {
+        return Ok(());
     }
     let mut grids: Vec<Vec<usize>> = Vec::new();
     let rounds = steps.rounds(&["1 × 1", "4 × 8", "32 × 32"], |steps, n| {
@@ -51,7 +72,7 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
         for (t, threads) in STEPS.iter().enumerate().rev() {
             for (q, qd) in STEPS.iter().enumerate().rev() {
                 let name = format!("{threads}x{qd}-{}", n + 1);
-                let Some(m) = steps.job(&name, 1.0, &load(*threads, *qd))? else {
+                let Some(m) = steps.job(&name, demand(steps.options, *threads, *qd))? else {
                     return Ok(None);
                 };
                 grid[cell(t, q)] = m.job;
@@ -74,7 +95,8 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     let mut demands = Vec::new();
     for (name, (t, q)) in chosen {
         let (threads, qd) = (STEPS[t], STEPS[q]);
-        let Some(m) = steps.job(&format!("histogram-{name}"), 10.0, &load(threads, qd))? else {
+        let load = longer(steps.options, threads, qd);
+        let Some(m) = steps.job(&format!("histogram-{name}"), load)? else {
             break;
         };
         demands.push((format!("{name} ({threads} × {qd})"), m.job));

@@ -2,68 +2,80 @@
 
 use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::{axis, table};
+use fathom_io::JobSpec;
+use fathom_io::job::{Arrival, Rw};
 use fathom_telemetry::schema::{Headline, Section};
 
-use super::steps::{Measured, Rounds, Steps};
+use super::steps::{CONDITIONING, Measured, Rounds, Steps, conditioning, load};
 use super::tables::{convergence, headline, lines, mean_of, verification};
-use super::{Found, Jobs};
+use super::{Found, Jobs, Loads, PtsOptions};
 
 /// Pauses between bursts of 5 s, in seconds of the specification.
 const PAUSES: [u32; 5] = [5, 10, 15, 25, 50];
 /// A burst, in minutes.
 const BURST: f64 = 5.0 / 60.0;
 
+/// 4 KiB random writes of so many minutes.
+fn writes(o: &PtsOptions, minutes: f64) -> JobSpec {
+    JobSpec {
+        threads: o.threads,
+        qd: o.qd,
+        ..load(o, Rw::RandWrite, 4 << 10, minutes)
+    }
+}
+
+/// An hour of bursts and pauses of so many seconds, and what follows without pauses: names and loads.
+fn hour(o: &PtsOptions, pause: u32) -> Vec<(String, JobSpec)> {
+    let idle = f64::from(pause) / 60.0;
+    // Idle but for one read at each end: the pause is kept by the same clock, also in virtual time.
+    let pausing = JobSpec {
+        rate: Some(1.0 / (0.999 * idle * o.unit.as_secs_f64())),
+        arrival: Arrival::Constant,
+        ..load(o, Rw::RandRead, 4 << 10, idle)
+    };
+    let mut all = Vec::new();
+    for cycle in 1..=cycles(idle) {
+        all.push((format!("{pause}s-burst-{cycle}"), writes(o, BURST)));
+        all.push((format!("{pause}s-idle-{cycle}"), pausing.clone()));
+    }
+    all.push((format!("{pause}s-baseline"), writes(o, 30.0)));
+    all
+}
+
+pub(super) fn loads(o: &PtsOptions) -> Loads {
+    Loads {
+        before: conditioning(o, CONDITIONING),
+        round: vec![writes(o, 1.0)],
+        after: PAUSES
+            .iter()
+            .flat_map(|p| hour(o, *p))
+            .map(|l| l.1)
+            .collect(),
+    }
+}
+
 pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     steps.purge()?;
-    if !steps.condition("128k")? {
+    if !steps.condition(CONDITIONING)? {
         return Ok(());
     }
-    let write = |steps: &Steps<'_>| {
-        vec![
-            ("rw", "randwrite".to_owned()),
-            ("bs", "4k".to_owned()),
-            ("threads", steps.options.threads.to_string()),
-            ("qd", steps.options.qd.to_string()),
-        ]
-    };
     // Preconditioning by the same load until it is steady; its level is what pauses are held against.
     let rounds = steps.rounds(&["4 KiB write"], |steps, n| {
-        let options = write(steps);
-        Ok(steps
-            .job(&format!("precondition-{}", n + 1), 1.0, &options)?
-            .map(|m| vec![m.iops]))
+        let name = format!("precondition-{}", n + 1);
+        let done = steps.job(&name, writes(steps.options, 1.0))?;
+        Ok(done.map(|m| vec![m.iops]))
     })?;
-    let unit = steps.options.unit.as_secs_f64();
     let mut states: Vec<(Vec<usize>, Option<usize>)> = Vec::new();
-    'states: for pause in PAUSES {
-        let idle = f64::from(pause) / 60.0;
-        let mut jobs = Vec::new();
-        for cycle in 0..cycles(idle) {
-            let options = write(steps);
-            let Some(m) = steps.job(&format!("{pause}s-burst-{}", cycle + 1), BURST, &options)?
-            else {
-                break 'states;
-            };
-            jobs.push(m.job);
-            // Idle but for one read at each end: the pause is kept by the same clock, also in virtual time.
-            let seconds = idle * unit;
-            let rate = 1.0 / (0.999 * seconds);
-            let pausing = [
-                ("rw", "randread".to_owned()),
-                ("bs", "4k".to_owned()),
-                ("rate", format!("{rate:.9}")),
-                ("arrival", "constant".to_owned()),
-            ];
-            if steps
-                .job(&format!("{pause}s-idle-{}", cycle + 1), idle, &pausing)?
-                .is_none()
-            {
-                break 'states;
-            }
+    for pause in PAUSES {
+        let hour = hour(steps.options, pause);
+        let all = hour.len();
+        let jobs: Vec<usize> = steps.each(hour)?.iter().map(|m| m.job).collect();
+        if jobs.len() + 1 < all {
+            break;
         }
-        let options = write(steps);
-        let after = steps.job(&format!("{pause}s-baseline"), 30.0, &options)?;
-        states.push((jobs, after.map(|m| m.job)));
+        // Bursts and pauses take turns; what follows them is the last.
+        let after = jobs.get(all - 1).copied();
+        states.push((jobs[..all - 1].iter().copied().step_by(2).collect(), after));
     }
     steps.keep(Jobs::Idle(states), Some(rounds))
 }

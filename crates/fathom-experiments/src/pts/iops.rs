@@ -2,11 +2,12 @@
 
 use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::{axis, chart, series};
+use fathom_io::JobSpec;
 use fathom_telemetry::schema::{Chart, ChartKind, Headline, Point, Section};
 
-use super::steps::{Rounds, Steps};
-use super::tables::{by_size, convergence, headline, lines, mean_of, size, verification};
-use super::{Found, Jobs, PtsOptions};
+use super::steps::{CONDITIONING, Measured, Rounds, Steps, conditioning, mixed, short};
+use super::tables::{by_size, convergence, headline, lines, mean_of, verification};
+use super::{Found, Jobs, Loads, PtsOptions};
 
 /// Shares of reads, percent, in the specification's order.
 pub(super) const SHARES: [u32; 7] = [100, 95, 65, 50, 35, 5, 0];
@@ -28,46 +29,77 @@ const TRACKED: [(u32, u64, &str); 3] = [
     (100, 1 << 20, "1 MiB read"),
 ];
 
-pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
-    steps.purge()?;
-    if !steps.condition("128k")? {
-        return Ok(());
+pub(super) fn loads(o: &PtsOptions) -> Loads {
+    let round = cells(&SHARES, &SIZES).map(|(share, bs)| mixed(o, share, bs, o.threads, o.qd));
+    Loads {
+        before: conditioning(o, CONDITIONING),
+        round: round.collect(),
+        ..Loads::default()
     }
-    let mut all: Vec<Vec<Option<usize>>> = Vec::new();
-    let (threads, qd) = (steps.options.threads, steps.options.qd);
-    let rounds = steps.rounds(&TRACKED.map(|t| t.2), |steps, n| {
+}
+
+pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
+    let o = steps.options;
+    let load = |share, bs| mixed(o, share, bs, o.threads, o.qd);
+    let tracked: Vec<(u32, u64)> = TRACKED.iter().map(|t| (t.0, t.1)).collect();
+    let names = TRACKED.map(|t| t.2);
+    let found = grids(steps, (&SHARES, &SIZES), load, (&names, &tracked), |m| {
+        m.iops
+    })?;
+    match found {
+        Some((all, rounds)) => steps.keep(Jobs::Iops(all), Some(rounds)),
+        None => Ok(()),
+    }
+}
+
+/// Each share with each size.
+pub(super) fn cells<'a>(
+    shares: &'a [u32],
+    sizes: &'a [u64],
+) -> impl Iterator<Item = (u32, u64)> + 'a {
+    shares
+        .iter()
+        .flat_map(|share| sizes.iter().map(|bs| (*share, *bs)))
+}
+
+/// Jobs of each round by cell; a hole where the device cannot do the size.
+type Grids = Vec<Vec<Option<usize>>>;
+
+/// Purges, conditions, and measures shares × sizes in rounds until what is tracked is steady; `None` where conditioning
+/// ended early.
+pub(super) fn grids(
+    steps: &mut Steps<'_>,
+    (shares, sizes): (&[u32], &[u64]),
+    load: impl Fn(u32, u64) -> JobSpec,
+    (names, tracked): (&[&str], &[(u32, u64)]),
+    value: fn(&Measured) -> f64,
+) -> Result<Option<(Grids, Rounds)>, NotebookError> {
+    steps.purge()?;
+    if !steps.condition(CONDITIONING)? {
+        return Ok(None);
+    }
+    let mut all = Grids::new();
+    let rounds = steps.rounds(names, |steps, n| {
         let mut round = Vec::new();
-        let mut tracked = [0.0; TRACKED.len()];
-        for share in SHARES {
-            for bs in SIZES {
-                if !steps.allows(bs) {
-                    round.push(None);
-                    continue;
-                }
-                let Some(m) = steps.job(
-                    &format!("{share}r-{}-{}", size(bs).replace(' ', ""), n + 1),
-                    1.0,
-                    &[
-                        ("rw", "randrw".into()),
-                        ("read-share", share.to_string()),
-                        ("bs", bs.to_string()),
-                        ("threads", threads.to_string()),
-                        ("qd", qd.to_string()),
-                    ],
-                )?
-                else {
-                    return Ok(None);
-                };
-                round.push(Some(m.job));
-                if let Some(t) = TRACKED.iter().position(|t| (t.0, t.1) == (share, bs)) {
-                    tracked[t] = m.iops;
-                }
+        let mut values = vec![0.0; tracked.len()];
+        for (share, bs) in cells(shares, sizes) {
+            if !steps.allows(bs) {
+                round.push(None);
+                continue;
+            }
+            let name = format!("{share}r-{}-{}", short(bs), n + 1);
+            let Some(m) = steps.job(&name, load(share, bs))? else {
+                return Ok(None);
+            };
+            round.push(Some(m.job));
+            if let Some(t) = tracked.iter().position(|t| *t == (share, bs)) {
+                values[t] = value(&m);
             }
         }
         all.push(round);
-        Ok(Some(tracked.to_vec()))
+        Ok(Some(values))
     })?;
-    steps.keep(Jobs::Iops(all), Some(rounds))
+    Ok(Some((all, rounds)))
 }
 
 pub(super) fn show(

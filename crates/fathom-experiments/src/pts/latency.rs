@@ -4,50 +4,31 @@ use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::axis;
 use fathom_telemetry::schema::{Headline, Section};
 
-use super::steps::{Rounds, Steps};
-use super::tables::{by_size, convergence, headline, mean_of, size, verification};
-use super::{Found, Jobs};
+use super::iops::{cells, grids};
+use super::steps::{CONDITIONING, Rounds, Steps, conditioning, mixed};
+use super::tables::{by_size, convergence, headline, mean_of, verification};
+use super::{Found, Jobs, Loads, PtsOptions};
 
 const SHARES: [u32; 3] = [100, 65, 0];
 const SIZES: [u64; 3] = [8 << 10, 4 << 10, 512];
 
-pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
-    steps.purge()?;
-    if !steps.condition("128k")? {
-        return Ok(());
+pub(super) fn loads(o: &PtsOptions) -> Loads {
+    let round = cells(&SHARES, &SIZES).map(|(share, bs)| mixed(o, share, bs, 1, 1));
+    Loads {
+        before: conditioning(o, CONDITIONING),
+        round: round.collect(),
+        ..Loads::default()
     }
-    let mut all: Vec<Vec<Option<usize>>> = Vec::new();
-    let rounds = steps.rounds(&["4 KiB write, mean latency"], |steps, n| {
-        let mut round = Vec::new();
-        let mut tracked = 0.0;
-        for share in SHARES {
-            for bs in SIZES {
-                if !steps.allows(bs) {
-                    round.push(None);
-                    continue;
-                }
-                let Some(m) = steps.job(
-                    &format!("{share}r-{}-{}", size(bs).replace(' ', ""), n + 1),
-                    1.0,
-                    &[
-                        ("rw", "randrw".into()),
-                        ("read-share", share.to_string()),
-                        ("bs", bs.to_string()),
-                    ],
-                )?
-                else {
-                    return Ok(None);
-                };
-                round.push(Some(m.job));
-                if (share, bs) == (0, 4 << 10) {
-                    tracked = m.mean_ns;
-                }
-            }
-        }
-        all.push(round);
-        Ok(Some(vec![tracked]))
-    })?;
-    steps.keep(Jobs::Latency(all), Some(rounds))
+}
+
+pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
+    let o = steps.options;
+    let load = |share, bs| mixed(o, share, bs, 1, 1);
+    let tracked = (&["4 KiB write, mean latency"][..], &[(0, 4 << 10)][..]);
+    match grids(steps, (&SHARES, &SIZES), load, tracked, |m| m.mean_ns)? {
+        Some((all, rounds)) => steps.keep(Jobs::Latency(all), Some(rounds)),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn show(

@@ -3,36 +3,50 @@
 
 use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::{axis, facts, table};
+use fathom_io::JobSpec;
+use fathom_io::job::Rw;
 use fathom_stats::regimes::{Window, regimes};
-use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Cell, Headline, Mark, Section};
+use fathom_telemetry::{Bytes, Nanos};
 
-use super::steps::{Measured, Steps};
+use super::steps::{Measured, Steps, load, mixed};
 use super::tables::{headline, lines, mean_of};
-use super::{Found, Jobs, PtsOptions};
+use super::{Found, Jobs, Loads, PtsOptions};
 
 /// Hours of write saturation, at most.
 const HOURS: usize = 24;
 
+/// A minute of 4 KiB random writes.
+fn minute(o: &PtsOptions) -> JobSpec {
+    mixed(o, 0, 4 << 10, o.threads, o.qd)
+}
+
+/// What write saturation writes.
+fn goal(o: &PtsOptions) -> Bytes {
+    Bytes(o.range.0.saturating_mul(4))
+}
+
+pub(super) fn saturating(o: &PtsOptions) -> Loads {
+    let all = JobSpec {
+        bytes: Some(goal(o)),
+        time: Some(Nanos(o.unit.0.saturating_mul(HOURS as u64 * 60))),
+        ..minute(o)
+    };
+    Loads {
+        after: vec![all],
+        ..Loads::default()
+    }
+}
+
 /// 4 KiB random writes after a purge, until four times the range is written or 24 hours have passed.
 pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     steps.purge()?;
-    let (threads, qd) = (steps.options.threads, steps.options.qd);
-    let goal = steps.options.range.0.saturating_mul(4);
+    let goal = goal(steps.options).0;
     let mut minutes: Vec<usize> = Vec::new();
     let mut written = 0u64;
     while written < goal && minutes.len() < HOURS * 60 {
-        let Some(m) = steps.job(
-            &format!("minute-{}", minutes.len() + 1),
-            1.0,
-            &[
-                ("rw", "randwrite".into()),
-                ("bs", "4k".into()),
-                ("threads", threads.to_string()),
-                ("qd", qd.to_string()),
-            ],
-        )?
-        else {
+        let name = format!("minute-{}", minutes.len() + 1);
+        let Some(m) = steps.job(&name, minute(steps.options))? else {
             break;
         };
         written += m.written;
@@ -144,36 +158,38 @@ pub(super) fn show_saturation(found: &Found<'_>, minutes: &[usize]) -> (Section,
 }
 
 /// Name, pattern, block size and hours of each phase.
-const PHASES: [(&str, &str, &str, usize); 3] = [
-    ("sequential 1 MiB", "write", "1m", 8),
-    ("random 8 KiB", "randwrite", "8k", 6),
-    ("sequential 1 MiB again", "write", "1m", 8),
+const PHASES: [(&str, Rw, u64, usize); 3] = [
+    ("sequential 1 MiB", Rw::Write, 1 << 20, 8),
+    ("random 8 KiB", Rw::RandWrite, 8 << 10, 6),
+    ("sequential 1 MiB again", Rw::Write, 1 << 20, 8),
 ];
+
+/// A phase's minutes.
+fn phase(o: &PtsOptions, p: usize) -> impl Iterator<Item = (String, JobSpec)> {
+    let (_, rw, bs, hours) = PHASES[p];
+    let spec = JobSpec {
+        qd: o.threads * o.qd,
+        ..load(o, rw, bs, 1.0)
+    };
+    (0..hours * 60).map(move |minute| (format!("{}-{}", p + 1, minute + 1), spec.clone()))
+}
+
+pub(super) fn stimuli(o: &PtsOptions) -> Loads {
+    let phases = (0..PHASES.len()).flat_map(|p| phase(o, p));
+    Loads {
+        after: phases.map(|p| p.1).collect(),
+        ..Loads::default()
+    }
+}
 
 /// Large sequential writes, small random ones, large sequential ones again: how long the third needs to be as the
 /// first.
 pub(super) fn cross_stimulus(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
     steps.purge()?;
-    let depth = steps.options.threads * steps.options.qd;
     let mut phases: Vec<Vec<usize>> = Vec::new();
-    for (p, (_, rw, bs, hours)) in PHASES.into_iter().enumerate() {
-        let mut jobs = Vec::new();
-        for minute in 0..hours * 60 {
-            let Some(m) = steps.job(
-                &format!("{}-{}", p + 1, minute + 1),
-                1.0,
-                &[
-                    ("rw", rw.into()),
-                    ("bs", bs.into()),
-                    ("qd", depth.to_string()),
-                ],
-            )?
-            else {
-                break;
-            };
-            jobs.push(m.job);
-        }
-        phases.push(jobs);
+    for p in 0..PHASES.len() {
+        let jobs = steps.each(phase(steps.options, p))?;
+        phases.push(jobs.iter().map(|m| m.job).collect());
     }
     steps.keep(Jobs::CrossStimulus(phases), None)
 }

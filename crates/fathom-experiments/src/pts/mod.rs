@@ -14,12 +14,13 @@ mod tables;
 mod throughput;
 
 use fathom_bench::bench::Bench;
-use fathom_bench::cost::RunCost;
+use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_io::JobSpec;
-use fathom_io::job::{BlockSizes, Rw};
+use fathom_io::job::Rw;
+use fathom_stats::steady::PTS_ROUNDS_MAX;
 use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
@@ -36,10 +37,7 @@ pub struct Test {
     pub id: &'static str,
     /// What it is.
     pub title: &'static str,
-    /// Minutes that measuring takes at most, conditioning aside.
-    pub minutes: f64,
-    /// Capacities written before measuring.
-    pub conditioning: u64,
+    loads: fn(&PtsOptions) -> Loads,
     run: fn(&mut Steps<'_>) -> Result<(), NotebookError>,
 }
 
@@ -48,50 +46,43 @@ pub const TESTS: [Test; 7] = [
     Test {
         id: "iops",
         title: "IOPS",
-        minutes: 25.0 * 56.0,
-        conditioning: 2,
+        loads: iops::loads,
         run: iops::run,
     },
     Test {
         id: "tp",
         title: "Throughput",
-        minutes: 2.0 * 25.0 * 2.0,
-        conditioning: 4,
+        loads: throughput::loads,
         run: throughput::run,
     },
     Test {
         id: "lat",
         title: "Latency",
-        minutes: 25.0 * 9.0,
-        conditioning: 2,
+        loads: latency::loads,
         run: latency::run,
     },
     Test {
         id: "wsat",
         title: "Write saturation",
-        minutes: 24.0 * 60.0,
-        conditioning: 0,
+        loads: long::saturating,
         run: long::write_saturation,
     },
     Test {
         id: "hir",
         title: "Host idle recovery",
-        minutes: 25.0 + 5.0 * (60.0 + 30.0),
-        conditioning: 2,
+        loads: idle::loads,
         run: idle::run,
     },
     Test {
         id: "xsr",
         title: "Cross stimulus recovery",
-        minutes: 22.0 * 60.0,
-        conditioning: 0,
+        loads: long::stimuli,
         run: long::cross_stimulus,
     },
     Test {
         id: "dirth",
         title: "Demand intensity and response time histogram",
-        minutes: 25.0 + 25.0 * 36.0 + 30.0,
-        conditioning: 2,
+        loads: dirth::loads,
         run: dirth::run,
     },
 ];
@@ -251,38 +242,52 @@ fn chosen(options: &PtsOptions) -> impl Iterator<Item = &'static Test> {
         .filter(|t| options.tests.iter().any(|n| n == t.id))
 }
 
-/// Says time and bytes. Conditioning writes exactly so much; measuring lasts at most so long, and writes as much as a
-/// device of a GB per second takes.
+/// What a test measures, as far as it is known before.
+#[derive(Default)]
+struct Loads {
+    /// Before the rounds: those that condition.
+    before: Vec<JobSpec>,
+    /// Of a round; rounds are repeated until steady.
+    round: Vec<JobSpec>,
+    /// After them.
+    after: Vec<JobSpec>,
+}
+
+/// Says time, with as many rounds as the rule needs where the target is steady at once, and bytes at most: those of 25
+/// rounds on a device that takes a GB per second.
 pub fn run_cost(options: &PtsOptions) -> RunCost {
     let mut cost = RunCost::default();
-    let sequential = JobSpec {
-        rw: Rw::Write,
-        bs: BlockSizes::one(128 << 10),
-        qd: 32,
-        bytes: Some(options.range),
-        size: Some(options.range),
-        ..JobSpec::default()
-    };
-    let random = JobSpec {
-        rw: Rw::RandWrite,
-        threads: options.threads,
-        qd: options.qd,
-        time: Some(options.unit),
-        size: Some(options.range),
-        ..JobSpec::default()
-    };
     for test in chosen(options) {
-        if test.conditioning > 0 {
-            cost.phase(&format!("{}: conditioning", test.title))
-                .add(&sequential, test.conditioning as u32);
+        let loads = (test.loads)(options);
+        if !loads.before.is_empty() {
+            cost.phase(&format!("{}: conditioning", test.title));
+            add(&mut cost, &loads.before, 1, 1);
         }
-        let time = Nanos::from_secs_f64(test.minutes * options.unit.as_secs_f64());
-        let written = Bytes((time.as_secs_f64() * 1e9) as u64);
-        cost.phase(&format!("{}: at most", test.title))
-            .work(test.minutes as u32, time, written)
-            .simulated_as(&random, test.minutes as u32);
+        if !loads.round.is_empty() {
+            let most = PTS_ROUNDS_MAX as u32;
+            cost.phase(&format!("{}: 5 to {most} rounds", test.title));
+            add(&mut cost, &loads.round, most, 5);
+        }
+        if !loads.after.is_empty() {
+            cost.phase(test.title);
+            add(&mut cost, &loads.after, 1, 1);
+        }
     }
     cost
+}
+
+fn add(cost: &mut RunCost, loads: &[JobSpec], most: u32, expected: u32) {
+    for load in loads {
+        cost.add_up_to(load, most, expected);
+        if load.rw.writes() && load.bytes.is_none() {
+            let share = match load.rw == Rw::RandMixed {
+                true => 1.0 - load.read_share / 100.0,
+                false => 1.0,
+            };
+            let one = load.time.unwrap_or_default().as_secs_f64() * FILL_RATE as f64 * share;
+            cost.work(0, Nanos::ZERO, Bytes(one as u64 * u64::from(most)));
+        }
+    }
 }
 
 /// Runs the tests and puts their sections into the notebook.

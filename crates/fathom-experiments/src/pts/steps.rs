@@ -5,6 +5,7 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::runner::Runner;
 use fathom_io::JobSpec;
+use fathom_io::job::{BlockSizes, OnError, Rw};
 use fathom_stats::steady::{
     PTS_ROUNDS_MAX, PtsWindow, Question, Reason, Steadiness, Verdict, Written, pts_window,
     steadiness,
@@ -17,6 +18,9 @@ use super::{Jobs, PtsOptions, PtsResult, Test};
 
 /// Largest drift that fathom's verdict lets pass over the planned test, as the specification's window.
 const TOLERANCE: f64 = 0.10;
+
+/// Blocks of the sequential writes that condition, bytes.
+pub(super) const CONDITIONING: u64 = 128 << 10;
 
 /// One measured job in numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,36 +82,14 @@ impl<'a> Steps<'a> {
         bs.is_multiple_of(u64::from(self.runner.bench.limits().direct_align.max(1)))
     }
 
-    /// Runs one job of `minutes`; `None` where the test has to end. Options are those of a job.
+    /// Runs one job; `None` where the test has to end.
     pub(super) fn job(
         &mut self,
         name: &str,
-        minutes: f64,
-        options: &[(&str, String)],
-    ) -> Result<Option<Measured>, NotebookError> {
-        let time = Nanos::from_secs_f64(minutes * self.options.unit.as_secs_f64());
-        // Short trials still need some windows.
-        let window = Nanos((time.0 / 5).clamp(1_000_000, 100_000_000));
-        let spec = JobSpec {
-            time: Some(time),
-            window,
-            ..JobSpec::default()
-        };
-        self.run(name, spec, options)
-    }
-
-    fn run(
-        &mut self,
-        name: &str,
         mut spec: JobSpec,
-        options: &[(&str, String)],
     ) -> Result<Option<Measured>, NotebookError> {
         spec.name = format!("{}/{name}", self.test.id);
         spec.direct = self.direct;
-        spec.size = Some(self.options.range);
-        for (option, text) in options {
-            spec.set(option, text).map_err(BenchError::from)?;
-        }
         let trims = spec.rw.trims();
         let stream = spec.name.clone();
         let Some(index) = self.runner.attempt(spec, &stream, 0)? else {
@@ -131,18 +113,13 @@ impl<'a> Steps<'a> {
 
     /// Discards everything. Where the device cannot, the report says so and the test goes on.
     pub(super) fn purge(&mut self) -> Result<(), NotebookError> {
-        let spec = JobSpec::default();
         let bs = (64 << 20).min(self.options.range.0);
         let before = self.runner.book.run().jobs.len();
-        let purged = self.run(
-            "purge",
-            spec,
-            &[
-                ("rw", "trim".into()),
-                ("bs", bs.to_string()),
-                ("on-error", "continue".into()),
-            ],
-        );
+        let spec = JobSpec {
+            on_error: OnError::Continue,
+            ..passing(self.options, Rw::Trim, bs, 1)
+        };
+        let purged = self.job("purge", spec);
         match purged {
             Err(NotebookError::Bench(BenchError::Job(e))) => {
                 self.notes.push(format!("purge is not possible here: {e}"));
@@ -157,23 +134,30 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    /// Workload-independent conditioning: 128 KiB sequential writes over twice the range.
-    pub(super) fn condition(&mut self, bs: &str) -> Result<bool, NotebookError> {
-        for pass in 1..=2 {
-            let done = self.run(
-                &format!("condition-{bs}-{pass}"),
-                JobSpec::default(),
-                &[
-                    ("rw", "write".into()),
-                    ("bs", bs.into()),
-                    ("qd", "32".into()),
-                ],
-            )?;
-            if done.is_none() {
+    /// Workload-independent conditioning: sequential writes over twice the range.
+    pub(super) fn condition(&mut self, bs: u64) -> Result<bool, NotebookError> {
+        for (pass, spec) in conditioning(self.options, bs).into_iter().enumerate() {
+            let name = format!("condition-{}-{}", short(bs), pass + 1);
+            if self.job(&name, spec)?.is_none() {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Runs loads of `minutes` one after another: what was measured until one fails.
+    pub(super) fn each(
+        &mut self,
+        loads: impl IntoIterator<Item = (String, JobSpec)>,
+    ) -> Result<Vec<Measured>, NotebookError> {
+        let mut all = Vec::new();
+        for (name, spec) in loads {
+            let Some(m) = self.job(&name, spec)? else {
+                break;
+            };
+            all.push(m);
+        }
+        Ok(all)
     }
 
     /// Measures rounds until every tracked series passes the specification's rule, or 25. A round gives one value per
@@ -237,6 +221,48 @@ impl<'a> Steps<'a> {
         };
         self.runner.book.found(&found)
     }
+}
+
+/// A load of so many of the specification's minutes.
+pub(super) fn load(o: &PtsOptions, rw: Rw, bs: u64, minutes: f64) -> JobSpec {
+    let time = Nanos::from_secs_f64(minutes * o.unit.as_secs_f64());
+    JobSpec {
+        time: Some(time),
+        // Short trials still need some windows.
+        window: Nanos((time.0 / 5).clamp(1_000_000, 100_000_000)),
+        ..passing(o, rw, bs, 1)
+    }
+}
+
+/// A minute of random I/O, so many percent of it reads.
+pub(super) fn mixed(o: &PtsOptions, share: u32, bs: u64, threads: u32, qd: u32) -> JobSpec {
+    JobSpec {
+        read_share: f64::from(share),
+        threads,
+        qd,
+        ..load(o, Rw::RandMixed, bs, 1.0)
+    }
+}
+
+/// One pass over the range.
+fn passing(o: &PtsOptions, rw: Rw, bs: u64, qd: u32) -> JobSpec {
+    JobSpec {
+        rw,
+        bs: BlockSizes::one(bs),
+        qd,
+        size: Some(o.range),
+        ..JobSpec::default()
+    }
+}
+
+/// The passes of [`Steps::condition`].
+pub(super) fn conditioning(o: &PtsOptions, bs: u64) -> Vec<JobSpec> {
+    vec![passing(o, Rw::Write, bs, 32); 2]
+}
+
+/// A size as a name has it: `128KiB`.
+pub(super) fn short(bs: u64) -> String {
+    Bytes(bs).to_string().replace(' ', "")
 }
 
 pub(super) fn numbers(index: usize, job: &Job) -> Measured {

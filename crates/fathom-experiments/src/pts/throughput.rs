@@ -3,42 +3,57 @@
 
 use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::{axis, table};
+use fathom_io::JobSpec;
+use fathom_io::job::Rw;
 use fathom_telemetry::schema::{Headline, Section};
 
-use super::steps::{Measured, Rounds, Steps};
+use super::steps::{Measured, Rounds, Steps, conditioning, load};
 use super::tables::{convergence, headline, mean_of, verification};
-use super::{Found, Jobs};
+use super::{Found, Jobs, Loads, PtsOptions};
 
-/// Block sizes as a job has them, and for people.
-const SIZES: [(&str, &str); 2] = [("1m", "1 MiB"), ("128k", "128 KiB")];
+/// Block sizes: in bytes, as saved, and for people.
+const SIZES: [(u64, &str, &str); 2] = [(1 << 20, "1m", "1 MiB"), (128 << 10, "128k", "128 KiB")];
+
+/// Reads and writes of a size.
+fn both(o: &PtsOptions, bs: u64) -> [(&'static str, JobSpec); 2] {
+    [("read", Rw::Read), ("write", Rw::Write)].map(|(name, rw)| {
+        let qd = o.threads * o.qd;
+        let spec = JobSpec {
+            qd,
+            ..load(o, rw, bs, 1.0)
+        };
+        (name, spec)
+    })
+}
+
+pub(super) fn loads(o: &PtsOptions) -> Loads {
+    let sizes = SIZES.iter();
+    Loads {
+        before: sizes.clone().flat_map(|s| conditioning(o, s.0)).collect(),
+        round: sizes.flat_map(|s| both(o, s.0).map(|b| b.1)).collect(),
+        ..Loads::default()
+    }
+}
 
 pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
-    let qd = (steps.options.threads * steps.options.qd).to_string();
-    for (bs, label) in SIZES {
+    for (bytes, bs, label) in SIZES {
         steps.purge()?;
-        if !steps.condition(bs)? {
+        if !steps.condition(bytes)? {
             return Ok(());
         }
-        let mut both: Vec<[usize; 2]> = Vec::new();
+        let mut all: Vec<[usize; 2]> = Vec::new();
         let names = ["read", "write"].map(|rw| format!("{label} {rw}"));
         let rounds = steps.rounds(&[&names[0], &names[1]], |steps, n| {
-            let (mut jobs, mut rates) = ([0; 2], Vec::new());
-            for (job, rw) in jobs.iter_mut().zip(["read", "write"]) {
-                let Some(m) = steps.job(
-                    &format!("{rw}-{bs}-{}", n + 1),
-                    1.0,
-                    &[("rw", rw.into()), ("bs", bs.into()), ("qd", qd.clone())],
-                )?
-                else {
-                    return Ok(None);
-                };
-                *job = m.job;
-                rates.push(m.bytes_per_second);
-            }
-            both.push(jobs);
-            Ok(Some(rates))
+            let loads = both(steps.options, bytes);
+            let loads = loads.map(|(rw, spec)| (format!("{rw}-{bs}-{}", n + 1), spec));
+            let found = steps.each(loads)?;
+            let [read, write] = found[..] else {
+                return Ok(None);
+            };
+            all.push([read.job, write.job]);
+            Ok(Some([read, write].map(|m| m.bytes_per_second).to_vec()))
         })?;
-        steps.keep(Jobs::Throughput(bs.into(), both), Some(rounds))?;
+        steps.keep(Jobs::Throughput(bs.into(), all), Some(rounds))?;
     }
     Ok(())
 }
@@ -50,7 +65,7 @@ pub(super) fn show(
     rounds: &Rounds,
 ) -> (Section, Vec<Headline>) {
     let qd = found.options.threads * found.options.qd;
-    let label = SIZES.iter().find(|s| s.0 == bs).map_or(bs, |s| s.1);
+    let label = SIZES.iter().find(|s| s.1 == bs).map_or(bs, |s| s.2);
     let window = both.get(rounds.window()).unwrap_or_default();
     let directions = ["read", "write"].iter().enumerate().map(|(i, rw)| {
         let jobs: Vec<usize> = window.iter().map(|r| r[i]).collect();

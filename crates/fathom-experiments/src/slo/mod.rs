@@ -36,7 +36,7 @@ const CLOSER: u32 = 4;
 /// Rates that are tried, at most.
 pub(crate) const MOST_RUNGS: u32 = LADDER.len() as u32 + CLOSER;
 /// Rates that a search mostly does without.
-const SPARED: u32 = 2;
+pub(crate) const SPARED: u32 = 2;
 /// Rates so near each other are told apart by nobody.
 const NEAR: f64 = 1.05;
 /// Beyond rates that hold all, and below rates of which none does, the next is so many times as far.
@@ -177,9 +177,9 @@ impl Measurement for SloOptions {
         cost.phase("capacity").add(&self.closed(plan)?, 1);
         // Beside what a closed loop does, rates are at most so much more. The search ends before the last of them, mostly.
         cost.phase("rates");
-        let (closed, repeats) = (self.closed(plan)?, plan.profile.repeats);
-        cost.add(&closed, (MOST_RUNGS - SPARED) * repeats);
-        cost.add_beside(&closed, SPARED * repeats);
+        let repeats = plan.profile.repeats;
+        let (most, mostly) = (MOST_RUNGS * repeats, (MOST_RUNGS - SPARED) * repeats);
+        cost.add_up_to(&self.closed(plan)?, most, mostly);
         Ok(cost)
     }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use fathom_bench::cost::RunCost;
+use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
@@ -99,12 +99,32 @@ fn time(plan: &Plan, options: &RocksOptions) -> Nanos {
 /// Time and bytes, at most.
 pub fn run_cost(plan: &Plan, options: &RocksOptions, fills: Bytes) -> RunCost {
     let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
-    let n = chosen(options).len() as u32 * plan.profile.repeats;
-    let time = Nanos(time(plan, options).0 * u64::from(n)) + Nanos::from_secs(u64::from(n) * 2);
+    let chosen = chosen(options);
+    let n = chosen.len() as u32 * plan.profile.repeats;
+    let one: f64 = chosen.iter().map(|w| seconds(w, plan, options)).sum();
+    let time = Nanos::from_secs_f64(one * f64::from(plan.profile.repeats));
     // Each byte is written to the log, flushed, and compacted a few times.
     let written = Bytes(options.data() * 8 * u64::from(n));
     o.phase("RocksDB").work(n, time, written);
     o
+}
+
+/// What a workload takes with the start of its program. Fills, and reading everything in order, end with their keys: so
+/// many per second where two processors do it on a fast device.
+fn seconds(workload: &RocksWorkload, plan: &Plan, options: &RocksOptions) -> f64 {
+    const START: f64 = 0.25;
+    const FILLED: f64 = 400_000.0;
+    const READ: f64 = 4_000_000.0;
+    let (time, keys) = (time(plan, options).as_secs_f64(), options.keys as f64);
+    let measuring = match workload.name {
+        "readseq" => time.min(keys * f64::from(options.threads) / READ),
+        _ if workload.fills => {
+            let bytes = options.data() as f64 / FILL_RATE as f64;
+            (keys / FILLED).max(2.0 * bytes)
+        }
+        _ => time,
+    };
+    START + measuring
 }
 
 /// What one measurement gave beside its job.
