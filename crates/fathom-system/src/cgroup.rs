@@ -15,7 +15,7 @@ use crate::cleanup::{Cleanup, Undo};
 /// Beginning of every such group's name; what it is for and the process id follow.
 const PREFIX: &str = "fathom-";
 /// What there are groups for.
-const PURPOSES: [&str; 5] = ["swap", "paths", "postgresql", "sqlite", "test"];
+const PURPOSES: [&str; 6] = ["swap", "paths", "postgresql", "sqlite", "lmdb", "test"];
 
 /// A memory control group of the lab's own.
 pub struct Group {
@@ -70,6 +70,37 @@ impl Group {
     /// Its processes, and the page cache that they fill, get so much.
     pub fn limit(&self, bytes: u64) -> io::Result<()> {
         kernel::write(&self.dir.join(self.limit), &bytes.to_string())
+    }
+
+    /// Who needs more than there is waits until some of it has been swapped out, instead of being killed: swapping is as slow as
+    /// its device. [`Group::relieve`] is needed as long as somebody may wait. Where the kernel cannot do that it kills, as always.
+    pub fn wait_at_limit(&self, bytes: u64) -> io::Result<()> {
+        match self.limit {
+            // Above this it is slowed down, more the further it is.
+            "memory.max" => {
+                kernel::write(&self.dir.join("memory.high"), &bytes.to_string())?;
+                self.limit(bytes + bytes / 8)
+            }
+            _ => {
+                let _ = kernel::write(&self.dir.join("memory.oom_control"), "1");
+                self.limit(bytes)
+            }
+        }
+    }
+
+    /// Lets those go on who wait at the limit: in the first generation of control groups nobody makes room once all of them
+    /// sleep.
+    pub fn relieve(&self, bytes: u64) {
+        if self.limit == "memory.max" {
+            return;
+        }
+        let waits = fs::read_to_string(self.dir.join("memory.oom_control"))
+            .is_ok_and(|c| c.contains("under_oom 1"));
+        if waits {
+            // The kernel makes room for a smaller limit, and wakes who waits when it grows again.
+            let _ = self.limit(bytes - bytes / 64);
+            let _ = self.limit(bytes);
+        }
     }
 
     /// Its processes get so much page cache, on top of what they have for themselves now. The kernel refuses where it

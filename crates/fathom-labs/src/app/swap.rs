@@ -4,11 +4,11 @@
 //! See [`fathom_system::swap_file`] for what the swap file does to the rest of the machine.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{ChildStdout, Command};
 
 use fathom_bench::cost::RunCost;
 use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
@@ -27,6 +27,8 @@ use fathom_system::programs::ChildGuard;
 use fathom_system::swap_file::Swap;
 use fathom_telemetry::schema::{ChartKind, Finding, Section, Table};
 use fathom_telemetry::{Bytes, Histogram, Nanos, Op};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -40,6 +42,9 @@ pub const COMMAND: &str = "swap-load";
 const PAGE: usize = 4096;
 /// What the process under test needs for itself: its group has to hold its program, stacks and histograms, too.
 const PROGRAM: u64 = 16 << 20;
+
+/// Seconds that filling and touching may take beside ten times of what touching is given.
+const PATIENCE: u32 = 120;
 
 /// What is measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -229,9 +234,12 @@ impl Lab<'_> {
             (self.time.0 / 1_000_000).to_string(),
             seed.to_string(),
         ]);
-        if let Some((group, share)) = group {
+        let group = group.map(|(group, share)| {
             let bytes = self.options.bytes.0 as f64 * share / 100.0;
-            group.limit(bytes as u64 + PROGRAM).map_err(failed)?;
+            (group, bytes as u64 + PROGRAM)
+        });
+        if let Some((group, bytes)) = group {
+            group.wait_at_limit(bytes).map_err(failed)?;
             let members = group.members().map_err(failed)?;
             // SAFETY: one system call between fork and exec on a descriptor that lives in the closure.
             unsafe {
@@ -248,7 +256,12 @@ impl Lab<'_> {
         let counters = || self.device.and_then(count);
         let (mut before, mut end) = (None, None);
         let (mut latency, mut rates, mut last) = (Histogram::new(), Vec::new(), (0.0, 0.0));
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
+        let relieve = || {
+            if let Some((group, bytes)) = group {
+                group.relieve(bytes);
+            }
+        };
+        for line in Lines::of(out, &relieve) {
             let mut words = line.split(' ');
             let what = words.next().unwrap_or_default();
             let numbers: Vec<f64> = words.filter_map(|w| w.parse().ok()).collect();
@@ -300,12 +313,61 @@ impl Lab<'_> {
     }
 }
 
+/// What a process says, line by line, until it has ended; meanwhile something is done now and then.
+struct Lines<'a> {
+    out: ChildStdout,
+    read: Vec<u8>,
+    meanwhile: &'a dyn Fn(),
+}
+
+impl<'a> Lines<'a> {
+    fn of(out: ChildStdout, meanwhile: &'a dyn Fn()) -> Self {
+        Self {
+            out,
+            read: Vec::new(),
+            meanwhile,
+        }
+    }
+}
+
+impl Iterator for Lines<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000_000,
+        };
+        let mut piece = [0; 4096];
+        loop {
+            if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
+                let rest = self.read.split_off(end + 1);
+                let line = std::mem::replace(&mut self.read, rest);
+                return Some(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            (self.meanwhile)();
+            let mut ready = [PollFd::new(&self.out, PollFlags::IN)];
+            if matches!(poll(&mut ready, Some(&wait)), Ok(0) | Err(Errno::INTR)) {
+                continue;
+            }
+            match self.out.read(&mut piece) {
+                Ok(n) if n > 0 => self.read.extend_from_slice(&piece[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
 /// The process under test: touches pages of a working set at random, half of the touches change them.
 ///
 /// # Errors
 /// Where there is not so much memory, or nobody reads what it says.
 pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    // Who waits for memory waits for ever where none becomes free.
+    // SAFETY: sets a timer of this process; nobody else has one.
+    unsafe { libc::alarm(PATIENCE + 10 * time.0.div_ceil(1_000_000_000) as u32) };
     let words = bytes as usize / 8;
     let each = PAGE / 8;
     let pages = words / each;
