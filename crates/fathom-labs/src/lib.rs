@@ -2,6 +2,7 @@
 //! engine, and puts tables, charts and findings into the notebook. They know neither rings nor HTML.
 
 pub mod app;
+mod budget;
 pub mod cache;
 mod clients;
 pub mod db;

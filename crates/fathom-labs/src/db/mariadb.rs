@@ -65,11 +65,20 @@ pub(super) struct Instance {
 
 /// How a server is started.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start {
+pub(super) struct Start<'a> {
     /// Bytes of the buffer pool.
     pub(super) pool: u64,
     /// For filling tables: nothing needs to survive, and there is only one copy of each page.
     pub(super) loading: bool,
+    /// `NAME=VALUE`, over whatever the lab itself asks for.
+    pub(super) settings: &'a [String],
+}
+
+/// Refuses settings that the server does not know.
+pub(super) fn knows(programs: &Programs, settings: &[String]) -> Result<(), LabError> {
+    let mut help = Command::new(&programs.server);
+    help.args(["--no-defaults", "--verbose", "--help", "--user=root"]);
+    super::settings::known(help, settings)
 }
 
 impl Instance {
@@ -119,7 +128,11 @@ impl Instance {
     }
 
     /// Starts the server and waits until it answers.
-    pub(super) fn start(&mut self, how: Start, stop: &dyn Fn() -> bool) -> Result<(), LabError> {
+    pub(super) fn start(
+        &mut self,
+        how: Start<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), LabError> {
         let path = |name: &str| self.dir.join(name).display().to_string();
         let log = self.dir.join("server.log");
         let mut command = Command::new(&self.programs.server);
@@ -151,6 +164,7 @@ impl Instance {
         if programs::is_root() {
             command.arg("--user=root");
         }
+        command.args(how.settings.iter().map(|s| format!("--{s}")));
         let child = self.child.insert(ChildGuard::start(command, &log)?);
         // A log to recover, or a slow disk, takes its time.
         for _ in 0..6000 {

@@ -1,11 +1,11 @@
 //! Database labs: private servers that the lab starts, loads, measures, stops and removes, on a directory of the
 //! target; and what the embedded tree gets there, which needs no server.
 
-mod budget;
 pub(crate) mod cluster;
 mod mariadb;
 pub mod oltp;
 pub mod rocksdb;
+pub mod settings;
 mod sql;
 pub mod tpcc;
 mod warmth;

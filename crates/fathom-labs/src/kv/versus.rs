@@ -42,6 +42,15 @@ impl Pair<'_> {
         Estimate::mean_of(&self.own.over(self.line, self.evidence))
     }
 
+    /// Share of the operations that need what was there before.
+    fn reading(&self) -> f64 {
+        let mix = self.line.setting.workload().mix;
+        match self.line.setting.engine().is_some_and(|e| e.blind) {
+            true => f64::from(mix.read + mix.scan) / 100.0,
+            false => 1.0,
+        }
+    }
+
     fn device(&self, line: &Line, which: usize) -> Option<Estimate> {
         line.mean(|r| r.device(self.evidence)[which])
     }
@@ -61,7 +70,7 @@ impl Pair<'_> {
         if let (Some(theirs), Some(ours)) = (self.device(self.line, 0), self.device(self.own, 0))
             && self.engine() != "tupl"
             && ours.value > 0.1
-            && theirs.value < ours.value / 2.0
+            && theirs.value < ours.value * self.reading() / 2.0
         {
             h.flags.push(Flag::new(
                 FlagCode::NotChecked,

@@ -32,7 +32,7 @@ pub(crate) struct DbArgs {
 /// Arguments of `db mysql`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
+    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql /mnt/data --try innodb_io_capacity=2000 --try innodb_flush_neighbors=0 --repeats 8   which setting helps\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
 )]
 pub(crate) struct MysqlArgs {
     #[command(flatten)]
@@ -65,6 +65,12 @@ pub(crate) struct MysqlArgs {
     /// Buffer pool, where it is not swept; pages of 64 KiB need 21m
     #[arg(long, default_value = "24m")]
     pub(crate) pool: Bytes,
+    /// A setting that all of the lab's servers have (again for more)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = fathom_labs::db::settings::parse, conflicts_with = "socket")]
+    pub(crate) set: Vec<Vec<String>>,
+    /// A setting to try, in turns with the server without it (again for more; with commas, several that belong together)
+    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = fathom_labs::db::settings::parse, conflicts_with = "socket")]
+    pub(crate) tries: Vec<Vec<String>>,
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long, default_value = "own", value_parser = ["own", "sysbench"])]
     pub(crate) driver: String,

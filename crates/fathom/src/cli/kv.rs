@@ -26,7 +26,7 @@ pub(crate) struct PagesArgs {
 #[derive(Args)]
 #[command(
     mut_arg("target", |a| a.help("Directory, file made with --create, block device, or model (sim:NAME: the tree then lies in memory, its I/Os are the model's)")),
-    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\n  fathom kv sim:optane-900p --workload a,c --commit  on a model, in its own time\nThe tree lies in the first half of the range; the raw device is measured in the second half."
+    after_help = "Examples:\n  fathom kv . --size 2g                              random updates and inserts, 16 threads, 5 % cached\n  fathom kv . --workload a,b,c,d,e,f --commit        YCSB, every commit logged and synced\n  fathom kv . --workload pages,caches --size 4g      sweeps of page and cache size\n  fathom kv . --beside all                            redb, SQLite, LMDB, fjall and Tupl on the same test, in turns\n  fathom kv /dev/sdx --destroy SERIAL --workload insert --time 1h\n  fathom kv sim:optane-900p --workload a,c --commit  on a model, in its own time\nThe tree lies in the first half of the range; the raw device is measured in the second half."
 )]
 pub(crate) struct KvArgs {
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) struct KvArgs {
     /// Keys of update, insert and the sweeps: uniform, zipf or gaussian
     #[arg(long, default_value = "uniform", value_parser = ["uniform", "zipf", "gaussian"])]
     pub(crate) distribution: String,
-    /// Engines to measure beside fathom's own, in turns: redb, sqlite, tupl (Java), or all
+    /// Engines to measure beside fathom's own, in turns: redb, sqlite, lmdb, fjall, tupl (Java), or all
     #[arg(long, value_delimiter = ',', value_name = "ENGINE,…")]
     pub(crate) beside: Vec<String>,
     /// Operations per second that come at random moments, whatever was answered (an open loop); latency counts from then on

@@ -9,8 +9,10 @@ pub(crate) const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), ", ", env!("FA
 pub(crate) fn long() -> &'static str {
     static LONG: LazyLock<String> = LazyLock::new(|| {
         let features = [
+            ("fjall", cfg!(feature = "fjall")),
             ("http", cfg!(feature = "http")),
             ("https", cfg!(feature = "https")),
+            ("lmdb", cfg!(feature = "lmdb")),
             ("query", cfg!(feature = "query")),
             ("redb", cfg!(feature = "redb")),
             ("sqlite", cfg!(feature = "sqlite")),

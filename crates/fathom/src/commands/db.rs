@@ -123,7 +123,15 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
             )));
         }
     } else if args.experiment.is_empty() {
-        experiments = vec![Experiment::PageSize];
+        experiments = vec![match args.tries.is_empty() {
+            true => Experiment::PageSize,
+            false => Experiment::Try,
+        }];
+    }
+    if experiments.contains(&Experiment::Try) == args.tries.is_empty() {
+        return Err(refused(anyhow::anyhow!(
+            "--experiment try and --try NAME=VALUE belong together"
+        )));
     }
     // Pages of 64 KiB do not start with less than 21 MiB.
     let least = if experiments.contains(&Experiment::PageSize) {
@@ -146,6 +154,8 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
     Ok(OltpOptions {
         db: options(&args.db),
         experiments,
+        set: args.set.concat(),
+        tries: args.tries.clone(),
         mixes: Mix::ALL.into_iter().filter(wanted).collect(),
         rows: if args.distribution == "gaussian" {
             Rows::Gaussian

@@ -44,11 +44,11 @@ const TRACE: &str = "0,0,4096,R,0.000\n0,8,4096,W,0.001\n0,64,8192,R,0.003\n";
 /// Labs, each as small as it can be, with what they need.
 const LABS: &[(&str, &[&str])] = &[
     (
-        "kv . --size 64m --keys 20000 --time 300ms --repeats 2 --workload update,d --beside redb,sqlite",
+        "kv . --size 64m --keys 20000 --time 300ms --repeats 2 --workload update,d --beside redb,lmdb,fjall",
         &[],
     ),
     (
-        "db mysql . --experiment one --rows 2000 --threads 2 --time 300ms --repeats 2 --workload mixed",
+        "db mysql . --experiment one,try --try innodb_flush_neighbors=0 --rows 2000 --threads 2 --time 300ms --repeats 2 --workload mixed",
         &["mariadbd", "my_print_defaults"],
     ),
     (

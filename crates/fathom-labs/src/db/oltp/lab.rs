@@ -107,7 +107,7 @@ impl<'a> Lab<'a> {
         let total = self.lines.len() as u32 * self.plan.profile.repeats;
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
-            let mut running: Option<(u64, usize, u64)> = None;
+            let mut running: Option<Cell> = None;
             for c in turns(self.lines.len(), repeat) {
                 if stop() {
                     return Ok(());
@@ -115,7 +115,10 @@ impl<'a> Lab<'a> {
                 let cell = self.lines[c].setting.clone();
                 sink.job(done, total, &cell.label());
                 let key = (cell.page, cell.format);
-                if running.is_some_and(|r| r != cell.server()) {
+                if running
+                    .as_ref()
+                    .is_some_and(|r| r.server() != cell.server())
+                {
                     instances.values_mut().for_each(Instance::stop);
                     running = None;
                 }
@@ -124,12 +127,14 @@ impl<'a> Lab<'a> {
                     Entry::Vacant(none) => none.insert(self.fill(programs, &cell, &rows)?),
                 };
                 if running.is_none() {
+                    let settings = [&self.options.set[..], &cell.tried].concat();
                     let how = Start {
                         pool: cell.pool,
                         loading: false,
+                        settings: &settings,
                     };
                     instance.start(how, &stop)?;
-                    running = Some(cell.server());
+                    running = Some(cell.clone());
                 }
                 let socket = instance.socket_path();
                 let server = Server {
@@ -166,6 +171,7 @@ impl<'a> Lab<'a> {
         let how = Start {
             pool,
             loading: true,
+            settings: &[],
         };
         instance.start(how, &stop)?;
         let filled = (|| -> SqlResult<()> {

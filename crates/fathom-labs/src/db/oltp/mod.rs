@@ -10,6 +10,7 @@ mod objective;
 mod results;
 mod rows;
 pub(super) mod sysbench;
+mod tried;
 
 use std::path::PathBuf;
 
@@ -48,17 +49,20 @@ pub enum Experiment {
     One,
     /// An open loop at shares of what a closed loop does, until a latency objective breaks.
     Objective,
+    /// Settings of the server, each in turns with the server without it.
+    Try,
 }
 
 impl Experiment {
     /// By name; `all` means the first four.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("page-size", Self::PageSize),
         ("threads", Self::Threads),
         ("cache", Self::Cache),
         ("compression", Self::Compression),
         ("one", Self::One),
         ("objective", Self::Objective),
+        ("try", Self::Try),
     ];
 }
 
@@ -83,6 +87,12 @@ pub struct OltpOptions {
     pub objective: Nanos,
     /// Bytes of the buffer pool, where it is not swept.
     pub pool: Bytes,
+    /// Settings that all servers of the lab have, `NAME=VALUE`.
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// Those that are tried: each entry's settings together.
+    #[serde(default)]
+    pub tries: Vec<Vec<String>>,
     /// Whether sysbench runs beside the own driver, in turns.
     pub sysbench: bool,
     /// A server of the user's own: nothing is started then, and its page, pool and format are what they are.
@@ -122,6 +132,9 @@ struct Cell {
     /// Percent of what a closed loop does that come in an open one.
     load: Option<u32>,
     mix: Mix,
+    /// What is tried; empty where the server is as in all others.
+    #[serde(default)]
+    tried: Vec<String>,
 }
 
 impl Cell {
@@ -136,6 +149,8 @@ impl Cell {
                 None => "closed".into(),
                 Some(load) => format!("{load}pc"),
             },
+            Experiment::Try if self.tried.is_empty() => "as-it-is".into(),
+            Experiment::Try => self.tried.join("+").replace('=', "-"),
         };
         format!("{}-{what}", self.mix.name())
     }
@@ -144,8 +159,8 @@ impl Cell {
         format!("{}k-{}", self.page >> 10, FORMATS[self.format].0)
     }
     /// Cells with the same data directory and server.
-    fn server(&self) -> (u64, usize, u64) {
-        (self.page, self.format, self.pool)
+    fn server(&self) -> (u64, usize, u64, &[String]) {
+        (self.page, self.format, self.pool, &self.tried)
     }
 }
 
@@ -236,6 +251,7 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
         threads: options.threads,
         load: None,
         mix: Mix::Read,
+        tried: Vec::new(),
     };
     let mut settings = Vec::new();
     for experiment in &options.experiments {
@@ -262,6 +278,13 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
                 ..base.clone()
             })),
             Experiment::One => settings.push(base),
+            Experiment::Try => {
+                let tries = std::iter::once(Vec::new()).chain(options.tries.clone());
+                settings.extend(tries.map(|tried| Cell {
+                    tried,
+                    ..base.clone()
+                }));
+            }
             // The closed loop comes first: it says what the shares are of.
             Experiment::Objective => {
                 let loads = std::iter::once(None).chain(LOADS.map(Some));
@@ -272,7 +295,10 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
             }
         }
     }
-    settings.dedup_by_key(|c| (c.experiment, c.page, c.format, c.pool, c.threads, c.load));
+    settings.dedup_by(|a, b| {
+        let key = |c: &Cell| (c.experiment, c.page, c.format, c.pool, c.threads, c.load);
+        key(a) == key(b) && a.tried == b.tried
+    });
     settings
         .iter()
         .flat_map(|c| {
@@ -320,19 +346,27 @@ pub fn run_cost(plan: &Plan, options: &OltpOptions, fills: Bytes) -> RunCost {
     let mut o = super::embedded_cost(plan, &options.db, &embedded(options), fills);
     let n = cells(options).len() as u32 * plan.profile.repeats;
     let (ramp, time) = times(plan, options);
-    let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(1);
+    // What writes has a log whose checkpoints are waited for.
+    let wait = |mix: Mix| match mix {
+        Mix::Read => 0.3,
+        _ => 3.3,
+    };
+    let waits: f64 = options.mixes.iter().map(|m| wait(*m)).sum();
+    let wait = Nanos::from_secs_f64(waits / options.mixes.len().max(1) as f64);
+    let warm = ramp.max(Warmth::LEAST) + wait;
     let sysbench = if options.sysbench {
         ramp + ramp + time
     } else {
         Nanos::ZERO
     };
     // Servers are made, filled, and started anew for each of their settings.
-    let mut servers: Vec<_> = cells(options).iter().map(Cell::server).collect();
+    let cells = cells(options);
+    let mut servers: Vec<_> = cells.iter().map(Cell::server).collect();
     servers.sort_unstable();
     servers.dedup();
-    let starts = servers.len() as u64 * u64::from(plan.profile.repeats) * 2_500;
+    let starts = servers.len() as u64 * u64::from(plan.profile.repeats) * 800;
     servers.dedup_by_key(|s| (s.0, s.1));
-    let fills = servers.len() as u64 * (7_000 + options.count / 100);
+    let fills = servers.len() as u64 * (1_500 + options.count / 100);
     let servers = Nanos::from_millis(starts + fills);
     let one = (warm + time + sysbench).0;
     let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
@@ -382,6 +416,9 @@ pub fn run(
         }
         None => match mariadb::probe() {
             Ok(programs) => {
+                let tried = options.tries.iter().flatten();
+                let all: Vec<String> = options.set.iter().chain(tried).cloned().collect();
+                mariadb::knows(&programs, &all)?;
                 let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
                 server = Some((Server::Own(programs), place));
             }
@@ -453,6 +490,8 @@ mod tests {
             rate: None,
             objective: Nanos::from_millis(20),
             pool: Bytes::mib(24),
+            set: Vec::new(),
+            tries: Vec::new(),
             sysbench: false,
             socket: None,
         }
@@ -495,6 +534,15 @@ mod tests {
 
     /// A result whose cells have these rates, each measured once, by a table of 1 GB.
     fn measured(options: OltpOptions, rate: impl Fn(&Cell) -> f64) -> (OltpResult, Run) {
+        measured_often(options, 1, |cell, _| rate(cell))
+    }
+
+    /// The same in so many rounds.
+    fn measured_often(
+        options: OltpOptions,
+        rounds: u32,
+        rate: impl Fn(&Cell, u32) -> f64,
+    ) -> (OltpResult, Run) {
         let mut run: Run = serde_json::from_value(json!({
             "schema_version": 2, "tool_version": "", "name": "", "command": "", "command_line": [], "started": "",
             "finished": null, "profile": null, "seed": 1, "simulated": false, "environment": {}, "headlines": [],
@@ -504,27 +552,30 @@ mod tests {
         .unwrap();
         let mut lines = Vec::new();
         for setting in cells(&options) {
-            let read = Direction {
-                iops: rate(&setting),
-                ..Direction::default()
-            };
-            run.jobs.push(Job {
-                read: Some(read),
-                ..Job::default()
+            let repeats = (0..rounds).map(|round| {
+                let read = Direction {
+                    iops: rate(&setting, round),
+                    ..Direction::default()
+                };
+                run.jobs.push(Job {
+                    read: Some(read),
+                    ..Job::default()
+                });
+                let beside = Counted {
+                    innodb: InnodbCounters::default(),
+                    process: None,
+                    again: 0,
+                    sysbench: None,
+                    offered: None,
+                };
+                Repeat {
+                    jobs: vec![run.jobs.len() - 1],
+                    operations: 1,
+                    course: loads::Course::of_rates(&[(1.0, 1.0)], Nanos::from_secs(1)),
+                    beside,
+                }
             });
-            let beside = Counted {
-                innodb: InnodbCounters::default(),
-                process: None,
-                again: 0,
-                sysbench: None,
-                offered: None,
-            };
-            let repeats = vec![Repeat {
-                jobs: vec![run.jobs.len() - 1],
-                operations: 1,
-                course: loads::Course::of_rates(&[(1.0, 1.0)], Nanos::from_secs(1)),
-                beside,
-            }];
+            let repeats = repeats.collect();
             lines.push(Line { setting, repeats });
         }
         let result = OltpResult {
@@ -545,6 +596,65 @@ mod tests {
         assert_eq!((page, jobs.len()), (8192.0, PAGES.len()));
         // One repeat shows no difference to anything.
         assert!(verdict.starts_with("no difference shown to"), "{verdict}");
+    }
+
+    #[test]
+    fn a_tried_setting_is_advised_where_it_helps_beyond_chance_and_named_where_not() {
+        let tries = ["helps=1", "harms=1", "nothing=1,at_all=2"];
+        let o = OltpOptions {
+            experiments: vec![Experiment::Try],
+            mixes: vec![Mix::Write],
+            tries: tries
+                .map(|t| super::super::settings::parse(t).unwrap())
+                .into(),
+            ..options()
+        };
+        let cells = cells(&o);
+        let mut servers: Vec<_> = cells.iter().map(Cell::server).collect();
+        servers.dedup();
+        assert_eq!((cells.len(), servers.len()), (4, 4));
+        assert_eq!(cells[3].label(), "write-nothing-1+at_all-2");
+        // A device that drifts from round to round, and what each setting does on top of it.
+        let rate = |c: &Cell, round: u32| {
+            let of = match c.tried.first().map(String::as_str) {
+                Some("helps=1") => 1.3,
+                Some("harms=1") => 0.8,
+                _ => 1.0,
+            };
+            let noise = f64::from((round * 7 + 3 * c.tried.len() as u32) % 5) / 100.0;
+            1000.0 * of * (1.0 + f64::from(round) / 10.0) * (1.0 + noise)
+        };
+        let (result, run) = measured_often(o, 6, rate);
+        let histograms = Vec::new();
+        let mut shown = Shown::default();
+        result.present(&Evidence::new(&run, &histograms), &mut shown);
+        let said: Vec<_> = shown
+            .findings
+            .iter()
+            .map(|f| (f.text.as_str(), f.advice.as_str(), f.confidence.as_str()))
+            .collect();
+        let [helps, harms, nothing] = said[..] else {
+            panic!("{said:?}");
+        };
+        assert!(
+            helps.0.contains("helps=1: write transactions change by +3"),
+            "{said:?}"
+        );
+        assert!(
+            helps.1.starts_with("helps=1 (") && helps.2 == "strong",
+            "{said:?}"
+        );
+        assert!(
+            harms.0.contains("change by -") && harms.1.is_empty(),
+            "{said:?}"
+        );
+        assert!(
+            nothing
+                .0
+                .contains("nothing=1, at_all=2, write transactions: no difference shown (")
+                && nothing.1.is_empty(),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::mariadb::Instance;
 use super::objective::{carried, steps_table};
+use super::tried::{self, Tried};
 use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
 
 /// InnoDB's page size where nobody says another, bytes.
@@ -90,7 +91,7 @@ impl Facts {
             &self.aio
         };
         format!(
-            "Every commit is durable. Asynchronous I/O: {aio}; {direct} of {open} open table spaces with O_DIRECT. The server is started anew for each page, format and pool."
+            "Every commit is durable, where no setting says otherwise. Asynchronous I/O: {aio}; {direct} of {open} open table spaces with O_DIRECT. The server is started anew for each page, format, pool and tried setting."
         )
     }
 }
@@ -106,6 +107,7 @@ fn sweep(experiment: Experiment) -> (&'static str, &'static str, fn(&Cell) -> f6
         Experiment::Objective => ("share of the closed loop", "%", |c| {
             f64::from(c.load.unwrap_or(0))
         }),
+        Experiment::Try => ("setting", "", |_| 0.0),
     }
 }
 
@@ -132,12 +134,12 @@ pub(super) fn best_page(
 }
 
 /// One experiment's lines.
-struct Part<'a> {
+pub(super) struct Part<'a> {
     name: &'static str,
     experiment: Experiment,
-    lines: Vec<&'a Line>,
+    pub(super) lines: Vec<&'a Line>,
     result: &'a OltpResult,
-    evidence: &'a Evidence<'a>,
+    pub(super) evidence: &'a Evidence<'a>,
 }
 
 impl<'a> Part<'a> {
@@ -163,8 +165,12 @@ impl<'a> Part<'a> {
             id: format!("oltp-{name}"),
             title: format!("InnoDB (MariaDB): {name}"),
             text: format!(
-                "{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
+                "{}{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
                 self.result.facts.version,
+                match o.set.is_empty() {
+                    true => String::new(),
+                    false => format!(", all with {}", o.set.join(", ")),
+                },
                 o.count,
                 o.rows.name(),
                 match o.socket {
@@ -176,8 +182,13 @@ impl<'a> Part<'a> {
             tables: vec![self.rates_table(), self.counters_table()],
             ..Section::default()
         };
-        if self.experiment != Experiment::One {
+        if ![Experiment::One, Experiment::Try].contains(&self.experiment) {
             section.charts.extend(self.charts());
+        }
+        if self.experiment == Experiment::Try {
+            let tried = Tried::all(self);
+            section.tables.push(tried::table(&tried));
+            shown.findings.extend(tried::findings(&tried));
         }
         if self.experiment == Experiment::Objective {
             let objective = o.objective;
@@ -393,6 +404,7 @@ impl<'a> Part<'a> {
             Experiment::Threads | Experiment::One | Experiment::Objective => c.threads.to_string(),
             Experiment::Cache => format!("{} MiB", c.pool >> 20),
             Experiment::Compression => FORMATS[c.format].0.to_owned(),
+            Experiment::Try => c.tried.join(", "),
         }
     }
 

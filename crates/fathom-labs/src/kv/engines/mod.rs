@@ -5,8 +5,12 @@
 //! fathom's own tree. They read through the page cache, which would be a second, larger cache: it is emptied while
 //! they run (`evictor`).
 
-#[cfg(any(feature = "redb", feature = "sqlite"))]
+#[cfg(any(feature = "fjall", feature = "redb", feature = "sqlite"))]
 mod evictor;
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "lmdb")]
+mod lmdb;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "sqlite")]
@@ -45,6 +49,8 @@ pub struct EngineKind {
     pub name: &'static str,
     /// How it writes.
     pub about: &'static str,
+    /// Whether it writes without reading what was there.
+    pub(crate) blind: bool,
     pub(super) measure: Measure,
     /// Its version, or what is missing.
     pub(crate) probe: fn() -> Result<String, LabError>,
@@ -52,45 +58,53 @@ pub struct EngineKind {
     pub(crate) packages: &'static str,
 }
 
+/// An engine that a feature of this build brings.
+macro_rules! built_in {
+    ($engine:ident, $feature:literal, blind: $blind:literal, $about:literal) => {
+        EngineKind {
+            name: $feature,
+            about: $about,
+            blind: $blind,
+            #[cfg(feature = $feature)]
+            measure: $engine::measure,
+            #[cfg(feature = $feature)]
+            probe: $engine::probe,
+            #[cfg(not(feature = $feature))]
+            measure: left_out::measure,
+            #[cfg(not(feature = $feature))]
+            probe: || left_out::probe($feature),
+            packages: "",
+        }
+    };
+}
+
 /// All of them. fathom's own is not among them.
 pub const ENGINES: &[EngineKind] = &[
-    EngineKind {
-        name: "redb",
-        about: "copy-on-write B+tree, one writer at a time",
-        #[cfg(feature = "redb")]
-        measure: redb::measure,
-        #[cfg(feature = "redb")]
-        probe: redb::probe,
-        #[cfg(not(feature = "redb"))]
-        measure: left_out::measure,
-        #[cfg(not(feature = "redb"))]
-        probe: || left_out::probe("redb"),
-        packages: "",
-    },
-    EngineKind {
-        name: "sqlite",
-        about: "B-tree with a write-ahead log, one writer at a time",
-        #[cfg(feature = "sqlite")]
-        measure: sqlite::measure,
-        #[cfg(feature = "sqlite")]
-        probe: sqlite::probe,
-        #[cfg(not(feature = "sqlite"))]
-        measure: left_out::measure,
-        #[cfg(not(feature = "sqlite"))]
-        probe: || left_out::probe("sqlite"),
-        packages: "",
-    },
+    built_in!(redb, "redb", blind: false, "copy-on-write B+tree, one writer at a time"),
+    built_in!(sqlite, "sqlite", blind: false, "B-tree with a write-ahead log, one writer at a time"),
+    built_in!(lmdb, "lmdb", blind: false, "copy-on-write B+tree in mapped memory, one writer at a time"),
+    built_in!(fjall, "fjall", blind: true, "log-structured merge tree with a journal, flushed and compacted by its own threads"),
     EngineKind {
         name: "tupl",
         about: "B-tree of O'Neill 2018, in Java, direct I/O",
+        blind: false,
         measure: tupl::measure,
         probe: tupl::probe,
         packages: tupl::PACKAGE,
     },
 ];
 
+/// Between two syncs where commits are not synced: as fathom's own tree makes checkpoints.
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
+const CHECKPOINT_NS: u64 = 1_000_000_000;
+
 /// For builds without an engine.
-#[cfg(not(all(feature = "redb", feature = "sqlite")))]
+#[cfg(not(all(
+    feature = "fjall",
+    feature = "lmdb",
+    feature = "redb",
+    feature = "sqlite"
+)))]
 mod left_out {
     use super::{LabError, Outcome, Setting};
 

@@ -5,15 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::redb::{Builder, Database, Durability, TableDefinition};
 
 use super::evictor::Evictor;
-use super::{Setting, failed};
+use super::{CHECKPOINT_NS, Setting, failed};
 use crate::LabError;
 use crate::kv::load::{self, Outcome, Tree};
 
 const TABLE: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("t");
 /// Keys of one transaction while loading.
 const BATCH: usize = 50_000;
-/// As fathom's own tree makes checkpoints.
-const CHECKPOINT_NS: u64 = 1_000_000_000;
 
 /// Its version.
 pub(super) fn probe() -> Result<String, LabError> {

@@ -1,0 +1,125 @@
+//! LMDB: a copy-on-write B+tree in C, mapped into memory. Its cache is the page cache, which a control group holds to what
+//! the others have.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::heed::byteorder::BE;
+use ::heed::types::{Bytes, U64};
+use ::heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
+
+use super::{CHECKPOINT_NS, Setting, failed};
+use crate::LabError;
+use crate::budget::Budget;
+use crate::kv::load::{self, Outcome, Tree};
+
+type Rows<'e> = Database<'e, U64<BE>, Bytes>;
+
+/// Keys of one transaction while loading.
+const BATCH: usize = 50_000;
+/// Of the address space; the file has what is in it.
+const MAP: usize = 1 << 40;
+
+/// Its version, or why its cache cannot be limited here.
+pub(super) fn probe() -> Result<String, LabError> {
+    Budget::mapped("lmdb", 0)?;
+    let v = ::heed::lmdb_version();
+    Ok(format!("LMDB {}.{}.{}", v.major, v.minor, v.patch))
+}
+
+struct Lmdb<'e> {
+    env: &'e Env,
+    rows: Rows<'e>,
+    commit: bool,
+    /// Time of the last sync.
+    durable: AtomicU64,
+}
+
+fn error(e: impl std::fmt::Display) -> LabError {
+    failed("LMDB", e)
+}
+
+impl Tree for Lmdb<'_> {
+    fn get(&self, _: usize, key: u64, value: &mut Vec<u8>) -> Result<bool, LabError> {
+        value.clear();
+        let read = self.env.read_txn().map_err(error)?;
+        let found = self.rows.get(&read, &key).map_err(error)?;
+        value.extend_from_slice(found.unwrap_or_default());
+        Ok(found.is_some())
+    }
+    fn put(&self, _: usize, key: u64, value: &[u8]) -> Result<(), LabError> {
+        let mut write = self.env.write_txn().map_err(error)?;
+        self.rows.put(&mut write, &key, value).map_err(error)?;
+        write.commit().map_err(error)?;
+        let now = fathom_io::clock::monotonic().0;
+        let last = self.durable.load(Ordering::Relaxed);
+        if !self.commit && now.saturating_sub(last) >= CHECKPOINT_NS {
+            self.durable.store(now, Ordering::Relaxed);
+            self.env.force_sync().map_err(error)?;
+        }
+        Ok(())
+    }
+    fn scan(&self, _: usize, first: u64, limit: usize) -> Result<usize, LabError> {
+        let read = self.env.read_txn().map_err(error)?;
+        let mut seen = 0;
+        let rows = self.rows.range(&read, &(first..)).map_err(error)?;
+        for row in rows.take(limit) {
+            row.map_err(error)?;
+            seen += 1;
+        }
+        Ok(seen)
+    }
+}
+
+/// See [`super::Measure`].
+pub(super) fn measure(
+    setting: &Setting<'_>,
+    tick: &mut dyn FnMut(f64),
+) -> Result<Outcome, LabError> {
+    let path = setting.dir.join("lmdb");
+    let load = setting.load;
+    let budget = Budget::mapped("lmdb", setting.cache)?;
+    let inside = budget.enter();
+    std::fs::create_dir(&path).map_err(error)?;
+    let mut options = EnvOpenOptions::new();
+    options.map_size(MAP).max_readers(load.threads + 16);
+    // Reading ahead would fill the cache with what nobody asked for.
+    let mut flags = EnvFlags::NO_READ_AHEAD;
+    flags.set(EnvFlags::NO_SYNC, !setting.commit);
+    // SAFETY: the file is the lab's own, in a directory of its own: nobody else opens or changes it. Without syncs a
+    // crash of the machine loses a database that is removed in any case.
+    let env = unsafe { options.flags(flags).open(&path) }.map_err(error)?;
+    let write = env.write_txn().map_err(error)?;
+    let made = env.create_databases_and_commit(write, |opener, write| {
+        let rows = opener.create_database::<U64<BE>, Bytes>(write, None)?;
+        Ok::<_, ::heed::Error>(CommitOrAbort::<_, ()>::Commit(rows))
+    });
+    let rows: Rows<'_> = made.map_err(error)?.unwrap_commit();
+    let bytes = vec![0x5a; load.value as usize];
+    for batch in load.first_keys().chunks(BATCH) {
+        let mut write = env.write_txn().map_err(error)?;
+        for key in batch {
+            rows.put(&mut write, key, &bytes).map_err(error)?;
+        }
+        write.commit().map_err(error)?;
+        budget.hold();
+        if (setting.stop)() {
+            break;
+        }
+    }
+    env.force_sync().map_err(error)?;
+    let tree = Lmdb {
+        env: &env,
+        rows,
+        commit: setting.commit,
+        durable: AtomicU64::new(fathom_io::clock::monotonic().0),
+    };
+    let outcome = load::run(&tree, load, setting.stop, &mut |rate| {
+        budget.hold();
+        tick(rate);
+    });
+    drop(env);
+    budget.release();
+    drop(inside);
+    let _ = std::fs::remove_dir_all(path);
+    outcome
+}
