@@ -2,7 +2,6 @@
 //! engine, and puts tables, charts and findings into the notebook. They know neither rings nor HTML.
 
 pub mod app;
-mod budget;
 pub mod cache;
 mod clients;
 pub mod db;

@@ -15,7 +15,7 @@ use crate::cleanup::{Cleanup, Undo};
 /// Beginning of every such group's name; what it is for and the process id follow.
 const PREFIX: &str = "fathom-";
 /// What there are groups for.
-const PURPOSES: [&str; 6] = ["swap", "paths", "postgresql", "sqlite", "lmdb", "test"];
+const PURPOSES: [&str; 5] = ["swap", "paths", "postgresql", "sqlite", "test"];
 
 /// A memory control group of the lab's own.
 pub struct Group {

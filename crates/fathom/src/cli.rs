@@ -128,26 +128,6 @@ pub(crate) struct MeasureArgs {
     pub(crate) out: OutArgs,
 }
 
-/// Arguments of `compress`.
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  fathom compress --size 1g --sample /var/lib/mysql   your data, beside the storage here\n  fathom compress /dev/nvme0n1 --no-writes            reads only: needs no permission\n  fathom compress sim:optane-900p --incompressible 50"
-)]
-pub(crate) struct CompressArgs {
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-    /// File or directory to take chunks of 128 KiB from, only read; may be given several times
-    /// [default: generated text]
-    #[arg(long)]
-    pub(crate) sample: Vec<PathBuf>,
-    /// Share of incompressible bytes in generated data, %
-    #[arg(long, default_value = "30", value_name = "PERCENT")]
-    pub(crate) incompressible: f64,
-    /// Leave out the device's writes
-    #[arg(long)]
-    pub(crate) no_writes: bool,
-}
-
 /// Arguments of `run`.
 #[derive(Args)]
 #[command(

@@ -8,7 +8,7 @@ use fathom_experiments::{
     ab::AbResult,
     applications::ApplicationsResult,
     burst::{BurstOptions, BurstResult},
-    compression::CompressionResult,
+    compression::{CompressionOptions, CompressionResult},
     condition::{ConditionPlan, ConditionResult},
     cpu::CpuResult,
     curve::{CurveOptions, CurveResult},
@@ -39,17 +39,17 @@ use fathom_labs::{
 };
 
 use crate::cli::{
-    AbArgs, AppCommand, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, CompressArgs,
-    ConditionArgs, DbCommand, DevicesArgs, DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs,
-    KvArgs, ManArgs, PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs,
-    ReproduceArgs, RunArgs, RunsArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs,
-    VmArgs, WatchArgs,
+    AbArgs, AppCommand, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, ConditionArgs,
+    DbCommand, DevicesArgs, DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs,
+    PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs,
+    RunArgs, RunsArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs,
+    WatchArgs,
 };
 use crate::commands::measured::Measured;
 use crate::commands::{
-    ab, app, cache, clean, compare, compress, condition, db, devices, doctor, fio, guest_agent, kv,
-    measured, pages, paths, pts, query, raid, replay, report, reproduce, run, runs, shell, sim,
-    stack, survey, tune, vm, watch,
+    ab, app, cache, clean, compare, condition, db, devices, doctor, fio, guest_agent, kv, measured,
+    pages, paths, pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack,
+    survey, tune, vm, watch,
 };
 use crate::exit::Outcome;
 use crate::known::{Known, Nests, tell};
@@ -181,7 +181,7 @@ const REGISTRY: &[Entry] = &[
         "What a load needs: how much of it is carried, until when, and which target carries it at which price"),
     entry!("paths" Explain "paths.md" No, PathsArgs => paths::paths, [PathsResult],
         "Block device or file system, past the page cache or through it: the same jobs on each, with kernel threads' CPU"),
-    entry!("compress" Explain "compression.md" No, CompressArgs => compress::compress, [CompressionResult],
+    entry!("compress" Explain "compression.md" No, Measured<CompressionOptions> => measured::run, [CompressionResult],
         "Compression beside the device: codecs on your data, where they help and where they cost"),
 
     entry!(of "db" Labs "databases.md" Directory, DbCommand => db::db, [OltpResult, RocksResult, TpccResult],

@@ -7,9 +7,11 @@
 use std::path::PathBuf;
 use std::sync::Barrier;
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, percent};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::runner::{Point, Runner};
@@ -29,16 +31,21 @@ use codecs::{CODECS, Codec};
 use data::{CHUNK, Sample};
 
 /// What is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  fathom compress --size 1g --sample /var/lib/mysql   your data, beside the storage here\n  fathom compress /dev/nvme0n1 --no-writes            reads only: needs no permission\n  fathom compress sim:optane-900p --incompressible 50"
+)]
 pub struct CompressionOptions {
-    /// Files and directories to take chunks from; empty for generated data.
+    /// File or directory to take chunks of 128 KiB from, only read; may be given several times
+    /// [default: generated text]
+    #[arg(long)]
     pub sample: Vec<PathBuf>,
-    /// Share of incompressible bytes in generated data, 0..=1.
+    /// Share of incompressible bytes in generated data, %
+    #[arg(long, default_value = "30", value_name = "PERCENT", value_parser = percent)]
     pub incompressible: f64,
-    /// Whether the device's writes are measured: that needs permission.
-    pub writes: bool,
-    /// Seed of everything random.
-    pub seed: u64,
+    /// Leave out the device's writes
+    #[arg(long)]
+    pub no_writes: bool,
 }
 
 /// Jobs of the device, and whether each writes.
@@ -57,29 +64,9 @@ fn loop_time(plan: &Plan) -> Nanos {
 /// Loops of one codec in a repeat: encode and decode, on one core and on all.
 const LOOPS: u32 = 4;
 
-/// Time and bytes, at most.
-pub fn run_cost(
-    plan: &Plan,
-    options: &CompressionOptions,
-    fills: Bytes,
-) -> Result<RunCost, JobError> {
-    let jobs = points(plan, options)?;
-    let mut o = RunCost::filling(fills);
-    o.phase("the device");
-    for job in &jobs {
-        o.add(&job.spec, plan.profile.repeats);
-    }
-    let loops = CODECS.len() as u32 * LOOPS * plan.profile.repeats;
-    let codecs = Nanos(loop_time(plan).0 * u64::from(loops));
-    o.phase("codecs, each over the whole sample once")
-        .work_here(Nanos(one_of_each(options).0 * data::CHUNKS_MAX as u64));
-    o.phase("codecs").work_here(codecs);
-    Ok(o)
-}
-
 /// Time in which every codec encodes and decodes a chunk, here.
-fn one_of_each(options: &CompressionOptions) -> Nanos {
-    let sample = data::generated(options.incompressible, 1, options.seed);
+fn one_of_each(options: &CompressionOptions, seed: u64) -> Nanos {
+    let sample = data::generated(options.incompressible / 100.0, 1, seed);
     let begin = monotonic();
     for codec in CODECS {
         // What fails now fails, and is said, when it is measured.
@@ -91,7 +78,7 @@ fn one_of_each(options: &CompressionOptions) -> Nanos {
 fn points(plan: &Plan, options: &CompressionOptions) -> Result<Vec<Point>, JobError> {
     let threads = plan.threads.to_string();
     JOBS.iter()
-        .filter(|j| options.writes || !j.3)
+        .filter(|j| !options.no_writes || !j.3)
         .map(|(name, rw, bs, _)| {
             let mut how = vec![("rw", *rw), ("bs", *bs)];
             if !name.starts_with("one-") {
@@ -144,72 +131,97 @@ impl Rates {
     }
 }
 
-/// Measures, and puts section, headlines and findings into the notebook.
-///
-/// # Errors
-/// Where a codec gives back other data than it took, or the bench or the run directory fails; an
-/// interruption is no error.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &CompressionOptions,
-    sample: &Sample,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let mut points = points(plan, options).map_err(BenchError::from)?;
-    let loops = CODECS.len() as u32 * plan.profile.repeats;
-    let total = points.len() as u32 * plan.profile.repeats + loops;
-    let mut all: Vec<Rates> = CODECS
-        .iter()
-        .map(|c| Rates {
-            codec: c.name.into(),
-            ..Rates::default()
-        })
-        .collect();
-    // Encoded once: the densest take longer over the whole sample than all loops.
-    let mut packed: Vec<Vec<Vec<u8>>> = vec![Vec::new(); CODECS.len()];
-    let mut runner = Runner::begin(bench, book, sink, "compression", options.seed, total)?;
-    'repeats: for repeat in 0..plan.profile.repeats {
-        // The device in every repeat too: what drifts meanwhile meets both.
-        if !runner.fill_up(&mut points, repeat + 1)? {
-            break;
-        }
-        for k in schedule::turns(CODECS.len(), repeat) {
-            if !runner.beside(CODECS[k].name) {
-                break 'repeats;
-            }
-            let beside = |e: std::io::Error| NotebookError::Beside(e.to_string());
-            if packed[k].is_empty() {
-                packed[k] = encoded(&CODECS[k], sample).map_err(beside)?;
-            }
-            let time = loop_time(plan);
-            measure(&CODECS[k], sample, &packed[k], time, cores, &mut all[k]).map_err(beside)?;
+impl Measurement for CompressionOptions {
+    const NAME: &'static str = "compress";
+
+    /// Before anything is opened: a sample that cannot be read leaves nothing behind.
+    fn check(&self) -> Result<(), String> {
+        match self.sample.is_empty() {
+            true => Ok(()),
+            false => load(self, 0).map(|_| ()).map_err(|e| e.to_string()),
         }
     }
-    runner.end();
-    book.found(&CompressionResult {
-        sample: sample.source.clone(),
-        cores,
-        codecs: all,
-        points,
-    })
+
+    fn modifies(&self) -> bool {
+        !self.no_writes
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let mut o = RunCost::filling(fills);
+        o.phase("the device");
+        for job in &points(plan, self)? {
+            o.add(&job.spec, plan.profile.repeats);
+        }
+        let loops = CODECS.len() as u32 * LOOPS * plan.profile.repeats;
+        let codecs = Nanos(loop_time(plan).0 * u64::from(loops));
+        let one = one_of_each(self, plan.seed);
+        o.phase("codecs, each over the whole sample once")
+            .work_here(Nanos(one.0 * data::CHUNKS_MAX as u64));
+        o.phase("codecs").work_here(codecs);
+        Ok(o)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let sample = load(self, plan.seed).map_err(|e| NotebookError::Beside(e.to_string()))?;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let mut points = points(plan, self).map_err(BenchError::from)?;
+        let loops = CODECS.len() as u32 * plan.profile.repeats;
+        let total = points.len() as u32 * plan.profile.repeats + loops;
+        let mut all: Vec<Rates> = CODECS
+            .iter()
+            .map(|c| Rates {
+                codec: c.name.into(),
+                ..Rates::default()
+            })
+            .collect();
+        // Encoded once: the densest take longer over the whole sample than all loops.
+        let mut packed: Vec<Vec<Vec<u8>>> = vec![Vec::new(); CODECS.len()];
+        let mut runner = Runner::begin(bench, book, sink, "compression", plan.seed, total)?;
+        'repeats: for repeat in 0..plan.profile.repeats {
+            // The device in every repeat too: what drifts meanwhile meets both.
+            if !runner.fill_up(&mut points, repeat + 1)? {
+                break;
+            }
+            for k in schedule::turns(CODECS.len(), repeat) {
+                if !runner.beside(CODECS[k].name) {
+                    break 'repeats;
+                }
+                let beside = |e: std::io::Error| NotebookError::Beside(e.to_string());
+                if packed[k].is_empty() {
+                    packed[k] = encoded(&CODECS[k], &sample).map_err(beside)?;
+                }
+                let time = loop_time(plan);
+                measure(&CODECS[k], &sample, &packed[k], time, cores, &mut all[k])
+                    .map_err(beside)?;
+            }
+        }
+        runner.end();
+        book.found(&CompressionResult {
+            sample: sample.source,
+            cores,
+            codecs: all,
+            points,
+        })
+    }
 }
 
 /// The chunks that the options ask for.
 ///
 /// # Errors
 /// Where a sample cannot be read or is too small.
-pub fn load(options: &CompressionOptions) -> std::io::Result<Sample> {
-    if options.sample.is_empty() {
-        Ok(data::generated(
-            options.incompressible,
-            data::CHUNKS_MAX,
-            options.seed,
-        ))
-    } else {
-        data::sampled(&options.sample, data::CHUNKS_MAX)
+fn load(options: &CompressionOptions, seed: u64) -> std::io::Result<Sample> {
+    match options.sample.is_empty() {
+        true => {
+            let share = options.incompressible / 100.0;
+            Ok(data::generated(share, data::CHUNKS_MAX, seed))
+        }
+        false => data::sampled(&options.sample, data::CHUNKS_MAX),
     }
 }
 

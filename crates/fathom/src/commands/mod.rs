@@ -7,7 +7,6 @@ pub(crate) mod cache;
 mod child;
 pub(crate) mod clean;
 pub(crate) mod compare;
-pub(crate) mod compress;
 pub(crate) mod condition;
 pub(crate) mod context;
 pub(crate) mod db;

@@ -33,13 +33,13 @@ use schema::Dialect;
 pub use schema::WAREHOUSE_BYTES;
 use transactions::Constants;
 
+use super::budget::Budget;
 use super::mariadb::{self, Instance, Start};
 use super::sql::{Session, SqlError};
 use super::warmth::{self, Gauge, Warmth};
 use super::yours::Yours;
 use super::{DbOptions, cluster, directory, sql};
 use crate::LabError;
-use crate::budget::Budget;
 use crate::clients::{Total, ticker};
 use crate::loads::{self, About};
 use crate::skipped::{self, Skipped};

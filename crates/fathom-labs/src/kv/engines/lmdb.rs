@@ -1,15 +1,15 @@
-//! LMDB: a copy-on-write B+tree in C, mapped into memory. Its cache is the page cache, which a control group holds to what
-//! the others have.
+//! LMDB: a copy-on-write B+tree in C, mapped into memory. Its cache is the page cache, which is held to what the others have.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::heed::byteorder::BE;
 use ::heed::types::{Bytes, U64};
 use ::heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 
+use super::evictor::Evictor;
 use super::{CHECKPOINT_NS, Setting, failed};
 use crate::LabError;
-use crate::budget::Budget;
 use crate::kv::load::{self, Outcome, Tree};
 
 type Rows<'e> = Database<'e, U64<BE>, Bytes>;
@@ -19,9 +19,8 @@ const BATCH: usize = 50_000;
 /// Of the address space; the file has what is in it.
 const MAP: usize = 1 << 40;
 
-/// Its version, or why its cache cannot be limited here.
+/// Its version.
 pub(super) fn probe() -> Result<String, LabError> {
-    Budget::mapped("lmdb", 0)?;
     let v = ::heed::lmdb_version();
     Ok(format!("LMDB {}.{}.{}", v.major, v.minor, v.patch))
 }
@@ -77,8 +76,6 @@ pub(super) fn measure(
 ) -> Result<Outcome, LabError> {
     let path = setting.dir.join("lmdb");
     let load = setting.load;
-    let budget = Budget::mapped("lmdb", setting.cache)?;
-    let inside = budget.enter();
     std::fs::create_dir(&path).map_err(error)?;
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP).max_readers(load.threads + 16);
@@ -101,7 +98,6 @@ pub(super) fn measure(
             rows.put(&mut write, key, &bytes).map_err(error)?;
         }
         write.commit().map_err(error)?;
-        budget.hold();
         if (setting.stop)() {
             break;
         }
@@ -113,13 +109,22 @@ pub(super) fn measure(
         commit: setting.commit,
         durable: AtomicU64::new(fathom_io::clock::monotonic().0),
     };
-    let outcome = load::run(&tree, load, setting.stop, &mut |rate| {
-        budget.hold();
-        tick(rate);
-    });
+    let file = path.join("data.mdb");
+    let map = mapped_at(&file).ok_or_else(|| error("its file is not mapped"))?;
+    let evictor = Evictor::mapped(map, file, setting.cache);
+    let outcome = load::run(&tree, load, setting.stop, tick);
+    drop(evictor);
     drop(env);
-    budget.release();
-    drop(inside);
     let _ = std::fs::remove_dir_all(path);
     outcome
+}
+
+/// Where this process has a file in memory.
+fn mapped_at(file: &Path) -> Option<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let file = file.canonicalize().ok()?;
+    let line = maps
+        .lines()
+        .find(|l| l.ends_with(&*file.to_string_lossy()))?;
+    usize::from_str_radix(line.split('-').next()?, 16).ok()
 }

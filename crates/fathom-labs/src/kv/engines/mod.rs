@@ -5,7 +5,12 @@
 //! fathom's own tree. They read through the page cache, which would be a second, larger cache: it is emptied while
 //! they run (`evictor`).
 
-#[cfg(any(feature = "fjall", feature = "redb", feature = "sqlite"))]
+#[cfg(any(
+    feature = "fjall",
+    feature = "lmdb",
+    feature = "redb",
+    feature = "sqlite"
+))]
 mod evictor;
 #[cfg(feature = "fjall")]
 mod fjall;

@@ -2,19 +2,18 @@
 
 use std::cell::Cell;
 
-use fathom_system::SystemError;
 use fathom_system::cgroup::{Group, Inside};
 use fathom_telemetry::{Bytes, Nanos};
 
 /// What a database's caches may have together. InnoDB reads past the page cache: its pool is all that it has.
 #[derive(Default)]
-pub(crate) struct Budget {
+pub(super) struct Budget {
     /// Bytes of the database's own cache.
-    pub(crate) own: u64,
+    pub(super) own: u64,
     all: u64,
     group: Option<Group>,
     /// Why there is no limit, where there should be one.
-    pub(crate) unlimited: Option<String>,
+    pub(super) unlimited: Option<String>,
     held: Cell<Nanos>,
 }
 
@@ -22,20 +21,8 @@ impl Budget {
     /// Less page cache leaves no room for what processes need for a moment: the kernel would end them.
     const LEAST: u64 = 32 << 20;
 
-    /// Of an engine that maps its file: the page cache is all that it has.
-    ///
-    /// # Errors
-    /// Where the page cache cannot be limited.
-    pub(crate) fn mapped(engine: &str, bytes: u64) -> Result<Self, SystemError> {
-        Ok(Self {
-            all: bytes.max(Self::LEAST),
-            group: Some(Group::create(engine)?),
-            ..Self::default()
-        })
-    }
-
     /// Of a database that reads through the page cache a quarter is its own, as PostgreSQL's manual advises.
-    pub(crate) fn new(database: &str, bytes: u64) -> Self {
+    pub(super) fn new(database: &str, bytes: u64) -> Self {
         if database == "mariadb" {
             return Self {
                 own: bytes,
@@ -56,12 +43,12 @@ impl Budget {
     }
 
     /// What this process starts and reads until the end of what is returned is under the limit.
-    pub(crate) fn enter(&self) -> Option<Inside> {
+    pub(super) fn enter(&self) -> Option<Inside> {
         self.group.as_ref()?.enter().ok()
     }
 
     /// Holds it while the database works: what its processes need for themselves comes and goes.
-    pub(crate) fn hold(&self) {
+    pub(super) fn hold(&self) {
         let now = fathom_io::clock::monotonic();
         let due = now.since(self.held.get()) > Nanos::from_millis(500);
         if let Some(group) = self.group.as_ref().filter(|_| due) {
@@ -72,14 +59,14 @@ impl Budget {
     }
 
     /// Ends the limit: questions about everything need more than the work itself.
-    pub(crate) fn release(&self) {
+    pub(super) fn release(&self) {
         if let Some(group) = &self.group {
             let _ = group.limit(i64::MAX as u64);
         }
     }
 
     /// How large they are.
-    pub(crate) fn in_words(&self) -> String {
+    pub(super) fn in_words(&self) -> String {
         match &self.unlimited {
             None => format!("both caches together {}", Bytes(self.all)),
             Some(_) => "which has no limit here".into(),
