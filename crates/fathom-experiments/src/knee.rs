@@ -112,6 +112,14 @@ pub fn latency_at(points: &[Load], rate: f64) -> Option<f64> {
     Some((a.latency.ln() + t * (b.latency / a.latency).ln()).exp())
 }
 
+/// I/Os per second where the curve has ended to rise: the mean of all within two percent of the largest, which is by itself
+/// the luckiest of them, and more so the more there are.
+pub fn plateau(points: &[Load]) -> f64 {
+    let most = points.iter().map(|p| p.rate).fold(0.0, f64::max);
+    let top = points.iter().filter(|p| p.rate >= 0.98 * most);
+    mean(top).map_or(0.0, |m| m.rate)
+}
+
 /// Latency at the knee, ns: both of the same points, so that an interval holds the knee's own uncertainty.
 pub fn knee_latency(points: &[Load]) -> Option<f64> {
     latency_at(points, open_knee(points)?)

@@ -11,7 +11,9 @@ use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
 use super::{CurveOptions, Latency, Measured, depth_of, loads};
-use crate::knee::{Load, bootstrap, closed_knee, knee_latency, latency_at, mean, open_knee};
+use crate::knee::{
+    Load, bootstrap, closed_knee, knee_latency, latency_at, mean, open_knee, plateau,
+};
 
 /// Shares of the maximum at which latency is compared with its base (Zhang et al. 2018, Fig. 7: 95 %).
 const AT: [f64; 3] = [0.5, 0.8, 0.95];
@@ -85,15 +87,13 @@ impl Found {
             .map(|share| {
                 let closed = bootstrap(&closed, 3, seed, |l| {
                     let base = l.iter().find(|p| p.set == 1.0)?.latency;
-                    let max = l.iter().map(|p| p.rate).fold(0.0, f64::max);
-                    Some(latency_at(l, share * max)? / base)
+                    Some(latency_at(l, share * plateau(l))? / base)
                 });
                 // Maximum and base come from the closed loop: what is not known of them belongs to the quotient.
                 let open = bootstrap(&both, 3, seed, |l| {
                     let (closed, open) = l.split_at_checked(closed_points)?;
                     let base = closed.iter().find(|p| p.set == 1.0)?.latency;
-                    let max = closed.iter().map(|p| p.rate).fold(0.0, f64::max);
-                    Some(latency_at(open, share * max)? / base)
+                    Some(latency_at(open, share * plateau(closed))? / base)
                 });
                 (closed, open)
             })

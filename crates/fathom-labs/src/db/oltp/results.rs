@@ -134,12 +134,12 @@ pub(super) fn best_page(
 }
 
 /// One experiment's lines.
-pub(super) struct Part<'a> {
+struct Part<'a> {
     name: &'static str,
     experiment: Experiment,
-    pub(super) lines: Vec<&'a Line>,
+    lines: Vec<&'a Line>,
     result: &'a OltpResult,
-    pub(super) evidence: &'a Evidence<'a>,
+    evidence: &'a Evidence<'a>,
 }
 
 impl<'a> Part<'a> {
@@ -186,7 +186,7 @@ impl<'a> Part<'a> {
             section.charts.extend(self.charts());
         }
         if self.experiment == Experiment::Try {
-            let tried = Tried::all(self);
+            let tried = Tried::all(&self.lines, self.evidence);
             section.tables.push(tried::table(&tried));
             shown.findings.extend(tried::findings(&tried));
         }

@@ -1,18 +1,18 @@
 //! Settings of a server, each against the server without it, in turns: what they change and how sure that is.
 
 use fathom_bench::parts::{estimate, table as make_table, text};
+use fathom_bench::results::Evidence;
 use fathom_stats::compare::{Difference, Good, Verdict, paired};
 use fathom_telemetry::schema::{Finding, Table};
 
 use super::Line;
-use super::results::Part;
 
 /// Where no difference is taken for one.
 const LEVEL: f64 = 0.05;
 
 /// One setting under one kind of transactions.
 pub(super) struct Tried<'a> {
-    part: &'a Part<'a>,
+    evidence: &'a Evidence<'a>,
     with: &'a Line,
     without: &'a Line,
     difference: Option<Difference>,
@@ -22,19 +22,19 @@ pub(super) struct Tried<'a> {
 
 impl<'a> Tried<'a> {
     /// All that were tried.
-    pub(super) fn all(part: &'a Part<'a>) -> Vec<Self> {
+    pub(super) fn all(lines: &[&'a Line], evidence: &'a Evidence<'a>) -> Vec<Self> {
         let (without, with): (Vec<&Line>, Vec<&Line>) =
-            part.lines.iter().partition(|l| l.setting.tried.is_empty());
+            lines.iter().partition(|l| l.setting.tried.is_empty());
         let all = with.len();
         let of = |with: &'a Line| {
             let same = |l: &&&Line| l.setting.mix == with.setting.mix;
             let without: &'a Line = without.iter().find(same).copied()?;
             Some(Self {
-                part,
+                evidence,
                 with,
                 without,
                 // Repeats of one round belong together.
-                difference: paired(&with.over(without, part.evidence), Good::More),
+                difference: paired(&with.over(without, evidence), Good::More),
                 all,
             })
         };
@@ -96,27 +96,26 @@ impl<'a> Tried<'a> {
             },
             confidence: "strong".into(),
             gain: better.then_some(d.relative),
-            ..self.on_both()
+            jobs: self.jobs(),
+            evidence: vec!["oltp-try-tried".into()],
+            refuted_by: REFUTED_BY.into(),
+            ..Finding::default()
         })
     }
 
-    /// Evidence of a finding about it.
-    fn on_both(&self) -> Finding {
-        Finding {
-            jobs: [self.with.jobs(), self.without.jobs()].concat(),
-            evidence: vec!["oltp-try-tried".into()],
-            refuted_by: "The same with --repeats 10, another --seed, and your own transactions."
-                .into(),
-            ..Finding::default()
-        }
+    fn jobs(&self) -> Vec<usize> {
+        [self.with.jobs(), self.without.jobs()].concat()
     }
 }
+
+/// What shows that a finding of either kind is wrong.
+const REFUTED_BY: &str = "The same with --repeats 10, another --seed, and your own transactions.";
 
 /// What was shown, and one sentence about all of which nothing was.
 pub(super) fn findings(all: &[Tried<'_>]) -> Vec<Finding> {
     let mut told: Vec<Finding> = all.iter().filter_map(Tried::finding).collect();
     let rest: Vec<&Tried<'_>> = all.iter().filter(|t| t.shown().is_none()).collect();
-    if let Some(first) = rest.first() {
+    if !rest.is_empty() {
         let said: Vec<String> = rest
             .iter()
             .map(|t| format!("{}, {} transactions: {}", t.name(), t.mix(), t.verdict()))
@@ -125,8 +124,10 @@ pub(super) fn findings(all: &[Tried<'_>]) -> Vec<Finding> {
             id: "oltp-try-no-difference".into(),
             text: format!("{}.", said.join("; ")),
             confidence: "moderate".into(),
-            jobs: rest.iter().flat_map(|t| t.on_both().jobs).collect(),
-            ..first.on_both()
+            jobs: rest.iter().flat_map(|t| t.jobs()).collect(),
+            evidence: vec!["oltp-try-tried".into()],
+            refuted_by: REFUTED_BY.into(),
+            ..Finding::default()
         });
     }
     told
@@ -156,11 +157,9 @@ pub(super) fn table(all: &[Tried<'_>]) -> Table {
             ("transactions", "", &|t| text(t.mix())),
             ("setting", "", &|t| text(t.name())),
             ("without it", "1/s", &|t| {
-                estimate(t.without.rate(t.part.evidence))
+                estimate(t.without.rate(t.evidence))
             }),
-            ("with it", "1/s", &|t| {
-                estimate(t.with.rate(t.part.evidence))
-            }),
+            ("with it", "1/s", &|t| estimate(t.with.rate(t.evidence))),
             ("change", "%", &|t| {
                 estimate(t.difference.as_ref().map(|d| d.relative.scale(100.0)))
             }),

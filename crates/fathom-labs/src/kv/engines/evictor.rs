@@ -115,15 +115,18 @@ fn hold(map: usize, bytes: u64, there: &mut [u8], random: u64) {
 
 #[cfg(all(test, feature = "lmdb"))]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
     fn so_much_of_a_mapped_file_stays_in_memory() {
         const PAGES: usize = 1024;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
-        std::fs::write(&path, vec![1; PAGES * PAGE as usize]).unwrap();
-        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        // Page by page, as LMDB writes: of a large folio no part is dropped.
+        for _ in 0..PAGES {
+            file.write_all(&[1; PAGE as usize]).unwrap();
+        }
         file.sync_all().unwrap();
         // SAFETY: a mapping of a file that lives as long as this test.
         let map = unsafe {
@@ -153,9 +156,7 @@ mod tests {
         };
         let (before, after) = (resident(u64::MAX), resident(256 * PAGE));
         // A file system in memory has nowhere to drop them to.
-        if after == before {
-            println!("SKIP: pages of {} stay in memory", dir.path().display());
-        } else {
+        if after < before {
             assert!((240..=256).contains(&after), "{before} {after}");
             assert_eq!(touch(), PAGES as u64, "they are read again");
         }

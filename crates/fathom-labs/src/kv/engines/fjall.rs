@@ -1,12 +1,10 @@
 //! fjall: a log-structured merge tree in Rust, with a journal and threads of its own that flush and compact.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ::fjall::config::BlockSizePolicy;
 use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::evictor::Evictor;
-use super::{CHECKPOINT_NS, Setting, failed};
+use super::{Durable, Setting, failed};
 use crate::LabError;
 use crate::kv::load::{self, Outcome, Tree};
 
@@ -18,9 +16,7 @@ pub(super) fn probe() -> Result<String, LabError> {
 struct Fjall {
     db: Database,
     rows: Keyspace,
-    commit: bool,
-    /// Time of the last durable commit.
-    durable: AtomicU64,
+    durable: Durable,
 }
 
 fn error(e: impl std::fmt::Display) -> LabError {
@@ -38,10 +34,7 @@ impl Tree for Fjall {
     }
     fn put(&self, _: usize, key: u64, value: &[u8]) -> Result<(), LabError> {
         self.rows.insert(key.to_be_bytes(), value).map_err(error)?;
-        let now = fathom_io::clock::monotonic().0;
-        let last = self.durable.load(Ordering::Relaxed);
-        if self.commit || now.saturating_sub(last) >= CHECKPOINT_NS {
-            self.durable.store(now, Ordering::Relaxed);
+        if self.durable.due() {
             self.db.persist(PersistMode::SyncData).map_err(error)?;
         }
         Ok(())
@@ -86,8 +79,7 @@ pub(super) fn measure(
     let tree = Fjall {
         db,
         rows,
-        commit: setting.commit,
-        durable: AtomicU64::new(fathom_io::clock::monotonic().0),
+        durable: Durable::of(setting),
     };
     let evictor = Evictor::of(vec![path.clone()]);
     let outcome = load::run(&tree, load, setting.stop, tick);

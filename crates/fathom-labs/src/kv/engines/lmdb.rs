@@ -1,14 +1,12 @@
 //! LMDB: a copy-on-write B+tree in C, mapped into memory. Its cache is the page cache, which is held to what the others have.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ::heed::byteorder::BE;
 use ::heed::types::{Bytes, U64};
 use ::heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
+use std::path::Path;
 
 use super::evictor::Evictor;
-use super::{CHECKPOINT_NS, Setting, failed};
+use super::{Durable, Setting, failed};
 use crate::LabError;
 use crate::kv::load::{self, Outcome, Tree};
 
@@ -28,9 +26,7 @@ pub(super) fn probe() -> Result<String, LabError> {
 struct Lmdb<'e> {
     env: &'e Env,
     rows: Rows<'e>,
-    commit: bool,
-    /// Time of the last sync.
-    durable: AtomicU64,
+    durable: Durable,
 }
 
 fn error(e: impl std::fmt::Display) -> LabError {
@@ -49,10 +45,8 @@ impl Tree for Lmdb<'_> {
         let mut write = self.env.write_txn().map_err(error)?;
         self.rows.put(&mut write, &key, value).map_err(error)?;
         write.commit().map_err(error)?;
-        let now = fathom_io::clock::monotonic().0;
-        let last = self.durable.load(Ordering::Relaxed);
-        if !self.commit && now.saturating_sub(last) >= CHECKPOINT_NS {
-            self.durable.store(now, Ordering::Relaxed);
+        // Each commit is synced by LMDB itself, where each has to be.
+        if !self.durable.each && self.durable.due() {
             self.env.force_sync().map_err(error)?;
         }
         Ok(())
@@ -76,7 +70,7 @@ pub(super) fn measure(
 ) -> Result<Outcome, LabError> {
     let path = setting.dir.join("lmdb");
     let load = setting.load;
-    std::fs::create_dir(&path).map_err(error)?;
+    fathom_files::create::private_dir(&path).map_err(error)?;
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP).max_readers(load.threads + 16);
     // Reading ahead would fill the cache with what nobody asked for.
@@ -106,8 +100,7 @@ pub(super) fn measure(
     let tree = Lmdb {
         env: &env,
         rows,
-        commit: setting.commit,
-        durable: AtomicU64::new(fathom_io::clock::monotonic().0),
+        durable: Durable::of(setting),
     };
     let file = path.join("data.mdb");
     let map = mapped_at(&file).ok_or_else(|| error("its file is not mapped"))?;

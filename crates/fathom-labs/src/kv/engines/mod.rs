@@ -23,6 +23,8 @@ mod sqlite;
 mod tupl;
 
 use std::path::Path;
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::load::{Load, Outcome};
 use crate::LabError;
@@ -99,9 +101,36 @@ pub const ENGINES: &[EngineKind] = &[
     },
 ];
 
-/// Between two syncs where commits are not synced: as fathom's own tree makes checkpoints.
+/// When a change has to become durable: each, or after a second, as fathom's own tree makes checkpoints.
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
-const CHECKPOINT_NS: u64 = 1_000_000_000;
+struct Durable {
+    each: bool,
+    /// Time of the last durable change, ns.
+    last: AtomicU64,
+}
+
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
+impl Durable {
+    const CHECKPOINT_NS: u64 = 1_000_000_000;
+
+    fn of(setting: &Setting<'_>) -> Self {
+        Self {
+            each: setting.commit,
+            last: AtomicU64::new(fathom_io::clock::monotonic().0),
+        }
+    }
+
+    /// Whether this one has to; it will be then.
+    fn due(&self) -> bool {
+        let now = fathom_io::clock::monotonic().0;
+        let last = self.last.load(Ordering::Relaxed);
+        let due = self.each || now.saturating_sub(last) >= Self::CHECKPOINT_NS;
+        if due {
+            self.last.store(now, Ordering::Relaxed);
+        }
+        due
+    }
+}
 
 /// For builds without an engine.
 #[cfg(not(all(

@@ -1,11 +1,9 @@
 //! redb: a copy-on-write B+tree in Rust. Writers take turns, each operation is a transaction of its own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ::redb::{Builder, Database, Durability, TableDefinition};
 
 use super::evictor::Evictor;
-use super::{CHECKPOINT_NS, Setting, failed};
+use super::{Durable, Setting, failed};
 use crate::LabError;
 use crate::kv::load::{self, Outcome, Tree};
 
@@ -20,9 +18,7 @@ pub(super) fn probe() -> Result<String, LabError> {
 
 struct Redb {
     db: Database,
-    commit: bool,
-    /// Time of the last durable commit.
-    durable: AtomicU64,
+    durable: Durable,
 }
 
 fn error(e: impl std::fmt::Display) -> LabError {
@@ -42,12 +38,8 @@ impl Tree for Redb {
     }
     fn put(&self, _: usize, key: u64, value: &[u8]) -> Result<(), LabError> {
         let mut write = self.db.begin_write().map_err(error)?;
-        let now = fathom_io::clock::monotonic().0;
-        let last = self.durable.load(Ordering::Relaxed);
-        if !self.commit && now.saturating_sub(last) < CHECKPOINT_NS {
+        if !self.durable.due() {
             write.set_durability(Durability::None);
-        } else {
-            self.durable.store(now, Ordering::Relaxed);
         }
         {
             let mut table = write.open_table(TABLE).map_err(error)?;
@@ -98,8 +90,7 @@ pub(super) fn measure(
     }
     let tree = Redb {
         db,
-        commit: setting.commit,
-        durable: AtomicU64::new(fathom_io::clock::monotonic().0),
+        durable: Durable::of(setting),
     };
     let evictor = Evictor::of(vec![path.clone()]);
     let outcome = load::run(&tree, load, setting.stop, tick);
