@@ -63,7 +63,12 @@ impl<'a> Tried<'a> {
             (Some(_), _) => "worse".into(),
             (None, Some(d)) => match (d.relative.low, d.relative.high) {
                 (Some(low), Some(high)) => format!(
-                    "no difference shown ({:+.1} to {:+.1} %)",
+                    "{} ({:+.1} to {:+.1} %)",
+                    match d.relative.holds_none() {
+                        true => "no difference shown".to_owned(),
+                        // Of so many by themselves one would look like this.
+                        false => format!("nothing beyond the chance of {} comparisons", self.all),
+                    },
                     low * 100.0,
                     high * 100.0
                 ),
