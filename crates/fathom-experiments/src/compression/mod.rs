@@ -5,7 +5,7 @@
 //! follows from the two is arithmetic ([`advice`]).
 
 use std::path::PathBuf;
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 
 use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
@@ -31,7 +31,7 @@ use codecs::{CODECS, Codec};
 use data::{CHUNK, Sample};
 
 /// What is measured.
-#[derive(Debug, Clone, Args)]
+#[derive(Args)]
 #[command(
     after_help = "Examples:\n  fathom compress --size 1g --sample /var/lib/mysql   your data, beside the storage here\n  fathom compress /dev/nvme0n1 --no-writes            reads only: needs no permission\n  fathom compress sim:optane-900p --incompressible 50"
 )]
@@ -46,6 +46,9 @@ pub struct CompressionOptions {
     /// Leave out the device's writes
     #[arg(long)]
     pub no_writes: bool,
+    /// What was read of the sample when it was looked at.
+    #[arg(skip)]
+    read: OnceLock<Sample>,
 }
 
 /// Jobs of the device, and whether each writes.
@@ -136,10 +139,11 @@ impl Measurement for CompressionOptions {
 
     /// Before anything is opened: a sample that cannot be read leaves nothing behind.
     fn check(&self) -> Result<(), String> {
-        match self.sample.is_empty() {
-            true => Ok(()),
-            false => load(self, 0).map(|_| ()).map_err(|e| e.to_string()),
+        if !self.sample.is_empty() {
+            let read = data::sampled(&self.sample, data::CHUNKS_MAX);
+            let _ = self.read.set(read.map_err(|e| e.to_string())?);
         }
+        Ok(())
     }
 
     fn modifies(&self) -> bool {
@@ -168,7 +172,8 @@ impl Measurement for CompressionOptions {
         book: &mut Notebook,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), NotebookError> {
-        let sample = load(self, plan.seed).map_err(|e| NotebookError::Beside(e.to_string()))?;
+        let made = || data::generated(self.incompressible / 100.0, data::CHUNKS_MAX, plan.seed);
+        let sample = self.read.get_or_init(made);
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let mut points = points(plan, self).map_err(BenchError::from)?;
         let loops = CODECS.len() as u32 * plan.profile.repeats;
@@ -194,34 +199,20 @@ impl Measurement for CompressionOptions {
                 }
                 let beside = |e: std::io::Error| NotebookError::Beside(e.to_string());
                 if packed[k].is_empty() {
-                    packed[k] = encoded(&CODECS[k], &sample).map_err(beside)?;
+                    packed[k] = encoded(&CODECS[k], sample).map_err(beside)?;
                 }
                 let time = loop_time(plan);
-                measure(&CODECS[k], &sample, &packed[k], time, cores, &mut all[k])
+                measure(&CODECS[k], sample, &packed[k], time, cores, &mut all[k])
                     .map_err(beside)?;
             }
         }
         runner.end();
         book.found(&CompressionResult {
-            sample: sample.source,
+            sample: sample.source.clone(),
             cores,
             codecs: all,
             points,
         })
-    }
-}
-
-/// The chunks that the options ask for.
-///
-/// # Errors
-/// Where a sample cannot be read or is too small.
-fn load(options: &CompressionOptions, seed: u64) -> std::io::Result<Sample> {
-    match options.sample.is_empty() {
-        true => {
-            let share = options.incompressible / 100.0;
-            Ok(data::generated(share, data::CHUNKS_MAX, seed))
-        }
-        false => data::sampled(&options.sample, data::CHUNKS_MAX),
     }
 }
 

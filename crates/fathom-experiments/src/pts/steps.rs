@@ -145,7 +145,7 @@ impl<'a> Steps<'a> {
         Ok(true)
     }
 
-    /// Runs loads of `minutes` one after another: what was measured until one fails.
+    /// Runs loads one after another: what was measured until one could not be.
     pub(super) fn each(
         &mut self,
         loads: impl IntoIterator<Item = (String, JobSpec)>,

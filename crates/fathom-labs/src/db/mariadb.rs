@@ -77,7 +77,10 @@ pub(super) struct Start<'a> {
 /// Refuses settings that the server does not know.
 pub(super) fn knows(programs: &Programs, settings: &[String]) -> Result<(), LabError> {
     let mut help = Command::new(&programs.server);
-    help.args(["--no-defaults", "--verbose", "--help", "--user=root"]);
+    help.args(["--no-defaults", "--verbose", "--help"]);
+    if programs::is_root() {
+        help.arg("--user=root");
+    }
     super::settings::known(help, settings)
 }
 

@@ -164,13 +164,8 @@ fn so_far(m: &Model, width: usize, room: usize) -> Vec<Line> {
         };
         let flags: Vec<FlagCode> = h.flags.iter().map(|f| f.code).collect();
         let void = h.flags.iter().any(|f| f.void);
-        let mark = match (void, flags.is_empty()) {
-            (true, _) => (Style::Warning, " void   "),
-            (false, false) => (Style::Warning, " flag   "),
-            (false, true) => (Style::Soft, " so far "),
-        };
         lines.push(vec![
-            (mark.0, mark.1.into()),
+            mark(void, &flags, "so far"),
             (
                 Style::Plain,
                 format!("{:<label$}", cut(&clean(&h.label), label)),
@@ -199,19 +194,13 @@ fn done(m: &Model, width: usize, height: usize) -> Vec<Line> {
         let s = d.time.max(Nanos(1)).as_secs_f64();
         let rate = format::value(d.ios as f64 / s, "1/s").replace("/s", "");
         let verdict = m.verdict(d);
-        // As wide as each other: a narrow screen has them, too.
-        let mark = match (verdict.void, verdict.flags.is_empty()) {
-            (true, _) => (Style::Warning, " void "),
-            (false, false) => (Style::Warning, " flag "),
-            (false, true) => (Style::Soft, " done "),
-        };
         let number = if verdict.void {
             Style::Soft
         } else {
             Style::Strong
         };
         lines.push(vec![
-            (mark.0, mark.1.into()),
+            mark(verdict.void, &verdict.flags, "done"),
             (
                 Style::Plain,
                 format!("{:<name$}", cut(&clean(&d.name), name)),
@@ -229,6 +218,16 @@ fn done(m: &Model, width: usize, height: usize) -> Vec<Line> {
         ]);
     }
     lines
+}
+
+/// Whether something stands against a number; as wide as `clear`: a narrow screen has it, too.
+fn mark(void: bool, flags: &[FlagCode], clear: &str) -> (Style, String) {
+    let (style, word) = match (void, flags.is_empty()) {
+        (true, _) => (Style::Warning, "void"),
+        (false, false) => (Style::Warning, "flag"),
+        (false, true) => (Style::Soft, clear),
+    };
+    (style, format!(" {word:<w$} ", w = clear.len()))
 }
 
 /// What stands against a load, in words where there is room.

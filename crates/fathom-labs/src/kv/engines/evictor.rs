@@ -113,7 +113,8 @@ fn hold(map: usize, bytes: u64, there: &mut [u8], random: u64) {
     }
 }
 
-#[cfg(all(test, feature = "lmdb"))]
+#[cfg(feature = "lmdb")]
+#[cfg(test)]
 mod tests {
     use std::io::Write;
 
@@ -155,8 +156,12 @@ mod tests {
             there.iter().filter(|p| **p & 1 == 1).count()
         };
         let (before, after) = (resident(u64::MAX), resident(256 * PAGE));
-        // A file system in memory has nowhere to drop them to.
-        if after < before {
+        if after == before {
+            // A file system in memory has nowhere to drop them to.
+            println!(
+                "SKIP so_much_of_a_mapped_file_stays_in_memory: nothing of a file is dropped here"
+            );
+        } else {
             assert!((240..=256).contains(&after), "{before} {after}");
             assert_eq!(touch(), PAGES as u64, "they are read again");
         }

@@ -157,3 +157,23 @@ mod left_out {
 fn failed(engine: &str, e: impl std::fmt::Display) -> LabError {
     LabError::Failed(format!("{engine}: {e}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Libraries that do not say their version are named by hand: as they were built in.
+    #[test]
+    fn engines_are_named_with_the_version_that_is_built_in() {
+        let lock = include_str!("../../../../../Cargo.lock");
+        for engine in ["redb", "fjall"] {
+            let entry = format!("name = \"{engine}\"\nversion = \"");
+            let version = lock.split(&entry).nth(1).unwrap();
+            let probe = ENGINES.iter().find(|e| e.name == engine).unwrap().probe;
+            // A build without it has none.
+            let Ok(said) = probe() else { continue };
+            let said = said.strip_prefix(engine).unwrap().trim();
+            assert!(version.starts_with(said), "{engine} {said}");
+        }
+    }
+}
