@@ -2,10 +2,9 @@
 
 use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::{axis, chart, series};
-use fathom_io::JobSpec;
 use fathom_telemetry::schema::{Chart, ChartKind, Headline, Point, Section};
 
-use super::steps::{CONDITIONING, Measured, Rounds, Steps, conditioning, mixed, short};
+use super::steps::{CONDITIONING, Rounds, Steps, cells, conditioning, grids, mixed};
 use super::tables::{by_size, convergence, headline, lines, mean_of, verification};
 use super::{Found, Jobs, Loads, PtsOptions};
 
@@ -50,56 +49,6 @@ pub(super) fn run(steps: &mut Steps<'_>) -> Result<(), NotebookError> {
         Some((all, rounds)) => steps.keep(Jobs::Iops(all), Some(rounds)),
         None => Ok(()),
     }
-}
-
-/// Each share with each size.
-pub(super) fn cells<'a>(
-    shares: &'a [u32],
-    sizes: &'a [u64],
-) -> impl Iterator<Item = (u32, u64)> + 'a {
-    shares
-        .iter()
-        .flat_map(|share| sizes.iter().map(|bs| (*share, *bs)))
-}
-
-/// Jobs of each round by cell; a hole where the device cannot do the size.
-type Grids = Vec<Vec<Option<usize>>>;
-
-/// Purges, conditions, and measures shares × sizes in rounds until what is tracked is steady; `None` where conditioning
-/// ended early.
-pub(super) fn grids(
-    steps: &mut Steps<'_>,
-    (shares, sizes): (&[u32], &[u64]),
-    load: impl Fn(u32, u64) -> JobSpec,
-    (names, tracked): (&[&str], &[(u32, u64)]),
-    value: fn(&Measured) -> f64,
-) -> Result<Option<(Grids, Rounds)>, NotebookError> {
-    steps.purge()?;
-    if !steps.condition(CONDITIONING)? {
-        return Ok(None);
-    }
-    let mut all = Grids::new();
-    let rounds = steps.rounds(names, |steps, n| {
-        let mut round = Vec::new();
-        let mut values = vec![0.0; tracked.len()];
-        for (share, bs) in cells(shares, sizes) {
-            if !steps.allows(bs) {
-                round.push(None);
-                continue;
-            }
-            let name = format!("{share}r-{}-{}", short(bs), n + 1);
-            let Some(m) = steps.job(&name, load(share, bs))? else {
-                return Ok(None);
-            };
-            round.push(Some(m.job));
-            if let Some(t) = tracked.iter().position(|t| *t == (share, bs)) {
-                values[t] = value(&m);
-            }
-        }
-        all.push(round);
-        Ok(Some(values))
-    })?;
-    Ok(Some((all, rounds)))
 }
 
 pub(super) fn show(

@@ -4,8 +4,7 @@ use fathom_bench::notebook::NotebookError;
 use fathom_bench::parts::axis;
 use fathom_telemetry::schema::{Headline, Section};
 
-use super::iops::{cells, grids};
-use super::steps::{CONDITIONING, Rounds, Steps, conditioning, mixed};
+use super::steps::{CONDITIONING, Rounds, Steps, cells, conditioning, grids, mixed};
 use super::tables::{by_size, convergence, headline, mean_of, verification};
 use super::{Found, Jobs, Loads, PtsOptions};
 

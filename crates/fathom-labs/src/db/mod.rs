@@ -1,7 +1,7 @@
 //! Database labs: private servers that the lab starts, loads, measures, stops and removes, on a directory of the
 //! target; and what the embedded tree gets there, which needs no server.
 
-pub(crate) mod budget;
+mod budget;
 mod cluster;
 mod mariadb;
 pub mod oltp;

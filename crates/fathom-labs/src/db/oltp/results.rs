@@ -301,7 +301,10 @@ impl<'a> Part<'a> {
             "Transactions",
             &self.lines,
             &[
-                ("transactions", "", &|l| text(l.setting.mix.name())),
+                ("transactions", "", &|l| match self.experiment {
+                    Experiment::Try => text(l.setting.label()),
+                    _ => text(l.setting.mix.name()),
+                }),
                 ("page", "bytes", &|l| whole(l.setting.page)),
                 ("compression", "", &|l| text(FORMATS[l.setting.format].0)),
                 ("buffer pool", "bytes", &|l| whole(l.setting.pool)),
