@@ -198,7 +198,11 @@ mod tests {
 
     #[test]
     fn a_slow_model_is_simulated_faster_than_a_fast_one_and_a_sampled_job_as_a_short_one() {
-        let all = |cost: &RunCost, target: &str| here(cost, target).unwrap().1.as_secs_f64();
+        // The least of a few: beside other work a look can take several times as long.
+        let all = |cost: &RunCost, target: &str| {
+            let once = |_| here(cost, target).unwrap().1.as_secs_f64();
+            (0..5).map(once).fold(f64::INFINITY, f64::min)
+        };
         let (fast, slow) = (
             all(&cost(100), "sim:optane-900p"),
             all(&cost(100), "sim:hdd"),
