@@ -102,6 +102,22 @@ pub trait Bench {
     }
     /// Makes the target fit for reading: fills what fathom made. `None` where there is nothing to do.
     fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError>;
+    /// Runs a lab's load on every host at the same time, as `asked` says of the host of each number: its job, and what each
+    /// host says beside. `planned` names it, and how long it lasts.
+    ///
+    /// # Errors
+    /// Where there are no hosts that could.
+    fn load(
+        &mut self,
+        lab: &str,
+        _asked: &dyn Fn(u32) -> serde_json::Value,
+        _planned: &PlannedJob,
+        _observer: &mut dyn Observer,
+    ) -> Result<(Job, Vec<serde_json::Value>), BenchError> {
+        Err(BenchError::Outside(format!(
+            "{lab} on hosts: there is but this one"
+        )))
+    }
     /// Runs jobs at the same time; measures come back in the same order, with their flags.
     fn run(
         &mut self,

@@ -122,6 +122,21 @@ impl Bench for CpuBench<'_> {
     fn health(&mut self) -> Option<fathom_host::Health> {
         self.inner.health()
     }
+    fn hosts(&self) -> Option<serde_json::Value> {
+        self.inner.hosts()
+    }
+    fn processors(&self) -> u32 {
+        self.inner.processors()
+    }
+    fn load(
+        &mut self,
+        lab: &str,
+        asked: &dyn Fn(u32) -> serde_json::Value,
+        planned: &PlannedJob,
+        observer: &mut dyn Observer,
+    ) -> Result<(Job, Vec<serde_json::Value>), BenchError> {
+        self.inner.load(lab, asked, planned, observer)
+    }
     fn shares_disk_with(&self, dir: &std::path::Path) -> bool {
         self.inner.shares_disk_with(dir)
     }

@@ -10,7 +10,9 @@ use fathom_bench::results::{Evidence, ExperimentResult, Merged, Shown};
 use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{BlockSizes, OnError, Rw};
-use fathom_io::replay::{FeedHandle, Fidelity, Layout, Pacing, Score, TraceFacts, start};
+use fathom_io::replay::{
+    FeedHandle, Fidelity, Fit, Layout, Pacing, Playing, Score, Share, TraceFacts, start,
+};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Finding, Headline, Job, Section};
 use fathom_telemetry::summary::{LatencySummary, SAMPLES_BEYOND};
@@ -29,6 +31,8 @@ pub struct ReplayOptions {
     pub score: Score,
     /// What the first pass found.
     pub facts: TraceFacts,
+    /// Where it differs in size from the target.
+    pub fit: Fit,
     /// Outstanding I/Os, at most; by the size of requests where absent.
     pub qd: Option<u32>,
     /// Ends it after this much time.
@@ -94,7 +98,12 @@ fn job(
         ..JobSpec::default()
     };
     let valid = spec.validate(&limits)?;
-    let feed = start(options.score.clone(), layout.clone(), &facts.ops());
+    let playing = Playing {
+        score: options.score.clone(),
+        facts: facts.clone(),
+        fit: options.fit,
+    };
+    let feed = start(playing, layout.clone());
     let planned = PlannedJob {
         experiment: "replay".into(),
         ..PlannedJob::new(valid.playing(feed.clone())?)
@@ -128,7 +137,9 @@ pub fn run(
     let timed = options.score.pacing == Pacing::Timed;
     let flags = flags(options, &fidelity, timed);
     book.run_mut().jobs[index].flags.extend(flags);
-    book.found(&ReplayResult::new(options, layout, &fidelity, index))
+    let hosts = book.run().jobs[index].hosts.len() as u32;
+    let result = ReplayResult::new(options, layout, &fidelity, index, hosts);
+    book.found(&result)
 }
 
 /// How a trace was played, and how well its times were kept.
@@ -174,10 +185,16 @@ pub struct ReplayResult {
     pub starved: u64,
     /// I/Os whose offset or length was aligned.
     pub aligned: u64,
+    /// Hosts that played it at the same time; none where this one did.
+    #[serde(default)]
+    pub hosts: u32,
+    /// Whether each of them played all of it.
+    #[serde(default)]
+    pub each: bool,
 }
 
 impl ReplayResult {
-    fn new(options: &ReplayOptions, layout: &Layout, f: &Fidelity, job: usize) -> Self {
+    fn new(options: &ReplayOptions, layout: &Layout, f: &Fidelity, job: usize, hosts: u32) -> Self {
         let facts = &options.facts;
         Self {
             job,
@@ -200,6 +217,8 @@ impl ReplayResult {
             achieved_ns: f.achieved_ns,
             starved: f.starved,
             aligned: f.aligned,
+            hosts,
+            each: options.score.share == Share::Whole,
         }
     }
 
@@ -227,7 +246,7 @@ impl ReplayResult {
                 label,
                 "ratio",
                 kept,
-                self.started - 1,
+                self.started.saturating_sub(1),
             ));
         }
         for (op, name) in [(Op::Read, "Read"), (Op::Write, "Write")] {
@@ -288,6 +307,13 @@ impl ReplayResult {
             if *n > 0 {
                 trace.push((name, format!("{n} ({})", Bytes(bytes)).into()));
             }
+        }
+        if self.hosts > 0 {
+            let how = match self.each {
+                true => format!("by each of {} hosts", self.hosts),
+                false => format!("dealt to {} hosts in turns", self.hosts),
+            };
+            trace.push(("played", how.as_str().into()));
         }
         if self.aligned > 0 {
             trace.push((

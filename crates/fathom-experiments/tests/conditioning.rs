@@ -450,6 +450,7 @@ fn plain(range: Bytes) -> ConditionOptions {
         test: Nanos::from_millis(200),
         recovery: Nanos::ZERO,
         range,
+        devices: 1,
         seed: 1,
     }
 }

@@ -8,7 +8,8 @@ use fathom_io::driver::{Control, Destination, PlannedJob, Setting, run_group, ru
 use fathom_io::job::{BlockSizes, Engine, JobSpec, Limits, Rw};
 use fathom_io::port::virtual_time::{Queue, Service};
 use fathom_io::replay::{
-    Events, FeedHandle, Fit, Format, Layout, Pacing, Score, TraceFacts, start, survey,
+    Events, FeedHandle, Fidelity, Fit, Format, Layout, Pacing, Playing, Score, Share, TraceFacts,
+    start, survey,
 };
 use fathom_telemetry::iolog::{IoLog, IoLogMeta};
 use fathom_telemetry::schema::Job;
@@ -46,6 +47,7 @@ fn score(path: &Path, facts: &TraceFacts, pacing: Pacing, speed: f64) -> Score {
         pacing,
         speed,
         idle_max: None,
+        share: Share::Whole,
     }
 }
 
@@ -59,7 +61,12 @@ fn planned(score: Score, facts: &TraceFacts, qd: u32, engine: Engine) -> (Planne
         record: true,
         ..JobSpec::default()
     };
-    let feed = start(score, layout, &facts.ops());
+    let playing = Playing {
+        score,
+        facts: facts.clone(),
+        fit: Fit::Auto,
+    };
+    let feed = start(playing, layout);
     let valid = spec.validate(&LIMITS).unwrap();
     (PlannedJob::new(valid.playing(feed.clone()).unwrap()), feed)
 }
@@ -519,4 +526,46 @@ fn on_a_real_clock_the_recorded_times_are_kept() {
         seen.push((half, pace));
     }
     panic!("half of the gaps off by (ns), pace: {seen:?}");
+}
+
+#[test]
+fn shares_of_a_trace_are_together_all_of_it_at_its_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    let text: String = (0..100u64)
+        .map(|i| format!("0,{},4096,r,{}\n", i * 8, i as f64 * 1e-3))
+        .collect();
+    std::fs::write(&path, text).unwrap();
+    let facts = survey(&path, Some(Format::Spc), Events::Auto, None, false, || {
+        false
+    })
+    .unwrap();
+    let played = |share| {
+        let mut score = score(&path, &facts, Pacing::Timed, 1.0);
+        score.share = share;
+        let (job, feed) = planned(score, &facts, 8, Engine::Uring);
+        let mut world = Queue::new(64, Service::Fixed(Nanos::from_micros(10)), 1);
+        let job = run_virtual(&[job], &mut world, Nanos(1000), "virtual", None, &mut ())
+            .pop()
+            .unwrap();
+        (job.read.unwrap().ios, feed.fidelity().unwrap())
+    };
+    let (whole, all) = played(Share::Whole);
+    assert_eq!(whole, 100);
+    let mut merged: Option<Fidelity> = None;
+    for place in 0..3 {
+        let (ios, own) = played(Share::Turns(place, 3));
+        assert_eq!(ios, if place == 0 { 34 } else { 33 });
+        // Idle time of the others' I/Os is kept: the last one starts at its time.
+        assert!(own.recorded_ns >= 96_000_000, "{}", own.recorded_ns);
+        match &mut merged {
+            Some(m) => m.merge(&own),
+            None => merged = Some(own),
+        }
+    }
+    let merged = merged.unwrap();
+    assert_eq!(merged.started, all.started);
+    assert_eq!(merged.lag.count(), all.lag.count());
+    let back: Fidelity = serde_json::from_str(&serde_json::to_string(&merged).unwrap()).unwrap();
+    assert_eq!(back.gap_error.to_sparse(), merged.gap_error.to_sparse());
 }

@@ -60,21 +60,28 @@ macro_rules! counters {
             }
         }
         impl Stats {
+            fn with(&self, other: &Self, of: fn(u64, u64) -> u64) -> Self {
+                Self {
+                    $($name: of(self.$name, other.$name),)*
+                    latch_waits: of(self.latch_waits, other.latch_waits),
+                    latch_wait_ns: of(self.latch_wait_ns, other.latch_wait_ns),
+                    frame_waits: of(self.frame_waits, other.frame_waits),
+                    frame_wait_ns: of(self.frame_wait_ns, other.frame_wait_ns),
+                    space_waits: of(self.space_waits, other.space_waits),
+                    space_wait_ns: of(self.space_wait_ns, other.space_wait_ns),
+                    log_waits: of(self.log_waits, other.log_waits),
+                    log_wait_ns: of(self.log_wait_ns, other.log_wait_ns),
+                    stalls: of(self.stalls, other.stalls),
+                    stall_ns: of(self.stall_ns, other.stall_ns),
+                }
+            }
             /// What happened since `earlier`.
             pub fn since(&self, earlier: &Self) -> Self {
-                Self {
-                    $($name: self.$name.saturating_sub(earlier.$name),)*
-                    latch_waits: self.latch_waits.saturating_sub(earlier.latch_waits),
-                    latch_wait_ns: self.latch_wait_ns.saturating_sub(earlier.latch_wait_ns),
-                    frame_waits: self.frame_waits.saturating_sub(earlier.frame_waits),
-                    frame_wait_ns: self.frame_wait_ns.saturating_sub(earlier.frame_wait_ns),
-                    space_waits: self.space_waits.saturating_sub(earlier.space_waits),
-                    space_wait_ns: self.space_wait_ns.saturating_sub(earlier.space_wait_ns),
-                    log_waits: self.log_waits.saturating_sub(earlier.log_waits),
-                    log_wait_ns: self.log_wait_ns.saturating_sub(earlier.log_wait_ns),
-                    stalls: self.stalls.saturating_sub(earlier.stalls),
-                    stall_ns: self.stall_ns.saturating_sub(earlier.stall_ns),
-                }
+                self.with(earlier, u64::saturating_sub)
+            }
+            /// Together with what another engine counted.
+            pub fn and(&self, other: &Self) -> Self {
+                self.with(other, u64::saturating_add)
             }
             /// Share of page accesses that went to the store; `None` without accesses.
             pub fn miss_ratio(&self) -> Option<f64> {

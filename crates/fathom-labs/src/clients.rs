@@ -127,6 +127,7 @@ impl Windows {
             rate: None,
             percentiles: true,
             noted: Vec::new(),
+            of_hosts: None,
         }
     }
 }

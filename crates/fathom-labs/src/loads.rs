@@ -36,6 +36,16 @@ pub(crate) struct Load {
     pub(crate) percentiles: bool,
     /// What stands against it from elsewhere.
     pub(crate) noted: Vec<Flag>,
+    /// Where several hosts did it.
+    pub(crate) of_hosts: Option<Box<OfHosts>>,
+}
+
+/// A load of several hosts, which a fleet has put together.
+pub(crate) struct OfHosts {
+    /// The job, with each host's share and all that stands against it.
+    pub(crate) job: Job,
+    /// I/Os that the device of a host had at the same time, on average.
+    pub(crate) depth: Option<u32>,
 }
 
 /// How a load is named in the run.
@@ -88,7 +98,7 @@ impl Load {
         Self::whole(window, clients, wall, course)
     }
 
-    fn whole(window: Window, clients: u32, wall: Nanos, course: Course) -> Self {
+    pub(crate) fn whole(window: Window, clients: u32, wall: Nanos, course: Course) -> Self {
         Self {
             clients,
             wall,
@@ -100,6 +110,7 @@ impl Load {
             rate: None,
             percentiles: true,
             noted: Vec::new(),
+            of_hosts: None,
         }
     }
 
@@ -129,7 +140,15 @@ impl Load {
         Some(total?.over(self.wall))
     }
 
-    fn job(&self, about: About<'_>) -> Job {
+    pub(crate) fn job(&self, about: About<'_>) -> Job {
+        if let Some(of) = &self.of_hosts {
+            return Job {
+                name: format!("{}.{}", about.name, about.repeat + 1),
+                spec: about.spec,
+                engine: about.engine.to_owned(),
+                ..of.job.clone()
+            };
+        }
         let [read, write, trim, sync] = Op::ALL.map(|op| self.direction(op));
         // Little's law: time spent in operations over time.
         let spent: f64 = [&read, &write, &trim, &sync]

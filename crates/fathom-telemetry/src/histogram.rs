@@ -5,6 +5,8 @@
 //! standard deviation are exact. Histograms merge without loss; percentiles
 //! are never averaged.
 
+use serde::{Deserialize, Serialize};
+
 /// Sub-buckets per octave, as a power of two.
 const BITS: u32 = 7;
 /// Values of 2^43 ns (2.4 h) and above share the last bucket; `max` stays exact.
@@ -35,18 +37,33 @@ pub fn width(bucket: usize) -> u64 {
 }
 
 /// Sums that give exact mean and deviation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moments {
     /// Number of values.
     pub count: u64,
     /// Sum of the values.
+    #[serde(with = "decimal")]
     pub sum: u128,
     /// Sum of their squares.
+    #[serde(with = "decimal")]
     pub sum_squares: u128,
     /// Smallest value; `u64::MAX` when empty.
     pub min: u64,
     /// Largest value; 0 when empty.
     pub max: u64,
+}
+
+/// As text: JSON's readers seldom know numbers of 128 bits.
+mod decimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(n: &u128, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(n)
+    }
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(D::Error::custom)
+    }
 }
 
 impl Default for Moments {
@@ -107,7 +124,8 @@ impl Moments {
 }
 
 /// The dense histogram, for recording and merging.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "SparseHistogram", try_from = "SparseHistogram")]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     moments: Moments,
@@ -207,12 +225,30 @@ impl Histogram {
 }
 
 /// A histogram as stored: only non-empty buckets, in ascending order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SparseHistogram {
     /// (bucket, count).
     pub buckets: Vec<(u32, u64)>,
     /// Exact sums.
     pub moments: Moments,
+}
+
+impl TryFrom<SparseHistogram> for Histogram {
+    type Error = String;
+    fn try_from(sparse: SparseHistogram) -> Result<Self, String> {
+        if let Some((b, _)) = sparse.buckets.iter().find(|b| b.0 as usize >= BUCKETS) {
+            return Err(format!("bucket {b}: a histogram has {BUCKETS}"));
+        }
+        let mut all = Self::new();
+        all.merge_sparse(&sparse);
+        Ok(all)
+    }
+}
+
+impl From<Histogram> for SparseHistogram {
+    fn from(dense: Histogram) -> Self {
+        dense.to_sparse()
+    }
 }
 
 impl SparseHistogram {

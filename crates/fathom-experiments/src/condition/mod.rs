@@ -58,8 +58,23 @@ pub struct ConditionOptions {
     pub recovery: Nanos,
     /// Tested range.
     pub range: Bytes,
+    /// Devices of so many hosts that are conditioned at the same time, the same range of each.
+    #[serde(default = "one")]
+    pub devices: u32,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+/// Of runs before there were hosts.
+fn one() -> u32 {
+    1
+}
+
+impl ConditionOptions {
+    /// Bytes of all devices together, of so many of each: jobs' totals are split over the hosts.
+    fn of_all(&self, each: u64) -> u64 {
+        each.saturating_mul(u64::from(self.devices))
+    }
 }
 
 /// One piece of the plan: a name and options of a job.
@@ -132,7 +147,7 @@ fn pieces(o: &ConditionOptions) -> Vec<Piece> {
                 ("bs", MIXED.into()),
                 ("align", "4k".into()),
                 ("qd", "32".into()),
-                ("bytes", bytes.to_string()),
+                ("bytes", o.of_all(bytes).to_string()),
                 ("size", whole.to_string()),
             ],
         ));
@@ -144,7 +159,7 @@ fn pieces(o: &ConditionOptions) -> Vec<Piece> {
             vec![
                 ("rw", "randtrim".into()),
                 ("bs", "1m".into()),
-                ("bytes", deleted.to_string()),
+                ("bytes", o.of_all(deleted).to_string()),
                 ("on-error", "continue".into()),
                 ("size", whole.to_string()),
             ],
@@ -168,10 +183,14 @@ fn spec_of(name: &str, options: &[(&str, String)]) -> Result<JobSpec, JobError> 
     Ok(spec)
 }
 
-/// Of everything before the load.
+/// Of everything before the load, on one device.
 fn of_pieces(o: &ConditionOptions) -> Result<RunCost, JobError> {
     let mut cost = RunCost::default();
-    for (name, options) in &pieces(o) {
+    let one = ConditionOptions {
+        devices: 1,
+        ..o.clone()
+    };
+    for (name, options) in &pieces(&one) {
         // Pieces of one pass are one phase.
         let pass = name.split("-at-").next().unwrap_or(name);
         let phase = match pass.strip_prefix("overwrite-") {
@@ -183,7 +202,7 @@ fn of_pieces(o: &ConditionOptions) -> Result<RunCost, JobError> {
     Ok(cost)
 }
 
-/// Says time and bytes; the load runs until it is steady, and is known at most.
+/// Says time and bytes of each device; the load runs until it is steady, and is known at most.
 ///
 /// # Errors
 /// Where a piece is no job.
@@ -283,7 +302,7 @@ pub fn run(
     if let Some(written) = written.filter(|_| !o.load.is_empty()) {
         // What an earlier run wrote before the interruption counts too.
         let before = if skip > 0 {
-            of_pieces(o).map_err(BenchError::from)?.written_at_most().0
+            o.of_all(of_pieces(o).map_err(BenchError::from)?.written_at_most().0)
         } else {
             0
         };
@@ -306,12 +325,16 @@ fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, Notebo
         let Some(index) = steps.one(name, options, EXPERIMENT)? else {
             return Ok(None);
         };
-        written += steps
-            .runner
-            .job(index)
-            .write
-            .as_ref()
-            .map_or(0, |w| w.bytes);
+        let job = &mut steps.runner.book.run_mut().jobs[index];
+        // What hosts did after the first had ended is work done, too: no rate is taken from a piece on several hosts.
+        let tails: u64 = job.hosts.iter().map(|h| h.tail_bytes).sum();
+        written += job.write.as_ref().map_or(0, |w| w.bytes + tails);
+        if job.hosts.iter().any(|h| h.bytes + h.tail_bytes > 0) {
+            let unmeasured = [FlagCode::OutOfStep, FlagCode::TooFewSamples];
+            let of_rates = job.flags.iter_mut();
+            let of_rates = of_rates.filter(|f| unmeasured.contains(&f.code));
+            of_rates.for_each(|f| f.void = false);
+        }
         let Some(failed) = steps.runner.failure(index) else {
             continue;
         };
@@ -326,7 +349,9 @@ fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, Notebo
             return Ok(None);
         }
         // A device that cannot discard is no failed measurement.
-        run.jobs[index].flags.clear();
+        run.jobs[index]
+            .flags
+            .retain(|f| f.code == FlagCode::HostLost);
         run.flags.push(Flag::new(
             FlagCode::NotChecked,
             format!("discarding is not possible here ({detail}); conditioning went on"),
@@ -361,7 +386,7 @@ fn judge(steps: &mut Steps<'_>, before: u64) -> Result<ConditionResult, Notebook
         if load.written > 0 {
             question.written = Some(Written {
                 bytes: before + load.written,
-                floor: 2 * filled(o),
+                floor: o.of_all(2 * filled(o)),
             });
         }
         question.write_ratio = load.ratios_of_all().map(|(_, r)| r).unwrap_or_default();

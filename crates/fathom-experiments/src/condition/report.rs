@@ -14,8 +14,12 @@ use super::{Collected, ConditionOptions, ConditionPlan, ConditionResult};
 /// The plan in words.
 pub(super) fn plan_text(o: &ConditionOptions) -> String {
     let load: Vec<String> = o.load.iter().map(|(n, t)| format!("{n}={t}")).collect();
+    let on = match o.devices {
+        1 => String::new(),
+        n => format!(" on each of {n} hosts"),
+    };
     format!(
-        "range {}, purge {}, {} passes, {} % full, overwrite {}, deletes {} %, idle {}, then [{}] in rounds of {}, seed {}",
+        "range {}{on}, purge {}, {} passes, {} % full, overwrite {}, deletes {} %, idle {}, then [{}] in rounds of {}, seed {}",
         o.range.0,
         o.purge,
         o.passes,
@@ -83,11 +87,14 @@ impl ConditionPlan {
         if o.idle > Nanos::ZERO {
             words.push(format!("left idle for {}", o.idle));
         }
+        let range = match o.devices {
+            1 => o.range.to_string(),
+            n => format!("{} on each of {n} hosts", o.range),
+        };
         let text = match whole {
-            true => format!("{} are conditioned: {}.", o.range, words.join(", ")),
+            true => format!("{range} are conditioned: {}.", words.join(", ")),
             false => format!(
-                "The conditioning of {} is not complete: {done} of {total} pieces are done.",
-                o.range
+                "The conditioning of {range} is not complete: {done} of {total} pieces are done."
             ),
         };
         let pace = whole.then(|| last_pass(run, &jobs, o.passes)).flatten();

@@ -74,7 +74,8 @@ impl Collector {
     /// Takes a thread's closed window.
     pub(super) fn take(&mut self, thread: u32, window: Window, observer: &mut dyn Observer) {
         let number = (self.group, self.index);
-        live::tell(&self.planned, number, thread, self.closed.len(), &window);
+        let who = (thread, self.closed.len());
+        live::tell(&self.planned, number, who, None, &window);
         if window.index >= self.ramp_windows {
             for (total, dir) in self.totals.iter_mut().zip(&window.directions) {
                 if let (Some(t), Some(d)) = (total, dir) {

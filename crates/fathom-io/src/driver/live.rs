@@ -32,10 +32,12 @@ pub struct LiveWindow {
     pub index: usize,
     /// Name of the job.
     pub job: String,
-    /// Thread of the job, from 0.
+    /// Thread of the job, or host of a fleet's, from 0.
     pub thread: u32,
-    /// Threads of the job.
+    /// Threads, or hosts, of the job.
     pub threads: u32,
+    /// The host's name, where hosts do the job.
+    pub host: Option<String>,
     /// Whether latency counts from a schedule (response) or from submission (service).
     pub open_loop: bool,
     /// Start of the window after that of the group, ns.
@@ -127,16 +129,16 @@ pub fn tell_of(window: LiveWindow) {
 }
 
 /// The number of a group that begins.
-pub(super) fn begin_group() -> u64 {
+pub fn begin_group() -> u64 {
     GROUPS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Tells a window, where someone looks on and has room for it.
-pub(super) fn tell(
+/// Tells a window of a thread, or of a host, where someone looks on and has room for it.
+pub fn tell(
     planned: &PlannedJob,
     (group, index): (u64, usize),
-    thread: u32,
-    threads: usize,
+    (thread, threads): (u32, usize),
+    host: Option<&str>,
     window: &Window,
 ) {
     if !WATCHED.load(Ordering::Relaxed) {
@@ -150,6 +152,7 @@ pub(super) fn tell(
         job: spec.name.clone(),
         thread,
         threads: threads as u32,
+        host: host.map(str::to_owned),
         open_loop,
         start: Nanos(window.index.saturating_mul(spec.window.0)),
         width: spec.window,

@@ -149,7 +149,7 @@ impl Control {
         Nanos(self.begin[1].load(Ordering::Relaxed))
     }
     /// Waits until a group that is ready is due; returns the common start, and keeps it.
-    pub(crate) fn start(&self, clock: &crate::clock::Clock, delay: Nanos) -> Nanos {
+    pub fn start(&self, clock: &crate::clock::Clock, delay: Nanos) -> Nanos {
         // Threads spin from the decision to the start, so it is taken shortly before.
         const BEFORE: Nanos = Nanos::from_millis(2);
         while self.begin[0].load(Ordering::Relaxed) == HELD && !self.interrupted() {

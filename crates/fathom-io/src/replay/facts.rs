@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fathom_telemetry::{Nanos, Op};
+use serde::{Deserialize, Serialize};
 
 use super::formats::{Events, Format, open};
 use super::order::Ordered;
@@ -12,7 +13,7 @@ use super::{TraceError, TraceIo};
 const DEVICES_MAX: usize = 1 << 20;
 
 /// One device of a trace.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
     /// As the trace calls it.
     pub name: String,
@@ -23,7 +24,7 @@ pub struct DeviceFacts {
 }
 
 /// What a trace holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceFacts {
     /// Its format.
     pub format: Format,

@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fathom_telemetry::{Histogram, Nanos, Op};
+use serde::{Deserialize, Serialize};
 
-use super::facts::Selection;
+use super::facts::{Selection, TraceFacts};
 use super::formats::{Events, Format, open};
-use super::layout::Layout;
+use super::layout::{Fit, Layout};
 use super::order::Ordered;
 use super::{TraceError, TraceIo};
 
@@ -27,7 +28,7 @@ const NONE: u64 = u64::MAX;
 const KEPT_NS: u64 = 50_000;
 
 /// When the I/Os of a trace start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pacing {
     /// At their recorded times, whatever the target does: an open loop.
@@ -53,7 +54,7 @@ impl std::str::FromStr for Pacing {
 }
 
 /// What to play.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// The trace.
     pub path: PathBuf,
@@ -71,6 +72,39 @@ pub struct Score {
     pub speed: f64,
     /// Longer gaps are cut to this.
     pub idle_max: Option<Nanos>,
+    /// Which I/Os are played here, and which elsewhere.
+    pub share: Share,
+}
+
+/// The part of a trace that is played at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Share {
+    /// All of it; of several hosts, by each.
+    #[default]
+    Whole,
+    /// Its I/Os are dealt to several places in turns: those of this one, counted from 0, of so many.
+    Turns(u32, u32),
+}
+
+impl Share {
+    /// Whether the I/O of this number is played here.
+    fn takes(self, number: u64) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Turns(place, of) => number % u64::from(of.max(1)) == u64::from(place),
+        }
+    }
+}
+
+/// A trace and where it goes, as it can be sent to another host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Playing {
+    /// What to play.
+    pub score: Score,
+    /// What its survey found.
+    pub facts: TraceFacts,
+    /// Where it differs in size from the target.
+    pub fit: Fit,
 }
 
 /// An I/O ready to be played.
@@ -90,7 +124,7 @@ struct Cue {
 }
 
 /// How well the recorded times were kept.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fidelity {
     /// I/Os started.
     pub started: u64,
@@ -117,7 +151,22 @@ pub struct Fidelity {
 impl Fidelity {
     /// Share of the times between starts that were kept within 50 µs or 5 %.
     pub fn score(&self) -> Option<f64> {
-        (self.started > 1).then(|| self.kept as f64 / (self.started - 1) as f64)
+        let gaps = self.gap_error.count();
+        (gaps > 0).then(|| self.kept as f64 / gaps as f64)
+    }
+
+    /// Adds what another place kept of the same trace at the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.started += other.started;
+        self.gap_error.merge(&other.gap_error);
+        self.lag.merge(&other.lag);
+        self.kept += other.kept;
+        self.recorded_ns = self.recorded_ns.max(other.recorded_ns);
+        self.achieved_ns = self.achieved_ns.max(other.achieved_ns);
+        self.starved += other.starved;
+        self.aligned += other.aligned;
+        self.idle_cut_ns = self.idle_cut_ns.max(other.idle_cut_ns);
+        self.error = self.error.take().or_else(|| other.error.clone());
     }
 }
 
@@ -126,7 +175,7 @@ impl Fidelity {
 pub struct FeedHandle {
     inner: Arc<Mutex<Option<Feed>>>,
     result: Arc<Mutex<Option<Fidelity>>>,
-    ops: [bool; 4],
+    playing: Arc<Playing>,
 }
 
 impl std::fmt::Debug for FeedHandle {
@@ -151,10 +200,11 @@ impl FeedHandle {
     }
     /// Operations that the trace holds.
     pub fn ops(&self) -> Vec<Op> {
-        Op::ALL
-            .into_iter()
-            .filter(|op| self.ops[*op as usize])
-            .collect()
+        self.playing.facts.ops()
+    }
+    /// What is played.
+    pub fn playing(&self) -> &Playing {
+        &self.playing
     }
     /// How well it went; `None` until the worker has ended.
     pub fn fidelity(&self) -> Option<Fidelity> {
@@ -162,6 +212,10 @@ impl FeedHandle {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+    /// Says how well it went where others played it.
+    pub fn played(&self, fidelity: Fidelity) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(fidelity);
     }
 }
 
@@ -198,8 +252,9 @@ struct Shared {
     idle_cut_ns: u64,
 }
 
-/// Begins to read a trace for playing; `ops` are the operations that its survey found.
-pub fn start(score: Score, layout: Layout, ops: &[Op]) -> FeedHandle {
+/// Begins to read a trace for playing, laid out as `layout` says.
+pub fn start(playing: Playing, layout: Layout) -> FeedHandle {
+    let score = playing.score.clone();
     let (tx, rx) = sync_channel(AHEAD);
     let (used_tx, used_rx) = channel();
     let shared = Arc::new(Mutex::new(Shared::default()));
@@ -240,14 +295,10 @@ pub fn start(score: Score, layout: Layout, ops: &[Op]) -> FeedHandle {
             "a thread to read the trace could not be created: {e}"
         ))));
     }
-    let mut has = [false; 4];
-    for op in ops {
-        has[*op as usize] = true;
-    }
     FeedHandle {
         inner: Arc::new(Mutex::new(Some(feed))),
         result,
-        ops: has,
+        playing: Arc::new(playing),
     }
 }
 
@@ -438,6 +489,7 @@ impl Reader {
         let mut wanted: Option<u32> = None;
         let mut known = 0;
         let mut batch = Vec::with_capacity(BATCH + 8);
+        let mut taken = 0;
         while let Some(io) = ordered.next()? {
             if let Some(name) = &selection.device {
                 while known <= io.device {
@@ -453,7 +505,9 @@ impl Reader {
             if !selection.takes(&io, wanted) {
                 continue;
             }
-            self.cue(&io, &mut batch);
+            let here = self.score.share.takes(taken);
+            taken += 1;
+            self.cue(&io, here, &mut batch);
             if batch.len() >= BATCH {
                 self.publish();
                 let full = std::mem::replace(&mut batch, used.try_recv().unwrap_or_default());
@@ -477,7 +531,8 @@ impl Reader {
         s.idle_cut_ns = self.cut;
     }
 
-    fn cue(&mut self, io: &TraceIo, out: &mut Vec<Cue>) {
+    /// Time passes with every I/O; those of other places are not played `here`.
+    fn cue(&mut self, io: &TraceIo, here: bool, out: &mut Vec<Cue>) {
         let first = *self.first.get_or_insert(io.at.0);
         let last = std::mem::replace(&mut self.last, io.at.0);
         let gap = if io.at.0 == first {
@@ -488,6 +543,9 @@ impl Reader {
         let kept = self.score.idle_max.map_or(gap, |m| gap.min(m.0));
         self.cut += gap - kept;
         self.clock += kept;
+        if !here {
+            return;
+        }
         let speed = self.score.speed;
         let scaled = |ns: u64| {
             if speed == 1.0 {

@@ -4,6 +4,7 @@
 //! a chunk, so that sequential runs stay sequential; wrapping takes the offset modulo the target's size.
 
 use fathom_telemetry::{Bytes, Op};
+use serde::{Deserialize, Serialize};
 
 use super::{TraceError, TraceFacts, TraceIo};
 use crate::job::Limits;
@@ -14,7 +15,7 @@ pub const LONGEST: u64 = 4 << 20;
 const CHUNK: u64 = 1 << 20;
 
 /// What to do where the trace and the target differ in size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fit {
     /// Offsets as they are, if they fit; scaled otherwise.
     Auto,

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use fathom_telemetry::{Nanos, Op};
 
 pub use facts::{DeviceFacts, TraceFacts, survey};
-pub use feed::{Feed, FeedHandle, Fidelity, Pacing, Score, start};
+pub use feed::{Feed, FeedHandle, Fidelity, Pacing, Playing, Score, Share, start};
 pub use formats::{Events, Format, Source, open};
 pub use layout::{Fit, LONGEST, Layout};
 

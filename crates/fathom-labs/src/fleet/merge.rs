@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use fathom_io::Observer;
 use fathom_io::driver::{ClosedWindow, PlannedJob};
+use fathom_io::replay::Fidelity;
 use fathom_telemetry::schema::{HostShare, IoError, Job, OpenLoop};
 use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, Window};
 
@@ -62,22 +63,20 @@ impl Merger {
         }
     }
 
-    /// Takes a host's window; `own` counts that host's jobs.
+    /// Takes a host's window; `own` counts that host's jobs. Returns the number of the job among the fleet's.
     pub(super) fn take(
         &mut self,
         (host, own): (usize, usize),
         start: i64,
         window: &Window,
         observer: &mut dyn Observer,
-    ) {
+    ) -> Option<usize> {
         let mut there = self.jobs.iter_mut().enumerate();
         let nth = there
             .by_ref()
             .filter(|(_, m)| m.places.contains(&host))
             .nth(own);
-        let Some((job, m)) = nth else {
-            return;
-        };
+        let (job, m) = nth?;
         let host = host - m.places.start;
         let number = start.div_euclid(m.width.0.max(1) as i64);
         let counted = window.directions[..3]
@@ -90,6 +89,7 @@ impl Merger {
         m.closed[host] = m.closed[host].max(number);
         let complete = m.closed.iter().copied().min().unwrap_or(i64::MIN);
         m.add_until(job, complete.min(m.lasts.unwrap_or(i64::MAX)), observer);
+        Some(job)
     }
 
     /// One job per planned one. `parts` are each host's measures of its jobs, `None` of a lost host.
@@ -244,6 +244,31 @@ impl Merging {
             hosts: hosts.collect(),
             flags,
             ..Job::default()
+        }
+    }
+}
+
+/// How well hosts together kept the times of what each job played; `parts` are each host's, in the order of its jobs.
+pub(super) fn played(jobs: &[PlannedJob], parts: Vec<Vec<Fidelity>>, names: &[String]) {
+    let n = parts.len();
+    let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
+    for planned in jobs {
+        let Some(feed) = &planned.job.feed else {
+            continue;
+        };
+        let mut all: Option<Fidelity> = None;
+        for host in places(planned, n) {
+            let Some(mut own) = parts[host].next() else {
+                continue;
+            };
+            own.error = own.error.map(|e| format!("{}: {e}", names[host]));
+            match &mut all {
+                Some(all) => all.merge(&own),
+                None => all = Some(own),
+            }
+        }
+        if let Some(all) = all {
+            feed.played(all);
         }
     }
 }

@@ -6,13 +6,15 @@ mod model;
 mod reach;
 pub mod split;
 
+use std::io::Read;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError};
-use fathom_io::driver::{DriveError, PlannedJob, Progress};
+use fathom_io::driver::{DriveError, PlannedJob, Progress, live};
 use fathom_io::job::Limits;
+use fathom_io::replay::Score;
 use fathom_io::{Control, Observer};
 use fathom_system::guest::wire::{Answer, Ask, AskedJob};
 use fathom_system::guest::{Asker, Guest};
@@ -23,7 +25,7 @@ use serde_json::Value;
 use crate::LabError;
 use crate::guest::conduct::{Ran, Told, conduct};
 use crate::guest::remote::{asked, sum};
-use merge::{Merger, list};
+use merge::{Merger, list, played as played_by};
 pub use model::ModelFleet;
 pub use reach::Fleet;
 pub use split::Layout;
@@ -37,6 +39,10 @@ const SILENCE: Nanos = Nanos::from_secs(5);
 const SILENCE_OF_MODELS: Nanos = Nanos::from_secs(60);
 /// Hosts may begin so far apart, or by 1 % of the job's time, whichever is more; clocks may move as much.
 const APART: Nanos = Nanos::from_millis(10);
+
+/// A trace is sent in pieces of this size, and kept in the memory of each host.
+const TRACE_CHUNK: u64 = 16 << 20;
+const TRACE_MAX: u64 = 4 << 30;
 
 /// The agents of all hosts and what each measures.
 pub struct FleetBench {
@@ -90,6 +96,47 @@ impl FleetBench {
             self.lost = Some(format!("{}: {e}", list(&self.names, &who)));
         }
         (parts, first)
+    }
+
+    /// Sends a trace to every host, which keeps it in memory.
+    fn send_trace(&mut self, score: &Score) -> Result<(), BenchError> {
+        let path = match score.path.is_dir() {
+            true => score.path.join(fathom_telemetry::iolog::FILE_NAME),
+            false => score.path.clone(),
+        };
+        let refused = |why: String| {
+            BenchError::Outside(format!(
+                "{}: {why}; hosts get a trace of one file, such as fathom's io.parquet or blkparse's output of all processors (-d)",
+                path.display()
+            ))
+        };
+        let mut file = std::fs::File::open(&path).map_err(|e| refused(e.to_string()))?;
+        let size = file.metadata().map_or(0, |m| m.len());
+        if size > TRACE_MAX {
+            let most = Bytes(TRACE_MAX);
+            return Err(refused(format!(
+                "its {} do not fit into memory: expected at most {most}",
+                Bytes(size)
+            )));
+        }
+        let mut chunk = vec![0; TRACE_CHUNK.min(size.max(1)) as usize];
+        let mut goes_on = false;
+        loop {
+            let n = file.read(&mut chunk).map_err(|e| refused(e.to_string()))?;
+            if n == 0 && goes_on {
+                return Ok(());
+            }
+            let ask = Ask::Trace { goes_on };
+            for (guest, name) in self.guests.iter_mut().zip(&self.names) {
+                let asked = guest.ask(&ask, &chunk[..n]);
+                asked.map_err(|e| gone(&format!("{name}: {e}")))?;
+            }
+            for (guest, name) in self.guests.iter_mut().zip(&self.names) {
+                let kept = guest.answer();
+                kept.map_err(|e| gone(&format!("{name}: {e}")))?;
+            }
+            goes_on = true;
+        }
     }
 
     /// What is said of a host that was lost.
@@ -168,6 +215,64 @@ impl FleetBench {
             ));
         }
     }
+
+    /// Runs each host's part of a group, beginning together, and puts their measures together.
+    fn group(
+        &mut self,
+        jobs: &[PlannedJob],
+        asks: Vec<Ask>,
+        observer: &mut dyn Observer,
+    ) -> Result<(Vec<Job>, Vec<Option<Ran>>), BenchError> {
+        if let Some(lost) = &self.lost {
+            return Err(gone(lost));
+        }
+        let n = self.guests.len();
+        let mut merger = Merger::new(jobs, n);
+        let (names, group) = (self.names.clone(), live::begin_group());
+        let mut sums = vec![Progress::default(); n];
+        let (parts, failed) = self.conduct(asks, &mut |told| match told {
+            Told::Window {
+                guest,
+                job,
+                start,
+                window,
+                ..
+            } => {
+                if let Some(j) = merger.take((guest, job), start, &window, observer) {
+                    let host = Some(names[guest].as_str());
+                    live::tell(&jobs[j], (group, j), (guest as u32, n), host, &window);
+                }
+            }
+            Told::Progress { guest, progress } => {
+                sums[guest] = progress;
+                observer.progress(&sum(&sums, progress.elapsed));
+            }
+            Told::Ready | Told::Ended => {}
+        });
+        // Nothing began: the job is refused there, or its host was gone before.
+        if let (Some(e), true) = (&failed, sums.iter().all(|s| s.elapsed == Nanos::ZERO)) {
+            let lost = self.lost.clone().unwrap_or_default();
+            return Err(match e.is_refusal() {
+                true => BenchError::Outside(lost),
+                false => gone(&lost),
+            });
+        }
+        let own: Vec<Option<Vec<Job>>> = parts
+            .iter()
+            .map(|p| p.as_ref().map(|p| p.jobs.clone()))
+            .collect();
+        let mut all = merger.finish(jobs, &own, &self.names, observer);
+        self.in_step(&mut all, jobs, &parts);
+        let lost = self.lost_flag(&parts);
+        for job in &mut all {
+            if lost.is_some() {
+                // The others were ended because of it, by nobody else.
+                job.flags.retain(|f| f.code != FlagCode::Interrupted);
+            }
+            job.flags.extend(lost.iter().chain(&self.stamps).cloned());
+        }
+        Ok((all, parts))
+    }
 }
 
 impl Bench for FleetBench {
@@ -225,54 +330,44 @@ impl Bench for FleetBench {
         let n = self.guests.len();
         let part = |(h, name): (usize, &String)| {
             let own = split::of_host(jobs, (h, name), n, self.layout, self.limits)?;
-            let own = own.into_iter().map(|(p, spec)| AskedJob {
-                spec: serde_json::to_value(&spec).unwrap_or_default(),
-                ..asked(p)
+            let own = own.into_iter().map(|part| AskedJob {
+                spec: serde_json::to_value(&part.spec).unwrap_or_default(),
+                playing: part.playing,
+                ..asked(part.planned)
             });
             Ok(Ask::Run {
                 jobs: own.collect(),
             })
         };
         let asks: Result<Vec<Ask>, BenchError> = self.names.iter().enumerate().map(part).collect();
-        let mut merger = Merger::new(jobs, n);
-        let mut sums = vec![Progress::default(); n];
-        let (parts, failed) = self.conduct(asks?, &mut |told| match told {
-            Told::Window {
-                guest,
-                job,
-                start,
-                window,
-                ..
-            } => merger.take((guest, job), start, &window, observer),
-            Told::Progress { guest, progress } => {
-                sums[guest] = progress;
-                observer.progress(&sum(&sums, progress.elapsed));
-            }
-            Told::Ready | Told::Ended => {}
-        });
-        // Nothing began: the job is refused there, or its host was gone before.
-        if let (Some(e), true) = (&failed, sums.iter().all(|s| s.elapsed == Nanos::ZERO)) {
-            let lost = self.lost.clone().unwrap_or_default();
-            return Err(match e.is_refusal() {
-                true => BenchError::Outside(lost),
-                false => gone(&lost),
-            });
+        let asks = asks?;
+        for feed in jobs.iter().filter_map(|p| p.job.feed.as_ref()) {
+            self.send_trace(&feed.playing().score)?;
         }
-        let own: Vec<Option<Vec<Job>>> = parts
-            .iter()
-            .map(|p| p.as_ref().map(|p| p.jobs.clone()))
-            .collect();
-        let mut all = merger.finish(jobs, &own, &self.names, observer);
-        self.in_step(&mut all, jobs, &parts);
-        let lost = self.lost_flag(&parts);
-        for job in &mut all {
-            if lost.is_some() {
-                // The others were ended because of it, by nobody else.
-                job.flags.retain(|f| f.code != FlagCode::Interrupted);
-            }
-            job.flags.extend(lost.iter().chain(&self.stamps).cloned());
-        }
+        let (all, parts) = self.group(jobs, asks, observer)?;
+        let played = parts
+            .into_iter()
+            .map(|p| p.map_or_else(Vec::new, |p| p.played));
+        played_by(jobs, played.collect(), &self.names);
         Ok(all)
+    }
+
+    fn load(
+        &mut self,
+        lab: &str,
+        asked: &dyn Fn(u32) -> Value,
+        planned: &PlannedJob,
+        observer: &mut dyn Observer,
+    ) -> Result<(Job, Vec<Value>), BenchError> {
+        let asks = (0..self.guests.len() as u32).map(|h| Ask::Load {
+            lab: lab.to_owned(),
+            asked: asked(h),
+        });
+        let (jobs, parts) = self.group(std::slice::from_ref(planned), asks.collect(), observer)?;
+        let said = parts.into_iter().flatten().map(|p| p.said);
+        let job = jobs.into_iter().next_back();
+        let none = || BenchError::Outside(format!("{lab}: no host measured anything"));
+        Ok((job.ok_or_else(none)?, said.collect()))
     }
 
     fn close(self: Box<Self>) -> Result<(), BenchError> {

@@ -4,13 +4,14 @@ use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError, SimBench};
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
 use fathom_io::job::{JobError, Limits};
+use fathom_io::replay::{self, FeedHandle, Layout};
 use fathom_io::{Control, Observer};
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{self, Job};
 use serde_json::{Value, json};
 
-use super::merge::Merger;
-use super::split::{self, Layout};
+use super::merge::{self, Merger};
+use super::split;
 
 /// More would only share what one already fills.
 const HOSTS_MAX: u32 = 1_000;
@@ -19,7 +20,7 @@ const HOSTS_MAX: u32 = 1_000;
 pub struct ModelFleet {
     bench: SimBench,
     names: Vec<String>,
-    layout: Layout,
+    layout: split::Layout,
     /// The host that pauses before each of its I/Os, and for how long.
     straggler: Option<(usize, Nanos)>,
 }
@@ -33,7 +34,7 @@ impl ModelFleet {
     pub fn open(
         target: &str,
         hosts: u32,
-        layout: Layout,
+        layout: split::Layout,
         control: Control,
     ) -> Result<Self, BenchError> {
         if !(1..=HOSTS_MAX).contains(&hosts) {
@@ -113,17 +114,27 @@ impl Bench for ModelFleet {
         let limits = self.bench.limits();
         let mut whose = Vec::new();
         let mut own = Vec::new();
+        let mut feeds = vec![Vec::new(); n];
         for (h, name) in self.names.iter().enumerate() {
             let here = split::of_host(jobs, (h, name), n, self.layout, limits)?;
-            for (k, (p, mut spec)) in here.into_iter().enumerate() {
+            for (k, part) in here.into_iter().enumerate() {
+                let (p, mut spec) = (part.planned, part.spec);
                 if let Some((_, pause)) = self.straggler.filter(|s| s.0 == h) {
                     spec.think = pause;
                 }
                 whose.push((h, k));
+                let mut job = spec.validate(&limits)?;
+                if let Some(playing) = part.playing {
+                    let layout = Layout::new(&playing.facts, &limits, spec.direct, playing.fit);
+                    let layout = layout.map_err(|e| BenchError::Outside(e.to_string()))?;
+                    let feed = replay::start(playing, layout);
+                    feeds[h].push(feed.clone());
+                    job = job.playing(feed)?;
+                }
                 own.push(PlannedJob {
                     experiment: p.experiment.clone(),
                     repeat: p.repeat,
-                    ..PlannedJob::new(spec.validate(&limits)?)
+                    ..PlannedJob::new(job)
                 });
             }
         }
@@ -134,6 +145,11 @@ impl Bench for ModelFleet {
             observer,
         };
         let measured = self.bench.run(&own, None, &mut sorting)?;
+        let played = feeds.iter().map(|of| {
+            let each = of.iter().map(|f: &FeedHandle| f.fidelity());
+            each.map(Option::unwrap_or_default).collect()
+        });
+        merge::played(jobs, played.collect(), &self.names);
         let mut parts: Vec<Option<Vec<Job>>> = vec![Some(Vec::new()); n];
         for ((host, _), job) in whose.iter().zip(measured) {
             parts[*host].get_or_insert_default().push(job);

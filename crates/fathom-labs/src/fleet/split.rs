@@ -6,6 +6,7 @@ use fathom_bench::schedule;
 use fathom_io::JobSpec;
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::{HostSpan, JobError, Limits};
+use fathom_io::replay::{Playing, Share};
 use fathom_telemetry::Bytes;
 
 /// How hosts share what is tested.
@@ -51,6 +52,16 @@ pub(super) fn places(planned: &PlannedJob, hosts: usize) -> Range<usize> {
     named.unwrap_or(0..hosts)
 }
 
+/// What one host does of a job.
+pub(super) struct Part<'a> {
+    /// The fleet's job.
+    pub(super) planned: &'a PlannedJob,
+    /// The host's.
+    pub(super) spec: JobSpec,
+    /// What it plays.
+    pub(super) playing: Option<Playing>,
+}
+
 /// The jobs of a group that are one host's, each with its part of it.
 ///
 /// # Errors
@@ -61,7 +72,7 @@ pub(super) fn of_host<'a>(
     hosts: usize,
     layout: Layout,
     limits: Limits,
-) -> Result<Vec<(&'a PlannedJob, JobSpec)>, JobError> {
+) -> Result<Vec<Part<'a>>, JobError> {
     let refused = |message| JobError::Value {
         option: "--hosts".into(),
         message,
@@ -69,18 +80,31 @@ pub(super) fn of_host<'a>(
     let here = jobs.iter().map(|p| (p, places(p, hosts)));
     let here = here.filter(|(_, on)| on.contains(&host));
     here.map(|(p, on)| {
-        possible(p).map_err(refused)?;
-        let place = (host - on.start, name);
-        let spec = share(&p.job.spec, place, on.len(), layout, limits).map_err(refused)?;
-        Ok((p, spec))
+        possible(p, layout).map_err(refused)?;
+        let place = host - on.start;
+        let spec = share(&p.job.spec, (place, name), on.len(), layout, limits);
+        let playing = p.job.feed.as_ref().map(|f| {
+            let mut own = f.playing().clone();
+            if let Share::Turns(..) = own.score.share {
+                own.score.share = Share::Turns(place as u32, on.len() as u32);
+            }
+            own
+        });
+        Ok(Part {
+            planned: p,
+            spec: spec.map_err(refused)?,
+            playing,
+        })
     })
     .collect()
 }
 
 /// What cannot be sent to hosts.
-fn possible(p: &PlannedJob) -> Result<(), String> {
-    let what = if p.guide.is_some() || p.job.feed.is_some() {
-        "it is played or led from here, I/O by I/O"
+fn possible(p: &PlannedJob, layout: Layout) -> Result<(), String> {
+    let what = if p.guide.is_some() {
+        "it is led from here, I/O by I/O"
+    } else if p.job.feed.is_some() && matches!(layout, Layout::Parts | Layout::Neighbour) {
+        "a trace has its own offsets: take --layout own or shared"
     } else if p.job.spec.record {
         "one row per I/O is not sent over the network: leave out --record"
     } else {

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,13 +21,16 @@ use fathom_host::HostRoot;
 use fathom_host::mounts::MountTable;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::{ClosedWindow, PlannedJob, Progress};
+use fathom_io::job::Limits;
+use fathom_io::replay::{self, FeedHandle, Playing};
 use fathom_io::{Control, JobSpec, Observer, Target, Wanted};
 use fathom_sim::SimTarget;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::say;
 use serde_json::Value;
 
-use crate::LabError;
+use crate::{LabError, kv};
+use fathom_system::guest::qemu::memory_file;
 use fathom_system::guest::wire::{
     Answer, Ask, AskedJob, PULSE, PULSE_LEASED, Reader, VERSION, send,
 };
@@ -60,6 +64,7 @@ where
         control,
         line,
         bench: None,
+        trace: None,
     };
     agent.work(&rx);
     agent.close();
@@ -183,6 +188,8 @@ struct Agent {
     control: Control,
     line: Arc<Line>,
     bench: Option<Box<dyn Bench>>,
+    /// What is played, in memory.
+    trace: Option<fs::File>,
 }
 
 impl Agent {
@@ -238,7 +245,9 @@ impl Agent {
             } => self.open(&target, &wanted, joins.as_deref()),
             Ask::Sees { names } => self.sees(&names),
             Ask::Prepare => self.prepare(),
+            Ask::Trace { goes_on } => self.trace(goes_on, raw),
             Ask::Run { jobs } => self.run(&jobs),
+            Ask::Load { lab, asked } => self.load(&lab, &asked),
             Ask::Close => {
                 self.bench.take().map_or(Ok(()), Bench::close)?;
                 Ok(Answer::Done)
@@ -337,24 +346,59 @@ impl Agent {
         Ok(Answer::Ran {
             jobs: job.into_iter().collect(),
             began: 0,
+            played: Vec::new(),
+            said: Value::Null,
         })
+    }
+
+    fn trace(&mut self, goes_on: bool, bytes: &[u8]) -> Result<Answer, LabError> {
+        let failed = |e| LabError::Failed(format!("the trace cannot be kept in memory: {e}"));
+        if !goes_on {
+            self.trace = Some(memory_file(c"trace").map_err(failed)?);
+        }
+        if let Some(file) = &mut self.trace {
+            file.write_all(bytes).map_err(failed)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// A trace on its way to a job, laid out on the open target.
+    fn feed(
+        &self,
+        playing: &Playing,
+        spec: &JobSpec,
+        limits: Limits,
+    ) -> Result<FeedHandle, LabError> {
+        let Some(file) = &self.trace else {
+            return Err(LabError::Failed("no trace came before its job".into()));
+        };
+        let mut playing = playing.clone();
+        playing.score.path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+        let layout = replay::Layout::new(&playing.facts, &limits, spec.direct, playing.fit);
+        let layout = layout.map_err(|e| LabError::Refused(e.to_string()))?;
+        Ok(replay::start(playing, layout))
     }
 
     fn run(&mut self, jobs: &[AskedJob]) -> Result<Answer, LabError> {
         let mut teller = Teller(&self.output);
+        let limits = bench(&mut self.bench)?.limits();
+        let mut feeds = Vec::new();
+        let mut planned = Vec::new();
+        for j in jobs {
+            let spec = spec(&j.spec)?;
+            let mut job = spec.validate(&limits)?;
+            if let Some(playing) = &j.playing {
+                let feed = self.feed(playing, &spec, limits)?;
+                job = job.playing(feed.clone())?;
+                feeds.push(feed);
+            }
+            planned.push(PlannedJob {
+                experiment: j.experiment.clone(),
+                repeat: j.repeat,
+                ..PlannedJob::new(job)
+            });
+        }
         let bench = bench(&mut self.bench)?;
-        let limits = bench.limits();
-        let planned: Result<Vec<PlannedJob>, LabError> = jobs
-            .iter()
-            .map(|j| {
-                Ok(PlannedJob {
-                    experiment: j.experiment.clone(),
-                    repeat: j.repeat,
-                    ..PlannedJob::new(spec(&j.spec)?.validate(&limits)?)
-                })
-            })
-            .collect();
-        let planned = planned?;
         // A model's time is its own: it waits for nobody.
         if planned.is_empty() || bench.simulated() {
             teller.ready();
@@ -370,6 +414,30 @@ impl Agent {
         Ok(Answer::Ran {
             jobs,
             began: self.control.began().0,
+            played: feeds
+                .iter()
+                .map(|f| f.fidelity().unwrap_or_default())
+                .collect(),
+            said: Value::Null,
+        })
+    }
+
+    fn load(&mut self, lab: &str, asked: &Value) -> Result<Answer, LabError> {
+        let mut teller = Teller(&self.output);
+        let bench = bench(&mut self.bench)?;
+        self.control.hold();
+        let done = match lab {
+            "kv" => kv::hosted::serve(asked, bench, &self.control, &mut teller),
+            _ => Err(LabError::Refused(format!("no lab '{lab}' runs on hosts"))),
+        };
+        self.control.begin_at(None);
+        let (job, said) = done?;
+        self.undisturbed()?;
+        Ok(Answer::Ran {
+            jobs: vec![job],
+            began: self.control.began().0,
+            played: Vec::new(),
+            said,
         })
     }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 use fathom_io::Control;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
+use fathom_io::replay::Fidelity;
 use fathom_system::guest::wire::{self, Answer, Ask};
 use fathom_system::guest::{Asker, Guest};
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Nanos, Window};
+use serde_json::Value;
 
 use crate::LabError;
 
@@ -37,6 +39,10 @@ pub(crate) struct ClockSeen {
 pub(crate) struct Ran {
     /// Its measures.
     pub jobs: Vec<Job>,
+    /// How well its jobs kept the times of their traces.
+    pub played: Vec<Fidelity>,
+    /// What its lab says beside its job.
+    pub said: Value,
     /// When its first I/O was due, on this machine's clock.
     pub began: Nanos,
     /// When all were to begin.
@@ -80,7 +86,7 @@ enum Event {
     Ended(usize, bool),
 }
 
-/// Has each agent do its part ([`Ask::Run`] or [`Ask::Prepare`]), beginning together. Where one is lost, or silent for longer than `silence`, the others are ended at
+/// Has each agent do its part ([`Ask::Run`], [`Ask::Load`] or [`Ask::Prepare`]), beginning together. Where one is lost, or silent for longer than `silence`, the others are ended at
 /// once; what they measured until then is kept.
 pub(crate) fn conduct(
     guests: &mut [Guest],
@@ -266,10 +272,17 @@ fn take_part(
                     p99: None,
                 },
             }),
-            Answer::Ran { jobs, began } => {
+            Answer::Ran {
+                jobs,
+                began,
+                played,
+                said,
+            } => {
                 let (now, after) = guest.clock_offset()?;
                 return Ok(Ran {
                     jobs,
+                    played,
+                    said,
                     began: Nanos(began.saturating_add_signed(-offset)),
                     due: Nanos::ZERO,
                     clock: ClockSeen {

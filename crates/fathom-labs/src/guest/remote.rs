@@ -213,6 +213,7 @@ pub(crate) fn asked(p: &PlannedJob) -> AskedJob {
         spec: serde_json::to_value(&p.job.spec).unwrap_or_default(),
         experiment: p.experiment.clone(),
         repeat: p.repeat,
+        playing: None,
     }
 }
 

@@ -8,6 +8,7 @@
 mod cost;
 mod dips;
 pub(crate) mod engines;
+pub(crate) mod hosted;
 pub(crate) mod keys;
 pub(crate) mod load;
 mod on_model;
@@ -295,6 +296,7 @@ pub fn run(
 ) -> Result<(), NotebookError> {
     let file = match options.model {
         Some(_) if bench.simulated() => None,
+        _ if bench.hosts().is_some() => None,
         _ => Some(file(bench, plan.direct && !options.buffered)?),
     };
     let mut skipped = Vec::new();
@@ -333,7 +335,7 @@ struct Lab<'a> {
     options: &'a KvOptions,
     book: &'a mut Notebook,
     sink: &'a mut dyn ProgressSink,
-    /// None on a model.
+    /// None on a model, and where hosts have their own.
     file: Option<Arc<std::fs::File>>,
     beside: Beside,
     skipped: Vec<Skipped>,
@@ -417,8 +419,8 @@ impl Lab<'_> {
         repeat: u32,
         when: &str,
     ) -> Result<Vec<usize>, NotebookError> {
-        let mut spec =
-            raw_job(self.plan, cell, depth, self.file.is_none()).map_err(BenchError::from)?;
+        let mut spec = raw_job(self.plan, cell, depth, self.options.model.is_some())
+            .map_err(BenchError::from)?;
         spec.name = format!("{}-{when}-{}.{}", spec.name, cell.workload, repeat + 1);
         spec.seed = seed(self.options.seed, "kv", &format!("raw-{when}"), repeat);
         let limits = self.bench.limits();
@@ -435,22 +437,22 @@ impl Lab<'_> {
     /// What came of the load, how many leaves the tree has, and the bytes of its cache.
     fn tree(&mut self, cell: &Cell, repeat: u32) -> Result<(Outcome, u64, u64), LabError> {
         let Some(file) = self.file.clone() else {
-            return self.played(cell, repeat);
+            return match self.bench.hosts() {
+                Some(_) => self.hosted(cell, repeat),
+                None => self.played(cell, repeat),
+            };
         };
-        let half = self.options.half(self.plan.limits.size);
-        let store = || Arc::new(FileStore::new(Arc::clone(&file), half));
         let bench = &*self.bench;
-        let stop = || bench.interrupted();
-        let engine = Engine::create(store(), &self.options.filling(half, cell))?;
-        let keys = load_of(self.plan, cell, self.options, repeat, None).first_keys();
-        load::fill(&engine, keys.into_iter(), cell.value, &stop)?;
-        let leaves = engine.leaves();
-        engine.close()?;
-        let engine = Engine::open(store(), &self.options.measuring(half, cell, leaves))?;
         let source = load::counters(bench);
-        let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
-        let outcome = load::run(&engine, &load, &stop, &mut ticker(self.sink))?;
-        Ok((outcome, engine.leaves(), engine.frames() * cell.page))
+        let setup = Setup {
+            options: self.options,
+            size: self.plan.limits.size,
+            length: time(self.plan, self.options),
+            device: source.as_ref(),
+        };
+        let stop = || bench.interrupted();
+        let tick = &mut ticker(self.sink);
+        setup.tree((cell, repeat), &file, &stop, &mut || (), tick)
     }
 
     /// Another engine, with a cache of as many bytes.
@@ -464,7 +466,8 @@ impl Lab<'_> {
         let cache = same.unwrap_or((cell.bytes() as f64 * cell.cache / 100.0) as u64);
         let cache = cache.max(Options::FRAMES_MIN * cell.page);
         let source = CounterSource::locate(place.path()).ok();
-        let load = load_of(self.plan, cell, self.options, repeat, source.as_ref());
+        let length = time(self.plan, self.options);
+        let load = load_of(length, cell, self.options, repeat, source.as_ref());
         let bench = &*self.bench;
         let setting = Setting {
             dir: place.path(),
@@ -515,6 +518,40 @@ impl Lab<'_> {
                 raw,
             },
         }
+    }
+}
+
+/// A tree in the first half of a range, and how it is loaded.
+struct Setup<'a> {
+    options: &'a KvOptions,
+    /// Bytes of the range.
+    size: u64,
+    /// Ramp and measured time.
+    length: (Nanos, Nanos),
+    device: Option<&'a CounterSource>,
+}
+
+impl Setup<'_> {
+    /// Fills the tree, says that it is `ready`, and loads it: what came of that, its leaves, and the bytes of its cache.
+    fn tree(
+        &self,
+        (cell, repeat): (&Cell, u32),
+        file: &Arc<std::fs::File>,
+        stop: &dyn Fn() -> bool,
+        ready: &mut dyn FnMut(),
+        tick: &mut dyn FnMut(f64),
+    ) -> Result<(Outcome, u64, u64), LabError> {
+        let half = self.options.half(self.size);
+        let store = || Arc::new(FileStore::new(Arc::clone(file), half));
+        let engine = Engine::create(store(), &self.options.filling(half, cell))?;
+        let load = load_of(self.length, cell, self.options, repeat, self.device);
+        load::fill(&engine, load.first_keys().into_iter(), cell.value, stop)?;
+        let leaves = engine.leaves();
+        engine.close()?;
+        let engine = Engine::open(store(), &self.options.measuring(half, cell, leaves))?;
+        ready();
+        let outcome = load::run(&engine, &load, stop, tick)?;
+        Ok((outcome, engine.leaves(), engine.frames() * cell.page))
     }
 }
 
@@ -606,13 +643,12 @@ impl Cell {
 }
 
 fn load_of<'a>(
-    plan: &Plan,
+    (ramp, time): (Nanos, Nanos),
     cell: &Cell,
     options: &KvOptions,
     repeat: u32,
     device: Option<&'a CounterSource>,
 ) -> Load<'a> {
-    let (ramp, time) = time(plan, options);
     Load {
         mix: cell.workload().mix,
         keys: cell.workload().keys.unwrap_or(options.keys_drawn),

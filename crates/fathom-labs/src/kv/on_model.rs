@@ -30,7 +30,13 @@ impl Lab<'_> {
         cell: &Cell,
         repeat: u32,
     ) -> Result<(Outcome, u64, u64), LabError> {
-        let load = load_of(self.plan, cell, self.options, repeat, None);
+        let load = load_of(
+            time(self.plan, self.options),
+            cell,
+            self.options,
+            repeat,
+            None,
+        );
         let half = self.options.half(self.plan.limits.size);
         let tree = Tree::fill(self.options, cell, half, load, &self.bench.control())?;
         let (outcome, cached) = tree.play(self.bench, self.plan, &mut Shown(self.sink))?;
@@ -168,7 +174,7 @@ fn sample(
     let load = Load {
         ramp: Nanos::ZERO,
         time: of,
-        ..load_of(plan, cell, options, 0, None)
+        ..load_of(time(plan, options), cell, options, 0, None)
     };
     // Of the processor: what else the machine does now says nothing of later.
     let now = || {

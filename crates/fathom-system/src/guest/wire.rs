@@ -5,6 +5,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 use fathom_io::Wanted;
+use fathom_io::replay::{Fidelity, Playing};
 use fathom_telemetry::codec;
 use fathom_telemetry::schema::{self, Job};
 use fathom_telemetry::window::DirectionWindow;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Raised when a message changes its meaning: host and guest run the same binary, over ssh perhaps not.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// How often an agent that was asked something says that it lives, whatever it does meanwhile.
 pub const PULSE: Nanos = Nanos::from_secs(5);
 /// The same while it does something and has a lease.
@@ -66,6 +67,18 @@ pub enum Ask {
     },
     /// Fills a scratch file.
     Prepare,
+    /// Keeps the bytes that follow as a trace, in memory: nothing of it is left when the agent ends.
+    Trace {
+        /// Whether they follow what came before.
+        goes_on: bool,
+    },
+    /// Sets a lab's load up on the open target; it waits for [`Ask::Begin`].
+    Load {
+        /// The lab.
+        lab: String,
+        /// What to do, in its words.
+        asked: Value,
+    },
     /// Sets jobs up that run at the same time on the open target; they wait for [`Ask::Begin`].
     Run {
         /// They.
@@ -101,10 +114,13 @@ pub struct AskedJob {
     pub experiment: String,
     /// Which repeat.
     pub repeat: u32,
+    /// The trace that it plays, which came by [`Ask::Trace`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub playing: Option<Playing>,
 }
 
 /// What the guest answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
     /// To [`Ask::Hello`].
@@ -140,7 +156,7 @@ pub enum Answer {
         /// Whether it is there.
         seen: Vec<bool>,
     },
-    /// To [`Ask::Run`]: all is set up.
+    /// To [`Ask::Run`] and [`Ask::Load`]: all is set up.
     Ready,
     /// It could not be done.
     Failed {
@@ -202,12 +218,18 @@ pub enum Answer {
         /// Transferred.
         bytes: u64,
     },
-    /// To [`Ask::Run`] and [`Ask::Prepare`].
+    /// To [`Ask::Run`], [`Ask::Load`] and [`Ask::Prepare`].
     Ran {
         /// Measures, in the order of the jobs.
         jobs: Vec<Job>,
         /// When the first I/O was due on the agent's clock, ns.
         began: u64,
+        /// How well the jobs that played a trace kept its times, in their order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        played: Vec<Fidelity>,
+        /// What the lab of [`Ask::Load`] says beside its job.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        said: Value,
     },
 }
 
@@ -363,6 +385,7 @@ mod tests {
                 spec: serde_json::json!({"rw": "randread", "qd": 4}),
                 experiment: "vm".into(),
                 repeat: 2,
+                playing: None,
             }],
         };
         assert_eq!(back(&ask, b""), (ask.clone(), Vec::new()));

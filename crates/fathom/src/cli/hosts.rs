@@ -76,6 +76,23 @@ impl HostsArgs {
         Ok(self.layout.parse().unwrap_or_default())
     }
 
+    /// How many ranges are each written by one host only, for what must write every byte once.
+    pub(crate) fn ranges(&self) -> Result<u32, Failure> {
+        if self.simulated().is_some() {
+            return Err(refused(anyhow::anyhow!(
+                "--hosts: simulated hosts share one model: leave it out, or name the hosts, each of which has a model of its own"
+            )));
+        }
+        match self.layout.parse().unwrap_or_default() {
+            Layout::Own => self.count(),
+            Layout::Parts => Ok(1),
+            Layout::Shared | Layout::Neighbour => Err(refused(anyhow::anyhow!(
+                "--layout {}: bytes would be written by several hosts, or by none: expected own or parts",
+                self.layout
+            ))),
+        }
+    }
+
     /// The fleet that was named; nothing is reached yet.
     pub(crate) fn fleet(&self) -> Result<Option<Fleet>, Failure> {
         let Some(hosts) = &self.hosts else {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CpuArgs, OutArgs};
+use super::{CpuArgs, HostsArgs, OutArgs};
 
 /// What commands that write much ask before they start.
 #[derive(Args, Clone)]
@@ -78,6 +78,8 @@ pub(crate) struct ConditionArgs {
     /// Serial number (or path, where there is none) of the block device whose data may be destroyed
     #[arg(long, value_name = "SERIAL", help_heading = "Safety")]
     pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
     #[command(flatten)]
     pub(crate) wear: WearArgs,
     #[command(flatten)]
@@ -195,6 +197,11 @@ pub(crate) struct ReplayArgs {
     /// Write one row per I/O to io.parquet
     #[arg(long)]
     pub(crate) record: bool,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
+    /// Every host plays all of the trace; without it its I/Os are dealt to the hosts in turns
+    #[arg(long, requires = "hosts", help_heading = "Many hosts")]
+    pub(crate) each_host: bool,
     /// Count I/O errors and go on
     #[arg(long)]
     pub(crate) keep_going: bool,

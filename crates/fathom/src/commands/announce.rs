@@ -83,7 +83,11 @@ impl<'a> Foreseen<'a> {
             "" => String::new(),
             jobs => format!("{jobs} in "),
         };
-        format!("{what}: {in_all}about {time}{filling}; at most {bytes} will be written\n")
+        let each = match self.hosts {
+            0 | 1 => String::new(),
+            n => format!(" on each of {n} hosts"),
+        };
+        format!("{what}: {in_all}about {time}{filling}; at most {bytes} will be written{each}\n")
     }
 
     fn table(&self, here: Option<&Here>) -> Vec<Vec<String>> {

@@ -29,8 +29,9 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,
-        hosts: None,
+        hosts: Some(&args.hosts),
     };
+    let devices = args.hosts.ranges()?;
     let options = |range: Bytes| ConditionOptions {
         purge: !args.no_purge,
         passes: args.passes,
@@ -43,23 +44,36 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         test: args.test,
         recovery: args.recovery.unwrap_or(Nanos::ZERO),
         range,
+        devices,
         seed: args.seed,
     };
-    let (foreseen, _) = foresee(&ask)?;
+    let elsewhere = args.hosts.any();
     if args.dry_run {
-        let options = options(Bytes(foreseen.size));
+        if elsewhere && args.size.is_none() {
+            return Err(refused(anyhow::anyhow!(
+                "--dry-run: how large {} is on the hosts is known when they are reached: add --size",
+                args.target
+            )));
+        }
+        let options = options(Bytes(foresee(&ask)?.0.size));
         let cost = condition::run_cost(&options)?;
         let what = heading(args, &options, &cost, 0);
-        return Foreseen::of(&what, &cost, &args.target).dry_run();
+        return Foreseen::of(&what, &cost, &args.target)
+            .on(args.hosts.count()?)
+            .dry_run();
     }
-    // What a resumed run must agree with is checked before the target is opened for writing.
-    let skip = match &args.resume {
+    let resumed = |target: &str, range: Bytes| match &args.resume {
         Some(path) => {
             let (_, run) = RunDir::open(path).map_err(refused)?;
-            condition::completed(&run, &args.target, &options(Bytes(foreseen.size)))
-                .map_err(|e| refused(anyhow::anyhow!(e)))?
+            condition::completed(&run, target, &options(range))
+                .map_err(|e| refused(anyhow::anyhow!(e)))
         }
-        None => 0,
+        None => Ok(0),
+    };
+    // What a resumed run must agree with is checked before the target is opened for writing, where it is known by then.
+    let mut skip = match elsewhere {
+        true => 0,
+        false => resumed(&args.target, Bytes(foresee(&ask)?.0.size))?,
     };
     let Opened {
         mut bench,
@@ -75,12 +89,17 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
             args.target
         )));
     }
+    if elsewhere {
+        skip = resumed(&about.name, Bytes(limits.size))?;
+    }
     let options = options(Bytes(limits.size));
     let cost = condition::run_cost(&options)?;
     let what = heading(args, &options, &cost, skip);
-    say::text(&Foreseen::of(&what, &cost, &args.target).line());
+    let said = Foreseen::of(&what, &cost, &args.target).on(args.hosts.count()?);
+    say::text(&said.line());
     let simulated = bench.simulated() || about.kind == "null";
-    agree(cost.written_at_most(), simulated, &args.wear)?;
+    let written = Bytes(cost.written_at_most().0.saturating_mul(devices.into()));
+    agree(written, simulated, &args.wear)?;
     let meta = RunMeta {
         name: "condition".into(),
         command: "condition".into(),
@@ -136,5 +155,9 @@ fn heading(args: &ConditionArgs, o: &ConditionOptions, cost: &RunCost, skip: usi
         true => String::new(),
         false => format!(" ({})", endurance(cost.written_at_most(), &args.wear)),
     };
-    format!("Conditioning {}{load}{resumed}{worn}", o.range)
+    let on = match o.devices {
+        1 => String::new(),
+        n => format!(" on each of {n} hosts"),
+    };
+    format!("Conditioning {}{on}{load}{resumed}{worn}", o.range)
 }

@@ -25,7 +25,7 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         modifies: !simulated,
         cpu: CpuSetting::AsIs,
         recording: 0,
-        on_hosts: false,
+        on_hosts: true,
     };
     measure(
         &what,
@@ -96,6 +96,23 @@ fn options(args: &KvArgs) -> Result<KvOptions, Failure> {
         return Err(refused(anyhow::anyhow!(
             "--buffered: on a model the tree goes past the page cache: leave --buffered out, or name a directory"
         )));
+    }
+    let (hosts, target) = (&args.measure.hosts, args.measure.target.as_str());
+    if hosts.any() {
+        let unfit = |option: &str, why: &str| {
+            Err(refused(anyhow::anyhow!(
+                "{option}: {why}: leave it out, or leave out --hosts"
+            )))
+        };
+        if let Some(engine) = beside.first() {
+            return unfit("--beside", &format!("{engine} runs on this machine only"));
+        }
+        if simulated {
+            return unfit(target, "a model's tree lies in the memory of this machine");
+        }
+        if hosts.ranges()? != hosts.count()? {
+            return unfit("--layout", "each host has a tree of its own");
+        }
     }
     Ok(KvOptions {
         workloads: args.workload.clone(),

@@ -247,7 +247,7 @@ fn opened(ask: &Ask<'_>, bench: Box<dyn Bench>, size: Bytes, direct: bool) -> Op
 /// The environment of a target.
 pub(crate) fn capsule_of(about: &fathom_telemetry::schema::Target) -> serde_json::Value {
     view::target(match (&about.device, about.kind.as_str()) {
-        (_, "simulated" | "null") => view::Target::Model,
+        (_, "simulated" | "null") => view::Target::Elsewhere,
         (Some(device), _) => view::Target::Disks(vec![device.clone()]),
         (None, _) => view::Target::Unknown,
     });
@@ -258,6 +258,7 @@ pub(crate) fn capsule_of(about: &fathom_telemetry::schema::Target) -> serde_json
 pub(crate) fn environment(bench: &dyn Bench) -> serde_json::Value {
     let mut capsule = capsule_of(&bench.describe());
     if let (Some(hosts), Some(all)) = (bench.hosts(), capsule.as_object_mut()) {
+        view::target(view::Target::Elsewhere);
         all.insert("hosts".into(), hosts);
     }
     capsule

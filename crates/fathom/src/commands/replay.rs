@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use fathom_bench::cost::{FILL_RATE, RunCost};
-use fathom_bench::{Notebook, RunMeta};
+use fathom_bench::{BenchError, Notebook, RunMeta};
 use fathom_experiments::replay::{self, ReplayOptions};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::job::Limits;
-use fathom_io::replay::{Events, Format, Layout, Pacing, Score, TraceFacts, survey};
+use fathom_io::replay::{Events, Format, Layout, Pacing, Score, Share, TraceFacts, survey};
 use fathom_io::{Control, TargetError, Wanted};
 use fathom_sim::SimTarget;
 use fathom_telemetry::say;
@@ -15,7 +15,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
 use super::announce::Foreseen;
 use super::finish::{self, command_line, out_on_target};
-use super::open::{capsule_of, mention_leftovers, open_bench};
+use super::open::{environment, mention_leftovers, open_bench, open_on};
 use crate::cli::ReplayArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
@@ -27,7 +27,9 @@ const SCRATCH_MAX: u64 = 4 << 30;
 pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     let score = score(args)?;
     let control = signals::control().map_err(refused)?;
-    mention_leftovers(&args.target);
+    if !args.hosts.any() {
+        mention_leftovers(&args.target);
+    }
     // Everything in the trace is checked before anything is opened for writing, or made.
     let facts = check(args, &score, &control)?;
     let score = Score {
@@ -41,8 +43,14 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
             facts.total()
         )));
     }
+    if score.pacing == Pacing::Dependent && args.hosts.count()? > 1 && !args.each_host {
+        return Err(refused(anyhow::anyhow!(
+            "--mode dependent: hosts do not wait for each other's I/Os: add --each-host, or use --mode timed or fast"
+        )));
+    }
     let options = ReplayOptions {
         score,
+        fit: args.lba,
         qd: args.qd,
         time: args.time,
         record: args.record,
@@ -52,18 +60,20 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     let size = scratch_size(args, &options.facts);
     if args.dry_run {
         let limits = Limits {
-            size: existing(&args.target)?.unwrap_or(size).0,
+            size: existing(args)?.unwrap_or(size).0,
             direct_align: 512,
-            hosts: 1,
+            hosts: args.hosts.count()?,
         };
         let layout =
             Layout::new(&options.facts, &limits, !args.buffered, args.lba).map_err(refused)?;
-        let fills = match existing(&args.target)? {
+        let fills = match existing(args)? {
             Some(_) => Bytes(0),
             None => size,
         };
         let cost = cost(&options, fills);
-        return Foreseen::of(&heading(&options, &layout), &cost, &args.target).dry_run();
+        return Foreseen::of(&heading(&options, &layout), &cost, &args.target)
+            .on(limits.hosts)
+            .dry_run();
     }
     let wanted = |direct| Wanted {
         modifies: options.facts.modifies(),
@@ -74,21 +84,33 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         create: super::open::may_create(),
         ..Wanted::default()
     };
-    let opened = open_bench(&args.target, &wanted(!args.buffered), control.clone());
-    let (mut bench, direct) = match opened {
-        Err(fathom_bench::BenchError::Target(TargetError::NoDirect { .. })) if !args.buffered => {
-            say!("fathom: no direct I/O here; playing through the page cache");
-            (open_bench(&args.target, &wanted(false), control)?, false)
+    let (mut bench, direct) = if args.hosts.any() {
+        let wanted = wanted(!args.buffered);
+        let bench = open_on(&args.hosts, &args.target, &wanted, control)?;
+        (bench, !args.buffered)
+    } else {
+        match open_bench(&args.target, &wanted(!args.buffered), control.clone()) {
+            Err(BenchError::Target(TargetError::NoDirect { .. })) if !args.buffered => {
+                say!("fathom: no direct I/O here; playing through the page cache");
+                (open_bench(&args.target, &wanted(false), control)?, false)
+            }
+            other => (other?, !args.buffered),
         }
-        other => (other?, !args.buffered),
     };
     let mut limits = bench.limits();
     if let Some(size) = args.size {
         limits.size = limits.size.min(size.0);
     }
     let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
-    let foreseen = cost(&options, bench.fills());
-    say::text(&Foreseen::of(&heading(&options, &layout), &foreseen, &args.target).line());
+    // Of each host, where there are several.
+    let fills = match bench.fills() {
+        Bytes(0) => Bytes(0),
+        _ => Bytes(bench.limits().size),
+    };
+    let foreseen = cost(&options, fills);
+    let what = heading(&options, &layout);
+    let said = Foreseen::of(&what, &foreseen, &args.target).on(limits.hosts);
+    say::text(&said.line());
     let meta = RunMeta {
         name: "replay".into(),
         command: "replay".into(),
@@ -96,7 +118,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         profile: None,
         seed: 1,
         labels: args.out.labels.given(),
-        environment: capsule_of(&bench.describe()),
+        environment: environment(&*bench),
     };
     let mut book = Notebook::create(
         &args.out.out,
@@ -118,7 +140,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
             "choose another device with --out",
         ));
     }
-    let mut line = SurveyLine::new(1, bench.fills());
+    let mut line = SurveyLine::new(1, fills);
     let measured = replay::run(&mut *bench, direct, &layout, &options, &mut book, &mut line);
     line.clear();
     finish::finish(
@@ -150,6 +172,10 @@ fn score(args: &ReplayArgs) -> Result<Score, Failure> {
         pacing: args.mode,
         speed: args.speed,
         idle_max: args.max_idle,
+        share: match args.each_host {
+            true => Share::Whole,
+            false => Share::Turns(0, 1),
+        },
     })
 }
 
@@ -167,13 +193,18 @@ fn check(args: &ReplayArgs, score: &Score, control: &Control) -> Result<TraceFac
 }
 
 /// Size of what exists already; `None` where a scratch file would be made.
-fn existing(target: &str) -> Result<Option<Bytes>, Failure> {
+fn existing(args: &ReplayArgs) -> Result<Option<Bytes>, Failure> {
+    let target = args.target.as_str();
     if matches!(target, "null" | "null:") {
         return Ok(Some(Bytes(1 << 40)));
     }
     if SimTarget::is_simulated(target) {
         let model = SimTarget::parse(target).map_err(refused)?;
         return Ok(Some(Bytes(model.size())));
+    }
+    if args.hosts.any() {
+        // Nobody is asked before anything is agreed to.
+        return Ok(None);
     }
     Ok(match probe_target(Path::new(target)).map_err(refused)? {
         TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {

@@ -61,6 +61,7 @@ fn empty(name: &str, index: u64) -> LiveWindow {
         job: name.to_owned(),
         thread: 0,
         threads: 1,
+        host: None,
         open_loop: false,
         start: Nanos(index * WIDTH.0),
         width: WIDTH,

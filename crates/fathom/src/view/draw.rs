@@ -420,35 +420,43 @@ fn threads(m: &Model, width: usize) -> Vec<Line> {
     if m.threads.is_empty() {
         return Vec::new();
     }
+    let hosts = m.threads.values().any(|t| t.host.is_some());
+    let (one, column) = match hosts {
+        true => ("host", width.saturating_sub(50).clamp(9, 24)),
+        false => ("thread", 9),
+    };
     let mut lines = vec![vec![(
         Style::Soft,
         format!(
-            "{:>9}{:>12}{:>13}{:>12}{:>12}",
-            "thread", "IOPS", "bandwidth", "p50", "p99"
+            "{one:>column$}{:>12}{:>13}{:>12}{:>12}",
+            "IOPS", "bandwidth", "p50", "p99"
         ),
     )]];
     let most = m.threads.values().map(|t| t.iops).fold(1.0, f64::max);
     let mut all: Vec<_> = m.threads.iter().collect();
     let total = m.thread_count().max(all.len());
-    if total > THREADS_MAX {
+    if hosts || total > THREADS_MAX {
         // The slowest tell most.
         all.sort_by(|a, b| a.1.iops.total_cmp(&b.1.iops));
         all.truncate(THREADS_MAX);
     }
     for ((job, thread), t) in all {
         // Several jobs at once: thread 0 of the second one is 1.0.
-        let number = match m.jobs.len() {
-            0 | 1 => thread.to_string(),
-            _ => format!("{job}.{thread}"),
+        let number = match (&t.host, m.jobs.len()) {
+            (Some(host), 0 | 1) => clean(host),
+            (Some(host), _) => format!("{job}.{}", clean(host)),
+            (None, 0 | 1) => thread.to_string(),
+            (None, _) => format!("{job}.{thread}"),
         };
+        let number = cut(&number, column.saturating_sub(1));
         let recent = t.latency();
-        let room = width.saturating_sub(62).min(30);
+        let room = width.saturating_sub(53 + column).min(30);
         let bar = "▪".repeat((room as f64 * t.iops / most) as usize);
         lines.push(vec![
             (
                 Style::Plain,
                 format!(
-                    "{number:>9}{:>12}{:>13}{:>12}{:>12}  ",
+                    "{number:>column$}{:>12}{:>13}{:>12}{:>12}  ",
                     format::value(t.iops, "1/s").replace("/s", "").trim_end(),
                     format::value(t.bytes_per_second, "bytes/s"),
                     percentile(&recent, 0.5),
@@ -461,7 +469,7 @@ fn threads(m: &Model, width: usize) -> Vec<Line> {
     if total > THREADS_MAX {
         lines.push(vec![(
             Style::Soft,
-            format!("{:>9} more threads, all faster", total - THREADS_MAX),
+            format!("{:>column$} more {one}s, all faster", total - THREADS_MAX),
         )]);
     }
     lines

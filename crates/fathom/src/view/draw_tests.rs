@@ -15,6 +15,7 @@ fn window(thread: u32, number: u64) -> LiveWindow {
         job: "randread".to_owned(),
         thread,
         threads: 4,
+        host: None,
         open_loop: false,
         start: Nanos(number * 100_000_000),
         width: Nanos(100_000_000),
@@ -291,7 +292,7 @@ fn models_show_no_disk_and_the_targets_disk_stands_first() {
         at("nvme0n1").unwrap() < at("sda").unwrap() && at("sdc").is_none(),
         "{shown}"
     );
-    m.target = Target::Model;
+    m.target = Target::Elsewhere;
     assert!(!text(&screen(&m, 100, 40)).contains("reads/s"));
 }
 
@@ -429,4 +430,52 @@ fn disks_are_those_that_did_something_meanwhile() {
         ("nvme0n1", 4000.0, 7, 1.0)
     );
     assert_eq!(d.bytes_per_second, 4000.0 * 4096.0);
+}
+
+#[test]
+fn hosts_are_listed_by_name_slowest_first() {
+    let mut m = Model::default();
+    for (thread, name, ios) in [(0, "node1", 900), (1, "node2", 300), (2, "node3", 700)] {
+        let mut h = Histogram::new();
+        (0..ios).for_each(|k| h.record(80_000 + 10 * k));
+        m.take(LiveWindow {
+            threads: 3,
+            host: Some(name.to_owned()),
+            ios,
+            reads: ios,
+            bytes: ios * 4096,
+            latency: h.to_sparse(),
+            ..window(thread, 0)
+        });
+    }
+    for width in [60, 100] {
+        let shown = text(&screen(&m, width, 30));
+        let at = |name: &str| {
+            shown
+                .find(name)
+                .unwrap_or_else(|| panic!("{name}: {shown}"))
+        };
+        assert!(
+            at("node2") < at("node3") && at("node3") < at("node1"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("host") && !shown.contains("thread"),
+            "{shown}"
+        );
+    }
+    // Of many the slowest are shown.
+    for thread in 3..40 {
+        m.take(LiveWindow {
+            threads: 40,
+            host: Some(format!("quick{thread}")),
+            ios: 1000,
+            ..window(thread, 0)
+        });
+    }
+    let shown = text(&screen(&m, 100, 40));
+    assert!(
+        shown.contains("node2") && shown.contains("more hosts, all faster"),
+        "{shown}"
+    );
 }

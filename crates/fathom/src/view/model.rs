@@ -35,8 +35,8 @@ pub(crate) enum Target {
     /// Not said: disks may be of anything.
     #[default]
     Unknown,
-    /// A model: no disk of this machine does anything for it.
-    Model,
+    /// A model, or other hosts: no disk of this machine does anything for it.
+    Elsewhere,
     /// These disks first.
     Disks(Vec<String>),
 }
@@ -58,6 +58,8 @@ pub(crate) struct Slice {
 /// What a thread does now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ThreadNow {
+    /// The host, where each of a fleet is what a thread is elsewhere.
+    pub(crate) host: Option<String>,
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,
     /// Latency of its last windows, each with its start.
@@ -142,7 +144,7 @@ pub(crate) struct Model {
     /// How long all of it takes as announced; 0 where that was not.
     pub(crate) expected: Nanos,
     pub(crate) target: Target,
-    /// By job and thread.
+    /// By job and thread, or host.
     pub(crate) threads: BTreeMap<(usize, u32), ThreadNow>,
     pub(crate) disks: Vec<DiskNow>,
     pub(crate) paused: bool,
@@ -180,6 +182,7 @@ impl Model {
         slice.latency.merge(&w.latency);
         let seconds = width.as_secs_f64();
         let thread = self.threads.entry((w.index, w.thread)).or_default();
+        thread.host = w.host;
         thread.iops = w.ios as f64 / seconds;
         thread.bytes_per_second = w.bytes as f64 / seconds;
         thread.recent.push_back((w.start, w.latency));
@@ -276,7 +279,7 @@ impl Model {
     /// The disks that are shown: those of the target first, none of a model.
     pub(crate) fn shown_disks(&self) -> Vec<&DiskNow> {
         let own: &[String] = match &self.target {
-            Target::Model => return Vec::new(),
+            Target::Elsewhere => return Vec::new(),
             Target::Unknown => &[],
             Target::Disks(own) => own,
         };

@@ -16,15 +16,15 @@ const HOSTS: &str = "h1,h2,h3,h4";
 /// Seconds that each host's clock is ahead of the one before it.
 const AHEAD: i64 = 1000;
 
-struct Rig {
-    place: Place,
+pub(crate) struct Rig {
+    pub(crate) place: Place,
     via: String,
     /// Whether hosts have clocks of their own.
     clocks: bool,
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::new();
         let own = |c: &mut Command| c.output().is_ok_and(|o| o.status.success());
         let clocks = own(Command::new("unshare").args([
@@ -59,7 +59,7 @@ impl Rig {
         }
     }
 
-    fn command(&self, line: &str, hosts: &str) -> Command {
+    pub(crate) fn command(&self, line: &str, hosts: &str) -> Command {
         let mut args: Vec<&str> = line.split(' ').collect();
         let fathom = env!("CARGO_BIN_EXE_fathom");
         args.extend([
@@ -73,7 +73,7 @@ impl Rig {
         self.place.command(&args)
     }
 
-    fn run(&self, line: &str, hosts: &str) -> Value {
+    pub(crate) fn run(&self, line: &str, hosts: &str) -> Value {
         let said = end(self.command(line, hosts).spawn().unwrap()).expect(0);
         said.json()
     }

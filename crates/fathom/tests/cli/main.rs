@@ -18,6 +18,7 @@ mod doctor;
 mod false_numbers;
 mod first_steps;
 mod fleet;
+mod fleet_commands;
 mod full;
 mod hostile;
 mod interruption;

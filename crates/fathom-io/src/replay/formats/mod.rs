@@ -13,6 +13,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 pub use merged::{Merged, Part, is_blktrace};
 
 use super::{TraceError, TraceIo};
@@ -29,7 +31,7 @@ pub trait Source: Send {
 }
 
 /// A format that fathom reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// Binary files of blktrace, one per processor.
     Blktrace,
@@ -80,7 +82,7 @@ impl std::str::FromStr for Format {
 }
 
 /// Which events of a blktrace count as the start of an I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Events {
     /// Handed to the device; queued where the trace has no such events.
     Auto,

@@ -62,7 +62,7 @@ fn seen(target: &str, options: &KvOptions) -> Seen {
     let cell = &cells(&plan, options)[0];
     let load = Load {
         ramp: Nanos::ZERO,
-        ..load_of(&plan, cell, options, 0, None)
+        ..load_of(time(&plan, options), cell, options, 0, None)
     };
     let half = 512 << 20;
     let tree = Tree::fill(options, cell, half, load, &bench.control()).unwrap();
@@ -123,7 +123,7 @@ fn reads_of_a_cold_small_cache_take_what_theory_says() {
                 insert: 0,
                 scan: 0,
             },
-            ..load_of(&plan, cell, &o, 0, None)
+            ..load_of(time(&plan, &o), cell, &o, 0, None)
         };
         let tree = Tree::fill(&o, cell, 64 << 20, load, &bench.control()).unwrap();
         let (outcome, cached) = tree.play(&mut bench, &plan, &mut ()).unwrap();
