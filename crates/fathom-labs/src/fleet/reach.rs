@@ -168,7 +168,7 @@ impl Fleet {
                 return Err(e);
             }
         };
-        let stamps = differences(&guests, &names, &there);
+        let stamps = differences(&guests, &names, &there, self.layout);
         let cpus = guests.iter().map(|g| match &g.hello {
             Answer::Hello { cpus, .. } => *cpus,
             _ => 1,
@@ -318,7 +318,7 @@ fn on(name: &str, e: impl Into<LabError>) -> LabError {
 }
 
 /// What is not alike.
-fn differences(guests: &[Guest], names: &[String], there: &[There]) -> Vec<Flag> {
+fn differences(guests: &[Guest], names: &[String], there: &[There], layout: Layout) -> Vec<Flag> {
     let hello = |of: fn(&str, &str, u32) -> String| -> Vec<String> {
         let said = guests.iter().map(|g| match &g.hello {
             Answer::Hello {
@@ -339,7 +339,11 @@ fn differences(guests: &[Guest], names: &[String], there: &[There]) -> Vec<Flag>
         ("file systems", of(|t| t.place.clone())),
         ("sizes", of(|t| Bytes(t.limits.size).to_string())),
         ("alignments", of(|t| t.limits.direct_align.to_string())),
-        ("kinds of target", of(|t| t.about.kind.clone())),
+        // Who made the file was given a directory, who joins it a file.
+        match layout.is_shared() {
+            true => ("kinds of target", Vec::new()),
+            false => ("kinds of target", of(|t| t.about.kind.clone())),
+        },
     ];
     let differ = asked.into_iter().filter_map(|(what, values)| {
         let mut by: BTreeMap<&str, Vec<usize>> = BTreeMap::new();

@@ -347,7 +347,8 @@ impl Guest {
     fn gone(&mut self, why: &str) -> SystemError {
         self.carrier.end_within(Nanos::from_millis(200));
         let said = self.carrier.said(4);
-        SystemError::Failed(format!("the guest is gone ({why}): {said}"))
+        let colon = if said.is_empty() { "" } else { ": " };
+        SystemError::Failed(format!("the guest is gone ({why}){colon}{said}"))
     }
 
     /// Asks; the answers are for [`Guest::answer`].

@@ -50,6 +50,11 @@ impl Place {
         Self { base, dir }
     }
 
+    /// What it lies in, with room beside it.
+    pub(crate) fn base(&self) -> &Path {
+        self.base.path()
+    }
+
     /// Where its runs are kept.
     pub(crate) fn runs(&self) -> PathBuf {
         self.base.path().join("runs")

@@ -1,254 +1,12 @@
-//! Four hosts on one machine: processes with a host name and, where privileges allow, a monotonic clock of their own,
-//! whose offset is known.
+//! Commands on many hosts: layouts, experiments, engines' own lists of hosts, and what is refused. Clocks and faults are in
+//! `fleet_faults`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Place, alone, beside_others, codes, end, names, scratch, send, skip, until};
-
-const HOSTS: &str = "h1,h2,h3,h4";
-
-/// Seconds that each host's clock is ahead of the one before it.
-const AHEAD: i64 = 1000;
-
-pub(crate) struct Rig {
-    pub(crate) place: Place,
-    via: String,
-    /// Whether hosts have clocks of their own.
-    clocks: bool,
-}
-
-impl Rig {
-    pub(crate) fn new() -> Self {
-        let place = Place::new();
-        let own = |c: &mut Command| c.output().is_ok_and(|o| o.status.success());
-        let clocks = own(Command::new("unshare").args([
-            "--uts",
-            "--time",
-            "--monotonic",
-            "1",
-            "--fork",
-            "hostname",
-            "h1",
-        ]));
-        let script = place.dir.parent().unwrap().join("rig");
-        let base = script.parent().unwrap().display().to_string();
-        // Outside of a name space of its own nobody renames this machine.
-        let (namespaces, name) = match clocks {
-            true => (
-                "unshare --uts --time --monotonic ${i}000 --boottime ${i}000 --fork",
-                "hostname \"$1\"; ",
-            ),
-            false => ("", ""),
-        };
-        // What it is given runs as it stands; a host may have a directory of its own.
-        let text = format!(
-            "#!/bin/sh\nhost=$1; shift; i=${{host#h}}\ncd {base}/work || exit 1\n[ ! -d {base}/$host ] || cd {base}/$host\nexec {namespaces} sh -c '{name}echo $$ > {base}/pid.$1; shift; exec \"$@\"' sh \"$host\" \"$@\"\n"
-        );
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        Self {
-            via: format!("{} {{host}}", script.display()),
-            place,
-            clocks,
-        }
-    }
-
-    pub(crate) fn command(&self, line: &str, hosts: &str) -> Command {
-        let mut args: Vec<&str> = line.split(' ').collect();
-        let fathom = env!("CARGO_BIN_EXE_fathom");
-        args.extend([
-            "--hosts",
-            hosts,
-            "--via",
-            &self.via,
-            "--hosts-fathom",
-            fathom,
-        ]);
-        self.place.command(&args)
-    }
-
-    pub(crate) fn run(&self, line: &str, hosts: &str) -> Value {
-        let said = end(self.command(line, hosts).spawn().unwrap()).expect(0);
-        said.json()
-    }
-
-    fn pid(&self, host: &str) -> u32 {
-        let file = self.place.dir.parent().unwrap().join(format!("pid.{host}"));
-        fs::read_to_string(file).unwrap().trim().parse().unwrap()
-    }
-
-    /// Waits until no file is left; names what is, with the marks.
-    #[track_caller]
-    fn emptied(&self, when: &str) {
-        let begin = Instant::now();
-        while !self.place.names().is_empty() {
-            let left = self.place.names();
-            let marks = Command::new("getfattr")
-                .args(["-d", "-m", "-"])
-                .args(&left)
-                .current_dir(&self.place.dir)
-                .output();
-            assert!(
-                begin.elapsed() < Duration::from_secs(60),
-                "left {when}: {left:?}, {marks:?}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Starts a long load and returns when it runs on all hosts.
-    fn running(&self) -> Child {
-        let load = "run . --rw randread --bs 4k --qd 4 --size 4m --time 40s --json";
-        let child = self.command(load, HOSTS).spawn().unwrap();
-        let files = || names(&self.place.dir);
-        until("every host has its file", || files().len() == 4);
-        // Filled, and under way: the threads of the load are there.
-        let loads = |h: &str| {
-            let tasks = format!("/proc/{}/task", self.pid(h));
-            let read = |t: fs::DirEntry| fs::read_to_string(t.path().join("comm")).ok();
-            let io = |name: String| name.starts_with("io");
-            fs::read_dir(tasks).is_ok_and(|d| d.flatten().filter_map(read).any(io))
-        };
-        until("every host has its threads", || {
-            ["h1", "h2", "h3", "h4"].iter().all(|h| loads(h))
-        });
-        std::thread::sleep(Duration::from_millis(1500));
-        child
-    }
-}
-
-fn flag<'a>(run: &'a Value, code: &str) -> Option<&'a Value> {
-    let flags = run["jobs"][0]["flags"].as_array()?;
-    flags.iter().find(|f| f["code"] == code)
-}
-
-fn sum(hosts: &[Value], what: &str) -> u64 {
-    hosts.iter().map(|h| h[what].as_u64().unwrap()).sum()
-}
-
-#[test]
-fn four_hosts_begin_together_by_clocks_that_are_known() {
-    let _turn = alone();
-    let rig = Rig::new();
-    let run = rig.run(
-        "run . --rw randread --bs 4k --qd 2 --size 8m --time 1s --json",
-        HOSTS,
-    );
-    let job = &run["jobs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|j| j["name"] != "prepare")
-        .unwrap();
-    let hosts = job["hosts"].as_array().unwrap();
-    assert_eq!(hosts.len(), 4);
-    assert_eq!(
-        sum(hosts, "ios"),
-        job["read"]["ios"].as_u64().unwrap(),
-        "sums are exact"
-    );
-    assert_eq!(sum(hosts, "bytes"), job["read"]["bytes"].as_u64().unwrap());
-    assert_eq!(job["wall_ns"], 1_000_000_000u64);
-    assert_eq!(job["qd_requested"], 8);
-    let late: Vec<i64> = hosts
-        .iter()
-        .map(|h| h["late_ns"].as_i64().unwrap())
-        .collect();
-    let apart = late.iter().max().unwrap() - late.iter().min().unwrap();
-    let bound = hosts
-        .iter()
-        .map(|h| h["clock_bound_ns"].as_i64().unwrap())
-        .max()
-        .unwrap();
-    println!("starts {apart} ns apart, clocks known to {bound} ns");
-    if !codes(&job["flags"]).contains(&"out-of-step".to_owned()) {
-        assert!(apart <= 10_000_000, "{late:?}");
-    }
-    let known = run["environment"]["hosts"].as_array().unwrap();
-    assert_eq!(known.len(), 4);
-    if !rig.clocks {
-        return skip("no rights for name spaces of time: clocks of the hosts are this one's");
-    }
-    for (i, host) in (1..).zip(hosts) {
-        let error = host["clock_offset_ns"].as_i64().unwrap() - i * AHEAD * 1_000_000_000;
-        let bound = host["clock_bound_ns"].as_i64().unwrap();
-        println!(
-            "{}: clock off by {error} ns, bound {bound} ns",
-            host["host"]
-        );
-        assert!(error.abs() <= bound, "{host}");
-        assert_eq!(known[i as usize - 1]["called"], host["host"]);
-    }
-    assert_eq!(rig.place.names(), Vec::<String>::new());
-}
-
-/// A host that is killed, or stands still: the point is void, the host is named, the others end at once.
-#[test]
-fn a_lost_host_voids_the_point_and_ends_the_others() {
-    // What others' tests kill is there for `clean`, too.
-    let _turn = alone();
-    for (signal, why) in [
-        (libc::SIGKILL, "h3"),
-        (libc::SIGSTOP, "stands still"),
-        (libc::SIGTERM, "ended there"),
-    ] {
-        let rig = Rig::new();
-        let child = rig.running();
-        let began = Instant::now();
-        send(rig.pid("h3"), signal);
-        let said = end(child).expect(1);
-        assert!(
-            began.elapsed() < Duration::from_secs(25),
-            "{:?}",
-            began.elapsed()
-        );
-        let run = said.json();
-        let lost = flag(&run, "host-lost").unwrap_or_else(|| panic!("{}", run["jobs"][0]["flags"]));
-        assert_eq!(lost["void"], true);
-        let detail = lost["detail"].as_str().unwrap();
-        assert!(
-            detail.starts_with("h3: ") && detail.contains(why),
-            "{detail}"
-        );
-        if signal == libc::SIGSTOP {
-            send(rig.pid("h3"), libc::SIGCONT);
-        }
-        let mut cleaned = String::new();
-        if signal == libc::SIGKILL {
-            // What it cannot remove any more is named, and found.
-            let file = scratch(&rig.place.dir).expect("the killed host's file");
-            assert!(lost["remedy"].as_str().unwrap().contains(&file), "{lost}");
-            assert!(lost["remedy"].as_str().unwrap().contains("on h3"), "{lost}");
-            cleaned = rig.place.fathom(&["clean"]).expect(0).stdout;
-        }
-        rig.emptied(&format!("after signal {signal}; clean: {cleaned}"));
-    }
-}
-
-#[test]
-fn agents_whose_controller_is_killed_end_and_clean_up() {
-    let _turn = beside_others();
-    let rig = Rig::new();
-    let mut child = rig.running();
-    let agents: Vec<u32> = ["h1", "h2", "h3", "h4"].map(|h| rig.pid(h)).to_vec();
-    let began = Instant::now();
-    send(child.id(), libc::SIGKILL);
-    child.wait().unwrap();
-    until("their files are gone", || rig.place.names().is_empty());
-    let there = |pid: &u32| {
-        PathBuf::from(format!("/proc/{pid}/exe"))
-            .read_link()
-            .is_ok()
-    };
-    until("they are gone", || !agents.iter().any(there));
-    println!("gone after {:?}", began.elapsed());
-}
+use crate::common::{beside_others, codes, end, names};
+use crate::fleet_rig::{Rig, program, sum};
 
 #[test]
 fn one_shared_file_is_made_once_and_used_by_all() {
@@ -271,6 +29,8 @@ fn one_shared_file_is_made_once_and_used_by_all() {
         );
         let about = run["target"]["description"].as_str().unwrap();
         assert!(about.contains("one shared file"), "{about}");
+        let differ = codes(&job["flags"]).contains(&"hosts-differ".to_owned());
+        assert!(!differ, "{layout}: {}", job["flags"]);
         assert_eq!(rig.place.names(), Vec::<String>::new(), "{layout}");
         fs::remove_dir_all(rig.place.runs()).unwrap();
     }
@@ -314,14 +74,10 @@ fn experiments_run_on_hosts_as_on_one() {
 fn an_engine_names_its_hosts_itself() {
     let _turn = beside_others();
     let rig = Rig::new();
-    let base = rig.place.dir.parent().unwrap();
+    let base = rig.place.base();
     let bin = base.join("bin");
     fs::create_dir(&bin).unwrap();
-    let program = |name: &str, text: &str| {
-        let path = bin.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let program = |name: &str, text: &str| program(&bin.join(name), text);
     let rig_script = base.join("rig").display().to_string();
     program(
         "scontrol",
@@ -369,6 +125,7 @@ fn an_engine_names_its_hosts_itself() {
 fn hosts_that_cannot_be_used_are_refused_by_name() {
     let _turn = beside_others();
     let rig = Rig::new();
+    let via = rig.via.as_deref().unwrap();
     let refused = |line: &str, more: &[&str]| {
         let mut args: Vec<&str> = line.split(' ').collect();
         args.extend(more);
@@ -413,27 +170,13 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
     assert!(said.contains("h9") && said.contains("no route"), "{said}");
     let said = refused(
         run,
-        &[
-            "--hosts",
-            "h1",
-            "--via",
-            &rig.via,
-            "--hosts-fathom",
-            "/bin/cat",
-        ],
+        &["--hosts", "h1", "--via", via, "--hosts-fathom", "/bin/cat"],
     );
     assert!(said.contains("h1"), "{said}");
     // No space on one of them, and a word to destroy what is not there.
     let said = refused(
         "run . --size 900t --time 100ms",
-        &[
-            "--hosts",
-            "h1,h2",
-            "--via",
-            &rig.via,
-            "--hosts-fathom",
-            fathom,
-        ],
+        &["--hosts", "h1,h2", "--via", via, "--hosts-fathom", fathom],
     );
     assert!(said.contains("h1: "), "{said}");
     // What simulated hosts cannot do is not left out without a word.
@@ -454,7 +197,7 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
 fn a_host_whose_mount_is_missing_is_found() {
     let _turn = beside_others();
     let rig = Rig::new();
-    let apart = rig.place.dir.parent().unwrap().join("h3");
+    let apart = rig.place.base().join("h3");
     fs::create_dir(&apart).unwrap();
     let line = "run . --rw randread --size 4m --time 200ms --json";
     let said = end(rig.command(line, "h1,h2,h3,h4").spawn().unwrap()).refusal();
