@@ -33,6 +33,7 @@ mod outputs;
 mod postgres;
 mod presented;
 mod query;
+mod recipes;
 mod replay;
 mod run;
 mod runs;
