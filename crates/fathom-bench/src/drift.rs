@@ -245,6 +245,7 @@ mod tests {
         };
         Run {
             schema_version: 1,
+            run_id: String::new(),
             tool_version: String::new(),
             name: String::new(),
             command: "survey".into(),

@@ -10,6 +10,7 @@ pub mod cost;
 pub mod cpu;
 pub mod drift;
 pub mod foresight;
+mod hosts;
 pub mod measurement;
 pub mod notebook;
 pub mod parts;

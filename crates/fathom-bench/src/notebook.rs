@@ -5,15 +5,17 @@
 
 use std::path::Path;
 
-use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress, live};
-use fathom_telemetry::iolog::{IoLog, IoLogError, IoLogMeta, LogSummary};
+use fathom_io::driver::{ClosedWindow, Observer, OfHost, PlannedJob, Progress, live};
+use fathom_telemetry::identity::{self, Host, Identity};
+use fathom_telemetry::iolog::{IoLog, IoLogError, LogSummary};
 use fathom_telemetry::reserve::Reserve;
 use fathom_telemetry::rundir::{RunDir, RunDirError};
 use fathom_telemetry::schema::{Job, Run, SCHEMA_VERSION, SavedResult, Target};
-use fathom_telemetry::series::{SeriesError, SeriesWriter};
+use fathom_telemetry::series::{JobOfSeries, SeriesError, SeriesSummary, SeriesWriter};
 use fathom_telemetry::{Flag, FlagCode, Nanos, Price, Window, say, utc};
 
 use crate::bench::{Bench, BenchError};
+use crate::hosts::HostBooks;
 use crate::present::{self, PresentError};
 use crate::results::{Evidence, ExperimentResult, Merged, Presenter};
 use crate::steadiness;
@@ -71,11 +73,15 @@ pub struct Notebook {
     dir: RunDir,
     series: Option<SeriesWriter>,
     log: Option<IoLog>,
+    /// What each host of a fleet did.
+    hosts: Option<HostBooks>,
     summary: Option<LogSummary>,
     merged: Vec<Merged>,
     courses: Vec<Vec<f64>>,
     presenters: Vec<Presenter>,
     began: std::time::Instant,
+    /// The same on the clock of the jobs' times.
+    began_at: Nanos,
     made_base: bool,
     saved: std::time::Instant,
     reserve: Reserve,
@@ -116,6 +122,7 @@ impl Notebook {
             })?;
         let mut run = Run {
             schema_version: SCHEMA_VERSION,
+            run_id: identity::new_id(),
             tool_version: tool_version.clone(),
             name: meta.name.clone(),
             command: meta.command,
@@ -138,32 +145,49 @@ impl Notebook {
         if let Some(price) = Price::of(&run) {
             price.put_into(&mut run);
         }
-        let mut series = SeriesWriter::create(&dir.series_file(), &tool_version)?;
-        if simulated {
-            series.note("fathom.simulated", "true");
-        }
-        let series = Some(series);
-        let log = if log_handles > 0 {
-            let meta = IoLogMeta {
-                tool_version,
-                run: meta.name,
-                simulated,
-            };
-            Some(IoLog::create(&dir.io_file(), meta, log_handles)?)
-        } else {
-            None
+        // A model's clock begins with the run.
+        let began_at = match simulated {
+            true => Nanos::ZERO,
+            false => fathom_io::clock::monotonic(),
         };
+        let now = utc::nanos(std::time::SystemTime::now());
+        let mut identity = Identity {
+            tool_version,
+            run: meta.name,
+            run_id: run.run_id.clone(),
+            host: None,
+            clock_zero_ns: now.saturating_sub_unsigned(began_at.0),
+            simulated,
+        };
+        let recorded = log_handles > 0;
+        let hosts = &run.environment["hosts"];
+        let hosts: Result<_, NotebookError> = HostBooks::create(&dir, &identity, hosts, recorded);
+        let hosts = hosts?;
+        if hosts.is_none() {
+            identity.host = Some(Host::own());
+        }
+        let log = match recorded && hosts.is_none() {
+            true => Some(IoLog::create(
+                &dir.io_file(),
+                identity.clone(),
+                log_handles,
+            )?),
+            false => None,
+        };
+        let series = Some(SeriesWriter::create(&dir.series_file(), identity, 1)?);
         dir.save(&run)?;
         Ok(Self {
             run,
             dir,
             series,
             log,
+            hosts,
             summary: None,
             merged: Vec::new(),
             courses: Vec::new(),
             presenters: Vec::new(),
             began: std::time::Instant::now(),
+            began_at,
             made_base,
             saved: std::time::Instant::now(),
             reserve,
@@ -224,13 +248,20 @@ impl Notebook {
         let first = self.run.jobs.len();
         let mut keeper = Keeper {
             first,
+            jobs,
             series: self.series.as_mut(),
+            hosts: self.hosts.as_mut(),
             merged: vec![Merged::default(); jobs.len()],
             courses: vec![Vec::new(); jobs.len()],
             thermometer: Thermometer::of(bench, jobs),
             progress,
         };
         let log = self.log.as_ref();
+        for (i, planned) in jobs.iter().enumerate() {
+            if let Some(log) = log.filter(|_| planned.job.spec.record) {
+                log.name((first + i) as u16, &planned.job.spec.name);
+            }
+        }
         let make = |job: usize, thread: u32| match log {
             Some(log) => log.handle((first + job) as u16, thread as u16, Nanos::ZERO),
             None => unreachable!("the maker is only passed on where there is a log"),
@@ -241,6 +272,9 @@ impl Notebook {
         if !bench.simulated() {
             // The driver counts from the group's start; the run's clock goes on between groups.
             measures.iter_mut().for_each(|j| j.start_ns += start.0);
+        }
+        if let Some(hosts) = &mut keeper.hosts {
+            hosts.settle();
         }
         let (merged, courses) = (keeper.merged, keeper.courses);
         let celsius = keeper.thermometer.map_or(Vec::new(), |t| t.read);
@@ -279,11 +313,17 @@ impl Notebook {
         flag_empty(&mut job);
         steadiness::judge_load(&mut job, course.1, course.0);
         self.keep(job);
+        let kept = &self.run.jobs[index];
+        let of = JobOfSeries {
+            index: index as u16,
+            name: &kept.name,
+            origin: self.began_at + Nanos(kept.start_ns),
+        };
         for window in windows {
             merge(&mut self.merged[index], window);
             if let Some(s) = &mut self.series {
                 // Where it has to end early, it says so in the end.
-                let _ = s.push(index as u16, width, window);
+                let _ = s.push(&of, width, window);
             }
         }
         self.save_soon();
@@ -313,13 +353,20 @@ impl Notebook {
     /// Where the log could not be finished.
     pub fn finish_log(&mut self) -> Result<(), NotebookError> {
         if let Some(log) = self.log.take() {
-            self.summary = Some(self.close_log(log)?);
+            let closed = log.finish()?;
+            self.summary = Some(self.closed_log(closed));
+        }
+        let of_hosts = self.hosts.as_mut().map(HostBooks::finish_logs);
+        for closed in of_hosts.into_iter().flatten() {
+            let s = self.closed_log(closed?);
+            let all = self.summary.get_or_insert_default();
+            all.rows += s.rows;
+            all.bytes += s.bytes;
         }
         Ok(())
     }
 
-    fn close_log(&mut self, log: IoLog) -> Result<LogSummary, NotebookError> {
-        let s = log.finish()?;
+    fn closed_log(&mut self, s: LogSummary) -> LogSummary {
         let (why, remedy) = match &s.error {
             None => (
                 "its writer could not keep up".to_owned(),
@@ -349,7 +396,7 @@ impl Notebook {
                 ));
             }
         }
-        Ok(s)
+        s
     }
 
     /// What the run directory lacks, as a flag of the run: the measurement is whole.
@@ -396,6 +443,9 @@ impl Notebook {
     /// Forgets a run that was refused before anything was measured: removes its directory.
     pub fn discard(mut self) {
         drop(self.series.take());
+        if let Some(hosts) = self.hosts.take() {
+            hosts.remove();
+        }
         // The log's thread must have ended before its file can go.
         drop(self.log.take().map(IoLog::finish));
         remove(&self.dir, self.made_base);
@@ -411,10 +461,20 @@ impl Notebook {
         if let Err(e) = self.finish_log() {
             self.missing(e.to_string());
         }
-        self.finish_series();
+        if let Some(series) = self.series.take() {
+            let finished = series.finish();
+            self.finished_series(finished);
+        }
         let made = present::shown(&self.run, &self.merged, &self.presenters)?;
         present::finish(&mut self.run, made);
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
+        if let Some(hosts) = self.hosts.take() {
+            let (finished, unsaved) = hosts.finish(&self.run);
+            finished.into_iter().for_each(|f| self.finished_series(f));
+            unsaved
+                .into_iter()
+                .for_each(|e| self.missing(e.to_string()));
+        }
         // What can be read alone is worth more than what says more of it.
         let mut others = [self.dir.io_file(), self.dir.series_file()].into_iter();
         while let Err(e) = self.save() {
@@ -432,11 +492,8 @@ impl Notebook {
         Ok((self.run, self.dir, self.summary))
     }
 
-    fn finish_series(&mut self) {
-        let Some(series) = self.series.take() else {
-            return;
-        };
-        match series.finish() {
+    fn finished_series(&mut self, finished: Result<SeriesSummary, SeriesError>) {
+        match finished {
             Ok(s) => {
                 if let Some(e) = s.error {
                     let all = s.rows + s.lost;
@@ -504,6 +561,8 @@ fn merge(merged: &mut Merged, window: &Window) {
 /// Writes windows to the series and merges them.
 struct Keeper<'a> {
     first: usize,
+    jobs: &'a [PlannedJob],
+    hosts: Option<&'a mut HostBooks>,
     series: Option<&'a mut SeriesWriter>,
     merged: Vec<Merged>,
     /// Bytes of each window, by job.
@@ -532,7 +591,17 @@ impl Observer for Keeper<'_> {
         }
         if let Some(s) = &mut self.series {
             // Where it has to end early, it says so in the end.
-            let _ = s.push((self.first + w.job) as u16, w.width, w.window);
+            let of = JobOfSeries {
+                index: (self.first + w.job) as u16,
+                name: &self.jobs[w.job].job.spec.name,
+                origin: w.origin,
+            };
+            let _ = s.push(&of, w.width, w.window);
+        }
+    }
+    fn of_host(&mut self, host: usize, what: &OfHost<'_>) {
+        if let Some(hosts) = &mut self.hosts {
+            hosts.take(host, self.first, self.jobs, what);
         }
     }
     fn progress(&mut self, p: &Progress) {

@@ -293,6 +293,7 @@ impl Observer for Stretched<'_> {
         self.inner.window(&ClosedWindow {
             job: w.job,
             start_ns: w.start_ns * self.times as i64,
+            origin: w.origin,
             width: Nanos(w.width.0 * self.times),
             window: &window,
         });

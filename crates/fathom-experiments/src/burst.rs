@@ -312,7 +312,7 @@ fn sequential(plan: &Plan, options: &BurstOptions) -> Result<[JobSpec; 2], JobEr
 
 /// Rows of a job that were completed without error, by submission.
 fn rows(book: &Notebook, job: usize) -> Result<Vec<IoRow>, NotebookError> {
-    let mut reader = IoLogReader::open(&book.dir().io_file())?.only_job(job as u16);
+    let mut reader = IoLogReader::open_all(book.dir().io_files())?.only_job(job as u16);
     let mut all = Vec::new();
     loop {
         let batch = reader.next_batch()?;

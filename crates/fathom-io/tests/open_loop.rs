@@ -4,8 +4,9 @@ use fathom_io::driver::{PlannedJob, Setting, run_group};
 use fathom_io::job::{JobSpec, Limits};
 use fathom_io::{Control, Target, Wanted};
 use fathom_stats::{ks_distance, ks_p_value};
+use fathom_telemetry::Identity;
 use fathom_telemetry::Nanos;
-use fathom_telemetry::iolog::{IoLog, IoLogMeta, IoLogReader};
+use fathom_telemetry::iolog::{IoLog, IoLogReader};
 
 #[test]
 fn poisson_arrivals_on_null_have_the_rate_asked_and_exponential_gaps() {
@@ -29,7 +30,7 @@ fn poisson_arrivals_on_null_have_the_rate_asked_and_exponential_gaps() {
         })
         .unwrap(),
     );
-    let log = IoLog::create(&path, IoLogMeta::default(), 1).unwrap();
+    let log = IoLog::create(&path, Identity::default(), 1).unwrap();
     let handle = |job: usize, thread: u32| log.handle(job as u16, thread as u16, Nanos::ZERO);
     let control = Control::new();
     let setting = Setting {

@@ -11,7 +11,8 @@ use fathom_io::replay::{
     Events, FeedHandle, Fidelity, Fit, Format, Layout, Pacing, Playing, Score, Share, TraceFacts,
     start, survey,
 };
-use fathom_telemetry::iolog::{IoLog, IoLogMeta};
+use fathom_telemetry::Identity;
+use fathom_telemetry::iolog::IoLog;
 use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Nanos, Op, Record};
 
@@ -430,7 +431,7 @@ fn dependent_replay_stretches_with_a_slower_target_and_keeps_think_times() {
 fn a_run_that_fathom_recorded_plays_again_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("io.parquet");
-    let log = IoLog::create(&path, IoLogMeta::default(), 2).unwrap();
+    let log = IoLog::create(&path, Identity::default(), 2).unwrap();
     let mut handles: Vec<_> = (0..2).map(|t| log.handle(3, t, Nanos(0))).collect();
     for i in 0..30_000u64 {
         // Two threads in turns: their rows are not in order in the file.

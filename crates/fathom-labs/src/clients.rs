@@ -127,7 +127,7 @@ impl Windows {
             rate: None,
             percentiles: true,
             noted: Vec::new(),
-            of_hosts: None,
+            origin: Nanos::ZERO,
         }
     }
 }
@@ -318,6 +318,7 @@ pub(crate) fn run<E: From<LabError> + Send>(
         let first = ramp.first.unwrap_or(u64::MAX);
         let load = |w: &Windows| Load {
             clients: n,
+            origin: start + Nanos(first.saturating_mul(WIDTH.0)),
             wall: now.since(start + Nanos(first.saturating_mul(WIDTH.0))),
             cpu: (cpu_end.0 - ramp.cpu.0, cpu_end.1 - ramp.cpu.1),
             cold: ramp.cold,

@@ -36,16 +36,8 @@ pub(crate) struct Load {
     pub(crate) percentiles: bool,
     /// What stands against it from elsewhere.
     pub(crate) noted: Vec<Flag>,
-    /// Where several hosts did it.
-    pub(crate) of_hosts: Option<Box<OfHosts>>,
-}
-
-/// A load of several hosts, which a fleet has put together.
-pub(crate) struct OfHosts {
-    /// The job, with each host's share and all that stands against it.
-    pub(crate) job: Job,
-    /// I/Os that the device of a host had at the same time, on average.
-    pub(crate) depth: Option<u32>,
+    /// When its measured part began, where that is known.
+    pub(crate) origin: Nanos,
 }
 
 /// How a load is named in the run.
@@ -98,7 +90,7 @@ impl Load {
         Self::whole(window, clients, wall, course)
     }
 
-    pub(crate) fn whole(window: Window, clients: u32, wall: Nanos, course: Course) -> Self {
+    fn whole(window: Window, clients: u32, wall: Nanos, course: Course) -> Self {
         Self {
             clients,
             wall,
@@ -110,7 +102,7 @@ impl Load {
             rate: None,
             percentiles: true,
             noted: Vec::new(),
-            of_hosts: None,
+            origin: Nanos::ZERO,
         }
     }
 
@@ -141,14 +133,6 @@ impl Load {
     }
 
     pub(crate) fn job(&self, about: About<'_>) -> Job {
-        if let Some(of) = &self.of_hosts {
-            return Job {
-                name: format!("{}.{}", about.name, about.repeat + 1),
-                spec: about.spec,
-                engine: about.engine.to_owned(),
-                ..of.job.clone()
-            };
-        }
         let [read, write, trim, sync] = Op::ALL.map(|op| self.direction(op));
         // Little's law: time spent in operations over time.
         let spent: f64 = [&read, &write, &trim, &sync]
@@ -276,7 +260,7 @@ impl Course {
     }
 
     /// The same of counts.
-    fn thinned(width: Nanos, ramp: usize, counts: &[u64]) -> Self {
+    pub(crate) fn thinned(width: Nanos, ramp: usize, counts: &[u64]) -> Self {
         let (before, after) = counts.split_at(ramp.min(counts.len()));
         let each = after.len().div_ceil(Self::STEPS).max(1);
         // No step lies in both parts.

@@ -7,6 +7,7 @@ use fathom_telemetry::schema::{Direction, Job, Run, SCHEMA_VERSION, Target};
 pub(crate) fn run_with(jobs: Vec<Job>) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,
+        run_id: String::new(),
         tool_version: "0.1.0".into(),
         name: "test".into(),
         command: "run".into(),

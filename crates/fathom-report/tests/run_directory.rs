@@ -5,7 +5,8 @@ mod sample;
 
 use fathom_report::{MemoryOutput, ReportData, exporter, write_report};
 use fathom_telemetry::rundir::RunDir;
-use fathom_telemetry::series::SeriesWriter;
+use fathom_telemetry::series::{JobOfSeries, SeriesWriter};
+use fathom_telemetry::{Identity, Nanos};
 
 #[test]
 fn the_page_from_a_run_directory_equals_the_one_from_memory() {
@@ -13,10 +14,15 @@ fn the_page_from_a_run_directory_equals_the_one_from_memory() {
     let dir = RunDir::create(&base, "survey").unwrap();
     let (run, series) = sample::survey(false);
     dir.save(&run).unwrap();
-    let mut writer = SeriesWriter::create(&dir.series_file(), "0.1.0").unwrap();
+    let mut writer = SeriesWriter::create(&dir.series_file(), Identity::default(), 1).unwrap();
     for (job, s) in &series.0 {
         for window in &s.windows {
-            writer.push(*job as u16, s.width, window).unwrap();
+            let of = JobOfSeries {
+                index: *job as u16,
+                name: "",
+                origin: Nanos::ZERO,
+            };
+            writer.push(&of, s.width, window).unwrap();
         }
     }
     writer.finish().unwrap();

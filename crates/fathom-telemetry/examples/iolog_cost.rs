@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fathom_telemetry::iolog::{IoLog, IoLogMeta};
+use fathom_telemetry::Identity;
+use fathom_telemetry::iolog::IoLog;
 use fathom_telemetry::{Nanos, Op, Record};
 use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::data_type::{Int32Type, Int64Type};
@@ -41,7 +42,7 @@ fn measure(
     threads: usize,
     dir: &std::path::Path,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let log = IoLog::create(&dir.join("io.parquet"), IoLogMeta::default(), threads)?;
+    let log = IoLog::create(&dir.join("io.parquet"), Identity::default(), threads)?;
     let each = total / threads;
     let cpu = cpu_ns()?;
     let start = Instant::now();
@@ -93,7 +94,7 @@ fn measure(
 /// A million records a second in batches of 32, as from a fast device: what a push costs then.
 fn paced(records: &[Record], dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
     const SECONDS: u32 = 3;
-    let log = IoLog::create(&dir.join("io.parquet"), IoLogMeta::default(), 1)?;
+    let log = IoLog::create(&dir.join("io.parquet"), Identity::default(), 1)?;
     let mut handle = log.handle(0, 0, Nanos(0));
     let mut batches = Vec::with_capacity(SECONDS as usize * 31_250);
     let start = Instant::now();

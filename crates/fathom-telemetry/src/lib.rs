@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod histogram;
+pub mod identity;
 pub mod iolog;
 pub(crate) mod parquet_file;
 pub mod price;
@@ -22,6 +23,7 @@ pub mod validity;
 pub mod window;
 
 pub use histogram::{Histogram, SparseHistogram};
+pub use identity::Identity;
 pub use price::Price;
 pub use record::{Op, Record};
 pub use summary::LatencySummary;

@@ -26,7 +26,11 @@ pub(crate) fn open(path: &Path) -> Result<SerializedFileReader<File>, String> {
     if !meta.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    let file = File::open(path).map_err(|e| e.to_string())?;
+    checked(File::open(path).map_err(|e| e.to_string())?)
+}
+
+/// The same of a file that is open.
+pub(crate) fn checked(file: File) -> Result<SerializedFileReader<File>, String> {
     let length = file.metadata().map_err(|e| e.to_string())?.len();
     walk(&footer(&file, length)?)?;
     let reader = guarded(|| SerializedFileReader::new(file)).map_err(|e| e.to_string())?;
@@ -77,7 +81,10 @@ fn plausible(reader: &SerializedFileReader<File>, length: u64) -> bool {
                 .ok()
                 .zip(u64::try_from(column.compressed_size()).ok())
                 .and_then(|(begin, size)| begin.checked_add(size));
-            if column.num_values() != n || end.is_none_or(|end| end > length) {
+            // Lists, which are only ever skipped here, have other numbers of values.
+            let listed = column.column_descr().max_rep_level() > 0;
+            let fits = listed || column.num_values() == n;
+            if !fits || end.is_none_or(|end| end > length) {
                 return false;
             }
         }

@@ -219,6 +219,57 @@ impl RunDir {
     pub fn io_file(&self) -> PathBuf {
         self.path.join(crate::iolog::FILE_NAME)
     }
+    /// Where a run keeps what one of its hosts did: `fleet=ID/host=NAME/run=ID`, which engines read as columns.
+    pub fn of_host(&self, fleet: &str, host: &str, run: &str) -> Self {
+        let named = format!(
+            "fleet={}/host={}/run={run}",
+            file_name(fleet),
+            file_name(host)
+        );
+        Self {
+            path: self.path.join(named),
+        }
+    }
+    /// Makes the directory, and those above it.
+    ///
+    /// # Errors
+    /// [`RunDirError::Create`].
+    pub fn make(&self) -> Result<(), RunDirError> {
+        create::dirs(&self.path).map_err(|source| RunDirError::Create {
+            path: self.path.clone(),
+            source,
+        })
+    }
+    /// Where runs of hosts lie below this one, in the order of their names; none of a run on one machine.
+    pub fn of_hosts(&self) -> Vec<Self> {
+        let below = |path: &Path, kind: &str| -> Vec<PathBuf> {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let of_kind = entries.filter(|e| e.file_name().to_string_lossy().starts_with(kind));
+            let mut all: Vec<PathBuf> = of_kind.map(|e| e.path()).collect();
+            all.sort();
+            all
+        };
+        let fleets = below(&self.path, "fleet=");
+        let hosts = fleets.iter().flat_map(|f| below(f, "host="));
+        let runs = hosts.flat_map(|h| below(&h, "run="));
+        runs.map(|path| Self { path }).collect()
+    }
+    /// The logs of its I/Os: those of its hosts, or its own; none where it was not recorded.
+    pub fn io_files(&self) -> Vec<PathBuf> {
+        self.by_host(Self::io_file)
+    }
+    /// The series by host: those of its hosts, which add up to its own one, or that.
+    pub fn series_files(&self) -> Vec<PathBuf> {
+        self.by_host(Self::series_file)
+    }
+    fn by_host(&self, file: fn(&Self) -> PathBuf) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.of_hosts().iter().map(file).collect();
+        files.retain(|f| f.exists());
+        if files.is_empty() && file(self).exists() {
+            files.push(file(self));
+        }
+        files
+    }
     /// `report.html`.
     pub fn report_file(&self) -> PathBuf {
         self.path.join(REPORT_FILE)

@@ -25,6 +25,9 @@ pub struct Run {
     pub schema_version: u32,
     /// fathom's version.
     pub tool_version: String,
+    /// What tells it from every other run, a random UUID; empty in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub run_id: String,
     /// Name of the run: the command, or the user's `--name`.
     pub name: String,
     /// The subcommand: `survey`, `run`, …

@@ -52,6 +52,8 @@ pub struct Column {
     pub kind: Kind,
     /// Whether values may be missing.
     optional: bool,
+    /// Its number among all columns of the file.
+    leaf: usize,
 }
 
 /// A value of a batch.
@@ -77,7 +79,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens a file with flat columns.
+    /// Opens a file for its flat columns: lists, which say what others say, are left out.
     ///
     /// # Errors
     /// Where it is not there, not Parquet, or has a column of another shape.
@@ -92,6 +94,9 @@ impl Table {
         for i in 0..schema.num_columns() {
             use parquet::basic::{ConvertedType, Type};
             let c = schema.column(i);
+            if c.max_rep_level() > 0 {
+                continue;
+            }
             let kind = match (c.physical_type(), c.converted_type()) {
                 (Type::INT32, ConvertedType::UINT_32) => Kind::Unsigned,
                 (Type::INT32 | Type::INT64, _) => Kind::Integer,
@@ -100,13 +105,14 @@ impl Table {
                 (Type::BYTE_ARRAY, _) => Kind::Blob,
                 _ => return Err(failed(format!("column '{}' has a foreign type", c.name()))),
             };
-            if c.max_rep_level() > 0 || c.max_def_level() > 1 {
+            if c.max_def_level() > 1 {
                 return Err(failed(format!("column '{}' is nested", c.name())));
             }
             columns.push(Column {
                 name: c.name().to_owned(),
                 kind,
                 optional: c.max_def_level() == 1,
+                leaf: i,
             });
         }
         Ok(Self {
@@ -147,7 +153,7 @@ impl Table {
             }
         };
         let group = self.file.metadata().row_group(group);
-        match group.column(column).statistics()? {
+        match group.column(self.columns[column].leaf).statistics()? {
             Statistics::Int32(s) => Some((of(*s.min_opt()?), of(*s.max_opt()?))),
             Statistics::Int64(s) => Some((*s.min_opt()?, *s.max_opt()?)),
             _ => None,
@@ -174,7 +180,8 @@ impl Table {
                     if c.kind == Kind::Blob {
                         batch = BATCH_ROWS_OF_BYTES;
                     }
-                    let r = parquet_file::guarded(|| reader.get_column_reader(i)).map_err(error)?;
+                    let r = parquet_file::guarded(|| reader.get_column_reader(c.leaf))
+                        .map_err(error)?;
                     Values::new(r, c).ok_or_else(|| {
                         self.failed(format!("column '{}' has another type", c.name))
                     })?
@@ -362,12 +369,13 @@ impl<T: DataType> Decoded<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iolog::{IoLog, IoLogMeta, IoLogReader};
+    use crate::Identity;
+    use crate::iolog::{IoLog, IoLogReader};
     use crate::record::{Op, Record};
     use crate::units::Nanos;
 
     fn log(path: &Path) {
-        let log = IoLog::create(path, IoLogMeta::default(), 2).unwrap();
+        let log = IoLog::create(path, Identity::default(), 2).unwrap();
         for job in 0..2u16 {
             let mut h = log.handle(job, 3, Nanos(0));
             for i in 0..10_000u64 {

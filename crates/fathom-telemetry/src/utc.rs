@@ -14,6 +14,13 @@ pub fn stamp(time: SystemTime) -> String {
     text(time, "%Y%m%dT%H%M%SZ")
 }
 
+/// Since 1970, ns; what does not fit is cut.
+pub fn nanos(time: SystemTime) -> i64 {
+    DateTime::<Utc>::from(time)
+        .timestamp_nanos_opt()
+        .unwrap_or(i64::MAX)
+}
+
 /// In a `format` of strftime.
 pub fn text(time: SystemTime, format: &str) -> String {
     DateTime::<Utc>::from(time).format(format).to_string()

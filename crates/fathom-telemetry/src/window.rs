@@ -297,6 +297,8 @@ pub struct Recorder<S> {
     window_end: Nanos,
     directions: [Option<Box<Accumulator>>; 4],
     log: Option<LogHandle>,
+    /// The log, until the window of this number begins.
+    later: (u64, Option<LogHandle>),
     sink: S,
 }
 
@@ -320,7 +322,18 @@ impl<S: WindowSink> Recorder<S> {
             window_end: origin + width,
             directions,
             log,
+            later: (0, None),
             sink,
+        }
+    }
+
+    /// Leaves a ramp, a whole number of windows, out of the log, whose times count from its end.
+    pub fn log_after(&mut self, ramp: Nanos) {
+        if ramp > Nanos::ZERO {
+            self.later = (ramp.0 / self.width.0, self.log.take());
+            if let Some(log) = &mut self.later.1 {
+                log.set_origin(self.origin + ramp);
+            }
         }
     }
 
@@ -385,6 +398,9 @@ impl<S: WindowSink> Recorder<S> {
         self.flush();
         self.index = now.since(self.origin).0 / self.width.0;
         self.window_end = self.origin + Nanos((self.index + 1) * self.width.0);
+        if self.index >= self.later.0 && self.later.1.is_some() {
+            self.log = self.later.1.take();
+        }
     }
 
     fn flush(&mut self) {
@@ -403,7 +419,7 @@ impl<S: WindowSink> Recorder<S> {
     /// Closes the last window and the log; returns the sink.
     pub fn finish(mut self) -> S {
         self.flush();
-        if let Some(log) = self.log.take() {
+        for log in [self.log.take(), self.later.1.take()].into_iter().flatten() {
             log.close();
         }
         self.sink

@@ -19,6 +19,7 @@ pub(crate) fn noisy_run(level: f64, noise: f64, repeats: u32, seed: u64) -> Run 
         .collect();
     Run {
         schema_version: SCHEMA_VERSION,
+        run_id: String::new(),
         tool_version: "0.1.0".into(),
         name: "survey".into(),
         command: "survey".into(),

@@ -22,6 +22,8 @@ pub(super) struct Collector {
     index: usize,
     depth: u32,
     ramp_windows: u64,
+    /// When the measured part begins.
+    measured_from: Nanos,
     /// Last window that each thread has closed; `u64::MAX` once it has ended.
     closed: Vec<u64>,
     pending: BTreeMap<u64, Window>,
@@ -52,6 +54,7 @@ impl Collector {
             index,
             depth,
             ramp_windows: planned.ramp().0 / planned.job.spec.window.0,
+            measured_from: Nanos::ZERO,
             closed: vec![0; seats as usize],
             pending: BTreeMap::new(),
             pending_max: PENDING_MAX,
@@ -60,6 +63,11 @@ impl Collector {
             recent: SparseHistogram::default(),
             last_p99: None,
         }
+    }
+
+    /// Its run begins at `origin`.
+    pub(super) fn begin(&mut self, origin: Nanos) {
+        self.measured_from = origin + self.planned.ramp();
     }
 
     pub(super) fn last_p99(&self) -> Option<Nanos> {
@@ -134,6 +142,7 @@ impl Collector {
             observer.window(&ClosedWindow {
                 job: self.index,
                 start_ns: (number as i64 - self.ramp_windows as i64) * width.0 as i64,
+                origin: self.measured_from,
                 width,
                 window: &window,
             });

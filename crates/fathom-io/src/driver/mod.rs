@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fathom_telemetry::iolog::LogHandle;
+use fathom_telemetry::iolog::{IoRow, LogHandle};
 use fathom_telemetry::schema::{DeviceDelta, Job};
 use fathom_telemetry::{Nanos, Op, Recorder, Window, WindowSink};
 
@@ -191,10 +191,30 @@ pub struct ClosedWindow<'a> {
     pub job: usize,
     /// Its start after the job's measured part began; negative in ramp-up, ns.
     pub start_ns: i64,
+    /// When that part began, on the clock that the job ran by (of a fleet: the controller's).
+    pub origin: Nanos,
     /// Its width.
     pub width: Nanos,
     /// What completed in it; numbered from the measured part on.
     pub window: &'a Window,
+}
+
+/// What one host of a fleet did; jobs are those of the fleet's group.
+#[derive(Debug)]
+pub enum OfHost<'a> {
+    /// A window that counts.
+    Window(&'a ClosedWindow<'a>),
+    /// I/Os of a job, whose times are after `origin` on the controller's clock.
+    Rows {
+        /// Index of the job in the group.
+        job: usize,
+        /// What times are after.
+        origin: Nanos,
+        /// They.
+        rows: &'a [IoRow],
+    },
+    /// Its own measure of a job.
+    Job(usize, &'a Job),
 }
 
 /// Watches a group while it runs.
@@ -203,6 +223,8 @@ pub trait Observer {
     fn ready(&mut self) {}
     /// A window was closed by every thread of the job.
     fn window(&mut self, _window: &ClosedWindow<'_>) {}
+    /// What a host of a fleet did, beside what all of them did.
+    fn of_host(&mut self, _host: usize, _what: &OfHost<'_>) {}
     /// About ten times a second.
     fn progress(&mut self, _progress: &Progress) {}
     /// A thread of a job (by its index in the group) has ended.
@@ -282,6 +304,7 @@ pub fn run_virtual<W: World>(
             workers.push(worker);
         }
         let mut collector = Collector::new(planned, (group, i), seats, depth);
+        collector.begin(origin);
         collector.wait_for_all();
         shared.borrow_mut().collectors.push(collector);
     }
@@ -314,6 +337,7 @@ pub fn assemble(
 ) -> Job {
     let (seats, depth) = planned.seats();
     let mut c = Collector::new(planned, (live::begin_group(), 0), seats, depth);
+    c.begin(origin);
     for thread in 1..seats {
         // Windows and I/Os are those of the first seat; depth was kept by all of them.
         c.ended(

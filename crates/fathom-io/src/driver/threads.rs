@@ -101,6 +101,7 @@ pub fn run_group(
         observer.ready();
     }
     let start = setting.control.start(&clock, START_DELAY);
+    collectors.iter_mut().for_each(|c| c.begin(start));
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
     threads.iter().for_each(|t| t.thread().unpark());
     if let Some((job, message)) = failure {

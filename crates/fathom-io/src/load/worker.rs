@@ -116,10 +116,11 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         depth: u32,
         ramp: Nanos,
         port: P,
-        recorder: Recorder<S>,
+        mut recorder: Recorder<S>,
         live: Arc<Live>,
         stop: Arc<AtomicBool>,
     ) -> Self {
+        recorder.log_after(ramp);
         let spec = &job.spec;
         let (t, n) = (u64::from(thread), u64::from(threads));
         let share = |total: u64| total / n + u64::from(t < total % n);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use fathom_io::Observer;
-use fathom_io::driver::{ClosedWindow, PlannedJob};
+use fathom_io::driver::{ClosedWindow, OfHost, PlannedJob};
 use fathom_io::replay::Fidelity;
 use fathom_telemetry::schema::{HostShare, IoError, Job, OpenLoop};
 use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, Window};
@@ -18,6 +18,9 @@ const NAMED_MAX: usize = 4;
 /// I/Os and bytes.
 type Counted = (u64, u64);
 
+/// A host's window, and when the job's measured part began there.
+type OwnWindow = (usize, Nanos, Window);
+
 /// One job of a group, on its hosts.
 struct Merging {
     /// Their places in the fleet.
@@ -25,8 +28,10 @@ struct Merging {
     width: Nanos,
     /// Windows that the job lasts by its time; `None` where something else ends it.
     lasts: Option<i64>,
-    /// Windows that some host may not have closed yet, with what each host did in them.
-    pending: BTreeMap<i64, (Window, Vec<(usize, Counted)>)>,
+    /// Windows that some host may not have closed yet.
+    pending: BTreeMap<i64, Vec<OwnWindow>>,
+    /// When the measured part began where it began first.
+    origin: Nanos,
     /// The last window that each host closed.
     closed: Vec<i64>,
     hosts: Vec<Counted>,
@@ -52,6 +57,7 @@ impl Merger {
                 width: spec.window,
                 lasts: spec.time.map(|t| (t.0 / spec.window.0.max(1)) as i64),
                 pending: BTreeMap::new(),
+                origin: Nanos(u64::MAX),
                 closed: vec![i64::MIN; hosts],
                 hosts: vec![(0, 0); hosts],
                 slowest: vec![0; hosts],
@@ -63,33 +69,27 @@ impl Merger {
         }
     }
 
-    /// Takes a host's window; `own` counts that host's jobs. Returns the number of the job among the fleet's.
-    pub(super) fn take(
-        &mut self,
-        (host, own): (usize, usize),
-        start: i64,
-        window: &Window,
-        observer: &mut dyn Observer,
-    ) -> Option<usize> {
-        let mut there = self.jobs.iter_mut().enumerate();
-        let nth = there
-            .by_ref()
-            .filter(|(_, m)| m.places.contains(&host))
-            .nth(own);
-        let (job, m) = nth?;
+    /// The group's job that is a host's own one of this number.
+    pub(super) fn job_of(&self, host: usize, own: usize) -> Option<usize> {
+        let all = self.jobs.iter().enumerate();
+        let mut there = all.filter(|(_, m)| m.places.contains(&host));
+        Some(there.nth(own)?.0)
+    }
+
+    /// Takes a host's window of its own job `w.job`.
+    pub(super) fn take(&mut self, host: usize, w: &ClosedWindow<'_>, observer: &mut dyn Observer) {
+        let Some(job) = self.job_of(host, w.job) else {
+            return;
+        };
+        let m = &mut self.jobs[job];
         let host = host - m.places.start;
-        let number = start.div_euclid(m.width.0.max(1) as i64);
-        let counted = window.directions[..3]
-            .iter()
-            .flatten()
-            .fold((0, 0), |sum, d| (sum.0 + d.ios, sum.1 + d.bytes));
-        let (all, by_host) = m.pending.entry(number).or_default();
-        all.merge(window);
-        by_host.push((host, counted));
+        let number = w.start_ns.div_euclid(m.width.0.max(1) as i64);
+        m.origin = m.origin.min(w.origin);
+        let own = (host, w.origin, w.window.clone());
+        m.pending.entry(number).or_default().push(own);
         m.closed[host] = m.closed[host].max(number);
         let complete = m.closed.iter().copied().min().unwrap_or(i64::MIN);
         m.add_until(job, complete.min(m.lasts.unwrap_or(i64::MAX)), observer);
-        Some(job)
     }
 
     /// One job per planned one. `parts` are each host's measures of its jobs, `None` of a lost host.
@@ -110,6 +110,11 @@ impl Merger {
                 .collect();
             let common = m.common(&own);
             m.add_until(j, common, observer);
+            for (host, job) in m.places.clone().zip(&own) {
+                if let Some(job) = job {
+                    observer.of_host(host, &OfHost::Job(j, job));
+                }
+            }
             let names = &names[m.places.clone()];
             m.job(planned, &own, common, names)
         })
@@ -137,8 +142,21 @@ impl Merging {
             if number >= end {
                 return;
             }
-            let (mut window, by_host) = entry.remove();
-            window.index = number.max(0) as u64;
+            let of_hosts = entry.remove();
+            let mut window = Window {
+                index: number.max(0) as u64,
+                ..Window::default()
+            };
+            let mut by_host = Vec::new();
+            for (host, origin, mut own) in of_hosts {
+                window.merge(&own);
+                by_host.push((host, counted(&own)));
+                if number >= 0 {
+                    own.index = window.index;
+                    let own = self.closed(job, number, origin, &own);
+                    observer.of_host(self.places.start + host, &OfHost::Window(&own));
+                }
+            }
             if number >= 0 {
                 if let Some(host) = slowest(&by_host, self.hosts.len()) {
                     self.slowest[host] += 1;
@@ -153,12 +171,23 @@ impl Merging {
                     }
                 }
             }
-            observer.window(&ClosedWindow {
-                job,
-                start_ns: number * self.width.0 as i64,
-                width: self.width,
-                window: &window,
-            });
+            observer.window(&self.closed(job, number, self.origin, &window));
+        }
+    }
+
+    fn closed<'w>(
+        &self,
+        job: usize,
+        number: i64,
+        origin: Nanos,
+        window: &'w Window,
+    ) -> ClosedWindow<'w> {
+        ClosedWindow {
+            job,
+            start_ns: number * self.width.0 as i64,
+            origin,
+            width: self.width,
+            window,
         }
     }
 
@@ -184,8 +213,9 @@ impl Merging {
         };
         let loops = || there().filter_map(|j| j.open_loop.as_ref());
         let mut tails = vec![(0, 0); names.len()];
-        for (host, (ios, bytes)) in self.pending.values().flat_map(|(_, by_host)| by_host) {
+        for (host, _, window) in self.pending.values().flatten() {
             let tail: &mut Counted = &mut tails[*host];
+            let (ios, bytes) = counted(window);
             *tail = (tail.0 + ios, tail.1 + bytes);
         }
         let hosts = names.iter().enumerate().map(|(h, name)| HostShare {
@@ -271,6 +301,12 @@ pub(super) fn played(jobs: &[PlannedJob], parts: Vec<Vec<Fidelity>>, names: &[St
             feed.played(all);
         }
     }
+}
+
+/// Reads, writes and trims.
+fn counted(window: &Window) -> Counted {
+    let data = window.directions[..3].iter().flatten();
+    data.fold((0, 0), |sum, d| (sum.0 + d.ios, sum.1 + d.bytes))
 }
 
 /// The host that did less than every other in a window.
@@ -390,12 +426,31 @@ mod tests {
         (1..=n).map(|i| format!("h{i}")).collect()
     }
 
-    struct Seen(Vec<(i64, u64)>);
+    /// Windows of all together, and the I/Os of each host's.
+    struct Seen(Vec<(i64, u64)>, BTreeMap<usize, DirectionTotal>);
     impl Observer for Seen {
         fn window(&mut self, w: &ClosedWindow<'_>) {
             let ios = w.window.directions[0].as_ref().map_or(0, |d| d.ios);
             self.0.push((w.start_ns, ios));
         }
+        fn of_host(&mut self, host: usize, what: &OfHost<'_>) {
+            if let OfHost::Window(w) = what {
+                assert_eq!(w.origin, Nanos(host as u64));
+                let read = w.window.directions[0].as_ref().unwrap();
+                self.1.entry(host).or_default().add(read);
+            }
+        }
+    }
+
+    fn take(merger: &mut Merger, host: usize, start: i64, w: &Window, to: &mut dyn Observer) {
+        let w = ClosedWindow {
+            job: 0,
+            start_ns: start,
+            origin: Nanos(host as u64),
+            width: Nanos(WINDOW),
+            window: w,
+        };
+        merger.take(host, &w, to);
     }
 
     #[test]
@@ -405,7 +460,8 @@ mod tests {
             let (hosts, windows) = (4, 10);
             let jobs = [planned(Some(Nanos(windows * WINDOW)))];
             let mut merger = Merger::new(&jobs, hosts);
-            let (mut all, mut bytes, mut seen) = (Histogram::new(), 0, Seen(Vec::new()));
+            let (mut all, mut bytes, mut seen) =
+                (Histogram::new(), 0, Seen(Vec::new(), BTreeMap::new()));
             for i in 0..windows {
                 for host in 0..hosts {
                     let n = 200 + rng.below(300);
@@ -415,7 +471,7 @@ mod tests {
                     values.iter().for_each(|v| all.record(*v));
                     bytes += 4096 * n;
                     let start = (i * WINDOW) as i64;
-                    merger.take((host, 0), start, &window(i, &values), &mut seen);
+                    take(&mut merger, host, start, &window(i, &values), &mut seen);
                 }
             }
             let parts = vec![ended(windows * WINDOW - 5); hosts];
@@ -432,6 +488,13 @@ mod tests {
                 read.ios,
                 "series and totals"
             );
+            let mut merged = Histogram::new();
+            let own: u64 = seen.1.values().map(|t| t.ios).sum();
+            seen.1.values().for_each(|t| merged.merge(&t.response));
+            assert_eq!(
+                (own, LatencySummary::from(&merged)),
+                (read.ios, read.response_ns)
+            );
             assert!(job.flags.is_empty(), "{:?}", job.flags);
         }
     }
@@ -440,12 +503,12 @@ mod tests {
     fn what_comes_before_all_began_or_after_the_first_ended_is_not_counted() {
         let jobs = [planned(Some(Nanos(5 * WINDOW)))];
         let mut merger = Merger::new(&jobs, 2);
-        let mut seen = Seen(Vec::new());
+        let mut seen = Seen(Vec::new(), BTreeMap::new());
         for host in 0..2 {
             // Ramp-up, five windows, and what was under way at the end of the second host.
             for i in -1..5 + host as i64 {
                 let w = window(i.max(0) as u64, &[1000; 10]);
-                merger.take((host, 0), i * WINDOW as i64, &w, &mut seen);
+                take(&mut merger, host, i * WINDOW as i64, &w, &mut seen);
             }
         }
         let parts = vec![ended(5 * WINDOW), ended(6 * WINDOW)];
@@ -462,7 +525,13 @@ mod tests {
         let mut merger = Merger::new(&jobs, 2);
         for host in 0..2 {
             for i in 0..(3 + 2 * host as u64) {
-                merger.take((host, 0), (i * WINDOW) as i64, &window(i, &[1; 5]), &mut ());
+                take(
+                    &mut merger,
+                    host,
+                    (i * WINDOW) as i64,
+                    &window(i, &[1; 5]),
+                    &mut (),
+                );
             }
         }
         let parts = vec![ended(2 * WINDOW + 7), ended(4 * WINDOW + 7)];
@@ -470,7 +539,7 @@ mod tests {
         assert_eq!((job.wall_ns, job.read.unwrap().ios), (2 * WINDOW, 20));
         assert_eq!(job.hosts[1].tail_ios, 15);
         let mut merger = Merger::new(&jobs, 2);
-        merger.take((0, 0), 0, &window(0, &[1; 5]), &mut ());
+        take(&mut merger, 0, 0, &window(0, &[1; 5]), &mut ());
         let job = merger
             .finish(&jobs, &[ended(7), None], &names(2), &mut ())
             .remove(0);
@@ -489,7 +558,7 @@ mod tests {
         let jobs = [planned(Some(Nanos(WINDOW)))];
         let mut merger = Merger::new(&jobs, 3);
         for host in 0..3 {
-            merger.take((host, 0), 0, &window(0, &[1]), &mut ());
+            take(&mut merger, host, 0, &window(0, &[1]), &mut ());
         }
         let parts = vec![flagged("97 %"), ended(WINDOW), flagged("98 %")];
         let job = merger.finish(&jobs, &parts, &names(3), &mut ()).remove(0);

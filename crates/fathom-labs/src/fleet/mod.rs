@@ -4,6 +4,7 @@
 mod merge;
 mod model;
 mod reach;
+mod rows;
 pub mod split;
 
 use std::io::Read;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError};
-use fathom_io::driver::{DriveError, PlannedJob, Progress, live};
+use fathom_io::driver::{ClosedWindow, DriveError, PlannedJob, Progress, live};
 use fathom_io::job::Limits;
 use fathom_io::replay::Score;
 use fathom_io::{Control, Observer};
@@ -229,16 +230,31 @@ impl FleetBench {
         let n = self.guests.len();
         let mut merger = Merger::new(jobs, n);
         let (names, group) = (self.names.clone(), live::begin_group());
+        // Models have clocks of their own, which all begin with the run.
+        let real = !self.simulated;
+        let here = |t: Nanos, ahead: i64| match real {
+            true => Nanos(t.0.saturating_add_signed(-ahead)),
+            false => t,
+        };
         let mut sums = vec![Progress::default(); n];
         let (parts, failed) = self.conduct(asks, &mut |told| match told {
             Told::Window {
                 guest,
                 job,
                 start,
+                origin: (origin, ahead),
+                width,
                 window,
-                ..
             } => {
-                if let Some(j) = merger.take((guest, job), start, &window, observer) {
+                let w = ClosedWindow {
+                    job,
+                    start_ns: start,
+                    origin: here(origin, ahead),
+                    width,
+                    window: &window,
+                };
+                merger.take(guest, &w, observer);
+                if let Some(j) = merger.job_of(guest, job) {
                     let host = Some(names[guest].as_str());
                     live::tell(&jobs[j], (group, j), (guest as u32, n), host, &window);
                 }
@@ -261,7 +277,11 @@ impl FleetBench {
             .iter()
             .map(|p| p.as_ref().map(|p| p.jobs.clone()))
             .collect();
+        let missing = self.rows(jobs, &parts, &merger, observer);
         let mut all = merger.finish(jobs, &own, &self.names, observer);
+        missing
+            .into_iter()
+            .for_each(|(job, flag)| all[job].flags.push(flag));
         self.in_step(&mut all, jobs, &parts);
         let lost = self.lost_flag(&parts);
         for job in &mut all {

@@ -11,7 +11,10 @@ use fathom_telemetry::schema::{self, Job};
 use serde_json::{Value, json};
 
 use super::merge::{self, Merger};
+use super::rows::pass_on;
 use super::split;
+use crate::guest::remote::bench_error;
+use crate::guest::spool::Spool;
 
 /// More would only share what one already fills.
 const HOSTS_MAX: u32 = 1_000;
@@ -68,8 +71,9 @@ struct Sorting<'a> {
 
 impl Observer for Sorting<'_> {
     fn window(&mut self, w: &ClosedWindow<'_>) {
-        let whose = self.whose[w.job];
-        self.merger.take(whose, w.start_ns, w.window, self.observer);
+        let (host, own) = self.whose[w.job];
+        let own = ClosedWindow { job: own, ..*w };
+        self.merger.take(host, &own, self.observer);
     }
     fn progress(&mut self, progress: &Progress) {
         self.observer.progress(progress);
@@ -144,17 +148,38 @@ impl Bench for ModelFleet {
             whose: &whose,
             observer,
         };
-        let measured = self.bench.run(&own, None, &mut sorting)?;
+        let spool = Spool::of(&own).map_err(bench_error)?;
+        let measured = match &spool {
+            Some(s) => {
+                let log = |job, thread| s.handle(job, thread);
+                self.bench.run(&own, Some(&log), &mut sorting)?
+            }
+            None => self.bench.run(&own, None, &mut sorting)?,
+        };
         let played = feeds.iter().map(|of| {
             let each = of.iter().map(|f: &FeedHandle| f.fidelity());
             each.map(Option::unwrap_or_default).collect()
         });
         merge::played(jobs, played.collect(), &self.names);
+        let mut missing = Vec::new();
+        if let Some(spool) = spool {
+            let place = |own: usize| {
+                let (host, own) = *whose.get(own)?;
+                Some((host, merger.job_of(host, own)?))
+            };
+            let kept = spool.finish();
+            let passed = kept.and_then(|k| pass_on(k, &place, 0, &self.names, observer));
+            missing = passed.map_err(bench_error)?;
+        }
         let mut parts: Vec<Option<Vec<Job>>> = vec![Some(Vec::new()); n];
         for ((host, _), job) in whose.iter().zip(measured) {
             parts[*host].get_or_insert_default().push(job);
         }
-        Ok(merger.finish(jobs, &parts, &self.names, observer))
+        let mut all = merger.finish(jobs, &parts, &self.names, observer);
+        for (job, flag) in missing {
+            all[job].flags.push(flag);
+        }
+        Ok(all)
     }
 
     fn close(self: Box<Self>) -> Result<(), BenchError> {

@@ -105,8 +105,6 @@ fn possible(p: &PlannedJob, layout: Layout) -> Result<(), String> {
         "it is led from here, I/O by I/O"
     } else if p.job.feed.is_some() && matches!(layout, Layout::Parts | Layout::Neighbour) {
         "a trace has its own offsets: take --layout own or shared"
-    } else if p.job.spec.record {
-        "one row per I/O is not sent over the network: leave out --record"
     } else {
         return Ok(());
     };

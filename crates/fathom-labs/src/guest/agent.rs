@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use fathom_telemetry::Nanos;
 use fathom_telemetry::say;
 use serde_json::Value;
 
+use super::spool::{self, Spool, Spooled};
 use crate::{LabError, kv};
 use fathom_system::guest::qemu::memory_file;
 use fathom_system::guest::wire::{
@@ -65,6 +66,7 @@ where
         line,
         bench: None,
         trace: None,
+        rows: None,
     };
     agent.work(&rx);
     agent.close();
@@ -140,6 +142,9 @@ fn keep_lease(line: &Line, control: &Control, out: &Outbox) {
     }
 }
 
+/// Bytes of a file of I/Os that are sent at once.
+const PIECE: usize = 1 << 20;
+
 /// Bytes that wait for a reader before a file is read for it.
 const QUEUED_MAX: u64 = 64 << 20;
 
@@ -190,6 +195,8 @@ struct Agent {
     bench: Option<Box<dyn Bench>>,
     /// What is played, in memory.
     trace: Option<fs::File>,
+    /// The I/Os of the group that ran last.
+    rows: Option<Spooled>,
 }
 
 impl Agent {
@@ -248,6 +255,7 @@ impl Agent {
             Ask::Trace { goes_on } => self.trace(goes_on, raw),
             Ask::Run { jobs } => self.run(&jobs),
             Ask::Load { lab, asked } => self.load(&lab, &asked),
+            Ask::Rows => self.rows(),
             Ask::Close => {
                 self.bench.take().map_or(Ok(()), Bench::close)?;
                 Ok(Answer::Done)
@@ -276,12 +284,41 @@ impl Agent {
                     path: below.to_string_lossy().into_owned(),
                 };
                 self.output.send(&file, &bytes);
-                while self.output.queued.load(Relaxed) > QUEUED_MAX {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
+                self.wait_for_reader(QUEUED_MAX);
             }
         }
         Ok(Answer::Done)
+    }
+
+    /// Until no more than so many bytes wait on their way out, or nobody takes them.
+    fn wait_for_reader(&self, bytes: u64) {
+        let listens = || !self.dismissed() && !self.line.silent.load(Relaxed);
+        while self.output.queued.load(Relaxed) > bytes && listens() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Sends the file of I/Os in pieces, of which few are in memory.
+    fn rows(&mut self) -> Result<Answer, LabError> {
+        let Some(Spooled { file, summary }) = self.rows.take() else {
+            return Err(LabError::Failed("no job recorded its I/Os".into()));
+        };
+        let mut piece = vec![0; PIECE];
+        let mut at = 0;
+        loop {
+            let read = file.read_at(&mut piece, at);
+            let n = read.map_err(|e| LabError::Failed(format!("its I/Os cannot be read: {e}")))?;
+            if n == 0 || self.dismissed() {
+                break;
+            }
+            at += n as u64;
+            self.output.send(&Answer::Piece, &piece[..n]);
+            self.wait_for_reader(2 * PIECE as u64);
+        }
+        Ok(Answer::Rows {
+            lost: summary.lost_by_job,
+            error: summary.error.map(|e| e.to_string()),
+        })
     }
 
     fn open(
@@ -399,6 +436,8 @@ impl Agent {
             });
         }
         let bench = bench(&mut self.bench)?;
+        self.rows = None;
+        let spool = Spool::of(&planned)?;
         // A model's time is its own: it waits for nobody.
         if planned.is_empty() || bench.simulated() {
             teller.ready();
@@ -406,10 +445,19 @@ impl Agent {
         self.control.hold();
         let jobs = match planned.is_empty() {
             true => Ok(Vec::new()),
-            false => bench.run(&planned, None, &mut teller),
+            false => match &spool {
+                Some(s) => bench.run(&planned, Some(&|job, t| s.handle(job, t)), &mut teller),
+                None => bench.run(&planned, None, &mut teller),
+            },
         };
         self.control.begin_at(None);
-        let jobs = jobs?;
+        let mut jobs = jobs?;
+        if let Some(spool) = spool {
+            if bench.shares_disk_with(&spool::dir()) {
+                spool::on_tested_disk(&planned, &mut jobs);
+            }
+            self.rows = Some(spool.finish()?);
+        }
         self.undisturbed()?;
         Ok(Answer::Ran {
             jobs,
@@ -490,7 +538,7 @@ impl Observer for Teller<'_> {
         self.0.send(&Answer::Ready, &[]);
     }
     fn window(&mut self, w: &ClosedWindow<'_>) {
-        let (answer, raw) = Answer::window(w.job, w.start_ns, w.width, w.window);
+        let (answer, raw) = Answer::window(w);
         self.0.send(&answer, &raw);
     }
     fn progress(&mut self, p: &Progress) {

@@ -63,6 +63,8 @@ pub(crate) enum Told {
         job: usize,
         /// After its measured part began, ns.
         start: i64,
+        /// When that was on the agent's clock, and what that is ahead of this machine's, ns.
+        origin: (Nanos, i64),
         /// Its width.
         width: Nanos,
         /// The window.
@@ -248,6 +250,7 @@ fn take_part(
             Answer::Window {
                 job,
                 start,
+                origin,
                 width,
                 index,
                 directions,
@@ -255,6 +258,7 @@ fn take_part(
                 guest: number,
                 job,
                 start,
+                origin: (Nanos(origin), offset),
                 width: Nanos(width),
                 window: wire::window(index, &directions, &raw)
                     .map_err(|e| LabError::Failed(e.to_string()))?,

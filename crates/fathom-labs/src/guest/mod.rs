@@ -3,5 +3,6 @@
 pub mod agent;
 pub(crate) mod conduct;
 pub mod remote;
+pub(crate) mod spool;
 
 pub use remote::RemoteBench;

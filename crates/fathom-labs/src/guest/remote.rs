@@ -98,11 +98,13 @@ impl RemoteBench {
                     guest,
                     job,
                     start,
+                    origin: (origin, ahead),
                     width,
                     window,
                 } => observer.window(&ClosedWindow {
                     job: guest + job * n,
                     start_ns: start,
+                    origin: Nanos(origin.0.saturating_add_signed(-ahead)),
                     width,
                     window: &window,
                 }),

@@ -1,25 +1,27 @@
 //! The tree on each of several hosts at the same time: what an agent is asked for, what it says, and what all of that is
 //! together.
 
-use std::collections::BTreeMap;
-
+use fathom_bench::bench::LogMaker;
 use fathom_bench::schedule::seed;
-use fathom_bench::{Bench, BenchError};
+use fathom_bench::{Bench, BenchError, NotebookError};
 use fathom_io::clock::Clock;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, Progress};
+use fathom_io::job::Limits;
 use fathom_io::{Control, JobSpec};
 use fathom_kv::Stats;
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::Job;
-use fathom_telemetry::{Nanos, Window};
+use fathom_telemetry::Nanos;
+use fathom_telemetry::schema::{Job, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::load::Outcome;
-use super::{Cell, KvOptions, Lab, Setup, file};
+use super::{Cell, Counted, KvOptions, Lab, Repeat, Setup, file};
 use crate::LabError;
 use crate::clients::WIDTH;
-use crate::loads::{self, About, Course, OfHosts};
+use crate::loads::{About, Course};
+
+/// As jobs name it.
+const ENGINE: &str = "fathom-kv";
 
 /// What an agent is asked for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -89,6 +91,7 @@ pub(crate) fn serve(
         observer.window(&ClosedWindow {
             job: 0,
             start_ns: (window.index * WIDTH.0) as i64,
+            origin: outcome.load.origin,
             width: WIDTH,
             window,
         });
@@ -105,7 +108,7 @@ pub(crate) fn serve(
         experiment: "kv",
         name: &format!("kv-{}", asked.cell.label()),
         repeat: asked.repeat,
-        engine: "fathom-kv",
+        engine: ENGINE,
         spec: Value::Null,
         device: outcome.device,
         ours: true,
@@ -114,34 +117,60 @@ pub(crate) fn serve(
     Ok((job, said))
 }
 
-/// Keeps the windows of a job.
-struct Kept<'a> {
-    windows: BTreeMap<u64, Window>,
-    sink: &'a mut dyn fathom_bench::progress::ProgressSink,
+/// A bench on which a job is the tree's load.
+struct Trees<'a> {
+    bench: &'a mut dyn Bench,
+    asked: &'a dyn Fn(u32) -> Value,
+    /// What the job keeps of what was asked for.
+    spec: Value,
+    /// What hosts said beside it.
+    said: Vec<Value>,
 }
 
-impl Observer for Kept<'_> {
-    fn window(&mut self, w: &ClosedWindow<'_>) {
-        if w.start_ns >= 0 {
-            self.windows.insert(w.window.index, w.window.clone());
-        }
+impl Bench for Trees<'_> {
+    fn limits(&self) -> Limits {
+        self.bench.limits()
     }
-    fn progress(&mut self, p: &Progress) {
-        self.sink.progress(p);
+    fn describe(&self) -> Target {
+        self.bench.describe()
+    }
+    fn simulated(&self) -> bool {
+        self.bench.simulated()
+    }
+    fn control(&self) -> Control {
+        self.bench.control()
+    }
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        self.bench.prepare(observer)
+    }
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        _log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        let mut all = Vec::new();
+        for planned in jobs {
+            let (mut job, said) = self.bench.load("kv", self.asked, planned, observer)?;
+            (job.spec, job.engine) = (self.spec.clone(), ENGINE.into());
+            self.said = said;
+            all.push(job);
+        }
+        Ok(all)
     }
 }
 
 impl Lab<'_> {
-    /// As [`Lab::tree`], on every host beginning together.
+    /// A tree on every host, loaded from one moment on.
     pub(super) fn hosted(
         &mut self,
         cell: &Cell,
         repeat: u32,
-    ) -> Result<(Outcome, u64, u64), LabError> {
+    ) -> Result<Result<Repeat, LabError>, NotebookError> {
         let limits = self.bench.limits();
         let (ramp, time) = super::time(self.plan, self.options);
         let spec = JobSpec {
-            name: format!("kv-{}", cell.label()),
+            name: format!("kv-{}.{}", cell.label(), repeat + 1),
             time: Some(time),
             window: WIDTH,
             qd: self.options.threads,
@@ -152,32 +181,43 @@ impl Lab<'_> {
             repeat,
             ..PlannedJob::new(spec.validate(&limits).map_err(BenchError::from)?)
         };
+        let (plan, options) = (self.plan, self.options);
         let asked = |host: u32| {
-            let mut options = self.options.clone();
+            let mut options = options.clone();
             // No two hosts draw the same keys.
             options.seed = seed(options.seed, "fleet", "kv", host);
             options.rate = options.rate.map(|r| r / f64::from(limits.hosts));
-            serde_json::to_value(Asked {
+            let asked = Asked {
                 options,
                 cell: cell.clone(),
                 repeat,
-                size: self.plan.limits.size,
-                direct: self.plan.direct,
+                size: plan.limits.size,
+                direct: plan.direct,
                 ramp,
                 time,
-            })
-            .unwrap_or_default()
+            };
+            serde_json::to_value(asked).unwrap_or_default()
         };
-        let mut kept = Kept {
-            windows: BTreeMap::new(),
-            sink: &mut *self.sink,
+        let mut trees = Trees {
+            bench: &mut *self.bench,
+            asked: &asked,
+            spec: options.spec(cell, repeat),
+            said: Vec::new(),
         };
-        let (job, said) = self.bench.load("kv", &asked, &planned, &mut kept)?;
+        let sink = &mut *self.sink;
+        let jobs = self
+            .book
+            .measure(&mut trees, &[planned], &mut |p| sink.progress(p))?;
         let mut all = Said::default();
         let mut depths = Vec::new();
-        for one in said {
-            let one: Said = serde_json::from_value(one)
-                .map_err(|e| LabError::Failed(format!("a host's answer is none of kv: {e}")))?;
+        for one in trees.said {
+            let one: Said = match serde_json::from_value(one) {
+                Ok(one) => one,
+                Err(e) => {
+                    let why = format!("a host's answer is none of kv: {e}");
+                    return Ok(Err(LabError::Failed(why)));
+                }
+            };
             all.operations += one.operations;
             all.stats = all.stats.and(&one.stats);
             all.kernel_cpu += one.kernel_cpu;
@@ -185,28 +225,23 @@ impl Lab<'_> {
             all.cached += one.cached;
             depths.extend(one.depth.map(f64::from));
         }
-        // The raw device of each host gets the same.
-        let depth = Estimate::mean_of(&depths).map(|d| d.value.round() as u32);
-        let windows = kept.windows;
-        let course = Course::of(WIDTH, 0, &windows);
-        let wall = Nanos(job.wall_ns);
-        let load = loads::Load {
-            clients: self.options.threads * limits.hosts,
-            windows: windows.into_values().collect(),
-            rate: self.options.rate,
-            of_hosts: Some(Box::new(OfHosts { job, depth })),
-            ..loads::Load::whole(Window::default(), 0, wall, course)
-        };
-        let outcome = Outcome {
-            load: loads::Load {
-                width: WIDTH,
-                ..load
-            },
+        // Every operation counts as many bytes.
+        let each = f64::from(8 + cell.value);
+        let moved = self.book.courses().first().map_or(&[][..], Vec::as_slice);
+        let counts: Vec<u64> = moved.iter().map(|b| (b / each).round() as u64).collect();
+        Ok(Ok(Repeat {
+            jobs,
             operations: all.operations,
-            stats: all.stats,
-            kernel_cpu: all.kernel_cpu,
-            device: None,
-        };
-        Ok((outcome, all.leaves, all.cached))
+            course: Course::thinned(WIDTH, 0, &counts),
+            beside: Counted {
+                stats: all.stats,
+                kernel_cpu: all.kernel_cpu,
+                leaves: all.leaves,
+                cached: all.cached,
+                // The raw device of each host gets as much.
+                depth: Estimate::mean_of(&depths).map(|d| d.value.round() as u32),
+                raw: Vec::new(),
+            },
+        }))
     }
 }

@@ -126,9 +126,6 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// I/Os that the device had at the same time while the load ran, on average.
     pub(crate) fn depth(&self) -> Option<u32> {
-        if let Some(of) = &self.load.of_hosts {
-            return of.depth;
-        }
         let device = self.device.as_ref()?;
         let waited = (device.read_ticks_ms + device.write_ticks_ms) as f64 / 1000.0;
         let depth = (waited / self.load.wall.as_secs_f64()).round() as u32;

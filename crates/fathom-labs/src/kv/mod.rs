@@ -209,6 +209,12 @@ impl KvOptions {
         }
     }
 
+    /// What was asked for, as a job of the run keeps it.
+    fn spec(&self, cell: &Cell, repeat: u32) -> serde_json::Value {
+        let seed = seed(self.seed, "kv", &cell.workload, repeat);
+        json!({ "cell": cell, "threads": self.threads, "commit": self.commit, "seed": seed })
+    }
+
     /// How the tree is made and filled: without a log, and with a pool of its own.
     fn filling(&self, half: u64, cell: &Cell) -> Options {
         Options {
@@ -401,15 +407,35 @@ impl Lab<'_> {
             Some(depth) => self.raw((cell, depth), repeat, "before")?,
             None => Vec::new(),
         };
+        if self.bench.hosts().is_some() {
+            let measured = self.hosted(cell, repeat)?;
+            let reached = measured.as_ref().ok().and_then(|m| m.beside.depth);
+            self.raw_after(&mut raw, (cell, reached.or(known)), repeat)?;
+            return Ok(measured.map(|mut m| {
+                m.beside.raw = raw;
+                m
+            }));
+        }
         let measured = self.tree(cell, repeat);
         let reached = measured.as_ref().ok().and_then(|m| m.0.depth());
-        if !self.bench.interrupted() {
-            let depth = reached.or(known).unwrap_or(self.options.threads);
-            raw.extend(self.raw((cell, depth), repeat, "after")?);
-        }
+        self.raw_after(&mut raw, (cell, reached.or(known)), repeat)?;
         Ok(measured.map(|(outcome, leaves, cached)| {
             self.keep(cell, repeat, outcome, (leaves, cached), raw)
         }))
+    }
+
+    /// The raw device at the depth that was reached, else at that of the threads.
+    fn raw_after(
+        &mut self,
+        raw: &mut Vec<usize>,
+        (cell, depth): (&Cell, Option<u32>),
+        repeat: u32,
+    ) -> Result<(), NotebookError> {
+        if !self.bench.interrupted() {
+            let depth = depth.unwrap_or(self.options.threads);
+            raw.extend(self.raw((cell, depth), repeat, "after")?);
+        }
+        Ok(())
     }
 
     /// The raw device at a depth.
@@ -437,10 +463,7 @@ impl Lab<'_> {
     /// What came of the load, how many leaves the tree has, and the bytes of its cache.
     fn tree(&mut self, cell: &Cell, repeat: u32) -> Result<(Outcome, u64, u64), LabError> {
         let Some(file) = self.file.clone() else {
-            return match self.bench.hosts() {
-                Some(_) => self.hosted(cell, repeat),
-                None => self.played(cell, repeat),
-            };
+            return self.played(cell, repeat);
         };
         let bench = &*self.bench;
         let source = load::counters(bench);
@@ -490,9 +513,7 @@ impl Lab<'_> {
         (leaves, cached): (u64, u64),
         raw: Vec<usize>,
     ) -> Repeat {
-        let mut spec =
-            json!({ "cell": cell, "threads": self.options.threads, "commit": self.options.commit });
-        spec["seed"] = json!(seed(self.options.seed, "kv", &cell.workload, repeat));
+        let spec = self.options.spec(cell, repeat);
         let depth = outcome.depth();
         let version = cell.engine.as_ref().map(|e| (e, &self.beside.versions[e]));
         let about = About {

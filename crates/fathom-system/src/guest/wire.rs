@@ -2,9 +2,11 @@
 //!
 //! The same messages go over a virtio port, over ssh, and over a pipe in tests.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 use fathom_io::Wanted;
+use fathom_io::driver::ClosedWindow;
 use fathom_io::replay::{Fidelity, Playing};
 use fathom_telemetry::codec;
 use fathom_telemetry::schema::{self, Job};
@@ -84,6 +86,8 @@ pub enum Ask {
         /// They.
         jobs: Vec<AskedJob>,
     },
+    /// Sends the I/Os of the group that ran last, where its jobs recorded them, in pieces of a file.
+    Rows,
     /// To [`Answer::Ready`]: when the first I/O is due.
     Begin {
         /// On the agent's clock, ns.
@@ -202,6 +206,9 @@ pub enum Answer {
         job: usize,
         /// Its start after the measured part began, ns.
         start: i64,
+        /// When that was on the agent's clock, ns.
+        #[serde(default)]
+        origin: u64,
         /// ns.
         width: u64,
         /// Number since the origin.
@@ -231,6 +238,15 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Value::is_null")]
         said: Value,
     },
+    /// To [`Ask::Rows`]: its bytes follow.
+    Piece,
+    /// After the last [`Answer::Piece`]: what is missing from the file.
+    Rows {
+        /// I/Os by index of the job in the group.
+        lost: BTreeMap<u16, u64>,
+        /// Why it ends early.
+        error: Option<String>,
+    },
 }
 
 /// One direction of a window: numbers, and how many bytes each of its three histograms takes.
@@ -245,7 +261,8 @@ pub struct Counts {
 
 impl Answer {
     /// A window and the bytes of its histograms.
-    pub fn window(job: usize, start: i64, width: Nanos, window: &Window) -> (Self, Vec<u8>) {
+    pub fn window(w: &ClosedWindow<'_>) -> (Self, Vec<u8>) {
+        let window = w.window;
         let mut raw = Vec::new();
         let directions = std::array::from_fn(|i| {
             window.directions[i].as_ref().map(|d| Counts {
@@ -261,9 +278,10 @@ impl Answer {
             })
         });
         let answer = Self::Window {
-            job,
-            start,
-            width: width.0,
+            job: w.job,
+            start: w.start_ns,
+            origin: w.origin.0,
+            width: w.width.0,
             index: window.index,
             directions: Box::new(directions),
         };
@@ -416,7 +434,13 @@ mod tests {
             index: 5,
             directions: [None, Some(Box::new(direction)), None, None],
         };
-        let (answer, raw) = Answer::window(0, -100, Nanos(1), &w);
+        let (answer, raw) = Answer::window(&ClosedWindow {
+            job: 0,
+            start_ns: -100,
+            origin: Nanos(7),
+            width: Nanos(1),
+            window: &w,
+        });
         let (came, raw) = back(&answer, &raw);
         let Answer::Window {
             index, directions, ..

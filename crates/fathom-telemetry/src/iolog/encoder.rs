@@ -12,14 +12,17 @@ use std::thread;
 use std::time::Duration;
 
 use super::footer::{MAGIC, RowGroups};
-use super::page::{PAGE_ROWS, RowGroup};
+use super::page::{Common, PAGE_ROWS, RowGroup};
 use super::row::{Chunk, Row};
-use super::{IoLogError, IoLogMeta, LogSummary, Store};
+use super::{IoLogError, LogSummary, Store};
+use crate::identity::{Host, Identity};
 use crate::units::Nanos;
 
 /// A row group ends at the first of these. Large ones keep the footer small; the bytes bound memory.
 const GROUP_ROWS: u64 = 1 << 20;
 const GROUP_BYTES: usize = 6 << 20;
+/// And of so many jobs: what is the same within a job must fit a dictionary.
+const GROUP_JOBS: usize = 1 << 14;
 
 /// Pauses while nothing comes: short against the slack that the chunks give (14 ms at 25 million rows a
 /// second), long enough to leave an idle CPU in its idle state.
@@ -33,6 +36,11 @@ const LEFT_BYTES: u64 = 2 << 20;
 /// What reaches the encoder.
 pub(super) enum Message {
     Chunk(Chunk),
+    /// What a job is called; before its rows.
+    Name {
+        job: u16,
+        name: String,
+    },
     Closed {
         job: u16,
         lost: u64,
@@ -47,7 +55,7 @@ pub(super) enum Message {
 /// State of the encoder thread.
 pub(super) struct Encoder<S> {
     store: S,
-    meta: IoLogMeta,
+    meta: Identity,
     /// Bytes of the file that are good.
     written: u64,
     groups: RowGroups,
@@ -56,8 +64,9 @@ pub(super) struct Encoder<S> {
     group_jobs: BTreeMap<u16, u64>,
     /// The same of the groups that are in the file.
     kept_jobs: Vec<BTreeMap<u16, u64>>,
-    /// Small chunks gather here to make whole pages.
+    /// Small chunks of one job gather here to make whole pages.
     stage: Vec<Row>,
+    names: BTreeMap<u16, String>,
     origins: BTreeMap<u16, u64>,
     lost: BTreeMap<u16, u64>,
     error: Option<io::Error>,
@@ -65,7 +74,7 @@ pub(super) struct Encoder<S> {
 
 impl<S: Store> Encoder<S> {
     /// Writes the beginning of the file.
-    pub(super) fn new(mut store: S, meta: IoLogMeta) -> io::Result<Self> {
+    pub(super) fn new(mut store: S, meta: Identity) -> io::Result<Self> {
         store.write_all(MAGIC)?;
         Ok(Self {
             store,
@@ -75,7 +84,8 @@ impl<S: Store> Encoder<S> {
             group: RowGroup::default(),
             group_jobs: BTreeMap::new(),
             kept_jobs: Vec::new(),
-            stage: Vec::with_capacity(PAGE_ROWS),
+            stage: Vec::new(),
+            names: BTreeMap::new(),
             origins: BTreeMap::new(),
             lost: BTreeMap::new(),
             error: None,
@@ -102,15 +112,14 @@ impl<S: Store> Encoder<S> {
             pause = PAUSE_MIN;
             match message {
                 Message::Chunk(chunk) => {
-                    self.rows(&chunk.rows);
+                    self.rows(&chunk.rows, chunk.origin);
                     // A handle that is gone needs it no more.
                     let _ = chunk.home.try_send(chunk.rows);
                 }
+                Message::Name { job, name } => self.name(job, name),
                 Message::Closed { job, lost, origin } => {
                     self.origins.insert(job, origin.0);
-                    if lost > 0 {
-                        *self.lost.entry(job).or_default() += lost;
-                    }
+                    self.missed(job, lost);
                 }
                 Message::Finish => break,
                 Message::Abort => return LogSummary::default(),
@@ -119,11 +128,26 @@ impl<S: Store> Encoder<S> {
         self.finish()
     }
 
-    /// Takes rows in order, of one handle.
-    pub(super) fn rows(&mut self, rows: &[Row]) {
+    pub(super) fn name(&mut self, job: u16, name: String) {
+        self.names.insert(job, name);
+    }
+
+    /// Counts records of a job that never came here.
+    pub(super) fn missed(&mut self, job: u16, lost: u64) {
+        if lost > 0 {
+            *self.lost.entry(job).or_default() += lost;
+        }
+    }
+
+    /// Takes rows in order, of one handle and so of one job, whose times are after `origin`.
+    pub(super) fn rows(&mut self, rows: &[Row], origin: Nanos) {
         let Some(Row { job, .. }) = rows.first().copied() else {
             return;
         };
+        if self.stage.first().is_some_and(|first| first.job != job) {
+            self.flush_stage();
+        }
+        self.origins.insert(job, origin.0);
         // Only a page that is worth its headers goes without the copy.
         if self.stage.is_empty() && (PAGE_ROWS / 2..=PAGE_ROWS).contains(&rows.len()) {
             if self.takes(job, rows.len()) {
@@ -164,8 +188,22 @@ impl<S: Store> Encoder<S> {
     }
 
     fn page_of(&mut self, rows: &[Row]) {
-        self.group.add_page(rows);
-        if self.group.rows() >= GROUP_ROWS || self.group.bytes() >= GROUP_BYTES {
+        let Some(Row { job, .. }) = rows.first() else {
+            return;
+        };
+        let none = Host::default();
+        let host = self.meta.host.as_ref().unwrap_or(&none);
+        let origin = self.origins.get(job).copied().unwrap_or_default();
+        let common = Common {
+            job_name: self.names.get(job).map_or("", String::as_str),
+            origin_epoch_ns: self.meta.clock_zero_ns.saturating_add_unsigned(origin),
+            run_id: &self.meta.run_id,
+            host: &host.name,
+            host_index: host.index,
+        };
+        self.group.add_page(rows, &common);
+        let full = self.group.rows() >= GROUP_ROWS || self.group.bytes() >= GROUP_BYTES;
+        if full || self.group_jobs.len() >= GROUP_JOBS {
             // The stage is empty here: `group_jobs` counts this group's rows and no others.
             self.flush_group();
         }
@@ -217,11 +255,18 @@ impl<S: Store> Encoder<S> {
         true
     }
 
-    fn finish(&mut self) -> LogSummary {
+    /// Brings everything into the file and gives its memory back.
+    pub(super) fn settle(&mut self) {
         if !self.stage.is_empty() {
             self.flush_stage();
         }
         self.flush_group();
+        self.stage = Vec::new();
+        self.group = RowGroup::default();
+    }
+
+    pub(super) fn finish(&mut self) -> LogSummary {
+        self.settle();
         let (rows, bytes) = loop {
             let footer = self.groups.footer(&self.meta, &self.origins);
             // Cutting also makes room for the footer where the disk is full.

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::IoLogMeta;
 use super::page::{COLUMNS, ColumnEntry, DELTA_BINARY_PACKED, Kind, PLAIN, RLE, RLE_DICTIONARY};
 use super::thrift::{Element, Thrift};
+use crate::identity::Identity;
 
 /// First and last bytes of a Parquet file.
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
@@ -72,7 +72,7 @@ impl RowGroups {
 
     /// The footer: metadata, its length, the magic number. `origins` are the jobs' origins on the
     /// driver's clock, ns.
-    pub(super) fn footer(&self, meta: &IoLogMeta, origins: &BTreeMap<u16, u64>) -> Vec<u8> {
+    pub(super) fn footer(&self, meta: &Identity, origins: &BTreeMap<u16, u64>) -> Vec<u8> {
         let mut t = Thrift::default();
         t.element_begin();
         t.i32(1, 2); // version
@@ -91,6 +91,7 @@ impl RowGroups {
         let mut pairs = vec![
             ("fathom.tool_version", meta.tool_version.as_str()),
             ("fathom.run", meta.run.as_str()),
+            ("fathom.run_id", meta.run_id.as_str()),
             ("fathom.clock_origin_ns", origins.as_str()),
         ];
         if meta.simulated {
@@ -125,9 +126,9 @@ impl RowGroups {
 
 fn physical(kind: Kind) -> i32 {
     match kind {
-        Kind::Delta => INT64,
+        Kind::Delta | Kind::Constant => INT64,
         Kind::Small | Kind::SmallUnsigned => INT32,
-        Kind::Op => BYTE_ARRAY,
+        Kind::Op | Kind::Text => BYTE_ARRAY,
     }
 }
 
@@ -147,14 +148,14 @@ fn schema_element(t: &mut Thrift, name: &str, kind: Kind) {
             t.end();
             t.end();
         }
-        Kind::Op => {
+        Kind::Op | Kind::Text => {
             t.i32(6, 0); // UTF8, the older way to say it
             t.begin(10);
             t.begin(1); // STRING
             t.end();
             t.end();
         }
-        Kind::Delta | Kind::Small => {}
+        Kind::Delta | Kind::Constant | Kind::Small => {}
     }
     t.end();
 }

@@ -168,6 +168,7 @@ impl LogHandle {
         if self.limit > 0 {
             let chunk = Chunk {
                 rows: std::mem::take(&mut self.rows),
+                origin: self.origin,
                 home: self.home.clone(),
             };
             self.limit = 0;
@@ -222,6 +223,7 @@ impl Drop for LogHandle {
         if !self.rows.is_empty() {
             let _ = self.messages.send(Message::Chunk(Chunk {
                 rows: std::mem::take(&mut self.rows),
+                origin: self.origin,
                 home: self.home.clone(),
             }));
         }

@@ -18,6 +18,7 @@ mod memory;
 mod page;
 mod read;
 mod row;
+mod rows;
 mod shelf;
 mod thrift;
 
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use crate::identity::Identity;
 use crate::units::Nanos;
 use encoder::{Encoder, Message};
 use fathom_files::{Existing, Output};
@@ -37,6 +39,7 @@ pub use handle::LogHandle;
 pub use memory::MemoryLog;
 pub use read::{IoLogReader, IoRow};
 use row::Row;
+pub use rows::RowLog;
 pub use shelf::ThreadRecords;
 
 /// Name of the log in a run directory.
@@ -53,17 +56,6 @@ const CHUNK_ROWS_MIN: usize = 64;
 /// Chunks per handle: one being filled, one or more under way.
 const CHUNKS_MIN: usize = 3;
 const CHUNKS_MAX: usize = 64;
-
-/// What the file says about itself, beside its rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IoLogMeta {
-    /// fathom's version.
-    pub tool_version: String,
-    /// Name of the run.
-    pub run: String,
-    /// Whether a model made the rows.
-    pub simulated: bool,
-}
 
 /// Why the log could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +128,7 @@ impl IoLog {
     /// [`IoLogError::Create`], where the file or the thread could not be made.
     pub fn create(
         path: &Path,
-        meta: IoLogMeta,
+        meta: Identity,
         handles_expected: usize,
     ) -> Result<Self, IoLogError> {
         let failed = |source| IoLogError::Create {
@@ -178,6 +170,13 @@ impl IoLog {
         )
     }
 
+    /// What a job is called in the log; to be said before its handles are made.
+    pub fn name(&self, job: u16, name: &str) {
+        let name = name.to_owned();
+        // An encoder that is gone shows in the end.
+        let _ = self.messages.send(Message::Name { job, name });
+    }
+
     /// Writes what is left and gives the file its name. Every handle must be closed before.
     ///
     /// # Errors
@@ -185,14 +184,7 @@ impl IoLog {
     /// all, and the reason is in [`LogSummary::error`].
     pub fn finish(mut self) -> Result<LogSummary, IoLogError> {
         let open = self.open_handles.load(Ordering::Acquire);
-        let thread = self.thread.take().ok_or(IoLogError::EncoderGone)?;
-        // A failure to send shows in joining.
-        let _ = self.messages.send(Message::Finish);
-        thread.thread().unpark();
-        let mut summary = thread.join().map_err(|_| IoLogError::EncoderGone)?;
-        if let Some(IoLogError::Write { path, .. }) = &mut summary.error {
-            path.clone_from(&self.path);
-        }
+        let mut summary = self.end()?;
         if summary.bytes == 0 {
             return match summary.error {
                 Some(_) => Ok(summary),
@@ -206,6 +198,32 @@ impl IoLog {
         })?;
         if open > 0 && summary.error.is_none() {
             summary.error = Some(IoLogError::HandlesOpen(open));
+        }
+        Ok(summary)
+    }
+
+    /// Writes what is left, and hands the file over that has no name and goes with its last descriptor.
+    ///
+    /// # Errors
+    /// As [`Self::finish`]; where the log had to stop early the file holds its beginning.
+    pub fn finish_unnamed(mut self) -> Result<(LogSummary, File), IoLogError> {
+        let summary = self.end()?;
+        let file = self.out.as_ref().map(Output::handle);
+        match file {
+            Some(Ok(file)) => Ok((summary, file)),
+            _ => Err(IoLogError::EncoderGone),
+        }
+    }
+
+    /// Ends the encoder.
+    fn end(&mut self) -> Result<LogSummary, IoLogError> {
+        let thread = self.thread.take().ok_or(IoLogError::EncoderGone)?;
+        // A failure to send shows in joining.
+        let _ = self.messages.send(Message::Finish);
+        thread.thread().unpark();
+        let mut summary = thread.join().map_err(|_| IoLogError::EncoderGone)?;
+        if let Some(IoLogError::Write { path, .. }) = &mut summary.error {
+            path.clone_from(&self.path);
         }
         Ok(summary)
     }

@@ -31,10 +31,14 @@ pub(super) enum Kind {
     SmallUnsigned,
     /// Dictionary of operation names.
     Op,
+    /// Words that are the same for all rows of a page.
+    Text,
+    /// Signed 64 bits that are the same for all rows of a page.
+    Constant,
 }
 
 /// The columns in the order of the file.
-pub(super) const COLUMNS: [(&str, Kind); 10] = [
+pub(super) const COLUMNS: [(&str, Kind); 15] = [
     ("job", Kind::Small),
     ("thread", Kind::Small),
     ("op", Kind::Op),
@@ -45,7 +49,14 @@ pub(super) const COLUMNS: [(&str, Kind); 10] = [
     ("len", Kind::SmallUnsigned),
     ("done", Kind::SmallUnsigned),
     ("error", Kind::Small),
+    ("job_name", Kind::Text),
+    ("origin_epoch_ns", Kind::Constant),
+    ("run_id", Kind::Text),
+    ("host", Kind::Text),
+    ("host_index", Kind::Small),
 ];
+/// Columns that every log has had; older ones lack those behind them.
+pub(super) const FIRST_COLUMNS: usize = 10;
 const DELTAS: usize = 4;
 const SMALLS: usize = COLUMNS.len() - DELTAS;
 
@@ -69,10 +80,24 @@ pub(super) struct ColumnEntry {
     pub(super) range: Option<(u32, u32)>,
 }
 
+/// What all rows of a page have in common, as their columns have it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) job_name: &'a str,
+    /// UTC at time 0 of the job, ns since 1970.
+    pub(super) origin_epoch_ns: i64,
+    pub(super) run_id: &'a str,
+    pub(super) host: &'a str,
+    pub(super) host_index: u32,
+}
+
 /// A row group in the making.
 #[derive(Debug, Default)]
 pub(super) struct RowGroup {
     rows: u64,
+    /// Words and 64-bit numbers, which dictionaries hold by their places here.
+    texts: Vec<String>,
+    longs: Vec<i64>,
     deltas: [ColumnData; DELTAS],
     smalls: [ColumnData; SMALLS],
     dictionaries: [Dictionary; SMALLS],
@@ -92,8 +117,8 @@ impl RowGroup {
         columns.map(|c| c.bytes.len()).sum()
     }
 
-    /// Encodes one page of every column.
-    pub(super) fn add_page(&mut self, rows: &[Row]) {
+    /// Encodes one page of every column, of rows of one job.
+    pub(super) fn add_page(&mut self, rows: &[Row], common: &Common<'_>) {
         let Some(first) = rows.first() else { return };
         let firsts = [
             first.intended,
@@ -127,7 +152,23 @@ impl RowGroup {
         for (i, field) in SMALL_FIELDS.iter().enumerate() {
             self.small_page(i, rows, *field, field(&differs) != 0);
         }
+        let texts = &mut self.texts;
+        let mut text = |t: &str| place(texts, |known| known == t, || t.to_owned());
+        let words = [common.job_name, common.run_id, common.host].map(&mut text);
+        let epoch = common.origin_epoch_ns;
+        let long = place(&mut self.longs, |known| *known == epoch, || epoch);
+        let values = [words[0], long, words[1], words[2], common.host_index];
+        for (i, value) in (SMALL_FIELDS.len()..).zip(values) {
+            self.constant_page(i, value, rows.len());
+        }
         self.rows += rows.len() as u64;
+    }
+
+    /// A page of so many times one value: the encoder ends row groups before a dictionary of these is full.
+    fn constant_page(&mut self, i: usize, value: u32, count: usize) {
+        self.scratch.clear();
+        self.dictionaries[i].constant_page(&mut self.scratch, value, count);
+        data_page(&mut self.smalls[i], count, RLE_DICTIONARY, &self.scratch);
     }
 
     fn small_page(&mut self, i: usize, rows: &[Row], field: fn(&Row) -> u32, mixed: bool) {
@@ -180,7 +221,7 @@ impl RowGroup {
             let Some(column) = column else { continue };
             self.scratch.clear();
             if let Some(d) = dictionary {
-                dictionary_page(&mut self.scratch, d, kind);
+                dictionary_page(&mut self.scratch, d, (kind, &self.texts, &self.longs));
             }
             result = write(&self.scratch).and_then(|()| write(&column.bytes));
             if result.is_err() {
@@ -191,7 +232,9 @@ impl RowGroup {
                 bytes: (self.scratch.len() + column.bytes.len()) as u64,
                 has_plain_pages: column.has_plain_pages,
                 range: dictionary
-                    .filter(|_| !column.has_plain_pages && kind != Kind::Op)
+                    .filter(|_| {
+                        !column.has_plain_pages && matches!(kind, Kind::Small | Kind::SmallUnsigned)
+                    })
                     .and_then(|d| Some((*d.values().iter().min()?, *d.values().iter().max()?))),
             });
         }
@@ -203,12 +246,23 @@ impl RowGroup {
         for d in &mut self.dictionaries {
             d.clear();
         }
+        self.texts.clear();
+        self.longs.clear();
         result.map(|()| entries)
     }
 }
 
-/// The dictionary columns' fields, in their order.
-const SMALL_FIELDS: [fn(&Row) -> u32; SMALLS] = [
+/// Where a value stands among those known, behind them where it is new.
+fn place<T>(known: &mut Vec<T>, same: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> u32 {
+    let at = known.iter().position(same).unwrap_or_else(|| {
+        known.push(new());
+        known.len() - 1
+    });
+    at as u32
+}
+
+/// The fields of dictionary columns that differ within a page, in their order.
+const SMALL_FIELDS: [fn(&Row) -> u32; 6] = [
     |r| u32::from(r.job),
     |r| u32::from(r.thread),
     |r| u32::from(r.op),
@@ -234,16 +288,29 @@ fn data_page(column: &mut ColumnData, rows: usize, encoding: i32, body: &[u8]) {
     column.bytes = t.bytes;
 }
 
-fn dictionary_page(out: &mut Vec<u8>, dictionary: &Dictionary, kind: Kind) {
+fn dictionary_page(
+    out: &mut Vec<u8>,
+    dictionary: &Dictionary,
+    (kind, texts, longs): (Kind, &[String], &[i64]),
+) {
     let mut body = Vec::new();
     for v in dictionary.values() {
-        if kind == Kind::Op {
-            let name = Op::from_index(*v as usize).map_or("unknown", Op::name);
-            body.extend_from_slice(&(name.len() as u32).to_le_bytes());
-            body.extend_from_slice(name.as_bytes());
-        } else {
-            body.extend_from_slice(&v.to_le_bytes());
-        }
+        let at = *v as usize;
+        let text = match kind {
+            Kind::Op => Op::from_index(at).map_or("unknown", Op::name),
+            Kind::Text => texts.get(at).map_or("", String::as_str),
+            Kind::Constant => {
+                let long = longs.get(at).copied().unwrap_or_default();
+                body.extend_from_slice(&long.to_le_bytes());
+                continue;
+            }
+            Kind::Delta | Kind::Small | Kind::SmallUnsigned => {
+                body.extend_from_slice(&v.to_le_bytes());
+                continue;
+            }
+        };
+        body.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        body.extend_from_slice(text.as_bytes());
     }
     let mut t = Thrift::on(std::mem::take(out));
     t.element_begin();

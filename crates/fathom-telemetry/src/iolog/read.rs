@@ -10,7 +10,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 
 use super::IoLogError;
-use super::page::{COLUMNS, PAGE_ROWS};
+use super::page::{COLUMNS, FIRST_COLUMNS, PAGE_ROWS};
 use crate::parquet_file;
 use crate::record::Op;
 
@@ -51,10 +51,13 @@ impl IoRow {
     }
 }
 
-/// Streams the rows of a log in the order of the file: by completion within one thread.
+/// Streams the rows of a log in the order of the file: by completion within one thread. Of hosts the logs follow each
+/// other.
 pub struct IoLogReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
+    /// Files after it, the next one last.
+    others: Vec<PathBuf>,
     job: Option<u16>,
     next_group: usize,
     group: Option<Group>,
@@ -80,17 +83,44 @@ impl IoLogReader {
             path: path.to_owned(),
             reason,
         };
-        let file = parquet_file::open(path).map_err(failed)?;
+        Self::of(path, parquet_file::open(path).map_err(failed)?)
+    }
+
+    /// Opens a file that has no name; `path` is what it is called in errors.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of_file(file: File, path: &Path) -> Result<Self, IoLogError> {
+        let read = parquet_file::checked(file).map_err(|reason| IoLogError::Read {
+            path: path.to_owned(),
+            reason,
+        })?;
+        Self::of(path, read)
+    }
+
+    /// Opens several logs, of which one follows the other.
+    ///
+    /// # Errors
+    /// As [`Self::open`], of the first one, and where there is none; of others where their turn comes.
+    pub fn open_all(mut files: Vec<PathBuf>) -> Result<Self, IoLogError> {
+        files.reverse();
+        let mut reader = Self::open(&files.pop().unwrap_or_default())?;
+        reader.others = files;
+        Ok(reader)
+    }
+
+    fn of(path: &Path, file: SerializedFileReader<File>) -> Result<Self, IoLogError> {
         let reader = Self {
             path: path.to_owned(),
             file,
+            others: Vec::new(),
             job: None,
             next_group: 0,
             group: None,
             batch: Vec::new(),
             at: 0,
         };
-        for (name, _) in COLUMNS {
+        for (name, _) in &COLUMNS[..FIRST_COLUMNS] {
             reader.column(name)?;
         }
         Ok(reader)
@@ -103,12 +133,12 @@ impl IoLogReader {
         self
     }
 
-    /// Rows in the file, of all jobs.
+    /// Rows in the present file, of all jobs.
     pub fn rows(&self) -> u64 {
         self.file.metadata().file_metadata().num_rows().max(0) as u64
     }
 
-    /// A value that the file says about itself, such as `fathom.clock_origin_ns`.
+    /// A value that the present file says about itself, such as `fathom.clock_origin_ns`.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         let pairs = self.file.metadata().file_metadata().key_value_metadata()?;
         pairs.iter().find(|p| p.key == key)?.value.as_deref()
@@ -131,7 +161,16 @@ impl IoLogReader {
             if self.group.as_ref().is_none_or(|g| g.left == 0) {
                 self.group = None;
                 if self.next_group >= self.file.num_row_groups() {
-                    return Ok(());
+                    // What has failed ends.
+                    let Some(next) = self.others.pop().filter(|_| self.next_group < usize::MAX)
+                    else {
+                        return Ok(());
+                    };
+                    let others = std::mem::take(&mut self.others);
+                    let job = self.job;
+                    *self = Self::open(&next)?;
+                    (self.others, self.job) = (others, job);
+                    continue;
                 }
                 self.next_group += 1;
                 if !self.holds_job(self.next_group - 1) {

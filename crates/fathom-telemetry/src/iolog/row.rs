@@ -72,5 +72,7 @@ pub(super) fn record_of(row: &Row, origin: Nanos) -> Record {
 /// A full (or last) chunk of one handle's rows, and the way back.
 pub(super) struct Chunk {
     pub(super) rows: Vec<Row>,
+    /// What its times are after.
+    pub(super) origin: Nanos,
     pub(super) home: SyncSender<Vec<Row>>,
 }

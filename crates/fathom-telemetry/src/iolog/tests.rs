@@ -7,7 +7,10 @@ use proptest::prelude::*;
 
 use super::row::Chunk;
 use super::*;
+use crate::identity::Host;
 use crate::record::{Op, Record};
+use crate::rundir::RunDir;
+use crate::table::Table;
 
 /// A small generator, so that tests repeat.
 pub(super) struct Rng(u64);
@@ -85,7 +88,7 @@ fn rows_of(records: &[Record]) -> Vec<IoRow> {
 }
 
 fn write(path: &Path, records: &[Record]) -> LogSummary {
-    let log = IoLog::create(path, IoLogMeta::default(), 1).unwrap();
+    let log = IoLog::create(path, Identity::default(), 1).unwrap();
     let mut handle = log.handle(3, 1, Nanos(1000));
     for r in records {
         // A test may be slower than any I/O, but never loses.
@@ -164,7 +167,7 @@ fn lost_records_are_counted_exactly_and_by_job() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
     // So many handles that each has small chunks, and no time for the encoder.
-    let log = IoLog::create(&path, IoLogMeta::default(), 4096).unwrap();
+    let log = IoLog::create(&path, Identity::default(), 4096).unwrap();
     let records = closed_loop(20_000, 4, 1 << 30, 1000, 100.0);
     let mut pushed = BTreeMap::new();
     for job in 0..6u16 {
@@ -193,14 +196,21 @@ fn lost_records_are_counted_exactly_and_by_job() {
 fn rows_of_several_threads_and_jobs_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let meta = IoLogMeta {
+    let meta = Identity {
         tool_version: "1.2".to_owned(),
         run: "survey".to_owned(),
+        run_id: "an-id".to_owned(),
+        host: Some(Host {
+            name: "h7".to_owned(),
+            index: 7,
+        }),
+        clock_zero_ns: 1_700_000_000_000_000_000,
         simulated: true,
     };
     let log = IoLog::create(&path, meta, 4).unwrap();
     let records = closed_loop(3000, 4, 1 << 30, 1000, 100.0);
     for job in [1u16, 2, 9] {
+        log.name(job, if job == 1 { "first" } else { "others" });
         let handles: Vec<_> = (0..4).map(|t| log.handle(job, t, Nanos(500))).collect();
         std::thread::scope(|s| {
             for mut handle in handles {
@@ -224,6 +234,33 @@ fn rows_of_several_threads_and_jobs_are_told_apart() {
     );
     let rows: Vec<IoRow> = reader.only_job(2).map(Result::unwrap).collect();
     assert_eq!(rows.len(), 12_000);
+    let table = Table::open(&path).unwrap();
+    let mut seen = HashSet::new();
+    for group in 0..table.groups() {
+        let mut rows = table.read(group, &[true; 15]).unwrap();
+        while rows.advance().unwrap() > 0 {
+            let of = |name: &str| format!("{:?}", rows.value(table.column(name).unwrap(), 0));
+            let names = [
+                "job",
+                "job_name",
+                "origin_epoch_ns",
+                "run_id",
+                "host",
+                "host_index",
+            ];
+            seen.insert(names.map(of).join(" "));
+        }
+    }
+    let said = |job: u16, name: &str| {
+        format!(
+            r#"Integer({job}) Text("{name}") Integer(1700000000000000500) Text("an-id") Text("h7") Integer(7)"#
+        )
+    };
+    assert!(seen.contains(&said(1, "first")), "{seen:?}");
+    assert!(
+        seen.iter()
+            .all(|s| *s == said(1, "first") || s.contains(r#"Text("others")"#))
+    );
     let threads: HashSet<u16> = rows.iter().map(|r| r.thread).collect();
     assert_eq!(threads.len(), 4);
     assert!(rows.iter().all(|r| r.job == 2));
@@ -237,10 +274,34 @@ fn rows_of_several_threads_and_jobs_are_told_apart() {
 }
 
 #[test]
+fn logs_of_hosts_are_read_one_after_the_other_as_the_run_s() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = RunDir::create(base.path(), "fleet").unwrap();
+    let records = closed_loop(20_000, 4, 1 << 30, 1000, 100.0);
+    let all = rows_of(&records);
+    for host in ["h1", "h2", "h3"] {
+        let dir = dir.of_host("f", host, "r");
+        fs::create_dir_all(dir.path()).unwrap();
+        let mut log = RowLog::create(&dir.io_file(), Identity::default()).unwrap();
+        // Two phases, and a job that is not asked for.
+        for part in all.chunks(10_000) {
+            part.iter().for_each(|r| log.push(3, r, Nanos(1000)));
+            log.push(4, &part[0], Nanos(1000));
+            log.settle();
+        }
+        assert_eq!(log.finish().unwrap().rows, 20_002);
+    }
+    let reader = IoLogReader::open_all(dir.io_files()).unwrap().only_job(3);
+    let read: Vec<IoRow> = reader.map(Result::unwrap).collect();
+    assert_eq!(read.len(), 60_000);
+    assert!(read.chunks(20_000).all(|rows| rows == all));
+}
+
+#[test]
 fn an_unfinished_log_leaves_no_file_under_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let log = IoLog::create(&path, IoLogMeta::default(), 1).unwrap();
+    let log = IoLog::create(&path, Identity::default(), 1).unwrap();
     let mut handle = log.handle(0, 0, Nanos(0));
     for r in closed_loop(100_000, 4, 1 << 30, 1000, 100.0) {
         handle.push(&r);
@@ -255,7 +316,7 @@ fn an_unfinished_log_leaves_no_file_under_its_name() {
 fn an_empty_log_is_a_valid_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let log = IoLog::create(&path, IoLogMeta::default(), 0).unwrap();
+    let log = IoLog::create(&path, Identity::default(), 0).unwrap();
     log.handle(0, 0, Nanos(0)).close();
     assert_eq!(log.finish().unwrap().rows, 0);
     let mut reader = IoLogReader::open(&path).unwrap();
@@ -267,7 +328,7 @@ fn an_empty_log_is_a_valid_file() {
 fn a_handle_left_open_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let log = IoLog::create(&path, IoLogMeta::default(), 1).unwrap();
+    let log = IoLog::create(&path, Identity::default(), 1).unwrap();
     let handle = log.handle(0, 0, Nanos(0));
     let summary = log.finish().unwrap();
     assert!(matches!(summary.error, Some(IoLogError::HandlesOpen(1))));
@@ -284,11 +345,7 @@ fn what_is_not_a_log_is_refused_in_a_sentence() {
         assert!(error.contains("expected an io.parquet"), "{error}");
     }
     assert!(IoLogReader::open(&dir.path().join("missing")).is_err());
-    let error = IoLog::create(
-        Path::new("/nonexistent/io.parquet"),
-        IoLogMeta::default(),
-        1,
-    );
+    let error = IoLog::create(Path::new("/nonexistent/io.parquet"), Identity::default(), 1);
     assert!(error.unwrap_err().to_string().contains("--out"));
 }
 
@@ -334,7 +391,7 @@ fn a_disk_full_at_any_byte_keeps_a_readable_beginning_and_counts_the_rest() {
             content: Arc::clone(&content),
             room,
         };
-        let Ok(mut encoder) = Encoder::new(disk, IoLogMeta::default()) else {
+        let Ok(mut encoder) = Encoder::new(disk, Identity::default()) else {
             assert!(room < 4, "the first four bytes must fit");
             continue;
         };
@@ -355,7 +412,14 @@ fn a_disk_full_at_any_byte_keeps_a_readable_beginning_and_counts_the_rest() {
                 })
                 .collect();
             let home = home.clone();
-            assert!(send.send(Message::Chunk(Chunk { rows, home })).is_ok());
+            assert!(
+                send.send(Message::Chunk(Chunk {
+                    rows,
+                    origin: Nanos::ZERO,
+                    home
+                }))
+                .is_ok()
+            );
         }
         assert!(send.send(Message::Finish).is_ok());
         let summary = encoder.run(&inbox);

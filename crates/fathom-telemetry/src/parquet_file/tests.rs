@@ -5,9 +5,10 @@ use std::path::Path;
 
 use fathom_stats::rng::SplitMix64;
 
-use crate::iolog::{IoLog, IoLogMeta, IoLogReader};
+use crate::Identity;
+use crate::iolog::{IoLog, IoLogReader};
 use crate::record::{Op, Record};
-use crate::series::{SeriesReader, SeriesWriter};
+use crate::series::{JobOfSeries, SeriesReader, SeriesWriter};
 use crate::table::Table;
 use crate::units::Nanos;
 use crate::window::{DirectionWindow, Window};
@@ -20,7 +21,7 @@ fn mutations() -> u64 {
 }
 
 fn log(path: &Path) {
-    let log = IoLog::create(path, IoLogMeta::default(), 2).unwrap();
+    let log = IoLog::create(path, Identity::default(), 2).unwrap();
     for job in 0..2u16 {
         let mut h = log.handle(job, 1, Nanos(0));
         for i in 0..500u64 {
@@ -40,7 +41,7 @@ fn log(path: &Path) {
 }
 
 fn series(path: &Path) {
-    let mut writer = SeriesWriter::create(path, "1.0").unwrap();
+    let mut writer = SeriesWriter::create(path, Identity::default(), 1).unwrap();
     for index in 0..40u64 {
         let mut h = Histogram::new();
         (0..20).for_each(|i| h.record(1000 + i * index));
@@ -57,7 +58,15 @@ fn series(path: &Path) {
             ..DirectionWindow::default()
         }));
         writer
-            .push((index % 2) as u16, Nanos(100_000_000), &window)
+            .push(
+                &JobOfSeries {
+                    index: (index % 2) as u16,
+                    name: "job",
+                    origin: Nanos::ZERO,
+                },
+                Nanos(100_000_000),
+                &window,
+            )
             .unwrap();
     }
     writer.finish().unwrap();

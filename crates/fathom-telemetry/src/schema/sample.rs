@@ -24,6 +24,7 @@ pub(crate) fn sample_run() -> Run {
     };
     Run {
         schema_version: SCHEMA_VERSION,
+        run_id: String::new(),
         tool_version: "0.1.0".to_owned(),
         name: "survey".to_owned(),
         command: "survey".to_owned(),

@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 
 use crate::codec::CodecError;
 pub use read::{JobSeries, SeriesReader, SeriesRow};
-pub use write::{SeriesSummary, SeriesWriter};
+pub use write::{JobOfSeries, SeriesSummary, SeriesWriter};
 
 /// Name of the series in a run directory.
 pub const FILE_NAME: &str = "series.parquet";
@@ -78,6 +78,17 @@ message series {
     required binary submit_histogram;
     required binary service_histogram;
     required binary response_histogram;
+    required binary job_name (UTF8);
+    required int64 epoch_ns;
+    required binary run_id (UTF8);
+    optional binary host (UTF8);
+    optional int32 host_index;
+    required group submit_bucket (LIST) { repeated group list { required int32 element; } }
+    required group submit_n (LIST) { repeated group list { required int64 element; } }
+    required group service_bucket (LIST) { repeated group list { required int32 element; } }
+    required group service_n (LIST) { repeated group list { required int64 element; } }
+    required group response_bucket (LIST) { repeated group list { required int32 element; } }
+    required group response_n (LIST) { repeated group list { required int64 element; } }
 }";
 
 #[cfg(test)]

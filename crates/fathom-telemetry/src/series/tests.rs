@@ -1,12 +1,21 @@
 //! The series as a whole: totals and coarser windows are exact.
 
 use super::*;
+use crate::Identity;
 use crate::histogram::Histogram;
 use crate::record::Op;
 use crate::units::Nanos;
 use crate::window::{DirectionWindow, Window};
 
 const WIDTH: Nanos = Nanos::from_millis(100);
+
+fn job(index: u16) -> JobOfSeries<'static> {
+    JobOfSeries {
+        index,
+        name: "job",
+        origin: Nanos(5_000),
+    }
+}
 
 /// A window with `n` I/Os of latencies that depend on its number; returns them, too.
 fn window(index: u64, n: u64) -> (Window, Vec<u64>) {
@@ -41,12 +50,12 @@ fn window(index: u64, n: u64) -> (Window, Vec<u64>) {
 fn totals_and_merged_windows_are_those_of_all_samples() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let mut writer = SeriesWriter::create(&path, "1.0").unwrap();
+    let mut writer = SeriesWriter::create(&path, Identity::default(), 1).unwrap();
     let mut union = Histogram::new();
     for index in (0..1000).filter(|i| i % 10 != 5) {
         let (w, values) = window(index, 50);
-        writer.push(7, WIDTH, &w).unwrap();
-        writer.push(8, WIDTH, &window(index, 3).0).unwrap();
+        writer.push(&job(7), WIDTH, &w).unwrap();
+        writer.push(&job(8), WIDTH, &window(index, 3).0).unwrap();
         for v in values {
             union.record(v);
         }
@@ -94,8 +103,8 @@ fn percentiles_without_samples_are_null() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let mut writer = SeriesWriter::create(&path, "1.0").unwrap();
-    writer.push(0, WIDTH, &window(1, 100).0).unwrap();
+    let mut writer = SeriesWriter::create(&path, Identity::default(), 1).unwrap();
+    writer.push(&job(0), WIDTH, &window(1, 100).0).unwrap();
     writer.finish().unwrap();
     let file = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
     let row = file.get_row_iter(None).unwrap().next().unwrap().unwrap();
@@ -137,11 +146,11 @@ fn a_disk_full_at_any_byte_keeps_a_readable_beginning_of_the_series() {
             return;
         };
         let path = disk.0.path().join(FILE_NAME);
-        let mut writer = SeriesWriter::create(&path, "1.0").unwrap();
+        let mut writer = SeriesWriter::create(&path, Identity::default(), 1).unwrap();
         let mut said = 0;
         for index in 0..7_500 {
             let w = window(index, 20).0;
-            said += u32::from(writer.push(0, WIDTH, &w).is_err());
+            said += u32::from(writer.push(&job(0), WIDTH, &w).is_err());
         }
         let summary = writer.finish().unwrap();
         // 7,500 reads, and a write in every third window.
@@ -171,8 +180,8 @@ fn a_disk_full_at_any_byte_keeps_a_readable_beginning_of_the_series() {
 fn an_abandoned_series_leaves_nothing_and_a_broken_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let mut writer = SeriesWriter::create(&path, "1.0").unwrap();
-    writer.push(0, WIDTH, &window(1, 100).0).unwrap();
+    let mut writer = SeriesWriter::create(&path, Identity::default(), 1).unwrap();
+    writer.push(&job(0), WIDTH, &window(1, 100).0).unwrap();
     drop(writer);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     std::fs::write(&path, b"PAR1 not really PAR1").unwrap();

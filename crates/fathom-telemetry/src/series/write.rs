@@ -12,7 +12,7 @@ use parquet::basic::Encoding;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, SchemaDescriptor};
@@ -20,6 +20,7 @@ use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 use super::{SCHEMA, SeriesError};
 use crate::codec;
 use crate::histogram::SparseHistogram;
+use crate::identity::Identity;
 use crate::record::Op;
 use crate::summary::SAMPLES_BEYOND;
 use crate::units::Nanos;
@@ -28,6 +29,7 @@ use crate::window::{DirectionWindow, Window};
 /// A row group ends at the first of these; together they bound memory (a few MiB) and the footer.
 const GROUP_ROWS: usize = 1 << 16;
 const GROUP_HISTOGRAM_BYTES: usize = 1 << 20;
+const GROUP_HISTOGRAM_BYTES_MIN: usize = 16 << 10;
 
 /// Encoded row groups that wait for a full disk to have room again; beyond, the series ends.
 const WAITING_BYTES_MAX: usize = 16 << 20;
@@ -45,6 +47,17 @@ pub struct SeriesSummary {
     pub error: Option<SeriesError>,
 }
 
+/// The job that a window is of.
+#[derive(Debug, Clone, Copy)]
+pub struct JobOfSeries<'a> {
+    /// Its index in `run.json`.
+    pub index: u16,
+    /// What it is called.
+    pub name: &'a str,
+    /// When its measured part began, on the clock that the series' identity names.
+    pub origin: Nanos,
+}
+
 /// Writes `series.parquet`: beside its place, which it takes in [`Self::finish`].
 ///
 /// Row groups are encoded in memory and reach the file whole, so that a disk that fills up leaves a series
@@ -56,6 +69,9 @@ pub struct SeriesWriter {
     file: File,
     writer: SerializedFileWriter<Vec<u8>>,
     notes: Vec<KeyValue>,
+    identity: Identity,
+    /// Bytes of histograms in a row group, at most.
+    histogram_bytes_max: usize,
     group: Columns,
     rows: u64,
     /// Where the first row group begins.
@@ -82,6 +98,36 @@ struct Columns {
     /// submit, service, response.
     histograms: [Vec<ByteArray>; 3],
     histogram_bytes: usize,
+    names: Vec<ByteArray>,
+    epochs: Vec<i64>,
+    /// submit, service, response.
+    lists: [Lists; 3],
+}
+
+/// A histogram's buckets and counts as two lists in each row, and where rows begin.
+#[derive(Default)]
+struct Lists {
+    buckets: Vec<i32>,
+    counts: Vec<i64>,
+    /// 0 for an empty list, which takes a place, and 1 for a value.
+    present: Vec<i16>,
+    /// 0 where a row begins.
+    repeated: Vec<i16>,
+}
+
+impl Lists {
+    fn push(&mut self, h: &SparseHistogram) {
+        for (i, (bucket, n)) in h.buckets.iter().enumerate() {
+            self.buckets.push(*bucket as i32);
+            self.counts.push(*n as i64);
+            self.present.push(1);
+            self.repeated.push(i16::from(i > 0));
+        }
+        if h.buckets.is_empty() {
+            self.present.push(0);
+            self.repeated.push(0);
+        }
+    }
 }
 
 /// Values of a nullable column and, per row, whether there is one.
@@ -127,34 +173,38 @@ fn supported(h: &SparseHistogram, q: f64) -> Option<i64> {
 }
 
 impl SeriesWriter {
-    /// Puts a fact about the whole run into the file's metadata, such as that a model made it.
-    pub fn note(&mut self, key: &str, value: &str) {
-        self.notes
-            .push(KeyValue::new(key.to_owned(), value.to_owned()));
-    }
-
-    /// Begins a series at `path`.
+    /// Begins a series at `path`, which is one of `beside` that are written at the same time and share their memory.
     ///
     /// # Errors
     /// [`SeriesError::Write`], where the file cannot be made.
-    pub fn create(path: &Path, tool_version: &str) -> Result<Self, SeriesError> {
+    pub fn create(path: &Path, identity: Identity, beside: usize) -> Result<Self, SeriesError> {
         let failed = |source| SeriesError::Write {
             path: path.to_owned(),
             source,
         };
         let out = Output::create(path, Existing::None).map_err(failed)?;
         let file = out.handle().map_err(failed)?;
-        let mut writer = open(tool_version).map_err(|e| failed(io_error(e)))?;
+        let mut writer = open(&identity.tool_version).map_err(|e| failed(io_error(e)))?;
         writer.flush().map_err(failed)?;
         let magic = std::mem::take(writer.inner_mut());
         file.write_all_at(&magic, 0).map_err(failed)?;
-        let version = KeyValue::new("fathom.tool_version".to_owned(), tool_version.to_owned());
+        let mut notes = vec![
+            ("fathom.tool_version", identity.tool_version.as_str()),
+            ("fathom.run_id", identity.run_id.as_str()),
+        ];
+        if identity.simulated {
+            notes.push(("fathom.simulated", "true"));
+        }
+        let note = |(key, value): (&str, &str)| KeyValue::new(key.to_owned(), value.to_owned());
+        let share = GROUP_HISTOGRAM_BYTES / beside.max(1);
         Ok(Self {
             path: path.to_owned(),
             out: Some(out),
             file,
             writer,
-            notes: vec![version],
+            notes: notes.into_iter().map(note).collect(),
+            identity,
+            histogram_bytes_max: share.max(GROUP_HISTOGRAM_BYTES_MIN),
             group: Columns::default(),
             rows: 0,
             begins: magic.len() as u64,
@@ -165,21 +215,33 @@ impl SeriesWriter {
         })
     }
 
-    /// Adds one window of a job, already merged over its threads. `job` is its index in `run.json`,
-    /// `width` the same for all of the job's windows.
+    /// Adds one window of a job, already merged over its threads. `width` is the same for all of the job's windows.
     ///
     /// # Errors
     /// [`SeriesError::Write`], once, where the series has to end here. What is in the file is kept.
-    pub fn push(&mut self, job: u16, width: Nanos, window: &Window) -> Result<(), SeriesError> {
+    pub fn push(
+        &mut self,
+        job: &JobOfSeries<'_>,
+        width: Nanos,
+        window: &Window,
+    ) -> Result<(), SeriesError> {
+        let origin = job
+            .origin
+            .0
+            .saturating_add(window.index.saturating_mul(width.0));
+        let epoch = self.identity.clock_zero_ns.saturating_add_unsigned(origin);
         for (op, d) in Op::ALL.into_iter().zip(&window.directions) {
             if let Some(d) = d {
                 self.rows += 1;
                 if !self.ended {
-                    self.group.push(job, op, width, window.index, d);
+                    self.group.push(job.index, op, width, window.index, d);
+                    self.group.names.push(job.name.into());
+                    self.group.epochs.push(epoch);
                 }
             }
         }
-        if self.group.ints.len() < GROUP_ROWS && self.group.histogram_bytes < GROUP_HISTOGRAM_BYTES
+        if self.group.ints.len() < GROUP_ROWS
+            && self.group.histogram_bytes < self.histogram_bytes_max
         {
             return Ok(());
         }
@@ -247,7 +309,7 @@ impl SeriesWriter {
         if columns.ints.is_empty() || self.ended {
             return;
         }
-        let written = columns.write(&mut self.writer);
+        let written = columns.write(&mut self.writer, &self.identity);
         let written = written.and_then(|()| Ok(self.writer.flush()?));
         match written {
             Ok(()) => {
@@ -334,7 +396,7 @@ fn open(tool_version: &str) -> Result<SerializedFileWriter<Vec<u8>>, ParquetErro
         // Minimum and maximum let readers skip other jobs' row groups; those of histograms say nothing.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true);
-    for name in ["job", "start_ns"] {
+    for name in ["job", "start_ns", "epoch_ns"] {
         properties = properties
             .set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Chunk);
     }
@@ -342,13 +404,24 @@ fn open(tool_version: &str) -> Result<SerializedFileWriter<Vec<u8>>, ParquetErro
         let path = ColumnPath::from(field.name());
         properties = match field.name() {
             "job" | "op" | "width_ns" | "errors" | "short" => properties,
-            "start_ns" => properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+            "job_name" | "run_id" | "host" | "host_index" => properties,
+            // Counts are small and repeat.
+            name if name.ends_with("_n") => properties,
+            name if name.ends_with("_bucket") => {
+                let path = [name, "list", "element"].map(str::to_owned);
+                delta(properties, ColumnPath::new(path.into()))
+            }
+            "start_ns" | "epoch_ns" => delta(properties, path),
             _ => properties.set_column_dictionary_enabled(path, false),
         };
     }
     SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))
+}
+
+fn delta(properties: WriterPropertiesBuilder, column: ColumnPath) -> WriterPropertiesBuilder {
+    properties
+        .set_column_dictionary_enabled(column.clone(), false)
+        .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED)
 }
 
 impl Columns {
@@ -370,6 +443,9 @@ impl Columns {
         self.service.push(&d.service);
         self.response.push(&d.response);
         let histograms = [&d.submit, &d.service, &d.response];
+        for (lists, h) in self.lists.iter_mut().zip(histograms) {
+            lists.push(h);
+        }
         for (column, h) in self.histograms.iter_mut().zip(histograms) {
             let mut bytes = Vec::new();
             codec::encode(h, &mut bytes);
@@ -380,7 +456,12 @@ impl Columns {
     }
 
     /// Writes one row group, in the order of [`SCHEMA`].
-    fn write(self, writer: &mut SerializedFileWriter<Vec<u8>>) -> Result<(), ParquetError> {
+    fn write(
+        self,
+        writer: &mut SerializedFileWriter<Vec<u8>>,
+        identity: &Identity,
+    ) -> Result<(), ParquetError> {
+        let rows = self.ints.len();
         let mut group = writer.next_row_group()?;
         put::<Int32Type>(&mut group, &self.ints, None)?;
         let names: HashMap<Op, ByteArray> = Op::ALL
@@ -404,6 +485,22 @@ impl Columns {
         for column in &self.histograms {
             put::<ByteArrayType>(&mut group, column, None)?;
         }
+        put::<ByteArrayType>(&mut group, &self.names, None)?;
+        put::<Int64Type>(&mut group, &self.epochs, None)?;
+        let run: ByteArray = identity.run_id.as_str().into();
+        put::<ByteArrayType>(&mut group, &vec![run; rows], None)?;
+        let there = vec![i16::from(identity.host.is_some()); rows];
+        let host = identity.host.iter();
+        let names = host.clone().map(|h| ByteArray::from(h.name.as_str()));
+        let names: Vec<ByteArray> = names.flat_map(|h| vec![h; rows]).collect();
+        put::<ByteArrayType>(&mut group, &names, Some(&there))?;
+        let places: Vec<i32> = host.flat_map(|h| vec![h.index as i32; rows]).collect();
+        put::<Int32Type>(&mut group, &places, Some(&there))?;
+        for l in &self.lists {
+            let (present, repeated) = (Some(&l.present[..]), Some(&l.repeated[..]));
+            put_levels::<Int32Type>(&mut group, &l.buckets, present, repeated)?;
+            put_levels::<Int64Type>(&mut group, &l.counts, present, repeated)?;
+        }
         group.close()?;
         Ok(())
     }
@@ -414,9 +511,19 @@ fn put<T: DataType>(
     values: &[T::T],
     present: Option<&[i16]>,
 ) -> Result<(), ParquetError> {
+    put_levels::<T>(group, values, present, None)
+}
+
+/// The same of values of lists, where `repeated` says which begin a row.
+fn put_levels<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    values: &[T::T],
+    present: Option<&[i16]>,
+    repeated: Option<&[i16]>,
+) -> Result<(), ParquetError> {
     let mut column = group
         .next_column()?
         .ok_or_else(|| ParquetError::General("the schema has fewer columns".to_owned()))?;
-    column.typed::<T>().write_batch(values, present, None)?;
+    column.typed::<T>().write_batch(values, present, repeated)?;
     column.close()
 }

@@ -2,6 +2,7 @@
 //! `fleet_faults`.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -181,8 +182,6 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
     assert!(said.contains("h1: "), "{said}");
     // What simulated hosts cannot do is not left out without a word.
     let model = "run sim:optane-900p --time 200ms --hosts 4";
-    let said = refused(model, &["--record"]);
-    assert!(said.contains("one row per I/O"), "{said}");
     let said = refused(model, &["--via", "srun"]);
     assert!(
         said.contains("--via: a number of simulated hosts"),
@@ -190,6 +189,56 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
     );
     let said = refused("kv .", &["--hosts", "h1", "--hosts-fathom", fathom]);
     assert!(said.contains("run it on each host"), "{said}");
+}
+
+/// Each host's I/Os come here after the job, on this machine's clock, and are the ones that were counted.
+#[test]
+fn rows_of_hosts_are_kept_by_host_on_one_clock() {
+    let _turn = beside_others();
+    let rig = Rig::new();
+    let load =
+        "run . --rw randread --bs 4k --qd 2 --size 8m --ramp 200ms --time 600ms --record --json";
+    let run = rig.run(load, "h1,h2,h3");
+    let job = run["jobs"].as_array().unwrap().last().unwrap();
+    let shares = job["hosts"].as_array().unwrap();
+    let dir = PathBuf::from(run["run_directory"].as_str().unwrap());
+    let below = |dir: &PathBuf| dir.join(names(dir).iter().find(|n| n.contains('=')).unwrap());
+    let fleet = below(&dir);
+    let mut starts = Vec::new();
+    for (name, share) in ["h1", "h2", "h3"].iter().zip(shares) {
+        let own = below(&fleet.join(format!("host={name}")));
+        assert!(own.ends_with(format!("run={}", run["run_id"].as_str().unwrap())));
+        let own = own.to_str().unwrap();
+        let ask = |sql: &str| {
+            rig.place
+                .fathom(&["query", own, sql, "--json"])
+                .expect(0)
+                .json()
+        };
+        let rows = ask("SELECT count(*) AS ios, min(completed_ns) AS first, max(host) AS host, max(run_id) AS run_id,
+            min(origin_epoch_ns + submitted_ns) AS start FROM io WHERE completed_ns < 600000000");
+        // The ramp is not in it; what ended within the windows that all measured is.
+        assert_eq!(rows[0]["ios"], share["ios"], "{share}");
+        assert!(rows[0]["first"].as_i64() >= Some(0), "{rows}");
+        assert_eq!(
+            (&rows[0]["host"], &rows[0]["run_id"]),
+            (&share["host"], &run["run_id"])
+        );
+        starts.push(rows[0]["start"].as_i64().unwrap());
+        let series = ask(
+            "SELECT sum(ios) AS ios, max(host_index) AS host, max(job_name) AS job FROM series",
+        );
+        assert_eq!(
+            (&series[0]["ios"], &series[0]["job"]),
+            (&share["ios"], &job["name"])
+        );
+        let run = ask("SELECT name FROM jobs WHERE void = 0");
+        assert_eq!(run[0]["name"], job["name"]);
+    }
+    // Clocks of the hosts are a quarter of an hour apart.
+    let apart = starts.iter().max().unwrap() - starts.iter().min().unwrap();
+    assert!(apart < 5_000_000_000, "{starts:?}");
+    assert_eq!(rig.place.names(), Vec::<String>::new());
 }
 
 /// A host without the mount sees another directory than the others.

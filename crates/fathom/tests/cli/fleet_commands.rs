@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::common::{beside_others, end, names};
-use crate::fleet::Rig;
+use crate::fleet_rig::Rig;
 
 /// A rig of two hosts, each with a directory of its own.
 fn two() -> (Rig, [std::path::PathBuf; 2]) {

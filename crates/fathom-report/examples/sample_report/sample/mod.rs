@@ -247,6 +247,7 @@ fn environment() -> serde_json::Value {
 fn run(simulated: bool, jobs: Vec<Job>, dice: &mut Dice) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,
+        run_id: String::new(),
         tool_version: "0.1.0".to_owned(),
         name: "survey".to_owned(),
         command: "survey".to_owned(),

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use fathom_stats::Estimate;
-use fathom_telemetry::iolog::{IoLog, IoLogMeta, IoLogReader};
+use fathom_telemetry::iolog::{IoLog, IoLogReader};
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::{Finding, Run};
-use fathom_telemetry::series::SeriesWriter;
-use fathom_telemetry::{Flag, FlagCode, Nanos, Op, Record, Recorder};
+use fathom_telemetry::series::{JobOfSeries, SeriesWriter};
+use fathom_telemetry::{Flag, FlagCode, Identity, Nanos, Op, Record, Recorder};
 
 use super::super::Value as Cell;
 use super::*;
@@ -116,8 +116,8 @@ fn told() -> Run {
 fn made(base: &Path) -> std::path::PathBuf {
     let dir = RunDir::create(base, "test").unwrap();
     dir.save(&told()).unwrap();
-    let log = IoLog::create(&dir.io_file(), IoLogMeta::default(), 1).unwrap();
-    let mut series = SeriesWriter::create(&dir.series_file(), "0.1.0").unwrap();
+    let log = IoLog::create(&dir.io_file(), Identity::default(), 1).unwrap();
+    let mut series = SeriesWriter::create(&dir.series_file(), Identity::default(), 1).unwrap();
     let width = Nanos::from_millis(100);
     for job in 0..JOBS {
         let ops = [Op::Read, Op::Write, Op::Sync];
@@ -130,7 +130,13 @@ fn made(base: &Path) -> std::path::PathBuf {
             windows.record(&r);
         }
         for w in windows.finish() {
-            series.push(job, width, &w).unwrap();
+            let origin = Nanos::ZERO;
+            let of = JobOfSeries {
+                index: job,
+                name: "a job",
+                origin,
+            };
+            series.push(&of, width, &w).unwrap();
         }
     }
     series.finish().unwrap();
