@@ -4,6 +4,8 @@
 //! (a mean over seconds hides it)? And what does a light, paced background writer take from bursts of
 //! sequential reads (Malventano, "Intel Optane 900P", 2017: 20 MB/s of writes beside 400 MB reads)?
 
+use std::path::Path;
+
 use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
@@ -89,6 +91,7 @@ impl Measurement for BurstOptions {
     const NAME: &'static str = "burst";
     const KEEPS_CPU: bool = true;
     const RECORDING: usize = 2;
+    const ON_HOSTS: bool = true;
 
     fn check(&self) -> Result<(), String> {
         if self.burst.0 >= 1 << 20 && self.writes.0 >= 1 << 20 {
@@ -181,7 +184,7 @@ impl Measurement for BurstOptions {
                     .map(|r| whole(r, asked.idle, asked.bytes))
                     .collect(),
                 course: if sliced {
-                    course(&rows, asked.idle, asked.bytes)
+                    course(&rows.concat(), asked.idle, asked.bytes)
                 } else {
                     Vec::new()
                 },
@@ -264,7 +267,8 @@ impl ExperimentResult for BurstResult {
     }
 }
 
-fn all_rows(book: &Notebook, jobs: &[usize]) -> Result<Vec<Vec<IoRow>>, NotebookError> {
+/// Rows of each job, by host.
+fn all_rows(book: &Notebook, jobs: &[usize]) -> Result<Vec<Vec<Vec<IoRow>>>, NotebookError> {
     jobs.iter().map(|j| rows(book, *j)).collect()
 }
 
@@ -310,9 +314,14 @@ fn sequential(plan: &Plan, options: &BurstOptions) -> Result<[JobSpec; 2], JobEr
     Ok([reader, writer])
 }
 
-/// Rows of a job that were completed without error, by submission.
-fn rows(book: &Notebook, job: usize) -> Result<Vec<IoRow>, NotebookError> {
-    let mut reader = IoLogReader::open_all(book.dir().io_files())?.only_job(job as u16);
+/// Rows of a job that were completed without error, by submission; each host has bursts of its own.
+fn rows(book: &Notebook, job: usize) -> Result<Vec<Vec<IoRow>>, NotebookError> {
+    let files = book.dir().io_files();
+    files.iter().map(|f| rows_of(f, job)).collect()
+}
+
+fn rows_of(file: &Path, job: usize) -> Result<Vec<IoRow>, NotebookError> {
+    let mut reader = IoLogReader::open(file)?.only_job(job as u16);
     let mut all = Vec::new();
     loop {
         let batch = reader.next_batch()?;
@@ -357,10 +366,11 @@ fn seen(burst: &[IoRow]) -> Seen {
     }
 }
 
-/// Bursts of a job that were not cut short by its start or its end: as many bytes as asked for.
-fn whole(rows: &[IoRow], idle: Nanos, bytes: u64) -> Vec<Seen> {
-    bursts(rows, idle)
-        .into_iter()
+/// Bursts of a job, on all its hosts, that were not cut short by its start or its end: as many bytes as asked for.
+fn whole(hosts: &[Vec<IoRow>], idle: Nanos, bytes: u64) -> Vec<Seen> {
+    hosts
+        .iter()
+        .flat_map(|rows| bursts(rows, idle))
         .map(seen)
         .filter(|s| s.bytes == bytes)
         .collect()
@@ -411,7 +421,13 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
         id: "burst".into(),
         title: "Bursts that do not saturate".into(),
         text: format!(
-            "Random 4 KiB reads in bursts, all of a burst handed over at once, with {IDLE} of idle time after each; then spaced sequential bursts, alone and beside a paced writer. A burst lasts from its first submission to its last completion, taken from the records of its I/Os."
+            "Random 4 KiB reads in bursts, all of a burst handed over at once, with {IDLE} of idle time after each; then spaced sequential bursts, alone and beside a paced writer. A burst lasts from its first submission to its last completion, taken from the records of its I/Os.{}",
+            match evidence.run().jobs.iter().map(|j| j.hosts.len()).max() {
+                Some(n) if n > 0 => format!(
+                    " Each of {n} hosts has its own bursts at the same time; the writers share their rate."
+                ),
+                _ => String::new(),
+            }
         ),
         ..Section::default()
     };
