@@ -149,6 +149,13 @@ impl Carrier {
             Self::Reached(f) => f.ended(),
         }
     }
+    /// What answers behind it.
+    fn who(&self) -> &'static str {
+        match self {
+            Self::Qemu(_) => "the guest",
+            Self::Reached(_) => "its agent",
+        }
+    }
     /// The last lines that it said.
     fn said(&mut self, lines: usize) -> String {
         let text = match self {
@@ -251,6 +258,7 @@ impl Guest {
         name: &str,
     ) -> Result<Self, SystemError> {
         let began = fathom_io::clock::monotonic();
+        let who = carrier.who();
         let pair = port.try_clone().and_then(|out| {
             port.set_read_timeout(Some(std::time::Duration::from_millis(100)))?;
             Ok((Asker::new(out)?, port))
@@ -269,7 +277,7 @@ impl Guest {
                     carrier.end_within(Nanos::from_millis(200));
                     let said = carrier.said(4);
                     return Err(SystemError::Failed(format!(
-                        "the guest ended before it was ready ({name}): {said}"
+                        "{who} ended before it was ready ({name}): {said}"
                     )));
                 }
             }
@@ -281,7 +289,7 @@ impl Guest {
                     said
                 };
                 return Err(SystemError::Failed(format!(
-                    "the guest did not answer within {limit} ({name}): {said}"
+                    "{who} did not answer within {limit} ({name}): {said}"
                 )));
             }
         }
@@ -304,10 +312,10 @@ impl Guest {
         match &guest.hello {
             Answer::Hello { version, .. } if *version == wire::VERSION => Ok(guest),
             Answer::Hello { version, .. } => Err(SystemError::Refused(format!(
-                "the guest's binary speaks version {version}, this one {}: build both from the same sources",
+                "{who} speaks version {version}, this fathom {}: build both from the same sources",
                 wire::VERSION
             ))),
-            other => Err(SystemError::Failed(format!("the guest answered {other:?}"))),
+            other => Err(SystemError::Failed(format!("{who} answered {other:?}"))),
         }
     }
 
@@ -348,7 +356,8 @@ impl Guest {
         self.carrier.end_within(Nanos::from_millis(200));
         let said = self.carrier.said(4);
         let colon = if said.is_empty() { "" } else { ": " };
-        SystemError::Failed(format!("the guest is gone ({why}){colon}{said}"))
+        let who = self.carrier.who();
+        SystemError::Failed(format!("{who} is gone ({why}){colon}{said}"))
     }
 
     /// Asks; the answers are for [`Guest::answer`].
