@@ -187,7 +187,7 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
         said.contains("--via: a number of simulated hosts"),
         "{said}"
     );
-    let said = refused("kv .", &["--hosts", "h1", "--hosts-fathom", fathom]);
+    let said = refused("cache .", &["--hosts", "h1", "--hosts-fathom", fathom]);
     assert!(said.contains("run it on each host"), "{said}");
 }
 
@@ -195,7 +195,7 @@ fn hosts_that_cannot_be_used_are_refused_by_name() {
 #[test]
 fn rows_of_hosts_are_kept_by_host_on_one_clock() {
     let _turn = beside_others();
-    let rig = Rig::new();
+    let rig = Rig::best();
     let load =
         "run . --rw randread --bs 4k --qd 2 --size 8m --ramp 200ms --time 600ms --record --json";
     let run = rig.run(load, "h1,h2,h3");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{alone, codes, end, scratch, send, skip, until};
+use crate::common::{alone, beside_others, codes, end, names, scratch, send, skip, until};
 use crate::fleet_rig::{AHEAD, HOSTS, Rig, SshHosts, flag, sum};
 
 /// A run whose hosts began together: on a busy machine one that did not is said to be void, and is asked for again.
@@ -194,4 +194,52 @@ fn agents_whose_controller_is_killed_end_and_clean_up() {
     until("their files are gone", || rig.place.names().is_empty());
     until("they are gone", || !agents.iter().any(|a| lives(*a)));
     println!("gone after {:?}", began.elapsed());
+}
+
+/// Histograms of hosts are merged: percentiles are those of all I/Os, to the end of the bucket that holds them.
+#[test]
+fn percentiles_of_a_fleet_are_those_of_all_records() {
+    let _turn = beside_others();
+    let rig = Rig::best();
+    let run = rig.run(
+        "run . --rw randread --bs 4k --qd 2 --size 8m --time 1s --rate 4000 --record --json",
+        HOSTS,
+    );
+    let job = run["jobs"].as_array().unwrap().last().unwrap();
+    let below = |dir: PathBuf| {
+        let names = names(&dir);
+        dir.join(names.iter().find(|n| n.contains('=')).unwrap())
+    };
+    let fleet = below(PathBuf::from(run["run_directory"].as_str().unwrap()));
+    let mut all = Vec::new();
+    for host in job["hosts"].as_array().unwrap() {
+        let own = below(fleet.join(format!("host={}", host["host"].as_str().unwrap())));
+        let ask = format!(
+            "SELECT service_ns FROM io WHERE completed_ns < {}",
+            job["wall_ns"]
+        );
+        let rows = rig
+            .place
+            .fathom(&["query", own.to_str().unwrap(), &ask, "--json"]);
+        let rows = rows.expect(0).json();
+        let rows = rows.as_array().unwrap();
+        assert_eq!(rows.len() as u64, host["ios"].as_u64().unwrap(), "{host}");
+        all.extend(rows.iter().map(|r| r["service_ns"].as_u64().unwrap()));
+    }
+    all.sort_unstable();
+    let service = &job["read"]["service_ns"];
+    let most = *all.last().unwrap();
+    assert_eq!(service["samples"], all.len());
+    assert_eq!(
+        (&service["min"], &service["max"]),
+        (&all[0].into(), &most.into())
+    );
+    let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
+    assert!((service["mean"].as_f64().unwrap() / mean - 1.0).abs() < 1e-9);
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        let exact = all[(share * all.len() as f64).ceil() as usize - 1];
+        // A doubling has 128 buckets.
+        let bucket = (1u64 << exact.ilog2().saturating_sub(7)) - 1;
+        assert_eq!(service[name], (exact | bucket).min(most), "{name}: {exact}");
+    }
 }
