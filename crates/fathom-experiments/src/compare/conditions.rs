@@ -62,6 +62,11 @@ pub const CONDITIONS: &[(&str, Weight)] = &[
     ("fathom", Weight::Warns),
     ("build", Weight::Warns),
     ("profile", Weight::Warns),
+    ("hosts", Weight::Warns),
+    ("host-kernels", Weight::Warns),
+    ("host-clocks", Weight::Warns),
+    ("host-mounts", Weight::Warns),
+    ("host-sizes", Weight::Warns),
 ];
 
 /// Every condition that differs, those in `allowed` left out.

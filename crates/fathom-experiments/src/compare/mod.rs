@@ -4,6 +4,7 @@
 //! are not the same are called not comparable, not compared all the same.
 
 mod conditions;
+mod fleet;
 mod history;
 pub(crate) mod metrics;
 mod published;
@@ -15,6 +16,7 @@ use fathom_telemetry::schema::Run;
 use serde::{Deserialize, Serialize};
 
 pub use conditions::{CONDITIONS, Mismatch, Weight, mismatches};
+pub use fleet::{HostPart, HostRow};
 pub use history::{History, Move, Trace, history};
 
 pub use metrics::{Metric, Metrics, WindowSource, metrics};
@@ -102,6 +104,9 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// The jobs behind them, for looking closer; not part of the overall verdict.
     pub jobs: Vec<Row>,
+    /// What each host did of the whole, where there are hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostRow>,
     /// Geometric mean of B / A over comparable rows, turned so that above 1 is better.
     pub geometric_mean: Option<f64>,
     /// Rows that would differ by chance alone at 95 %.
@@ -117,7 +122,8 @@ pub fn compare(
     windows: [&dyn WindowSource; 2],
     allowed: &[String],
 ) -> Comparison {
-    let mismatches = mismatches(a, b, allowed);
+    let mut mismatches = mismatches(a, b, allowed);
+    mismatches.extend(fleet::mismatches(a, b, allowed));
     let refused = mismatches.iter().any(|m| m.weight == Weight::Refuses);
     let (ma, mb) = (metrics(a, windows[0]), metrics(b, windows[1]));
     let pair = |x: &[Metric], y: &[Metric]| -> Vec<Row> {
@@ -172,6 +178,7 @@ pub fn compare(
         expected_false_alarms: 0.05 * counted as f64,
         rows,
         jobs,
+        hosts: fleet::rows(a, b),
         overall,
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::LatencySummary;
-use fathom_telemetry::schema::{Direction, Headline, Job, SCHEMA_VERSION, Target};
+use fathom_telemetry::schema::{Direction, Headline, HostShare, Job, SCHEMA_VERSION, Target};
 use serde_json::json;
 
 /// A survey of a simulated noisy device: `repeats` of one job, whose level differs by `noise` from repeat to repeat.
@@ -262,4 +262,66 @@ fn what_is_twice_as_much_and_more_is_said_as_a_factor() {
     assert_eq!(said(0.041, 0.02, 0.063), "+4.1 % (+2.0 to +6.3)");
     assert_eq!(change(-0.25), "-25.0 %");
     assert_eq!(factor(1.0032), "1.003");
+}
+
+/// A run of hosts with the bytes that each did in one job.
+fn fleet(hosts: &[(&str, u64, &str)]) -> Run {
+    let mut run = noisy_run(1000.0, 0.0, 1, 1);
+    run.environment = json!({ "hosts": hosts
+        .iter()
+        .map(|(host, _, kernel)| json!({"host": host, "kernel": kernel, "place": "nfs (hard)"}))
+        .collect::<Vec<_>>() });
+    let share = |(host, bytes, _): &(&str, u64, &str)| HostShare {
+        host: (*host).to_owned(),
+        bytes: *bytes,
+        slowest_windows: u64::from(*bytes < 100),
+        ..HostShare::default()
+    };
+    run.jobs = vec![Job {
+        name: "load".into(),
+        hosts: hosts.iter().map(share).collect(),
+        ..Job::default()
+    }];
+    run
+}
+
+#[test]
+fn hosts_are_matched_by_name_and_what_differs_is_said_by_host() {
+    let a = fleet(&[("h1", 300, "6.1"), ("h2", 100, "6.1"), ("h3", 0, "6.1")]);
+    let b = fleet(&[("h2", 50, "6.5"), ("h1", 50, "6.1"), ("h4", 100, "6.1")]);
+    let c = compare(&a, &b, [&(), &()], &[]);
+    let said: Vec<String> = c
+        .mismatches
+        .iter()
+        .map(|m| m.sentence("in A", "in B"))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "hosts differs: 3 with h3 in A, 3 with h4 in B",
+            "host-kernels differs: 6.1 (h2) in A, 6.5 (h2) in B"
+        ]
+    );
+    let shares: Vec<(&str, Option<f64>, Option<f64>)> = c
+        .hosts
+        .iter()
+        .map(|h| (h.host.as_str(), h.a.map(|p| p.share), h.b.map(|p| p.share)))
+        .collect();
+    assert_eq!(
+        shares,
+        [
+            ("h1", Some(0.75), Some(0.25)),
+            ("h2", Some(0.25), Some(0.25)),
+            ("h3", Some(0.0), None),
+            ("h4", None, Some(0.5)),
+        ]
+    );
+    assert_eq!(c.hosts[1].b.unwrap().slowest_windows, 1);
+    let names = ["hosts", "host-kernels"].map(str::to_owned);
+    assert!(compare(&a, &b, [&(), &()], &names).mismatches.is_empty());
+    let alone = compare(&a, &fleet(&[]), [&(), &()], &[]);
+    assert_eq!(
+        alone.mismatches[0].sentence("in A", "in B"),
+        "hosts differs: 3 with h1, h2, h3 in A, one machine, by no name in B"
+    );
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use fathom_experiments::compare::{
-    CONDITIONS, Comparison, History, Mismatch, Row, Weight, WindowSource, change,
+    CONDITIONS, Comparison, History, HostPart, Mismatch, Row, Weight, WindowSource, change,
     compare as compare_runs, history, relative,
 };
 use fathom_report::{clean, format, markdown_text as escape, markup};
@@ -215,8 +215,32 @@ fn terminal(c: &Comparison, jobs: bool, threshold: f64) -> String {
     if jobs {
         table.extend(c.jobs.iter().map(cells));
     }
-    let _ = write!(out, "\n{}\n{}\n", columns(&table), summary(c, threshold));
+    let _ = write!(out, "\n{}\n", columns(&table));
+    if !c.hosts.is_empty() {
+        let _ = writeln!(out, "{}", columns(&hosts(c)));
+    }
+    let _ = writeln!(out, "{}", summary(c, threshold));
     out
+}
+
+/// What each host did of the whole.
+fn hosts(c: &Comparison) -> Vec<Vec<String>> {
+    let head = ["host", "share in A", "in B", "slowest windows in A", "in B"];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    for row in &c.hosts {
+        let none = || "–".to_owned();
+        let share =
+            |p: &Option<HostPart>| p.map_or_else(none, |p| format!("{:.1} %", 100.0 * p.share));
+        let slowest = |p: &Option<HostPart>| p.map_or_else(none, |p| p.slowest_windows.to_string());
+        table.push(vec![
+            clean(&row.host),
+            share(&row.a),
+            share(&row.b),
+            slowest(&row.a),
+            slowest(&row.b),
+        ]);
+    }
+    table
 }
 
 fn markdown(c: &Comparison, threshold: f64) -> String {
@@ -233,6 +257,21 @@ fn markdown(c: &Comparison, threshold: f64) -> String {
     for r in &c.rows {
         let cells: Vec<String> = cells(r).iter().map(|t| escape(t)).collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    if let [head, rows @ ..] = &hosts(c)[..]
+        && !rows.is_empty()
+    {
+        let line = |row: &[String]| {
+            format!(
+                "| {} |\n",
+                row.iter()
+                    .map(|t| escape(t))
+                    .collect::<Vec<_>>()
+                    .join(" | ")
+            )
+        };
+        let _ = write!(out, "\n{}| --- | ---: | ---: | ---: | ---: |\n", line(head));
+        rows.iter().for_each(|row| out += &line(row));
     }
     out
 }
