@@ -1,7 +1,9 @@
 //! Whose rows they are: what every Parquet file of a run says in each of them, so that files of many runs and hosts can be
 //! asked together.
 
-use std::hash::{BuildHasher, RandomState};
+use std::time::SystemTime;
+
+use crate::utc;
 
 /// The run and the host that a file's rows are of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,21 +42,21 @@ impl Host {
     }
 }
 
-/// A new identity, a random UUID.
+/// A new identity, a UUID of the kernel's.
 pub fn new_id() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     let kernel = kernel.trim();
     if kernel.len() == 36 {
         return kernel.to_owned();
     }
-    // Where /proc is not mounted: keys of hash maps are random, too.
-    let [a, b] = [0, 1].map(|n| RandomState::new().hash_one(n));
-    let (d, e) = (b >> 48 & 0x3fff | 0x8000, b & 0xffff_ffff_ffff);
+    // Where /proc is not mounted: this process, now.
+    let now = utc::nanos(SystemTime::now()) as u64;
     format!(
-        "{:08x}-{:04x}-{:04x}-{d:04x}-{e:012x}",
-        a >> 32,
-        a >> 16 & 0xffff,
-        a & 0xfff | 0x4000
+        "{:08x}-{:04x}-{:04x}-8000-{:012x}",
+        now >> 32,
+        now >> 16 & 0xffff,
+        now & 0xfff | 0x4000,
+        std::process::id()
     )
 }
 

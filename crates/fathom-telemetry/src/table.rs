@@ -71,10 +71,9 @@ pub enum Value<'a> {
     Blob(&'a [u8]),
 }
 
-/// An open file.
+/// An open file, or several of the same columns as one.
 pub struct Table {
-    path: PathBuf,
-    file: SerializedFileReader<File>,
+    files: Vec<(PathBuf, SerializedFileReader<File>)>,
     columns: Vec<Column>,
 }
 
@@ -116,10 +115,34 @@ impl Table {
             });
         }
         Ok(Self {
-            path: path.to_owned(),
-            file,
+            files: vec![(path.to_owned(), file)],
             columns,
         })
+    }
+
+    /// Opens several files of the same columns as one table.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; where a file has other columns.
+    pub fn open_all(paths: &[PathBuf]) -> Result<Self, TableError> {
+        let [first, others @ ..] = paths else {
+            return Err(TableError {
+                path: PathBuf::new(),
+                reason: "no file was named".to_owned(),
+            });
+        };
+        let mut all = Self::open(first)?;
+        for path in others {
+            let other = Self::open(path)?;
+            if other.columns != all.columns {
+                return Err(TableError {
+                    path: path.clone(),
+                    reason: format!("it has other columns than {}", first.display()),
+                });
+            }
+            all.files.extend(other.files);
+        }
+        Ok(all)
     }
 
     /// The columns, in the file's order.
@@ -134,12 +157,27 @@ impl Table {
 
     /// Rows in the file.
     pub fn rows(&self) -> u64 {
-        self.file.metadata().file_metadata().num_rows().max(0) as u64
+        let rows = |f: &SerializedFileReader<File>| f.metadata().file_metadata().num_rows();
+        let all = self.files.iter().map(|(_, f)| rows(f).max(0) as u64);
+        all.sum()
     }
 
     /// Row groups in the file.
     pub fn groups(&self) -> usize {
-        self.file.num_row_groups()
+        self.files.iter().map(|(_, f)| f.num_row_groups()).sum()
+    }
+
+    /// The file that a row group is in, and the group's number there.
+    fn place(&self, mut group: usize) -> (&Path, &SerializedFileReader<File>, usize) {
+        let mut last = &self.files[0];
+        for file in &self.files {
+            last = file;
+            if group < file.1.num_row_groups() {
+                break;
+            }
+            group -= file.1.num_row_groups();
+        }
+        (&last.0, &last.1, group)
     }
 
     /// Smallest and largest value of a column of whole numbers in a row group, where the file says so.
@@ -152,7 +190,8 @@ impl Table {
                 i64::from(v)
             }
         };
-        let group = self.file.metadata().row_group(group);
+        let (_, file, group) = self.place(group);
+        let group = file.metadata().row_group(group);
         match group.column(self.columns[column].leaf).statistics()? {
             Statistics::Int32(s) => Some((of(*s.min_opt()?), of(*s.max_opt()?))),
             Statistics::Int64(s) => Some((*s.min_opt()?, *s.max_opt()?)),
@@ -165,8 +204,13 @@ impl Table {
     /// # Errors
     /// Where the file is damaged.
     pub fn read(&self, group: usize, wanted: &[bool]) -> Result<Batches, TableError> {
-        let error = |e: ParquetError| self.failed(e.to_string());
-        let reader = parquet_file::guarded(|| self.file.get_row_group(group)).map_err(error)?;
+        let (path, file, number) = self.place(group);
+        let failed = |reason: String| TableError {
+            path: path.to_owned(),
+            reason,
+        };
+        let error = |e: ParquetError| failed(e.to_string());
+        let reader = parquet_file::guarded(|| file.get_row_group(number)).map_err(error)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         let mut batch = BATCH_ROWS;
         for (i, c) in self.columns.iter().enumerate() {
@@ -182,26 +226,18 @@ impl Table {
                     }
                     let r = parquet_file::guarded(|| reader.get_column_reader(c.leaf))
                         .map_err(error)?;
-                    Values::new(r, c).ok_or_else(|| {
-                        self.failed(format!("column '{}' has another type", c.name))
-                    })?
+                    Values::new(r, c)
+                        .ok_or_else(|| failed(format!("column '{}' has another type", c.name)))?
                 }
             });
         }
         Ok(Batches {
-            path: self.path.clone(),
+            path: path.to_owned(),
             columns,
             left: reader.metadata().num_rows().max(0) as usize,
             rows: 0,
             batch,
         })
-    }
-
-    fn failed(&self, reason: String) -> TableError {
-        TableError {
-            path: self.path.clone(),
-            reason,
-        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn install(db: &Connection, runs: &[(RunDir, Run)]) -> rusqlite::Resu
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_DETERMINISTIC
         | FunctionFlags::SQLITE_INNOCUOUS;
-    let files: Vec<PathBuf> = runs.iter().map(|r| r.0.io_file()).collect();
+    let files: Vec<_> = runs.iter().map(|r| r.0.io_files()).collect();
     // Rows come job by job: one job's times are enough.
     let last: Mutex<Option<(i64, Arc<Times>)>> = Mutex::new(None);
     let depth = move |ctx: &Context<'_>| {
@@ -69,13 +69,13 @@ fn starts(run: &Run) -> (Option<i64>, Vec<i64>) {
     (began, run.jobs.iter().map(|j| whole(j.start_ns)).collect())
 }
 
-fn times(files: &[PathBuf], job: i64) -> Result<Times, String> {
+fn times(files: &[Vec<PathBuf>], job: i64) -> Result<Times, String> {
     let (run, number) = place(job);
-    let (Some(file), Ok(number)) = (files.get(run), u16::try_from(number)) else {
+    let (Some(files), Ok(number)) = (files.get(run), u16::try_from(number)) else {
         return Ok(Times::default());
     };
     let mut times = Times::default();
-    let rows = IoLogReader::open(file).map_err(|e| e.to_string())?;
+    let rows = IoLogReader::open_all(files.clone()).map_err(|e| e.to_string())?;
     for row in rows.only_job(number) {
         let row = row.map_err(|e| e.to_string())?;
         times.submitted.push(row.submitted_ns);

@@ -8,12 +8,22 @@ use super::QueryError;
 use super::clock::JOBS_OF_RUN;
 
 /// In the order in which they are shown.
-pub(super) const TABLES: [&str; 6] = ["jobs", "headlines", "findings", "layers", "device", "run"];
+pub(super) const TABLES: [&str; 7] = [
+    "jobs",
+    "hosts",
+    "headlines",
+    "findings",
+    "layers",
+    "device",
+    "run",
+];
 
 const MADE: &str = "
 CREATE TABLE jobs (job INTEGER PRIMARY KEY, name TEXT, experiment TEXT, \"repeat\" INTEGER, engine TEXT,
   start_ns INTEGER, wall_ns INTEGER, cpu_ns INTEGER, qd_requested INTEGER, qd_achieved REAL,
   void INTEGER, flags TEXT, spec TEXT);
+CREATE TABLE hosts (job INTEGER, host TEXT, ios INTEGER, bytes INTEGER, tail_ios INTEGER, tail_bytes INTEGER, p99_ns INTEGER,
+  slowest_windows INTEGER, wall_ns INTEGER, late_ns INTEGER, clock_offset_ns INTEGER, clock_bound_ns INTEGER, clock_moved_ns INTEGER);
 CREATE TABLE headlines (id TEXT, heading TEXT, label TEXT, unit TEXT, value REAL, low REAL, high REAL, samples INTEGER,
   p50 REAL, p99 REAL, p99_9 REAL, void INTEGER, flags TEXT, jobs TEXT);
 CREATE TABLE findings (rank INTEGER, id TEXT, text TEXT, advice TEXT, confidence TEXT,
@@ -74,6 +84,10 @@ fn jobs(db: &Connection, run: &Run, first: usize) -> Result<(), QueryError> {
         "INSERT INTO jobs (job, name, experiment, \"repeat\", engine, start_ns, wall_ns, cpu_ns, qd_requested, qd_achieved, void, flags, spec)
          VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
     )?;
+    let mut shared = db.prepare(
+        "INSERT INTO hosts (job, host, ios, bytes, tail_ios, tail_bytes, p99_ns, slowest_windows, wall_ns, late_ns, clock_offset_ns,
+           clock_bound_ns, clock_moved_ns) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+    )?;
     let mut counted = db.prepare(
         "INSERT INTO device (job, name, read_ios, read_merges, read_bytes, read_ticks_ms, write_ios, write_merges, write_bytes, write_ticks_ms,
            discard_ios, discard_bytes, flush_ios, busy_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
@@ -96,6 +110,23 @@ fn jobs(db: &Connection, run: &Run, first: usize) -> Result<(), QueryError> {
             serde_json::to_string(&flags)?,
             j.spec.to_string(),
         ])?;
+        for h in &j.hosts {
+            shared.execute(params![
+                job,
+                h.host,
+                whole(h.ios),
+                whole(h.bytes),
+                whole(h.tail_ios),
+                whole(h.tail_bytes),
+                h.p99_ns.map(whole),
+                whole(h.slowest_windows),
+                whole(h.wall_ns),
+                h.late_ns,
+                h.clock_offset_ns,
+                whole(h.clock_bound_ns),
+                h.clock_moved_ns,
+            ])?;
+        }
         if let Some(d) = &j.device {
             counted.execute(params![
                 job,

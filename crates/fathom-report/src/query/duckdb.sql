@@ -2,9 +2,9 @@ CREATE OR REPLACE TEMP VIEW io AS
 SELECT *, greatest(submitted_ns - intended_ns, 0) AS submit_ns,
        greatest(completed_ns - submitted_ns, 0) AS service_ns,
        greatest(completed_ns - intended_ns, 0) AS response_ns
-FROM '{dir}/io.parquet';
+FROM read_parquet('{dir}/{below}io.parquet', hive_partitioning = false);
 
-CREATE OR REPLACE TEMP VIEW series AS SELECT * FROM '{dir}/series.parquet';
+CREATE OR REPLACE TEMP VIEW series AS SELECT * FROM read_parquet('{dir}/{below}series.parquet', hive_partitioning = false);
 
 CREATE OR REPLACE TEMP VIEW run AS
 SELECT json FROM read_json_objects('{dir}/run.json', format = 'unstructured', maximum_object_size = 1000000000);
@@ -17,6 +17,16 @@ SELECT job, j->>'name' AS name, j->>'experiment' AS experiment, (j->>'repeat')::
        list_contains(j->'flags'->>'$[*].void', 'true')::INTEGER AS void, to_json(j->'flags'->>'$[*].code')::VARCHAR AS flags, j->'spec' AS spec
 FROM (SELECT unnest(l) AS j, generate_subscripts(l, 1) - 1 AS job
       FROM (SELECT from_json(json->'jobs', '["JSON"]') AS l FROM run));
+
+CREATE OR REPLACE TEMP VIEW hosts AS
+SELECT job, h->>'host' AS host,
+       (h->>'ios')::BIGINT AS ios, (h->>'bytes')::BIGINT AS bytes, (h->>'tail_ios')::BIGINT AS tail_ios,
+       (h->>'tail_bytes')::BIGINT AS tail_bytes, (h->>'p99_ns')::BIGINT AS p99_ns, (h->>'slowest_windows')::BIGINT AS slowest_windows,
+       (h->>'wall_ns')::BIGINT AS wall_ns, (h->>'late_ns')::BIGINT AS late_ns, (h->>'clock_offset_ns')::BIGINT AS clock_offset_ns,
+       (h->>'clock_bound_ns')::BIGINT AS clock_bound_ns, (h->>'clock_moved_ns')::BIGINT AS clock_moved_ns
+FROM (SELECT job, unnest(from_json(j->'hosts', '["JSON"]')) AS h
+      FROM (SELECT unnest(l) AS j, generate_subscripts(l, 1) - 1 AS job
+            FROM (SELECT from_json(json->'jobs', '["JSON"]') AS l FROM run)));
 
 CREATE OR REPLACE TEMP VIEW findings AS
 SELECT rank, f->>'id' AS id, f->>'text' AS text, f->>'advice' AS advice, f->>'confidence' AS confidence,
@@ -58,44 +68,39 @@ FROM (SELECT job, j->'device' AS d
 WHERE d->>'name' IS NOT NULL;
 
 CREATE OR REPLACE TEMP VIEW buckets AS
-WITH stored AS (
-  SELECT job, op, start_ns, 'submit' AS latency, submit_histogram AS h FROM series
-  UNION ALL SELECT job, op, start_ns, 'service', service_histogram FROM series
-  UNION ALL SELECT job, op, start_ns, 'response', response_histogram FROM series),
-bytes AS (
-  SELECT * EXCLUDE l, unnest(l) AS b, generate_subscripts(l, 1) AS i
-  FROM (SELECT * EXCLUDE h, [('0x' || x)::INTEGER FOR x IN regexp_extract_all(hex(h), '..')] AS l FROM stored)),
-numbered AS (
-  SELECT *, coalesce(sum((b < 128)::INTEGER) OVER (PARTITION BY job, op, start_ns, latency ORDER BY i
-                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::INTEGER AS number
-  FROM bytes),
-numbers AS (
-  SELECT job, op, start_ns, latency, number, sum((b & 127)::BIGINT << (7 * place))::BIGINT AS value
-  FROM (SELECT *, (i - min(i) OVER (PARTITION BY job, op, start_ns, latency, number))::INTEGER AS place
-        FROM numbered WHERE number > 2)
-  GROUP BY ALL)
-SELECT job, op, start_ns, latency, low, low + spread AS high,
-       sum(gap) OVER (PARTITION BY job, op, start_ns, latency ORDER BY pair)::BIGINT AS bucket, n
-FROM (SELECT job, op, start_ns, latency, number // 2 AS pair, max(value) FILTER (WHERE number % 2 = 0) AS gap,
-             max(value) FILTER (WHERE number % 2 = 1) AS n
-      FROM numbers WHERE number > 5 GROUP BY ALL)
-JOIN (SELECT job, op, start_ns, latency, max(value) FILTER (WHERE number = 3) AS low, max(value) FILTER (WHERE number = 4) AS spread
-      FROM numbers WHERE number < 5 GROUP BY ALL) USING (job, op, start_ns, latency);
+SELECT job, op, host_index, start_ns, latency, high, unnest(b) AS bucket, unnest(n) AS n
+FROM (SELECT job, op, host_index, start_ns, 'submit' AS latency, submit_max_ns AS high, submit_bucket AS b, submit_n AS n FROM series
+      UNION ALL SELECT job, op, host_index, start_ns, 'service', service_max_ns, service_bucket, service_n FROM series
+      UNION ALL SELECT job, op, host_index, start_ns, 'response', response_max_ns, response_bucket, response_n FROM series);
+
+CREATE OR REPLACE TEMP MACRO top(bucket) AS
+  ((bucket - 128 * greatest(bucket // 128 - 1, 0))::BIGINT << greatest(bucket // 128 - 1, 0)::INTEGER)
+    + (1::BIGINT << greatest(bucket // 128 - 1, 0)::INTEGER) - 1;
 
 CREATE OR REPLACE TEMP MACRO quantiles(span) AS TABLE
 WITH merged AS (
-  SELECT job, op, coalesce(start_ns // span * span, 0) AS start_ns, latency, bucket, sum(n) AS n, min(low) AS low, max(high) AS high
+  SELECT job, op, coalesce(start_ns // span * span, 0) AS start_ns, latency, bucket, sum(n) AS n, max(high) AS high
   FROM buckets GROUP BY ALL),
 seen AS (
-  SELECT *, sum(n) OVER (PARTITION BY job, op, start_ns, latency ORDER BY bucket) AS seen,
-         sum(n) OVER (PARTITION BY job, op, start_ns, latency) AS total,
-         ((bucket - 128 * greatest(bucket // 128 - 1, 0)) << greatest(bucket // 128 - 1, 0)::INTEGER)
-           + (1::BIGINT << greatest(bucket // 128 - 1, 0)::INTEGER) - 1 AS top
+  SELECT *, top(bucket) AS top, sum(n) OVER (PARTITION BY job, op, start_ns, latency ORDER BY bucket) AS seen,
+         sum(n) OVER (PARTITION BY job, op, start_ns, latency) AS total
   FROM merged)
 SELECT job, op, start_ns, latency,
-       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.5)), max(high)), min(low)) AS p50_ns,
-       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.9)), max(high)), min(low)) AS p90_ns,
-       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.99)), max(high)), min(low)) AS p99_ns,
-       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.999)), max(high)), min(low)) AS p99_9_ns,
-       greatest(least(min(top) FILTER (WHERE seen >= ceil(total * 0.9999)), max(high)), min(low)) AS p99_99_ns
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.5)), max(high)) AS p50_ns,
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.9)), max(high)) AS p90_ns,
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.99)), max(high)) AS p99_ns,
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.999)), max(high)) AS p99_9_ns,
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.9999)), max(high)) AS p99_99_ns
+FROM seen GROUP BY ALL;
+
+CREATE OR REPLACE TEMP MACRO quantiles_by_host() AS TABLE
+WITH merged AS (
+  SELECT job, op, host_index, latency, bucket, sum(n) AS n, max(high) AS high FROM buckets GROUP BY ALL),
+seen AS (
+  SELECT *, top(bucket) AS top, sum(n) OVER (PARTITION BY job, op, host_index, latency ORDER BY bucket) AS seen,
+         sum(n) OVER (PARTITION BY job, op, host_index, latency) AS total
+  FROM merged)
+SELECT job, op, host_index, latency,
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.5)), max(high)) AS p50_ns,
+       least(min(top) FILTER (WHERE seen >= ceil(total * 0.99)), max(high)) AS p99_ns
 FROM seen GROUP BY ALL;

@@ -3,7 +3,7 @@
 //! SQLite and not a columnar engine: it is complete SQL in 50 CPU-seconds of build, sorts on disk where
 //! a result is larger than memory, and never copies the log (see `docs/decisions/010-sql-by-sqlite.md`).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fathom_telemetry::rundir::RunDir;
@@ -23,6 +23,9 @@ const IO_DERIVED: [(&str, &str, &str); 3] = [
     ("service_ns", "completed_ns", "submitted_ns"),
     ("response_ns", "completed_ns", "intended_ns"),
 ];
+
+/// Columns that ready-made queries name and runs of earlier versions lack.
+const OF_HOST: [&str; 3] = ["job_name", "host", "host_index"];
 
 /// Memory for sorting before SQLite goes to disk.
 const CACHE_KIB: i32 = 64 << 10;
@@ -55,7 +58,7 @@ impl Queries {
             tables: Vec::new(),
             missing: Vec::new(),
         };
-        let io: Vec<PathBuf> = runs.iter().map(|r| r.0.io_file()).collect();
+        let io: Vec<_> = runs.iter().map(|r| r.0.io_files()).collect();
         all.files(
             "io",
             &io,
@@ -63,7 +66,7 @@ impl Queries {
             "submitted_ns",
             "this run has no io.parquet; record one row per I/O with --record",
         )?;
-        let series: Vec<PathBuf> = runs.iter().map(|r| r.0.series_file()).collect();
+        let series: Vec<_> = runs.iter().map(|r| r.0.series_files()).collect();
         all.files(
             "series",
             &series,
@@ -104,25 +107,32 @@ impl Queries {
         Ok(columns.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// The view `name` over that file of each run, with columns that no file holds: `depth` (of I/Os), `unix_ns` and, of several runs,
-    /// `run`. SQLite leaves out what a query does not name, and asks the file itself.
+    /// The view `name` over that file of each run (of a fleet: of each host), with columns that no file holds: `depth` (of I/Os), `unix_ns`
+    /// and, of several runs, `run`. Columns that runs of earlier versions lack are NULL there. SQLite leaves out what a query does not name, and asks the file itself.
     fn files(
         &mut self,
         name: &'static str,
-        paths: &[PathBuf],
+        paths: &[Vec<PathBuf>],
         derived: &[(&'static str, &str, &str)],
         moment: &str,
         remedy: &'static str,
     ) -> Result<(), QueryError> {
         let several = paths.len() > 1;
-        let mut parts = Vec::new();
-        for (run, path) in paths.iter().enumerate() {
-            if path.exists() {
-                let table = format!("{name}_{run}");
-                let columns = self.file(&table, path, derived)?;
-                parts.push(part(&table, &columns, several.then_some(run), moment));
-            }
+        let mut tables = Vec::new();
+        for (run, paths) in paths.iter().enumerate().filter(|(_, p)| !p.is_empty()) {
+            let table = format!("{name}_{run}");
+            let columns = self.file(&table, paths, derived)?;
+            tables.push((several.then_some(run), table, columns));
         }
+        let mut all: Vec<String> = OF_HOST.map(str::to_owned).into();
+        for column in tables.iter().rev().flat_map(|t| t.2.iter().rev()) {
+            all.retain(|known| known != column);
+            all.insert(0, column.clone());
+        }
+        let parts = tables
+            .iter()
+            .map(|(run, table, columns)| part(table, &all, columns, *run, moment));
+        let parts: Vec<String> = parts.collect();
         if parts.is_empty() {
             self.missing.push((name, remedy));
             return Ok(());
@@ -135,14 +145,14 @@ impl Queries {
         Ok(())
     }
 
-    /// A file as a table; its columns.
+    /// Files as a table; its columns.
     fn file(
         &self,
         table: &str,
-        path: &Path,
+        paths: &[PathBuf],
         derived: &[(&'static str, &str, &str)],
     ) -> Result<Vec<String>, QueryError> {
-        let source = Arc::new(Source::new(Table::open(path)?, derived));
+        let source = Arc::new(Source::new(Table::open_all(paths)?, derived));
         let columns = source.columns().map(|(name, _)| name.to_owned()).collect();
         let module = eponymous_only_module::<RunTable>();
         self.connection.create_module(table, module, Some(source))?;
@@ -233,21 +243,35 @@ impl Queries {
     }
 }
 
-/// A run's part of the view over a file.
-fn part(table: &str, columns: &[String], run: Option<usize>, moment: &str) -> String {
+/// A run's part of the view over its file, whose columns are some of `all`.
+fn part(
+    table: &str,
+    all: &[String],
+    columns: &[String],
+    run: Option<usize>,
+    moment: &str,
+) -> String {
     let job = match run {
         Some(run) => format!("job + {}", run * clock::JOBS_OF_RUN),
         None => "job".to_owned(),
     };
-    let stored = columns.iter().map(|c| match (c.as_str(), run) {
+    let stored = all.iter().map(|c| match (c.as_str(), run) {
         ("job", Some(_)) => format!("{job} AS job"),
+        _ if !columns.contains(c) => format!("NULL AS \"{c}\""),
         _ => format!("\"{c}\""),
     });
     let mut all: Vec<String> = stored.collect();
     if columns.iter().any(|c| c == "submitted_ns") {
         all.push(format!("depth_at({job}, submitted_ns) AS depth"));
     }
-    all.push(format!("unix_at({job}, {moment}) AS unix_ns"));
+    let has = |name: &str| columns.iter().any(|c| c == name);
+    all.push(if has("origin_epoch_ns") {
+        format!("origin_epoch_ns + {moment} AS unix_ns")
+    } else if has("epoch_ns") {
+        "epoch_ns AS unix_ns".to_owned()
+    } else {
+        format!("unix_at({job}, {moment}) AS unix_ns")
+    });
     all.extend(run.map(|r| format!("{r} AS run")));
     format!("SELECT {} FROM {table}", all.join(", "))
 }

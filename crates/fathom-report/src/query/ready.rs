@@ -1,7 +1,9 @@
 //! Ready-made queries, for `fathom query` and for DuckDB, and what makes DuckDB see the same tables.
 
 use std::fmt::Write as _;
-use std::path::Path;
+
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::table::Table;
 
 /// A query with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,44 @@ ORDER BY job, op, second",
         ),
     },
     Ready {
+        name: "hosts",
+        about: "I/Os and latency percentiles of each host",
+        sql: "SELECT job, job_name, host, op, sum(ios) AS ios, sum(bytes) AS bytes, sum(errors) AS errors,
+       quantile(service_histogram, 0.5) AS p50_ns, quantile(service_histogram, 0.99) AS p99_ns,
+       max(service_max_ns) AS max_ns
+FROM series GROUP BY job, job_name, host_index, host, op ORDER BY job, host_index, op",
+        duckdb: Some(
+            "SELECT job, job_name, host, op, ios, bytes, errors, p50_ns, p99_ns, max_ns
+FROM (SELECT job, job_name, host_index, host, op, sum(ios) AS ios, sum(bytes) AS bytes, sum(errors) AS errors,
+             max(service_max_ns) AS max_ns FROM series GROUP BY ALL)
+JOIN (SELECT job, op, host_index, p50_ns, p99_ns FROM quantiles_by_host() WHERE latency = 'service')
+     USING (job, op, host_index) ORDER BY job, host_index, op",
+        ),
+    },
+    Ready {
+        name: "fairness",
+        about: "How evenly hosts share each job: Jain's index (1 is even), and what the slowest does of the fastest",
+        sql: "SELECT job, job_name, count(*) AS hosts, sum(x) * sum(x) / (count(*) * sum(x * x)) AS jain, min(x) / max(x) AS slowest_to_fastest
+FROM (SELECT job, job_name, host_index, sum(ios) * 1.0 AS x FROM series GROUP BY job, job_name, host_index) AS h
+GROUP BY job, job_name ORDER BY job",
+        duckdb: None,
+    },
+    Ready {
+        name: "stragglers",
+        about: "Windows in which each host did less than every other, and their share of the job",
+        sql: "SELECT job, name, host, slowest_windows, slowest_windows * 1.0 / sum(slowest_windows) OVER (PARTITION BY job) AS share, h.p99_ns
+FROM hosts AS h JOIN jobs USING (job) ORDER BY job, slowest_windows DESC, host",
+        duckdb: None,
+    },
+    Ready {
+        name: "starts",
+        about: "How far apart hosts began, and how well their clocks are known",
+        sql: "SELECT job, name, count(*) AS hosts, max(late_ns) - min(late_ns) AS apart_ns, max(clock_bound_ns) AS known_to_ns,
+       max(abs(clock_moved_ns)) AS moved_ns, sum(tail_ios) AS tail_ios
+FROM hosts JOIN jobs USING (job) GROUP BY job, name ORDER BY job",
+        duckdb: None,
+    },
+    Ready {
         name: "worst-windows",
         about: "The windows with the slowest I/Os",
         sql: "SELECT job, op, start_ns / 1e9 AS second, ios, service_p50_ns, service_max_ns
@@ -102,9 +142,9 @@ FROM io WHERE error = 0 ORDER BY service_ns DESC, submitted_ns LIMIT 20",
     Ready {
         name: "threads",
         about: "What each thread got: fairness",
-        sql: "SELECT job, thread, count(*) AS ios, sum(done) AS bytes, avg(service_ns) AS mean_ns,
+        sql: "SELECT job, host, thread, count(*) AS ios, sum(done) AS bytes, avg(service_ns) AS mean_ns,
        quantile(service_ns, 0.99) AS p99_ns
-FROM io WHERE error = 0 GROUP BY job, thread ORDER BY job, thread",
+FROM io WHERE error = 0 GROUP BY job, host, thread ORDER BY job, host, thread",
         duckdb: None,
     },
     Ready {
@@ -134,7 +174,7 @@ FROM io GROUP BY job ORDER BY job",
         about: "Gaps between the arrivals of a thread: what the schedule asked for",
         sql: "SELECT job, count(gap_ns) AS gaps, avg(gap_ns) AS mean_ns, quantile(gap_ns, 0.5) AS p50_ns,
        quantile(gap_ns, 0.99) AS p99_ns, max(gap_ns) AS max_ns
-FROM (SELECT job, intended_ns - lag(intended_ns) OVER (PARTITION BY job, thread ORDER BY intended_ns) AS gap_ns
+FROM (SELECT job, intended_ns - lag(intended_ns) OVER (PARTITION BY job, host, thread ORDER BY intended_ns) AS gap_ns
       FROM io) AS gaps
 GROUP BY job ORDER BY job",
         duckdb: None,
@@ -155,19 +195,34 @@ pub fn ready(name: &str) -> Option<&'static Ready> {
 
 /// What makes DuckDB see the tables of `fathom query`; `{dir}` is the run directory.
 ///
-/// The view `buckets` reads histograms as bytes: numbers in LEB128, of which the fourth on are the minimum,
-/// the range, the number of buckets, and a distance and a count for each bucket (docs/run-directory.md). A
-/// macro on a list of histograms would be handier, and takes minutes for a few hundred windows.
 const PRELUDE: &str = include_str!("duckdb.sql");
 
+/// The same view `buckets` from histograms as bytes, for runs of versions that had no lists: numbers in LEB128, of which the
+/// fourth on are the minimum, the range, the number of buckets, and a distance and a count for each bucket
+/// (docs/run-directory.md).
+const BUCKETS_OF_BYTES: &str = include_str!("duckdb_bytes.sql");
+
 /// A script for DuckDB: its views of the run in `dir`, and `query` (its name, or SQL).
-pub fn duckdb(dir: &Path, has_io: bool, query: &str) -> String {
+pub fn duckdb(dir: &RunDir, query: &str) -> String {
     let sql = ready(query).map_or(query, |r| r.duckdb.unwrap_or(r.sql));
-    let dir = dir.to_string_lossy().replace('\'', "''");
+    let series = dir.series_files();
+    let table = series.first().and_then(|f| Table::open(f).ok());
+    let lists = table.is_none_or(|t| t.column("submit_max_ns").is_some());
+    let below = match dir.of_hosts().is_empty() {
+        true => "",
+        false => "fleet=*/host=*/run=*/",
+    };
+    let has_io = !dir.io_files().is_empty();
+    let dir = dir.path().to_string_lossy().replace('\'', "''");
     let mut text = String::new();
     for part in PRELUDE.split_inclusive(";\n") {
         // Views of files that are not there would stop the script.
         if has_io || !part.contains("VIEW io ") {
+            let part = match part.contains("VIEW buckets ") && !lists {
+                true => BUCKETS_OF_BYTES,
+                false => part,
+            };
+            let part = part.replace("{below}", below);
             text.push_str(&part.replace("{dir}", &dir));
         }
     }
@@ -203,10 +258,17 @@ mod tests {
 
     #[test]
     fn a_script_for_duckdb_names_the_run_and_leaves_out_what_is_not_there() {
-        let script = duckdb(Path::new("/runs/it's"), false, "totals");
-        assert!(script.contains("'/runs/it''s/series.parquet'"), "{script}");
+        let base = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(&base.path().join("it's"), "run").unwrap();
+        let script = duckdb(&dir, "totals");
+        let quoted = dir.path().to_str().unwrap().replace('\'', "''");
+        assert!(
+            script.contains(&format!("'{quoted}/series.parquet'")),
+            "{script}"
+        );
         assert!(!script.contains("io.parquet"), "{script}");
         assert!(script.ends_with("ORDER BY job, op;\n"), "{script}");
-        assert!(duckdb(Path::new("r"), true, "SELECT 1").contains("r/io.parquet"));
+        std::fs::write(dir.io_file(), b"PAR1").unwrap();
+        assert!(duckdb(&dir, "SELECT 1").contains("/io.parquet"));
     }
 }

@@ -83,6 +83,7 @@ message series {
     required binary run_id (UTF8);
     optional binary host (UTF8);
     optional int32 host_index;
+    optional int64 submit_max_ns;
     required group submit_bucket (LIST) { repeated group list { required int32 element; } }
     required group submit_n (LIST) { repeated group list { required int64 element; } }
     required group service_bucket (LIST) { repeated group list { required int32 element; } }

@@ -93,6 +93,7 @@ struct Columns {
     /// start, width, ios, bytes, errors, short.
     longs: [Vec<i64>; 6],
     submit_mean: Optional<f64>,
+    submit_max: Optional<i64>,
     service: Figures,
     response: Figures,
     /// submit, service, response.
@@ -440,6 +441,9 @@ impl Columns {
             column.push(v as i64);
         }
         self.submit_mean.push(d.submit.moments.mean());
+        let some = d.submit.moments.count > 0;
+        self.submit_max
+            .push(some.then_some(d.submit.moments.max as i64));
         self.service.push(&d.service);
         self.response.push(&d.response);
         let histograms = [&d.submit, &d.service, &d.response];
@@ -496,6 +500,8 @@ impl Columns {
         put::<ByteArrayType>(&mut group, &names, Some(&there))?;
         let places: Vec<i32> = host.flat_map(|h| vec![h.index as i32; rows]).collect();
         put::<Int32Type>(&mut group, &places, Some(&there))?;
+        let max = &self.submit_max;
+        put::<Int64Type>(&mut group, &max.values, Some(&max.present))?;
         for l in &self.lists {
             let (present, repeated) = (Some(&l.present[..]), Some(&l.repeated[..]));
             put_levels::<Int32Type>(&mut group, &l.buckets, present, repeated)?;

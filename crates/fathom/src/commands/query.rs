@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use fathom_report::query::{self, READY, ready};
-use fathom_telemetry::rundir::{RUNS_DIR, RunDir};
+use fathom_telemetry::rundir::{RUN_FILE, RUNS_DIR, RunDir};
 
 use crate::cli::QueryArgs;
 use crate::exit::{DONE, Failure, Outcome, refused};
@@ -47,7 +47,7 @@ pub(crate) fn query(args: &QueryArgs) -> Outcome {
             )));
         };
         let (dir, _) = RunDir::open(run).map_err(refused)?;
-        screen::print(&query::duckdb(dir.path(), dir.io_file().exists(), &sql));
+        screen::print(&query::duckdb(&dir, &sql));
         return Ok(DONE);
     }
     let sql = ready(&sql).map_or(sql.as_str(), |r| r.sql);
@@ -79,7 +79,12 @@ fn what(args: &QueryArgs) -> Result<(Vec<PathBuf>, Option<String>), Failure> {
             "{one}: neither a run directory, nor a ready-made query, nor a SELECT; 'fathom query --list' names the ready-made ones"
         )));
     }
-    Ok((runs.iter().map(PathBuf::from).collect(), query))
+    // A directory that is no run, and holds some, is all of them.
+    let of = |path: PathBuf| match path.is_dir() && !path.join(RUN_FILE).exists() {
+        true => RunDir::all(&path).unwrap_or_else(|_| vec![path]),
+        false => vec![path],
+    };
+    Ok((runs.iter().map(PathBuf::from).flat_map(of).collect(), query))
 }
 
 fn unknown(name: &str) -> Failure {

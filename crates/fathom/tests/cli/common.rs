@@ -291,3 +291,11 @@ pub(crate) fn deny_io_uring(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, nothing is allocated.
     unsafe { command.pre_exec(install) };
 }
+
+/// Python with the engines that `./test` fetched.
+pub(crate) fn engines() -> Command {
+    let mut python = Command::new("python3");
+    let modules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/engines");
+    python.env("PYTHONPATH", modules);
+    python
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{beside_others, codes, end, names};
+use crate::common::{Place, beside_others, codes, end, engines, names, skip};
 use crate::fleet_rig::{Rig, program, sum};
 
 #[test]
@@ -235,10 +235,76 @@ fn rows_of_hosts_are_kept_by_host_on_one_clock() {
         let run = ask("SELECT name FROM jobs WHERE void = 0");
         assert_eq!(run[0]["name"], job["name"]);
     }
+    // All together they are what the fleet did: percentiles of all records are those of the merged histograms.
+    let ask = |sql: &str| {
+        let all = dir.to_str().unwrap();
+        rig.place
+            .fathom(&["query", all, sql, "--json"])
+            .expect(0)
+            .json()
+    };
+    let rows = "count(*) AS ios, quantile(service_ns, 0.5) AS p50, quantile(service_ns, 0.99) AS p99 FROM io WHERE completed_ns < 600000000";
+    let windows = "sum(ios) AS ios, quantile(service_histogram, 0.5) AS p50, quantile(service_histogram, 0.99) AS p99 FROM series";
+    for what in [rows, windows] {
+        let said = ask(&format!("SELECT {what}"));
+        let read = &job["read"];
+        assert_eq!(said[0]["ios"], read["ios"], "{what}");
+        assert_eq!(said[0]["p50"], read["service_ns"]["p50"], "{what}");
+        assert_eq!(said[0]["p99"], read["service_ns"]["p99"], "{what}");
+    }
+    let hosts = ask("hosts");
+    assert_eq!(hosts.as_array().unwrap().len(), 3, "{hosts}");
+    let begun = ask("starts");
+    assert!(
+        begun[0]["apart_ns"].as_i64() >= Some(0) && begun[0]["hosts"] == 3,
+        "{begun}"
+    );
     // Clocks of the hosts are a quarter of an hour apart.
     let apart = starts.iter().max().unwrap() - starts.iter().min().unwrap();
     assert!(apart < 5_000_000_000, "{starts:?}");
     assert_eq!(rig.place.names(), Vec::<String>::new());
+}
+
+/// The page's SQL gives the same answers in every engine that is here.
+#[test]
+fn engines_answer_the_questions_about_fleets_alike() {
+    let _turn = beside_others();
+    let have = |name: &str| {
+        let asked = engines().args(["-c", &format!("import {name}")]).output();
+        asked.is_ok_and(|o| o.status.success())
+    };
+    let here: Vec<&str> = ["duckdb", "datafusion"]
+        .into_iter()
+        .filter(|e| have(e))
+        .collect();
+    if here.is_empty() {
+        return skip("neither DuckDB's nor DataFusion's Python module is here");
+    }
+    let place = Place::new();
+    let load = "run sim:samsung-960pro --rw randrw --bs 4k --qd 4 --time 300ms --window 50ms --hosts 3 --record --json";
+    let args: Vec<&str> = load.split(' ').collect();
+    let run = place.fathom(&args).expect(0).json();
+    let said = engines()
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../bench/fleet-query"
+        ))
+        .arg(run["run_directory"].as_str().unwrap())
+        .args(&here)
+        .env("FATHOM", env!("CARGO_BIN_EXE_fathom"))
+        .current_dir(&place.dir)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(
+        said.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    for engine in &here {
+        assert!(text.contains(&format!("{engine}: 4 questions")), "{text}");
+    }
+    println!("{text}");
 }
 
 /// A host without the mount sees another directory than the others.

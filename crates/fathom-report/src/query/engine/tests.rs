@@ -5,7 +5,7 @@ use std::path::Path;
 use fathom_stats::Estimate;
 use fathom_telemetry::iolog::{IoLog, IoLogReader};
 use fathom_telemetry::rundir::RunDir;
-use fathom_telemetry::schema::{Finding, Run};
+use fathom_telemetry::schema::{Finding, HostShare, Run};
 use fathom_telemetry::series::{JobOfSeries, SeriesWriter};
 use fathom_telemetry::{Flag, FlagCode, Identity, Nanos, Op, Record, Recorder};
 
@@ -45,6 +45,8 @@ impl Rows for Collected {
 
 const JOBS: u16 = 3;
 const IOS: u64 = 9000;
+/// When time 0 of the jobs was, in UTC.
+const BEGAN: i64 = 1_735_787_045_000_000_000;
 
 /// I/O `i` of a job: three operations, two sizes, uneven arrivals over 2.7 s, some that fail or are short.
 fn record(job: u16, i: u64) -> Record {
@@ -97,6 +99,17 @@ fn told() -> Run {
         Flag::new(FlagCode::CpuBound, "busy", "use more cores"),
         Flag::new(FlagCode::IoErrors, "9 failed", "look at the log"),
     ];
+    let share = |host: &str, late_ns, n: u64| HostShare {
+        host: host.into(),
+        p99_ns: Some(100 * n),
+        slowest_windows: n * n - n + 1,
+        late_ns,
+        tail_ios: n,
+        clock_bound_ns: 10 * n,
+        clock_moved_ns: 7 * late_ns.signum(),
+        ..HostShare::default()
+    };
+    run.jobs[0].hosts = vec![share("h1", -100, 1), share("h2", 500, 2)];
     run.findings = vec![
         finding(
             1,
@@ -116,8 +129,12 @@ fn told() -> Run {
 fn made(base: &Path) -> std::path::PathBuf {
     let dir = RunDir::create(base, "test").unwrap();
     dir.save(&told()).unwrap();
-    let log = IoLog::create(&dir.io_file(), Identity::default(), 1).unwrap();
-    let mut series = SeriesWriter::create(&dir.series_file(), Identity::default(), 1).unwrap();
+    let identity = Identity {
+        clock_zero_ns: BEGAN,
+        ..Identity::default()
+    };
+    let log = IoLog::create(&dir.io_file(), identity.clone(), 1).unwrap();
+    let mut series = SeriesWriter::create(&dir.series_file(), identity, 1).unwrap();
     let width = Nanos::from_millis(100);
     for job in 0..JOBS {
         let ops = [Op::Read, Op::Write, Op::Sync];
@@ -271,7 +288,7 @@ fn what_is_no_query_of_this_run_is_refused_with_the_reason() {
         ("SELECT nonsense FROM io", "no such column: nonsense"),
         (
             "SELECT 1 FROM nowhere",
-            "there are io, series, jobs, headlines, findings, layers, device, run",
+            "there are io, series, jobs, hosts, headlines, findings, layers, device, run",
         ),
         ("SELECT 1; SELECT 2", "one is run at a time"),
         ("DELETE FROM jobs", "runs cannot be changed"),

@@ -274,11 +274,49 @@ fn expected(name: &str, all: &[Io]) -> Vec<Vec<Must>> {
                 })
                 .collect()
         }
+        "hosts" => good(all, |io| (io.job, io.op))
+            .into_iter()
+            .map(|((job, op), ios)| {
+                let failed = all
+                    .iter()
+                    .filter(|io| io.error != 0 && (io.job, io.op) == (job, op));
+                let service = || ios.iter().map(|io| io.service());
+                vec![
+                    be(job),
+                    be("a job"),
+                    be(json!(null)),
+                    be(op),
+                    be(ios.len()),
+                    be(ios.iter().map(|io| io.done).sum::<i64>()),
+                    be(failed.count()),
+                    quantile(service(), 0.5),
+                    quantile(service(), 0.99),
+                    most(service()),
+                ]
+            })
+            .collect(),
+        "fairness" => (0..JOBS)
+            .map(|job| vec![be(job), be("a job"), be(1), be(1.0), be(1.0)])
+            .collect(),
+        "stragglers" => vec![
+            vec![be(0), be("first"), be("h2"), be(3), be(0.75), be(200)],
+            vec![be(0), be("first"), be("h1"), be(1), be(0.25), be(100)],
+        ],
+        "starts" => vec![vec![
+            be(0),
+            be("first"),
+            be(2),
+            be(600),
+            be(20),
+            be(7),
+            be(3),
+        ]],
         "threads" => good(all, |io| (io.job, io.thread))
             .into_iter()
             .map(|((job, thread), ios)| {
                 vec![
                     be(job),
+                    be(""),
                     be(thread),
                     be(ios.len()),
                     be(ios.iter().map(|io| io.done).sum::<i64>()),
@@ -393,7 +431,7 @@ fn every_ready_made_query_gives_what_the_records_give() {
 fn duckdbs_views_have_the_columns_of_the_tables() {
     let base = tempfile::tempdir().unwrap();
     let q = Queries::open(&[made(base.path())]).unwrap();
-    let script = crate::query::duckdb(base.path(), true, "SELECT 1");
+    let script = crate::query::duckdb(&RunDir::open(&made(base.path())).unwrap().0, "SELECT 1");
     let tables = q.tables();
     assert!(tables.len() >= 8, "{tables:?}");
     for (table, columns) in tables.iter() {
