@@ -2,6 +2,7 @@
 
 use fathom_host::{Health, HostRoot};
 use fathom_io::driver::{DriveError, Observer, PlannedJob, Setting, run_group};
+use fathom_io::files::{SeenBy, Steps};
 use fathom_io::job::{Engine, JobError, JobSpec, Limits, Rw};
 use fathom_io::target::{Target, TargetError};
 use fathom_io::{Control, validity};
@@ -84,6 +85,10 @@ pub trait Bench {
     fn hosts(&self) -> Option<serde_json::Value> {
         None
     }
+    /// Hosts that do steps with files of one directory; none where there is no such directory.
+    fn files(&mut self) -> Option<&mut dyn FilesOfHosts> {
+        None
+    }
     /// Processors of the host that has the fewest.
     fn processors(&self) -> u32 {
         processors()
@@ -125,6 +130,19 @@ pub trait Bench {
         log: LogMaker<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Job>, BenchError>;
+}
+
+/// Hosts and a directory that they share, made for this.
+pub trait FilesOfHosts {
+    /// Their names.
+    fn names(&self) -> &[String];
+    /// What is said of all that is measured on them.
+    fn flags(&self) -> &[Flag];
+    /// Each host does its steps, beginning the second part together. What comes back is in the order of the hosts.
+    ///
+    /// # Errors
+    /// What is said of a host that was lost.
+    fn together(&mut self, steps: Vec<Steps>) -> Result<Vec<SeenBy>, Flag>;
 }
 
 /// Processors that this process may use.

@@ -58,6 +58,8 @@ impl Phase {
 pub struct RunCost {
     /// Each with a name of its own.
     pub phases: Vec<Phase>,
+    /// Files that are there at the same time, at most, where many are made.
+    pub files: u64,
 }
 
 impl RunCost {
@@ -160,6 +162,7 @@ impl RunCost {
 
     /// The phases of another part of the same run, after the own ones.
     pub fn join(&mut self, other: Self) {
+        self.files = self.files.max(other.files);
         for phase in other.phases {
             self.phase(&phase.name)
                 .work(phase.jobs, phase.time, phase.written_at_most);
@@ -183,6 +186,7 @@ impl RunCost {
                     name: name.to_owned(),
                     ..phase
                 }],
+                files: self.files,
             });
         }
         one

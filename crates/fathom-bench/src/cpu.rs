@@ -119,6 +119,9 @@ impl Bench for CpuBench<'_> {
     fn real(&mut self) -> Option<&mut crate::bench::RealBench> {
         self.inner.real()
     }
+    fn files(&mut self) -> Option<&mut dyn crate::bench::FilesOfHosts> {
+        self.inner.files()
+    }
     fn health(&mut self) -> Option<fathom_host::Health> {
         self.inner.health()
     }

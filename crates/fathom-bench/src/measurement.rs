@@ -28,6 +28,10 @@ pub trait Measurement: Args {
     /// Whether it runs on a fleet as on one host: nothing of it looks below the target, or leads its load from here.
     const ON_HOSTS: bool = false;
 
+    /// Where it works on files of a directory that fathom makes in the target, instead of on one file or device: hosts that
+    /// it needs.
+    const FILES_OF_HOSTS: Option<u32> = None;
+
     /// Refuses what no single option shows to be impossible.
     ///
     /// # Errors

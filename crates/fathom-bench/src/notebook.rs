@@ -537,7 +537,8 @@ fn flag_empty(job: &mut Job) {
         .flatten()
         .map(|d| d.ios + d.errors)
         .sum();
-    if ios == 0 {
+    // What is void already has its reason.
+    if ios == 0 && !job.is_void() {
         let mut flag = Flag::new(
             FlagCode::TooFewSamples,
             "no I/O completed in the measured part: the job reached its limit before, or the device did not answer",

@@ -172,6 +172,7 @@ impl<'a> Runner<'a> {
                 experiment: self.experiment.clone(),
                 repeat,
                 guide: None,
+                files: None,
             });
         }
         let sink = &mut *self.sink;

@@ -6,6 +6,7 @@
 pub mod ab;
 pub mod applications;
 pub mod burst;
+pub mod coherence;
 pub mod compare;
 pub mod compression;
 pub mod condition;
@@ -13,6 +14,7 @@ pub mod cpu;
 pub mod curve;
 pub mod endurance;
 pub mod knee;
+pub mod metadata;
 pub mod mix;
 pub mod neighbour;
 pub mod pages;

@@ -8,6 +8,7 @@
 pub mod buffer;
 pub mod clock;
 pub mod driver;
+pub mod files;
 pub mod job;
 pub mod load;
 pub mod port;

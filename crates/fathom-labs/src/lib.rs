@@ -6,6 +6,7 @@ pub mod cache;
 mod clients;
 pub mod db;
 mod error;
+mod files;
 pub mod fleet;
 pub mod guest;
 pub mod kv;

@@ -132,6 +132,7 @@ impl Load {
         Some(total?.over(self.wall))
     }
 
+    /// As a job that is kept elsewhere.
     pub(crate) fn job(&self, about: About<'_>) -> Job {
         let [read, write, trim, sync] = Op::ALL.map(|op| self.direction(op));
         // Little's law: time spent in operations over time.

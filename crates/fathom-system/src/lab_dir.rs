@@ -31,7 +31,7 @@ const MARK_MAX: u64 = 4096;
 pub struct LabDir {
     path: PathBuf,
     held: File,
-    _lock: File,
+    lock: Option<File>,
 }
 
 impl LabDir {
@@ -77,7 +77,7 @@ impl LabDir {
         Ok(Self {
             path,
             held,
-            _lock: lock,
+            lock: Some(lock),
         })
     }
 
@@ -86,11 +86,45 @@ impl LabDir {
         &self.path
     }
 
+    /// What other hosts join it by: its name, and what its mark says.
+    ///
+    /// # Errors
+    /// Where the mark cannot be read any more.
+    pub fn invitation(&self) -> io::Result<(String, String)> {
+        let name = self.path.file_name().unwrap_or_default();
+        Ok((name.to_string_lossy().into_owned(), marked(&self.held)?))
+    }
+
     /// The same by a short name without spaces, quotes or foreign letters: scripts of servers stumble over those, and a
     /// socket's path has 107 bytes. It is good as long as this lives, for programs of the same account.
     pub fn plain(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.held.as_raw_fd()).into()
     }
+}
+
+/// The directory in `dir` that another host's process has made and uses, by its name and its mark.
+///
+/// # Errors
+/// Where there is none of that name, or not with that mark.
+pub fn join(dir: &Path, (name, mark): (&str, &str)) -> Result<PathBuf, SystemError> {
+    let path = dir.join(name);
+    let there = process_of(name).is_some()
+        && remove::open_dir(&path).is_ok_and(|held| marked(&held).is_ok_and(|m| m == mark));
+    match there {
+        true => Ok(path),
+        false => Err(SystemError::Refused(format!(
+            "{}: the directory that another host made is not there: mount the same file system on all hosts",
+            path.display()
+        ))),
+    }
+}
+
+/// What the mark in a directory says.
+fn marked(dir: &File) -> io::Result<String> {
+    let mut text = String::new();
+    let mark = remove::open_regular(dir, MARK)?;
+    mark.take(MARK_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Which directory a mark is for, as its second line has it; `None` for the device where numbers of devices may have
@@ -217,8 +251,13 @@ impl Drop for LabDir {
     fn drop(&mut self) {
         // A server that is ending may still make a file.
         let there = |e: &io::Error| e.kind() != io::ErrorKind::NotFound;
-        let removed =
-            crate::retry::patiently(1, there, || remove::tree(&self.path, &self.held, MARK));
+        let tree = || remove::tree(&self.path, &self.held, MARK);
+        let mut removed = crate::retry::patiently(1, there, tree);
+        if removed.as_ref().is_err_and(there) {
+            // File systems in user space keep a removed file under another name as long as it is open.
+            self.lock = None;
+            removed = tree();
+        }
         if let Err(e) = removed.or_else(|e| if there(&e) { Err(e) } else { Ok(()) }) {
             say!(
                 "fathom: {} could not be removed ({e}); fathom clean will, once that is over",
@@ -399,7 +438,7 @@ mod tests {
         assert!(search(dir).unwrap().abandoned.is_empty(), "in use");
         assert!(remove_abandoned(&path).is_err());
         // As the kernel does it: without what `drop` does.
-        let lock = place._lock.try_clone().unwrap();
+        let lock = place.lock.as_ref().unwrap().try_clone().unwrap();
         std::mem::forget(place);
         rustix::fs::flock(&lock, FlockOperation::Unlock).unwrap();
         path

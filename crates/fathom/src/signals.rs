@@ -13,12 +13,14 @@ use crate::exit::FAILED;
 pub(crate) fn control() -> anyhow::Result<Control> {
     let control = Control::new();
     watch_the_end()?;
+    // Another reason to end, such as an agent's input that has ended, makes no second signal of the first.
+    let signalled = Arc::new(AtomicBool::new(false));
     for signal in [
         signal_hook::consts::SIGINT,
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGHUP,
     ] {
-        let asked = control.flag();
+        let asked = signalled.clone();
         // SAFETY: the handler reads a flag and makes three system calls; it neither allocates nor locks.
         unsafe {
             signal_hook::low_level::register(signal, move || {
@@ -31,7 +33,8 @@ pub(crate) fn control() -> anyhow::Result<Control> {
         }
         // For a device that does not answer any more: the second signal does not wait for it. What is left
         // behind then, the next run finds. Order matters: the flag is still unset at the first signal.
-        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), control.flag())?;
+        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), signalled.clone())?;
+        signal_hook::flag::register(signal, signalled.clone())?;
         signal_hook::flag::register(signal, control.flag())?;
     }
     // A reader that closes the pipe (`fathom … | head`) is no reason to leave scratch files behind:

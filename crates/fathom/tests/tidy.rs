@@ -80,12 +80,14 @@ const MAKERS: [&str; 21] = [
 ];
 
 /// Who may use them beside `fathom-files`, which of them, and why.
-const MAKERS_ELSEWHERE: [(&str, &[&str]); 4] = [
+const MAKERS_ELSEWHERE: [(&str, &[&str]); 6] = [
     // A child after fork must not allocate, and undoes what its list says: known nodes, opened O_EXCL and O_NOFOLLOW.
     ("fathom-system/src/cleanup.rs", &["libc::open"]),
     ("fathom-system/src/mapper.rs", &["libc::open"]),
     // A rename is what is measured, inside a directory that the lab made.
     ("fathom-labs/src/app/copy.rs", &["fs::rename("]),
+    ("fathom-labs/src/files/phase.rs", &["fs::rename("]),
+    ("fathom-labs/src/files/steps.rs", &["fs::rename("]),
     // The room itself.
     ("fathom-files/", &MAKERS),
 ];

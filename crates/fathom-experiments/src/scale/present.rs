@@ -8,7 +8,7 @@ use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_groups;
 use fathom_stats::scalability::{Law, apart, jain};
-use fathom_telemetry::schema::{ChartKind, Finding, Job, Section};
+use fathom_telemetry::schema::{ChartKind, Finding, HostShare, Job, Section};
 
 use super::ScaleResult;
 
@@ -97,7 +97,7 @@ fn fitted(rates: &Rates) -> Option<Fitted> {
 
 /// A host that did less than the others.
 #[derive(Debug, PartialEq)]
-struct Straggler {
+pub(crate) struct Straggler {
     host: String,
     /// What it did, as a share of what the others did on average.
     share: Estimate,
@@ -105,13 +105,21 @@ struct Straggler {
     slowest: f64,
 }
 
+/// What a host did: bytes, or operations where none moves any.
+pub(crate) fn did(host: &HostShare) -> f64 {
+    match host.bytes {
+        0 => host.ios as f64,
+        bytes => bytes as f64,
+    }
+}
+
 /// Those of repeats in which all hosts ran: less than the others by more than chance, and by enough to matter.
-fn stragglers(cell: &Cell) -> Vec<Straggler> {
+pub(crate) fn stragglers(cell: &Cell) -> Vec<Straggler> {
     let width = cell.spec.window.0.max(1);
-    let usable = |j: &&Job| j.hosts.iter().all(|h| h.bytes > 0);
+    let usable = |j: &&Job| j.hosts.iter().all(|h| did(h) > 0.0);
     let jobs: Vec<&Job> = cell.valid().filter(usable).collect();
     let rounds = jobs.iter().map(|j| {
-        let all = j.hosts.iter().map(|h| (h.bytes as f64).ln());
+        let all = j.hosts.iter().map(|h| did(h).ln());
         all.collect::<Vec<f64>>()
     });
     let apart = apart(&rounds.collect::<Vec<_>>());
@@ -137,9 +145,9 @@ fn stragglers(cell: &Cell) -> Vec<Straggler> {
     found
 }
 
-fn fairness(cell: &Cell) -> Option<Estimate> {
+pub(crate) fn fairness(cell: &Cell) -> Option<Estimate> {
     cell.estimate(|j| {
-        let shares: Vec<f64> = j.hosts.iter().map(|h| h.bytes as f64).collect();
+        let shares: Vec<f64> = j.hosts.iter().map(did).collect();
         jain(&shares)
     })
     .map(|e| Estimate {
@@ -149,9 +157,9 @@ fn fairness(cell: &Cell) -> Option<Estimate> {
     })
 }
 
-fn slowest_to_fastest(cell: &Cell) -> Option<f64> {
+pub(crate) fn slowest_to_fastest(cell: &Cell) -> Option<f64> {
     let of = |j: &Job| {
-        let all = j.hosts.iter().map(|h| h.bytes as f64);
+        let all = j.hosts.iter().map(did);
         let (low, high) = all.fold((f64::MAX, 0.0f64), |(l, h), x| (l.min(x), h.max(x)));
         (high > 0.0).then(|| low / high)
     };
@@ -216,7 +224,7 @@ impl ExperimentResult for ScaleResult {
         if let Some(most) = cells.last() {
             shown
                 .findings
-                .extend(stragglers(most).iter().map(|s| behind(s, most)));
+                .extend(stragglers(most).iter().map(|s| behind(s, most, "scale")));
         }
         let law = |c: &Cell| fitted.as_ref().map(|f| f.law.at(hosts(c)));
         let mut throughput = chart(
@@ -409,14 +417,15 @@ fn growth(
     })
 }
 
-fn behind(s: &Straggler, cell: &Cell) -> Finding {
+/// The finding on a straggler; `of` begins the names of the experiment's findings and of its table.
+pub(crate) fn behind(s: &Straggler, cell: &Cell, of: &str) -> Finding {
     let percent = |v: f64| format!("{:.0}", 100.0 * (1.0 - v));
     let interval = match (s.share.low, s.share.high) {
         (Some(low), Some(high)) => format!(" ({} to {})", percent(high), percent(low)),
         _ => String::new(),
     };
     Finding {
-        id: format!("scale-straggler-{}", s.host),
+        id: format!("{of}-straggler-{}", s.host),
         text: format!(
             "{} did {} %{interval} less than the other hosts, and least of all in {:.0} % of the time.",
             s.host,
@@ -429,7 +438,7 @@ fn behind(s: &Straggler, cell: &Cell) -> Finding {
         ),
         confidence: "strong".into(),
         jobs: cell.indices(),
-        evidence: vec!["scale-table".into()],
+        evidence: vec![format!("{of}-table")],
         refuted_by: "Another run in which it does as much as the others.".into(),
         ..Finding::default()
     }

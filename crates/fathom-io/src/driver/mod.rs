@@ -24,6 +24,7 @@ use fathom_telemetry::iolog::{IoRow, LogHandle};
 use fathom_telemetry::schema::{DeviceDelta, Job};
 use fathom_telemetry::{Nanos, Op, Recorder, Window, WindowSink};
 
+use crate::files::Phase;
 use crate::job::{Engine, ValidJob};
 use crate::load::{Batches, Guide, Live, Outcome, Worker};
 use crate::port::virtual_time::{self, VirtualPort, World};
@@ -48,6 +49,8 @@ pub struct PlannedJob {
     pub repeat: u32,
     /// What guides it where its pattern is not enough.
     pub guide: Option<Guide>,
+    /// What it does with files instead of I/O on the target, on hosts that have a directory for it.
+    pub files: Option<Phase>,
 }
 
 impl PlannedJob {
@@ -58,6 +61,7 @@ impl PlannedJob {
             experiment: String::new(),
             repeat: 0,
             guide: None,
+            files: None,
         }
     }
 

@@ -11,6 +11,7 @@ use fathom_telemetry::schema::{HostShare, IoError, Job, OpenLoop};
 use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, Window};
 
 use super::split::places;
+use crate::LabError;
 
 /// Names of hosts that a sentence lists.
 const NAMED_MAX: usize = 4;
@@ -237,7 +238,10 @@ impl Merging {
                     "there is no window of {} in which all hosts measured",
                     self.width
                 ),
-                "run longer, or with a smaller --window",
+                match planned.files {
+                    Some(_) => "give it more --files",
+                    None => "run longer, or with a smaller --window",
+                },
             );
             flag.void = true;
             flags.push(flag);
@@ -311,8 +315,11 @@ fn counted(window: &Window) -> Counted {
 
 /// The host that did less than every other in a window.
 fn slowest(by_host: &[(usize, Counted)], hosts: usize) -> Option<usize> {
-    let mut done = vec![0; hosts];
-    by_host.iter().for_each(|(h, (_, bytes))| done[*h] += bytes);
+    // By bytes; where none moves any, by operations.
+    let mut done = vec![(0, 0); hosts];
+    by_host.iter().for_each(|(h, (ios, bytes))| {
+        done[*h] = (done[*h].0 + bytes, done[*h].1 + ios);
+    });
     let least = (0..hosts).min_by_key(|h| done[*h])?;
     let alone = done.iter().filter(|d| **d == done[least]).count() == 1;
     alone.then_some(least)
@@ -357,6 +364,16 @@ fn flags(own: &[Option<&Job>], names: &[String]) -> Vec<Flag> {
         flag
     };
     kinds.into_iter().map(named).collect()
+}
+
+/// What a host says against something, with its name.
+pub(super) fn on(name: &str, e: impl Into<LabError>) -> LabError {
+    let e = e.into();
+    let sentence = format!("{name}: {e}");
+    match e.is_refusal() {
+        true => LabError::Refused(sentence),
+        false => LabError::Failed(sentence),
+    }
 }
 
 /// Names of hosts in a sentence.

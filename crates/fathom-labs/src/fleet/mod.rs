@@ -1,6 +1,7 @@
 //! Many hosts as one bench: each runs its share of every job ([`split`]), all begin at one moment, and their measures
 //! become one ([`merge`]). Where one host is lost, the point is void and the others end at once.
 
+mod files;
 mod merge;
 mod model;
 mod reach;
@@ -11,7 +12,7 @@ use std::io::Read;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use fathom_bench::bench::LogMaker;
+use fathom_bench::bench::{FilesOfHosts, LogMaker};
 use fathom_bench::{Bench, BenchError};
 use fathom_io::driver::{ClosedWindow, DriveError, PlannedJob, Progress, live};
 use fathom_io::job::Limits;
@@ -61,6 +62,8 @@ pub struct FleetBench {
     /// For every job.
     stamps: Vec<Flag>,
     hosts: Value,
+    /// Files that each host made last; none where there is no directory for them.
+    made: Option<Vec<u64>>,
     /// Who was lost, and how.
     lost: Option<String>,
     /// Tells agents that somebody listens, until it is dropped.
@@ -279,6 +282,7 @@ impl FleetBench {
             .collect();
         let missing = self.rows(jobs, &parts, &merger, observer);
         let mut all = merger.finish(jobs, &own, &self.names, observer);
+        self.made = files::told(&mut all, jobs, &parts, self.made.take());
         missing
             .into_iter()
             .for_each(|(job, flag)| all[job].flags.push(flag));
@@ -310,6 +314,9 @@ impl Bench for FleetBench {
     }
     fn hosts(&self) -> Option<Value> {
         Some(self.hosts.clone())
+    }
+    fn files(&mut self) -> Option<&mut dyn FilesOfHosts> {
+        self.made.is_some().then_some(self as _)
     }
     fn processors(&self) -> u32 {
         self.cpus
@@ -352,6 +359,11 @@ impl Bench for FleetBench {
             let own = split::of_host(jobs, (h, name), n, self.layout, self.limits)?;
             let own = own.into_iter().map(|part| AskedJob {
                 spec: serde_json::to_value(&part.spec).unwrap_or_default(),
+                files: part
+                    .planned
+                    .files
+                    .as_ref()
+                    .map(|f| files::share(f, h, self.made.as_deref())),
                 playing: part.playing,
                 ..asked(part.planned)
             });
@@ -395,26 +407,16 @@ impl Bench for FleetBench {
             mut guests,
             names,
             lost,
+            made,
             ..
         } = *self;
         let mut left = Vec::new();
-        for guest in &guests {
-            // Those that are gone are asked in vain.
-            let _ = guest.asker().ask(&Ask::Close, &[]);
-        }
-        for (guest, name) in guests.iter_mut().zip(&names) {
-            loop {
-                match guest.answer() {
-                    Ok((Answer::Done, _)) => break,
-                    Ok(_) => {}
-                    // Who was lost was named with what it may have left.
-                    Err(_) if lost.is_some() => break,
-                    Err(e) => {
-                        left.push(format!("{name}: {e}"));
-                        break;
-                    }
-                }
-            }
+        // The first made what others use: it is removed when they have removed what is theirs.
+        let first = usize::from(made.is_some()).min(guests.len());
+        let mut hosts: Vec<(&mut Guest, &String)> = guests.iter_mut().zip(&names).collect();
+        let others = hosts.split_off(first);
+        for part in [others, hosts] {
+            left.extend(closed(part, lost.is_some()));
         }
         for guest in &guests {
             let _ = guest.asker().ask(&Ask::Off, &[]);
@@ -428,6 +430,24 @@ impl Bench for FleetBench {
             ))),
         }
     }
+}
+
+/// Has hosts close their targets; returns what is left there, by host.
+fn closed(hosts: Vec<(&mut Guest, &String)>, lost: bool) -> Vec<String> {
+    for (guest, _) in &hosts {
+        // Those that are gone are asked in vain.
+        let _ = guest.asker().ask(&Ask::Close, &[]);
+    }
+    let answer = |(guest, name): (&mut Guest, &String)| loop {
+        match guest.answer() {
+            Ok((Answer::Done, _)) => return None,
+            Ok(_) => {}
+            // Who was lost was named with what it may have left.
+            Err(_) if lost => return None,
+            Err(e) => return Some(format!("{name}: {e}")),
+        }
+    };
+    hosts.into_iter().filter_map(answer).collect()
 }
 
 fn gone(lost: &str) -> BenchError {

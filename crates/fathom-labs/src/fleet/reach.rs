@@ -9,7 +9,7 @@ use fathom_system::guest::wire::{Answer, Ask};
 use fathom_telemetry::{Bytes, Flag, FlagCode, schema};
 use serde_json::json;
 
-use super::merge::list;
+use super::merge::{list, on};
 use super::{FleetBench, LEASE, Layout, keep};
 use crate::LabError;
 use crate::guest::remote::{There, opened};
@@ -26,6 +26,8 @@ pub struct Fleet {
     pub fathom: Fathom,
     /// How they share what is tested.
     pub layout: Layout,
+    /// Whether they work on files of a directory that they share, instead of one file each.
+    pub files: bool,
 }
 
 impl Fleet {
@@ -168,6 +170,21 @@ impl Fleet {
                 return Err(e);
             }
         };
+        let mut files: Vec<Option<String>> = there
+            .iter()
+            .map(|t| t.about.path.clone().filter(|_| t.fills > 0))
+            .collect();
+        let mut made = None;
+        if self.files {
+            match super::files::place(&mut guests, &names, target, groups) {
+                Ok(name) => files[0] = Some(name),
+                Err(e) => {
+                    guests.into_iter().for_each(Guest::off);
+                    return Err(e);
+                }
+            }
+            made = Some(vec![0; names.len()]);
+        }
         let stamps = differences(&guests, &names, &there, self.layout);
         let cpus = guests.iter().map(|g| match &g.hello {
             Answer::Hello { cpus, .. } => *cpus,
@@ -184,6 +201,8 @@ impl Fleet {
             hosts: names.len() as u32,
         };
         let sharing = match groups {
+            _ if self.files && names.len() > 1 => "one shared directory",
+            _ if self.files => "one host",
             _ if self.layout.is_shared() => "one shared file",
             Some(1) => "one shared directory, a file each",
             Some(_) => "directories of their own",
@@ -191,7 +210,10 @@ impl Fleet {
         };
         let first = &there[0];
         let about = schema::Target {
-            name: format!("{target} on {} hosts", names.len()),
+            name: match names.len() {
+                1 if self.files => target.to_owned(),
+                n => format!("{target} on {n} hosts"),
+            },
             kind: first.about.kind.clone(),
             path: None,
             size_bytes: limits.size,
@@ -221,10 +243,8 @@ impl Fleet {
         let keeper = keep(guests.iter().map(Guest::asker).collect())?;
         Ok(FleetBench {
             names,
-            files: there
-                .iter()
-                .map(|t| t.about.path.clone().filter(|_| t.fills > 0))
-                .collect(),
+            files,
+            made,
             about,
             limits,
             layout: self.layout,
@@ -306,15 +326,6 @@ fn more_descriptors() {
     limit.current = limit.maximum;
     // Where they are too few, a connection says so.
     let _ = setrlimit(Resource::Nofile, limit);
-}
-
-fn on(name: &str, e: impl Into<LabError>) -> LabError {
-    let e = e.into();
-    let sentence = format!("{name}: {e}");
-    match e.is_refusal() {
-        true => LabError::Refused(sentence),
-        false => LabError::Failed(sentence),
-    }
 }
 
 /// What is not alike.

@@ -2,6 +2,8 @@
 //!
 //! It does what [`Ask`] says, one thing after another; only the end of a running group comes in between.
 
+mod files;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -30,6 +32,7 @@ use fathom_telemetry::say;
 use serde_json::Value;
 
 use super::spool::{self, Spool, Spooled};
+use crate::files::Place;
 use crate::{LabError, kv};
 use fathom_system::guest::qemu::memory_file;
 use fathom_system::guest::wire::{
@@ -38,8 +41,6 @@ use fathom_system::guest::wire::{
 
 /// Where the agent's own binary is.
 const MYSELF: &str = "/proc/self/exe";
-/// Files below a fetched directory, at most.
-const FILES_MAX: usize = 10_000;
 
 /// Serves until the other side is gone, says [`Ask::Off`], or is not heard of for as long as its lease says; `control`
 /// ends it from outside (a signal). What it made is removed then.
@@ -67,6 +68,7 @@ where
         bench: None,
         trace: None,
         rows: None,
+        place: None,
     };
     agent.work(&rx);
     agent.close();
@@ -197,6 +199,7 @@ struct Agent {
     trace: Option<fs::File>,
     /// The I/Os of the group that ran last.
     rows: Option<Spooled>,
+    place: Option<Place>,
 }
 
 impl Agent {
@@ -228,6 +231,7 @@ impl Agent {
     }
 
     fn close(&mut self) {
+        self.place = None;
         if let Some(bench) = self.bench.take()
             && let Err(e) = bench.close()
         {
@@ -253,48 +257,19 @@ impl Agent {
             Ask::Sees { names } => self.sees(&names),
             Ask::Prepare => self.prepare(),
             Ask::Trace { goes_on } => self.trace(goes_on, raw),
+            Ask::Place { joins } => self.place(joins.as_ref()),
+            Ask::Steps { steps } => self.steps(&steps),
             Ask::Run { jobs } => self.run(&jobs),
             Ask::Load { lab, asked } => self.load(&lab, &asked),
             Ask::Rows => self.rows(),
             Ask::Close => {
+                self.place.take().map_or(Ok(()), Place::close)?;
                 self.bench.take().map_or(Ok(()), Bench::close)?;
                 Ok(Answer::Done)
             }
             Ask::Begin { .. } | Ask::Lease { .. } | Ask::Alive | Ask::Stop | Ask::Off => {
                 Ok(Answer::Done)
             }
-        }
-    }
-
-    fn fetch(&self, path: &Path) -> Result<Answer, LabError> {
-        let failed = |p: &Path, e: std::io::Error| {
-            LabError::Failed(format!("{} cannot be read: {e}", p.display()))
-        };
-        let mut todo = vec![path.to_owned()];
-        let mut sent = 0;
-        while let Some(next) = todo.pop() {
-            if next.is_dir() {
-                let entries = fs::read_dir(&next).map_err(|e| failed(&next, e))?;
-                todo.extend(entries.flatten().map(|e| e.path()));
-            } else if sent < FILES_MAX {
-                sent += 1;
-                let bytes = fs::read(&next).map_err(|e| failed(&next, e))?;
-                let below = next.strip_prefix(path).unwrap_or(Path::new(""));
-                let file = Answer::File {
-                    path: below.to_string_lossy().into_owned(),
-                };
-                self.output.send(&file, &bytes);
-                self.wait_for_reader(QUEUED_MAX);
-            }
-        }
-        Ok(Answer::Done)
-    }
-
-    /// Until no more than so many bytes wait on their way out, or nobody takes them.
-    fn wait_for_reader(&self, bytes: u64) {
-        let listens = || !self.dismissed() && !self.line.silent.load(Relaxed);
-        while self.output.queued.load(Relaxed) > bytes && listens() {
-            std::thread::sleep(Duration::from_millis(2));
         }
     }
 
@@ -382,6 +357,7 @@ impl Agent {
         self.undisturbed()?;
         Ok(Answer::Ran {
             jobs: job.into_iter().collect(),
+            seen: Vec::new(),
             began: 0,
             played: Vec::new(),
             said: Value::Null,
@@ -417,6 +393,16 @@ impl Agent {
     }
 
     fn run(&mut self, jobs: &[AskedJob]) -> Result<Answer, LabError> {
+        if let [
+            AskedJob {
+                files: Some(phase),
+                spec: options,
+                ..
+            },
+        ] = jobs
+        {
+            return self.files(phase, &spec(options)?);
+        }
         let mut teller = Teller(&self.output);
         let limits = bench(&mut self.bench)?.limits();
         let mut feeds = Vec::new();
@@ -461,6 +447,7 @@ impl Agent {
         self.undisturbed()?;
         Ok(Answer::Ran {
             jobs,
+            seen: Vec::new(),
             began: self.control.began().0,
             played: feeds
                 .iter()
@@ -483,6 +470,7 @@ impl Agent {
         self.undisturbed()?;
         Ok(Answer::Ran {
             jobs: vec![job],
+            seen: Vec::new(),
             began: self.control.began().0,
             played: Vec::new(),
             said,

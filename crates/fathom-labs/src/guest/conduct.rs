@@ -7,6 +7,7 @@ use std::time::Duration;
 use fathom_io::Control;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
+use fathom_io::files::Seen;
 use fathom_io::replay::Fidelity;
 use fathom_system::guest::wire::{self, Answer, Ask};
 use fathom_system::guest::{Asker, Guest};
@@ -43,6 +44,8 @@ pub(crate) struct Ran {
     pub played: Vec<Fidelity>,
     /// What its lab says beside its job.
     pub said: Value,
+    /// What came of its steps, on its clock.
+    pub seen: Vec<Seen>,
     /// When its first I/O was due, on this machine's clock.
     pub began: Nanos,
     /// When all were to begin.
@@ -88,7 +91,7 @@ enum Event {
     Ended(usize, bool),
 }
 
-/// Has each agent do its part ([`Ask::Run`], [`Ask::Load`] or [`Ask::Prepare`]), beginning together. Where one is lost, or silent for longer than `silence`, the others are ended at
+/// Has each agent do its part ([`Ask::Run`], [`Ask::Load`], [`Ask::Steps`] or [`Ask::Prepare`]), beginning together. Where one is lost, or silent for longer than `silence`, the others are ended at
 /// once; what they measured until then is kept.
 pub(crate) fn conduct(
     guests: &mut [Guest],
@@ -281,12 +284,14 @@ fn take_part(
                 began,
                 played,
                 said,
+                seen,
             } => {
                 let (now, after) = guest.clock_offset()?;
                 return Ok(Ran {
                     jobs,
                     played,
                     said,
+                    seen,
                     began: Nanos(began.saturating_add_signed(-offset)),
                     due: Nanos::ZERO,
                     clock: ClockSeen {

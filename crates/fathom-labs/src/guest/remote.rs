@@ -216,6 +216,7 @@ pub(crate) fn asked(p: &PlannedJob) -> AskedJob {
         experiment: p.experiment.clone(),
         repeat: p.repeat,
         playing: None,
+        files: None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use fathom_io::Wanted;
 use fathom_io::driver::ClosedWindow;
+use fathom_io::files::{Phase, Seen, Steps};
 use fathom_io::replay::{Fidelity, Playing};
 use fathom_telemetry::codec;
 use fathom_telemetry::schema::{self, Job};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Raised when a message changes its meaning: host and guest run the same binary, over ssh perhaps not.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// How often an agent that was asked something says that it lives, whatever it does meanwhile.
 pub const PULSE: Nanos = Nanos::from_secs(5);
 /// The same while it does something and has a lease.
@@ -66,6 +67,16 @@ pub enum Ask {
     Sees {
         /// Names without a directory.
         names: Vec<String>,
+    },
+    /// Makes a directory for files beside the open target, or joins the one that another host has made there.
+    Place {
+        /// Its name, and its mark.
+        joins: Option<(String, String)>,
+    },
+    /// Does steps with files there; what comes after [`Ask::Begin`] waits for it.
+    Steps {
+        /// They.
+        steps: Steps,
     },
     /// Fills a scratch file.
     Prepare,
@@ -121,6 +132,9 @@ pub struct AskedJob {
     /// The trace that it plays, which came by [`Ask::Trace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub playing: Option<Playing>,
+    /// What it does with files in the directory of [`Ask::Place`], instead of I/O.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Phase>,
 }
 
 /// What the guest answers.
@@ -160,7 +174,14 @@ pub enum Answer {
         /// Whether it is there.
         seen: Vec<bool>,
     },
-    /// To [`Ask::Run`] and [`Ask::Load`]: all is set up.
+    /// To [`Ask::Place`].
+    Placed {
+        /// Name of the directory.
+        name: String,
+        /// Its mark.
+        mark: String,
+    },
+    /// To [`Ask::Run`], [`Ask::Load`] and [`Ask::Steps`]: all is set up.
     Ready,
     /// It could not be done.
     Failed {
@@ -225,10 +246,13 @@ pub enum Answer {
         /// Transferred.
         bytes: u64,
     },
-    /// To [`Ask::Run`], [`Ask::Load`] and [`Ask::Prepare`].
+    /// To [`Ask::Run`], [`Ask::Load`], [`Ask::Steps`] and [`Ask::Prepare`].
     Ran {
         /// Measures, in the order of the jobs.
         jobs: Vec<Job>,
+        /// What came of steps, or of a job with files, on the agent's clock.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        seen: Vec<Seen>,
         /// When the first I/O was due on the agent's clock, ns.
         began: u64,
         /// How well the jobs that played a trace kept its times, in their order.
@@ -404,6 +428,7 @@ mod tests {
                 experiment: "vm".into(),
                 repeat: 2,
                 playing: None,
+                files: None,
             }],
         };
         assert_eq!(back(&ask, b""), (ask.clone(), Vec::new()));

@@ -41,12 +41,34 @@ pub(crate) struct HostsArgs {
         help_heading = "Many hosts"
     )]
     layout: String,
+    /// Whether they work on files of a directory.
+    #[arg(skip)]
+    files: bool,
 }
 
 impl HostsArgs {
     /// Whether hosts were named.
     pub(crate) fn any(&self) -> bool {
         self.hosts.is_some()
+    }
+
+    /// The same for what works on files of a directory: where no host was named, this one's agent does it.
+    pub(crate) fn on_files(&self) -> Result<Self, Failure> {
+        if self.layout.parse() != Ok(Layout::Own) {
+            return Err(refused(anyhow::anyhow!(
+                "--layout: there are many files here, not one that hosts could share: leave it out"
+            )));
+        }
+        let mut all = Self {
+            files: true,
+            ..self.clone()
+        };
+        if !self.any() {
+            all.hosts = Some("localhost".into());
+            all.via = Some("env FATHOM_HOST={host}".into());
+            all.hosts_fathom = Some(format!("/proc/{}/exe", std::process::id()));
+        }
+        Ok(all)
     }
 
     /// How many were named; 1 where none were.
@@ -104,6 +126,7 @@ impl HostsArgs {
             via: Via::parse(self.via.as_deref().unwrap_or(launcher(hosts))).map_err(refuse)?,
             fathom: Fathom::find(self.hosts_fathom.as_deref()).map_err(refuse)?,
             layout: self.layout.parse().unwrap_or_default(),
+            files: self.files,
         }))
     }
 }

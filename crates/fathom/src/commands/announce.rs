@@ -87,7 +87,13 @@ impl<'a> Foreseen<'a> {
             0 | 1 => String::new(),
             n => format!(" on each of {n} hosts"),
         };
-        format!("{what}: {in_all}about {time}{filling}; at most {bytes} will be written{each}\n")
+        let files = match self.cost.files {
+            0 => String::new(),
+            n => format!(" in at most {n} files at a time, removed at the end"),
+        };
+        format!(
+            "{what}: {in_all}about {time}{filling}; at most {bytes} will be written{each}{files}\n"
+        )
     }
 
     fn table(&self, here: Option<&Here>) -> Vec<Vec<String>> {

@@ -4,12 +4,14 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use fathom_bench::Measurement;
 use fathom_bench::cpu::CpuSetting;
 use fathom_experiments::workload::WorkloadResult;
+use fathom_sim::SimTarget;
+use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure};
-use super::open::cpu_setting;
+use super::open::{cpu_setting, directory, mention_leftovers};
 use super::watch::read_profile;
 use crate::cli::{CpuArgs, MeasureArgs, WorkloadArgs};
-use crate::exit::{Outcome, refused};
+use crate::exit::{Failure, Outcome, refused};
 use crate::job_args::preset;
 
 /// Arguments of the command of an experiment.
@@ -60,15 +62,51 @@ impl<M: Measurement> FromArgMatches for Measured<M> {
     }
 }
 
+/// The scratch file by which hosts find each other's directory.
+const BEACON: Bytes = Bytes::mib(1);
+
+/// Arguments of what works on files: refused where there can be none.
+fn on_files(name: &str, args: &MeasureArgs, least: u32) -> Result<MeasureArgs, Failure> {
+    let target = &args.target;
+    if SimTarget::is_simulated(target) || target.starts_with("null") {
+        return Err(refused(anyhow::anyhow!(
+            "{target}: {name} works on files, and a model has no file system: name a directory"
+        )));
+    }
+    if args.size.is_some() {
+        return Err(refused(anyhow::anyhow!(
+            "--size: {name} makes many files, not one of a size: leave it out"
+        )));
+    }
+    if args.hosts.count()? < least {
+        return Err(refused(anyhow::anyhow!(
+            "--hosts: {name} is what one host sees of another's work: name at least {least}"
+        )));
+    }
+    if !args.hosts.any() {
+        directory(target, "is no directory: make a file system")?;
+        mention_leftovers(target);
+    }
+    Ok(MeasureArgs {
+        size: Some(BEACON),
+        hosts: args.hosts.on_files()?,
+        ..args.clone()
+    })
+}
+
 /// Runs the experiment.
 pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
     let options = &args.options;
     options.check().map_err(|e| refused(anyhow::anyhow!(e)))?;
     let workload = args.workload.as_ref().and_then(|w| w.workload.as_deref());
     let workload = workload.map(read_profile).transpose()?;
+    let measure_args = match M::FILES_OF_HOSTS {
+        Some(least) => &on_files(M::NAME, &args.measure, least)?,
+        None => &args.measure,
+    };
     let what = Measuring {
         name: M::NAME,
-        args: &args.measure,
+        args: measure_args,
         modifies: options.modifies(),
         cpu: args
             .cpu

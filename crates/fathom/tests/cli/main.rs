@@ -20,6 +20,7 @@ mod first_steps;
 mod fleet;
 mod fleet_commands;
 mod fleet_faults;
+mod fleet_files;
 mod fleet_refused;
 mod fleet_rig;
 mod full;

@@ -44,6 +44,14 @@ const TRACE: &str = "0,0,4096,R,0.000\n0,8,4096,W,0.001\n0,64,8192,R,0.003\n";
 /// Labs, each as small as it can be, with what they need.
 const LABS: &[(&str, &[&str])] = &[
     (
+        "metadata . --files 500 --threads 2 --time 500ms --repeats 2",
+        &[],
+    ),
+    (
+        "coherence . --rounds 2 --hosts h1,h2 --hosts-fathom @fathom",
+        &[],
+    ),
+    (
         "kv . --size 64m --keys 20000 --time 300ms --repeats 2 --workload update,d --beside redb,lmdb,fjall",
         &[],
     ),
@@ -121,6 +129,10 @@ fn a_lab_without_anything_shown_gives_the_same_page() {
         let place = Place::new();
         let mut words: Vec<&str> = command.split(' ').collect();
         words.push("--json");
+        if let Some(own) = words.iter_mut().find(|w| **w == "@fathom") {
+            *own = env!("CARGO_BIN_EXE_fathom");
+            words.extend(["--via", "env FATHOM_HOST={host}"]);
+        }
         let Some(run) = found(place.fathom(&words)) else {
             continue;
         };
