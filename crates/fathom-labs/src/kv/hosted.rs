@@ -15,7 +15,8 @@ use fathom_telemetry::schema::{Job, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Cell, Counted, KvOptions, Lab, Repeat, Setup, file};
+use super::tree::Setup;
+use super::{Cell, Counted, KvOptions, Lab, Repeat, file};
 use crate::LabError;
 use crate::clients::WIDTH;
 use crate::loads::{About, Course};

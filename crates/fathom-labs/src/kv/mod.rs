@@ -13,12 +13,12 @@ pub(crate) mod keys;
 pub(crate) mod load;
 mod on_model;
 mod results;
+mod tree;
 mod versus;
 mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fathom_bench::cost::RunCost;
 use fathom_bench::progress::{ProgressSink, prepare};
@@ -28,7 +28,7 @@ use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::driver::{Destination, PlannedJob};
 use fathom_io::{JobError, TargetError};
-use fathom_kv::{Durability, Engine, FileStore, Options, Stats};
+use fathom_kv::{Options, Stats};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -45,6 +45,7 @@ pub use keys::Keys;
 pub use load::Mix;
 use load::{Load, Outcome};
 pub use on_model::run_cost_on_model;
+use tree::Setup;
 use workloads::Sweep;
 pub use workloads::{WORKLOADS, Workload};
 
@@ -213,35 +214,6 @@ impl KvOptions {
     fn spec(&self, cell: &Cell, repeat: u32) -> serde_json::Value {
         let seed = seed(self.seed, "kv", &cell.workload, repeat);
         json!({ "cell": cell, "threads": self.threads, "commit": self.commit, "seed": seed })
-    }
-
-    /// How the tree is made and filled: without a log, and with a pool of its own.
-    fn filling(&self, half: u64, cell: &Cell) -> Options {
-        Options {
-            page_bytes: cell.page,
-            pool_bytes: 64 << 20,
-            log_bytes: (half / 8).clamp(1 << 20, 256 << 20),
-            durability: Durability::Checkpoint,
-            checkpoint_every: Some(Duration::from_secs(1)),
-            write_ahead: true,
-        }
-    }
-
-    /// How one of so many leaves is opened and measured.
-    fn measuring(&self, half: u64, cell: &Cell, leaves: u64) -> Options {
-        Options {
-            pool_bytes: if cell.keys == 0 {
-                // What an empty tree will grow to is not known: the share is of the half.
-                (half as f64 * cell.cache / 100.0 / 4.0) as u64
-            } else {
-                (leaves as f64 * cell.cache / 100.0).ceil() as u64 * cell.page
-            },
-            durability: match self.commit {
-                true => Durability::Commit,
-                false => Durability::Checkpoint,
-            },
-            ..self.filling(half, cell)
-        }
     }
 }
 
@@ -539,40 +511,6 @@ impl Lab<'_> {
                 raw,
             },
         }
-    }
-}
-
-/// A tree in the first half of a range, and how it is loaded.
-struct Setup<'a> {
-    options: &'a KvOptions,
-    /// Bytes of the range.
-    size: u64,
-    /// Ramp and measured time.
-    length: (Nanos, Nanos),
-    device: Option<&'a CounterSource>,
-}
-
-impl Setup<'_> {
-    /// Fills the tree, says that it is `ready`, and loads it: what came of that, its leaves, and the bytes of its cache.
-    fn tree(
-        &self,
-        (cell, repeat): (&Cell, u32),
-        file: &Arc<std::fs::File>,
-        stop: &dyn Fn() -> bool,
-        ready: &mut dyn FnMut(),
-        tick: &mut dyn FnMut(f64),
-    ) -> Result<(Outcome, u64, u64), LabError> {
-        let half = self.options.half(self.size);
-        let store = || Arc::new(FileStore::new(Arc::clone(file), half));
-        let engine = Engine::create(store(), &self.options.filling(half, cell))?;
-        let load = load_of(self.length, cell, self.options, repeat, self.device);
-        load::fill(&engine, load.first_keys().into_iter(), cell.value, stop)?;
-        let leaves = engine.leaves();
-        engine.close()?;
-        let engine = Engine::open(store(), &self.options.measuring(half, cell, leaves))?;
-        ready();
-        let outcome = load::run(&engine, &load, stop, tick)?;
-        Ok((outcome, engine.leaves(), engine.frames() * cell.page))
     }
 }
 

@@ -47,7 +47,9 @@ fn devices_of_several_hosts_are_conditioned_at_once() {
     };
     // Every byte of each host's file, twice; then half of each again.
     assert_eq!(bytes("pass-"), 2 * 2 * (4 << 20));
-    assert_eq!(bytes("overwrite-"), 2 * (2 << 20));
+    // The last block of each of 16 pieces may reach beyond.
+    let over = bytes("overwrite-");
+    assert!((4 << 20..8 << 20).contains(&over), "{over}");
     for dir in &dirs {
         let file = std::fs::metadata(dir.join("new.bin")).unwrap();
         assert_eq!(file.len(), 4 << 20, "it stays, conditioned");
