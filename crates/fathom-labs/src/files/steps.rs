@@ -123,7 +123,8 @@ impl Doing<'_> {
 
     fn path(&self, name: &str) -> PathBuf {
         // What another machine says leads nowhere else.
-        let name = name.rsplit('/').next().filter(|n| !n.starts_with('.'));
+        let plain = |n: &&str| !n.is_empty() && !n.starts_with('.');
+        let name = name.rsplit('/').next().filter(plain);
         self.place.path.join(name.unwrap_or("unnamed"))
     }
 

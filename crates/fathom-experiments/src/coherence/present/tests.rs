@@ -100,7 +100,7 @@ fn what_is_not_coherent_is_said_with_what_to_set_on_this_file_system() {
         all[0].advice
     );
     assert!(
-        all[0].text.contains("not within 5s in 20 of 20"),
+        all[0].text.contains("not within 5.00 s in 20 of 20"),
         "{}",
         all[0].text
     );
