@@ -173,7 +173,17 @@ impl HostBook {
 /// A host's run: the fleet's with its own measures. Jobs keep their numbers, so that those it had no part in are holes.
 fn own_run(run: &Run, mut own: BTreeMap<usize, Job>, about: Value) -> Run {
     let job = |(i, of_all): (usize, &Job)| {
-        own.remove(&i).unwrap_or_else(|| {
+        // What stands against the point of all stands against this host's part of it.
+        let of_point = |f: &&Flag| {
+            use FlagCode::{HostLost, HostsDiffer, OutOfStep};
+            [HostLost, HostsDiffer, OutOfStep].contains(&f.code)
+        };
+        let against = of_all.flags.iter().filter(of_point).cloned();
+        let measured = own.remove(&i).map(|mut job| {
+            job.flags.extend(against);
+            job
+        });
+        measured.unwrap_or_else(|| {
             let mut flag = Flag::new(
                 FlagCode::TooFewSamples,
                 "this host measured nothing of its own here",
@@ -199,7 +209,6 @@ fn own_run(run: &Run, mut own: BTreeMap<usize, Job>, about: Value) -> Run {
         results: Vec::new(),
         sections: Vec::new(),
         findings: Vec::new(),
-        flags: Vec::new(),
         ..run.clone()
     }
 }

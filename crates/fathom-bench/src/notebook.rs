@@ -468,15 +468,9 @@ impl Notebook {
         let made = present::shown(&self.run, &self.merged, &self.presenters)?;
         present::finish(&mut self.run, made);
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
-        if let Some(hosts) = self.hosts.take() {
-            let (finished, unsaved) = hosts.finish(&self.run);
-            finished.into_iter().for_each(|f| self.finished_series(f));
-            unsaved
-                .into_iter()
-                .for_each(|e| self.missing(e.to_string()));
-        }
         // What can be read alone is worth more than what says more of it.
-        let mut others = [self.dir.io_file(), self.dir.series_file()].into_iter();
+        let series = [self.dir.series_files(), vec![self.dir.series_file()]].concat();
+        let mut others = self.dir.io_files().into_iter().chain(series);
         while let Err(e) = self.save() {
             let given_up = others.find(|f| e.is_full() && std::fs::remove_file(f).is_ok());
             let Some(file) = given_up else {
@@ -488,6 +482,18 @@ impl Notebook {
             };
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             self.missing(format!("{name} was given up, so that run.json has room"));
+        }
+        if let Some(hosts) = self.hosts.take() {
+            let before = self.run.flags.len();
+            let (finished, unsaved) = hosts.finish(&self.run);
+            finished.into_iter().for_each(|f| self.finished_series(f));
+            unsaved
+                .into_iter()
+                .for_each(|e| self.missing(e.to_string()));
+            if self.run.flags.len() > before {
+                // Where there is no room for that either, it stands in the run that is returned.
+                let _ = self.save();
+            }
         }
         Ok((self.run, self.dir, self.summary))
     }

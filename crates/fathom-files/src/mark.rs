@@ -229,7 +229,7 @@ fn this_run() -> String {
 }
 
 /// This host, whatever it is called and however often it was started: the machine's identity, which stays secret.
-fn this_host() -> String {
+pub fn this_host() -> String {
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let id = match id.trim() {
         "" => boot(),

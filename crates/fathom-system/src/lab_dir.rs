@@ -175,7 +175,12 @@ impl Words {
             identity: Identity::of(dir)?,
             pid: std::process::id(),
             boot: boot(),
-            host: here.nodename().to_string_lossy().into_owned(),
+            // Hosts of one image are called alike.
+            host: format!(
+                "{} {}",
+                here.nodename().to_string_lossy(),
+                fathom_files::mark::this_host()
+            ),
         })
     }
 
@@ -214,6 +219,14 @@ impl Words {
             boot: lines.next()?.strip_prefix("boot ")?.to_owned(),
             host: lines.next()?.strip_prefix("host ")?.to_owned(),
         })
+    }
+}
+
+/// By identity; marks before there was one have the name only.
+fn same_host(a: &str, b: &str) -> bool {
+    match (a.split_once(' '), b.split_once(' ')) {
+        (Some((_, a)), Some((_, b))) => a == b,
+        _ => a.split(' ').next() == b.split(' ').next(),
     }
 }
 
@@ -350,10 +363,10 @@ fn weigh(path: &Path, pid: u32) -> io::Result<Verdict> {
     if words.pid != pid || !words.identity.is(&here.identity, same_boot) {
         return foreign("its mark is of another directory: it is a copy");
     }
-    if !same_boot && words.host != here.host {
+    if !same_boot && !same_host(&words.host, &here.host) {
         return Ok(Verdict::Unknown(format!(
             "it was made on {}: run fathom clean there",
-            words.host
+            words.host.split(' ').next().unwrap_or_default()
         )));
     }
     let lock = Some(file);

@@ -203,6 +203,12 @@ impl RunDir {
         }
     }
 
+    /// The run whose directory this is; nothing is read.
+    pub fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path

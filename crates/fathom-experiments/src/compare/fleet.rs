@@ -1,8 +1,8 @@
 //! Two runs of many hosts: the same ones by their names, what each did of the whole, and in what they differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fathom_telemetry::schema::Run;
+use fathom_telemetry::schema::{HostShare, Run};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ pub struct HostRow {
 /// What a host did in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostPart {
-    /// Of all bytes of the jobs in which it had a part, that are not void, a share.
+    /// Of all bytes (of jobs that move none: of all operations) of the jobs in which it had a part, that are not void, a share.
     pub share: f64,
     /// Windows in which it did less than every other host.
     pub slowest_windows: u64,
@@ -58,7 +58,8 @@ pub(super) fn rows(a: &Run, b: &Run) -> Vec<HostRow> {
 pub(super) fn mismatches(a: &Run, b: &Run, allowed: &[String]) -> Vec<Mismatch> {
     let (na, nb) = (names(a), names(b));
     let mut found = Vec::new();
-    if na != nb {
+    let sorted = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+    if sorted(&na) != sorted(&nb) {
         found.push(("hosts", only(&na, &nb), only(&nb, &na)));
     }
     let (ea, eb) = (environments(a), environments(b));
@@ -131,10 +132,13 @@ fn names(run: &Run) -> Vec<String> {
 fn parts(run: &Run) -> BTreeMap<String, HostPart> {
     let mut sums: BTreeMap<&str, (u64, u64, HostPart)> = BTreeMap::new();
     for job in run.jobs.iter().filter(|j| !j.is_void()) {
-        let all: u64 = job.hosts.iter().map(|h| h.bytes).sum();
+        // Work with names moves no bytes.
+        let bytes = job.hosts.iter().any(|h| h.bytes > 0);
+        let did = |h: &HostShare| if bytes { h.bytes } else { h.ios };
+        let all: u64 = job.hosts.iter().map(did).sum();
         for h in &job.hosts {
             let (own, of, part) = sums.entry(&h.host).or_default();
-            (*own, *of) = (*own + h.bytes, *of + all);
+            (*own, *of) = (*own + did(h), *of + all);
             part.slowest_windows += h.slowest_windows;
             part.late_ns = part.late_ns.max(h.late_ns);
         }

@@ -15,7 +15,7 @@ use fathom_host::Health;
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::regimes::{Regimes, Window, regimes};
 use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness_so_far};
-use fathom_telemetry::schema::{Job, Run};
+use fathom_telemetry::schema::{HostShare, Job, Run};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -329,7 +329,8 @@ fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, Notebo
         // What hosts did after the first had ended is work done, too: no rate is taken from a piece on several hosts.
         let tails: u64 = job.hosts.iter().map(|h| h.tail_bytes).sum();
         written += job.write.as_ref().map_or(0, |w| w.bytes + tails);
-        if job.hosts.iter().any(|h| h.bytes + h.tail_bytes > 0) {
+        let worked = |h: &HostShare| h.bytes + h.tail_bytes > 0;
+        if !job.hosts.is_empty() && job.hosts.iter().all(worked) {
             let unmeasured = [FlagCode::OutOfStep, FlagCode::TooFewSamples];
             let of_rates = job.flags.iter_mut();
             let of_rates = of_rates.filter(|f| unmeasured.contains(&f.code));

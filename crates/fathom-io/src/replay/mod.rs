@@ -16,7 +16,7 @@ use fathom_telemetry::{Nanos, Op};
 
 pub use facts::{DeviceFacts, TraceFacts, survey};
 pub use feed::{Feed, FeedHandle, Fidelity, Pacing, Playing, Score, Share, start};
-pub use formats::{Events, Format, Source, open};
+pub use formats::{Events, Format, Source, open, trace_file};
 pub use layout::{Fit, LONGEST, Layout};
 
 /// One I/O of a trace.

@@ -33,6 +33,8 @@ struct Merging {
     pending: BTreeMap<i64, Vec<OwnWindow>>,
     /// When the measured part began where it began first.
     origin: Nanos,
+    /// When each host's measured part began.
+    origins: Vec<Option<Nanos>>,
     /// The last window that each host closed.
     closed: Vec<i64>,
     hosts: Vec<Counted>,
@@ -59,6 +61,7 @@ impl Merger {
                 lasts: spec.time.map(|t| (t.0 / spec.window.0.max(1)) as i64),
                 pending: BTreeMap::new(),
                 origin: Nanos(u64::MAX),
+                origins: vec![None; hosts],
                 closed: vec![i64::MIN; hosts],
                 hosts: vec![(0, 0); hosts],
                 slowest: vec![0; hosts],
@@ -86,6 +89,7 @@ impl Merger {
         let host = host - m.places.start;
         let number = w.start_ns.div_euclid(m.width.0.max(1) as i64);
         m.origin = m.origin.min(w.origin);
+        m.origins[host].get_or_insert(w.origin);
         let own = (host, w.origin, w.window.clone());
         m.pending.entry(number).or_default().push(own);
         m.closed[host] = m.closed[host].max(number);
@@ -228,6 +232,8 @@ impl Merging {
             p99_ns: own[h].and_then(highest_p99),
             wall_ns: own[h].map_or(0, |j| j.wall_ns),
             slowest_windows: self.slowest[h],
+            // Of a load that finds its own first window, this is more than its late begin.
+            late_ns: self.origins[h].map_or(0, |o| o.since(self.origin).0 as i64),
             ..HostShare::default()
         });
         let mut flags = flags(own, names);

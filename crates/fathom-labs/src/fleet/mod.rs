@@ -16,7 +16,7 @@ use fathom_bench::bench::{FilesOfHosts, LogMaker};
 use fathom_bench::{Bench, BenchError};
 use fathom_io::driver::{ClosedWindow, DriveError, PlannedJob, Progress, live};
 use fathom_io::job::Limits;
-use fathom_io::replay::Score;
+use fathom_io::replay::{Score, trace_file};
 use fathom_io::{Control, Observer};
 use fathom_system::guest::wire::{Answer, Ask, AskedJob};
 use fathom_system::guest::{Asker, Guest};
@@ -104,10 +104,7 @@ impl FleetBench {
 
     /// Sends a trace to every host, which keeps it in memory.
     fn send_trace(&mut self, score: &Score) -> Result<(), BenchError> {
-        let path = match score.path.is_dir() {
-            true => score.path.join(fathom_telemetry::iolog::FILE_NAME),
-            false => score.path.clone(),
-        };
+        let path = trace_file(&score.path).map_err(|e| BenchError::Outside(e.to_string()))?;
         let refused = |why: String| {
             BenchError::Outside(format!(
                 "{}: {why}; hosts get a trace of one file, such as fathom's io.parquet or blkparse's output of all processors (-d)",
@@ -126,6 +123,13 @@ impl FleetBench {
         let mut chunk = vec![0; TRACE_CHUNK.min(size.max(1)) as usize];
         let mut goes_on = false;
         loop {
+            if self.control.interrupted() {
+                return Err(DriveError::Start {
+                    job: "on all hosts".into(),
+                    message: "interrupted while its trace was sent".into(),
+                }
+                .into());
+            }
             let n = file.read(&mut chunk).map_err(|e| refused(e.to_string()))?;
             if n == 0 && goes_on {
                 return Ok(());
@@ -168,12 +172,15 @@ impl FleetBench {
         }
         for (job, plan) in jobs.iter_mut().zip(planned) {
             let spec = &plan.job.spec;
-            let phase = spec.time.map_or(job.wall_ns, |t| (t + spec.ramp).0);
+            // Some end long before their time.
+            let lasted = spec.time.map_or(job.wall_ns, |t| t.0.min(job.wall_ns));
+            let phase = lasted + spec.ramp.0;
             let limit = APART.0.max(phase / 100) as i64;
             let here = &parts[places(plan, parts.len())];
             for (share, ran) in job.hosts.iter_mut().zip(here) {
                 let Some(ran) = ran else { continue };
-                share.late_ns = ran.began.0 as i64 - ran.due.0 as i64;
+                let began = ran.began.0 as i64 - ran.due.0 as i64;
+                share.late_ns = share.late_ns.max(began);
                 share.clock_offset_ns = ran.clock.offset;
                 share.clock_bound_ns = ran.clock.bound.0;
                 share.clock_moved_ns = ran.clock.moved;

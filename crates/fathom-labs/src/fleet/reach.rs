@@ -42,7 +42,6 @@ impl Fleet {
         control: Control,
     ) -> Result<FleetBench, LabError> {
         let names: Vec<String> = self.hosts.iter().map(|h| h.name.clone()).collect();
-        more_descriptors();
         let commands = self.fathom.agents(&self.via, &self.hosts)?;
         let met = Guest::reach_all(&commands);
         let mut guests = Vec::new();
@@ -317,15 +316,6 @@ impl Fleet {
         }
         Ok(Some(count))
     }
-}
-
-/// Each host takes four descriptors: as many as this user may have.
-fn more_descriptors() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Where they are too few, a connection says so.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// What is not alike.

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use fathom_files::create;
-use fathom_io::Observer;
 use fathom_io::driver::{OfHost, PlannedJob};
+use fathom_io::{Control, Observer};
 use fathom_system::guest::Guest;
 use fathom_system::guest::wire::{Answer, Ask};
 use fathom_telemetry::{Flag, FlagCode, Nanos};
@@ -39,7 +39,7 @@ impl FleetBench {
             };
             let name = &self.names[host];
             let place = |own| Some((host, merger.job_of(host, own)?));
-            let passed = bring(&mut self.guests[host])
+            let passed = bring(&mut self.guests[host], &self.control)
                 .and_then(|s| pass_on(s, &place, ahead, &self.names, observer));
             match passed {
                 Ok(flags) => missing.extend(flags),
@@ -56,7 +56,7 @@ impl FleetBench {
 }
 
 /// Reads the file of a host's rows into one without a name here.
-fn bring(guest: &mut Guest) -> Result<Spooled, LabError> {
+fn bring(guest: &mut Guest, control: &Control) -> Result<Spooled, LabError> {
     let failed = |e: std::io::Error| {
         LabError::Failed(format!(
             "they cannot be kept in {}: {e}; choose another TMPDIR",
@@ -66,6 +66,9 @@ fn bring(guest: &mut Guest) -> Result<Spooled, LabError> {
     guest.ask(&Ask::Rows, &[])?;
     let mut file = create::unnamed(&spool::dir()).map_err(failed);
     loop {
+        if control.interrupted() {
+            return Err(LabError::Failed("interrupted".into()));
+        }
         match guest.answer()? {
             // What cannot be kept is still taken: the next answer comes behind it.
             (Answer::Piece, raw) => {

@@ -403,6 +403,10 @@ impl Agent {
         {
             return self.files(phase, &spec(options)?);
         }
+        if jobs.iter().any(|j| j.files.is_some()) {
+            let why = "work with files runs alone: give it a group of its own";
+            return Err(LabError::Refused(why.into()));
+        }
         let mut teller = Teller(&self.output);
         let limits = bench(&mut self.bench)?.limits();
         let mut feeds = Vec::new();

@@ -108,6 +108,7 @@ pub(crate) fn conduct(
         ended: vec![false; askers.len()],
         due: None,
         stopped: false,
+        quick: parts.iter().all(is_quick),
         late: Vec::new(),
         askers,
     };
@@ -178,6 +179,15 @@ pub(crate) fn conduct(
         .collect()
 }
 
+/// Whether a part is ready as soon as its buffers are.
+fn is_quick(part: &Ask) -> bool {
+    match part {
+        Ask::Run { jobs } => jobs.iter().all(|j| j.files.is_none()),
+        Ask::Load { .. } | Ask::Steps { .. } => false,
+        _ => true,
+    }
+}
+
 /// Who is where.
 struct Baton {
     askers: Vec<Asker>,
@@ -187,6 +197,8 @@ struct Baton {
     ended: Vec<bool>,
     due: Option<Nanos>,
     stopped: bool,
+    /// Setting up is no work of its own: trees are not filled, files not made, nothing is written back.
+    quick: bool,
     /// Who was cut off, and why.
     late: Vec<(usize, String)>,
 }
@@ -225,7 +237,7 @@ impl Baton {
                 format!(
                     "nothing was heard of it for {silence}: it stands still, or its network is cut"
                 )
-            } else if self.ready[g].is_none() && now.since(self.asked) > READY_LIMIT {
+            } else if self.quick && self.ready[g].is_none() && now.since(self.asked) > READY_LIMIT {
                 format!("it was not ready within {READY_LIMIT}")
             } else {
                 continue;

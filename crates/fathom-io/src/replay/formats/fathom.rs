@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fathom_telemetry::iolog::{FILE_NAME, IoLogReader};
+use fathom_telemetry::iolog::IoLogReader;
+use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::{Nanos, Op};
 
 use super::Source;
@@ -22,16 +23,32 @@ pub(super) struct Fathom {
 
 impl Fathom {
     pub(super) fn open(path: &Path) -> Result<Self, TraceError> {
-        let path = if path.is_dir() {
-            path.join(FILE_NAME)
-        } else {
-            path.to_owned()
-        };
+        let path = file(path)?;
         Ok(Self {
             reader: IoLogReader::open(&path)?,
             path,
             job: None,
         })
+    }
+}
+
+/// The I/O log of a run; of a recorded fleet each host's is a trace.
+///
+/// # Errors
+/// Where there are several.
+pub fn file(path: &Path) -> Result<PathBuf, TraceError> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let dir = RunDir::at(path);
+    match &dir.of_hosts()[..] {
+        [] => Ok(dir.io_file()),
+        [one] => Ok(one.io_file()),
+        [first, ..] => Err(TraceError::Unfit(format!(
+            "{} is a run of several hosts: name the directory of one, such as {}",
+            path.display(),
+            first.path().display()
+        ))),
     }
 }
 

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 pub use merged::{Merged, Part, is_blktrace};
 
+pub use fathom::file as trace_file;
+
 use super::{TraceError, TraceIo};
 
 /// A trace while it is read.
