@@ -135,7 +135,7 @@ impl Check {
     }
 
     /// The lock, and whether its holder is killed.
-    const fn lock(self) -> Option<(LockKind, bool)> {
+    pub(super) const fn lock(self) -> Option<(LockKind, bool)> {
         Some(match self {
             Self::Flock => (LockKind::Flock, false),
             Self::FlockKilled => (LockKind::Flock, true),
@@ -242,11 +242,12 @@ impl Round {
         }
     }
 
-    /// What the hosts that look see of all appended records.
+    /// What the hosts that look see of all appended records. The writer counts as well: what one host alone does not see
+    /// may be its cache.
     pub(super) fn records(&self) -> Vec<Steps> {
         let all = RECORDS * self.hosts as u64;
         let readers = self.readers();
-        let look = |h: usize| match readers.contains(&h) {
+        let look = |h: usize| match h == self.writer() || readers.contains(&h) {
             true => Steps {
                 before: Vec::new(),
                 then: vec![Step::Until(Look::Records(self.name(), all), self.limit)],

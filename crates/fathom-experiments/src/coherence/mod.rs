@@ -54,6 +54,9 @@ struct Observation {
     old_ns: u64,
     /// The change was seen so long after it, at the latest, ns; `None` where it was not seen.
     seen_ns: Option<u64>,
+    /// It was seen, but no clock tells how long after the change: of records, whose look begins when all hosts have told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    seen: bool,
     /// Both are known to this, ns.
     bound_ns: u64,
     /// Looks.
@@ -61,7 +64,7 @@ struct Observation {
     /// A lock was given while another host held it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     given_twice: bool,
-    /// Appended records that are not there.
+    /// Appended records that no host saw in this round.
     #[serde(default, skip_serializing_if = "is_zero")]
     lost: u64,
     /// Why it could not be looked at.
@@ -197,11 +200,17 @@ impl CoherenceOptions {
         };
         let first = round(0);
         let set_up = (0..hosts).map(|h| first.set_up(h, self.rounds));
-        if let Err(lost) = files.together(set_up.collect()) {
-            return (seen, Some(lost));
+        match files.together(set_up.collect()) {
+            Err(lost) => return (seen, Some(lost)),
+            // Without its files nothing that a look shows says anything.
+            Ok(made) => {
+                if let Some(refused) = not_made(&made) {
+                    return (vec![refused], None);
+                }
+            }
         }
         for number in 0..self.rounds {
-            let never = seen.iter().filter(|o| o.seen_ns.is_none());
+            let never = seen.iter().filter(|o| !o.was_seen());
             if control.interrupted() || never.count() >= NEVER_MAX * first.readers().len() {
                 break;
             }
@@ -222,25 +231,35 @@ impl CoherenceOptions {
     }
 }
 
+/// The first file that a host could not make before the rounds.
+fn not_made(made: &[SeenBy]) -> Option<Observation> {
+    let failed = made.iter().enumerate();
+    failed
+        .filter_map(|(host, by)| Some((host, error_of(by)?)))
+        .map(|(host, why)| Observation {
+            writer: host,
+            reader: host,
+            error: Some(why),
+            ..Observation::default()
+        })
+        .next()
+}
+
+fn error_of(by: &SeenBy) -> Option<String> {
+    let all = by.before.iter().chain(&by.then);
+    all.filter_map(|s| s.error.clone()).next()
+}
+
 /// What the hosts saw of a round. `writers` are those of the first part, where there were two.
 fn observed(round: &Round, writers: &[SeenBy], readers: &[SeenBy]) -> Vec<Observation> {
     let writing = if writers.is_empty() { readers } else { writers };
     let writer = round.writer();
-    // All of those who append have to be done.
-    let changed = match writers {
-        [] => writing[writer].then.last().map(|s| s.ended),
-        all => all.iter().filter_map(|w| Some(w.then.last()?.ended)).max(),
-    };
-    let error_of = |by: &SeenBy| {
-        by.before
-            .iter()
-            .chain(&by.then)
-            .find_map(|s| s.error.clone())
-    };
+    let changed = writing[writer].then.last().map(|s| s.ended);
     let wrote = match writers {
         [] => error_of(&writing[writer]),
         all => all.iter().find_map(error_of),
     };
+    let lost = lost(round, readers);
     let looked = round.readers().into_iter().map(|reader| {
         let by = &readers[reader];
         let mut seen = Observation {
@@ -256,18 +275,64 @@ fn observed(round: &Round, writers: &[SeenBy], readers: &[SeenBy]) -> Vec<Observ
             return seen;
         };
         seen.looks = look.looks;
+        if round.check == Check::Appended {
+            (seen.seen, seen.lost) = (look.so, lost);
+            return seen;
+        }
         seen.old_ns = look.last_no.map_or(0, |at| at.saturating_sub(changed));
         seen.seen_ns = look.so.then(|| look.ended.saturating_sub(changed));
-        if round.check == Check::Appended {
-            seen.lost = (RECORDS * round.hosts as u64).saturating_sub(look.counted);
+        let old = by.before.first().is_some_and(|s| s.so);
+        if matches!(round.check, Check::Removed | Check::Renamed) && !old {
+            // A name that this host never saw is not gone for it because another host removed it.
+            let why = || "the old state was not seen".into();
+            seen.error.get_or_insert_with(why);
         }
-        // Whoever holds it had it before this one asked, and lets go of it later.
-        let held = writing[writer].before.last().is_some_and(|s| s.so);
-        let asked = by.then.first().filter(|_| by.then.len() > 1);
-        seen.given_twice = held && asked.is_some_and(|s| s.so);
+        if round.check.lock().is_some() && seen.error.is_none() {
+            match given_twice(&writing[writer], by, seen.bound_ns) {
+                Ok(twice) => seen.given_twice = twice,
+                Err(why) => seen.error = Some(why.into()),
+            }
+        }
         seen
     });
     looked.collect()
+}
+
+/// Appended records that no host saw; none where one host alone looked, whose cache may lack them.
+fn lost(round: &Round, readers: &[SeenBy]) -> u64 {
+    if round.check != Check::Appended {
+        return 0;
+    }
+    let all = RECORDS * round.hosts as u64;
+    let looks = readers.iter().filter_map(|by| by.then.last());
+    let missing = looks
+        .filter(|s| s.error.is_none())
+        .map(|s| all.saturating_sub(s.counted));
+    let missing: Vec<u64> = missing.collect();
+    match missing.len() {
+        0 | 1 => 0,
+        _ => missing.into_iter().min().unwrap_or(0),
+    }
+}
+
+/// Whether a lock was given while its holder had it for certain: given before the holder began to let go of it, by clocks
+/// known to `bound`.
+///
+/// # Errors
+/// Where the round does not show it.
+fn given_twice(holder: &SeenBy, asker: &SeenBy, bound: u64) -> Result<bool, &'static str> {
+    if !holder.before.last().is_some_and(|s| s.so) {
+        return Err("its first holder was not given the lock");
+    }
+    let (Some(asked), Some(release)) = (asker.then.first(), holder.then.last()) else {
+        return Err("the lock was not asked for");
+    };
+    match asked.so {
+        // Refused: somebody had it.
+        false => Ok(false),
+        true if asked.ended.saturating_add(bound) < release.began => Ok(true),
+        true => Err("the lock was asked for too late to say whether it was held still"),
+    }
 }
 
 /// The check as a job: latency is how long after the change it was seen at the latest.
@@ -379,36 +444,88 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_given_twice_only_where_its_holder_had_it() {
-        for (held, asked, twice) in [
-            (true, true, true),
-            (false, true, false),
-            (true, false, false),
+    fn a_lock_is_given_twice_only_where_its_holder_had_it_by_all_clocks() {
+        // Held; given when asked; end of the asking; given twice, or nothing that can be said. Clocks are known to 20.
+        for (held, asked, ended, twice) in [
+            (true, true, 179, Some(true)),
+            (true, true, 180, None),
+            (true, true, 900, None),
+            (false, true, 110, None),
+            (true, false, 110, Some(false)),
+            (true, false, 900, Some(false)),
         ] {
             let holder = by(
                 vec![seen(0, 1, true, None), seen(1, 2, held, None)],
-                vec![seen(10, 20, true, None), seen(20, 30, true, None)],
+                vec![seen(100, 200, true, None), seen(200, 210, true, None)],
             );
             let asks = by(
                 vec![],
-                vec![seen(10, 11, asked, None), seen(31, 32, true, None)],
+                vec![seen(100, ended, asked, None), seen(950, 960, true, None)],
             );
             let o = observed(&round(Check::Flock), &[], &[holder, asks]);
-            assert_eq!(o[0].given_twice, twice, "{held} {asked}");
+            let said = o[0].error.is_none().then_some(o[0].given_twice);
+            assert_eq!(said, twice, "{held} {asked} {ended}");
         }
     }
 
     #[test]
-    fn records_that_are_not_there_are_lost() {
-        let appended = |ended| by(vec![], vec![seen(0, ended, true, None)]);
-        let mut look = seen(200, 300, false, Some(200));
-        look.counted = 2 * RECORDS - 3;
-        let readers = [by(vec![], vec![]), by(vec![], vec![look])];
-        let o = observed(
-            &round(Check::Appended),
-            &[appended(50), appended(90)],
-            &readers,
+    fn a_name_that_was_never_seen_is_not_seen_to_go() {
+        for check in [Check::Removed, Check::Renamed] {
+            for so in [true, false] {
+                let writer = by(vec![], vec![seen(0, 100, true, None)]);
+                let reader = by(
+                    vec![seen(0, 1, so, None), seen(1, 2, false, None)],
+                    vec![seen(150, 160, true, None)],
+                );
+                let o = observed(&round(check), &[], &[writer, reader]);
+                let why = (!so).then_some("the old state was not seen");
+                assert_eq!(o[0].error.as_deref(), why, "{check:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_made_before_the_rounds_is_why_a_check_is_not_possible() {
+        let good = by(vec![seen(0, 1, true, None)], vec![]);
+        assert!(not_made(std::slice::from_ref(&good)).is_none());
+        let refused = Seen {
+            error: Some("No space left on device".into()),
+            ..Seen::default()
+        };
+        let o = not_made(&[good, by(vec![refused], vec![])]).unwrap();
+        assert_eq!(
+            (o.writer, o.error.as_deref()),
+            (1, Some("No space left on device"))
         );
-        assert_eq!((o[0].lost, o[0].seen_ns, o[0].old_ns), (3, None, 110));
+    }
+
+    #[test]
+    fn records_that_no_host_sees_are_lost_and_others_are_not_seen_yet() {
+        let appended = |ended| by(vec![], vec![seen(0, ended, true, None)]);
+        let look = |lacks| Seen {
+            counted: 2 * RECORDS - lacks,
+            ..seen(200, 300, lacks == 0, Some(200))
+        };
+        let refused = Seen {
+            error: Some("Input/output error".into()),
+            ..Seen::default()
+        };
+        // What the writer counts; what the reader lacks; lost, and seen by the reader.
+        for (writer, reader, lost, saw) in [
+            (look(2), 3, 2, false),
+            (look(0), 3, 0, false),
+            (look(3), 0, 0, true),
+            (refused, 3, 0, false),
+        ] {
+            let readers = [by(vec![], vec![writer]), by(vec![], vec![look(reader)])];
+            let o = observed(
+                &round(Check::Appended),
+                &[appended(50), appended(90)],
+                &readers,
+            );
+            assert_eq!((o[0].lost, o[0].was_seen()), (lost, saw));
+            // The looks begin when the controller has heard of all: no time of the file system's.
+            assert_eq!((o[0].seen_ns, o[0].old_ns), (None, 0));
+        }
     }
 }

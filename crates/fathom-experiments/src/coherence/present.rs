@@ -31,6 +31,11 @@ pub(super) enum Verdict {
 }
 
 impl Observation {
+    /// Whether the change was seen at all.
+    pub(super) fn was_seen(&self) -> bool {
+        self.seen || self.seen_ns.is_some()
+    }
+
     /// Whether it shows the old state after the change for certain.
     fn is_old(&self) -> bool {
         self.old_ns > self.bound_ns
@@ -42,11 +47,21 @@ impl Checked {
         self.observations.iter().filter(|o| o.error.is_none())
     }
 
+    /// Records that nobody saw: in a round those that the host that saw most lacks, for hosts look at the same records.
+    fn lost(&self) -> u64 {
+        let mut rounds: BTreeMap<u32, u64> = BTreeMap::new();
+        for o in self.usable() {
+            let least = rounds.entry(o.round).or_insert(o.lost);
+            *least = o.lost.min(*least);
+        }
+        rounds.values().sum()
+    }
+
     /// Its verdict: the worst that was seen.
     pub(super) fn verdict(&self) -> Verdict {
-        let lost: u64 = self.usable().map(|o| o.lost).sum();
+        let lost = self.lost();
         let twice = self.usable().filter(|o| o.given_twice).count();
-        let never = self.usable().filter(|o| o.seen_ns.is_none()).count();
+        let never = self.usable().filter(|o| !o.was_seen()).count();
         let old = self.usable().any(Observation::is_old);
         let latest = self.usable().filter_map(|o| o.seen_ns).max();
         let error = self.observations.iter().find_map(|o| o.error.clone());
@@ -68,7 +83,7 @@ impl Checked {
             Verdict::Within(t) => format!("coherent after up to {}", Nanos(t)),
             Verdict::Never(n) => format!("not within {wait} in {n} of {all}"),
             Verdict::GivenTwice(n) => format!("not locked across hosts in {n} of {all}"),
-            Verdict::Lost(n) => format!("{n} records lost"),
+            Verdict::Lost(n) => format!("{n} records lost: no host saw them within {wait}"),
             Verdict::NotPossible(why) => format!("not possible here: {why}"),
             Verdict::Missing => "not looked at".into(),
         }
@@ -90,7 +105,7 @@ impl Checked {
 
     /// How long after the change it was seen at the latest, on average; none where some never saw it.
     fn mean(&self) -> Option<Estimate> {
-        let all_saw = self.usable().all(|o| o.seen_ns.is_some());
+        let all_saw = self.usable().all(Observation::was_seen);
         Estimate::mean_of(&self.delays())
             .filter(|_| all_saw)
             .map(Estimate::from_nought)
@@ -189,7 +204,7 @@ impl CoherenceResult {
             Section {
                 id: "coherence-locks".into(),
                 title: "Appends and locks across hosts".into(),
-                text: "All hosts append to one file at the same time; then its records are counted. A lock is asked for once while another host holds it, and from its release on until it is given: after the holder closed its file, or was killed.".into(),
+                text: "All hosts append to one file at the same time; then its records are counted, after no time that is measured: those are lost that no host sees. A lock is asked for once while another host holds it, and from its release on until it is given: after the holder closed its file, or was killed.".into(),
                 tables: vec![self.checks_table("coherence-locks-table", &others)],
                 ..Section::default()
             },
@@ -213,7 +228,7 @@ impl CoherenceResult {
                     unless(c.usable().filter(|o| o.is_old()).count())
                 }),
                 ("never seen", "", &|c| {
-                    unless(c.usable().filter(|o| o.seen_ns.is_none()).count())
+                    unless(c.usable().filter(|o| !o.was_seen()).count())
                 }),
                 ("old for, at least", "ns", &|c| number(c.longest_old())),
                 ("seen within, median", "ns", &|c| number(c.median())),
@@ -244,7 +259,7 @@ impl CoherenceResult {
             let row = rows.entry((o.writer, o.reader)).or_default();
             row.looked += 1;
             row.old += usize::from(o.is_old());
-            row.never += usize::from(o.seen_ns.is_none());
+            row.never += usize::from(!o.was_seen());
             row.twice += usize::from(o.given_twice);
             row.longest = row.longest.max(o.seen_ns);
         }
@@ -287,6 +302,7 @@ impl CoherenceResult {
                 .filter(|c| c.check.kind() == kind && c.is_bad() && c.job.is_some())
                 .collect();
             let first = of.first()?;
+            let lost = of.iter().any(|c| matches!(c.verdict(), Verdict::Lost(_)));
             // Those with the same verdict share a sentence.
             let mut same: Vec<(String, Vec<&str>)> = Vec::new();
             for c in &of {
@@ -304,10 +320,10 @@ impl CoherenceResult {
                 id: format!("coherence-{}", first.check.name()),
                 text: format!(
                     "{} {}.",
-                    says(kind),
+                    says(kind, lost),
                     each.collect::<Vec<_>>().join("; ")
                 ),
-                advice: advice(kind, file_system).into(),
+                advice: advice(to_set(kind, lost), file_system).into(),
                 confidence: if many { "strong" } else { "moderate" }.into(),
                 jobs: of.iter().filter_map(|c| c.job).collect(),
                 evidence: vec![
@@ -351,11 +367,20 @@ fn file_system(evidence: &Evidence<'_>) -> String {
     place.split(' ').next().unwrap_or_default().to_owned()
 }
 
-fn says(kind: Kind) -> &'static str {
+/// What the advice is about: records that another host sees are there, and their size is late.
+fn to_set(kind: Kind, lost: bool) -> Kind {
+    match kind {
+        Kind::Appends if !lost => Kind::Attributes,
+        kind => kind,
+    }
+}
+
+fn says(kind: Kind, lost: bool) -> &'static str {
     match kind {
         Kind::Data => "Another host reads old data after a write was synced:",
         Kind::Attributes => "Another host sees old attributes:",
         Kind::Names => "Another host sees an old directory:",
+        Kind::Appends if !lost => "Not all appended records were seen by another host:",
         Kind::Appends => "Hosts that append to one file overwrite each other:",
         Kind::Locks => "Locks do not hold between hosts as on one host:",
     }

@@ -10,7 +10,7 @@ use fathom_bench::parts::{
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_io::files::Operation;
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{ChartKind, Finding, Job, Section};
+use fathom_telemetry::schema::{ChartKind, Finding, HostShare, Job, Section};
 
 use super::{MetadataResult, Set};
 use crate::scale::present::{behind, did, fairness, slowest_to_fastest, stragglers};
@@ -25,21 +25,44 @@ struct Row {
     cell: Cell,
 }
 
-/// What a host counted, on average: files, of lists the entries of a directory. An operation is a pass over one there.
+/// What each host counted: files, of lists the entries of a directory. An operation is a pass over one there.
+fn counted(job: &Job) -> Vec<f64> {
+    let all = job.spec["counted"].as_array();
+    let all = all.into_iter().flatten();
+    all.map(|n| n.as_f64().unwrap_or(0.0)).collect()
+}
+
+/// What a host counted, on average.
 fn entries(job: &Job) -> Option<f64> {
-    let counted = job.spec["counted"].as_array()?;
-    let all: Vec<f64> = counted
-        .iter()
-        .filter_map(serde_json::Value::as_f64)
-        .collect();
+    let all = counted(job);
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+}
+
+/// What each host did per second; of lists, entries. Directories of hosts differ, and so does how often each is listed.
+fn rates(job: &Job, operation: Operation) -> Vec<(&str, f64)> {
+    let seconds = job.wall_ns as f64 / 1e9;
+    let of_each = counted(job);
+    let hosts = job.hosts.iter().enumerate().filter(|_| seconds > 0.0);
+    let rate = |at: usize, h: &HostShare| {
+        let each = match operation {
+            Operation::List => of_each.get(at).copied().unwrap_or(0.0),
+            _ => 1.0,
+        };
+        h.ios as f64 * each / seconds
+    };
+    hosts
+        .map(|(at, h)| (h.host.as_str(), rate(at, h)))
+        .collect()
 }
 
 impl Row {
     /// Files per second of all hosts; of lists, entries.
     fn rate(&self) -> Option<Estimate> {
         match self.operation {
-            Operation::List => self.cell.estimate(|j| Some(j.iops() * entries(j)?)),
+            Operation::List => self.cell.estimate(|j| {
+                let all = rates(j, Operation::List);
+                (!all.is_empty()).then(|| all.iter().map(|r| r.1).sum())
+            }),
             _ => self.cell.iops(),
         }
     }
@@ -68,14 +91,8 @@ impl Row {
     fn by_host(&self) -> BTreeMap<&str, Estimate> {
         let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for job in self.cell.valid() {
-            let each = match self.operation {
-                Operation::List => entries(job).unwrap_or(0.0),
-                _ => 1.0,
-            };
-            let seconds = job.wall_ns as f64 / 1e9;
-            for h in job.hosts.iter().filter(|_| seconds > 0.0) {
-                let rate = h.ios as f64 * each / seconds;
-                all.entry(&h.host).or_default().push(rate);
+            for (host, rate) in rates(job, self.operation) {
+                all.entry(host).or_default().push(rate);
             }
         }
         let all = all.into_iter();
@@ -291,4 +308,27 @@ fn sharing(rows: &[Row], hosts: usize) -> Option<Finding> {
         refuted_by: "More --files or repeats, whose interval lies elsewhere.".into(),
         ..Finding::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_per_second_are_the_sum_of_what_each_host_listed() {
+        let share = |host: &str, ios| HostShare {
+            host: host.into(),
+            ios,
+            ..HostShare::default()
+        };
+        let job = Job {
+            wall_ns: 2_000_000_000,
+            hosts: vec![share("a", 100), share("b", 2)],
+            spec: serde_json::json!({ "counted": [10, 1000] }),
+            ..Job::default()
+        };
+        // Not 51 passes per second of 505 entries.
+        assert_eq!(rates(&job, Operation::List), [("a", 500.0), ("b", 1000.0)]);
+        assert_eq!(rates(&job, Operation::Stat), [("a", 50.0), ("b", 1.0)]);
+    }
 }

@@ -9,13 +9,16 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fathom_io::files::Phase;
 use fathom_system::lab_dir::{self, LabDir};
 use fathom_telemetry::Bytes;
 
 use crate::LabError;
 
-/// Room that must be there for what is made.
+/// Room that must be there for the directory; what a phase makes is asked for when it begins.
 const ROOM: Bytes = Bytes::mib(64);
+/// What a file system needs for each file beside its bytes, about.
+const INODE: u64 = 4096;
 
 /// The directory, and what was made in it. Whoever made it removes it when this is dropped.
 pub(crate) struct Place {
@@ -50,6 +53,24 @@ impl Place {
         })
     }
 
+    /// Refuses a phase whose files the file system has no room for.
+    ///
+    /// # Errors
+    /// With how many of them fit.
+    fn check_room(&self, phase: &Phase) -> Result<(), LabError> {
+        let each = INODE + u64::from(phase.bytes).next_multiple_of(INODE);
+        let fits = files_that_fit(&self.path, each);
+        if phase.files <= fits {
+            return Ok(());
+        }
+        Err(LabError::Refused(format!(
+            "{}: {} files of {} are too many for this host: room and inodes are left for {fits}, so use --files {fits} at most, or another directory",
+            self.path.display(),
+            phase.files,
+            Bytes(phase.bytes.into()),
+        )))
+    }
+
     /// Removes it, where it was made here.
     ///
     /// # Errors
@@ -74,11 +95,47 @@ impl Place {
     }
 }
 
+/// Files that take `each` bytes, by room and by inodes. Of what a file system does not tell, as many as anybody asks for.
+fn files_that_fit(path: &Path, each: u64) -> u64 {
+    let told = |s: &fathom_host::Space| s.total_bytes > 0;
+    let room = fathom_host::space(path).ok().filter(told);
+    let room = room.map_or(u64::MAX, |s| s.fits_bytes / each.max(1));
+    // File systems that make inodes as they need them say that they have none.
+    let inodes = rustix::fs::statvfs(path).ok().filter(|v| v.f_files > 0);
+    // One is the directory's.
+    let inodes = inodes.map_or(u64::MAX, |v| v.f_favail.saturating_sub(1));
+    room.min(inodes)
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         for path in self.made_by_steps.get_mut().iter() {
             // Whoever made the directory removes what stays, and says so.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fathom_io::files::Operation;
+
+    #[test]
+    fn more_files_than_fit_are_refused_with_how_many_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new(dir.path(), None).unwrap();
+        let phase = |files| Phase {
+            operation: Operation::Create,
+            shared: true,
+            bytes: 16 << 20,
+            files,
+            host: 0,
+            of: 0,
+        };
+        place.check_room(&phase(1)).unwrap();
+        let refused = place.check_room(&phase(u64::MAX - 1)).unwrap_err();
+        assert!(matches!(refused, LabError::Refused(_)), "{refused}");
+        assert!(refused.to_string().contains("use --files "), "{refused}");
     }
 }

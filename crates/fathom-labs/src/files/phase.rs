@@ -24,6 +24,8 @@ use crate::loads::{About, Load};
 
 /// More than a file has.
 const BUFFER: usize = 64 << 10;
+/// Between two messages of how far a phase is.
+const PROGRESS: Nanos = Nanos::from_millis(100);
 
 /// What a phase came to.
 pub(crate) struct Measured {
@@ -51,6 +53,8 @@ struct Shared<'a> {
 #[derive(Default)]
 struct Done {
     ended: Nanos,
+    /// Operations that did not fail.
+    did: u64,
     counted: u64,
     failed: Option<(u64, io::Error)>,
 }
@@ -124,6 +128,7 @@ impl Place {
             false => self.path.join(format!("host-{}", phase.of)),
         };
         if phase.operation == Operation::Create {
+            self.check_room(phase)?;
             make(&dir)?;
             (self.made, self.renamed) = (0, 0);
         }
@@ -164,11 +169,8 @@ impl Place {
         };
         let cpu = process_cpu();
         let done = shared.run(teller)?;
-        let taken = shared.next.load(Ordering::Relaxed);
-        let taken = match phase.operation.repeats() {
-            true => taken.saturating_sub(u64::from(spec.threads)),
-            false => taken.min(limit),
-        };
+        // Numbers of files; threads that find none left have taken one, too.
+        let taken = shared.next.load(Ordering::Relaxed).min(limit);
         let began = Nanos(shared.start.load(Ordering::Relaxed));
         match phase.operation {
             Operation::Create => self.made = taken,
@@ -186,7 +188,7 @@ impl Place {
         }
         let counted = match phase.operation {
             Operation::List => done.iter().map(|d| d.counted).max().unwrap_or(0),
-            _ => taken,
+            _ => done.iter().map(|d| d.did).sum(),
         };
         Ok(Measured {
             job,
@@ -232,10 +234,18 @@ impl Shared<'_> {
             self.start.store(start.0, Ordering::SeqCst);
             self.gate.wait();
             let clock = Clock::new();
+            // That it began is told soon: where a host is lost later, what was measured is kept.
+            let mut told = Nanos::ZERO;
             while !threads.iter().all(|t| t.is_finished()) {
+                // The end is noticed soon, and told of is seldom: a message costs what the phase measures.
                 std::thread::sleep(Duration::from_millis(20));
+                let now = clock.now();
+                if now.since(told) < PROGRESS {
+                    continue;
+                }
+                told = now;
                 teller.progress(&Progress {
-                    elapsed: clock.now().since(start).max(Nanos(1)),
+                    elapsed: now.since(start).max(Nanos(1)),
                     ios: self.next.load(Ordering::Relaxed),
                     ..Progress::default()
                 });
@@ -279,6 +289,7 @@ impl Shared<'_> {
                     break;
                 }
             };
+            done.did += 1;
             done.counted = done.counted.max(counted);
             recorder.advance(now);
             recorder.record(&Record {
@@ -435,5 +446,6 @@ mod tests {
         let m = phase(Operation::Remove, &mut place, long);
         assert_eq!(m.job.errors.len(), 1, "{:?}", m.job.errors);
         assert!(m.job.is_void() && m.job.errors[0].message.contains("remove of"));
+        assert!(m.counted < 500, "what failed is not counted: {}", m.counted);
     }
 }

@@ -49,6 +49,7 @@ fn the_worst_of_all_rounds_is_the_checks_verdict() {
     assert_eq!(verdict(vec![late.clone(), twice]), Verdict::GivenTwice(1));
     let lost = Observation {
         lost: 7,
+        round: 1,
         ..look(0, None)
     };
     assert_eq!(verdict(vec![lost, late.clone()]), Verdict::Lost(7));
@@ -63,6 +64,36 @@ fn the_worst_of_all_rounds_is_the_checks_verdict() {
     let not_possible = Verdict::NotPossible("no locks available".into());
     assert_eq!(verdict(vec![refused]), not_possible);
     assert_eq!(verdict(Vec::new()), Verdict::Missing);
+}
+
+/// A reader's look at appended records.
+fn records(round: u32, lost: u64) -> Observation {
+    Observation {
+        round,
+        lost,
+        seen: lost == 0,
+        ..Observation::default()
+    }
+}
+
+#[test]
+fn records_are_lost_once_however_many_hosts_look() {
+    let appended = |all| checked(Check::Appended, all).verdict();
+    let all = vec![records(0, 3), records(0, 5), records(1, 2), records(1, 2)];
+    assert_eq!(appended(all), Verdict::Lost(5));
+    // One host saw them all: the other one is late.
+    let late = vec![records(0, 0), records(0, 5)];
+    assert_eq!(appended(late.clone()), Verdict::Never(1));
+    assert_eq!(appended(vec![records(0, 0); 3]), Verdict::AtOnce);
+    let said = findings(vec![checked(Check::Appended, late)], "nfs4");
+    assert!(
+        said[0].text.starts_with("Not all appended"),
+        "{}",
+        said[0].text
+    );
+    assert!(said[0].advice.contains("actimeo=0"), "{}", said[0].advice);
+    let said = findings(vec![checked(Check::Appended, vec![records(0, 3)])], "nfs4");
+    assert!(said[0].text.contains("overwrite each other"));
 }
 
 /// Findings of checks on a file system.
