@@ -9,6 +9,7 @@ pub mod cells;
 pub mod cost;
 pub mod cpu;
 pub mod drift;
+pub mod fairness;
 pub mod foresight;
 mod hosts;
 pub mod measurement;

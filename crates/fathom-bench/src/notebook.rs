@@ -469,8 +469,8 @@ impl Notebook {
         present::finish(&mut self.run, made);
         self.run.finished = Some(utc::rfc3339(std::time::SystemTime::now()));
         // What can be read alone is worth more than what says more of it.
-        let series = [self.dir.series_files(), vec![self.dir.series_file()]].concat();
-        let mut others = self.dir.io_files().into_iter().chain(series);
+        let io = self.dir.io_files().into_iter();
+        let mut others = io.chain([self.dir.series_file()]);
         while let Err(e) = self.save() {
             let given_up = others.find(|f| e.is_full() && std::fs::remove_file(f).is_ok());
             let Some(file) = given_up else {

@@ -211,3 +211,12 @@ pub fn op_of(cell: &Cell) -> Op {
         Op::Read
     }
 }
+/// Names in a sentence: the first ones, and how many there are more.
+pub fn listed<S: AsRef<str>>(all: &[S]) -> String {
+    const NAMED_MAX: usize = 4;
+    let shown: Vec<&str> = all.iter().take(NAMED_MAX).map(S::as_ref).collect();
+    match all.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fathom_telemetry::schema::{HostShare, Run};
+use fathom_bench::fairness::work;
+use fathom_bench::parts::listed;
+use fathom_telemetry::schema::Run;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::conditions::{Mismatch, Weight};
-
-/// Hosts that a sentence names.
-const NAMED_MAX: usize = 4;
 
 /// What a host is known by, and where its environment has it.
 const BY_HOST: [(&str, &str); 4] = [
@@ -107,14 +106,6 @@ fn only(here: &[String], there: &[String]) -> String {
     }
 }
 
-fn listed(all: &[String]) -> String {
-    let shown = all[..all.len().min(NAMED_MAX)].join(", ");
-    match all.len().saturating_sub(NAMED_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 fn environments(run: &Run) -> BTreeMap<&str, &Value> {
     let hosts = run.environment["hosts"].as_array().into_iter().flatten();
     hosts
@@ -130,21 +121,19 @@ fn names(run: &Run) -> Vec<String> {
 }
 
 fn parts(run: &Run) -> BTreeMap<String, HostPart> {
-    let mut sums: BTreeMap<&str, (u64, u64, HostPart)> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, (f64, f64, HostPart)> = BTreeMap::new();
     for job in run.jobs.iter().filter(|j| !j.is_void()) {
-        // Work with names moves no bytes.
-        let bytes = job.hosts.iter().any(|h| h.bytes > 0);
-        let did = |h: &HostShare| if bytes { h.bytes } else { h.ios };
-        let all: u64 = job.hosts.iter().map(did).sum();
-        for h in &job.hosts {
+        let did = work(job);
+        let all: f64 = did.iter().sum();
+        for (h, did) in job.hosts.iter().zip(did) {
             let (own, of, part) = sums.entry(&h.host).or_default();
-            (*own, *of) = (*own + did(h), *of + all);
+            (*own, *of) = (*own + did, *of + all);
             part.slowest_windows += h.slowest_windows;
             part.late_ns = part.late_ns.max(h.late_ns);
         }
     }
-    let part = |(host, (own, of, part)): (&str, (u64, u64, HostPart))| {
-        let share = own as f64 / of.max(1) as f64;
+    let part = |(host, (own, of, part)): (&str, (f64, f64, HostPart))| {
+        let share = own / of.max(1.0);
         (host.to_owned(), HostPart { share, ..part })
     };
     sums.into_iter().map(part).collect()

@@ -117,7 +117,7 @@ impl MetadataOptions {
                 shared: hard,
                 bytes: if hard { self.bytes.0 as u32 } else { 0 },
                 files: self.files,
-                host: 0,
+                hosts: 1,
                 of: 0,
             };
             Ok(Step {

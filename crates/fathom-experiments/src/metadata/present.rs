@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use fathom_bench::cells::Cell;
+use fathom_bench::fairness::{behind, fairness, slowest_to_fastest, stragglers, work};
 use fathom_bench::parts::{
     axis, chart, estimate, headline, number, op_of, point, series, table, text,
 };
@@ -13,7 +14,6 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{ChartKind, Finding, HostShare, Job, Section};
 
 use super::{MetadataResult, Set};
-use crate::scale::present::{behind, did, fairness, slowest_to_fastest, stragglers};
 
 /// Hosts that a table lists, the slowest first.
 const HOSTS_MAX: usize = 32;
@@ -233,9 +233,10 @@ fn by_host(rows: &[Row]) -> fathom_telemetry::schema::Table {
     // By what each did of the rows' means, so that no row outweighs the others.
     for (row, _) in &by {
         for job in row.cell.valid() {
-            let all: f64 = job.hosts.iter().map(did).sum();
-            for h in job.hosts.iter().filter(|_| all > 0.0) {
-                *hosts.entry(&h.host).or_default() += did(h) / all;
+            let did = work(job);
+            let all: f64 = did.iter().sum();
+            for (h, did) in job.hosts.iter().zip(did).filter(|_| all > 0.0) {
+                *hosts.entry(&h.host).or_default() += did / all;
             }
         }
     }

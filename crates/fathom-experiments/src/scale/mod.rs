@@ -4,7 +4,7 @@
 //! ([`fathom_stats::scalability`]) is fitted to all numbers of hosts, and, to see whether it holds, to all but the largest: what it
 //! then says of the largest was not used to find it.
 
-pub(crate) mod present;
+mod present;
 
 use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};

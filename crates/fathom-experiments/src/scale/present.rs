@@ -1,14 +1,15 @@
 //! What numbers of hosts show: throughput and latency, the law and what it says of more hosts, fairness, stragglers.
 
 use fathom_bench::cells::Cell;
+use fathom_bench::fairness::{behind, fairness, slowest_to_fastest, stragglers};
 use fathom_bench::parts::{
     axis, chart, estimate, headline_of, line_chart, number, op_of, point, series, table,
 };
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_groups;
-use fathom_stats::scalability::{Law, apart, jain};
-use fathom_telemetry::schema::{ChartKind, Finding, HostShare, Job, Section};
+use fathom_stats::scalability::Law;
+use fathom_telemetry::schema::{ChartKind, Finding, Job, Section};
 
 use super::ScaleResult;
 
@@ -17,8 +18,6 @@ const RESAMPLES: usize = 500;
 const SEED: u64 = 1;
 /// A law that is further off at hosts that it has not seen says nothing of more.
 const UNFIT: f64 = 0.1;
-/// A host is a straggler from so much less than the others on, as a share.
-const BEHIND: f64 = 0.05;
 /// Numbers of hosts that a law rests on, without the one it is tried on.
 const LEAST: usize = 3;
 
@@ -93,77 +92,6 @@ fn fitted(rates: &Rates) -> Option<Fitted> {
         foretold: said,
         off: said / measured - 1.0,
     })
-}
-
-/// A host that did less than the others.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Straggler {
-    host: String,
-    /// What it did, as a share of what the others did on average.
-    share: Estimate,
-    /// Share of the windows in which it did least of all.
-    slowest: f64,
-}
-
-/// What a host did: bytes, or operations where none moves any.
-pub(crate) fn did(host: &HostShare) -> f64 {
-    match host.bytes {
-        0 => host.ios as f64,
-        bytes => bytes as f64,
-    }
-}
-
-/// Those of repeats in which all hosts ran: less than the others by more than chance, and by enough to matter.
-pub(crate) fn stragglers(cell: &Cell) -> Vec<Straggler> {
-    let width = cell.spec.window.0.max(1);
-    let usable = |j: &&Job| j.hosts.iter().all(|h| did(h) > 0.0);
-    let jobs: Vec<&Job> = cell.valid().filter(usable).collect();
-    let rounds = jobs.iter().map(|j| {
-        let all = j.hosts.iter().map(|h| did(h).ln());
-        all.collect::<Vec<f64>>()
-    });
-    let apart = apart(&rounds.collect::<Vec<_>>());
-    let mut found = Vec::new();
-    for (h, log) in apart.into_iter().enumerate() {
-        if log.high.is_none_or(|high| high >= 0.0) || log.value.exp() > 1.0 - BEHIND {
-            continue;
-        }
-        let slowest: u64 = jobs.iter().map(|j| j.hosts[h].slowest_windows).sum();
-        let windows: u64 = jobs.iter().map(|j| j.wall_ns / width).sum();
-        found.push(Straggler {
-            host: jobs[0].hosts[h].host.clone(),
-            share: Estimate {
-                value: log.value.exp(),
-                low: log.low.map(f64::exp),
-                high: log.high.map(f64::exp),
-                ..log
-            },
-            slowest: slowest as f64 / windows.max(1) as f64,
-        });
-    }
-    found.sort_by(|a, b| a.share.value.total_cmp(&b.share.value));
-    found
-}
-
-pub(crate) fn fairness(cell: &Cell) -> Option<Estimate> {
-    cell.estimate(|j| {
-        let shares: Vec<f64> = j.hosts.iter().map(did).collect();
-        jain(&shares)
-    })
-    .map(|e| Estimate {
-        // It is no more than 1.
-        high: e.high.map(|h| h.min(1.0)),
-        ..e
-    })
-}
-
-pub(crate) fn slowest_to_fastest(cell: &Cell) -> Option<f64> {
-    let of = |j: &Job| {
-        let all = j.hosts.iter().map(did);
-        let (low, high) = all.fold((f64::MAX, 0.0f64), |(l, h), x| (l.min(x), h.max(x)));
-        (high > 0.0).then(|| low / high)
-    };
-    cell.estimate(of).map(|e| e.value)
 }
 
 impl ExperimentResult for ScaleResult {
@@ -415,31 +343,4 @@ fn growth(
         refuted_by: "More hosts, whose throughput lies outside of what the law says.".into(),
         ..Finding::default()
     })
-}
-
-/// The finding on a straggler; `of` begins the names of the experiment's findings and of its table.
-pub(crate) fn behind(s: &Straggler, cell: &Cell, of: &str) -> Finding {
-    let percent = |v: f64| format!("{:.0}", 100.0 * (1.0 - v));
-    let interval = match (s.share.low, s.share.high) {
-        (Some(low), Some(high)) => format!(" ({} to {})", percent(high), percent(low)),
-        _ => String::new(),
-    };
-    Finding {
-        id: format!("{of}-straggler-{}", s.host),
-        text: format!(
-            "{} did {} %{interval} less than the other hosts, and least of all in {:.0} % of the time.",
-            s.host,
-            percent(s.share.value),
-            100.0 * s.slowest
-        ),
-        advice: format!(
-            "compare the network, processors and mount options of {} with those of another host, and run fathom stack there",
-            s.host
-        ),
-        confidence: "strong".into(),
-        jobs: cell.indices(),
-        evidence: vec![format!("{of}-table")],
-        refuted_by: "Another run in which it does as much as the others.".into(),
-        ..Finding::default()
-    }
 }

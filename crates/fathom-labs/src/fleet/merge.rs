@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use fathom_bench::parts::listed;
 use fathom_io::Observer;
 use fathom_io::driver::{ClosedWindow, OfHost, PlannedJob};
 use fathom_io::replay::Fidelity;
@@ -12,9 +13,6 @@ use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, Window};
 
 use super::split::places;
 use crate::LabError;
-
-/// Names of hosts that a sentence lists.
-const NAMED_MAX: usize = 4;
 
 /// I/Os and bytes.
 type Counted = (u64, u64);
@@ -384,15 +382,8 @@ pub(super) fn on(name: &str, e: impl Into<LabError>) -> LabError {
 
 /// Names of hosts in a sentence.
 pub(super) fn list(names: &[String], who: &[usize]) -> String {
-    let shown: Vec<&str> = who
-        .iter()
-        .take(NAMED_MAX)
-        .map(|h| names[*h].as_str())
-        .collect();
-    match who.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
+    let names: Vec<&str> = who.iter().map(|h| names[*h].as_str()).collect();
+    listed(&names)
 }
 
 #[cfg(test)]
