@@ -65,9 +65,9 @@ pub struct Phase {
     pub bytes: u32,
     /// That each host makes, at most; of other operations, those that are there.
     pub files: u64,
-    /// Place of the host that does it.
+    /// Hosts that do it at the same time: what all of them make needs room in one place.
     #[serde(default)]
-    pub host: usize,
+    pub hosts: u64,
     /// Place of the host whose files they are.
     #[serde(default)]
     pub of: usize,

@@ -59,15 +59,19 @@ impl Place {
     /// With how many of them fit.
     fn check_room(&self, phase: &Phase) -> Result<(), LabError> {
         let each = INODE + u64::from(phase.bytes).next_multiple_of(INODE);
-        let fits = files_that_fit(&self.path, each);
+        let fits = files_that_fit(&self.path, each) / phase.hosts.max(1);
         if phase.files <= fits {
             return Ok(());
         }
         Err(LabError::Refused(format!(
-            "{}: {} files of {} are too many for this host: room and inodes are left for {fits}, so use --files {fits} at most, or another directory",
+            "{}: {} files of {} on each of {} are too many: room and inodes are left for {fits} each, so use --files {fits} at most, or another directory",
             self.path.display(),
             phase.files,
             Bytes(phase.bytes.into()),
+            match phase.hosts {
+                0 | 1 => "one host".to_owned(),
+                n => format!("{n} hosts"),
+            },
         )))
     }
 
@@ -130,7 +134,7 @@ mod tests {
             shared: true,
             bytes: 16 << 20,
             files,
-            host: 0,
+            hosts: 2,
             of: 0,
         };
         place.check_room(&phase(1)).unwrap();

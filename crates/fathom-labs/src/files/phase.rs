@@ -402,7 +402,7 @@ mod tests {
                 shared: true,
                 bytes: 3901,
                 files: 500,
-                host: 0,
+                hosts: 1,
                 of: 0,
             };
             let spec = JobSpec {
