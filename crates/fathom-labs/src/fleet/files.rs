@@ -61,7 +61,7 @@ pub(super) fn share(phase: &Phase, host: usize, made: Option<&[u64]>) -> Phase {
     };
     Phase {
         files,
-        host,
+        hosts: hosts as u64,
         of,
         ..phase.clone()
     }
@@ -79,7 +79,7 @@ pub(super) fn told(
         return made;
     };
     let counted = parts.iter().map(|p| {
-        let seen = p.as_ref().and_then(|ran| ran.seen.first());
+        let seen = p.as_ref().and_then(|ran| ran.there.seen.first());
         seen.map_or(0, |s| s.counted)
     });
     let counted: Vec<u64> = counted.collect();
@@ -133,7 +133,7 @@ impl FilesOfHosts for FleetBench {
 /// Times are brought to this machine's clock; what the other one moved by meanwhile makes them less certain.
 fn seen_by(ran: Ran, before: usize) -> SeenBy {
     let here = |at: u64| at.saturating_add_signed(-ran.clock.offset);
-    let mut all = ran.seen.into_iter().map(|s| Seen {
+    let mut all = ran.there.seen.into_iter().map(|s| Seen {
         began: here(s.began),
         ended: here(s.ended),
         last_no: s.last_no.map(here),
@@ -159,18 +159,18 @@ mod tests {
             shared: false,
             bytes: 0,
             files: 100,
-            host: 0,
+            hosts: 0,
             of: 0,
         };
         let made = [10, 20, 30];
         let of = |operation, host| {
             let s = share(&phase(operation), host, Some(&made));
-            (s.host, s.of, s.files)
+            (s.hosts, s.of, s.files)
         };
-        assert_eq!(of(Operation::Create, 2), (2, 2, 100));
-        assert_eq!(of(Operation::Stat, 0), (0, 1, 20));
-        assert_eq!(of(Operation::Read, 2), (2, 0, 10));
-        assert_eq!(of(Operation::Remove, 1), (1, 1, 20));
+        assert_eq!(of(Operation::Create, 2), (3, 2, 100));
+        assert_eq!(of(Operation::Stat, 0), (3, 1, 20));
+        assert_eq!(of(Operation::Read, 2), (3, 0, 10));
+        assert_eq!(of(Operation::Remove, 1), (3, 1, 20));
         let alone = share(&phase(Operation::Stat), 0, Some(&[7]));
         assert_eq!((alone.of, alone.files), (0, 7));
     }

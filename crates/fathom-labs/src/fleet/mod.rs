@@ -247,7 +247,7 @@ impl FleetBench {
             false => t,
         };
         let mut sums = vec![Progress::default(); n];
-        let (parts, failed) = self.conduct(asks, &mut |told| match told {
+        let (mut parts, failed) = self.conduct(asks, &mut |told| match told {
             Told::Window {
                 guest,
                 job,
@@ -283,10 +283,8 @@ impl FleetBench {
                 false => gone(&lost),
             });
         }
-        let own: Vec<Option<Vec<Job>>> = parts
-            .iter()
-            .map(|p| p.as_ref().map(|p| p.jobs.clone()))
-            .collect();
+        let taken = |p: &mut Option<Ran>| p.as_mut().map(|p| std::mem::take(&mut p.there.jobs));
+        let own: Vec<Option<Vec<Job>>> = parts.iter_mut().map(taken).collect();
         let missing = self.rows(jobs, &parts, &merger, observer);
         let mut all = merger.finish(jobs, &own, &self.names, observer);
         self.made = files::told(&mut all, jobs, &parts, self.made.take());
@@ -348,7 +346,7 @@ impl Bench for FleetBench {
             return Err(BenchError::Prepare(lost.clone()));
         }
         // The slowest speaks for all: nobody reads before it has written.
-        let jobs = parts.into_iter().flatten().flat_map(|p| p.jobs);
+        let jobs = parts.into_iter().flatten().flat_map(|p| p.there.jobs);
         Ok(jobs.max_by_key(|j| j.wall_ns))
     }
 
@@ -386,7 +384,7 @@ impl Bench for FleetBench {
         let (all, parts) = self.group(jobs, asks, observer)?;
         let played = parts
             .into_iter()
-            .map(|p| p.map_or_else(Vec::new, |p| p.played));
+            .map(|p| p.map_or_else(Vec::new, |p| p.there.played));
         played_by(jobs, played.collect(), &self.names);
         Ok(all)
     }
@@ -403,7 +401,7 @@ impl Bench for FleetBench {
             asked: asked(h),
         });
         let (jobs, parts) = self.group(std::slice::from_ref(planned), asks.collect(), observer)?;
-        let said = parts.into_iter().flatten().map(|p| p.said);
+        let said = parts.into_iter().flatten().map(|p| p.there.said);
         let job = jobs.into_iter().next_back();
         let none = || BenchError::Outside(format!("{lab}: no host measured anything"));
         Ok((job.ok_or_else(none)?, said.collect()))

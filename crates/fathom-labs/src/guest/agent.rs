@@ -36,7 +36,7 @@ use crate::files::Place;
 use crate::{LabError, kv};
 use fathom_system::guest::qemu::memory_file;
 use fathom_system::guest::wire::{
-    Answer, Ask, AskedJob, PULSE, PULSE_LEASED, Reader, VERSION, send,
+    Answer, Ask, AskedJob, PULSE, PULSE_LEASED, Ran, Reader, VERSION, send,
 };
 
 /// Where the agent's own binary is.
@@ -355,13 +355,10 @@ impl Agent {
         self.control.begin_at(None);
         let job = job?;
         self.undisturbed()?;
-        Ok(Answer::Ran {
+        Ok(Answer::Ran(Ran {
             jobs: job.into_iter().collect(),
-            seen: Vec::new(),
-            began: 0,
-            played: Vec::new(),
-            said: Value::Null,
-        })
+            ..Ran::default()
+        }))
     }
 
     fn trace(&mut self, goes_on: bool, bytes: &[u8]) -> Result<Answer, LabError> {
@@ -449,16 +446,13 @@ impl Agent {
             self.rows = Some(spool.finish()?);
         }
         self.undisturbed()?;
-        Ok(Answer::Ran {
+        let played = feeds.iter().map(|f| f.fidelity().unwrap_or_default());
+        Ok(Answer::Ran(Ran {
             jobs,
-            seen: Vec::new(),
             began: self.control.began().0,
-            played: feeds
-                .iter()
-                .map(|f| f.fidelity().unwrap_or_default())
-                .collect(),
-            said: Value::Null,
-        })
+            played: played.collect(),
+            ..Ran::default()
+        }))
     }
 
     fn load(&mut self, lab: &str, asked: &Value) -> Result<Answer, LabError> {
@@ -472,13 +466,12 @@ impl Agent {
         self.control.begin_at(None);
         let (job, said) = done?;
         self.undisturbed()?;
-        Ok(Answer::Ran {
+        Ok(Answer::Ran(Ran {
             jobs: vec![job],
-            seen: Vec::new(),
             began: self.control.began().0,
-            played: Vec::new(),
             said,
-        })
+            ..Ran::default()
+        }))
     }
 
     /// What a signal cut short is no result.

@@ -7,13 +7,9 @@ use std::time::Duration;
 use fathom_io::Control;
 use fathom_io::clock::monotonic;
 use fathom_io::driver::Progress;
-use fathom_io::files::Seen;
-use fathom_io::replay::Fidelity;
 use fathom_system::guest::wire::{self, Answer, Ask};
 use fathom_system::guest::{Asker, Guest};
-use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Nanos, Window};
-use serde_json::Value;
 
 use crate::LabError;
 
@@ -38,14 +34,8 @@ pub(crate) struct ClockSeen {
 /// What an agent's part of a group came to.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// Its measures.
-    pub jobs: Vec<Job>,
-    /// How well its jobs kept the times of their traces.
-    pub played: Vec<Fidelity>,
-    /// What its lab says beside its job.
-    pub said: Value,
-    /// What came of its steps, on its clock.
-    pub seen: Vec<Seen>,
+    /// In its own words.
+    pub there: wire::Ran,
     /// When its first I/O was due, on this machine's clock.
     pub began: Nanos,
     /// When all were to begin.
@@ -91,8 +81,9 @@ enum Event {
     Ended(usize, bool),
 }
 
-/// Has each agent do its part ([`Ask::Run`], [`Ask::Load`], [`Ask::Steps`] or [`Ask::Prepare`]), beginning together. Where one is lost, or silent for longer than `silence`, the others are ended at
-/// once; what they measured until then is kept.
+/// Has each agent do its part ([`Ask::Run`], [`Ask::Load`], [`Ask::Steps`] or [`Ask::Prepare`]), beginning together.
+/// Where one is lost, or silent for longer than `silence`, the others are ended at once; what they measured until then is
+/// kept.
 pub(crate) fn conduct(
     guests: &mut [Guest],
     parts: Vec<Ask>,
@@ -291,20 +282,11 @@ fn take_part(
                     p99: None,
                 },
             }),
-            Answer::Ran {
-                jobs,
-                began,
-                played,
-                said,
-                seen,
-            } => {
+            Answer::Ran(there) => {
                 let (now, after) = guest.clock_offset()?;
                 return Ok(Ran {
-                    jobs,
-                    played,
-                    said,
-                    seen,
-                    began: Nanos(began.saturating_add_signed(-offset)),
+                    began: Nanos(there.began.saturating_add_signed(-offset)),
+                    there,
                     due: Nanos::ZERO,
                     clock: ClockSeen {
                         offset,

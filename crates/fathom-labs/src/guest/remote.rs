@@ -120,7 +120,7 @@ impl RemoteBench {
         for (g, one) in group.into_iter().enumerate() {
             let ran = one?;
             begun.push(ran.began);
-            for (k, job) in ran.jobs.into_iter().enumerate() {
+            for (k, job) in ran.there.jobs.into_iter().enumerate() {
                 if let Some(place) = all.get_mut(g + k * n) {
                     *place = Some(job);
                 }
@@ -256,7 +256,7 @@ impl Bench for RemoteBench {
         let parts = vec![Ask::Prepare; self.guests.len()];
         let mut last = None;
         for ran in conduct(&mut self.guests, parts, &self.control, None, &mut |_| {}) {
-            last = ran.map_err(bench_error)?.jobs.into_iter().next_back();
+            last = ran.map_err(bench_error)?.there.jobs.into_iter().next_back();
         }
         self.filled = true;
         Ok(last)

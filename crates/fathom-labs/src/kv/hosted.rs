@@ -68,7 +68,7 @@ pub(crate) fn serve(
         length: (asked.ramp, asked.time),
         device: source.as_ref(),
     };
-    let (mut ios, mut began) = (0.0, Nanos::ZERO);
+    let mut ios = 0.0;
     let (clock, shown) = (Clock::new(), std::cell::RefCell::new(observer));
     let (outcome, leaves, cached) = setup.tree(
         (&asked.cell, asked.repeat),
@@ -76,7 +76,7 @@ pub(crate) fn serve(
         &|| control.interrupted(),
         &mut || {
             shown.borrow_mut().ready();
-            began = control.start(&clock, Nanos::ZERO);
+            control.start(&clock, Nanos::ZERO);
         },
         &mut |rate| {
             ios += rate * WIDTH.as_secs_f64();

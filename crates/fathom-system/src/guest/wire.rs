@@ -247,21 +247,7 @@ pub enum Answer {
         bytes: u64,
     },
     /// To [`Ask::Run`], [`Ask::Load`], [`Ask::Steps`] and [`Ask::Prepare`].
-    Ran {
-        /// Measures, in the order of the jobs.
-        jobs: Vec<Job>,
-        /// What came of steps, or of a job with files, on the agent's clock.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        seen: Vec<Seen>,
-        /// When the first I/O was due on the agent's clock, ns.
-        began: u64,
-        /// How well the jobs that played a trace kept its times, in their order.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        played: Vec<Fidelity>,
-        /// What the lab of [`Ask::Load`] says beside its job.
-        #[serde(default, skip_serializing_if = "Value::is_null")]
-        said: Value,
-    },
+    Ran(Ran),
     /// To [`Ask::Rows`]: its bytes follow.
     Piece,
     /// After the last [`Answer::Piece`]: what is missing from the file.
@@ -271,6 +257,24 @@ pub enum Answer {
         /// Why it ends early.
         error: Option<String>,
     },
+}
+
+/// What a part of a group came to.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Ran {
+    /// Measures, in the order of the jobs.
+    pub jobs: Vec<Job>,
+    /// When the first I/O was due on the agent's clock, ns.
+    pub began: u64,
+    /// What came of steps, or of a job with files, on the agent's clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen: Vec<Seen>,
+    /// How well the jobs that played a trace kept its times, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub played: Vec<Fidelity>,
+    /// What the lab of [`Ask::Load`] says beside its job.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub said: Value,
 }
 
 /// One direction of a window: numbers, and how many bytes each of its three histograms takes.

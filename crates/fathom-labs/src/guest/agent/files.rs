@@ -8,9 +8,8 @@ use std::time::Duration;
 use fathom_io::clock::{Clock, monotonic};
 use fathom_io::files::{Phase, Seen, Steps};
 use fathom_io::{JobSpec, Observer};
-use fathom_system::guest::wire::Answer;
+use fathom_system::guest::wire::{Answer, Ran};
 use fathom_telemetry::Nanos;
-use serde_json::Value;
 
 use super::{Agent, QUEUED_MAX, Teller, bench};
 use crate::LabError;
@@ -82,13 +81,11 @@ impl Agent {
         seen.extend(doing.all(&steps.then));
         drop(doing);
         self.undisturbed()?;
-        Ok(Answer::Ran {
-            jobs: Vec::new(),
+        Ok(Answer::Ran(Ran {
             seen,
             began: began.0,
-            played: Vec::new(),
-            said: Value::Null,
-        })
+            ..Ran::default()
+        }))
     }
 
     pub(super) fn files(&mut self, phase: &Phase, spec: &JobSpec) -> Result<Answer, LabError> {
@@ -103,13 +100,12 @@ impl Agent {
             counted: measured.counted,
             ..Seen::default()
         };
-        Ok(Answer::Ran {
+        Ok(Answer::Ran(Ran {
             jobs: vec![measured.job],
             seen: vec![seen],
             began: measured.began.0,
-            played: Vec::new(),
-            said: Value::Null,
-        })
+            ..Ran::default()
+        }))
     }
 }
 
