@@ -1,8 +1,11 @@
 //! A phase of metadata operations on one host: threads that take one file after another, until none is left or the time
 //! is over. The rate is that of the time in which all of them had one.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +19,7 @@ use fathom_io::threads::within;
 use fathom_io::{Control, JobSpec, Observer};
 use fathom_telemetry::schema::{IoError, Job};
 use fathom_telemetry::{Flag, FlagCode, Nanos, Record, Recorder};
+use rustix::fs::RawDir;
 
 use super::Place;
 use crate::LabError;
@@ -68,31 +72,28 @@ struct Files {
 }
 
 impl Files {
+    /// The file of this number.
     fn path(&self, i: u64) -> PathBuf {
-        let new = if i < self.renamed { ".new" } else { "" };
-        self.dir.join(format!("{}.{i}{new}", self.phase.of))
+        Names::of(self).numbered(i).to_owned()
     }
 
-    /// One operation; how much it counted, and its bytes.
-    fn operate(&self, i: u64, buffer: &mut [u8]) -> io::Result<(u64, u32)> {
-        let path = self.path(i);
+    /// One operation; how much it counted, and its bytes. Beside what the file system does it takes no memory.
+    fn operate(&self, i: u64, with: &mut Thread) -> io::Result<(u64, u32)> {
+        let path = with.names.numbered(i);
+        let buffer = &mut with.buffer[..];
         let bytes = self.phase.bytes as usize;
         match self.phase.operation {
             Operation::Create => {
-                let mut file = create::file(&path)?;
+                let mut file = create::file(path)?;
                 file.write_all(&buffer[..bytes])?;
                 return Ok((1, self.phase.bytes));
             }
             Operation::Stat => {
-                fs::symlink_metadata(&path)?;
+                fs::symlink_metadata(path)?;
             }
-            Operation::List => {
-                let entries = fs::read_dir(&self.dir)?;
-                let counted = entries.map(|e| e.map(|_| 1)).sum::<io::Result<u64>>()?;
-                return Ok((counted, 0));
-            }
+            Operation::List => return Ok((list(&self.dir, &mut with.entries)?, 0)),
             Operation::Read => {
-                let mut file = File::open(&path)?;
+                let mut file = File::open(path)?;
                 let mut read = 0;
                 while read < bytes {
                     match file.read(buffer)? {
@@ -102,13 +103,82 @@ impl Files {
                 }
                 return Ok((1, self.phase.bytes));
             }
-            Operation::Rename => {
-                let new = path.with_file_name(format!("{}.{i}.new", self.phase.of));
-                fs::rename(&path, new)?;
-            }
-            Operation::Remove => fs::remove_file(&path)?,
+            Operation::Rename => fs::rename(path, with.second.numbered(i))?,
+            Operation::Remove => fs::remove_file(path)?,
         }
         Ok((1, 0))
+    }
+}
+
+/// Entries of a directory.
+fn list(dir: &Path, entries: &mut [MaybeUninit<u8>]) -> io::Result<u64> {
+    let dir = File::open(dir)?;
+    let mut all = RawDir::new(dir, entries);
+    let mut counted = 0;
+    while let Some(entry) = all.next() {
+        counted += u64::from(!matches!(entry?.file_name().to_bytes(), b"." | b".."));
+    }
+    Ok(counted)
+}
+
+/// Names of files, each in the place of the one before.
+struct Names {
+    bytes: Vec<u8>,
+    /// What all of them begin with.
+    common: usize,
+    /// Of those before this number all have their second name.
+    renamed: u64,
+}
+
+impl Names {
+    fn of(files: &Files) -> Self {
+        let common = files.dir.join(format!("{}.", files.phase.of));
+        let bytes = common.into_os_string().into_vec();
+        Self {
+            common: bytes.len(),
+            bytes,
+            renamed: files.renamed,
+        }
+    }
+
+    fn numbered(&mut self, i: u64) -> &Path {
+        let (mut digits, mut at, mut left) = ([0; 20], 20, i);
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.bytes.truncate(self.common);
+        self.bytes.extend_from_slice(&digits[at..]);
+        if i < self.renamed {
+            self.bytes.extend_from_slice(b".new");
+        }
+        Path::new(OsStr::from_bytes(&self.bytes))
+    }
+}
+
+/// What a thread has for its operations.
+struct Thread {
+    names: Names,
+    second: Names,
+    buffer: Vec<u8>,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl Thread {
+    fn of(files: &Files) -> Self {
+        Self {
+            names: Names::of(files),
+            second: Names {
+                renamed: u64::MAX,
+                ..Names::of(files)
+            },
+            buffer: vec![0x5a; BUFFER.max(files.phase.bytes as usize)],
+            entries: vec![MaybeUninit::uninit(); BUFFER],
+        }
     }
 }
 
@@ -259,7 +329,7 @@ impl Shared<'_> {
 
     fn work(&self) -> Done {
         let mut done = Done::default();
-        let mut buffer = vec![0x5a; BUFFER.max(self.files.phase.bytes as usize)];
+        let mut with = Thread::of(&self.files);
         self.gate.wait();
         let clock = Clock::new();
         let start = Nanos(self.start.load(Ordering::SeqCst));
@@ -279,7 +349,7 @@ impl Shared<'_> {
                 break;
             }
             let began = now;
-            let operated = self.files.operate(i % self.limit, &mut buffer);
+            let operated = self.files.operate(i % self.limit, &mut with);
             now = clock.now();
             let (counted, bytes) = match operated {
                 Ok(counted) => counted,
@@ -384,6 +454,29 @@ impl Shared<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_follow_each_other_in_one_place() {
+        let phase = Phase {
+            operation: Operation::Remove,
+            shared: true,
+            bytes: 0,
+            files: 0,
+            hosts: 1,
+            of: 3,
+        };
+        let mut names = Names::of(&Files {
+            phase,
+            dir: "/d".into(),
+            renamed: 8,
+        });
+        let mut name = |i| names.numbered(i).to_str().unwrap().to_owned();
+        assert_eq!(name(u64::MAX), format!("/d/3.{}", u64::MAX));
+        assert_eq!(
+            [name(0), name(7), name(8), name(10)],
+            ["/d/3.0.new", "/d/3.7.new", "/d/3.8", "/d/3.10"]
+        );
+    }
 
     #[test]
     fn phases_make_use_and_remove_as_many_files_as_they_count() {
