@@ -404,6 +404,10 @@ impl Agent {
             let why = "work with files runs alone: give it a group of its own";
             return Err(LabError::Refused(why.into()));
         }
+        if jobs.iter().filter(|j| j.playing.is_some()).count() > 1 {
+            let why = "one trace is kept here: give each that is played a group of its own";
+            return Err(LabError::Refused(why.into()));
+        }
         let mut teller = Teller(&self.output);
         let limits = bench(&mut self.bench)?.limits();
         let mut feeds = Vec::new();
