@@ -172,6 +172,13 @@ impl RealBench {
     pub fn target(&self) -> &Target {
         &self.target
     }
+    /// See [`Target::open_for_commands`].
+    ///
+    /// # Errors
+    /// Why the target takes none.
+    pub fn open_for_commands(&mut self, modifies: bool) -> Result<(), String> {
+        self.target.open_for_commands(modifies)
+    }
 }
 
 impl Bench for RealBench {
@@ -262,6 +269,11 @@ impl Bench for RealBench {
         log: LogMaker<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Job>, BenchError> {
+        let as_commands = match self.target.takes_commands_only() {
+            true => Some(as_commands(jobs)?),
+            false => None,
+        };
+        let jobs = as_commands.as_deref().unwrap_or(jobs);
         let counters = || self.target.counters();
         let setting = Setting {
             destination: self.target.destination(),
@@ -273,6 +285,23 @@ impl Bench for RealBench {
         validity::judge(&mut measures, jobs, &self.target);
         Ok(measures)
     }
+}
+
+/// Jobs of experiments, which ask for io_uring, on a target that takes NVMe commands only.
+fn as_commands(jobs: &[PlannedJob]) -> Result<Vec<PlannedJob>, BenchError> {
+    let mut jobs = jobs.to_vec();
+    for spec in jobs.iter_mut().map(|p| &mut p.job.spec) {
+        match spec.engine {
+            Engine::Uring | Engine::UringCmd => spec.engine = Engine::UringCmd,
+            other => {
+                return Err(BenchError::Outside(format!(
+                    "job {}: --engine {other} sends no NVMe commands: leave it out, or name the block device",
+                    spec.name
+                )));
+            }
+        }
+    }
+    Ok(jobs)
 }
 
 /// One sequential pass of incompressible data, made durable at the end.

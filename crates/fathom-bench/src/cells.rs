@@ -23,6 +23,8 @@ pub struct Plan {
     pub direct: bool,
     /// Whether writing wears something out, so that it must be bounded; not so on `null:`.
     pub wears: bool,
+    /// Whether it is an NVMe namespace that takes commands past the block layer, too, so that both ways can be compared.
+    pub commands: bool,
 }
 
 impl Plan {

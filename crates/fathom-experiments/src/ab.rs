@@ -248,23 +248,33 @@ pub fn run(
     } else {
         Runner::unprepared(bench, book, sink, "ab", seed, total)
     };
-    let mut ran = Vec::new();
-    'blocks: for number in 0..blocks {
-        for setting in block(seed, number) {
-            let mut spec = specs[setting as usize].clone();
-            spec.name = format!("{}.{}", spec.name, ran.len() + 1);
-            // The same offsets for both settings of a block: one source of noise less.
-            let Some(index) = runner.one(spec, "block", number)? else {
-                break 'blocks;
-            };
-            ran.push((setting, index));
-        }
-    }
+    let ran = turns(&mut runner, specs, blocks)?;
     runner.end();
     let [a, b] = texts.map(str::to_owned);
     let found = AbResult { a, b, seed, ran };
     book.found(&found)?;
     Ok(found)
+}
+
+/// Setting and index of the jobs of so many blocks, fewer where the run has to end.
+pub(crate) fn turns(
+    runner: &mut Runner<'_>,
+    specs: &[JobSpec; 2],
+    blocks: u32,
+) -> Result<Vec<(Setting, usize)>, NotebookError> {
+    let mut ran = Vec::new();
+    for number in 0..blocks {
+        for setting in block(specs[0].seed, number) {
+            let mut spec = specs[setting as usize].clone();
+            spec.name = format!("{}.{}", spec.name, ran.len() + 1);
+            // The same offsets for both settings of a block: one source of noise less.
+            let Some(index) = runner.one(spec, "block", number)? else {
+                return Ok(ran);
+            };
+            ran.push((setting, index));
+        }
+    }
+    Ok(ran)
 }
 
 #[cfg(test)]

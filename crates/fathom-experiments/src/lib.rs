@@ -5,6 +5,7 @@
 
 pub mod ab;
 pub mod applications;
+pub mod block_layer;
 pub mod burst;
 pub mod coherence;
 pub mod compare;

@@ -122,7 +122,9 @@ impl Choice {
         for direct in &self.direct {
             for rw in &self.patterns {
                 for qd in &self.depths {
-                    for engine in &self.engines {
+                    // Commands know no page cache.
+                    let fits = |e: &&Engine| *direct || **e != Engine::UringCmd;
+                    for engine in self.engines.iter().filter(fits) {
                         let path = if *direct { "direct" } else { "buffered" };
                         let polled = if self.iopoll { "-polled" } else { "" };
                         let mut spec = JobSpec {
@@ -381,11 +383,17 @@ pub(crate) fn refusal(devices: &Devices, spec: &JobSpec, rung: Rung) -> Option<S
 /// Why a case cannot run here.
 fn impossible(bench: &RealBench, spec: &JobSpec) -> Option<String> {
     let Destination::File {
-        direct, buffered, ..
+        direct,
+        buffered,
+        commands,
+        ..
     } = bench.target().destination()
     else {
         return Some("null: makes no I/O, so there is nothing to split".into());
     };
+    if spec.engine == Engine::UringCmd && commands.is_none() {
+        return Some("it was not opened for NVMe commands".into());
+    }
     match (spec.direct, direct, buffered) {
         (true, None, _) => Some("this file system has no direct I/O".into()),
         (false, _, None) => Some("it cannot be opened for buffered I/O".into()),
@@ -394,7 +402,7 @@ fn impossible(bench: &RealBench, spec: &JobSpec) -> Option<String> {
 }
 
 fn seats_and_depth(spec: &JobSpec) -> (bool, bool) {
-    let uring = spec.engine == Engine::Uring;
+    let uring = matches!(spec.engine, Engine::Uring | Engine::UringCmd);
     (uring, !uring || spec.qd == 1)
 }
 
@@ -426,8 +434,10 @@ fn full(
     let (uring, single) = seats_and_depth(spec);
     let guest = fathom_stack::device::is_guest();
     let begins_at = bench.target().path().and_then(begins_at);
+    let commands = spec.engine == Engine::UringCmd;
     let manner = Manner {
         uring,
+        commands,
         single,
         must_reach_device: spec.direct && !devices.top.is_empty(),
         begins_at,
@@ -441,6 +451,7 @@ fn full(
         deep: !single,
         polled: spec.iopoll,
         raw: begins_at.is_some(),
+        commands,
         host: false,
     };
     let mut analysis = StackAnalysis::new(devices.clone(), manner, naming);

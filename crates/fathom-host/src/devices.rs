@@ -27,7 +27,7 @@ use graph::{Graph, Node};
 use occupancy::Occupancy;
 
 pub use graph::head_of;
-pub use passthrough::{Passthrough, block_device_of};
+pub use passthrough::{Passthrough, block_device_of, takes_commands};
 pub use queue::QueueSettings;
 pub use uses::Use;
 pub use words::Word;

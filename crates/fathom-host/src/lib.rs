@@ -34,6 +34,7 @@ pub use control_group::ControlGroups;
 pub use counters::{Below, CounterSource, Counters, NoCounters, disks_behind};
 pub use devices::{
     Access, BlockDevice, Passthrough, Use, Verdict, block_device_of, block_devices, head_of,
+    takes_commands,
 };
 pub use error::HostError;
 pub use guard::{FilePermit, Permit, create_file, open_file_for_write, open_for_write};

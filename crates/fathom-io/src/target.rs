@@ -3,6 +3,7 @@
 //! Opening decides everything that may be refused, so that a run which starts can
 //! finish. Dropping a target removes what fathom made for this run only.
 
+mod counted;
 mod wanted;
 
 use std::fs::File;
@@ -12,16 +13,17 @@ use std::sync::Arc;
 
 use fathom_files::open;
 use fathom_host::{
-    Below, CounterSource, Counters, FilePermit, Passthrough, Permit, Refusal, Scratch, TargetKind,
-    extents, probe_target,
+    Below, CounterSource, FilePermit, Passthrough, Permit, Refusal, Scratch, TargetKind, extents,
+    probe_target,
 };
 use fathom_telemetry::Bytes;
-use fathom_telemetry::schema::{self, BelowDelta, DeviceDelta};
+use fathom_telemetry::schema::{self, DeviceDelta};
 
 use crate::driver::Destination;
 use crate::job::{JobError, Limits};
 use crate::port::polled;
 
+pub use counted::{count, counted};
 pub use wanted::{Share, Wanted};
 
 /// Size of a scratch file where nobody said: 1 GiB.
@@ -104,6 +106,7 @@ pub struct Target {
     counters: Option<CounterSource>,
     no_counters: Option<String>,
     fresh: bool,
+    commands_only: bool,
     /// Why it could not be opened for direct and for buffered I/O.
     unopened: [Option<std::io::Error>; 2],
     holder: Holder,
@@ -150,6 +153,7 @@ impl Target {
                 counters: None,
                 no_counters: None,
                 fresh: false,
+                commands_only: false,
                 unopened: [None, None],
                 holder: Holder::Null,
             });
@@ -371,19 +375,31 @@ impl Target {
                 )));
             }
         }
+        target.commands_only = namespace.is_some();
         if wanted.commands != Share::No {
-            target.open_for_commands(wanted).map_err(unfit)?;
+            target.open_for_commands(wanted.modifies).map_err(unfit)?;
         }
         Ok(target)
     }
 
-    /// Opens the namespace for commands, too.
-    fn open_for_commands(&mut self, wanted: &Wanted) -> Result<(), String> {
+    /// Opens an NVMe namespace for commands, too; for writes only where it was opened for them (then it is guarded).
+    ///
+    /// # Errors
+    /// Why it takes none, in a sentence.
+    pub fn open_for_commands(&mut self, modifies: bool) -> Result<(), String> {
+        let guarded = matches!(self.holder, Holder::Device(_));
         let Destination::File { path, commands, .. } = &mut self.destination else {
-            return Ok(());
+            return Err("it is no NVMe namespace: use --engine uring".into());
         };
-        *commands = Some(Arc::new(Passthrough::of(path, wanted.modifies)?));
+        if commands.is_none() {
+            *commands = Some(Arc::new(Passthrough::of(path, modifies && guarded)?));
+        }
         Ok(())
+    }
+
+    /// Whether it is named as the character device of a namespace, which takes nothing but commands.
+    pub fn takes_commands_only(&self) -> bool {
+        self.commands_only
     }
 
     /// Why completions of `file` cannot be polled for; `None` where they can.
@@ -448,6 +464,7 @@ impl Target {
             counters,
             no_counters,
             fresh,
+            commands_only: false,
             unopened: [no_direct, no_buffered],
             holder,
         })
@@ -555,62 +572,6 @@ impl Target {
             _ => Ok(()),
         }
     }
-}
-
-/// What a device counted, or the difference of two such states, as a run records it.
-pub fn counted(c: Counters) -> DeviceDelta {
-    DeviceDelta {
-        name: c.name,
-        read_ios: c.read_ios,
-        read_merges: c.read_merges,
-        read_bytes: c.read_bytes,
-        read_ticks_ms: c.read_ticks_ms,
-        write_ios: c.write_ios,
-        write_merges: c.write_merges,
-        write_bytes: c.write_bytes,
-        write_ticks_ms: c.write_ticks_ms,
-        discard_ios: c.discard_ios,
-        discard_bytes: c.discard_bytes,
-        flush_ios: c.flush_ios,
-        busy_ms: c.busy_ms,
-        ..DeviceDelta::default()
-    }
-}
-
-/// Cumulative counters of a device and of what it is made of, with what this process has read from any.
-pub fn count(source: &CounterSource) -> Option<DeviceDelta> {
-    let c = source.read().ok()?;
-    let below = source.read_below().ok()?.into_iter();
-    Some(DeviceDelta {
-        process_read_bytes: process_read_bytes(),
-        below: below.map(step).collect(),
-        ..counted(c)
-    })
-}
-
-fn step(c: Counters) -> BelowDelta {
-    BelowDelta {
-        name: c.name,
-        read_bytes: c.read_bytes,
-        write_bytes: c.write_bytes,
-    }
-}
-
-/// `read_bytes` of this process, of those that it started, and of ended ones that it waited for; 0 without accounting.
-fn process_read_bytes() -> u64 {
-    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
-    let bytes = |l: &str| l.strip_prefix("read_bytes: ")?.trim().parse::<u64>().ok();
-    let (mut all, mut left) = (0, vec!["self".to_owned()]);
-    while let Some(process) = left.pop() {
-        let text = read(format!("/proc/{process}/io"));
-        all += text.lines().find_map(bytes).unwrap_or(0);
-        let threads = std::fs::read_dir(format!("/proc/{process}/task"));
-        for thread in threads.into_iter().flatten().flatten() {
-            let children = read(format!("{}/children", thread.path().display()));
-            left.extend(children.split_whitespace().map(str::to_owned));
-        }
-    }
-    all
 }
 
 fn alignment(path: &Path) -> u32 {

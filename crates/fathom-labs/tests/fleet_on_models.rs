@@ -27,6 +27,7 @@ fn run(mut fleet: ModelFleet, options: &impl Measurement, time: Nanos, seed: u64
         threads: 1,
         direct: true,
         wears: true,
+        commands: false,
     };
     let meta = RunMeta {
         name: "scale".into(),

@@ -1,7 +1,7 @@
 //! Boundaries on the way of an I/O.
 
 /// Number of boundaries.
-pub const BOUNDARIES: usize = 20;
+pub const BOUNDARIES: usize = 22;
 
 /// A point that every I/O passes, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +17,12 @@ pub enum Boundary {
     GotRequest,
     Started,
     Inserted,
+    CommandMade,
     Issued,
     RingWait,
     SwitchedOut,
     Interrupt,
+    CommandDone,
     Complete,
     UpperComplete,
     Woken,
@@ -41,10 +43,12 @@ pub const BOUNDARY_NAMES: [&str; BOUNDARIES] = [
     "got_request",
     "started",
     "inserted",
+    "command_made",
     "issued",
     "ring_wait",
     "switched_out",
     "interrupt",
+    "command_done",
     "complete",
     "upper_complete",
     "woken",

@@ -26,6 +26,8 @@ pub struct Chain {
     pub started: u64,
     /// I.
     pub inserted: u64,
+    /// The driver has built its command (NVMe), the last one where it was repeated.
+    pub made: u64,
     /// D, the last one where it was requeued.
     pub issued: u64,
     /// The interrupt that brought the completion.
@@ -34,6 +36,10 @@ pub struct Chain {
     pub irq_number: u32,
     /// Processor of that interrupt.
     pub irq_cpu: u16,
+    /// The driver has taken its command's completion (NVMe).
+    pub done: u64,
+    /// A command that no bio led to: `queued` and `issued` are `made`, `complete` is `done`.
+    pub is_command: bool,
     /// C, or the bio's end on a device without requests.
     pub complete: u64,
     /// Processor of the completion.
@@ -70,6 +76,8 @@ pub fn chains(events: &[Event], silent: &[u64], bio_based: &[u64]) -> Chains {
     let mut out = Chains::default();
     // Open chains by device and sector, the newest last.
     let mut open: HashMap<(u64, u64), Vec<u32>> = HashMap::new();
+    // Commands under way, by device, queue and number.
+    let mut commands: HashMap<u64, u32> = HashMap::new();
     for e in events {
         let key = (e.a, e.b);
         let Chains {
@@ -131,6 +139,41 @@ pub fn chains(events: &[Event], silent: &[u64], bio_based: &[u64]) -> Chains {
                     Kind::Issue => c.issued = e.ts,
                     Kind::Requeue => c.requeues = c.requeues.saturating_add(1),
                     _ => {}
+                }
+            }
+            Kind::CommandMade => {
+                let dev = e.a & u64::from(u32::MAX);
+                let bio = open.get(&(dev, e.b)).and_then(|list| {
+                    let unmade = |i: &&u32| all[**i as usize].made == 0;
+                    list.iter().find(unmade).or(list.last()).copied()
+                });
+                let i = bio.unwrap_or_else(|| {
+                    let i = all.len() as u32;
+                    all.push(Chain {
+                        dev,
+                        sector: e.b,
+                        sectors: e.c,
+                        flags: e.flags,
+                        tid: e.tid,
+                        queued: e.ts,
+                        issued: e.ts,
+                        is_command: true,
+                        ..Chain::default()
+                    });
+                    by_tid.entry(e.tid).or_default().push(i);
+                    i
+                });
+                all[i as usize].made = e.ts;
+                commands.insert(e.a, i);
+            }
+            Kind::CommandDone => {
+                if let Some(i) = commands.remove(&e.a) {
+                    let c = &mut all[i as usize];
+                    c.done = e.ts;
+                    if c.is_command {
+                        (c.complete, c.complete_cpu) = (e.ts, e.cpu);
+                        c.in_interrupt = e.flags & rwbs::INTERRUPT != 0;
+                    }
                 }
             }
             Kind::BioComplete if !bio_based.contains(&e.a) => {}
@@ -331,6 +374,36 @@ mod tests {
         );
         let seen: Vec<(u64, bool)> = c.all.iter().map(|c| (c.complete, c.twin)).collect();
         assert_eq!(seen, [(20, true), (30, true), (0, false), (0, false)]);
+    }
+
+    #[test]
+    fn a_command_belongs_to_its_request_or_is_an_io_of_its_own() {
+        let command = |ts, kind, tag: u64, sector| Event {
+            a: 1 | tag << 32,
+            ..event(ts, kind, sector, 8)
+        };
+        let c = chains(
+            &[
+                event(10, Kind::Queue, 8, 8),
+                command(20, Kind::CommandMade, 5, 8),
+                event(21, Kind::Issue, 8, 8),
+                // Past the block layer, of the same sector, while the request is under way.
+                command(30, Kind::CommandMade, 6, 16),
+                command(50, Kind::CommandDone, 6, 0),
+                command(60, Kind::CommandDone, 5, 0),
+                event(61, Kind::Complete, 8, 8),
+            ],
+            &[],
+            &[],
+        );
+        let of = |i: usize| {
+            let c = c.all[i];
+            (c.is_command, c.made, c.issued, c.done, c.complete)
+        };
+        assert_eq!(c.all.len(), 2);
+        assert_eq!(of(0), (false, 20, 21, 60, 61));
+        assert_eq!(of(1), (true, 30, 30, 50, 50));
+        assert_eq!(c.by_tid[&7], [0, 1]);
     }
 
     #[test]

@@ -10,8 +10,10 @@ pub struct Disk {
     pub name: String,
     /// The kernel's number as in its events: major << 20 | minor.
     pub dev: u64,
-    /// Numbers of the hidden paths of a head of NVMe's native multipath: the requests of its bios are theirs.
-    pub paths: Vec<u64>,
+    /// Names and numbers of the hidden paths of a head of NVMe's native multipath: the requests of its bios are theirs.
+    pub paths: Vec<(String, u64)>,
+    /// Bytes of a logical block: drivers count in these.
+    pub block_bytes: u32,
     /// Whether it has hardware queues; without them the kernel shows only a bio's begin and end.
     pub has_requests: bool,
     /// Whether polling queues are configured.
@@ -49,7 +51,10 @@ impl Disk {
         Some(Self {
             name: name.to_owned(),
             dev: number(major.parse().ok()?, minor.parse().ok()?),
-            paths: paths.into_iter().map(|p| p.1).collect(),
+            paths,
+            block_bytes: text("queue/logical_block_size")
+                .and_then(|t| t.parse().ok())
+                .unwrap_or(512),
             has_requests: queues > 0,
             polls: text("queue/io_poll").as_deref() == Some("1"),
             scheduler,
@@ -98,7 +103,7 @@ fn number(major: u64, minor: u64) -> u64 {
 
 /// For events of these disks, their paths' included; of no disk where there are none.
 pub(crate) fn filter<'a>(disks: impl Iterator<Item = &'a Disk>) -> String {
-    let numbers = disks.flat_map(|d| std::iter::once(&d.dev).chain(&d.paths));
+    let numbers = disks.flat_map(|d| std::iter::once(d.dev).chain(d.paths.iter().map(|p| p.1)));
     let all: Vec<String> = numbers.map(|n| format!("dev == {n}")).collect();
     // A target in memory has none: events of other disks say nothing about it.
     if all.is_empty() {
@@ -107,10 +112,17 @@ pub(crate) fn filter<'a>(disks: impl Iterator<Item = &'a Disk>) -> String {
     all.join(" || ")
 }
 
+/// For events that name their disk, of these disks and their paths.
+pub(crate) fn filter_by_name<'a>(disks: impl Iterator<Item = &'a Disk>) -> String {
+    let names = disks.flat_map(|d| std::iter::once(&d.name).chain(d.paths.iter().map(|p| &p.0)));
+    let all: Vec<String> = names.map(|n| format!("disk == \"{n}\"")).collect();
+    all.join(" || ")
+}
+
 /// Of every path its own number and its head's.
 pub(crate) fn heads<'a>(disks: impl Iterator<Item = &'a Disk>) -> Vec<(u64, u64)> {
     disks
-        .flat_map(|d| d.paths.iter().map(|p| (*p, d.dev)))
+        .flat_map(|d| d.paths.iter().map(|p| (p.1, d.dev)))
         .collect()
 }
 
@@ -178,7 +190,7 @@ impl Devices {
     }
 
     /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Disk> {
+    pub fn all(&self) -> impl Iterator<Item = &Disk> + Clone {
         self.top.iter().chain(&self.lower)
     }
 

@@ -1,5 +1,6 @@
 //! The kernel events that a stack is made of, each reduced to what joining needs.
 
+use crate::device::{Disk, heads};
 use crate::tracefs::format::{Format, number};
 
 /// What happened.
@@ -33,6 +34,11 @@ pub enum Kind {
     Complete,
     /// A bio is complete: for devices without requests.
     BioComplete,
+    /// The NVMe driver has built a command; `a` is the device in its lower half, the queue and the command's number in it
+    /// above, `b` sector, `c` sectors (0 where it names no blocks).
+    CommandMade,
+    /// The NVMe driver takes a command's completion; `a` as above.
+    CommandDone,
     /// A bio joined a request that was already there.
     Merge,
     /// A bio was split.
@@ -145,6 +151,18 @@ pub(crate) const EVENTS: &[Wanted] = &[
         "request complete",
     ),
     wanted(
+        Kind::CommandMade,
+        &["nvme/nvme_setup_cmd"],
+        ["qid", "cid", "opcode"],
+        "NVMe command built",
+    ),
+    wanted(
+        Kind::CommandDone,
+        &["nvme/nvme_complete_rq"],
+        ["qid", "cid", ""],
+        "NVMe command complete",
+    ),
+    wanted(
         Kind::GetRequest,
         &["block/block_getrq"],
         BLOCK,
@@ -246,6 +264,9 @@ pub(crate) const EVENTS: &[Wanted] = &[
     ),
 ];
 
+/// `blk_rq_trace_sector` of a request that came past the block layer (linux/blktrace_api.h).
+const NO_SECTOR: u64 = u64::MAX;
+
 /// Reads one event's fields at the offsets of this kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder {
@@ -256,12 +277,48 @@ pub(crate) struct Decoder {
     rwbs: Option<(usize, usize)>,
     /// Paths of multipath heads and the heads: a request of a path is its head's.
     heads: Vec<(u64, u64)>,
+    /// Of events that name their disk: where the name and the command's double words from 10 on stand, and the disks.
+    disk: Option<(usize, usize)>,
+    words: Option<(usize, usize)>,
+    named: Vec<Named>,
     /// Names of the threads of a switch: out, in.
     names: [Option<(usize, usize)>; 2],
 }
 
+/// A disk, or a path of one, as drivers know it.
+#[derive(Debug, Clone)]
+struct Named {
+    name: String,
+    /// The disk's number.
+    dev: u64,
+    /// Sectors of a logical block.
+    sectors: u64,
+}
+
+impl Named {
+    fn all(disk: &Disk) -> impl Iterator<Item = Self> {
+        let names = std::iter::once(&disk.name).chain(disk.paths.iter().map(|p| &p.0));
+        names.map(|name| Self {
+            name: name.clone(),
+            dev: disk.dev,
+            sectors: u64::from(disk.block_bytes / 512).max(1),
+        })
+    }
+}
+
+/// NVMe's commands that carry a first block and a number of blocks (NVM command set 1.0, 3.2; zoned 1.1, 3.4.1).
+mod opcode {
+    pub(super) const WRITE: u64 = 0x01;
+    pub(super) const READ: u64 = 0x02;
+    pub(super) const APPEND: u64 = 0x7d;
+}
+
 impl Decoder {
-    pub(crate) fn new(wanted: &Wanted, format: &Format, heads: Vec<(u64, u64)>) -> Self {
+    pub(crate) fn new<'a>(
+        wanted: &Wanted,
+        format: &Format,
+        disks: impl Iterator<Item = &'a Disk> + Clone,
+    ) -> Self {
         let place = |name: &str| {
             (!name.is_empty())
                 .then(|| format.field(name).map(|f| (f.offset, f.size)))
@@ -273,7 +330,10 @@ impl Decoder {
             context: place("common_flags").unwrap_or((2, 1)),
             fields: wanted.fields.map(place),
             rwbs: place("rwbs"),
-            heads,
+            heads: heads(disks.clone()),
+            disk: place("disk"),
+            words: place("cdw10"),
+            named: disks.flat_map(Named::all).collect(),
             names: ["prev_comm", "next_comm"].map(place),
         }
     }
@@ -290,6 +350,31 @@ impl Decoder {
         };
         let tid = |i: usize| self.fields[i].map_or(0, |(o, s)| number(data, o, s)) as u32;
         Some([(tid(0), name(0)?), (tid(2), name(1)?)])
+    }
+
+    /// A command of one of the disks: `event` has the queue, the command's number and its operation.
+    fn command(&self, event: Event, data: &[u8]) -> Option<Event> {
+        let (at, len) = self.disk?;
+        let name = data.get(at..at + len)?.split(|c| *c == 0).next()?;
+        let disk = self.named.iter().find(|d| d.name.as_bytes() == name)?;
+        let number_of = |offset: usize, size: usize| match self.words {
+            Some((at, len)) if offset + size <= len => number(data, at + offset, size),
+            _ => 0,
+        };
+        let direction = match u64::from(event.c) {
+            opcode::READ => rwbs::READ,
+            opcode::WRITE | opcode::APPEND => rwbs::WRITE,
+            // Flushes and the like belong to no I/O's data.
+            _ => rwbs::META,
+        };
+        Some(Event {
+            a: disk.dev | (event.a & 0xffff) << 32 | (event.b & 0xffff) << 48,
+            b: number_of(0, 8).wrapping_mul(disk.sectors),
+            // Blocks, less one.
+            c: ((number_of(8, 2) + 1) * disk.sectors) as u32,
+            flags: event.flags | direction,
+            ..event
+        })
     }
 
     /// One kernel event is one or two of ours: a switch takes one thread out and another in.
@@ -312,6 +397,16 @@ impl Decoder {
             cpu,
             kind: self.kind,
         };
+        if matches!(self.kind, Kind::CommandMade | Kind::CommandDone) {
+            if let Some(command) = self.command(event, data) {
+                each(command);
+            }
+            return;
+        }
+        // The request of a command that came past the block layer names no sector.
+        if self.rwbs.is_some() && event.b == NO_SECTOR {
+            return;
+        }
         if self.rwbs.is_some()
             && let Some((_, head)) = self.heads.iter().find(|h| h.0 == event.a)
         {
@@ -355,7 +450,7 @@ mod tests {
         data[16..24].copy_from_slice(&1u64.to_ne_bytes());
         data[24..28].copy_from_slice(&9u32.to_ne_bytes());
         let mut seen = Vec::new();
-        Decoder::new(wanted, &format, Vec::new())
+        Decoder::new(wanted, &format, std::iter::empty())
             .decode(1, 0, &data, |e| seen.push((e.kind, e.a, e.b)));
         assert_eq!(seen, [(Kind::SwitchOut, 7, 0), (Kind::SwitchIn, 9, 7)]);
     }

@@ -83,6 +83,8 @@ pub struct Join {
 pub struct Manner {
     /// Through io_uring.
     pub uring: bool,
+    /// As NVMe commands: the ring hands those over when it has taken all requests, so that their sector tells them apart.
+    pub commands: bool,
     /// One outstanding I/O per thread.
     pub single: bool,
     /// Without the page cache, on something that has a device.
@@ -385,7 +387,10 @@ impl OneThread<'_> {
     fn device(&mut self, io: &mut Joined, own: &[Chain]) -> bool {
         let handed_over;
         let mut found = own;
-        if own.is_empty() && self.manner.must_reach_device && self.manner.uring {
+        if self.manner.commands {
+            handed_over = self.by_sector(io);
+            found = &handed_over;
+        } else if own.is_empty() && self.manner.must_reach_device && self.manner.uring {
             handed_over = match self.by_worker(io) {
                 none if none.is_empty() => self.by_sector(io),
                 some => some,
@@ -424,7 +429,9 @@ impl OneThread<'_> {
         self.out.requeued += u64::from(last.requeues > 0);
         self.out.split += u64::from(way.split);
         self.out.twins += u64::from(last.twin);
-        io.set(Boundary::Queued, way.first.queued);
+        if !way.first.is_command {
+            io.set(Boundary::Queued, way.first.queued);
+        }
         if way.below {
             io.set(Boundary::LowerQueued, last.queued);
             io.set(Boundary::UpperComplete, way.upper_complete);
@@ -433,8 +440,16 @@ impl OneThread<'_> {
             (Boundary::GotRequest, last.got),
             (Boundary::Started, last.started),
             (Boundary::Inserted, last.inserted),
+            (
+                Boundary::CommandMade,
+                if last.is_command { 0 } else { last.made },
+            ),
             (Boundary::Issued, last.issued),
             (Boundary::Interrupt, last.irq),
+            (
+                Boundary::CommandDone,
+                if last.is_command { 0 } else { last.done },
+            ),
             (Boundary::Complete, last.complete),
         ] {
             io.set(b, t);

@@ -39,11 +39,13 @@ const ENDS: [(&str, Owner); BOUNDARIES] = [
     ("start accounting", Owner::Kernel),
     ("scheduler insert", Owner::Kernel),
     ("scheduler dispatch", Owner::Kernel),
+    (ISSUE, Owner::Kernel),
     (DRIVER, Owner::Kernel),
     // The device is already at work: what the processor does meanwhile delays nothing.
     (ASLEEP, Owner::Device),
     ("device", Owner::Device),
-    ("interrupt and completion", Owner::Kernel),
+    ("interrupt to driver", Owner::Kernel),
+    (COMPLETION, Owner::Kernel),
     ("device-mapper or RAID completes it", Owner::Kernel),
     ("wake-up call", Owner::Kernel),
     (READY, Owner::Kernel),
@@ -51,6 +53,11 @@ const ENDS: [(&str, Owner); BOUNDARIES] = [
     ("return from system call", Owner::Kernel),
     ("back in the application", Owner::Application),
 ];
+
+/// To the request's issue: from the scheduler, or, where the driver tells of its command, from that.
+const ISSUE: &str = "scheduler dispatch";
+/// To the request's completion: from the interrupt, or, where the driver tells of its command's end, from that.
+const COMPLETION: &str = "interrupt and completion";
 
 /// The I/O is complete and its thread could run, but has no processor: another thread has it, or it leaves its
 /// idle state.
@@ -130,6 +137,8 @@ pub struct Naming {
     pub polled: bool,
     /// A block device, without a file system.
     pub raw: bool,
+    /// NVMe commands, past the block layer.
+    pub commands: bool,
     /// Seen from outside the process (a VMM), from its submission to the kernel's answer.
     pub host: bool,
 }
@@ -256,6 +265,8 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
             B::RingSubmit,
             B::RingComplete,
             B::Inserted,
+            B::CommandMade,
+            B::CommandDone,
             B::Running,
             B::LowerQueued,
             B::UpperComplete,
@@ -314,6 +325,16 @@ fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
     // Its requests end in a thread: there is no interrupt that could have been seen.
     if naming.loop_file && names == ["device", "interrupt and completion"] {
         return device.into();
+    }
+    // Past the block layer there is nothing between the ring and the driver.
+    if naming.commands && to == Boundary::Issued as usize {
+        return "NVMe command built".into();
+    }
+    if from == Boundary::CommandMade as usize && names == [ISSUE] {
+        return "driver maps the data".into();
+    }
+    if from == Boundary::CommandDone as usize && names == [COMPLETION] {
+        return "request completion".into();
     }
     if naming.host && from == 0 {
         return "submission and file system of the host".into();
@@ -467,6 +488,7 @@ mod tests {
         let single = ios.len() == 1;
         let manner = Manner {
             uring,
+            commands: false,
             single,
             must_reach_device: true,
             begins_at: None,

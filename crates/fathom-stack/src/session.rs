@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::device::{self, Devices, heads};
+use crate::device::{self, Devices};
 use crate::error::TraceError;
 use crate::event::{Decoder, EVENTS, Event, Kind};
 use crate::perf::PerfSource;
@@ -111,7 +111,7 @@ fn choose(tracefs: &TraceFs, config: &TraceConfig) -> (Vec<Chosen>, Collected, V
             absent.push(wanted.boundary);
             continue;
         };
-        let decoder = Decoder::new(wanted, &format, heads(config.devices.all()));
+        let decoder = Decoder::new(wanted, &format, config.devices.all());
         collected.decoders.insert(format.id, decoder);
         chosen.push(Chosen {
             name,
@@ -298,6 +298,9 @@ fn needed(kind: Kind, config: &TraceConfig) -> bool {
         Kind::Queue | Kind::Issue | Kind::Complete | Kind::GetRequest | Kind::IoStart => true,
         Kind::Insert | Kind::Requeue | Kind::Merge | Kind::Split | Kind::Irq => true,
         Kind::BioComplete => bios,
+        Kind::CommandMade | Kind::CommandDone => {
+            config.devices.all().any(|d| d.name.starts_with("nvme"))
+        }
         Kind::RingSubmit | Kind::RingComplete => config.software && config.uring,
         // With several outstanding the wait is the ring's, not an I/O's.
         Kind::RingWait => {
@@ -327,6 +330,7 @@ fn filter(kind: Kind, config: &TraceConfig) -> Option<String> {
         | Kind::Complete
         | Kind::Merge
         | Kind::Split => Some(device::filter(all)),
+        Kind::CommandMade | Kind::CommandDone => Some(device::filter_by_name(all)),
         Kind::BioComplete => Some(device::filter(all.filter(|d| !d.has_requests))),
         Kind::Irq => None,
         Kind::RingWait => threads.map(|t| format!("COMM ~ {t}")),

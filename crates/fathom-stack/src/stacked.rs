@@ -84,6 +84,7 @@ mod tests {
             scheduler: None,
             loop_file: None,
             paths: Vec::new(),
+            block_bytes: 512,
         };
         Devices {
             top: vec![disk("dm-0", UPPER, false)],

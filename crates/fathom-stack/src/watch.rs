@@ -52,10 +52,7 @@ impl Watch {
         let filter = device::filter(disks.iter());
         let mut decoders = HashMap::new();
         for (wanted, (name, format)) in formats {
-            decoders.insert(
-                format.id,
-                Decoder::new(wanted, &format, device::heads(disks.iter())),
-            );
+            decoders.insert(format.id, Decoder::new(wanted, &format, disks.iter()));
             instance.enable(name, Some(&filter))?;
         }
         let pipes = instance

@@ -81,6 +81,7 @@ fn measure_with(place: &Path, options: &[(&str, &str)], backend: Backend) -> Opt
     let records = log.take();
     let manner = Manner {
         uring,
+        commands: false,
         single: depth == 1,
         must_reach_device: spec.direct && !devices.top.is_empty(),
         begins_at: None,

@@ -256,8 +256,8 @@ pub(crate) struct StackArgs {
     /// Only through the page cache
     #[arg(long)]
     pub(crate) buffered: bool,
-    /// Only uring or only preadv [default: both]
-    #[arg(long, value_parser = ["uring", "preadv"])]
+    /// Only this engine [default: uring and preadv; of an NVMe namespace uring-cmd, too]
+    #[arg(long, value_parser = ["uring", "preadv", "uring-cmd"])]
     pub(crate) engine: Option<String>,
     /// Ask the device for completions instead of waiting for its interrupt (direct, uring; needs poll queues)
     #[arg(long, conflicts_with = "buffered")]

@@ -7,6 +7,7 @@ use fathom_bench::steadiness::RegimesResult;
 use fathom_experiments::{
     ab::AbResult,
     applications::ApplicationsResult,
+    block_layer::BlockLayerResult,
     burst::{BurstOptions, BurstResult},
     coherence::{CoherenceOptions, CoherenceResult},
     compression::{CompressionOptions, CompressionResult},
@@ -238,6 +239,7 @@ const REGISTRY: &[Entry] = &[
 
 /// Results that several commands save.
 const SHARED: &[Presenter] = &[
+    Presenter::of::<BlockLayerResult>(),
     Presenter::of::<CpuResult>(),
     Presenter::of::<RegimesResult>(),
     Presenter::of::<WorkloadResult>(),

@@ -21,6 +21,7 @@ use fathom_telemetry::schema::Job;
 use fathom_telemetry::{Bytes, Op};
 use serde::{Deserialize, Serialize};
 
+use crate::block_layer;
 use crate::knee::{Load, mean};
 
 /// Rounds that close the gaps around the knee in open loop; each adds at most two rates.
@@ -133,6 +134,7 @@ impl Measurement for CurveOptions {
                 (rates + OPEN_ROUNDS) * repeats,
             );
         }
+        o.join(block_layer::run_cost(plan, &[one.clone(), one]));
         Ok(o)
     }
 
@@ -158,6 +160,17 @@ impl Measurement for CurveOptions {
             rates = all.split_off(closed);
             depths = all;
         }
+        let rate_at = |p: &Point| seen(&runner, p).map_or(0.0, |l| l.rate);
+        let most = depths
+            .iter()
+            .max_by(|a, b| rate_at(a).total_cmp(&rate_at(b)));
+        // What the block layer costs is asked where nothing waits, and where the most goes through it.
+        let both_ways: Vec<JobSpec> = depths
+            .iter()
+            .take(1)
+            .chain(most.filter(|p| depth_of(&p.spec) > 1))
+            .map(|p| p.spec.clone())
+            .collect();
         runner.end();
         depths.sort_by_key(|p| depth_of(&p.spec));
         let rate = |p: &Point| p.spec.rate.unwrap_or(0.0);
@@ -166,7 +179,8 @@ impl Measurement for CurveOptions {
             options: self.clone(),
             closed: depths,
             open: rates,
-        })
+        })?;
+        block_layer::run(bench, plan, &both_ways, book, sink)
     }
 }
 

@@ -225,6 +225,7 @@ mod tests {
             threads: 1,
             direct: true,
             wears: true,
+            commands: false,
         };
         let options: SizesOptions = defaults();
         let cost = options.run_cost(&plan, Bytes(0)).unwrap();

@@ -484,6 +484,7 @@ mod tests {
             threads: 1,
             direct: true,
             wears: true,
+            commands: false,
         };
         for preset in PRESETS {
             let options = SloOptions {

@@ -50,10 +50,12 @@ pub fn of_process(
         deep: true,
         polled: false,
         raw: false,
+        commands: false,
         host: true,
     };
     let manner = Manner {
         uring: true,
+        commands: false,
         single: false,
         must_reach_device: true,
         begins_at: None,

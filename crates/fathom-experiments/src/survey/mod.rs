@@ -18,6 +18,8 @@ use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::block_layer;
+
 /// Every experiment, in reading order. A new one is a file and a line here.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &latency::Latency,
@@ -74,6 +76,15 @@ fn plans(plan: &Plan) -> Result<Vec<Planned>, JobError> {
         .collect()
 }
 
+/// Loads of which is measured what the block layer costs: the path of one I/O, and of many.
+fn both_ways(plan: &Plan) -> Result<[JobSpec; 2], JobError> {
+    let load = |qd: &str| {
+        let name = format!("randread-4k-qd{qd}");
+        plan.job(&name, &[("rw", "randread"), ("bs", "4k"), ("qd", qd)])
+    };
+    Ok([load("1")?, load("32")?])
+}
+
 /// Time and bytes of a survey. `fills` is the size of the scratch file that is to be filled; a model has no kernel below
 /// it whose latency could be split.
 pub fn run_cost(plan: &Plan, fills: Bytes, simulated: bool) -> Result<RunCost, JobError> {
@@ -84,6 +95,7 @@ pub fn run_cost(plan: &Plan, fills: Bytes, simulated: bool) -> Result<RunCost, J
             out.add(job, plan.profile.repeats);
         }
     }
+    out.join(block_layer::run_cost(plan, &both_ways(plan)?));
     // Where tracing is not allowed it is left out: at most.
     if !simulated {
         out.join(crate::stack::in_survey_cost(plan)?);
@@ -130,5 +142,7 @@ pub fn run(
     }
     runner.end();
     book.found(&result)?;
+    let loads = both_ways(plan).map_err(BenchError::from)?;
+    block_layer::run(bench, plan, &loads, book, sink)?;
     crate::stack::in_survey(bench, plan, seed, book, sink)
 }

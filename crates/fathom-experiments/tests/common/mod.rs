@@ -112,6 +112,7 @@ pub(crate) fn plan(millis: u64, repeats: u32) -> Plan {
         threads: 2,
         direct: true,
         wears: true,
+        commands: false,
         seed: 1,
     }
 }

@@ -38,6 +38,14 @@ pub fn block_device_of(path: &Path) -> Option<PathBuf> {
     Some(real.with_file_name(block))
 }
 
+/// Whether a block device is a namespace with a character device; whether that may be opened is not asked.
+pub fn takes_commands(block: &Path) -> bool {
+    let real = fs::canonicalize(block).ok();
+    let name = real.as_deref().and_then(Path::file_name);
+    name.and_then(|n| n.to_str())
+        .is_some_and(|n| namespace(&HostRoot::real(), n).is_ok())
+}
+
 /// Its directory, its character device's, where both are of the same drive.
 fn namespace(root: &HostRoot, block: &str) -> Result<(PathBuf, PathBuf), String> {
     let missing = || {

@@ -1,5 +1,7 @@
 //! What the jobs of a run want from their target, asked before it is opened.
 
+use std::path::Path;
+
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +46,16 @@ impl Wanted {
             destroy: destroy.map(str::to_owned),
             create: false,
         }
+    }
+
+    /// The same of a target that is named as a namespace's character device: whoever names `/dev/ng0n1` wants its jobs to
+    /// be commands. ([`Target::takes_commands_only`](super::Target::takes_commands_only) tells the bench.)
+    pub fn of(mut self, name: &str) -> Self {
+        let alone = self.commands == Share::No && self.direct && !self.buffered;
+        if alone && fathom_host::block_device_of(Path::new(name)).is_some() {
+            self.commands = Share::All;
+        }
+        self
     }
 }
 

@@ -310,7 +310,7 @@ impl Agent {
         } else {
             let opened = match joins {
                 Some(mark) => Target::join(target, mark),
-                None => Target::open(target, wanted),
+                None => Target::open(target, &wanted.clone().of(target)),
             };
             let opened = opened.map_err(BenchError::from)?;
             Box::new(RealBench::new(opened, self.control.clone()))

@@ -36,6 +36,7 @@ fn plan() -> Plan {
         threads: 2,
         direct: true,
         wears: true,
+        commands: false,
         seed: 1,
     }
 }

@@ -29,6 +29,7 @@ fn ran(options: &VmOptions) -> Run {
         threads: 2,
         direct: true,
         wears: true,
+        commands: false,
         seed: 1,
     };
     let mut book =
@@ -125,6 +126,7 @@ fn too_small_a_target_is_refused_in_words() {
         threads: 2,
         direct: true,
         wears: true,
+        commands: false,
         seed: 1,
     };
     let mut book =

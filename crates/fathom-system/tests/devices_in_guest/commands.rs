@@ -13,10 +13,13 @@ pub(crate) fn past_the_block_layer(rig: &mut Rig) {
     let [one, two, protected] = [1, 2, 5].map(|n| rig.namespace("NV-THREE", n));
     let ng = node(&two);
     let read = "--rw randread --bs 4k --engine uring-cmd";
+    // Who names the node for commands means commands.
     rig.refused(
-        &format!("run {ng} --rw randread --bs 4k --ios 4"),
-        &["add --engine uring-cmd, or name", &two],
+        &format!("run {ng} --rw randread --bs 4k --ios 4 --engine preadv"),
+        &["sends no NVMe commands", "name the block device"],
     );
+    rig.fathom(&format!("run {ng} --rw randread --bs 4k --ios 40"))
+        .done();
     rig.refused(&format!("run {ng} {WRITE}"), &["--destroy NV-THREE-ns2"]);
     rig.refused(
         &format!("run {ng} {WRITE} --destroy NV-THREE-ns1"),
@@ -92,7 +95,35 @@ pub(crate) fn past_the_block_layer(rig: &mut Rig) {
     ));
     said.has(&["uring-cmd"]);
     said.has_not(&["never reached", "void"]);
+    experiments(rig, &two);
     identity(rig, &two);
+}
+
+/// What experiments make of both ways.
+fn experiments(rig: &mut Rig, two: &str) {
+    let ng = node(two);
+    let said = rig.fathom(&format!(
+        "stack {two} --rw randread --direct --qd 1,4 --time 300ms"
+    ));
+    said.has(&[
+        "randread-qd1-direct-uring-cmd",
+        "randread-qd4-direct-uring-cmd",
+        "NVMe command built",
+        "driver maps the data",
+        "request completion",
+        "coverage 100",
+    ]);
+    said.has_not(&["not joined"]);
+    said.done();
+    let short = "--time 200ms --repeats 1";
+    rig.fathom(&format!("curve {ng} --closed-only --max-qd 4 {short}"))
+        .done();
+    rig.fathom(&format!("curve {two} --closed-only --max-qd 4 {short} --out /tmp/r; grep -o block-layer-latency $(ls -d /tmp/r/*curve | tail -n 1)/run.json"))
+        .has(&["block-layer-latency"]);
+    let said = rig.fathom(&format!(
+        "survey {two} --destroy NV-THREE-ns2 --size 16m {short} --out /tmp/r; grep -o block-layer-latency $(ls -d /tmp/r/*survey | tail -n 1)/run.json"
+    ));
+    said.has(&["block-layer-latency"]);
 }
 
 /// What the drives say of themselves.

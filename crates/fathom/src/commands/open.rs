@@ -41,7 +41,7 @@ pub(crate) fn open_bench(
     if SimTarget::is_simulated(name) {
         return Ok(Box::new(SimBench::open(name, control)?));
     }
-    let target = Target::open(name, wanted)?;
+    let target = Target::open(name, &wanted.clone().of(name))?;
     Ok(Box::new(RealBench::new(target, control)))
 }
 
@@ -274,6 +274,7 @@ pub(crate) fn plan(ask: &Ask<'_>, limits: Limits, direct: bool, bench: Option<&d
         threads: cores.clamp(1, 4),
         direct,
         wears: !is_null(ask.target),
+        commands: fathom_host::takes_commands(Path::new(ask.target)),
     }
 }
 
@@ -291,15 +292,19 @@ fn probe(target: &str) -> Result<(Option<Bytes>, bool), Failure> {
     if is_null(target) {
         return Ok((None, false));
     }
-    Ok(match probe_target(Path::new(target)).map_err(refused)? {
-        TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {
-            (Some(Bytes(size_bytes)), false)
-        }
-        TargetKind::Missing { path, .. } if !may_create() => {
-            return Err(refused(TargetError::Missing { path }));
-        }
-        _ => (None, true),
-    })
+    let path = Path::new(target);
+    let block = fathom_host::block_device_of(path);
+    Ok(
+        match probe_target(block.as_deref().unwrap_or(path)).map_err(refused)? {
+            TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {
+                (Some(Bytes(size_bytes)), false)
+            }
+            TargetKind::Missing { path, .. } if !may_create() => {
+                return Err(refused(TargetError::Missing { path }));
+            }
+            _ => (None, true),
+        },
+    )
 }
 
 fn size(ask: &Ask<'_>) -> Result<Bytes, Failure> {

@@ -158,6 +158,7 @@ fn plan(what: &What, args: &RaidArgs, profile: Profile) -> Plan {
         threads: 4,
         direct: true,
         wears: true,
+        commands: false,
     }
 }
 

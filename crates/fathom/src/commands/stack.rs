@@ -79,7 +79,17 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         let cost = stack::run_cost(&choice.cases()?, variants, fills);
         return Foreseen::of("Latency by layer", &cost, &args.target).dry_run();
     }
-    let target = match Target::open(&args.target, &both) {
+    // Past the block layer, too, where that is possible: what it costs stands beside it.
+    let commands_only = fathom_host::block_device_of(Path::new(&args.target)).is_some();
+    if commands_only {
+        choice.direct = vec![true];
+        choice.engines = vec![Engine::UringCmd];
+    }
+    let both = match commands_only {
+        true => wanted(true, false).of(&args.target),
+        false => both,
+    };
+    let mut target = match Target::open(&args.target, &both) {
         // One of the two paths is still worth measuring.
         Err(e @ (TargetError::NoDirect { .. } | TargetError::Unfit { .. }))
             if both.direct && both.buffered =>
@@ -89,6 +99,16 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         }
         other => other?,
     };
+    if choice.direct.contains(&true)
+        && choice.engines.contains(&Engine::UringCmd)
+        && let Err(why) = target.open_for_commands(both.modifies)
+    {
+        choice.engines.retain(|e| *e != Engine::UringCmd);
+        if choice.engines.is_empty() {
+            return Err(refused(anyhow::anyhow!("{}: {why}", args.target)));
+        }
+        skipped.push(format!("NVMe commands: {why}"));
+    }
     choice.size.0 = choice.size.0.min(target.limits().size);
     let plan = StackPlan {
         cases: choice.cases()?,
@@ -254,7 +274,11 @@ fn choice(args: &StackArgs) -> Choice {
         engines: match args.engine.as_deref() {
             Some("uring") => vec![Engine::Uring],
             Some("preadv") => vec![Engine::Preadv],
+            Some("uring-cmd") => vec![Engine::UringCmd],
             _ if args.iopoll => vec![Engine::Uring],
+            _ if fathom_host::takes_commands(Path::new(&args.target)) => {
+                vec![Engine::Uring, Engine::Preadv, Engine::UringCmd]
+            }
             _ => vec![Engine::Uring, Engine::Preadv],
         },
         iopoll: args.iopoll,

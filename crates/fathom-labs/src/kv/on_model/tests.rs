@@ -46,6 +46,7 @@ fn plan_of(bench: &SimBench) -> Plan {
         threads: 8,
         direct: true,
         wears: true,
+        commands: false,
     }
 }
 
