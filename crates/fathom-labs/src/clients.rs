@@ -11,6 +11,7 @@ use fathom_io::clock::{Clock, process_cpu};
 use fathom_io::driver::Progress;
 use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
+use fathom_system::process::{END_LIMIT, alarm};
 use fathom_telemetry::{Nanos, Op, Record, Recorder, Window, WindowSink};
 
 use crate::LabError;
@@ -307,7 +308,14 @@ pub(crate) fn run<E: From<LabError> + Send>(
         }
         stop.store(true, Ordering::SeqCst);
         woken();
+        // A client whose server answers no more would wait for ever. (A signal has wound the clock itself.)
+        if !(how.stop)() {
+            alarm(END_LIMIT);
+        }
         let ended: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        if !(how.stop)() {
+            alarm(0);
+        }
         let now = clock.now();
         let cpu_end = process_cpu();
         end(&total);

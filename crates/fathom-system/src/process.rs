@@ -31,6 +31,9 @@ pub fn is_gone(pid: u32) -> bool {
     sees_all_processes() && i32::try_from(pid).is_ok_and(is_dead)
 }
 
+/// Nothing goes on for longer than this, seconds, after it was told to end: a thread that never answers holds nobody.
+pub const END_LIMIT: u32 = 120;
+
 /// Has the kernel send SIGALRM to this process after so many seconds. Signal handlers may call it.
 pub fn alarm(seconds: u32) {
     // SAFETY: winds a clock; no memory is involved.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fathom_io::Control;
+use fathom_system::process::{END_LIMIT, alarm};
 
 use crate::exit::FAILED;
 
@@ -27,7 +28,7 @@ pub(crate) fn control() -> anyhow::Result<Control> {
                 if asked.load(Ordering::Relaxed) {
                     crate::tty::give_back();
                 } else {
-                    fathom_system::process::alarm(END_LIMIT);
+                    alarm(END_LIMIT);
                 }
             })?;
         }
@@ -48,8 +49,6 @@ pub(crate) fn end() {
     let _ = rustix::process::kill_process(own, rustix::process::Signal::TERM);
 }
 
-/// Nothing goes on for longer than this, seconds, after it was told to end: a thread that never answers holds nobody.
-const END_LIMIT: u32 = 120;
 const ENDED_BY_FORCE: &[u8] = b"fathom: it was told to end two minutes ago and has not: ended by force; fathom clean removes what is left behind\n";
 
 /// Ends the process by force where the end that was asked for does not come: the first signal winds the kernel's clock.
