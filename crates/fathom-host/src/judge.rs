@@ -17,6 +17,7 @@ use crate::devices::Use;
 use crate::devices::attached;
 use crate::devices::graph::{Graph, Node};
 use crate::devices::occupancy::Occupancy;
+use crate::purge;
 use crate::refusal::{Place, Refusal};
 use crate::root::{DeviceNumber, HostRoot};
 use crate::signature::{self, Signature, SignatureClass};
@@ -168,6 +169,10 @@ pub(crate) fn blank(
         }
         let path = relative.path(root);
         let unreadable = |path: &Path, e: &std::io::Error| match e.raw_os_error() {
+            _ if let Some(why) = purge::why_silent(path) => Refusal::Emptying {
+                device: path.into(),
+                why,
+            },
             Some(libc::EACCES | libc::EPERM) => Refusal::Permission { path: path.into() },
             _ => Refusal::Unproven {
                 path: device.to_path_buf(),

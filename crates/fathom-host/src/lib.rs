@@ -20,6 +20,7 @@ pub use fathom_files::mark;
 mod meminfo;
 pub mod mounts;
 pub mod processors;
+pub mod purge;
 pub mod refusal;
 pub mod root;
 pub mod scratch;

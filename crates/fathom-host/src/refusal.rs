@@ -194,6 +194,24 @@ pub enum Refusal {
         /// `host-managed`.
         model: String,
     },
+    /// A way to purge that the device does not have, or that reaches what may not be emptied.
+    #[error("{} cannot be purged by {method}: {why}; see fathom devices, or choose another way (--purge)", device.display())]
+    NotPurged {
+        /// The device.
+        device: PathBuf,
+        /// The way.
+        method: String,
+        /// What speaks against it.
+        why: String,
+    },
+    /// The drive empties itself, or could not, and takes no I/O.
+    #[error("{} takes no I/O: {why}", device.display())]
+    Emptying {
+        /// The device.
+        device: PathBuf,
+        /// How it stands, and what to do.
+        why: String,
+    },
     /// `--destroy` for what is no block device.
     #[error("{} is {found}, and --destroy names block devices only; name the node of a device, or leave --destroy out", path.display())]
     NothingToDestroy {

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use crate::purge::Blocks;
+use crate::purge::nvme::Command;
 use crate::root::DeviceNumber;
 
 /// What a loop device is made of, by identity and not by a path that may have changed.
@@ -255,20 +257,36 @@ fn nvme_read(
     cdw10: u32,
     into: &mut [u8],
 ) -> io::Result<u32> {
-    let mut command = NvmeAdmin {
+    let command = NvmeAdmin {
         opcode,
         namespace,
-        // Nothing is transferred where there is no room.
-        address: if into.is_empty() {
-            0
-        } else {
-            into.as_mut_ptr() as u64
-        },
-        length: into.len() as u32,
         cdw10,
         timeout_ms: PATIENCE_MS,
         ..NvmeAdmin::default()
     };
+    nvme_admin(device, command, into)
+}
+
+/// Sends a command that erases; only an [`crate::purge::Eraser`] may ask for that.
+pub(crate) fn nvme_erase(device: &File, command: &Command) -> io::Result<()> {
+    let command = NvmeAdmin {
+        opcode: command.opcode,
+        namespace: command.nsid,
+        cdw10: command.cdw10,
+        cdw11: command.cdw11,
+        timeout_ms: command.timeout_ms,
+        ..NvmeAdmin::default()
+    };
+    nvme_admin(device, command, &mut []).map(drop)
+}
+
+/// Sends an admin command whose answer goes to `into`; its result's first double word.
+fn nvme_admin(device: &File, mut command: NvmeAdmin, into: &mut [u8]) -> io::Result<u32> {
+    command.length = into.len() as u32;
+    // Nothing is transferred where there is no room.
+    if !into.is_empty() {
+        command.address = into.as_mut_ptr() as u64;
+    }
     // SAFETY: `command` is a live, writable struct nvme_admin_cmd; its address and length describe `into`, which is
     // borrowed for the whole call and is all that the kernel writes; the descriptor is open.
     let rc = unsafe {
@@ -281,9 +299,58 @@ fn nvme_read(
     match rc {
         0 => Ok(command.result),
         // Above nought is the disk's own status.
-        1.. => Err(io::Error::other(format!(
-            "the disk answered with status {rc:#x}"
-        ))),
+        1.. => Err(io::Error::other(nvme_status(rc))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What a drive answered, in words where the code is one of the usual (Base Specification 2.0, figures 97 to 99).
+fn nvme_status(status: i32) -> String {
+    let words = match status & 0x7ff {
+        0x001 => " (it does not know the command)",
+        0x002 => " (invalid field)",
+        0x004 => " (transfer error)",
+        0x006 => " (internal error)",
+        0x00b => " (invalid namespace or format)",
+        0x00c => " (out of sequence)",
+        0x015 => " (it denies the operation)",
+        0x01c => " (its last sanitize operation failed)",
+        0x01d => " (it is being sanitized)",
+        0x020 => " (the namespace is write protected)",
+        0x084 => " (the namespace is being formatted)",
+        0x109 => " (it has no such log page)",
+        0x10a => " (invalid format)",
+        0x10b => " (it wants a reset first)",
+        _ => "",
+    };
+    format!("the disk answered with status {status:#x}{words}")
+}
+
+const BLKFLSBUF: u32 = 0x1261;
+const BLKSECDISCARD: u32 = 0x127D;
+const BLKZEROOUT: u32 = 0x127F;
+
+/// Empties a range of a block device that may be written: offset and length in bytes.
+pub(crate) fn empty(device: &File, how: Blocks, offset: u64, length: u64) -> io::Result<()> {
+    let request = match how {
+        Blocks::Secure => BLKSECDISCARD,
+        Blocks::Zeroes => BLKZEROOUT,
+    };
+    let range = [offset, length];
+    // SAFETY: both requests read two 64-bit numbers, which outlive the call; the descriptor is open.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), request as _, range.as_ptr()) };
+    match rc {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Drops the kernel's pages of a block device; dirty ones, of which a claimed device has none, are written first.
+pub(crate) fn drop_cached(device: &File) -> io::Result<()> {
+    // SAFETY: no pointer is passed, and the descriptor is open.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) };
+    match rc {
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }

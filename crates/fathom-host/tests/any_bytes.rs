@@ -3,6 +3,8 @@
 use fathom_host::Health;
 use fathom_host::devices::nvme::{self, Nvme};
 use fathom_host::health::{ata, nvme as log};
+use fathom_host::purge::Method;
+use fathom_host::purge::nvme::{self as erasing, Command, Sanitize};
 use fathom_host::signature;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -46,6 +48,16 @@ fn no_page_of_a_drive_makes_the_readers_panic() {
             let said = found.cautions();
             prop_assert!(said.iter().all(|s| !s.is_empty()));
             let mut small: [u8; 512] = page(&changes, fill);
+            let sanitized = Sanitize::of(&small);
+            prop_assert!((0.0..=100.0).contains(&sanitized.percent()));
+            prop_assert!(!erasing::after_failure(&sanitized).is_empty());
+            prop_assert!(erasing::format_left(&identify).is_none_or(|p| p <= 100));
+            for method in Method::ALL {
+                let command = Command::of(method, &identify, 7);
+                prop_assert_eq!(command.is_some(), method.is_of_drive());
+                // Nothing but what the specification has bits for.
+                prop_assert!(command.is_none_or(|c| c.cdw10 >> 14 == 0));
+            }
             let mut health = Health::default();
             log::smart(&small, &mut health);
             log::ocp(&small, &mut health);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use fathom_files::open;
 
@@ -36,25 +37,29 @@ pub(crate) fn elsewhere(root: &HostRoot, disk: &Node) -> Vec<u16> {
 
 /// Numbers of the controllers through which this machine reaches the disk's subsystem.
 fn own_controllers(root: &HostRoot, disk: &Node) -> BTreeSet<u16> {
-    let Ok(device) = fs::canonicalize(disk.dir.join("device")) else {
-        return BTreeSet::new();
-    };
-    let subsystems = root.sys.join("class/nvme-subsystem");
-    for subsystem in names(&subsystems) {
-        let dir = subsystems.join(&subsystem);
-        let controllers: Vec<_> = names(&dir)
+    let id = |dir: &Path| number(&dir.join("cntlid"));
+    match subsystem(root, disk) {
+        Some(dir) => controllers_of(&dir).iter().filter_map(|c| id(c)).collect(),
+        None => fs::canonicalize(disk.dir.join("device"))
+            .ok()
+            .and_then(|d| id(&d))
             .into_iter()
-            .map(|n| dir.join(n))
-            .filter(|c| c.join("cntlid").is_file())
-            .collect();
-        let is_own = |c: &std::path::PathBuf| fs::canonicalize(c).is_ok_and(|c| c == device);
-        let is_subsystem = fs::canonicalize(&dir).is_ok_and(|d| d == device);
-        if is_subsystem || controllers.iter().any(is_own) {
-            return controllers
-                .iter()
-                .filter_map(|c| number(&c.join("cntlid")))
-                .collect();
-        }
+            .collect(),
     }
-    number(&device.join("cntlid")).into_iter().collect()
+}
+
+/// The directory of the NVMe subsystem (the drive) that a disk is a namespace of.
+pub(crate) fn subsystem(root: &HostRoot, disk: &Node) -> Option<PathBuf> {
+    let device = fs::canonicalize(disk.dir.join("device")).ok()?;
+    let class = root.sys.join("class/nvme-subsystem");
+    let all = names(&class).into_iter().map(|n| class.join(n));
+    all.filter_map(|s| fs::canonicalize(s).ok()).find(|dir| {
+        let is_own = |c: &PathBuf| fs::canonicalize(c).is_ok_and(|c| c == device);
+        *dir == device || controllers_of(dir).iter().any(is_own)
+    })
+}
+
+fn controllers_of(subsystem: &Path) -> Vec<PathBuf> {
+    let all = names(subsystem).into_iter().map(|n| subsystem.join(n));
+    all.filter(|c| c.join("cntlid").is_file()).collect()
 }

@@ -10,6 +10,7 @@ use fathom_files::open;
 use serde::Serialize;
 
 use super::graph::Node;
+use crate::purge::nvme::{self as erasing, Sanitize};
 use crate::root::{HostRoot, names, number, text};
 use crate::sys;
 
@@ -20,6 +21,8 @@ pub struct Nvme {
     pub nsid: Option<u32>,
     /// Numbers of all active namespaces that its controllers show.
     pub namespaces: Vec<u32>,
+    /// Numbers of all namespaces that were made on it, attached or not; empty where it does not manage them.
+    pub allocated: Vec<u32>,
     /// Formats that the namespace can be given, the one in use marked.
     pub formats: Vec<Format>,
     /// Type of the protection information in use, 0 for none.
@@ -40,6 +43,18 @@ pub struct Nvme {
     pub critical_celsius: Option<i32>,
     /// Ways in which it can be sanitized: `crypto`, `block`, `overwrite`.
     pub sanitize: Vec<&'static str>,
+    /// How its last sanitize operation stands, where it has the log.
+    pub sanitized: Option<Sanitize>,
+    /// Whether namespaces can be formatted (Format NVM).
+    pub can_format: bool,
+    /// Whether a format changes the key.
+    pub format_crypto: bool,
+    /// Whether a format is one of all namespaces.
+    pub format_reaches_drive: bool,
+    /// Whether the erasure that goes with a format is one of all namespaces.
+    pub erase_reaches_drive: bool,
+    /// What blocks that were deallocated read as: `zeroes`, `ones`; empty where the drive does not promise anything.
+    pub deallocated: Option<&'static str>,
     /// Largest write that is not torn by a loss of power, bytes.
     pub atomic_bytes: Option<u64>,
     /// Identifier of the endurance group of the namespace, where it has any.
@@ -96,10 +111,11 @@ pub struct PowerState {
 /// Get Features: power management, volatile write cache.
 const POWER: u8 = 0x02;
 const CACHE: u8 = 0x06;
-/// Identify: a namespace, the controller, active namespaces.
-const NAMESPACE: u8 = 0;
+/// Identify: a namespace, the controller, active namespaces, all that were made.
+pub(crate) const NAMESPACE: u8 = 0;
 const CONTROLLER: u8 = 1;
 const ACTIVE: u8 = 2;
+const ALLOCATED: u8 = 0x10;
 /// Log page of errors: its first entry has the newest error's number.
 const ERRORS: u8 = 1;
 
@@ -131,10 +147,23 @@ fn ask(device: &File, found: &mut Nvme) {
     if sys::nvme_identify(device, CONTROLLER, 0, &mut page).is_ok() {
         controller(&page, block, found);
     }
-    let mut page = [0u8; 4096];
-    if sys::nvme_identify(device, ACTIVE, 0, &mut page).is_ok() {
-        let ids = page.chunks_exact(4).map(|c| u32_at(c, 0));
-        found.namespaces = ids.take_while(|n| *n > 0).collect();
+    let list = |what| {
+        let mut page = [0u8; 4096];
+        let ids = page.len() / 4;
+        match sys::nvme_identify(device, what, 0, &mut page) {
+            Ok(()) => (0..ids)
+                .map(|i| u32_at(&page, 4 * i))
+                .take_while(|n| *n > 0)
+                .collect(),
+            Err(_) => Vec::new(),
+        }
+    };
+    (found.namespaces, found.allocated) = (list(ACTIVE), list(ALLOCATED));
+    let mut page = [0u8; 512];
+    if !found.sanitize.is_empty()
+        && sys::nvme_log_page(device, erasing::SANITIZE_LOG, &mut page).is_ok()
+    {
+        found.sanitized = Some(Sanitize::of(&page));
     }
     found.power_state = sys::nvme_feature(device, POWER)
         .ok()
@@ -173,6 +202,11 @@ pub fn namespace(page: &[u8; 4096], found: &mut Nvme) -> Option<u64> {
         })
         .collect();
     found.protection = Some(page[29] & 7);
+    found.deallocated = match page[33] & 7 {
+        1 => Some("zeroes"),
+        2 => Some("ones"),
+        _ => None,
+    };
     found.endurance_group = Some(u16_at(page, 102)).filter(|g| *g > 0);
     found
         .formats
@@ -181,7 +215,7 @@ pub fn namespace(page: &[u8; 4096], found: &mut Nvme) -> Option<u64> {
         .map(|f| f.block_bytes)
 }
 
-/// Caches, power states, temperatures, ways to sanitize of a controller.
+/// Caches, power states, temperatures, ways to format and to sanitize of a controller.
 pub fn controller(page: &[u8; 4096], block_bytes: Option<u64>, found: &mut Nvme) {
     found.volatile_cache = Some(page[525] & 1 == 1);
     let celsius = |at| Some(i32::from(u16_at(page, at)) - 273).filter(|c| *c > -273);
@@ -192,6 +226,10 @@ pub fn controller(page: &[u8; 4096], block_bytes: Option<u64>, found: &mut Nvme)
         .filter(|(bit, _)| capable >> bit & 1 == 1)
         .map(|(_, w)| w)
         .collect();
+    found.can_format = u16_at(page, 256) >> 1 & 1 == 1;
+    let [all, erases_all, crypto] = [0, 1, 2].map(|bit| page[524] >> bit & 1 == 1);
+    (found.format_reaches_drive, found.erase_reaches_drive) = (all, erases_all);
+    found.format_crypto = found.can_format && crypto;
     // AWUPF counts blocks, less one.
     found.atomic_bytes = block_bytes.map(|b| b * (u64::from(u16_at(page, 528)) + 1));
     let count = usize::from(page[263]).min(31) + 1;
@@ -246,6 +284,11 @@ fn controllers(root: &HostRoot, disk: &Node) -> Vec<Controller> {
 }
 
 impl Nvme {
+    /// Numbers of all its namespaces, whoever they are attached to.
+    pub fn all_namespaces(&self) -> impl Iterator<Item = u32> {
+        self.namespaces.iter().chain(&self.allocated).copied()
+    }
+
     /// What stands in the way of a number from it, or of what it means: one sentence each.
     pub fn cautions(&self) -> Vec<String> {
         let mut all = Vec::new();
@@ -297,7 +340,7 @@ mod tests {
         // Two formats: 512 bytes, and 4096 with 8 of metadata, which is better and in use.
         ns[25] = 1;
         ns[26] = 1;
-        ns[29] = 1;
+        (ns[29], ns[33]) = (1, 1);
         ns[128..132].copy_from_slice(&(9u32 << 16 | 2 << 24).to_le_bytes());
         ns[132..136].copy_from_slice(&(12u32 << 16 | 8).to_le_bytes());
         let mut found = Nvme::default();
@@ -308,11 +351,15 @@ mod tests {
             .map(|f| (f.block_bytes, f.metadata_bytes, f.performance, f.in_use))
             .collect();
         assert_eq!(seen, [(512, 0, 2, false), (4096, 8, 0, true)]);
-        assert_eq!(found.protection, Some(1));
+        assert_eq!(
+            (found.protection, found.deallocated),
+            (Some(1), Some("zeroes"))
+        );
         let mut c = [0u8; 4096];
         c[263] = 1;
         c[266..268].copy_from_slice(&343u16.to_le_bytes());
         c[328] = 0b11;
+        (c[256], c[524]) = (0b10, 0b110);
         c[525] = 1;
         c[528] = 7;
         c[2048..2050].copy_from_slice(&850u16.to_le_bytes());
@@ -324,6 +371,8 @@ mod tests {
             (Some(70), None)
         );
         assert_eq!(found.sanitize, ["crypto", "block"]);
+        assert!(found.can_format && found.format_crypto);
+        assert!(found.erase_reaches_drive && !found.format_reaches_drive);
         assert_eq!(found.atomic_bytes, Some(32_768));
         assert_eq!(found.power_states[0].milliwatts, 8500);
         let second = &found.power_states[1];
