@@ -4,6 +4,7 @@
 //! finish. Dropping a target removes what fathom made for this run only.
 
 mod counted;
+pub mod purge;
 mod wanted;
 
 use std::fs::File;
@@ -28,8 +29,7 @@ pub use wanted::{Share, Wanted};
 
 /// Size of a scratch file where nobody said: 1 GiB.
 pub const SCRATCH_DEFAULT: Bytes = Bytes::gib(1);
-/// What `null:` pretends to hold.
-const NULL_SIZE: u64 = 1 << 40;
+const NULL_SIZE: u64 = 1 << 40; // what `null:` pretends to hold
 
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]
