@@ -9,6 +9,8 @@ use crate::bench::{Bench, BenchError};
 pub trait ProgressSink {
     /// The scratch file is being filled.
     fn filling(&mut self, _progress: &Progress) {}
+    /// The target is being purged: by what, and how far that is, percent.
+    fn purging(&mut self, _by: &str, _percent: f64) {}
     /// A job begins.
     fn job(&mut self, _done: u32, _of: u32, _name: &str) {}
     /// While it runs.

@@ -6,8 +6,9 @@
 
 use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, Progress};
+use fathom_io::target::purge::{Compared, Method, PurgeError, Purged, Samples};
 use fathom_telemetry::schema::Job;
-use fathom_telemetry::{Flag, FlagCode};
+use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::Cell;
@@ -180,6 +181,31 @@ impl<'a> Runner<'a> {
         let jobs = self.book.measure(self.bench, &planned, &mut show)?;
         self.done += 1;
         Ok(Some(jobs))
+    }
+
+    /// Empties the first `range` bytes of the target by a way that is no job, and shows how far it is.
+    ///
+    /// # Errors
+    /// Where the target is no block device of this machine, and as [`fathom_io::Target::purge`].
+    pub fn purge(&mut self, method: Method, range: Bytes) -> Result<Purged, PurgeError> {
+        let control = self.bench.control();
+        let Some(real) = self.bench.real() else {
+            let target = self.bench.describe().name;
+            return Err(PurgeError::NoDevice { target, method });
+        };
+        let sink = &mut *self.sink;
+        let mut show = |percent| sink.purging(method.name(), percent);
+        real.target().purge(method, range, &control, &mut show)
+    }
+
+    /// Samples of the target, where it is a block device of this machine that may be written.
+    pub fn samples(&mut self, range: Bytes) -> Option<Samples> {
+        Samples::of(self.bench.real()?.target(), range)
+    }
+
+    /// The same samples as they read now.
+    pub fn compare(&mut self, samples: &Samples) -> Option<Compared> {
+        Some(samples.compare(self.bench.real()?.target()))
     }
 
     /// A job of the run.

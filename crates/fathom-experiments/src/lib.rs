@@ -21,6 +21,7 @@ pub mod neighbour;
 pub mod pages;
 pub mod plan;
 pub mod pts;
+pub mod purge;
 pub mod replay;
 pub mod reproduce;
 pub mod scale;

@@ -9,6 +9,7 @@ use fathom_bench::bench::LogMaker;
 use fathom_bench::{Bench, BenchError, Notebook, RunMeta, SimBench};
 use fathom_experiments::condition::{self, ConditionOptions};
 use fathom_experiments::pts::{self, PtsOptions, TESTS};
+use fathom_experiments::purge::Purging;
 use fathom_io::driver::PlannedJob;
 use fathom_io::job::Limits;
 use fathom_io::port::virtual_time::Service;
@@ -59,6 +60,7 @@ fn options(tests: &[&str], millis: u64) -> PtsOptions {
         qd: 16,
         range: Bytes::mib(64),
         seed: 1,
+        purging: Purging::default(),
     }
 }
 
@@ -440,6 +442,7 @@ fn a_long_job_that_falls_off_a_cliff_says_so_and_a_flat_one_does_not() {
 fn plain(range: Bytes) -> ConditionOptions {
     ConditionOptions {
         purge: true,
+        purging: Purging::default(),
         passes: 2,
         fill: 100,
         overwrite: 0.0,
@@ -463,7 +466,7 @@ fn conditioned(bench: &mut dyn Bench, o: &ConditionOptions, skip: usize) -> Run 
         ..RunMeta::default()
     };
     let mut book = Notebook::create(dir.path(), meta, bench.describe(), true, 0).unwrap();
-    condition::run(bench, true, o, skip, &mut book, &mut Quiet).unwrap();
+    condition::run(bench, true, o, skip, None, &mut book, &mut Quiet).unwrap();
     book.finish().unwrap().0
 }
 

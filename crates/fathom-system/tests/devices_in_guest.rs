@@ -11,6 +11,8 @@ mod faults;
 mod heads;
 #[path = "devices_in_guest/names.rs"]
 mod names;
+#[path = "devices_in_guest/purge.rs"]
+mod purge;
 #[path = "devices_in_guest/rig.rs"]
 mod rig;
 #[path = "devices_in_guest/uses.rs"]

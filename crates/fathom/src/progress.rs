@@ -128,6 +128,20 @@ impl Line {
         self.last = *p;
     }
 
+    /// Shows what is done that is no job, and how far it is.
+    pub(crate) fn part(&mut self, what: &str, percent: f64) {
+        self.name = format!("{what} {percent:.0} %");
+        view::name(&self.name);
+        match &mut self.plain {
+            Some(plain) => {
+                if plain.due(monotonic()) {
+                    say!("{}", self.name);
+                }
+            }
+            None => self.bar.set_message(say::one_line(&self.name)),
+        }
+    }
+
     /// Moves the bar.
     pub(crate) fn position(&self, at: u64) {
         self.bar.set_position(at);
@@ -206,6 +220,9 @@ impl ProgressSink for SurveyLine {
         self.line.name = format!("filling {share} %");
         view::name(&self.line.name);
         self.line.show(p);
+    }
+    fn purging(&mut self, by: &str, percent: f64) {
+        self.line.part(&format!("purge by {by}"), percent);
     }
     fn job(&mut self, done: u32, of: u32, name: &str) {
         let (done, of) = self.parts.at(done, of, self.line.length as u32);

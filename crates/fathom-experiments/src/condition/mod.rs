@@ -12,12 +12,15 @@ use fathom_bench::results;
 use fathom_bench::runner::Runner;
 use fathom_bench::schedule;
 use fathom_host::Health;
+use fathom_io::target::purge::{Method, Settled};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::regimes::{Regimes, Window, regimes};
 use fathom_stats::steady::{Question, Steadiness, Verdict, Written, steadiness_so_far};
 use fathom_telemetry::schema::{HostShare, Job, Run};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
+
+use crate::purge::{self, Ended, PurgeResult, Purging};
 
 mod recovery;
 mod report;
@@ -30,14 +33,19 @@ const MIXED: &str = "4k:55,8k:15,16k:10,64k:12,128k:8";
 pub const ROUNDS_MAX: u32 = 100;
 /// Experiment name of the jobs.
 const EXPERIMENT: &str = "condition";
+/// The piece that empties the range: a job where that is done by discards.
+const PURGE: &str = "purge";
 /// Experiment name of the load's rounds.
 const LOAD: &str = "condition-load";
 
 /// What to do, in this order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConditionOptions {
-    /// Discard everything first.
+    /// Empty everything first.
     pub purge: bool,
+    /// In which way.
+    #[serde(default)]
+    pub purging: Purging,
     /// Sequential passes of 128 KiB over the filled part: 2 by the specification.
     pub passes: u32,
     /// Part of the range that holds data, percent; the rest stays discarded.
@@ -96,20 +104,24 @@ fn pause(time: Nanos, range: u64) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Discards of everything.
+fn discards(o: &ConditionOptions) -> Vec<(&'static str, String)> {
+    let bs = (64u64 << 20).min(o.range.0);
+    vec![
+        ("rw", "trim".into()),
+        // Discards of devices through io_uring need Linux 6.12.
+        ("engine", "preadv".into()),
+        ("bs", bs.to_string()),
+        ("on-error", "continue".into()),
+        ("size", o.range.0.to_string()),
+    ]
+}
+
 fn pieces(o: &ConditionOptions) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::new();
     let whole = filled(o);
     if o.purge {
-        let bs = (64u64 << 20).min(o.range.0);
-        out.push((
-            "purge".into(),
-            vec![
-                ("rw", "trim".into()),
-                ("bs", bs.to_string()),
-                ("on-error", "continue".into()),
-                ("size", o.range.0.to_string()),
-            ],
-        ));
+        out.push((PURGE.into(), discards(o)));
     }
     let part = ((whole / PIECES) >> 20 << 20).max(1 << 20);
     for pass in 1..=o.passes {
@@ -158,6 +170,7 @@ fn pieces(o: &ConditionOptions) -> Vec<Piece> {
             "deletes".into(),
             vec![
                 ("rw", "randtrim".into()),
+                ("engine", "preadv".into()),
                 ("bs", "1m".into()),
                 ("bytes", o.of_all(deleted).to_string()),
                 ("on-error", "continue".into()),
@@ -197,6 +210,12 @@ fn of_pieces(o: &ConditionOptions) -> Result<RunCost, JobError> {
             Some(_) => "overwrites".to_owned(),
             None => pass.replace('-', " "),
         };
+        if name == PURGE && !o.purging.is_job() {
+            let phase = format!("purge by {}", o.purging);
+            cost.phase(&phase)
+                .work(0, Nanos::ZERO, o.purging.written(o.range));
+            continue;
+        }
         cost.phase(&phase).add(&spec_of(name, options)?, 1);
     }
     Ok(cost)
@@ -264,10 +283,16 @@ pub fn completed(run: &Run, target: &str, o: &ConditionOptions) -> Result<usize,
                 .map_or_else(|| "unknown plan".into(), |p| report::plan_text(&p.options))
         ));
     };
+    Ok(done(&plan, run).min(pieces(o).len()))
+}
+
+/// Pieces that are done at the end of a run: one that was itself continued begins where the one before had ended.
+fn done(plan: &ConditionPlan, run: &Run) -> usize {
     let whole = |j: &&Job| j.experiment == EXPERIMENT && !is_cut(j);
-    // A run that was itself continued begins where the one before had ended.
-    let done = plan.skipped + run.jobs.iter().filter(whole).count();
-    Ok(done.min(pieces(o).len()))
+    let jobs = run.jobs.iter().filter(whole).count();
+    let purged: Option<PurgeResult> = results::result(run);
+    let beside = purged.is_some_and(|p| p.purged.method != Method::Discard);
+    plan.skipped + jobs + usize::from(beside)
 }
 
 /// Whether a piece was interrupted.
@@ -275,7 +300,7 @@ fn is_cut(job: &Job) -> bool {
     job.flags.iter().any(|f| f.code == FlagCode::Interrupted)
 }
 
-/// Conditions the target; the first `skip` pieces were done before.
+/// Conditions the target; the first `skip` pieces were done before. A purge that was found going on, and waited for, counts.
 ///
 /// # Errors
 /// Where the bench or the run directory fails; an interruption is no error.
@@ -284,6 +309,7 @@ pub fn run(
     direct: bool,
     o: &ConditionOptions,
     skip: usize,
+    settled: Option<Settled>,
     book: &mut Notebook,
     sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
@@ -296,6 +322,7 @@ pub fn run(
     let mut steps = Steps {
         runner: Runner::unprepared(bench, book, sink, EXPERIMENT, o.seed, total).after(skip as u32),
         direct,
+        settled,
         o,
     };
     let written = do_pieces(&mut steps, &all[skip.min(all.len())..])?;
@@ -322,6 +349,18 @@ pub fn run(
 fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, NotebookError> {
     let mut written = 0;
     for (name, options) in all {
+        if name == PURGE && !steps.o.purging.is_job() {
+            match steps.purge()? {
+                Some(true) => continue,
+                Some(false) => {}
+                None => return Ok(None),
+            }
+        }
+        let range = steps.o.range;
+        let samples = match name == PURGE {
+            true => steps.runner.samples(range),
+            false => None,
+        };
         let Some(index) = steps.one(name, options, EXPERIMENT)? else {
             return Ok(None);
         };
@@ -337,11 +376,18 @@ fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, Notebo
             of_rates.for_each(|f| f.void = false);
         }
         let Some(failed) = steps.runner.failure(index) else {
+            purge::by_job(
+                &mut steps.runner,
+                EXPERIMENT,
+                range,
+                samples.as_ref(),
+                index,
+            )?;
             continue;
         };
         let detail = format!("{name}: {failed}");
         let run = steps.runner.book.run_mut();
-        if name != "purge" && name != "deletes" {
+        if name != PURGE && name != "deletes" {
             run.flags.push(Flag::new(
                 FlagCode::IoErrors,
                 detail,
@@ -356,7 +402,7 @@ fn do_pieces(steps: &mut Steps<'_>, all: &[Piece]) -> Result<Option<u64>, Notebo
         run.flags.push(Flag::new(
             FlagCode::NotChecked,
             format!("discarding is not possible here ({detail}); conditioning went on"),
-            "purge with the vendor's tool (nvme format, hdparm), then condition without --purge",
+            "purge in another way (--purge; or the vendor's tool, then --purge none)",
         ));
     }
     Ok(Some(written))
@@ -515,10 +561,41 @@ struct Collected {
 pub(crate) struct Steps<'a> {
     pub(crate) runner: Runner<'a>,
     direct: bool,
+    settled: Option<Settled>,
     pub(crate) o: &'a ConditionOptions,
 }
 
 impl Steps<'_> {
+    /// Empties the range by a way that is no job; whether that was done, or `None` where the run has to end. A way that nobody
+    /// named may fail: discards are next.
+    fn purge(&mut self) -> Result<Option<bool>, NotebookError> {
+        let (how, range) = (self.o.purging, self.o.range);
+        let counts = |s: &Settled| match how.named {
+            true => s.method == Some(how.method),
+            false => s.method.is_some(),
+        };
+        if let Some(s) = self.settled.filter(counts) {
+            let method = s.method.unwrap_or(how.method);
+            purge::keep(&mut self.runner, EXPERIMENT, s.as_purge(method, range))?;
+            return Ok(Some(true));
+        }
+        let failed = match purge::by_device(&mut self.runner, EXPERIMENT, how, range)? {
+            Ended::Done => return Ok(Some(true)),
+            Ended::Interrupted => return Ok(None),
+            Ended::Not(failed) => failed,
+        };
+        let flags = &mut self.runner.book.run_mut().flags;
+        if how.named {
+            let remedy = "choose another way (--purge); what was there may be gone in part";
+            flags.push(Flag::new(FlagCode::IoErrors, failed, remedy));
+            return Ok(None);
+        }
+        let remedy = "name a way (--purge), or leave it out (--purge none)";
+        let detail = format!("{failed}; everything was discarded instead");
+        flags.push(Flag::new(FlagCode::NotChecked, detail, remedy));
+        Ok(Some(false))
+    }
+
     /// One job; `None` where someone asked to end.
     pub(crate) fn one(
         &mut self,

@@ -1,8 +1,9 @@
 //! What conditioning found: the course of the load, the verdict, burst and base, temperature, internal writes.
 
 use fathom_bench::parts::{axis, facts, line_chart};
-use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_bench::results::{self, Evidence, ExperimentResult, Shown};
 use fathom_bench::steadiness::why;
+use fathom_io::target::purge::Method;
 use fathom_stats::regimes::Regimes;
 use fathom_stats::steady::{Steadiness, Verdict};
 use fathom_telemetry::schema::{Cell, Finding, Mark, Run, Section};
@@ -10,6 +11,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::recovery::Recovery;
 use super::{Collected, ConditionOptions, ConditionPlan, ConditionResult};
+use crate::purge::PurgeResult;
 
 /// The plan in words.
 pub(super) fn plan_text(o: &ConditionOptions) -> String {
@@ -21,7 +23,10 @@ pub(super) fn plan_text(o: &ConditionOptions) -> String {
     format!(
         "range {}{on}, purge {}, {} passes, {} % full, overwrite {}, deletes {} %, idle {}, then [{}] in rounds of {}, seed {}",
         o.range.0,
-        o.purge,
+        match o.purge {
+            true => o.purging.method.name(),
+            false => "none",
+        },
         o.passes,
         o.fill,
         o.overwrite,
@@ -61,17 +66,19 @@ impl ConditionPlan {
         let of_plan = |i: &usize| run.jobs[*i].experiment == super::EXPERIMENT;
         let jobs: Vec<usize> = (0..run.jobs.len()).filter(of_plan).collect();
         let total = super::pieces(o).len();
-        let done = jobs.iter().filter(|i| !super::is_cut(&run.jobs[**i]));
-        let done = self.skipped + done.count();
+        let done = super::done(self, run);
         let whole = done >= total;
         let mut words = Vec::new();
         // A device that cannot discard was asked, and was not purged.
-        let purged = |i: &usize| {
+        let discarded = |i: &usize| {
             let trim = run.jobs[*i].trim.as_ref();
-            run.jobs[*i].name == "purge" && trim.is_some_and(|t| t.bytes > 0)
+            run.jobs[*i].name == super::PURGE && trim.is_some_and(|t| t.bytes > 0)
         };
-        if jobs.iter().any(purged) {
-            words.push("purged".to_owned());
+        let purge: Option<PurgeResult> = results::result(run);
+        match purge.map(|p| p.purged.method) {
+            Some(method) if method != Method::Discard => words.push(format!("purged by {method}")),
+            _ if jobs.iter().any(discarded) => words.push("purged".to_owned()),
+            _ => {}
         }
         match o.passes {
             0 => {}
@@ -101,7 +108,7 @@ impl ConditionPlan {
         let pace = pace.map_or(String::new(), |rate| {
             format!(" The last pass ran at {}/s.", Bytes(rate))
         });
-        (!jobs.is_empty()).then(|| Finding {
+        (done > self.skipped).then(|| Finding {
             id: "condition-state".into(),
             text: text + &pace,
             confidence: "strong".into(),

@@ -25,6 +25,8 @@ use fathom_telemetry::schema::Section;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
+use crate::purge::Purging;
+
 pub use steps::Rounds;
 use steps::{Measured, Steps, numbers};
 
@@ -100,6 +102,9 @@ pub struct PtsOptions {
     pub qd: u32,
     /// Range that is tested: the whole target for the specification.
     pub range: Bytes,
+    /// In which way each test purges.
+    #[serde(default)]
+    pub purging: Purging,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -203,7 +208,7 @@ impl PtsResult {
         for note in &self.notes {
             not_checked(
                 note.clone(),
-                "purge with the vendor's tool (nvme format, hdparm) and run again",
+                "purge in another way (--purge, or the vendor's tool) and run again",
             );
         }
         flags
@@ -259,6 +264,11 @@ pub fn run_cost(options: &PtsOptions) -> RunCost {
     let mut cost = RunCost::default();
     for test in chosen(options) {
         let loads = (test.loads)(options);
+        let wears = options.purging.written(options.range);
+        if wears.0 > 0 {
+            let phase = format!("{}: purge by {}", test.title, options.purging);
+            cost.phase(&phase).work(0, Nanos::ZERO, wears);
+        }
         if !loads.before.is_empty() {
             cost.phase(&format!("{}: conditioning", test.title));
             add(&mut cost, &loads.before, 1, 1);

@@ -5,7 +5,7 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::runner::Runner;
 use fathom_io::JobSpec;
-use fathom_io::job::{BlockSizes, OnError, Rw};
+use fathom_io::job::{BlockSizes, Engine, OnError, Rw};
 use fathom_stats::steady::{
     PTS_ROUNDS_MAX, PtsWindow, Question, Reason, Steadiness, Verdict, Written, pts_window,
     steadiness,
@@ -15,6 +15,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::{Jobs, PtsOptions, PtsResult, Test};
+use crate::purge::{self, Ended};
 
 /// Largest drift that fathom's verdict lets pass over the planned test, as the specification's window.
 const TOLERANCE: f64 = 0.10;
@@ -111,18 +112,41 @@ impl<'a> Steps<'a> {
         Ok(Some(measured))
     }
 
-    /// Discards everything. Where the device cannot, the report says so and the test goes on.
+    /// Empties everything. Where the device cannot, the report says so and the test goes on.
     pub(super) fn purge(&mut self) -> Result<(), NotebookError> {
+        let (how, range) = (self.options.purging, self.options.range);
+        if !how.is_job() {
+            match purge::by_device(&mut self.runner, self.test.id, how, range)? {
+                Ended::Done => {
+                    self.written = 0;
+                    return Ok(());
+                }
+                Ended::Interrupted => return Ok(()),
+                Ended::Not(failed) => {
+                    self.notes.push(failed);
+                    if how.named {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        let samples = self.runner.samples(range);
         let bs = (64 << 20).min(self.options.range.0);
         let before = self.runner.book.run().jobs.len();
         let spec = JobSpec {
             on_error: OnError::Continue,
+            // Discards of devices through io_uring need Linux 6.12.
+            engine: Engine::Preadv,
             ..passing(self.options, Rw::Trim, bs, 1)
         };
         let purged = self.job("purge", spec);
         match purged {
             Err(NotebookError::Bench(BenchError::Job(e))) => {
                 self.notes.push(format!("purge is not possible here: {e}"));
+            }
+            Ok(Some(m)) if self.runner.failure(m.job).is_none() => {
+                let (id, samples) = (self.test.id, samples.as_ref());
+                purge::by_job(&mut self.runner, id, range, samples, m.job)?;
             }
             other => drop(other?),
         }

@@ -33,8 +33,13 @@ pub(crate) struct WearArgs {
 pub(crate) struct ConditionArgs {
     /// Block device, a file that fathom makes or made, or sim:MODEL
     pub(crate) target: String,
-    /// Do not discard everything first
-    #[arg(long)]
+    /// How to empty it first: auto (the first that it offers of format, sanitize-block, sanitize-crypto, secure-discard,
+    /// discard, zeroes), none, one of these, format-crypto or sanitize-overwrite; a format or sanitize that reaches other
+    /// namespaces of the drive wants all of them unused and blank
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub(crate) purge: String,
+    /// The same as --purge none
+    #[arg(long, conflicts_with = "purge")]
     pub(crate) no_purge: bool,
     /// Sequential passes of 128 KiB over the filled part
     #[arg(long, default_value_t = 2)]
@@ -111,6 +116,11 @@ pub(crate) struct PtsArgs {
     /// Outstanding I/Os of each thread
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) qd: u32,
+    /// How to empty it before each test: auto (the first that it offers of format, sanitize-block, sanitize-crypto, secure-discard,
+    /// discard, zeroes), one of these, format-crypto or sanitize-overwrite; a format or sanitize that reaches other
+    /// namespaces of the drive wants all of them unused and blank
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub(crate) purge: String,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
     /// Tested range [default: the whole target, as the specification wants]

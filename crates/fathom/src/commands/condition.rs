@@ -12,6 +12,7 @@ use fathom_telemetry::{Bytes, Nanos};
 use super::announce::Foreseen;
 use super::finish::{self, command_line};
 use super::open::{Ask, Opened, foresee, open, profile};
+use super::purge::{self, Purge};
 use super::wear::{agree, endurance};
 use crate::cli::ConditionArgs;
 use crate::exit::{Failure, Outcome, refused};
@@ -32,8 +33,14 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         hosts: Some(&args.hosts),
     };
     let devices = args.hosts.ranges()?;
+    let elsewhere = args.hosts.any();
+    let word = if args.no_purge { "none" } else { &args.purge };
+    // A drive that is at it takes no I/O, so that is waited for before anything looks at what is on it.
+    let waits = (!args.dry_run).then_some(&control);
+    let purge = purge::purge(word, (&args.target, elsewhere), args.size, waits)?;
     let options = |range: Bytes| ConditionOptions {
-        purge: !args.no_purge,
+        purge: purge.how.is_some(),
+        purging: purge.how.unwrap_or_default(),
         passes: args.passes,
         fill: args.fill,
         overwrite: args.overwrite,
@@ -47,7 +54,6 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         devices,
         seed: args.seed,
     };
-    let elsewhere = args.hosts.any();
     if args.dry_run {
         if elsewhere && args.size.is_none() {
             return Err(refused(anyhow::anyhow!(
@@ -57,7 +63,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         }
         let options = options(Bytes(foresee(&ask)?.0.size));
         let cost = condition::run_cost(&options)?;
-        let what = heading(args, &options, &cost, 0);
+        let what = heading(args, &options, &purge, &cost, 0);
         return Foreseen::of(&what, &cost, &args.target)
             .on(args.hosts.count()?)
             .dry_run();
@@ -94,7 +100,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     }
     let options = options(Bytes(limits.size));
     let cost = condition::run_cost(&options)?;
-    let what = heading(args, &options, &cost, skip);
+    let what = heading(args, &options, &purge, &cost, skip);
     let said = Foreseen::of(&what, &cost, &args.target).on(args.hosts.count()?);
     say::text(&said.line());
     let simulated = bench.simulated() || about.kind == "null";
@@ -111,7 +117,16 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     };
     let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
     let mut line = SurveyLine::new(0, Bytes(0));
-    let measured = condition::run(&mut *bench, direct, &options, skip, &mut book, &mut line);
+    let settled = purge.settled;
+    let measured = condition::run(
+        &mut *bench,
+        direct,
+        &options,
+        skip,
+        settled,
+        &mut book,
+        &mut line,
+    );
     line.clear();
     finish::finish(
         book,
@@ -142,7 +157,13 @@ fn load(text: &str) -> Result<Vec<(String, String)>, Failure> {
 }
 
 /// What is conditioned, and what it wears.
-fn heading(args: &ConditionArgs, o: &ConditionOptions, cost: &RunCost, skip: usize) -> String {
+fn heading(
+    args: &ConditionArgs,
+    o: &ConditionOptions,
+    purge: &Purge,
+    cost: &RunCost,
+    skip: usize,
+) -> String {
     let load = match o.load.is_empty() {
         true => String::new(),
         false => format!(", then '{}' until steady", args.until_steady),
@@ -159,5 +180,9 @@ fn heading(args: &ConditionArgs, o: &ConditionOptions, cost: &RunCost, skip: usi
         1 => String::new(),
         n => format!(" on each of {n} hosts"),
     };
-    format!("Conditioning {}{on}{load}{resumed}{worn}", o.range)
+    let purged = match skip {
+        0 => purge.words(),
+        _ => String::new(),
+    };
+    format!("Conditioning {}{on}{purged}{load}{resumed}{worn}", o.range)
 }

@@ -25,6 +25,7 @@ pub(crate) mod pages;
 pub(crate) mod paths;
 mod pictures;
 pub(crate) mod pts;
+mod purge;
 pub(crate) mod query;
 pub(crate) mod raid;
 mod raid_lab;

@@ -12,6 +12,7 @@ use fathom_telemetry::say;
 use super::announce::Foreseen;
 use super::finish::{self, command_line};
 use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, profile};
+use super::purge::{self, Purge};
 use super::wear::{agree, endurance};
 use crate::cli::PtsArgs;
 use crate::exit::{Outcome, refused};
@@ -40,7 +41,15 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         modifies: true,
         hosts: None,
     };
+    let waits = (!args.dry_run).then_some(&control);
+    let purge = purge::purge(&args.purge, (&args.target, false), args.size, waits)?;
+    let Some(purging) = purge.how else {
+        return Err(refused(anyhow::anyhow!(
+            "--purge: none is not possible: the specification purges before each test"
+        )));
+    };
     let options = |range: Bytes| PtsOptions {
+        purging,
         tests: args.tests.clone(),
         unit: args.unit,
         threads: args.threads,
@@ -52,7 +61,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         let (limits, _) = foresee(&ask)?;
         let options = options(Bytes(limits.size));
         let cost = pts::run_cost(&options);
-        let what = heading(args, &options, &cost);
+        let what = heading(args, &options, &purge, &cost);
         return Foreseen::of(&what, &cost, &args.target).dry_run();
     }
     let Opened {
@@ -74,7 +83,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     let options = options(Bytes(limits.size));
     let simulated = bench.simulated() || about.kind == "null";
     let cost = pts::run_cost(&options);
-    let what = heading(args, &options, &cost);
+    let what = heading(args, &options, &purge, &cost);
     say::text(&Foreseen::of(&what, &cost, &args.target).line());
     agree(cost.written_at_most(), simulated, &args.wear)?;
     let mut bench = bench;
@@ -115,7 +124,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
 }
 
 /// Which tests, how shortened, and what they wear.
-fn heading(args: &PtsArgs, options: &PtsOptions, cost: &RunCost) -> String {
+fn heading(args: &PtsArgs, options: &PtsOptions, purge: &Purge, cost: &RunCost) -> String {
     let short = match options.unit == MINUTE {
         true => String::new(),
         false => format!(", a minute shortened to {}", options.unit),
@@ -127,5 +136,6 @@ fn heading(args: &PtsArgs, options: &PtsOptions, cost: &RunCost) -> String {
             endurance(cost.written_at_most(), &args.wear)
         ),
     };
-    format!("PTS {}{short}{worn}", options.tests.join(", "))
+    let purged = purge.words().replace("after a purge", "each after a purge");
+    format!("PTS {}{purged}{short}{worn}", options.tests.join(", "))
 }
