@@ -7,17 +7,14 @@ use fathom_host::purge::Method;
 use fathom_host::purge::nvme::{self as erasing, Command, Sanitize};
 use fathom_host::signature;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
-/// Tries; more with FATHOM_CASES.
-fn config() -> Config {
-    let asked = std::env::var("FATHOM_CASES").ok();
-    Config {
-        cases: asked.and_then(|n| n.parse().ok()).unwrap_or(100),
-        failure_persistence: None,
-        ..Config::default()
-    }
-}
+#[path = "common/fuzz.rs"]
+mod fuzz;
+
+use fuzz::{cases, fuzz};
+
+/// Tries of each test.
+const FEW: u64 = 100;
 
 /// Bytes here and there: values at the edges more often than others.
 fn changes(len: usize) -> impl Strategy<Value = Vec<(usize, u8)>> {
@@ -39,40 +36,40 @@ fn no_page_of_a_drive_makes_the_readers_panic() {
         changes(4096),
         prop_oneof![Just(0u8), Just(0xff), any::<u8>()],
     );
-    TestRunner::new(config())
-        .run(&input, |(changes, fill)| {
-            let identify: [u8; 4096] = page(&changes, fill);
-            let mut found = Nvme::default();
-            let block = nvme::namespace(&identify, &mut found);
-            nvme::controller(&identify, block, &mut found);
-            let said = found.cautions();
-            prop_assert!(said.iter().all(|s| !s.is_empty()));
-            let mut small: [u8; 512] = page(&changes, fill);
-            let sanitized = Sanitize::of(&small);
-            prop_assert!((0.0..=100.0).contains(&sanitized.percent()));
-            prop_assert!(!erasing::after_failure(&sanitized).is_empty());
-            prop_assert!(erasing::format_left(&identify).is_none_or(|p| p <= 100));
-            for method in Method::ALL {
-                let command = Command::of(method, &identify, 7);
-                prop_assert_eq!(command.is_some(), method.is_of_drive());
-                // Nothing but what the specification has bits for.
-                prop_assert!(command.is_none_or(|c| c.cdw10 >> 14 == 0));
-            }
-            let mut health = Health::default();
-            log::smart(&small, &mut health);
-            log::ocp(&small, &mut health);
-            for model in ["Micron_5300", "Samsung SSD 870", "INTEL SSDSC2", "other"] {
-                ata::smart(&small, model, &mut health);
-            }
-            for number in 0..=255u8 {
-                small[2] = number;
-                ata::statistics(number, &small, &mut health);
-            }
-            ata::checked(&small);
-            prop_assert!(health.celsius.is_none_or(f64::is_finite));
-            Ok(())
-        })
-        .unwrap();
+    fuzz(cases(FEW), &input, |(changes, fill)| {
+        let identify: [u8; 4096] = page(changes, *fill);
+        let mut found = Nvme::default();
+        let block = nvme::namespace(&identify, &mut found);
+        nvme::controller(&identify, block, &mut found);
+        let said = found.cautions();
+        assert!(said.iter().all(|s| !s.is_empty()));
+        let mut small: [u8; 512] = page(changes, *fill);
+        let sanitized = Sanitize::of(&small);
+        assert!((0.0..=100.0).contains(&sanitized.percent()));
+        assert!(!erasing::after_failure(&sanitized).is_empty());
+        assert!(erasing::format_left(&identify).is_none_or(|p| p <= 100));
+        for method in Method::ALL {
+            let command = Command::of(method, &identify, 7);
+            assert_eq!(command.is_some(), method.is_of_drive());
+            // Nothing but what the specification has bits for.
+            assert!(command.is_none_or(|c| c.cdw10 >> 14 == 0));
+        }
+        let mut health = Health::default();
+        log::smart(&small, &mut health);
+        log::ocp(&small, &mut health);
+        for model in ["Micron_5300", "Samsung SSD 870", "INTEL SSDSC2", "other"] {
+            ata::smart(&small, model, &mut health);
+        }
+        for number in 0..=255u8 {
+            small[2] = number;
+            ata::statistics(number, &small, &mut health);
+        }
+        ata::checked(&small);
+        assert!(health.celsius.is_none_or(f64::is_finite));
+        // What is made of it is shown and saved.
+        let saved = serde_json::to_string(&(&found, &health)).unwrap();
+        assert!(!saved.contains('\u{1b}'));
+    });
 }
 
 /// A disk of 1 MiB with a protective MBR, a GPT of two partitions and a backup at its end.
@@ -132,22 +129,19 @@ fn no_partition_table_and_no_signature_makes_the_scan_panic_or_hang() {
         prop::collection::vec((place, any::<u8>()), 0..64),
         prop_oneof![4 => Just(1u64 << 20), 1 => 0u64..1 << 20, 1 => any::<u64>()],
     );
-    TestRunner::new(config())
-        .run(&input, |(words, bytes, size)| {
-            let mut image = whole.clone();
-            for (at, word) in &words {
-                let end = (at + word.len()).min(image.len());
-                image[*at..end].copy_from_slice(&word[..end - at]);
-            }
-            for (at, byte) in &bytes {
-                image[*at] = *byte;
-            }
-            image.truncate(usize::try_from(size).unwrap_or(usize::MAX));
-            // The size that is claimed may be wrong.
-            for found in signature::scan(&image[..], size).into_iter().flatten() {
-                prop_assert!(!found.to_string().is_empty());
-            }
-            Ok(())
-        })
-        .unwrap();
+    fuzz(cases(FEW), &input, |(words, bytes, size)| {
+        let mut image = whole.clone();
+        for (at, word) in words {
+            let end = (at + word.len()).min(image.len());
+            image[*at..end].copy_from_slice(&word[..end - at]);
+        }
+        for (at, byte) in bytes {
+            image[*at] = *byte;
+        }
+        image.truncate(usize::try_from(*size).unwrap_or(usize::MAX));
+        // The size that is claimed may be wrong.
+        for found in signature::scan(&image[..], *size).into_iter().flatten() {
+            assert!(!found.to_string().is_empty());
+        }
+    });
 }

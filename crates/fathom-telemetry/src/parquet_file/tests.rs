@@ -1,9 +1,10 @@
 //! Mutated files: every reader ends with an error or with rows, in bounded memory.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
-use fathom_stats::rng::SplitMix64;
+use proptest::prelude::*;
 
 use crate::Identity;
 use crate::iolog::{IoLog, IoLogReader};
@@ -14,11 +15,10 @@ use crate::units::Nanos;
 use crate::window::{DirectionWindow, Window};
 use crate::{Histogram, parquet_file};
 
-/// Files per kind; more with FATHOM_MUTATIONS.
-fn mutations() -> u64 {
-    let asked = std::env::var("FATHOM_MUTATIONS").ok();
-    asked.and_then(|n| n.parse().ok()).unwrap_or(300)
-}
+#[path = "../../../fathom-host/tests/common/fuzz.rs"]
+mod fuzz;
+
+use fuzz::{cases, changed, changes, fuzz};
 
 fn log(path: &Path) {
     let log = IoLog::create(path, Identity::default(), 2).unwrap();
@@ -70,38 +70,6 @@ fn series(path: &Path) {
             .unwrap();
     }
     writer.finish().unwrap();
-}
-
-/// One to four changes: bits, bytes, numbers that say too much, pieces left out or cut off.
-fn mutate(whole: &[u8], random: &mut SplitMix64) -> Vec<u8> {
-    let mut bytes = whole.to_vec();
-    for _ in 0..=random.below(3) {
-        if bytes.len() < 16 {
-            break;
-        }
-        // Half of them where the file describes itself.
-        let tail = bytes.len() / 4;
-        let at = match random.below(2) {
-            0 => bytes.len() - 1 - random.below(tail),
-            _ => random.below(bytes.len()),
-        };
-        match random.below(6) {
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = random.next_u64() as u8,
-            2 => bytes[at] = [0, 0x7f, 0x80, 0xff][random.below(4)],
-            3 => {
-                let end = bytes.len().min(at + 5);
-                bytes[at..end].fill(0xff);
-            }
-            4 => {
-                let end = bytes.len().min(at + 1 + random.below(64));
-                bytes.drain(at..end);
-            }
-            _ if random.below(8) == 0 => bytes.truncate(at),
-            _ => bytes.insert(at, random.next_u64() as u8),
-        }
-    }
-    bytes
 }
 
 /// Reads everything that there is to read; whether all of it could be.
@@ -165,19 +133,19 @@ fn no_mutated_file_panics_hangs_or_takes_much_memory() {
     let mutated = dir.path().join("mutated.parquet");
     for (name, whole) in [("io", &io), ("series", &windows)] {
         let whole = fs::read(whole).unwrap();
-        let (mut refused, mut read_on) = (0, 0);
-        for seed in 0..mutations() {
-            let bytes = mutate(&whole, &mut SplitMix64::new(seed));
-            fs::write(&mutated, bytes).unwrap();
-            // What a panic's message needs.
-            let said = format!("{name}, seed {seed}");
-            let caught = std::panic::catch_unwind(|| read(&mutated, 1 << 24));
-            match caught.unwrap_or_else(|_| panic!("{said}")) {
-                true => read_on += 1,
-                false => refused += 1,
-            }
-        }
-        assert!(refused > 0, "{name}: {refused} refused, {read_on} read");
+        // Half of the changes where the file describes itself.
+        let tail = whole.len() * 3 / 4;
+        let refused = Cell::new(0);
+        fuzz(
+            cases(300),
+            &(any::<bool>(), changes()),
+            |(behind, changes)| {
+                let (before, after) = whole.split_at(if *behind { tail } else { 0 });
+                fs::write(&mutated, [before, &changed(after, changes)].concat()).unwrap();
+                refused.set(refused.get() + u32::from(!read(&mutated, 1 << 24)));
+            },
+        );
+        assert!(refused.get() > 0, "{name}");
     }
 }
 

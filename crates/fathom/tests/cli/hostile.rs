@@ -13,7 +13,7 @@ const HOSTILE: &str = "x\u{1b}]0;owned\u{7}\u{1b}[8m\u{9b}31m\u{202e}\u{2066}\u{
 
 /// What may reach a screen without colour.
 #[track_caller]
-fn harmless(what: &str, text: &str) {
+pub(crate) fn harmless(what: &str, text: &str) {
     let bad = text.chars().find(|c| {
         (c.is_control() && *c != '\n' && *c != '\t')
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -402,91 +402,4 @@ fn no_damaged_log_or_series_breaks_who_reads_it() {
         fs::write(&file, whole).unwrap();
     }
     assert!(refused > 4, "{refused}");
-}
-
-/// Changes bytes at random places: bits, edges of numbers, digits, a part cut out, repeated or taken off the end.
-fn mutate(bytes: &mut Vec<u8>, mut next: impl FnMut(usize) -> usize) {
-    for _ in 0..1 + next(4) {
-        let at = next(bytes.len().max(1));
-        let end = (at + 1 + next(40)).min(bytes.len());
-        match next(7) {
-            0 => bytes[at..end].fill(0xff),
-            1 => bytes[at..end].fill(0),
-            2 => bytes[at] ^= 1 << next(8),
-            3 => bytes.truncate(at.max(1)),
-            4 => drop(bytes.drain(at..end)),
-            5 => bytes.extend_from_within(at..end),
-            _ => bytes[at] = b"0-9e{\"]:"[next(8)],
-        }
-        if bytes.is_empty() {
-            bytes.push(b'{');
-        }
-    }
-}
-
-/// Tries; more with FATHOM_CASES (`FATHOM_CASES=3000 cargo test -p fathom --test cli no_mutated_run`).
-#[test]
-fn no_mutated_run_breaks_who_reads_it() {
-    let _turn = beside_others();
-    let asked = std::env::var("FATHOM_CASES").ok();
-    let cases: u64 = asked.and_then(|n| n.parse().ok()).unwrap_or(24);
-    let place = Place::new();
-    place
-        .fathom(&[
-            "run", "null:", "--rw", "randrw", "--ios", "2000", "--record",
-        ])
-        .expect(0);
-    let dir = place.the_run_dir();
-    let run = dir.to_str().unwrap();
-    let read: [&[&str]; 7] = [
-        &["report", run, "--out", "page"],
-        &["report", run, "--format", "terminal"],
-        &["compare", run, run],
-        &[
-            "query",
-            run,
-            "SELECT sum(ios), count(service_histogram) FROM series",
-        ],
-        &["query", run, "SELECT sum(completed_ns), count(*) FROM io"],
-        &["replay", run, "null:"],
-        &["report", run, "--format", "csv"],
-    ];
-    for seed in 0..cases {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
-        let mut next = |n: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % n.max(1)
-        };
-        let name = ["run.json", "series.parquet", "io.parquet"][next(3)];
-        let args = read[next(read.len())];
-        let file = dir.join(name);
-        let whole = fs::read(&file).unwrap();
-        let mut bytes = whole.clone();
-        mutate(&mut bytes, &mut next);
-        fs::write(&file, bytes).unwrap();
-        let began = std::time::Instant::now();
-        let said = place.fathom(args);
-        let what = format!("seed {seed}, {name}");
-        harmless(&what, &said.stdout);
-        harmless(&what, &said.stderr);
-        assert!(
-            matches!(said.code, Some(0..=2)),
-            "{what}: {args:?}: {:?} {}",
-            said.code,
-            said.stderr
-        );
-        assert!(
-            !said.stderr.contains("panicked"),
-            "{what}: {args:?}: {}",
-            said.stderr
-        );
-        assert!(
-            began.elapsed().as_secs() < 60,
-            "{what}: {args:?}: {:?}",
-            began.elapsed()
-        );
-        fs::write(&file, whole).unwrap();
-    }
 }

@@ -30,6 +30,7 @@ mod killed_labs;
 mod kills;
 mod labs;
 mod models;
+mod mutated;
 mod outputs;
 mod postgres;
 mod presented;
