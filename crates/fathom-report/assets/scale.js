@@ -2,9 +2,11 @@
 
 /** A linear or logarithmic scale from a domain [low, high] to pixels [from, to]. */
 function continuousScale(domain, range, log, unit, values) {
-  let [low, high] = domain;
+  // What an edited run may hold: no number beyond that has a neighbour that could be drawn.
+  const FAR = 1e300;
+  let [low, high] = domain.map(v => Math.max(-FAR, Math.min(FAR, v)));
   if (log) {
-    if (!(low > 0)) low = high > 0 ? high / 1000 : 1;
+    if (!(low >= 1 / FAR)) low = high > 0 ? high / 1000 : 1;
     if (!(high > low)) high = low * 10;
   } else if (!(high > low)) {
     high = low + (Math.abs(low) || 1);

@@ -47,7 +47,7 @@ const SIZE: [(f64, &str); 6] = [
 const SECONDS: [(f64, &str); 4] = [(1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s")];
 
 /// The prefix that suits `value` in `unit` (a unit of the run's schema).
-/// Unknown units are printed as they are.
+/// Unknown units are printed as they are, where they are words: they stand beside numbers that nothing escapes.
 pub fn scale_for(value: f64, unit: &str) -> Scale<'_> {
     let steps: &[(f64, &str)] = match unit {
         "ns" => &TIME,
@@ -57,7 +57,14 @@ pub fn scale_for(value: f64, unit: &str) -> Scale<'_> {
         "bytes/s" => &BANDWIDTH,
         "bytes" => &SIZE,
         "ratio" => &[(1.0, "")],
-        _ => return Scale { factor: 1.0, unit },
+        _ => {
+            let unit = if unit.chars().all(of_units) {
+                unit
+            } else {
+                "?"
+            };
+            return Scale { factor: 1.0, unit };
+        }
     };
     // 999.6 rounds to 1000: the next prefix reads better, hence 0.9995 of the step.
     let at = steps
@@ -66,6 +73,11 @@ pub fn scale_for(value: f64, unit: &str) -> Scale<'_> {
         .unwrap_or(0);
     let (factor, unit) = steps[if value == 0.0 { zero_step(steps) } else { at }];
     Scale { factor, unit }
+}
+
+/// What units are written with, and neither markup nor terminals obey.
+fn of_units(c: char) -> bool {
+    c.is_alphanumeric() || " %/°·.-+(),²³".contains(c)
 }
 
 /// Zero is printed in the base unit (`0 s`, not `0 ns`, for seconds).

@@ -4,6 +4,9 @@ use fathom_telemetry::units::group_digits;
 
 use crate::format;
 
+/// Axes end here.
+const FAR: f64 = 1e300;
+
 /// Where values of one axis stand.
 #[derive(Debug, Clone)]
 pub(super) enum Scale {
@@ -22,9 +25,10 @@ pub(super) enum Scale {
 impl Scale {
     /// Numbers from `domain` on pixels `range`.
     pub(super) fn continuous(domain: (f64, f64), range: (f64, f64), log: bool) -> Self {
-        let (mut low, mut high) = domain;
+        // What an edited run may hold: no number beyond that has a neighbour that could be drawn.
+        let (mut low, mut high) = (domain.0.clamp(-FAR, FAR), domain.1.clamp(-FAR, FAR));
         if log {
-            if low <= 0.0 || low.is_nan() {
+            if low < 1.0 / FAR || low.is_nan() {
                 low = if high > 0.0 { high / 1000.0 } else { 1.0 };
             }
             if high <= low || high.is_nan() {

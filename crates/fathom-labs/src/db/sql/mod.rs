@@ -191,28 +191,4 @@ pub(crate) trait Session: Send {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_gives_back_what_was_put_in() {
-        let mut a = Answer {
-            columns: 2,
-            ..Answer::default()
-        };
-        a.push(b"one");
-        a.print(format_args!("{}", 42));
-        a.null();
-        a.push(b"2.5");
-        assert_eq!(a.rows(), 2);
-        assert_eq!((a.text(0, 0), a.int(0, 1).unwrap()), ("one", 42));
-        assert_eq!((a.num(1, 1).unwrap(), a.int(1, 1).unwrap()), (2.5, 2));
-        assert_eq!(a.text(1, 0), "");
-        // Nothing is no number.
-        for (row, column) in [(1, 0), (0, 0), (7, 0)] {
-            assert!(a.int(row, column).is_err() && a.num(row, column).is_err());
-        }
-        assert_eq!(quoted(r"/a'b\c d"), r"'/a''b\\c d'");
-        assert_eq!(a.text(9, 9), "");
-    }
-}
+mod tests;

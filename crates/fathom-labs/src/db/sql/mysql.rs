@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::socket::Socket;
+use super::socket::{Socket, message};
 use super::{Answer, Result, Session, SqlError, Value};
 
 /// LONG_PASSWORD, LONG_FLAG, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PLUGIN_AUTH.
@@ -13,6 +13,8 @@ const CAPABILITIES: u32 = 0x1 | 0x4 | 0x200 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0
 const CONNECT_WITH_DB: u32 = 8;
 const MORE_RESULTS: u16 = 8;
 const UTF8MB4: u8 = 45;
+/// As the server has it (`MAX_FIELDS`).
+const COLUMNS_MAX: u64 = 4096;
 
 /// A connection.
 pub(crate) struct Mysql {
@@ -92,8 +94,7 @@ impl Mysql {
         self.stream.read_exact(&mut head).map_err(lost)?;
         self.sequence = head[3].wrapping_add(1);
         let len = u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
-        self.packet.resize(len, 0);
-        self.stream.read_exact(&mut self.packet).map_err(lost)
+        message(&mut self.stream, len, &mut self.packet).map_err(lost)
     }
 
     /// An error packet becomes an error.
@@ -150,6 +151,9 @@ impl Mysql {
             at.length()?;
             return Ok(at.u16()? & MORE_RESULTS != 0);
         }
+        if first > COLUMNS_MAX {
+            return Err(SqlError::protocol("more columns than a table may have"));
+        }
         self.types.clear();
         for _ in 0..first {
             self.receive()?;
@@ -168,8 +172,9 @@ impl Mysql {
             self.receive()?;
             self.refuse()?;
             if self.ended() {
-                let status = u16::from_le_bytes([self.packet[3], self.packet[4]]);
-                return Ok(status & MORE_RESULTS != 0);
+                let mut at = Reader(&self.packet);
+                at.bytes(3)?;
+                return Ok(at.u16()? & MORE_RESULTS != 0);
             }
             if binary {
                 binary_row(&self.packet, &self.types, answer)?;

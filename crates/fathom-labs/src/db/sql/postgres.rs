@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::socket::Socket;
+use super::socket::{Socket, message};
 use super::{Answer, Result, Session, SqlError, Value};
 
 /// A connection.
@@ -60,8 +60,8 @@ impl Postgres {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).map_err(lost)?;
         let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        self.body.resize(len.saturating_sub(4), 0);
-        self.stream.read_exact(&mut self.body).map_err(lost)?;
+        let len = len.saturating_sub(4);
+        message(&mut self.stream, len, &mut self.body).map_err(lost)?;
         Ok(head[0])
     }
 

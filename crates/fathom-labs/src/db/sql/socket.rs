@@ -4,7 +4,7 @@
 //! that of free room, too: `unix_write_space`, net/unix/af_unix.c): once more for each statement. Who waits in poll for
 //! bytes sleeps on, as the clients of MariaDB do.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +37,27 @@ impl Socket {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: patience.subsec_nanos().into(),
         };
+    }
+}
+
+/// Messages of this length are read at once: memory for a longer one is taken as its bytes come, since who says so need be
+/// no server.
+const AT_ONCE: usize = 1 << 20;
+
+/// Reads a message of so many bytes.
+pub(super) fn message(
+    stream: &mut BufReader<Socket>,
+    bytes: usize,
+    into: &mut Vec<u8>,
+) -> io::Result<()> {
+    if bytes <= AT_ONCE {
+        into.resize(bytes, 0);
+        return stream.read_exact(into);
+    }
+    into.clear();
+    match stream.take(bytes as u64).read_to_end(into)? {
+        n if n == bytes => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
