@@ -5,10 +5,14 @@
 mod commands;
 #[path = "../../fathom-labs/tests/common/mod.rs"]
 mod common;
+#[path = "devices_in_guest/dead.rs"]
+mod dead;
 #[path = "devices_in_guest/faults.rs"]
 mod faults;
 #[path = "devices_in_guest/heads.rs"]
 mod heads;
+#[path = "devices_in_guest/latencies.rs"]
+mod latencies;
 #[path = "devices_in_guest/names.rs"]
 mod names;
 #[path = "devices_in_guest/purge.rs"]

@@ -10,8 +10,11 @@ mod machine;
 
 pub use machine::skip;
 
-/// The kernel, where it is there.
+/// The kernel that `FATHOM_GUEST_KERNEL` names (bench/devices), or that was made ready, where it is there.
 pub fn kernel() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("FATHOM_GUEST_KERNEL") {
+        return Some(named.into());
+    }
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     Some(target.join("guest-kernel")).filter(|p| p.exists())
 }

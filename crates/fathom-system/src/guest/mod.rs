@@ -64,6 +64,8 @@ pub struct Supply {
     pub qemu: String,
     /// A guest that says nothing for so long does not boot.
     pub boot_limit: Nanos,
+    /// A guest that was booted and says nothing for so long is gone; more than [`wire::PULSE`].
+    pub silence_limit: Nanos,
 }
 
 impl Supply {
@@ -89,6 +91,7 @@ impl Supply {
             accelerator,
             qemu,
             boot_limit,
+            silence_limit: SILENCE_LIMIT,
         })
     }
 
@@ -156,18 +159,15 @@ impl Carrier {
             Self::Reached(_) => "its agent",
         }
     }
-    /// The last lines that it said.
+    /// What it died of, or the last lines that it said.
     fn said(&mut self, lines: usize) -> String {
-        let text = match self {
-            Self::Qemu(q) => q.said(),
-            Self::Reached(f) => f.said(),
-        };
-        let all: Vec<&str> = text
-            .lines()
-            .map(str::trim)
-            .filter(|l| !l.is_empty())
-            .collect();
-        all[all.len().saturating_sub(lines)..].join(" | ")
+        last_words(
+            &match self {
+                Self::Qemu(q) => q.said(),
+                Self::Reached(f) => f.said(),
+            },
+            lines,
+        )
     }
     /// Waits for its end.
     fn end_within(&mut self, limit: Nanos) {
@@ -187,6 +187,8 @@ pub struct Guest {
     pub hello: Answer,
     /// From the start of QEMU to the first answer.
     pub booted_in: Nanos,
+    /// Without any word for so long it is gone.
+    silence_limit: Nanos,
     /// Command lines that were run in it.
     commands: u32,
 }
@@ -210,7 +212,8 @@ impl Guest {
         let (qemu, port) =
             Qemu::start(&supply.kernel.image, &archive, machine, &supply.accelerator)?;
         let name = supply.kernel.image.display().to_string();
-        Self::meet(Carrier::Qemu(qemu), port, supply.boot_limit, &name)
+        let limits = (supply.boot_limit, supply.silence_limit);
+        Self::meet(Carrier::Qemu(qemu), port, limits, &name)
     }
 
     /// Reaches a machine that runs already, through a program that carries the input and output of its fathom:
@@ -235,7 +238,8 @@ impl Guest {
                 .map(|(started, program)| {
                     fathom_io::threads::within(scope, move || {
                         let (far, port) = started?;
-                        Self::meet(Carrier::Reached(far), port, limit, &program.join(" "))
+                        let limits = (limit, SILENCE_LIMIT);
+                        Self::meet(Carrier::Reached(far), port, limits, &program.join(" "))
                     })
                 })
                 .collect();
@@ -250,11 +254,11 @@ impl Guest {
         })
     }
 
-    /// Waits until its agent answers.
+    /// Waits until its agent answers; from then on no answer is waited for longer than the second limit.
     fn meet(
         mut carrier: Carrier,
         port: UnixStream,
-        limit: Nanos,
+        (limit, silence_limit): (Nanos, Nanos),
         name: &str,
     ) -> Result<Self, SystemError> {
         let began = fathom_io::clock::monotonic();
@@ -294,7 +298,7 @@ impl Guest {
             }
         }
         let booted_in = fathom_io::clock::monotonic().since(began);
-        let limit = Some(std::time::Duration::from_nanos(SILENCE_LIMIT.0));
+        let limit = Some(std::time::Duration::from_nanos(silence_limit.0));
         let rest = port
             .set_read_timeout(limit)
             .and_then(|()| port.set_write_timeout(limit))
@@ -306,6 +310,7 @@ impl Guest {
             answers: Reader::new(rest),
             hello: Answer::Done,
             booted_in,
+            silence_limit,
             commands: 0,
         };
         guest.hello = guest.first_answer(first[0], &port)?;
@@ -348,7 +353,8 @@ impl Guest {
             return self.gone(&e.to_string());
         }
         self.gone(&format!(
-            "it said nothing for {SILENCE_LIMIT}: its kernel has died or its machine stands still"
+            "it said nothing for {}: its kernel has died or its machine stands still",
+            self.silence_limit
         ))
     }
 
@@ -597,6 +603,22 @@ fn fresh_dir(into: &Path, name: &Path) -> std::io::Result<PathBuf> {
     Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
+/// Of what a console has seen: lines in which a kernel says why it dies, before its registers, else the last ones.
+fn last_words(text: &str, lines: usize) -> String {
+    const DEATHS: [&str; 4] = ["Kernel panic", "BUG: ", "Oops: ", "Out of memory"];
+    let all: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
+    let dies = |l: &&str| DEATHS.iter().any(|d| l.contains(d)) && !l.contains("---[ end");
+    let deaths: Vec<&str> = all.iter().copied().filter(dies).take(lines).collect();
+    match deaths.as_slice() {
+        [] => all[all.len().saturating_sub(lines)..].join(" | "),
+        deaths => deaths.join(" | "),
+    }
+}
+
 fn would_wait(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -609,6 +631,17 @@ fn would_wait(e: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_dies_says_why_before_its_registers() {
+        let panicked = "[1] sysrq: Trigger a crash\n[1] Kernel panic - not syncing: sysrq triggered crash\n[1] Call Trace:\n[1] R13: 0000\n[1] Kernel Offset: disabled\n[1] ---[ end Kernel panic - not syncing: sysrq triggered crash ]---\n";
+        assert_eq!(
+            last_words(panicked, 4),
+            "[1] Kernel panic - not syncing: sysrq triggered crash"
+        );
+        assert_eq!(last_words("a\n\n b \nc\n", 2), "b | c");
+        assert_eq!(last_words("", 2), "");
+    }
 
     #[test]
     fn a_run_that_comes_from_a_guest_takes_no_place_of_one_that_is_here() {

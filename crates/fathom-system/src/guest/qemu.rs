@@ -42,6 +42,8 @@ pub struct Machine {
     pub modules: Vec<String>,
     /// Further arguments of QEMU: devices that no [`DiskModel`] describes.
     pub devices: Vec<String>,
+    /// Further parameters of the kernel.
+    pub parameters: Vec<String>,
 }
 
 impl Machine {
@@ -53,6 +55,7 @@ impl Machine {
             disks,
             modules: Vec::new(),
             devices: Vec::new(),
+            parameters: Vec::new(),
         }
     }
 
@@ -111,7 +114,10 @@ impl Machine {
         // Where the host is busy the kernel's test of its timer fails, and it would not boot.
         put(
             "-append",
-            "console=ttyS0 quiet loglevel=4 oops=panic panic=-1 reboot=t,f no_timer_check nokaslr mitigations=off random.trust_cpu=on rdinit=/init -- guest-agent".into(),
+            format!(
+                "console=ttyS0 quiet loglevel=4 oops=panic panic=-1 reboot=t,f no_timer_check nokaslr mitigations=off random.trust_cpu=on rdinit=/init {} -- guest-agent",
+                self.parameters.join(" ")
+            ),
         );
         put(
             "-chardev",

@@ -18,11 +18,27 @@ fn a_device_that_fails_is_named_and_what_was_measured_is_kept() {
     if !rig.bring("dmsetup") {
         return;
     }
-    bad_sectors(&mut rig);
-    a_map_that_is_suspended(&mut rig);
-    removed(&mut rig);
+    rig.scenario(
+        "bad sectors: map, NVMe, SCSI; io_uring, libaio, preadv, NVMe commands",
+        "exit 1, the first byte, the kernel's words",
+        bad_sectors,
+    );
+    rig.scenario(
+        "suspended map: Ctrl-C; 11 s, then resumed",
+        "ends in seconds with what was measured; `stalled`",
+        a_map_that_is_suspended,
+    );
+    rig.scenario(
+        "NVMe drive removed while read; SCSI disk deleted",
+        "exit 1, void, what was measured is kept",
+        removed,
+    );
     rig.sh("echo 1 > /sys/bus/pci/rescan; sleep 2").done();
-    controller_reset(&mut rig);
+    rig.scenario(
+        "controller reset while it is read",
+        "the run goes on, nothing fails",
+        controller_reset,
+    );
     rig.off();
 }
 

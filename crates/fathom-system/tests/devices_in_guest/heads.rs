@@ -15,6 +15,15 @@ fn a_multipath_head_and_its_partitions_are_measured_through_their_paths() {
     if !rig.bring("mkfs.ext4") {
         return;
     }
+    rig.scenario(
+        "NVMe multipath head of two paths: run, partitions, ext4, stack, watch, one path lost",
+        "usable, counted at the paths; every I/O joined; depth 1 at one outstanding; no read fails",
+        of_two_paths,
+    );
+    rig.off();
+}
+
+fn of_two_paths(rig: &mut Rig) {
     let head = rig.namespace("NV-HEAD", 1);
     let paths = rig.line("ls -d /sys/class/block/nvme*c*n1 | wc -l");
     hold(paths == "2", &paths);
@@ -24,20 +33,19 @@ fn a_multipath_head_and_its_partitions_are_measured_through_their_paths() {
         "run {head} --rw randwrite --ios 4000 --destroy NV-HEAD"
     ))
     .done();
-    usable(&mut rig, &format!("run {head} --rw randread --ios 2000"));
-    layers_and_depth(&mut rig, &head);
+    usable(rig, &format!("run {head} --rw randread --ios 2000"));
+    layers_and_depth(rig, &head);
     rig.sh(&format!("dd if=/dev/zero of={head} bs=1M count=1 2>/dev/null; (echo n; echo p; echo 1; echo; echo +40M; echo n; echo p; echo 2; echo; echo; echo w) | fdisk {head} > /dev/null 2>&1; sleep 1; ls {head}p2")).done();
-    usable(&mut rig, &format!("run {head}p2 --rw randread --ios 2000"));
+    usable(rig, &format!("run {head}p2 --rw randread --ios 2000"));
     rig.sh(&format!(
         "mkfs.ext4 -q {head}p1 && mount -t ext4 {head}p1 /m"
     ))
     .done();
-    usable(&mut rig, "run /m --rw randread --size 8m --ios 2000");
+    usable(rig, "run /m --rw randread --size 8m --ios 2000");
     // One of two paths goes: reads go on through the other one.
     let lost = rig.sh(&format!("rm -f /tmp/rc; (fathom run {head} --rw randread --qd 4 --time 4s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; echo 1 > /sys/class/nvme/nvme0/device/remove; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"));
     lost.has_not(&["failed"]);
     rig.sh("umount /m").done();
-    rig.off();
 }
 
 /// The kernel's events of the hidden paths are those of the head.

@@ -33,13 +33,41 @@ fn a_word_names_one_device_and_no_other() {
     let Some(mut rig) = Rig::boot(&images, MACHINE, &modules) else {
         return;
     };
-    namespaces(&mut rig);
-    past_the_block_layer(&mut rig);
-    units_and_clones(&mut rig);
-    what_is_shown_is_what_works(&mut rig);
-    partitions(&mut rig);
-    zones(&mut rig);
-    names_without_a_device(&mut rig);
+    rig.scenario(
+        "three namespaces of a drive, 512-byte and 4Kn blocks; removed and found again",
+        "each is written under its own word only",
+        namespaces,
+    );
+    rig.scenario(
+        "reads, writes, deallocations as NVMe commands; 512, 4Kn and protected blocks; refusals",
+        "the same bytes, guard and errors as through the block layer",
+        past_the_block_layer,
+    );
+    rig.scenario(
+        "units of one SCSI serial number, cloned disks, disks without one",
+        "a word that names two disks is refused",
+        units_and_clones,
+    );
+    rig.scenario(
+        "the word that `fathom devices` shows",
+        "accepted for this device and no other",
+        what_is_shown_is_what_works,
+    );
+    rig.scenario(
+        "partitions of a namespace",
+        "each under its own word",
+        partitions,
+    );
+    rig.scenario(
+        "zoned namespace",
+        "random writes refused, reads as of any",
+        zones,
+    );
+    rig.scenario(
+        "names below /dev without a device",
+        "refused, nothing is made",
+        names_without_a_device,
+    );
     rig.off();
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,20 @@ thread_local! {
 /// must not wait for ever.
 pub(crate) fn until(so: &str) -> String {
     format!("for i in $(seq 900); do {so} && break; sleep 0.1; done; ")
+}
+
+/// A line of the table that `bench/devices` makes: it names the file.
+pub(crate) fn row(what: &str, expected: &str, seen: &str) {
+    println!("{what} | {expected} | {seen}");
+    let Some(table) = std::env::var_os("FATHOM_DEVICES_TABLE") else {
+        return;
+    };
+    let mut file = File::options()
+        .append(true)
+        .create(true)
+        .open(table)
+        .unwrap();
+    writeln!(file, "{what} | {expected} | {seen}").unwrap();
 }
 
 /// Notes what does not hold.
@@ -128,6 +142,12 @@ fn contents(image: &Path) -> io::Result<Contents> {
     }
 }
 
+/// One guest at a time.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 pub(crate) struct Rig {
     guest: Guest,
     dir: tempfile::TempDir,
@@ -140,8 +160,17 @@ pub(crate) struct Rig {
 impl Rig {
     /// Boots a guest. `{dir}` in QEMU's arguments is where the images are: name and MiB each.
     pub(crate) fn boot(images: &[(&str, u64)], arguments: &str, modules: &[&str]) -> Option<Self> {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        Self::boot_with(images, arguments, modules, "")
+    }
+
+    /// The same with further parameters of the kernel.
+    pub(crate) fn boot_with(
+        images: &[(&str, u64)],
+        arguments: &str,
+        modules: &[&str],
+        parameters: &str,
+    ) -> Option<Self> {
+        let turn = turn();
         let mut supply = supply()?;
         let dir = tempfile::Builder::new()
             .prefix("fathom-rig-")
@@ -156,6 +185,7 @@ impl Rig {
         let mut machine = Machine::new(Vec::new());
         machine.memory = Bytes::mib(768);
         machine.modules = modules.iter().map(|m| (*m).to_owned()).collect();
+        machine.parameters.push(parameters.to_owned());
         let place = dir.path().display().to_string();
         let words = arguments.split_whitespace();
         machine.devices = words.map(|w| w.replace("{dir}", &place)).collect();
@@ -272,6 +302,17 @@ impl Rig {
             let right = changed == (name == image);
             hold(right, format_args!("{name}: {arguments}: {}", said.text));
         }
+    }
+
+    /// Part of what is tried in this guest, as a line of the table.
+    pub(crate) fn scenario(&mut self, what: &str, expected: &str, tried: impl FnOnce(&mut Self)) {
+        let before = PROBLEMS.with_borrow(Vec::len);
+        tried(self);
+        let seen = PROBLEMS.with_borrow(|all| match all.get(before) {
+            None => "as expected".to_owned(),
+            Some(first) => first.replace('\n', " / ").chars().take(300).collect(),
+        });
+        row(what, expected, &seen);
     }
 
     pub(crate) fn off(self) {

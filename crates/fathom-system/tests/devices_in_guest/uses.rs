@@ -45,15 +45,51 @@ fn a_device_that_others_use_is_not_written() {
     if !rig.bring("dmsetup") || !rig.bring("mkfs.ext4") {
         return;
     }
-    exported_by_the_kernel(&mut rig);
-    exports_that_cannot_be_seen(&mut rig);
-    open_for_writing(&mut rig);
-    maps(&mut rig);
-    a_namespace_beside_a_mounted_one(&mut rig);
-    another_path_and_an_old_cache(&mut rig);
-    a_map_of_paths(&mut rig);
-    attached_to_another_machine(&mut rig);
-    a_drive_that_warns(&mut rig);
+    rig.scenario(
+        "exported by the kernel's NVMe and SCSI targets",
+        "refused with the export's name",
+        exported_by_the_kernel,
+    );
+    rig.scenario(
+        "configfs not mounted",
+        "refused",
+        exports_that_cannot_be_seen,
+    );
+    rig.scenario(
+        "open for writing elsewhere",
+        "refused with the process",
+        open_for_writing,
+    );
+    rig.scenario(
+        "dm-crypt above; maps by name",
+        "refused below, written by its name",
+        maps,
+    );
+    rig.scenario(
+        "a namespace beside a mounted one",
+        "written; the mounted one keeps its file",
+        a_namespace_beside_a_mounted_one,
+    );
+    rig.scenario(
+        "other path of a mounted disk, with an old page cache",
+        "refused",
+        another_path_and_an_old_cache,
+    );
+    rig.scenario(
+        "dm-multipath",
+        "written by its name or WWID only",
+        a_map_of_paths,
+    );
+    rig.scenario(
+        "namespace attached to a controller of another host",
+        "refused",
+        attached_to_another_machine,
+    );
+    rig.scenario(
+        "drive with a critical warning",
+        "`device-warning`",
+        a_drive_that_warns,
+    );
     rig.off();
 }
 
