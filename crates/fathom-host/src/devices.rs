@@ -8,6 +8,7 @@ mod identity;
 pub mod nvme;
 pub(crate) mod occupancy;
 mod openers;
+mod operations;
 mod passthrough;
 mod queue;
 pub(crate) mod uses;
@@ -27,6 +28,7 @@ use graph::{Graph, Node};
 use occupancy::Occupancy;
 
 pub use graph::head_of;
+pub use operations::{Operations, Placement};
 pub use passthrough::{Passthrough, block_device_of, takes_commands};
 pub use queue::QueueSettings;
 pub use uses::Use;

@@ -28,14 +28,15 @@ pub mod signature;
 pub mod space;
 mod sys;
 pub mod target;
+pub mod zones;
 
 pub use capsule::Environment;
 pub use cloud::Cloud;
 pub use control_group::ControlGroups;
 pub use counters::{Below, CounterSource, Counters, NoCounters, disks_behind};
 pub use devices::{
-    Access, BlockDevice, Passthrough, Use, Verdict, block_device_of, block_devices, head_of,
-    takes_commands,
+    Access, BlockDevice, Operations, Passthrough, Placement, Use, Verdict, block_device_of,
+    block_devices, head_of, takes_commands,
 };
 pub use error::HostError;
 pub use guard::{FilePermit, Permit, create_file, open_file_for_write, open_for_write};
@@ -47,3 +48,4 @@ pub use root::HostRoot;
 pub use scratch::{Leftover, Scratch, join as join_scratch, kept, leftovers, remove_leftover};
 pub use space::{Space, space};
 pub use target::{DirectIo, FileSystem, TargetKind, probe_target};
+pub use zones::{Zone, ZoneAction, ZoneKind, ZoneLimits, ZoneState};

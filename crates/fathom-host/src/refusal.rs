@@ -187,7 +187,7 @@ pub enum Refusal {
         controllers: Vec<u16>,
     },
     /// Writes must go to the write pointers of its zones.
-    #[error("{} is a zoned device ({model}): it takes writes only at the write pointer of each zone, and fails others; name a device without zones, or read only", device.display())]
+    #[error("{} is a zoned device ({model}): it takes writes only at the write pointer of each zone, and fails others; write in order past the page cache (--rw write), name a device without zones, or read only", device.display())]
     Zoned {
         /// The device.
         device: PathBuf,

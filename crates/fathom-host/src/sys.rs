@@ -209,6 +209,9 @@ const _: () = assert!(size_of::<NvmeAdmin>() == 72);
 
 /// `_IOWR('N', 0x41, struct nvme_admin_cmd)`.
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xC048_4E41;
+/// `_IOWR('N', 0x43, struct nvme_passthru_cmd)`, which is the same structure.
+const NVME_IOCTL_IO_CMD: u32 = 0xC048_4E43;
+const NVME_IO_MANAGEMENT_RECEIVE: u8 = 0x12;
 const NVME_GET_LOG_PAGE: u8 = 0x02;
 const NVME_IDENTIFY: u8 = 0x06;
 const NVME_GET_FEATURES: u8 = 0x0A;
@@ -249,6 +252,24 @@ pub(crate) fn nvme_feature(device: &File, feature: u8) -> io::Result<u32> {
     nvme_read(device, NVME_GET_FEATURES, 0, feature.into(), &mut [])
 }
 
+/// The status of a namespace's reclaim unit handles (I/O Management Receive: reads only).
+pub(crate) fn nvme_placements(
+    device: &File,
+    namespace: u32,
+    into: &mut [u8; 4096],
+) -> io::Result<()> {
+    // Double words less one.
+    let cdw11 = into.len() as u32 / 4 - 1;
+    let (opcode, handles) = (NVME_IO_MANAGEMENT_RECEIVE, 1);
+    nvme_command(
+        device,
+        NVME_IOCTL_IO_CMD,
+        (opcode, namespace, [handles, cdw11]),
+        into,
+    )
+    .map(drop)
+}
+
 /// An admin command that reads; its result's first double word.
 fn nvme_read(
     device: &File,
@@ -257,14 +278,30 @@ fn nvme_read(
     cdw10: u32,
     into: &mut [u8],
 ) -> io::Result<u32> {
+    nvme_command(
+        device,
+        NVME_IOCTL_ADMIN_CMD,
+        (opcode, namespace, [cdw10, 0]),
+        into,
+    )
+}
+
+/// A command that reads: opcode, namespace, double words 10 and 11.
+fn nvme_command(
+    device: &File,
+    queue: u32,
+    (opcode, namespace, [cdw10, cdw11]): (u8, u32, [u32; 2]),
+    into: &mut [u8],
+) -> io::Result<u32> {
     let command = NvmeAdmin {
         opcode,
         namespace,
+        cdw11,
         cdw10,
         timeout_ms: PATIENCE_MS,
         ..NvmeAdmin::default()
     };
-    nvme_admin(device, command, into)
+    nvme_send(device, queue, command, into)
 }
 
 /// Sends a command that erases; only an [`crate::purge::Eraser`] may ask for that.
@@ -277,11 +314,16 @@ pub(crate) fn nvme_erase(device: &File, command: &Command) -> io::Result<()> {
         timeout_ms: command.timeout_ms,
         ..NvmeAdmin::default()
     };
-    nvme_admin(device, command, &mut []).map(drop)
+    nvme_send(device, NVME_IOCTL_ADMIN_CMD, command, &mut []).map(drop)
 }
 
-/// Sends an admin command whose answer goes to `into`; its result's first double word.
-fn nvme_admin(device: &File, mut command: NvmeAdmin, into: &mut [u8]) -> io::Result<u32> {
+/// Sends a command whose answer goes to `into`; its result's first double word.
+fn nvme_send(
+    device: &File,
+    queue: u32,
+    mut command: NvmeAdmin,
+    into: &mut [u8],
+) -> io::Result<u32> {
     command.length = into.len() as u32;
     // Nothing is transferred where there is no room.
     if !into.is_empty() {
@@ -292,7 +334,7 @@ fn nvme_admin(device: &File, mut command: NvmeAdmin, into: &mut [u8]) -> io::Res
     let rc = unsafe {
         libc::ioctl(
             device.as_raw_fd(),
-            NVME_IOCTL_ADMIN_CMD as _,
+            queue as _,
             std::ptr::from_mut(&mut command),
         )
     };
@@ -436,4 +478,86 @@ pub(crate) fn ata_read(device: &File, command: &[u8; 16], into: &mut [u8; 512]) 
         )));
     }
     Ok(())
+}
+
+/// `struct blk_zone` of linux/blkzoned.h: plain numbers, in sectors of 512 bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RawZone {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) pointer: u64,
+    pub(crate) kind: u8,
+    pub(crate) state: u8,
+    pub(crate) non_sequential: u8,
+    pub(crate) reset: u8,
+    pub(crate) reserved: [u8; 4],
+    pub(crate) capacity: u64,
+    pub(crate) more: [u8; 24],
+}
+
+/// Zones that are fetched per call: 16 KiB.
+const ZONE_BATCH: usize = 256;
+
+/// `struct blk_zone_report` with room for a batch.
+#[repr(C)]
+struct ZoneReport {
+    sector: u64,
+    count: u32,
+    flags: u32,
+    zones: [RawZone; ZONE_BATCH],
+}
+
+const _: () = assert!(size_of::<RawZone>() == 64 && size_of::<ZoneReport>() == 16 + 64 * 256);
+
+/// `_IOWR(0x12, 130, struct blk_zone_report)`, the header's 16 bytes encoded.
+const BLKREPORTZONE: u32 = 0xC010_1282;
+/// `_IOR(0x12, 132, __u32)`.
+const BLKGETZONESZ: u32 = 0x8004_1284;
+
+/// The zones of a device from this sector on, as many as fit a batch; none at its end.
+pub(crate) fn zone_report(device: &File, sector: u64) -> io::Result<Vec<RawZone>> {
+    let mut report = Box::new(ZoneReport {
+        sector,
+        count: ZONE_BATCH as u32,
+        flags: 0,
+        zones: [RawZone::default(); ZONE_BATCH],
+    });
+    // SAFETY: `report` is a live, writable struct blk_zone_report whose `count` says how many zones there is room for behind
+    // the header; the kernel writes no more; the descriptor is open.
+    let rc = unsafe {
+        libc::ioctl(
+            device.as_raw_fd(),
+            BLKREPORTZONE as _,
+            std::ptr::from_mut(report.as_mut()),
+        )
+    };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let n = (report.count as usize).min(ZONE_BATCH);
+    Ok(report.zones[..n].to_vec())
+}
+
+/// Sectors of a zone; 0 where the device has none.
+pub(crate) fn zone_sectors(device: &File) -> io::Result<u32> {
+    let mut sectors = 0u32;
+    // SAFETY: the kernel writes one u32, which outlives the call; the descriptor is open.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), BLKGETZONESZ as _, &raw mut sectors) };
+    match rc {
+        0 => Ok(sectors),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Asks something of the zones of a range of sectors, by a request that takes struct blk_zone_range: `_IOW(0x12, n, …)`, n 131
+/// (reset), 134 (open), 135 (close) or 136 (finish).
+pub(crate) fn zone_action(device: &File, n: u8, sector: u64, sectors: u64) -> io::Result<()> {
+    let request = 0x4010_1200 | u32::from(n);
+    let range = [sector, sectors];
+    // SAFETY: the kernel reads struct blk_zone_range, two u64, which outlives the call; the descriptor is open.
+    match unsafe { libc::ioctl(device.as_raw_fd(), request as _, range.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

@@ -10,6 +10,7 @@ use fathom_files::open;
 use serde::Serialize;
 
 use super::graph::Node;
+use super::operations::{Operations, u16_at, u32_at};
 use crate::purge::nvme::{self as erasing, Sanitize};
 use crate::root::{HostRoot, names, number, text};
 use crate::sys;
@@ -57,6 +58,10 @@ pub struct Nvme {
     pub deallocated: Option<&'static str>,
     /// Largest write that is not torn by a loss of power, bytes.
     pub atomic_bytes: Option<u64>,
+    /// Largest write that no other command sees half of, bytes.
+    pub atomic_normal_bytes: Option<u64>,
+    /// Operations beside reads and writes.
+    pub operations: Operations,
     /// Identifier of the endurance group of the namespace, where it has any.
     pub endurance_group: Option<u16>,
     /// Errors in its error log, since it was made.
@@ -113,7 +118,7 @@ const POWER: u8 = 0x02;
 const CACHE: u8 = 0x06;
 /// Identify: a namespace, the controller, active namespaces, all that were made.
 pub(crate) const NAMESPACE: u8 = 0;
-const CONTROLLER: u8 = 1;
+pub(super) const CONTROLLER: u8 = 1;
 const ACTIVE: u8 = 2;
 const ALLOCATED: u8 = 0x10;
 /// Log page of errors: its first entry has the newest error's number.
@@ -136,16 +141,19 @@ pub(crate) fn of(root: &HostRoot, disk: &Node) -> Option<Nvme> {
 }
 
 fn ask(device: &File, found: &mut Nvme) {
-    let mut page = [0u8; 4096];
+    let mut own = [0u8; 4096];
     let block = match found.nsid {
-        Some(n) if sys::nvme_identify(device, NAMESPACE, n, &mut page).is_ok() => {
-            namespace(&page, found)
+        Some(n) if sys::nvme_identify(device, NAMESPACE, n, &mut own).is_ok() => {
+            namespace(&own, found)
         }
         _ => None,
     };
     let mut page = [0u8; 4096];
     if sys::nvme_identify(device, CONTROLLER, 0, &mut page).is_ok() {
         controller(&page, block, found);
+        if let (Some(nsid), Some(block)) = (found.nsid, block) {
+            found.operations = Operations::of(device, nsid, &page, &own, block);
+        }
     }
     let list = |what| {
         let mut page = [0u8; 4096];
@@ -175,14 +183,6 @@ fn ask(device: &File, found: &mut Nvme) {
     if sys::nvme_log_page(device, ERRORS, &mut page).is_ok() {
         found.errors_logged = Some(u64::from(u32_at(&page, 0)) | u64::from(u32_at(&page, 4)) << 32);
     }
-}
-
-fn u16_at(page: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([page[at], page[at + 1]])
-}
-
-fn u32_at(page: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(page, at)) | u32::from(u16_at(page, at + 2)) << 16
 }
 
 /// Formats, protection, group of a namespace; the bytes of its blocks.
@@ -230,8 +230,9 @@ pub fn controller(page: &[u8; 4096], block_bytes: Option<u64>, found: &mut Nvme)
     let [all, erases_all, crypto] = [0, 1, 2].map(|bit| page[524] >> bit & 1 == 1);
     (found.format_reaches_drive, found.erase_reaches_drive) = (all, erases_all);
     found.format_crypto = found.can_format && crypto;
-    // AWUPF counts blocks, less one.
-    found.atomic_bytes = block_bytes.map(|b| b * (u64::from(u16_at(page, 528)) + 1));
+    // AWUN and AWUPF count blocks, less one.
+    let atomic = |at| block_bytes.map(|b| b * (u64::from(u16_at(page, at)) + 1));
+    (found.atomic_normal_bytes, found.atomic_bytes) = (atomic(526), atomic(528));
     let count = usize::from(page[263]).min(31) + 1;
     found.power_states = (0..count)
         .map(|i| &page[2048 + 32 * i..][..32])

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use fathom_files::open;
 
 use super::nvme::{self, Nvme};
+use super::operations::Operations;
 use crate::root::{HostRoot, number, text};
 use crate::sys;
+use crate::zones::{self, ZoneLimits};
 
 /// Where a command's protection information is made and checked by the drive itself: PRACT of double word 12.
 const PRACT: u32 = 1 << 29;
@@ -25,8 +27,12 @@ pub struct Passthrough {
     pub block_bytes: u32,
     /// Bits of every read's and write's double word 12.
     pub protection: u32,
-    /// Bytes of the largest command.
+    /// Bytes of the largest command that moves data.
     pub most_bytes: u64,
+    /// What it offers beside reads and writes.
+    pub operations: Operations,
+    /// Of a zoned namespace, its limits.
+    pub zones: Option<ZoneLimits>,
 }
 
 /// The block device of a namespace's character device: `/dev/nvme0n1` for `/dev/ng0n1`; `None` for anything else.
@@ -114,11 +120,16 @@ impl Passthrough {
         let mut page = [0; 4096];
         sys::nvme_identify(&file, 0, nsid, &mut page)
             .map_err(|e| format!("{name} does not say its format: {e}; run as root"))?;
+        let mut drive = [0; 4096];
+        sys::nvme_identify(&file, nvme::CONTROLLER, 0, &mut drive)
+            .map_err(|e| format!("{name} does not say what it offers: {e}; run as root"))?;
         Ok(Self {
+            protection: protection(&page, block_bytes)?,
+            operations: Operations::of(&file, nsid, &drive, &page, block_bytes.into()),
+            zones: zones::limits(block),
             file: Arc::new(file),
             nsid,
             block_bytes,
-            protection: protection(&page, block_bytes)?,
             most_bytes: queue("max_hw_sectors_kb").map_or(128 << 10, |k| k << 10),
         })
     }

@@ -46,6 +46,19 @@ pub struct QueueSettings {
     pub iostats: Option<bool>,
     /// `none`, `host-aware`, `host-managed`.
     pub zoned: Option<String>,
+    /// Zones, where there are any.
+    pub zones: Option<u64>,
+    /// Zones that can be open at a time; 0 for any number.
+    pub max_open_zones: Option<u64>,
+    /// Zones that can be active at a time; 0 for any number.
+    pub max_active_zones: Option<u64>,
+    /// Largest append to a zone, bytes.
+    pub zone_append_max_bytes: Option<u64>,
+    /// Smallest and largest write that the kernel promises to do whole or not at all (RWF_ATOMIC), bytes; 0 where the device
+    /// has none, `None` before Linux 6.11.
+    pub atomic_write_unit_min_bytes: Option<u64>,
+    /// See above.
+    pub atomic_write_unit_max_bytes: Option<u64>,
     /// Alignment of buffers for direct I/O, bytes.
     pub dma_alignment_bytes: Option<u64>,
     /// I/O size that performs best, bytes; 0 where unknown.
@@ -63,6 +76,8 @@ pub(crate) fn of(disk: &Node) -> Option<QueueSettings> {
     let n = |name: &str| number::<u64>(&queue.join(name));
     let (scheduler, schedulers_available) =
         choice(&text(&queue.join("scheduler")).unwrap_or_default());
+    let zoned = text(&queue.join("zoned"));
+    let of_zones = |name: &str| n(name).filter(|_| zoned.as_deref().is_some_and(|z| z != "none"));
     Some(QueueSettings {
         scheduler,
         schedulers_available,
@@ -81,7 +96,13 @@ pub(crate) fn of(disk: &Node) -> Option<QueueSettings> {
         wbt_lat_usec: number(&queue.join("wbt_lat_usec")),
         rq_affinity: n("rq_affinity"),
         iostats: flag(&queue.join("iostats")),
-        zoned: text(&queue.join("zoned")),
+        zones: of_zones("nr_zones"),
+        max_open_zones: of_zones("max_open_zones"),
+        max_active_zones: of_zones("max_active_zones"),
+        zone_append_max_bytes: of_zones("zone_append_max_bytes"),
+        zoned,
+        atomic_write_unit_min_bytes: n("atomic_write_unit_min_bytes"),
+        atomic_write_unit_max_bytes: n("atomic_write_unit_max_bytes"),
         // The file holds a mask.
         dma_alignment_bytes: n("dma_alignment").map(|mask| mask + 1),
         optimal_io_bytes: n("optimal_io_size"),
