@@ -114,7 +114,10 @@ pub(crate) fn by_job(
         bytes: range,
         reached: Vec::new(),
         took: Nanos(job.wall_ns),
-        answer: format!("the device took {trims} discards"),
+        answer: match trims {
+            1 => "the device took one discard".into(),
+            n => format!("the device took {n} discards"),
+        },
         found_going_on: false,
         promise: None,
         samples: Some(compared),

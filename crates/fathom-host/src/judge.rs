@@ -17,7 +17,7 @@ use crate::devices::Use;
 use crate::devices::attached;
 use crate::devices::graph::{Graph, Node};
 use crate::devices::occupancy::Occupancy;
-use crate::purge;
+use crate::purge::state;
 use crate::refusal::{Place, Refusal};
 use crate::root::{DeviceNumber, HostRoot};
 use crate::signature::{self, Signature, SignatureClass};
@@ -169,7 +169,7 @@ pub(crate) fn blank(
         }
         let path = relative.path(root);
         let unreadable = |path: &Path, e: &std::io::Error| match e.raw_os_error() {
-            _ if let Some(why) = purge::why_silent(path) => Refusal::Emptying {
+            _ if let Some(why) = state::why_silent(path) => Refusal::Emptying {
                 device: path.into(),
                 why,
             },

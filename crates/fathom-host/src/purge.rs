@@ -3,17 +3,16 @@
 //! A command that erases reaches what no descriptor of the kernel's stands for: other namespaces of the drive. So it can be
 //! sent by an [`Eraser`] only, which is made of a [`Permit`] and holds everything else that the command reaches, too.
 
+pub mod method;
 pub mod nvme;
 mod reach;
+pub mod state;
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 
 use fathom_files::open;
-use serde::{Deserialize, Serialize};
 
 use crate::devices::graph::{Graph, Node};
 use crate::devices::nvme::{self as drive, Nvme};
@@ -22,114 +21,9 @@ use crate::guard::Permit;
 use crate::refusal::Refusal;
 use crate::root::{HostRoot, number};
 use crate::sys;
+pub use method::{Blocks, Method};
 use nvme::{Command, Sanitize};
-
-/// A way to empty a device, in the order in which they are preferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Method {
-    /// NVMe Format NVM with erasure of user data; the format stays as it is.
-    Format,
-    /// NVMe Format NVM with a new key.
-    FormatCrypto,
-    /// NVMe Sanitize: all blocks of the drive are erased.
-    SanitizeBlock,
-    /// NVMe Sanitize: the drive takes a new key.
-    SanitizeCrypto,
-    /// NVMe Sanitize: everything is overwritten once, which takes long and wears.
-    SanitizeOverwrite,
-    /// The kernel's secure discard: memory cards.
-    SecureDiscard,
-    /// The kernel's discard: TRIM, UNMAP, Deallocate.
-    Discard,
-    /// The kernel's write-zeroes, by the device where it can.
-    Zeroes,
-}
-
-impl Method {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Format,
-        Self::FormatCrypto,
-        Self::SanitizeBlock,
-        Self::SanitizeCrypto,
-        Self::SanitizeOverwrite,
-        Self::SecureDiscard,
-        Self::Discard,
-        Self::Zeroes,
-    ];
-
-    /// Its word on the command line and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Format => "format",
-            Self::FormatCrypto => "format-crypto",
-            Self::SanitizeBlock => "sanitize-block",
-            Self::SanitizeCrypto => "sanitize-crypto",
-            Self::SanitizeOverwrite => "sanitize-overwrite",
-            Self::SecureDiscard => "secure-discard",
-            Self::Discard => "discard",
-            Self::Zeroes => "zeroes",
-        }
-    }
-
-    /// Whether it is a sanitize operation, which goes on in the drive by itself.
-    pub const fn is_sanitize(self) -> bool {
-        matches!(
-            self,
-            Self::SanitizeBlock | Self::SanitizeCrypto | Self::SanitizeOverwrite
-        )
-    }
-
-    /// Whether it empties the whole device at once, by a command of the drive.
-    pub const fn is_of_drive(self) -> bool {
-        self.is_sanitize() || matches!(self, Self::Format | Self::FormatCrypto)
-    }
-
-    /// The name of its sanitize operation in [`Nvme::sanitize`].
-    const fn operation(self) -> Option<&'static str> {
-        match self {
-            Self::SanitizeBlock => Some("block"),
-            Self::SanitizeCrypto => Some("crypto"),
-            Self::SanitizeOverwrite => Some("overwrite"),
-            _ => None,
-        }
-    }
-
-    /// Whether it reaches all namespaces of the drive.
-    pub fn reaches_drive(self, drive: &Nvme) -> bool {
-        match self {
-            Self::Format | Self::FormatCrypto => {
-                drive.format_reaches_drive || drive.erase_reaches_drive
-            }
-            _ => self.is_sanitize(),
-        }
-    }
-
-    /// Whether it is tried where nobody named one: not what takes hours and wears, nor what only changes a key where blocks
-    /// can be erased.
-    const fn is_chosen(self) -> bool {
-        !matches!(self, Self::FormatCrypto | Self::SanitizeOverwrite)
-    }
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Method {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|m| m.name() == text);
-        known.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("'{text}' is no way to purge: expected auto, none, {names}")
-        })
-    }
-}
+pub use state::{Emptying, emptying};
 
 /// Which ways a block device has.
 #[derive(Debug, Clone, Default)]
@@ -191,7 +85,9 @@ pub fn offers_in(root: &HostRoot, name: &str, whole: bool, drive: Option<Nvme>) 
     let node = graph.get(name)?;
     let ways = Method::ALL.map(|m| {
         let can = possible(node, drive.as_ref(), m, whole).and_then(|()| match &drive {
-            Some(d) if m.reaches_drive(d) => reach::others(root, &graph, &occupancy, node, d, m),
+            Some(d) if reach::is_of_all(m, d) => {
+                reach::others(root, &graph, &occupancy, node, d, m)
+            }
             _ => Ok(Vec::new()),
         });
         (m, can.map(|all| all.into_iter().map(|n| n.name).collect()))
@@ -285,7 +181,7 @@ impl Eraser {
             let drive = drive::of(&root, graph.disk_of(node));
             possible(node, drive.as_ref(), method, true).map_err(refused)?;
             let drive = drive.unwrap_or_default();
-            let others = match method.reaches_drive(&drive) {
+            let others = match reach::is_of_all(method, &drive) {
                 true => reach::others(&root, &graph, &occupancy, node, &drive, method)
                     .map_err(refused)?,
                 false => Vec::new(),
@@ -342,7 +238,7 @@ impl Eraser {
     /// # Errors
     /// As [`Eraser::begin`].
     pub fn sanitized(&self) -> io::Result<Sanitize> {
-        sanitize_status(&self.device)
+        state::sanitized(&self.device)
     }
 
     /// Percent of a format that are left, where the drive says.
@@ -360,73 +256,6 @@ impl Eraser {
         let mut all = std::iter::once(&self.device).chain(&self.others);
         all.try_for_each(sys::drop_cached)
     }
-}
-
-/// A drive that empties itself just now, or could not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Emptying {
-    /// A sanitize operation of the whole drive goes on.
-    Sanitize(Sanitize),
-    /// A format of the namespace goes on: percent that are left.
-    Format(u8),
-    /// The last sanitize operation failed: the drive takes no I/O.
-    Failed(Sanitize),
-}
-
-/// Whether the drive of a namespace empties itself just now; `None` where it does not, or cannot be asked.
-pub fn emptying(device: &Path) -> Option<Emptying> {
-    let device = std::fs::canonicalize(device).ok()?;
-    let name = device.file_name()?.to_str()?;
-    if !name.starts_with("nvme") {
-        return None;
-    }
-    let file = open::for_reading(&device, 0).ok()?;
-    if let Ok(s) = sanitize_status(&file) {
-        match s.state {
-            nvme::State::Running => return Some(Emptying::Sanitize(s)),
-            nvme::State::Failed => return Some(Emptying::Failed(s)),
-            _ => {}
-        }
-    }
-    let nsid = sys::nvme_namespace_id(&file).ok()?;
-    let mut page = [0; 4096];
-    sys::nvme_identify(&file, drive::NAMESPACE, nsid, &mut page).ok()?;
-    nvme::format_left(&page)
-        .filter(|left| *left > 0)
-        .map(Emptying::Format)
-}
-
-/// Why a drive that empties itself, or could not, takes no I/O, and what to do.
-pub(crate) fn why_silent(device: &Path) -> Option<String> {
-    const WAIT: &str = "wait for its end, or let fathom condition --purge do so";
-    Some(match emptying(device)? {
-        Emptying::Sanitize(s) => {
-            format!(
-                "its drive is being sanitized ({:.0} % done): {WAIT}",
-                s.percent()
-            )
-        }
-        Emptying::Format(left) => format!("it is being formatted ({left} % left): {WAIT}"),
-        Emptying::Failed(s) => format!(
-            "the last sanitize operation of its drive failed: {}",
-            nvme::after_failure(&s)
-        ),
-    })
-}
-
-fn sanitize_status(device: &File) -> io::Result<Sanitize> {
-    let mut page = [0; 512];
-    sys::nvme_log_page(device, nvme::SANITIZE_LOG, &mut page)?;
-    Ok(Sanitize::of(&page))
-}
-
-/// Bytes of a device that the kernel empties.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blocks {
-    /// Secure discard.
-    Secure,
-    /// Zeroes.
-    Zeroes,
 }
 
 impl Permit {

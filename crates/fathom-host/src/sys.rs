@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::purge::Blocks;
+use crate::purge::method::Blocks;
 use crate::purge::nvme::Command;
 use crate::root::DeviceNumber;
 

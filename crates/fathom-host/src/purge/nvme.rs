@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Method;
+use super::method::Method;
 
 /// Log page of sanitize operations.
 pub(crate) const SANITIZE_LOG: u8 = 0x81;

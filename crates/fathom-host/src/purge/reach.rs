@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::Method;
+use super::method::Method;
 use crate::devices::attached;
 use crate::devices::graph::{Graph, Node};
 use crate::devices::nvme::Nvme;
@@ -52,6 +52,16 @@ pub(super) fn others(
         found.push(other.clone());
     }
     Ok(found)
+}
+
+/// Whether a way is one of all namespaces of the drive.
+pub(super) fn is_of_all(method: Method, drive: &Nvme) -> bool {
+    match method {
+        Method::Format | Method::FormatCrypto => {
+            drive.format_reaches_drive || drive.erase_reaches_drive
+        }
+        _ => method.is_sanitize(),
+    }
 }
 
 /// What two namespaces of one drive have in common: its subsystem, or its only controller.
