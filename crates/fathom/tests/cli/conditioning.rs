@@ -168,5 +168,24 @@ mod alone {
         };
         assert!(read(1 << 20).iter().any(|b| *b != 0));
         assert!(read(60 << 20).iter().all(|b| *b == 0));
+        // The drive's own ways are not a loop device's; by zeroes what was written is gone, and samples say so.
+        let purge = |way: &str| {
+            let only = ["--passes", "0", "--purge", way];
+            place.fathom(&[&["condition", &path, "--destroy", &path][..], &only].concat())
+        };
+        let refused = purge("sanitize-block").refusal();
+        assert!(
+            refused.contains("is no NVMe namespace; it offers --purge discard, zeroes"),
+            "{refused}"
+        );
+        assert!(read(1 << 20).iter().any(|b| *b != 0));
+        let said = purge("zeroes").expect(0).stdout;
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("was purged by zeroes")
+                && said.contains("256 read as zeroes; none of the"),
+            "{said}"
+        );
+        assert!(read(1 << 20).iter().all(|b| *b == 0));
     }
 }
