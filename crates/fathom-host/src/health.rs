@@ -1,16 +1,19 @@
 //! What a disk says of itself: temperature, bytes that its host and its flash wrote, wear, errors.
 //!
-//! Read only: NVMe Get Log Page, ATA SMART and device statistics through SG_IO, and the kernel's sensors. Nothing here
-//! starts a self-test, changes a setting or wakes a feature. What a disk does not report is `None`, and why is said.
+//! Read only: NVMe Get Log Page, SCSI log pages, ATA SMART and device statistics through SG_IO, and the kernel's sensors.
+//! Nothing here starts a self-test, changes a setting or wakes a feature. What a disk does not report is `None`, and why is said.
 
 pub mod ata;
+pub mod logs;
 pub mod nvme;
+pub mod scsi;
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::devices::nvme::{CACHE, POWER};
 use crate::root::{HostRoot, names, number, text};
 use crate::sys;
 
@@ -19,10 +22,20 @@ use crate::sys;
 pub struct Health {
     /// Kernel name of the disk: `nvme0n1`, `sda`.
     pub disk: String,
-    /// What was read: `nvme-smart`, `nvme-ocp`, `ata-smart`, `ata-statistics`, `hwmon`.
+    /// What was read: `nvme-smart`, `nvme-ocp`, `ata-smart`, `ata-statistics`, `scsi-logs`, `hwmon`.
     pub sources: Vec<&'static str>,
     /// Temperature, degrees Celsius.
     pub celsius: Option<f64>,
+    /// Temperatures of its sensors, in their order, those that it has.
+    pub sensors_celsius: Vec<f64>,
+    /// Times that it slowed itself down because of its temperature.
+    pub throttled: Option<u64>,
+    /// Seconds that it was slowed down so.
+    pub throttled_seconds: Option<u64>,
+    /// Power state that it is in: 0 is the fastest.
+    pub power_state: Option<u8>,
+    /// Whether a volatile write cache is on.
+    pub cache_on: Option<bool>,
     /// Bytes that hosts wrote.
     pub host_written_bytes: Option<u64>,
     /// Bytes that hosts read.
@@ -41,6 +54,10 @@ pub struct Health {
     pub media_errors: Option<u64>,
     /// Minutes above the warning and the critical temperature together.
     pub hot_minutes: Option<u64>,
+    /// What only NVMe disks with the log of the Open Compute Project count.
+    pub ocp: Option<nvme::Ocp>,
+    /// What only SCSI disks count.
+    pub scsi: Option<scsi::Scsi>,
     /// The disk's own warnings, in words.
     pub warnings: Vec<&'static str>,
     /// What could not be read, and why: one sentence each.
@@ -88,7 +105,7 @@ pub fn read(root: &HostRoot, disk: &str) -> Health {
     if disk.starts_with("nvme") {
         from_nvme(root, &mut health);
     } else if disk.starts_with("sd") {
-        from_ata(root, &mut health);
+        from_scsi(root, &mut health);
     } else {
         health.missing.push(format!(
             "{disk} is no NVMe, ATA or SAS disk: it reports nothing of itself"
@@ -144,6 +161,10 @@ fn from_nvme(root: &HostRoot, health: &mut Health) {
             .missing
             .push(format!("the NVMe health log was refused: {e}; run as root")),
     }
+    let feature = |f| sys::nvme_feature(&file, f).ok();
+    health.power_state = feature(POWER).map(|v| (v & 0x1f) as u8);
+    // Drives without such a cache have no such feature.
+    health.cache_on = feature(CACHE).map(|v| v & 1 == 1);
     // A page of the Open Compute Project's specification: disks without it refuse, which is no error.
     let mut page = [0u8; 512];
     let known = sys::nvme_log_page(&file, nvme::OCP, &mut page).is_ok() && nvme::ocp(&page, health);
@@ -154,32 +175,57 @@ fn from_nvme(root: &HostRoot, health: &mut Health) {
     }
 }
 
-fn from_ata(root: &HostRoot, health: &mut Health) {
+/// ATA disks are SCSI disks of the vendor ATA to Linux; behind bridges they may have another name.
+fn from_scsi(root: &HostRoot, health: &mut Health) {
     let Some(file) = open(root, health) else {
         return;
     };
-    let model = text(
-        &root
-            .sys
-            .join("block")
-            .join(&health.disk)
-            .join("device/model"),
-    );
+    let disk = root.sys.join("block").join(&health.disk);
+    let vendor = text(&disk.join("device/vendor")).unwrap_or_default();
+    if vendor.trim() != "ATA" {
+        let block = number(&disk.join("queue/logical_block_size")).unwrap_or(512);
+        let mut list = [0; 260];
+        let listed = scsi_page(&file, 0, &mut list).map(scsi::supported);
+        for page in scsi::PAGES {
+            let mut bytes = [0; 4096];
+            if listed.as_ref().is_ok_and(|l| l.contains(&page))
+                && let Ok(sent) = scsi_page(&file, page, &mut bytes)
+            {
+                scsi::page(page, sent, block, health);
+            }
+        }
+        if !health.sources.is_empty() {
+            return;
+        }
+    }
+    from_ata(&disk, &file, health);
+}
+
+fn scsi_page<'a>(file: &File, page: u8, into: &'a mut [u8]) -> std::io::Result<&'a [u8]> {
+    let command = scsi::command(page, into.len() as u16);
+    let n = sys::scsi_read(file, &command, into)?;
+    Ok(&into[..n])
+}
+
+fn from_ata(disk: &Path, file: &File, health: &mut Health) {
+    let model = text(&disk.join("device/model"));
     let mut page = [0u8; 512];
-    match sys::ata_read(&file, &ata::SMART_READ_DATA, &mut page) {
+    match sys::ata_read(file, &ata::SMART_READ_DATA, &mut page) {
         Ok(()) if ata::checked(&page) => ata::smart(&page, model.as_deref().unwrap_or(""), health),
         Ok(()) => health
             .missing
             .push("the ATA SMART data has a wrong check sum".to_owned()),
         Err(e) => {
-            let why = format!("the ATA SMART data was refused: {e}; run as root on an ATA disk");
+            let why = format!(
+                "neither SCSI log pages nor ATA SMART data can be read: {e}; run as root on a disk that has them"
+            );
             health.missing.push(why);
             return;
         }
     }
     for number in ata::STATISTICS {
         let mut page = [0u8; 512];
-        if sys::ata_read(&file, &ata::statistics_command(number), &mut page).is_ok() {
+        if sys::ata_read(file, &ata::statistics_command(number), &mut page).is_ok() {
             ata::statistics(number, &page, health);
         }
     }

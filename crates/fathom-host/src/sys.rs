@@ -230,11 +230,39 @@ pub(crate) fn nvme_namespace_id(device: &File) -> io::Result<u32> {
     u32::try_from(id).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads 512 bytes of an NVMe log page (Get Log Page: reads only). Disks without the page answer with an error.
+/// Which log page, and what of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LogPage {
+    /// Its number.
+    pub(crate) number: u8,
+    /// The field whose meaning the page decides.
+    pub(crate) specific: u8,
+    /// What it is about: the number of an endurance group.
+    pub(crate) identifier: u16,
+}
+
+/// Reads 512 bytes of an NVMe log page. Disks without the page answer with an error.
 pub(crate) fn nvme_log_page(device: &File, page: u8, into: &mut [u8; 512]) -> io::Result<()> {
-    // Length in double words, less one, above the number of the page; of the whole controller.
-    let cdw10 = (into.len() as u32 / 4 - 1) << 16 | u32::from(page);
-    nvme_read(device, NVME_GET_LOG_PAGE, u32::MAX, cdw10, into).map(drop)
+    let page = LogPage {
+        number: page,
+        ..LogPage::default()
+    };
+    nvme_log(device, page, into)
+}
+
+/// Reads the beginning of a log page (Get Log Page: reads only) of the whole controller; whole double words, one at least.
+pub(crate) fn nvme_log(device: &File, page: LogPage, into: &mut [u8]) -> io::Result<()> {
+    // Length in double words, less one, above the number of the page.
+    let length = (into.len() as u32 / 4).saturating_sub(1);
+    let command = NvmeAdmin {
+        opcode: NVME_GET_LOG_PAGE,
+        namespace: u32::MAX,
+        cdw10: length << 16 | u32::from(page.specific & 0x7F) << 8 | u32::from(page.number),
+        cdw11: u32::from(page.identifier) << 16,
+        timeout_ms: PATIENCE_MS,
+        ..NvmeAdmin::default()
+    };
+    nvme_admin(device, command, into).map(drop)
 }
 
 /// Identify: what a controller, a namespace or a list of them is (reads only). `what` is the specification's CNS.
@@ -433,6 +461,11 @@ const CHECK_CONDITION: u8 = 2;
 
 /// Reads one sector with an ATA PASS-THROUGH (16) command, which must be one that reads.
 pub(crate) fn ata_read(device: &File, command: &[u8; 16], into: &mut [u8; 512]) -> io::Result<()> {
+    scsi_read(device, command, into).map(drop)
+}
+
+/// Sends a SCSI command that reads; the bytes that came.
+pub(crate) fn scsi_read(device: &File, command: &[u8], into: &mut [u8]) -> io::Result<usize> {
     let mut sense = [0u8; 32];
     let mut io = SgIo {
         interface: i32::from(b'S'),
@@ -477,7 +510,8 @@ pub(crate) fn ata_read(device: &File, command: &[u8; 16], into: &mut [u8; 512]) 
             io.status
         )));
     }
-    Ok(())
+    let left = usize::try_from(io.residual).unwrap_or(0);
+    Ok(into.len().saturating_sub(left))
 }
 
 /// `struct blk_zone` of linux/blkzoned.h: plain numbers, in sectors of 512 bytes.

@@ -2,7 +2,7 @@
 
 use fathom_host::Health;
 use fathom_host::devices::nvme::{self, Nvme};
-use fathom_host::health::{ata, nvme as log};
+use fathom_host::health::{ata, logs, nvme as log, scsi};
 use fathom_host::purge::Method;
 use fathom_host::purge::nvme::{self as erasing, Command, Sanitize};
 use fathom_host::signature;
@@ -56,6 +56,25 @@ fn no_page_of_a_drive_makes_the_readers_panic() {
         }
         let mut health = Health::default();
         log::smart(&small, &mut health);
+        // Cut short anywhere, too.
+        let length = usize::from(small[0]) * 2;
+        for number in 0..=0x3F {
+            scsi::page(number, &small, u64::MAX, &mut health);
+            scsi::page(number, &small[..length], 512, &mut health);
+            let mut named = small;
+            named[0] = number;
+            scsi::page(number, &named, 4096, &mut health);
+        }
+        scsi::supported(&small[..length]);
+        logs::firmware(&small);
+        logs::endurance_group(&small);
+        assert!(logs::errors(&small[..length]).len() <= 8);
+        let mut first = identify;
+        first[0] = 0x0D;
+        for cut in [0, 511, 512, 530, 4096] {
+            let events = logs::events(&first[..cut]);
+            assert!(events.is_none_or(|e| e.first.len() <= 16));
+        }
         log::ocp(&small, &mut health);
         for model in ["Micron_5300", "Samsung SSD 870", "INTEL SSDSC2", "other"] {
             ata::smart(&small, model, &mut health);

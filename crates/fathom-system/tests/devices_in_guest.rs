@@ -11,6 +11,8 @@ mod dead;
 mod faults;
 #[path = "devices_in_guest/heads.rs"]
 mod heads;
+#[path = "devices_in_guest/health.rs"]
+mod health;
 #[path = "devices_in_guest/latencies.rs"]
 mod latencies;
 #[path = "devices_in_guest/names.rs"]

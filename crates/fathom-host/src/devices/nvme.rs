@@ -114,8 +114,8 @@ pub struct PowerState {
 }
 
 /// Get Features: power management, volatile write cache.
-const POWER: u8 = 0x02;
-const CACHE: u8 = 0x06;
+pub(crate) const POWER: u8 = 0x02;
+pub(crate) const CACHE: u8 = 0x06;
 /// Identify: a namespace, the controller, active namespaces, all that were made.
 pub(crate) const NAMESPACE: u8 = 0;
 pub(super) const CONTROLLER: u8 = 1;

@@ -1,6 +1,7 @@
 //! `fathom devices`: what is there, what it is, whether it is safe to use.
 
 use fathom_host::devices::nvme::{Format, Nvme};
+use fathom_host::health::logs::{self, Logs};
 use fathom_host::refusal::shell_word;
 use fathom_host::{Access, BlockDevice, HostRoot};
 use fathom_telemetry::Bytes;
@@ -17,14 +18,15 @@ pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
     let mounts =
         fathom_host::mounts::MountTable::read(&fathom_host::HostRoot::real()).map_err(refused)?;
     if args.json {
-        let health: Vec<_> = devices
-            .iter()
-            .filter(|d| d.parent.is_none())
+        let disks = || devices.iter().filter(|d| d.parent.is_none());
+        let health: Vec<_> = disks()
             .map(|d| fathom_host::health::read(&HostRoot::real(), &d.name))
             .filter(|h| !h.sources.is_empty())
             .collect();
-        let json =
-            serde_json::json!({ "devices": devices, "health": health, "mounts": mounts.mounts });
+        let logs: Vec<_> = disks()
+            .filter_map(|d| logs::read(&HostRoot::real(), &d.name))
+            .collect();
+        let json = serde_json::json!({ "devices": devices, "health": health, "logs": logs, "mounts": mounts.mounts });
         screen::json(&json)?;
         return Ok(DONE);
     }
@@ -99,6 +101,10 @@ fn describe(d: &BlockDevice) -> String {
     }
     if let (Some(n), None) = (&d.nvme, &d.parent) {
         text += &format!("    nvme     {}\n", nvme(n));
+        let logs = logs::read(&HostRoot::real(), &d.name).map(|l| told(&l));
+        if let Some(logs) = logs.filter(|l| !l.is_empty()) {
+            text += &format!("    logs     {logs}\n");
+        }
         for caution in n.cautions() {
             text += &format!("    note     {caution}\n");
         }
@@ -137,12 +143,52 @@ fn nvme(n: &Nvme) -> String {
         n.power_state
             .map(|p| format!("power state {p} of {}", n.power_states.len())),
         (!n.controllers.is_empty()).then(|| ways.collect::<Vec<_>>().join(", ")),
+        n.can_format.then(|| {
+            let reaches = n.format_reaches_drive || n.erase_reaches_drive;
+            let what = if reaches { " (of all namespaces)" } else { "" };
+            format!("can be formatted{what}")
+        }),
         (!n.sanitize.is_empty()).then(|| format!("sanitize: {}", n.sanitize.join(", "))),
         n.errors_logged
             .filter(|e| *e > 0)
             .map(|e| format!("{e} errors logged")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Logs of a drive in a line.
+fn told(l: &Logs) -> String {
+    let firmware = l.firmware.as_ref().map(|f| {
+        let slots: Vec<String> = f.slots.iter().map(|(n, r)| format!("{n} {r}")).collect();
+        let next = f
+            .next
+            .map_or_else(String::new, |n| format!(", slot {n} after the next reset"));
+        format!(
+            "firmware slot {} runs of {}{next}",
+            f.active,
+            slots.join(", ")
+        )
+    });
+    let error = l.errors.first().map(|e| {
+        format!(
+            "newest error {} (status {:#x}, namespace {}, block {})",
+            e.number, e.status, e.nsid, e.block
+        )
+    });
+    let group = l.endurance_group.map(|g| {
+        format!(
+            "endurance group: {} % used, {} % spare, {} to its media",
+            g.used_percent,
+            g.spare_percent,
+            Bytes(g.media_written_bytes)
+        )
+    });
+    let events = l.events.as_ref().map(|e| {
+        let first = e.first.first().map_or("none", |e| e.what);
+        format!("{} persistent events (first {first})", e.total)
+    });
+    let all = [firmware, error, group, events];
+    all.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// What a whole disk says of itself, in a line; `None` where it says nothing.
@@ -165,6 +211,13 @@ fn health(d: &BlockDevice) -> Option<String> {
         h.media_errors
             .filter(|n| *n > 0)
             .map(|n| format!("{n} media errors")),
+        h.throttled
+            .filter(|n| *n > 0)
+            .map(|n| format!("{n} times throttled by its temperature")),
+        h.scsi
+            .as_ref()
+            .and_then(|s| s.corrected_errors)
+            .map(|n| format!("{n} errors corrected")),
         (!h.warnings.is_empty()).then(|| h.warnings.join(", ")),
     ];
     Some(said.into_iter().flatten().collect::<Vec<_>>().join(", "))
