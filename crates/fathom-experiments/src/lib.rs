@@ -13,6 +13,7 @@ pub mod compression;
 pub mod condition;
 pub mod cpu;
 pub mod curve;
+pub mod drive;
 pub mod endurance;
 pub mod knee;
 pub mod metadata;

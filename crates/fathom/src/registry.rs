@@ -14,6 +14,7 @@ use fathom_experiments::{
     condition::{ConditionPlan, ConditionResult},
     cpu::CpuResult,
     curve::{CurveOptions, CurveResult},
+    drive::DriveResult,
     endurance::EnduranceResult,
     metadata::{MetadataOptions, MetadataResult},
     mix::{MixOptions, MixResult},
@@ -242,6 +243,7 @@ const REGISTRY: &[Entry] = &[
 const SHARED: &[Presenter] = &[
     Presenter::of::<BlockLayerResult>(),
     Presenter::of::<CpuResult>(),
+    Presenter::of::<DriveResult>(),
     Presenter::of::<RegimesResult>(),
     Presenter::of::<WorkloadResult>(),
 ];

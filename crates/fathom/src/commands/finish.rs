@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fathom_bench::{Bench, Notebook, NotebookError};
+use fathom_experiments::drive::{DriveResult, Reading};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
 use fathom_telemetry::rundir::RunDir;
@@ -114,18 +115,33 @@ fn save(
 /// The same, with keys that the command adds to `run.json` where it is printed, and with its own exit
 /// code where what stands in the run does not decide it.
 pub(super) fn finish_with(
-    book: Notebook,
+    mut book: Notebook,
     out: &OutArgs,
     code: Option<u8>,
     extra: serde_json::Map<String, serde_json::Value>,
     text: impl FnOnce(&Run, &Screen, &Whereabouts<'_>) -> String,
 ) -> Outcome {
     crate::view::leave();
+    if let Some(drive) = drive_since(book.run()) {
+        book.run_mut().flags.extend(drive.flags());
+        book.found(&drive)?;
+    }
     let (run, dir, _) = book.finish()?;
     for flag in run.flags.iter().filter(|f| is_loss(f)) {
         say!("fathom: {}; {}", flag.detail, flag.remedy);
     }
     shown(&run, &dir, out, code, extra, text)
+}
+
+/// The drive before and after the run, where it was read before. One that has not answered is not asked.
+fn drive_since(run: &Run) -> Option<DriveResult> {
+    let before: Reading = serde_json::from_value(run.environment.get("drive")?.clone()).ok()?;
+    let mut flags = run.jobs.iter().flat_map(|j| &j.flags);
+    if flags.any(|f| matches!(f.code, FlagCode::Stalled | FlagCode::IoErrors)) {
+        return None;
+    }
+    let after = Reading::of(&before.disk)?;
+    Some(DriveResult { before, after })
 }
 
 /// The same for a run that is in its directory already.

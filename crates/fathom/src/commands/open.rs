@@ -9,6 +9,7 @@ use fathom_bench::bench::processors;
 use fathom_bench::cpu::CpuSetting;
 use fathom_bench::profile::{PROFILES, Profile};
 use fathom_bench::{Bench, BenchError, Plan, RealBench, SimBench};
+use fathom_experiments::drive::Reading;
 use fathom_host::{TargetKind, probe_target, space};
 use fathom_io::job::Limits;
 use fathom_io::{Control, Target, TargetError, Wanted};
@@ -256,7 +257,17 @@ pub(crate) fn capsule_of(about: &fathom_telemetry::schema::Target) -> serde_json
 
 /// The environment of a bench; with hosts it is the controller's, and what each of them said.
 pub(crate) fn environment(bench: &dyn Bench) -> serde_json::Value {
-    let mut capsule = capsule_of(&bench.describe());
+    let about = bench.describe();
+    let mut capsule = capsule_of(&about);
+    // What it says of itself before the run: at the end that is compared.
+    if let (None, false, Some(disk)) = (bench.hosts(), bench.simulated(), &about.device)
+        && let (Some(reading), Some(all)) = (Reading::of(disk), capsule.as_object_mut())
+    {
+        all.insert(
+            "drive".into(),
+            serde_json::to_value(reading).unwrap_or_default(),
+        );
+    }
     if let (Some(hosts), Some(all)) = (bench.hosts(), capsule.as_object_mut()) {
         view::target(view::Target::Elsewhere);
         all.insert("hosts".into(), hosts);
