@@ -1,4 +1,5 @@
-//! The driver's clock: the TSC, calibrated against CLOCK_MONOTONIC, or CLOCK_MONOTONIC itself.
+//! The driver's clock: the processor's own counter (the TSC, or CNTVCT of aarch64), calibrated against CLOCK_MONOTONIC, or
+//! CLOCK_MONOTONIC itself.
 //!
 //! Readings are nanoseconds on CLOCK_MONOTONIC's time line, so they can be joined
 //! with kernel traces. A reading costs ~8 ns with the TSC and ~25 ns without.
@@ -34,8 +35,19 @@ pub fn process_cpu() -> (Nanos, Nanos) {
     (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
+/// Whether the kernel, which compares the processors' counters, offers this one as a clock.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn kernel_offers(source: &str) -> bool {
+    let sources = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    // Where sysfs is hidden nothing speaks against it.
+    std::fs::read_to_string(sources).map_or(true, |s| s.split_whitespace().any(|w| w == source))
+}
+
 #[cfg(target_arch = "x86_64")]
-mod tsc {
+mod counter {
+    /// What it is called.
+    pub(super) const NAME: &str = "time-stamp counter";
+
     /// Ticks of the time-stamp counter.
     #[inline]
     pub(super) fn ticks() -> u64 {
@@ -43,30 +55,68 @@ mod tsc {
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
-    /// Whether it runs at one rate in every power state (CPUID 8000_0007h, EDX bit 8), and the kernel,
-    /// which compares the processors' counters, has not rejected it.
+    /// Whether it runs at one rate in every power state (CPUID 8000_0007h, EDX bit 8), and the kernel has not rejected it.
     #[allow(unused_unsafe)]
-    pub(super) fn invariant() -> bool {
-        let sources = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-        if std::fs::read_to_string(sources).is_ok_and(|s| !s.split_whitespace().any(|w| w == "tsc"))
-        {
-            return false;
-        }
+    pub(super) fn reliable() -> bool {
         // SAFETY: CPUID exists on every x86-64 processor.
-        unsafe {
+        let invariant = unsafe {
             core::arch::x86_64::__cpuid(0x8000_0000).eax >= 0x8000_0007
                 && core::arch::x86_64::__cpuid(0x8000_0007).edx & (1 << 8) != 0
-        }
+        };
+        invariant && super::kernel_offers("tsc")
+    }
+
+    /// Ticks in a second, where the processor says so and they are few enough to matter.
+    pub(super) fn frequency() -> Option<u64> {
+        None
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-mod tsc {
+#[cfg(target_arch = "aarch64")]
+mod counter {
+    use core::arch::asm;
+
+    /// What it is called.
+    pub(super) const NAME: &str = "virtual counter (CNTVCT)";
+
+    /// Ticks of the generic timer's virtual counter (CNTVCT_EL0, Arm ARM D12.1).
+    #[inline]
+    pub(super) fn ticks() -> u64 {
+        let ticks: u64;
+        // SAFETY: Linux lets programs read it, or reads it for them where it works around an erratum; no memory is touched.
+        unsafe {
+            asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags));
+        }
+        ticks
+    }
+
+    /// It has one rate in every power state by its definition; whether the kernel has not rejected it.
+    pub(super) fn reliable() -> bool {
+        super::kernel_offers("arch_sys_counter")
+    }
+
+    /// Ticks in a second (CNTFRQ_EL0), as the firmware says: 1 GHz from Armv8.6 on, 25 MHz and such before.
+    pub(super) fn frequency() -> Option<u64> {
+        let hertz: u64;
+        // SAFETY: as above.
+        unsafe {
+            asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack, preserves_flags));
+        }
+        (hertz > 0).then_some(hertz)
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod counter {
+    pub(super) const NAME: &str = "counter";
     pub(super) fn ticks() -> u64 {
         0
     }
-    pub(super) fn invariant() -> bool {
+    pub(super) fn reliable() -> bool {
         false
+    }
+    pub(super) fn frequency() -> Option<u64> {
+        None
     }
 }
 
@@ -81,9 +131,9 @@ struct Pair {
 fn pair() -> Pair {
     let mut best = (u64::MAX, Pair { ticks: 0, ns: 0 });
     for _ in 0..8 {
-        let before = tsc::ticks();
+        let before = counter::ticks();
         let ns = monotonic().0;
-        let after = tsc::ticks();
+        let after = counter::ticks();
         let width = after.saturating_sub(before);
         if width < best.0 {
             best = (
@@ -103,21 +153,21 @@ static START: OnceLock<Option<Pair>> = OnceLock::new();
 
 /// Takes the first calibration reading. Call it early in `main`: calibration then costs no waiting.
 pub fn prepare() {
-    START.get_or_init(|| tsc::invariant().then(pair));
+    START.get_or_init(|| counter::reliable().then(pair));
 }
 
 /// A thread's clock.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// Time-stamp counter.
-    Tsc(Tsc),
+    /// The processor's counter.
+    Counter(Counter),
     /// CLOCK_MONOTONIC by system call or vDSO.
     Monotonic,
 }
 
-/// State of a calibrated time-stamp counter.
+/// State of a calibrated counter.
 #[derive(Debug, Clone)]
-pub struct Tsc {
+pub struct Counter {
     base: Pair,
     /// ns per tick in 32.32 fixed point.
     scale: u64,
@@ -152,7 +202,7 @@ impl Clock {
             std::hint::spin_loop();
         }
         let base = pair();
-        Self::Tsc(Tsc {
+        Self::Counter(Counter {
             base,
             scale: scale(first, base),
             anchor: first,
@@ -164,21 +214,33 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Nanos {
         match self {
-            Self::Tsc(t) => t.at(tsc::ticks()),
+            Self::Counter(t) => t.at(counter::ticks()),
             Self::Monotonic => monotonic(),
         }
     }
 
     /// Corrects the rate and slews the phase; cheap to call once per window, acts every 100 ms.
     pub fn discipline(&mut self) {
-        if let Self::Tsc(t) = self {
+        if let Self::Counter(t) = self {
             t.discipline();
         }
     }
 
-    /// Whether readings come from the TSC.
-    pub fn is_tsc(&self) -> bool {
-        matches!(self, Self::Tsc(_))
+    /// Whether readings come from the processor's own counter.
+    pub fn is_counter(&self) -> bool {
+        matches!(self, Self::Counter(_))
+    }
+
+    /// Name of the counter that this processor has, used or not.
+    pub fn counter_name() -> &'static str {
+        counter::NAME
+    }
+
+    /// The least difference between two readings, ns, where it is more than one: counters of aarch64 may tick at 25 MHz.
+    pub fn resolution(&self) -> Option<Nanos> {
+        let hertz = counter::frequency().filter(|_| self.is_counter())?;
+        let ns = 1_000_000_000 / hertz;
+        (ns > 1).then_some(Nanos(ns))
     }
 }
 
@@ -188,7 +250,7 @@ impl Default for Clock {
     }
 }
 
-impl Tsc {
+impl Counter {
     #[inline]
     fn at(&self, ticks: u64) -> Nanos {
         // Another processor's counter may be a few ticks behind.
@@ -200,7 +262,7 @@ impl Tsc {
     /// off by a change of rate (at most 100 ppm, so time never runs backwards).
     fn discipline(&mut self) {
         let old = self.base;
-        if self.at(tsc::ticks()).0 < old.ns + DISCIPLINE_NS {
+        if self.at(counter::ticks()).0 < old.ns + DISCIPLINE_NS {
             return;
         }
         let real = pair();
@@ -230,21 +292,22 @@ mod tests {
     /// whatever the interval.
     #[test]
     fn rare_corrections_do_not_swing() {
-        if !tsc::invariant() {
-            println!("SKIP rare_corrections_do_not_swing: the time-stamp counter is not invariant");
+        if !counter::reliable() {
+            println!("SKIP rare_corrections_do_not_swing: no reliable counter");
             return;
         }
         let mut clock = Clock::new();
-        let Clock::Tsc(t) = &mut clock else {
-            unreachable!("the counter is invariant")
+        let Clock::Counter(t) = &mut clock else {
+            unreachable!("the counter is reliable")
         };
         // As if the phase had been off by 1 ms, ten seconds ago.
         let real = pair();
+        let ago = ((10_000_000_000u128 << SHIFT) / u128::from(t.scale)) as u64;
         t.base = Pair {
-            ticks: real.ticks - 10_000_000_000,
-            ns: real.ns - ((10_000_000_000u128 * u128::from(t.scale)) >> SHIFT) as u64 - 1_000_000,
+            ticks: real.ticks - ago,
+            ns: real.ns - 10_000_000_000 - 1_000_000,
         };
-        let off = |t: &Tsc| {
+        let off = |t: &Counter| {
             let p = pair();
             p.ns as i64 - t.at(p.ticks).0 as i64
         };
@@ -253,10 +316,31 @@ mod tests {
         assert!((before - off(t)).abs() < 10_000, "no step in phase");
         // Over the interval that passed before, the whole error or less is worked off.
         let rate = scale(t.anchor, pair());
-        let worked_off = ((i128::from(t.scale) - i128::from(rate)) * 10_000_000_000) >> SHIFT;
+        let worked_off = ((i128::from(t.scale) - i128::from(rate)) * i128::from(ago)) >> SHIFT;
         assert!(
             worked_off > 0 && worked_off <= 1_100_000,
             "{worked_off} ns of 1 ms"
+        );
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn the_counter_runs_at_the_rate_that_its_register_says() {
+        let hertz = counter::frequency().unwrap();
+        let (a, b) = (pair(), {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            pair()
+        });
+        let seen = (b.ticks - a.ticks) as f64 / ((b.ns - a.ns) as f64 / 1e9);
+        assert!(
+            (seen / hertz as f64 - 1.0).abs() < 1e-3,
+            "{seen} of {hertz} Hz"
+        );
+        let coarse = Clock::new().resolution();
+        assert_eq!(
+            coarse.is_some(),
+            hertz < 500_000_001,
+            "{hertz} Hz: {coarse:?}"
         );
     }
 

@@ -172,11 +172,17 @@ pub fn run_group(
             if outcome.interrupted {
                 job.flags.push(Flag::new(FlagCode::Interrupted, "the run was interrupted; this is what was measured until then", "run again"));
             }
-            // Elsewhere the kernel's clock is the processor's own counter, read without entering the kernel.
-            if cfg!(target_arch = "x86_64") && !clock.is_tsc() {
+            if let Some(step) = clock.resolution() {
+                job.engine_notes.push(format!("time in steps of {step}"));
+            }
+            if !clock.is_counter() {
                 job.flags.push(Flag::new(
                     FlagCode::ClockFallback,
-                    "the processor's time-stamp counter is not invariant; CLOCK_MONOTONIC was used",
+                    format!(
+                        "the {} of this processor ({}) cannot be relied on or is not known; CLOCK_MONOTONIC was used",
+                        Clock::counter_name(),
+                        std::env::consts::ARCH
+                    ),
                     "latencies below a microsecond carry the cost of the slower clock",
                 ));
             }
