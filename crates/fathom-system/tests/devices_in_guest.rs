@@ -17,6 +17,8 @@ mod health;
 mod latencies;
 #[path = "devices_in_guest/names.rs"]
 mod names;
+#[path = "devices_in_guest/plugged.rs"]
+mod plugged;
 #[path = "devices_in_guest/purge.rs"]
 mod purge;
 #[path = "devices_in_guest/rig.rs"]
