@@ -98,9 +98,9 @@ fn controller_reset(rig: &mut Rig) {
     let controller =
         rig.line("for c in /sys/class/nvme/nvme*; do grep -q NV-HOT $c/serial && echo $c; done");
     // After a reset QEMU now and then raises no interrupt any more: the kernel looks for each answer after its time-out. So
-    // this comes last, and with a short one.
+    // this comes last, and with a short one. (A multipath head has none: its paths have.)
     let ended = until("[ -e /tmp/rc ]");
-    let said = rig.sh(&format!("echo 5000 > /sys/block/{}/queue/io_timeout; rm -f /tmp/rc; (fathom run {hot} --rw randread --qd 4 --time 3s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; echo 1 > {controller}/reset_controller; {ended}cat /tmp/rc /tmp/o", &hot[5..]));
+    let said = rig.sh(&format!("for q in /sys/block/{}/queue /sys/class/block/nvme*c*n*/queue; do (echo 5000 > $q/io_timeout) 2> /dev/null; done; rm -f /tmp/rc; (fathom run {hot} --rw randread --qd 4 --time 3s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & sleep 2; echo 1 > {controller}/reset_controller; {ended}cat /tmp/rc /tmp/o", &hot[5..]));
     // Requests are sent again after the reset: none fails.
     said.has_not(&["io-errors", "failed"]);
     hold(

@@ -73,12 +73,18 @@ impl Said {
         self.has(words);
     }
 
+    /// Whether it said this, on one line or where lines are broken.
+    fn says(&self, words: &str) -> bool {
+        let lines: Vec<&str> = self.text.split_whitespace().collect();
+        self.text.contains(words) || lines.join(" ").contains(words)
+    }
+
     /// It said all of this.
     #[track_caller]
     pub(crate) fn has(&self, words: &[&str]) {
         for word in words {
             hold(
-                self.text.contains(word),
+                self.says(word),
                 format_args!("'{word}' is missing: {}", self.text),
             );
         }
@@ -89,7 +95,7 @@ impl Said {
     pub(crate) fn has_not(&self, words: &[&str]) {
         for word in words {
             hold(
-                !self.text.contains(word),
+                !self.says(word),
                 format_args!("'{word}' is there: {}", self.text),
             );
         }
