@@ -336,7 +336,11 @@ mod tests {
             (seen / hertz as f64 - 1.0).abs() < 1e-3,
             "{seen} of {hertz} Hz"
         );
+        // (User emulation runs on a kernel that has another counter.)
         let coarse = Clock::new().resolution();
+        if !counter::reliable() {
+            return assert_eq!(coarse, None);
+        }
         assert_eq!(
             coarse.is_some(),
             hertz < 500_000_001,

@@ -33,16 +33,16 @@ fn plugged_disks_are_known_and_written_under_their_word() {
     rig.sh("for i in $(seq 300); do [ $(ls -d /sys/block/sd[abc] /sys/block/mmcblk0 2>/dev/null | wc -l) = 4 ] && break; sleep 0.1; done").done();
     rig.scenario(
         "SATA disk",
-        "rotation, transport; written under its word",
+        "sata, its health; written under its word",
         |rig| {
-            plugged(rig, "SATA-1", "s", &["sata", "7200"]);
+            plugged(rig, "SATA-1", "s", &["sata", "health"]);
         },
     );
     rig.scenario(
         "USB stick",
-        "usb, removable; written under its word",
+        "usb; no serial number by SCSI: written under its full path",
         |rig| {
-            plugged(rig, "USB-1", "u", &["usb"]);
+            plugged(rig, "name     /dev/sd", "u", &["usb"]);
         },
     );
     rig.scenario("USB disk by UAS", "usb; written under its word", |rig| {
@@ -55,12 +55,12 @@ fn plugged_disks_are_known_and_written_under_their_word() {
     rig.off();
 }
 
-/// The disk of this serial number is described so, and is written under the word that is shown, and no other.
-fn plugged(rig: &mut Rig, serial: &str, image: &str, words: &[&str]) {
+/// The disk with this in its description has the rest there, too, and is written under the word that is shown, and no other.
+fn plugged(rig: &mut Rig, own: &str, image: &str, words: &[&str]) {
     let shown = rig.fathom("devices").text;
     let all: Vec<&str> = shown.split("\n/dev/").collect();
-    let block = all.iter().find(|b| b.contains(serial)).copied();
-    crate::rig::hold(block.is_some(), format_args!("{serial}: {shown}"));
+    let block = all.iter().find(|b| b.contains(own)).copied();
+    crate::rig::hold(block.is_some(), format_args!("{own}: {shown}"));
     let Some(block) = block else { return };
     let name = block.split_whitespace().next().unwrap_or_default();
     let device = format!("/dev/{}", name.trim_start_matches("/dev/"));
