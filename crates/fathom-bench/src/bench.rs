@@ -1,9 +1,10 @@
 //! What jobs run on: a real target or a simulated one, behind one narrow trait.
 
-use fathom_host::{Health, HostRoot};
+use fathom_host::{Health, HostRoot, ZoneLimits};
 use fathom_io::driver::{DriveError, Observer, PlannedJob, Setting, run_group};
 use fathom_io::files::{SeenBy, Steps};
-use fathom_io::job::{Engine, JobError, JobSpec, Limits, Rw};
+use fathom_io::job::{Command, Engine, JobError, JobSpec, Limits, Rw};
+use fathom_io::load::zoned;
 use fathom_io::target::{Target, TargetError};
 use fathom_io::{Control, validity};
 use fathom_telemetry::iolog::LogHandle;
@@ -79,6 +80,10 @@ pub trait Bench {
     }
     /// The target on this machine, for experiments that look below it; none where a model answers.
     fn real(&mut self) -> Option<&mut RealBench> {
+        None
+    }
+    /// Of a target with zones on this machine, their limits.
+    fn zones(&self) -> Option<&ZoneLimits> {
         None
     }
     /// The hosts whose jobs these are, for the run's record; none where there is but this one.
@@ -172,12 +177,39 @@ impl RealBench {
     pub fn target(&self) -> &Target {
         &self.target
     }
-    /// See [`Target::open_for_commands`].
-    ///
-    /// # Errors
-    /// Why the target takes none.
-    pub fn open_for_commands(&mut self, modifies: bool) -> Result<(), String> {
-        self.target.open_for_commands(modifies)
+
+    /// The same, to open it in further ways.
+    pub fn target_mut(&mut self) -> &mut Target {
+        &mut self.target
+    }
+
+    /// The same jobs, where those that write on a device with zones are led to the write pointers, as they stand now.
+    fn led_by_zones(&self, jobs: &[PlannedJob]) -> Result<Option<Vec<PlannedJob>>, BenchError> {
+        let modify = jobs.iter().any(|p| p.job.spec.rw.modifies());
+        let Some(limits) = self.target.zone_limits().filter(|_| modify) else {
+            return Ok(None);
+        };
+        // What is merely better written in order may be written anywhere.
+        let free = |p: &PlannedJob| {
+            let plain = p.job.spec.command == Command::Plain && p.job.spec.open_zones.is_none();
+            limits.model == "host-aware" && plain
+        };
+        let zones = self
+            .target
+            .zones()
+            .map_err(|e| BenchError::Outside(format!("the zones cannot be asked for: {e}")))?;
+        let led = |p: &PlannedJob| -> Result<PlannedJob, BenchError> {
+            let mut own = p.clone();
+            if !free(p)
+                && p.guide.is_none()
+                && let Some(guide) = zoned::guide(&p.job, p.seats(), &zones)
+                    .map_err(|e| BenchError::Outside(format!("job '{}': {e}", p.job.spec.name)))?
+            {
+                own.guide = Some(guide);
+            }
+            Ok(own)
+        };
+        jobs.iter().map(led).collect::<Result<_, _>>().map(Some)
     }
 }
 
@@ -196,6 +228,9 @@ impl Bench for RealBench {
     }
     fn real(&mut self) -> Option<&mut RealBench> {
         Some(self)
+    }
+    fn zones(&self) -> Option<&ZoneLimits> {
+        self.target.zone_limits()
     }
     fn health(&mut self) -> Option<Health> {
         let disk = self.target.describe().device?;
@@ -281,6 +316,8 @@ impl Bench for RealBench {
             counters: Some(&counters),
             log,
         };
+        let led = self.led_by_zones(jobs)?;
+        let jobs = led.as_deref().unwrap_or(jobs);
         let mut measures = run_group(jobs, &setting, observer)?;
         validity::judge(&mut measures, jobs, &self.target);
         Ok(measures)

@@ -28,6 +28,9 @@ pub trait Measurement: Args {
     /// Whether it runs on a fleet as on one host: nothing of it looks below the target, or leads its load from here.
     const ON_HOSTS: bool = false;
 
+    /// Whether it writes on devices with zones only where their write pointers are.
+    const ON_ZONES: bool = false;
+
     /// Where it works on files of a directory that fathom makes in the target, instead of on one file or device: hosts that
     /// it needs.
     const FILES_OF_HOSTS: Option<u32> = None;
@@ -37,6 +40,14 @@ pub trait Measurement: Args {
     /// # Errors
     /// In one sentence: the option, what was expected.
     fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Refuses a target that it could do nothing with, before anything is made.
+    ///
+    /// # Errors
+    /// In one sentence: the target, what was expected.
+    fn fits(&self, _bench: &dyn Bench) -> Result<(), String> {
         Ok(())
     }
 

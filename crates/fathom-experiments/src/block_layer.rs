@@ -8,8 +8,8 @@ use fathom_bench::parts;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::runner::Runner;
-use fathom_io::JobSpec;
 use fathom_io::job::Engine;
+use fathom_io::{JobSpec, Wanted};
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{Finding, Section};
@@ -60,13 +60,13 @@ pub(crate) fn run(
     book: &mut Notebook,
     sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    let modifies = loads.iter().any(|s| s.rw.modifies());
+    let wanted = Wanted::by(loads, None);
     let real = bench.real().filter(|b| plan.commands && !b.interrupted());
     let Some(real) = real else {
         return Ok(());
     };
     let mut found = BlockLayerResult::default();
-    if let Err(why) = real.open_for_commands(modifies) {
+    if let Err(why) = real.target_mut().open_for_commands(&wanted) {
         found.skipped = Some(why);
         return book.found(&found);
     }

@@ -262,7 +262,7 @@ pub(crate) fn nvme_log(device: &File, page: LogPage, into: &mut [u8]) -> io::Res
         timeout_ms: PATIENCE_MS,
         ..NvmeAdmin::default()
     };
-    nvme_admin(device, command, into).map(drop)
+    nvme_send(device, NVME_IOCTL_ADMIN_CMD, command, into).map(drop)
 }
 
 /// Identify: what a controller, a namespace or a list of them is (reads only). `what` is the specification's CNS.

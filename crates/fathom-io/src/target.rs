@@ -3,9 +3,10 @@
 //! Opening decides everything that may be refused, so that a run which starts can
 //! finish. Dropping a target removes what fathom made for this run only.
 
-mod counted;
+mod counting;
 pub mod purge;
 mod wanted;
+mod zoned;
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 
 use fathom_files::open;
 use fathom_host::{
-    Below, CounterSource, FilePermit, Passthrough, Permit, Refusal, Scratch, TargetKind, extents,
-    probe_target,
+    Below, CounterSource, FilePermit, Passthrough, Permit, Refusal, Scratch, TargetKind,
+    ZoneLimits, extents, probe_target,
 };
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{self, DeviceDelta};
@@ -24,7 +25,7 @@ use crate::driver::Destination;
 use crate::job::{JobError, Limits};
 use crate::port::polled;
 
-pub use counted::{count, counted};
+pub use counting::{count, counted};
 pub use wanted::{Share, Wanted};
 
 /// Size of a scratch file where nobody said: 1 GiB.
@@ -107,6 +108,8 @@ pub struct Target {
     no_counters: Option<String>,
     fresh: bool,
     commands_only: bool,
+    /// Of a device with zones, their limits.
+    zones: Option<ZoneLimits>,
     /// Why it could not be opened for direct and for buffered I/O.
     unopened: [Option<std::io::Error>; 2],
     holder: Holder,
@@ -154,6 +157,7 @@ impl Target {
                 no_counters: None,
                 fresh: false,
                 commands_only: false,
+                zones: None,
                 unopened: [None, None],
                 holder: Holder::Null,
             });
@@ -376,8 +380,9 @@ impl Target {
             }
         }
         target.commands_only = namespace.is_some();
+        target.atomic_as(wanted).map_err(unfit)?;
         if wanted.commands != Share::No {
-            target.open_for_commands(wanted.modifies).map_err(unfit)?;
+            target.open_for_commands(wanted).map_err(unfit)?;
         }
         Ok(target)
     }
@@ -386,14 +391,14 @@ impl Target {
     ///
     /// # Errors
     /// Why it takes none, in a sentence.
-    pub fn open_for_commands(&mut self, modifies: bool) -> Result<(), String> {
+    pub fn open_for_commands(&mut self, wanted: &Wanted) -> Result<(), String> {
         let guarded = matches!(self.holder, Holder::Device(_));
         let Destination::File { path, commands, .. } = &mut self.destination else {
             return Err("it is no NVMe namespace: use --engine uring".into());
         };
-        if commands.is_none() {
-            *commands = Some(Arc::new(Passthrough::of(path, modifies && guarded)?));
-        }
+        let device = Passthrough::of(path, wanted.modifies && guarded)?;
+        wanted.offered_by(&device)?;
+        *commands = Some(Arc::new(device));
         Ok(())
     }
 
@@ -448,6 +453,10 @@ impl Target {
             Ok(c) => (Some(c), None),
             Err(e) => (None, Some(e.to_string())),
         };
+        let zones = match kind {
+            "block-device" => fathom_host::zones::limits(&path),
+            _ => None,
+        };
         Ok(Self {
             name: name.to_owned(),
             destination: Destination::File {
@@ -465,6 +474,7 @@ impl Target {
             no_counters,
             fresh,
             commands_only: false,
+            zones,
             unopened: [no_direct, no_buffered],
             holder,
         })
@@ -516,6 +526,9 @@ impl Target {
 
     /// Bytes of a range that hold no data (holes and unwritten extents), where the file system or what a device is made of tells.
     pub fn unwritten(&self, start: u64, end: u64) -> Option<u64> {
+        if let Some(unwritten) = self.unwritten_in_zones(start, end) {
+            return Some(unwritten);
+        }
         if self.kind == "block-device" {
             return extents::unwritten_of_device(self.path.as_deref()?, start..end);
         }

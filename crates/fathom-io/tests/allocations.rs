@@ -3,8 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fathom_host::{Zone, ZoneKind, ZoneState};
 use fathom_io::driver::{PlannedJob, Setting, run_group};
 use fathom_io::job::{JobSpec, Limits};
+use fathom_io::load::zoned;
 use fathom_io::{Control, Target, Wanted};
 
 struct Counting;
@@ -26,6 +28,19 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static GLOBAL: Counting = Counting;
 
+/// Many small zones, so that full ones are left for others all the time.
+fn zones() -> Vec<Zone> {
+    let zone = |start| Zone {
+        start,
+        size: 64 << 10,
+        capacity: 32 << 10,
+        pointer: start,
+        kind: ZoneKind::SequentialRequired,
+        state: ZoneState::Empty,
+    };
+    (0..4000).map(|n| zone(n << 16)).collect()
+}
+
 /// Allocations of a job of `ios` I/Os in one long window.
 fn allocations(target: &Target, limits: &Limits, options: &[(&str, &str)], ios: u64) -> u64 {
     let mut spec = JobSpec::default();
@@ -36,7 +51,10 @@ fn allocations(target: &Target, limits: &Limits, options: &[(&str, &str)], ios: 
         spec.set(name, text).unwrap();
     }
     spec.ios = Some(ios);
-    let job = PlannedJob::new(spec.validate(limits).unwrap());
+    let mut job = PlannedJob::new(spec.validate(limits).unwrap());
+    if spec.open_zones.is_some() {
+        job.guide = zoned::guide(&job.job, job.seats(), &zones()).unwrap();
+    }
     let control = Control::new();
     let setting = Setting {
         destination: target.destination(),
@@ -69,6 +87,10 @@ fn ten_times_the_ios_allocate_no_more() {
             &[("rw", "randrw"), ("bs", "4k:50,64k:50"), ("dist", "zipf")],
         ),
         (&null, &[("rate", "50m"), ("think", "0")]),
+        (
+            &null,
+            &[("rw", "write"), ("direct", ""), ("open-zones", "8")],
+        ),
         (&file, &[("rw", "write")]),
         (&file, &[]),
         (&file, &[("engine", "preadv"), ("qd", "1")]),

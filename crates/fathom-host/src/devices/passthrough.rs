@@ -29,6 +29,8 @@ pub struct Passthrough {
     pub protection: u32,
     /// Bytes of the largest command that moves data.
     pub most_bytes: u64,
+    /// Pieces of memory that one command can move.
+    pub most_segments: u64,
     /// What it offers beside reads and writes.
     pub operations: Operations,
     /// Of a zoned namespace, its limits.
@@ -127,6 +129,7 @@ impl Passthrough {
             protection: protection(&page, block_bytes)?,
             operations: Operations::of(&file, nsid, &drive, &page, block_bytes.into()),
             zones: zones::limits(block),
+            most_segments: queue("max_segments").unwrap_or(127),
             file: Arc::new(file),
             nsid,
             block_bytes,

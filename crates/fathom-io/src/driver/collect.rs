@@ -7,7 +7,7 @@ use fathom_telemetry::summary::SAMPLES_BEYOND;
 use fathom_telemetry::{DirectionTotal, Flag, FlagCode, Nanos, Op, SparseHistogram, Window};
 
 use super::{ClosedWindow, Observer, PlannedJob, errors, live};
-use crate::load::{ErrorCount, NOTHING_READ, Outcome};
+use crate::load::{ErrorCount, Outcome};
 
 /// An I/O that takes longer is no slow I/O: drives repeat a read for seconds, but not for so long.
 const STALL: Nanos = Nanos::from_secs(10);
@@ -279,12 +279,7 @@ fn merge_errors(outcomes: &[Outcome]) -> Vec<IoError> {
         .into_values()
         .map(|e| IoError {
             op: e.op,
-            // What a disk that is gone would say if it still could.
-            errno: if e.errno == NOTHING_READ {
-                libc::ENODEV
-            } else {
-                e.errno
-            },
+            errno: errors::number(e.errno),
             message: errors::message(e.errno),
             first_offset: e.first_offset,
             count: e.count,

@@ -2,13 +2,20 @@
 //! (`blk_errors` of block/blk-core.c), whose words then speak of files: "No data available" is a bad sector.
 
 use crate::load::NOTHING_READ;
+use crate::port::commands::{APPENDED_ELSEWHERE, COMPARED_DIFFERENT};
 
 /// The system's words, and what a device means by them.
-pub(super) fn message(errno: i32) -> String {
+pub fn message(errno: i32) -> String {
     match errno {
         0 => return "transferred less than asked for".into(),
         NOTHING_READ => {
             return "read nothing below the known size: the device is gone, or the file was cut short".into();
+        }
+        APPENDED_ELSEWHERE => {
+            return "the drive appended where it was not asked to, or where another append had gone: it loses data".into();
+        }
+        COMPARED_DIFFERENT => {
+            return "the drive holds other data than was handed over: write it with the same --seed, --bs, --offset and --same-data first".into();
         }
         _ => {}
     }
@@ -16,6 +23,17 @@ pub(super) fn message(errno: i32) -> String {
     match meaning(errno) {
         Some(meaning) => format!("{words}: {meaning}"),
         None => words.to_string(),
+    }
+}
+
+/// The number in results.
+pub(super) fn number(errno: i32) -> i32 {
+    match errno {
+        // What a disk that is gone would say if it still could.
+        NOTHING_READ => libc::ENODEV,
+        APPENDED_ELSEWHERE => libc::EIO,
+        COMPARED_DIFFERENT => libc::EILSEQ,
+        _ => errno,
     }
 }
 
@@ -29,7 +47,8 @@ fn meaning(errno: i32) -> Option<&'static str> {
         libc::EREMOTEIO => "the device refused the command",
         libc::EBADE => "another machine has reserved the device",
         libc::EILSEQ => "data and their protection information do not match",
-        libc::EOVERFLOW | libc::ETOOMANYREFS => "too many zones are open or active",
+        libc::EOVERFLOW => "too many zones are active (open or closed): reset or finish one",
+        libc::ETOOMANYREFS => "too many zones are open: close, reset or finish one",
         _ => return None,
     })
 }

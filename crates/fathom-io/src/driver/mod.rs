@@ -29,6 +29,7 @@ use crate::job::{Engine, ValidJob};
 use crate::load::{Batches, Guide, Live, Outcome, Worker};
 use crate::port::virtual_time::{self, VirtualPort, World};
 use collect::Collector;
+pub use errors::message as error_of_device;
 pub use threads::run_group;
 pub use usage::ThreadUsage;
 

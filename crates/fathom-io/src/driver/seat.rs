@@ -11,7 +11,7 @@ use super::usage::{ThreadUsage, thread_usage};
 use super::{Destination, PlannedJob};
 use crate::buffer::{Buffers, Content};
 use crate::clock::Clock;
-use crate::job::Engine;
+use crate::job::{Command, Engine};
 use crate::load::{Live, Outcome, Wait, Worker};
 use crate::port::libaio::Libaio;
 use crate::port::mmap::Mmap;
@@ -180,8 +180,9 @@ impl Seat {
                         path.display()
                     ));
                 };
-                let made = buffers()
-                    .and_then(|b| Uring::commands(&device, spec, depth, b, clock).map_err(ring));
+                let made = buffers().and_then(|b| {
+                    Uring::commands(&device, &planned.job, depth, b, clock).map_err(ring)
+                });
                 self.serve_noted(made, |port| port.notes().to_vec());
             }
         }
@@ -305,7 +306,8 @@ fn single<C: Call>(
 fn memory(planned: &PlannedJob, job: usize, thread: u32) -> Result<Buffers, String> {
     let spec = &planned.job.spec;
     let (_, depth) = planned.seats();
-    let content = planned.ops().contains(&Op::Write).then_some(Content {
+    let hands_over = planned.ops().contains(&Op::Write) || spec.command == Command::Compare;
+    let content = hands_over.then_some(Content {
         compress: spec.compress / 100.0,
         chunk: spec.compress_chunk.0 as usize,
         duplicate: spec.duplicate / 100.0,

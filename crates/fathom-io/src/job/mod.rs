@@ -3,6 +3,7 @@
 //! Each option is defined once, in [`options`]: command line, job file, JSON and
 //! help all come from that table.
 
+mod command;
 mod file;
 mod limits;
 pub mod options;
@@ -15,8 +16,8 @@ pub use limits::Limits;
 pub use options::{OPTIONS, OptionDef};
 pub use sync::{Each, Flush, SyncPolicy};
 pub use types::{
-    Advice, Arrival, BlockSizes, Burst, Distribution, Engine, HostSpan, OnError, Rw, SyncCall,
-    TextDuration,
+    Advice, Arrival, BlockSizes, Burst, Command, Distribution, Engine, HostSpan, OnError, Rw,
+    SyncCall, TextDuration,
 };
 pub use validate::ValidJob;
 
@@ -79,6 +80,14 @@ pub struct JobSpec {
     pub direct: bool,
     /// How I/O reaches the kernel.
     pub engine: Engine,
+    /// What it does in the place of plain reads, writes or discards.
+    pub command: Command,
+    /// Zones that each thread writes at the same time; as many as `qd` where absent, one for appends.
+    pub open_zones: Option<u32>,
+    /// First byte of what a copy is made of; the end of the tested range where absent.
+    pub copy_from: Option<Bytes>,
+    /// Numbers of the reclaim unit handles that writes name in turn (FDP); none where empty.
+    pub placement: Vec<u32>,
     /// The system call of the preadv engine.
     pub call: SyncCall,
     /// What makes writes durable.
@@ -180,6 +189,10 @@ impl Default for JobSpec {
             threads: 1,
             direct: true,
             engine: Engine::Uring,
+            command: Command::Plain,
+            open_zones: None,
+            copy_from: None,
+            placement: Vec::new(),
             call: SyncCall::Preadv2,
             sync: SyncPolicy::NONE,
             offset: Bytes(0),

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::types::{TextDuration, size_text};
 use super::{
-    Advice, BlockSizes, Burst, Distribution, Engine, HostSpan, JobError, JobSpec, OnError, Rw,
-    SyncCall,
+    Advice, BlockSizes, Burst, Command, Distribution, Engine, HostSpan, JobError, JobSpec, OnError,
+    Rw, SyncCall,
 };
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -77,7 +77,12 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn cpus(text: &str) -> Result<Vec<u32>, String> {
+fn list(numbers: &[u32]) -> Option<Value> {
+    let text: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    (!numbers.is_empty()).then(|| json!(text.join(",")))
+}
+
+fn numbers(text: &str) -> Result<Vec<u32>, String> {
     let mut list = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {
         let (a, b) = part.split_once('-').unwrap_or((part, part));
@@ -224,6 +229,22 @@ pub const OPTIONS: &[OptionDef] = &[
     ),
     option!(
         "Path",
+        "command",
+        "COMMAND",
+        "In the place of plain writes append (to zones), write-zeroes or copy, of reads verify or compare (uring-cmd); of trims zone-reset or zone-finish (preadv, uring-cmd)",
+        |s, t| s.command = t.parse::<Command>()?,
+        |s| show(&s.command, &Command::Plain)
+    ),
+    option!(
+        "Path",
+        "placement",
+        "LIST",
+        "uring-cmd: writes name these placement handles in turn, such as 0,2-3 (flexible data placement)",
+        |s, t| s.placement = numbers(t)?,
+        |s| list(&s.placement)
+    ),
+    option!(
+        "Path",
         "call",
         "CALL",
         "System call of the preadv engine: preadv2 (default), preadv, pread, or readv and read after an lseek",
@@ -323,14 +344,8 @@ pub const OPTIONS: &[OptionDef] = &[
         "cpus",
         "LIST",
         "Pin threads to these processors in turn, such as 0,2-3",
-        |s, t| s.cpus = cpus(t)?,
-        |s| (!s.cpus.is_empty()).then(|| json!(
-            s.cpus
-                .iter()
-                .map(u32::to_string)
-                .collect::<Vec<_>>()
-                .join(",")
-        ))
+        |s, t| s.cpus = numbers(t)?,
+        |s| list(&s.cpus)
     ),
     option!(
         "Where",
@@ -353,6 +368,22 @@ pub const OPTIONS: &[OptionDef] = &[
             s.size = Some(size);
         },
         |s| s.size.map(|v| json!(size_text(v)))
+    ),
+    option!(
+        "Where",
+        "open-zones",
+        "N",
+        "Zoned devices: zones that each thread writes at the same time, at their write pointers [default: --qd; for appends 1]",
+        |s, t| s.open_zones = Some(number(t, 1, 65_536)?),
+        |s| s.open_zones.map(|n| json!(n))
+    ),
+    option!(
+        "Where",
+        "copy-from",
+        "SIZE",
+        "Copies: start of what is copied, block for block, to the tested range [default: the end of the tested range]",
+        |s, t| s.copy_from = Some(unit(t)?),
+        |s| s.copy_from.map(|v| json!(size_text(v)))
     ),
     option!(
         "Where",
@@ -620,65 +651,4 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_reads_back_what_it_prints() {
-        let mut job = JobSpec::default();
-        for (name, text) in [
-            ("rw", "randrw"),
-            ("read-share", "70"),
-            ("bs", "4k:70,64k:30"),
-            ("qd", "32"),
-            ("buffered", ""),
-            ("sync", "fdatasync:8"),
-            ("size", "1g"),
-            ("dist", "zipf:1.2"),
-            ("time", "1500ms"),
-            ("rate", "600k"),
-            ("burst", "64/10ms"),
-            ("window", "1ms"),
-            ("cpus", "0,2-3"),
-            ("on_error", "continue"),
-        ] {
-            job.set(name, text).unwrap();
-        }
-        let json = serde_json::to_value(&job).unwrap();
-        let mut back = JobSpec::default();
-        for (name, value) in json.as_object().unwrap() {
-            let text = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            back.set(name, &text)
-                .unwrap_or_else(|e| panic!("{name}={text}: {e}"));
-        }
-        assert_eq!(back, job);
-    }
-
-    #[test]
-    fn unknown_options_offer_the_nearest_and_bad_values_name_theirs() {
-        let mut job = JobSpec::default();
-        assert_eq!(
-            job.set("treads", "1").unwrap_err().to_string(),
-            "unknown option 'treads' (did you mean 'threads'?): see 'fathom run --help'"
-        );
-        assert!(
-            job.set("qd", "0")
-                .unwrap_err()
-                .to_string()
-                .starts_with("qd: '0' is not possible")
-        );
-        for (name, bad) in [
-            ("size", "0"),
-            ("rate", "-5"),
-            ("rate", "nan"),
-            ("time", "0"),
-            ("window", "10us"),
-            ("read-share", "101"),
-            ("cpus", "3-1"),
-        ] {
-            assert!(job.set(name, bad).is_err(), "{name}={bad}");
-        }
-    }
-}
+mod tests;

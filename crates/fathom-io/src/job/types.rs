@@ -127,6 +127,35 @@ words! {
 }
 
 words! {
+    /// What a job does in the place of plain reads, writes or discards.
+    Command {
+        /// Reads, writes, discards.
+        Plain = "plain",
+        /// Writes: zone append (NVMe 7Dh), the drive says where it went.
+        Append = "append",
+        /// Writes: write zeroes (08h), no data is handed over.
+        WriteZeroes = "write-zeroes",
+        /// Writes: copy (19h) from another place of the same namespace.
+        Copy = "copy",
+        /// Reads: verify (0Ch), no data is handed over.
+        Verify = "verify",
+        /// Reads: compare (05h) with what is handed over.
+        Compare = "compare",
+        /// Discards: zones are reset.
+        ZoneReset = "zone-reset",
+        /// Discards: zones are finished.
+        ZoneFinish = "zone-finish",
+    }
+}
+
+impl Command {
+    /// Whether zones are managed, not I/O done in them.
+    pub const fn manages_zones(self) -> bool {
+        matches!(self, Self::ZoneReset | Self::ZoneFinish)
+    }
+}
+
+words! {
     /// The system call of the preadv engine.
     SyncCall {
         /// preadv2 and pwritev2, which carry flags.

@@ -2,6 +2,7 @@
 
 use fathom_telemetry::{Bytes, Op};
 
+use super::command::start_and_end;
 use super::limits::Limits;
 use super::{Engine, JobError, JobSpec, SyncCall};
 use crate::replay::FeedHandle;
@@ -241,6 +242,7 @@ impl JobSpec {
                 &format!("polling needs the uring engine, not {}", self.engine),
             ));
         }
+        self.check_command(start_and_end(self.offset.0, range), limits)?;
         let memory = u128::from(self.qd) * u128::from(self.threads) * u128::from(max);
         if memory > 8 << 30 {
             return Err(bad(

@@ -7,6 +7,7 @@ mod permutation;
 pub mod rng;
 mod worker;
 mod zipf;
+pub mod zoned;
 
 pub use guide::{Enter, Guide, MakePerformer, MakePilot, Next, Pass, Performer, Pilot, PilotIo};
 pub use worker::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait, Worker};

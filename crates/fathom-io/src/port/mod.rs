@@ -21,9 +21,10 @@ use std::fs::File;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 
+use fathom_host::ZoneAction;
 use fathom_telemetry::{Nanos, Op};
 
-use crate::job::{Advice, Each, Flush, JobSpec};
+use crate::job::{Advice, Command, Each, Flush, JobSpec};
 
 /// One I/O to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,12 +224,33 @@ pub(crate) struct Served {
     file: Arc<File>,
     /// Trims are discards of a block device, not holes in a file.
     device: bool,
+    /// Trims manage the zones in which they begin: what they do, and bytes of a zone.
+    zones: Option<(ZoneAction, u64)>,
 }
 
 impl Served {
     pub(crate) fn new(file: Arc<File>) -> Self {
         let device = is_block_device(&file);
-        Self { file, device }
+        Self {
+            file,
+            device,
+            zones: None,
+        }
+    }
+
+    /// Trims do to zones what the job says.
+    pub(crate) fn managing_zones(mut self, command: Command) -> Result<Self, PortError> {
+        let action = match command {
+            Command::ZoneReset => ZoneAction::Reset,
+            Command::ZoneFinish => ZoneAction::Finish,
+            _ => return Ok(self),
+        };
+        let bytes = fathom_host::zones::zone_bytes(&self.file).map_err(|source| PortError {
+            what: format!("{command} needs a device with zones; name another one"),
+            source,
+        })?;
+        self.zones = Some((action, bytes));
+        Ok(self)
     }
 
     pub(crate) fn all(files: Vec<Arc<File>>) -> Vec<Self> {
@@ -244,6 +266,10 @@ impl Served {
     pub(crate) fn trim(&self, offset: u64, len: u32) -> i32 {
         /// _IO(0x12, 119): discards a range of a block device (linux/fs.h).
         const BLKDISCARD: u64 = 0x1277;
+        if let Some((action, bytes)) = self.zones {
+            let done = fathom_host::zones::act(&self.file, action, offset - offset % bytes, bytes);
+            return if done.is_ok() { 0 } else { -1 };
+        }
         let range = [offset, u64::from(len)];
         // SAFETY: the descriptor is open; the ioctl reads two numbers, fallocate none.
         unsafe {

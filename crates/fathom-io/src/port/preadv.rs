@@ -24,9 +24,12 @@ impl Preadv {
     pub fn new(files: Vec<Arc<std::fs::File>>, spec: &JobSpec) -> Result<Self, PortError> {
         let plain = spec.call == SyncCall::Preadv2;
         let seeks = matches!(spec.call, SyncCall::Read | SyncCall::Readv);
+        // A position belongs to one thread, and only preadv2 takes flags with every call.
+        let own = Served::all(super::own_files(files, spec, seeks, !plain)?).into_iter();
         Ok(Self {
-            // A position belongs to one thread, and only preadv2 takes flags with every call.
-            files: Served::all(super::own_files(files, spec, seeks, !plain)?),
+            files: own
+                .map(|f| f.managing_zones(spec.command))
+                .collect::<Result<_, _>>()?,
             call: spec.call,
             // The older calls carry none: `own_files` opens files for what they are to do.
             flags: if plain {

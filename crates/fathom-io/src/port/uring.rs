@@ -26,7 +26,7 @@ pub trait Entries {
     /// The same for a worker.
     fn at_once(entry: Self::Sq) -> Self::Sq;
     /// Slot, and bytes done or negative errno.
-    fn done(&self, c: &Self::Cq) -> (u32, i64);
+    fn done(&mut self, c: &Self::Cq) -> (u32, i64);
     /// The ring has failed, and the kernel may still read what belongs to the entries.
     fn leak(&mut self) {}
 }
@@ -47,7 +47,7 @@ impl Entries for Plain {
         entry.flags(squeue::Flags::ASYNC)
     }
     #[inline]
-    fn done(&self, c: &Self::Cq) -> (u32, i64) {
+    fn done(&mut self, c: &Self::Cq) -> (u32, i64) {
         (c.user_data() as u32, i64::from(c.result()))
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use fathom_host::Passthrough;
 use fathom_telemetry::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Engine, JobSpec};
+use crate::job::{Command, Engine, JobSpec};
 
 /// What the jobs want from the target.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -20,8 +21,14 @@ pub struct Wanted {
     pub polled: bool,
     /// How many of the jobs send NVMe commands past the block layer.
     pub commands: Share,
-    /// Whatever is written is written in order, one I/O at a time, as devices with zones want it.
+    /// Whatever is written is written in order, as devices with zones want it.
     pub in_order: bool,
+    /// Operations beside reads, writes and discards.
+    pub operations: Vec<Command>,
+    /// The highest number of a placement handle that some job names.
+    pub placement: Option<u32>,
+    /// The largest write that some job wants done whole or not at all.
+    pub atomic: Option<Bytes>,
     /// Bytes that a scratch or new file must have.
     pub size: Option<Bytes>,
     /// What was typed after `--destroy`.
@@ -42,6 +49,9 @@ impl Wanted {
             // (A polled job through the page cache is refused for that.)
             polled: jobs.iter().any(|j| j.iopoll && j.direct),
             in_order: jobs.iter().all(in_order),
+            operations: operations(jobs),
+            placement: jobs.iter().flat_map(|j| &j.placement).max().copied(),
+            atomic: jobs.iter().filter(|j| j.atomic).map(|j| j.bs.max()).max(),
             size: jobs.iter().filter_map(end).max(),
             destroy: destroy.map(str::to_owned),
             create: false,
@@ -83,8 +93,60 @@ impl Share {
     }
 }
 
-/// Whether the job writes nothing, or one block after another.
+/// Whether the job writes nothing, or only where [`crate::load::zoned`] leads it.
 fn in_order(job: &JobSpec) -> bool {
-    let alone = job.qd == 1 && job.threads == 1;
-    !job.rw.modifies() || (alone && job.direct && !job.rw.is_random() && !job.rw.trims())
+    let straight = !job.rw.is_random() && !(job.rw.reads() && job.rw.writes());
+    let writes = !job.rw.trims() || job.command.manages_zones();
+    !job.rw.modifies() || (job.direct && straight && writes)
+}
+
+fn operations(jobs: &[JobSpec]) -> Vec<Command> {
+    let mut all: Vec<Command> = jobs.iter().map(|j| j.command).collect();
+    all.retain(|c| *c != Command::Plain);
+    all.sort_by_key(|c| c.word());
+    all.dedup();
+    all
+}
+
+impl Wanted {
+    /// Whether a namespace offers what the jobs want beside reads, writes and discards.
+    ///
+    /// # Errors
+    /// What it does not, in a sentence.
+    pub(super) fn offered_by(&self, device: &Passthrough) -> Result<(), String> {
+        let o = &device.operations;
+        for c in &self.operations {
+            let offered = match c {
+                Command::Plain => true,
+                Command::Append | Command::ZoneReset | Command::ZoneFinish => {
+                    device.zones.is_some()
+                }
+                Command::WriteZeroes => o.write_zeroes,
+                Command::Copy => o.copy_bytes.is_some(),
+                Command::Verify => o.verify,
+                Command::Compare => o.compare,
+            };
+            if !offered {
+                return Err(match c {
+                    Command::Append | Command::ZoneReset | Command::ZoneFinish => {
+                        format!("the namespace has no zones, so no {c}: name one that has")
+                    }
+                    _ => format!(
+                        "the drive offers no {c} (fathom devices shows what it does): leave --command out"
+                    ),
+                });
+            }
+        }
+        match (self.placement, o.placements.len()) {
+            (Some(_), 0) => Err(
+                "the namespace has no placement handles (flexible data placement is off, or not offered): leave --placement out"
+                    .into(),
+            ),
+            (Some(n), count) if n as usize >= count => Err(format!(
+                "the namespace has {count} placement handles, 0 to {}, and no {n}: change --placement",
+                count - 1
+            )),
+            _ => Ok(()),
+        }
+    }
 }

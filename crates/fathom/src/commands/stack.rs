@@ -101,7 +101,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     };
     if choice.direct.contains(&true)
         && choice.engines.contains(&Engine::UringCmd)
-        && let Err(why) = target.open_for_commands(both.modifies)
+        && let Err(why) = target.open_for_commands(&both)
     {
         choice.engines.retain(|e| *e != Engine::UringCmd);
         if choice.engines.is_empty() {

@@ -1,4 +1,4 @@
-//! What a target's device counted, as a run records it.
+//! What a device and what it is made of have counted, as a run records it.
 
 use fathom_host::{CounterSource, Counters};
 use fathom_telemetry::schema::{BelowDelta, DeviceDelta};
