@@ -33,3 +33,4 @@ pub mod stack;
 pub mod survey;
 pub mod tune;
 pub mod workload;
+pub mod zones;

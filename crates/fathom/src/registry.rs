@@ -32,6 +32,7 @@ use fathom_experiments::{
     survey::SurveyResult,
     tune::TuneResult,
     workload::{Profile, WorkloadResult},
+    zones::{ZonesOptions, ZonesResult},
 };
 use fathom_labs::{
     app::{copy::CopyResult, swap::SwapResult},
@@ -169,6 +170,8 @@ const REGISTRY: &[Entry] = &[
         "What a host sees of another's work, and when: data, attributes, names, appends, locks (--hosts)"),
     entry!("metadata" Measure "../crates/fathom-experiments/src/metadata/page.md" No, Measured<MetadataOptions> => measured::run, [MetadataResult],
         "Create, stat, list, read, rename and remove files per second, in own and in one shared directory (--hosts)"),
+    entry!("zones" Measure "../crates/fathom-experiments/src/zones/page.md" No, Measured<ZonesOptions> => measured::run, [ZonesResult],
+        "Zoned devices (ZNS, SMR): throughput by open zones, appends against writes, resets and finishes, limits"),
     entry!("condition" Measure "conditioning.md" No, ConditionArgs => condition::condition, [ConditionPlan, ConditionResult, PurgeResult],
         "Bring a device into a known state: purge, fill, overwrite, then a load until it is steady"),
     entry!("pts" Measure "conditioning.md" No, PtsArgs => pts::pts, [PtsResult, PurgeResult],

@@ -35,6 +35,7 @@ fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) fn cache(args: &CacheArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     };
     measure(
         &what,

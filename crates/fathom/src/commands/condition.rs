@@ -30,6 +30,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,
+        in_order: false,
         hosts: Some(&args.hosts),
     };
     let devices = args.hosts.ranges()?;

@@ -26,6 +26,7 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: true,
+        on_zones: false,
     };
     measure(
         &what,

@@ -31,6 +31,8 @@ pub(crate) struct Measuring<'a> {
     pub(crate) recording: usize,
     /// Whether it runs on a fleet as on one host.
     pub(crate) on_hosts: bool,
+    /// Whether it writes on devices with zones only where their write pointers are.
+    pub(crate) on_zones: bool,
 }
 
 /// Time and bytes of an experiment; `Bytes` is what filling writes.
@@ -87,6 +89,7 @@ pub(crate) fn checked<T>(
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: what.modifies,
+        in_order: what.on_zones,
         hosts: Some(&args.hosts),
     };
     let named = format!("{} profile", profile.name);

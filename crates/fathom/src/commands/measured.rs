@@ -2,12 +2,12 @@
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use fathom_bench::Measurement;
-use fathom_bench::cpu::CpuSetting;
+use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_experiments::workload::WorkloadResult;
 use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 
-use super::measure::{Measuring, measure};
+use super::measure::{Measuring, checked};
 use super::open::{cpu_setting, directory, mention_leftovers};
 use super::watch::read_profile;
 use crate::cli::{CpuArgs, MeasureArgs, WorkloadArgs};
@@ -114,12 +114,14 @@ pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
             .map_or(Ok(CpuSetting::AsIs), cpu_setting)?,
         recording: M::RECORDING,
         on_hosts: M::ON_HOSTS,
+        on_zones: M::ON_ZONES,
     };
-    measure(
+    checked(
         &what,
         &|plan, fills| Ok(options.run_cost(plan, fills)?),
-        |bench, plan, book, sink| {
-            options.run(bench, plan, book, sink)?;
+        |bench| options.fits(bench).map_err(|e| refused(anyhow::anyhow!(e))),
+        |bench, plan, book, sink, ()| {
+            options.run(&mut CpuBench::new(bench, what.cpu), plan, book, sink)?;
             workload.map_or(Ok(()), |profile| book.found(&WorkloadResult { profile }))
         },
     )

@@ -93,6 +93,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) destroy: Option<&'a str>,
     /// Whether any job writes.
     pub(crate) modifies: bool,
+    /// Whether jobs that write do so in order.
+    pub(crate) in_order: bool,
     /// Where it is.
     pub(crate) hosts: Option<&'a HostsArgs>,
 }
@@ -204,6 +206,7 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
     let size = size(ask)?;
     let wanted = |direct| Wanted {
         modifies: ask.modifies,
+        in_order: ask.in_order,
         direct,
         size: Some(size),
         destroy: ask.destroy.map(str::to_owned),

@@ -44,6 +44,7 @@ pub(crate) fn pages(args: &PagesArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     };
     measure(
         &what,

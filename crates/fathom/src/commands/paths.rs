@@ -35,6 +35,7 @@ pub(crate) fn paths(args: &PathsArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     };
     // Enough turns for intervals by resampling.
     let shaped = |plan: &Plan| {

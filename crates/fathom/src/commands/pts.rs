@@ -39,6 +39,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         size: args.size,
         destroy: args.destroy.as_deref(),
         modifies: true,
+        in_order: false,
         hosts: None,
     };
     let waits = (!args.dry_run).then_some(&control);

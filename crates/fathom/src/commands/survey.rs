@@ -33,6 +33,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Outcome {
             cpu: setting,
             recording: 0,
             on_hosts: true,
+            on_zones: false,
         },
         &|plan, fills| Ok(survey::run_cost(plan, fills, simulated)?),
         |bench| labs(args, bench),

@@ -61,6 +61,7 @@ pub(crate) fn tune(args: &TuneArgs) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     };
     // Before the first change: it outlives a process that is killed.
     let keeper = match &ground {

@@ -100,6 +100,7 @@ fn run(
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     };
     let shorter = |plan: &Plan| Plan {
         profile: match args.measure.length.ramp {

@@ -48,6 +48,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
         cpu: CpuSetting::AsIs,
         recording: 0,
         on_hosts: false,
+        on_zones: false,
     };
     let cost = |plan: &_, fills| {
         let one = kv::run_cost(&lab, plan, fills)?;
