@@ -148,6 +148,14 @@ fn nvme(n: &Nvme) -> String {
             let what = if reaches { " (of all namespaces)" } else { "" };
             format!("can be formatted{what}")
         }),
+        n.atomic_normal_bytes
+            .zip(n.atomic_bytes)
+            .map(|(normal, power)| {
+                format!("atomic {} ({} at power loss)", Bytes(normal), Bytes(power))
+            }),
+        (!n.operations.words().is_empty()).then(|| n.operations.words().join(" ")),
+        (!n.operations.placements.is_empty())
+            .then(|| format!("{} placement handles", n.operations.placements.len())),
         (!n.sanitize.is_empty()).then(|| format!("sanitize: {}", n.sanitize.join(", "))),
         n.errors_logged
             .filter(|e| *e > 0)
