@@ -11,6 +11,7 @@ use fathom_telemetry::Op;
 
 use crate::engine::{Names, OVER, Own, Surroundings};
 use crate::feed::classes::Classes;
+use crate::feed::device::Device;
 use crate::feed::lifetimes::{BLOCKS_MOST, SharedLifetimes};
 use crate::feed::locks::FileLock;
 use crate::feed::phases::Phases;
@@ -275,8 +276,24 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         let whole = ranges.iter().map(|(a, b)| b - a).sum();
         (ranges, whole)
     };
+    let devices: Vec<Option<Arc<Device>>> = match recipe.zoned {
+        Some(_) => around.files.iter().map(Device::of).collect(),
+        None => Vec::new(),
+    };
+    let (mut ranges, mut whole) = (ranges, whole);
+    for (range, device) in ranges.iter_mut().zip(devices.iter().flatten()) {
+        let before = range.1 - range.0;
+        let Some((inside, bytes)) = device.whole(*range) else {
+            return Err(
+                "io_size must be at least one zone: no zone of the device lies in the range".into(),
+            );
+        };
+        *range = inside;
+        whole = whole - before + bytes;
+    }
+    let on_device = devices.iter().any(Option::is_some);
     let amount = match spec.bytes {
-        Some(b) if !several || task.shape.io_size.is_some() => b.0,
+        Some(b) if !(several || on_device) || task.shape.io_size.is_some() => b.0,
         _ => whole.saturating_mul(loops),
     };
     let amount = match (recipe.spread, ranges.first()) {
@@ -357,6 +374,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         locks: around.locks,
         errors: task.shape.errors.clone(),
         says_ios: around.says_ios,
+        devices,
         emptied: if recipe.anew && spec.rw.writes() {
             around.files
         } else {

@@ -628,6 +628,14 @@ fn zones_are_written_at_their_pointers() {
     // Zones are drawn: some twice, few not at all.
     let used = pointers.iter().filter(|p| **p > 0).count();
     assert!(used >= 8, "{pointers:?}");
+    // Resets before a zone is full are those of a device.
+    let resets = ["--zone_reset_threshold=.5", "--zone_reset_frequency=.1"];
+    let job = "--name=z --ioengine=null --rw=write --size=4m --zonemode=zbd --zonesize=1m";
+    let words: Vec<&str> = job.split(' ').chain(resets).collect();
+    let refused = fathom(dir.path(), &words);
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("emulated zones start again"), "{said}");
 }
 
 #[test]

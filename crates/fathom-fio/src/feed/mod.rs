@@ -1,8 +1,10 @@
 //! Guides the driver where a plain job is not enough: fio's sequences, zones, patterns, verification,
 //! replay, flow and latency target. It decides which I/O and what it carries; the driver does and measures it.
 
+mod begin;
 pub(crate) mod classes;
 mod crc;
+pub(crate) mod device;
 pub(crate) mod lifetimes;
 mod lines;
 pub(crate) mod locks;
@@ -32,12 +34,13 @@ use fathom_telemetry::{Nanos, Op};
 
 use crate::output::{EachLog, Outputs};
 use crate::translate::Errors;
-use crate::translate::recipe::{Generator, Recipe, Service, Sizes};
+use crate::translate::recipe::{Recipe, Service, Sizes};
 pub use turns::FlowGroup;
 
+use begin::{PLACES_PER_FILE, skewed_files, spread, streams};
 use phases::Phases;
 use places::{Place, Turn};
-use random::{Purpose, Seeds, Streams};
+use random::{Seeds, Streams};
 use replay::Replay;
 use skew::Skew;
 use turns::{Part, Seeker};
@@ -87,6 +90,8 @@ pub(crate) struct Order {
     pub(crate) errors: Errors,
     /// Says each I/O (`--debug=io`).
     pub(crate) says_ios: Option<fn(&str)>,
+    /// The zones of its files, where they have any of their own and they matter.
+    pub(crate) devices: Vec<Option<Arc<device::Device>>>,
     /// Its files, where each pass finds them empty.
     pub(crate) emptied: Vec<Arc<File>>,
     /// Trims that its blocks lived through.
@@ -161,48 +166,14 @@ pub(crate) struct FioFeed {
     /// I/Os under way, and the one that waits for those that it overlaps (`serialize_overlap`).
     under_way: Vec<PilotIo>,
     waiting: Option<PilotIo>,
+    /// Every zone that could be next has an I/O that must complete first.
+    busy: bool,
 }
 
 /// Whether two I/Os touch the same bytes; as in fio, whatever they do there.
 fn overlap(a: &PilotIo, b: &PilotIo) -> bool {
     let end = |io: &PilotIo| io.offset + u64::from(io.len);
     a.file == b.file && a.offset < end(b) && b.offset < end(a)
-}
-
-/// The order of `sprandom`.
-fn spread(order: &Order) -> Option<sprandom::Spread> {
-    let (terms, range) = (order.recipe.spread?, order.ranges.first()?);
-    let block = order.recipe.sizes[1].min();
-    Some(sprandom::Spread::new(
-        terms,
-        range.1 - range.0,
-        block,
-        order.seeds,
-    ))
-}
-
-/// Places among which a file is drawn where not all are alike: many for each.
-const PLACES_PER_FILE: u64 = 1 << 10;
-
-/// The numbers that a pass draws.
-fn streams(order: &Order) -> Streams {
-    let r = &order.recipe;
-    let many = |(a, b): &(u64, u64)| (b - a) / r.smallest() > u64::from(u32::MAX);
-    let wide = match r.generator {
-        Generator::Unasked => order.ranges.iter().any(many),
-        generator => generator == Generator::Wide,
-    };
-    Streams::new(order.seeds, wide, r.check.is_some(), r.pairs)
-}
-
-fn skewed_files(order: &Order) -> Option<Skew> {
-    match order.recipe.service {
-        Service::By(by, center) => {
-            let n = order.ranges.len().max(1) as u64 * PLACES_PER_FILE;
-            Skew::new(by, n, center, false, order.seeds.of(Purpose::File))
-        }
-        _ => None,
-    }
 }
 
 impl FioFeed {
@@ -214,7 +185,8 @@ impl FioFeed {
             .enumerate()
             .map(|(i, range)| {
                 let name = order.names.get(i).map_or(Path::new(""), |n| n);
-                Place::new(r, *range, name.as_os_str().as_bytes(), order.seeds)
+                let device = order.devices.get(i).cloned().flatten();
+                Place::new(r, *range, name.as_os_str().as_bytes(), order.seeds, device)
             })
             .collect();
         let part = order.flow.clone().zip(r.flow).map(|(g, f)| Part::new(g, f));
@@ -299,6 +271,7 @@ impl FioFeed {
             lines: order.says_ios.map(lines::Lines::new),
             under_way: Vec::new(),
             waiting: None,
+            busy: false,
             blocks: r.lifetimes.then(|| {
                 let range = order.ranges.first().copied().unwrap_or_default();
                 lifetimes::Blocks::new(range, r.sizes[2].min(), order.lifetimes.clone())
@@ -391,7 +364,14 @@ impl FioFeed {
             return None;
         }
         loop {
-            let direction = self.direction();
+            let mut direction = self.direction();
+            if direction == 0
+                && self.order.recipe.does[1]
+                && self.places.iter().all(Place::is_empty)
+            {
+                // As in fio: there is nothing to be read yet.
+                direction = 1;
+            }
             let pair = self.order.recipe.pairs && direction == 1;
             let file = if pair {
                 self.file
@@ -430,6 +410,12 @@ impl FioFeed {
                 None => self.places[file].next(r, turn, &mut self.zone_bytes, &mut self.streams),
             };
             let Some((offset, len)) = found else {
+                if self.places[file].is_busy() {
+                    // As if it had not been asked for.
+                    self.run_left = if jump { 1 } else { self.run_left + 1 };
+                    self.busy = true;
+                    return None;
+                }
                 // Files of a skewed choice begin again, where anything fits into them.
                 if skewed && self.places[file].is_begun() {
                     self.places[file].reset();
@@ -630,7 +616,12 @@ impl FioFeed {
             }
         }
         if self.flying > 0 {
+            self.busy = false;
             return Next::Drain;
+        }
+        if std::mem::take(&mut self.busy) {
+            // Another job's I/O.
+            return Next::At(now + Nanos(20_000));
         }
         // Like fio, a job that writes for a time writes only.
         let backwards = self.order.recipe.check.as_ref();

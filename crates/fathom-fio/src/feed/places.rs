@@ -1,5 +1,8 @@
 //! Where the next I/O of a guided job goes, as fio decides it: sequences with holes, runs, zones, maps over mixed sizes.
 
+use std::sync::Arc;
+
+use super::device::{Device, Found, OnDevice};
 use super::random::{Purpose, Seeds, ShiftRegister, Stream, Streams};
 use super::skew::{Skew, name_hash};
 use super::zones::Zones;
@@ -109,6 +112,9 @@ pub(super) struct Place {
     /// Blocks of each direction's alignment, the last of which holds the smallest size.
     blocks: [u64; 3],
     zones: Option<Zones>,
+    /// The same on a device with zones of its own.
+    device: Option<OnDevice>,
+    busy: bool,
     /// It began again since this was asked last.
     wrapped: bool,
 }
@@ -138,6 +144,7 @@ impl Place {
         (start, end): (u64, u64),
         name: &[u8],
         seeds: Seeds,
+        device: Option<Arc<Device>>,
     ) -> Self {
         let size = recipe.strided.map_or(end - start, |z| z.range);
         let blocks = size / recipe.smallest();
@@ -177,7 +184,15 @@ impl Place {
                 let beyond = recipe.sizes[i].min().saturating_sub(align);
                 size.saturating_sub(beyond) / align
             }),
-            zones: recipe.zoned.map(|z| Zones::new(z, start, end)),
+            device: recipe
+                .zoned
+                .zip(device.clone())
+                .map(|(z, d)| OnDevice::new(z, d, (start, end), recipe.does[1])),
+            busy: false,
+            zones: recipe
+                .zoned
+                .filter(|_| device.is_none())
+                .map(|z| Zones::new(z, start, end)),
             wrapped: false,
         }
     }
@@ -194,7 +209,25 @@ impl Place {
 
     /// Zones that were emptied to be written again.
     pub(super) fn zone_resets(&self) -> u64 {
-        self.zones.as_ref().map_or(0, |z| z.resets)
+        let own = self.zones.as_ref().map_or(0, |z| z.resets);
+        own + self.device.as_ref().map_or(0, |d| d.resets)
+    }
+
+    /// Whether there was nothing because of what must complete first.
+    pub(super) fn is_busy(&mut self) -> bool {
+        std::mem::take(&mut self.busy)
+    }
+
+    /// Whether its zones hold nothing to be read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.device.as_ref().is_some_and(OnDevice::is_empty)
+    }
+
+    /// An I/O of it has completed.
+    pub(super) fn done(&mut self, recipe: &Recipe, offset: u64, write: bool, good: bool) {
+        if let Some(d) = &mut self.device {
+            d.done(offset, write, good, recipe.sizes[1].min());
+        }
     }
 
     /// Back to the beginning of a pass.
@@ -256,7 +289,23 @@ impl Place {
             (false, _) => direction,
             (true, random) => usize::from(random),
         };
-        let found = if let Some(z) = &mut self.zones {
+        let found = if let Some(d) = &mut self.device {
+            let want = recipe
+                .size(which, u64::MAX, &mut streams.sizes[which])
+                .unwrap_or(0);
+            let found = match direction {
+                0 => d.read(turn.random, want, turn.again, &mut streams.block),
+                _ => {
+                    let smallest = recipe.sizes[1].min().min(want).max(1);
+                    d.write(turn.random, (want, smallest), &mut streams.block)
+                }
+            };
+            self.busy = found == Found::Busy;
+            match found {
+                Found::At(at, len) => Some((at, len)),
+                Found::Busy | Found::None => None,
+            }
+        } else if let Some(z) = &mut self.zones {
             let want = recipe
                 .size(which, u64::MAX, &mut streams.sizes[which])
                 .unwrap_or(0);

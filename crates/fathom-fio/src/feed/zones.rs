@@ -5,14 +5,18 @@
 use super::random::Stream;
 
 /// How zones are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Zoned {
     /// Bytes per zone.
     pub(crate) size: u64,
     /// Bytes of a zone that may be written.
     pub(crate) capacity: u64,
-    /// Zones that are written at the same time, at most; 0 for any number.
+    /// Zones that are written at the same time, at most; 0 for any number. Of emulated zones by one job, of a device's by all.
     pub(crate) open_max: u64,
+    /// The same by one job, on a device.
+    pub(crate) job_open_max: u64,
+    /// Share of the range that is written before zones are reset, and share of the writes that then reset theirs; on a device.
+    pub(crate) reset: (f64, f64),
     /// Reads may go where nothing was written.
     pub(crate) beyond: bool,
     /// What was written is still to be verified: no full zone starts again before all are full.
@@ -149,6 +153,8 @@ mod tests {
         size: 1 << 20,
         capacity: 1 << 20,
         open_max: 3,
+        job_open_max: 0,
+        reset: (1.0, 0.0),
         beyond: false,
         kept: true,
     };

@@ -255,7 +255,9 @@ fn floats(value: &str, len: usize, low: f64, high: f64) -> Result<(), String> {
         return Err("no number is possible".into());
     }
     if (low != 0.0 || high != 0.0) && !(low..=high).contains(&v) {
-        return Err(format!("{v} is not possible: expected {low} to {high}"));
+        return Err(format!(
+            "{v} is not possible (value out of range): expected {low} to {high}"
+        ));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ pub(crate) mod priority;
 pub(crate) mod recipe;
 mod settle;
 mod terms_of_thread;
+mod zoned;
 
 use std::path::PathBuf;
 

@@ -272,34 +272,7 @@ impl Recipe {
             _ => s.file_names().len() as u64,
         };
         let files = s.number("nrfiles").unwrap_or(1).max(named).max(1);
-        let zoned = match s.get("zonemode") {
-            Some("zbd") => {
-                let size = s.number("zonesize").unwrap_or(0);
-                if size == 0 {
-                    return Err(FioError::value(
-                        &s.name,
-                        "zonemode",
-                        "zbd needs a zonesize where the target has no zones of its own",
-                    ));
-                }
-                Some(Zoned {
-                    size,
-                    capacity: s
-                        .number("zonecapacity")
-                        .filter(|c| *c > 0)
-                        .unwrap_or(size)
-                        .min(size),
-                    open_max: s
-                        .number("job_max_open_zones")
-                        .filter(|n| *n > 0)
-                        .or_else(|| s.number("max_open_zones"))
-                        .unwrap_or(0),
-                    beyond: s.flag("read_beyond_wp", false),
-                    kept: s.get("verify").is_some_and(|v| v != "0" && v != "none"),
-                })
-            }
-            _ => None,
-        };
+        let zoned = super::zoned::of(s)?;
         let service = service(s);
         let time = |name: &str| Nanos(s.nanos(name).unwrap_or(0));
         let think_io_time = time("thinktime_iotime");

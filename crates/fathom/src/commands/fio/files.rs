@@ -181,6 +181,10 @@ fn open_one(
             s.engine == Engine::UringCmd
         }),
         create: true,
+        // Led to the write pointers.
+        in_order: users
+            .iter()
+            .all(|t| !t.shape.spec.rw.modifies() || (t.wants_zones() && t.shape.spec.direct)),
         ..Wanted::default()
     };
     // A colon in a relative name is no scheme.
@@ -268,9 +272,6 @@ fn open_one(
     if fresh {
         fill_from = Some(0);
     }
-    if users.iter().any(|t| t.wants_zones()) {
-        refuse_zoned(&name)?;
-    }
     let limits = target.limits();
     // A run that only reserved space leaves blocks whose reads never reach the device.
     if first_reads
@@ -340,21 +341,6 @@ fn all_room(path: &Path, cap: Option<u64>) -> Option<u64> {
         .fits_bytes;
     let size = cap.map_or(room, |c| c.min(room));
     Some(size - size % (1 << 20)).filter(|s| *s > 0)
-}
-
-/// Refuses devices with zones of their own: what fathom does with zones is an emulation.
-fn refuse_zoned(path: &Path) -> Result<(), Failure> {
-    let Ok(found) = fathom_host::CounterSource::locate(path) else {
-        return Ok(());
-    };
-    let model = std::fs::read_to_string(format!("/sys/block/{}/queue/zoned", found.disk()));
-    match model.as_deref().map(str::trim) {
-        Ok("host-managed") => Err(refused(anyhow!(
-            "{}: zonemode=zbd is emulated, and this device has zones of its own: use fio there",
-            path.display()
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Makes a file of fathom's larger.

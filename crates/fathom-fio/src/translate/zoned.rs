@@ -1,0 +1,83 @@
+//! How zones are to be used (`zonemode=zbd`): sizes and limits of the job, and of the device where that has zones of its own.
+
+use std::path::Path;
+
+use fathom_host::{ZoneLimits, zones};
+
+use crate::FioError;
+use crate::feed::zones::Zoned;
+use crate::section::Section;
+
+/// The zones of the job's first file, where that is a device with zones.
+fn own(s: &Section) -> Option<ZoneLimits> {
+    let names = s.file_names();
+    zones::limits(Path::new(names.first()?.as_str()))
+}
+
+pub(super) fn of(s: &Section) -> Result<Option<Zoned>, FioError> {
+    if s.get("zonemode") != Some("zbd") {
+        return Ok(None);
+    }
+    let own = own(s);
+    let bytes = own.as_ref().map(|o| o.zone_bytes);
+    let given = s.number("zonesize").filter(|z| *z > 0);
+    let size = match (given, bytes) {
+        (Some(given), Some(own)) if given != own => {
+            return Err(FioError::value(
+                &s.name,
+                "zonesize",
+                format!(
+                    "job parameter zonesize {given} does not match disk zone size {own}: leave it out"
+                ),
+            ));
+        }
+        (given, own) => given.or(own).unwrap_or(0),
+    };
+    if size == 0 {
+        return Err(FioError::value(
+            &s.name,
+            "zonemode",
+            "zbd needs a zonesize where the target has no zones of its own",
+        ));
+    }
+    let refused = |option: &str, why: &str| Err(FioError::value(&s.name, option, why));
+    let writes = s.get("rw").is_some_and(|rw| rw.contains('w'));
+    if own.is_some() && writes && !s.flag("direct", false) {
+        return refused(
+            "direct",
+            "Using direct I/O is mandatory for writing to ZBD drives: set direct=1",
+        );
+    }
+    if s.number("bs").is_some_and(|bs| bs > size) {
+        return refused("bs", "buflen exceeds zone size: choose a smaller one");
+    }
+    if own.is_none() && s.get("zone_reset_threshold").is_some() {
+        return refused(
+            "zone_reset_threshold",
+            "emulated zones start again when no room is left: leave it out",
+        );
+    }
+    let share = |name: &str, otherwise: f64| {
+        let given = s.get(name).and_then(|t| t.parse::<f64>().ok());
+        given.unwrap_or(otherwise)
+    };
+    let limit = |name: &str| s.number(name).filter(|n| *n > 0);
+    let device_limit = own.as_ref().and_then(|o| o.max_open.or(o.max_active));
+    let job_open_max = limit("job_max_open_zones");
+    Ok(Some(Zoned {
+        size,
+        capacity: limit("zonecapacity").unwrap_or(size).min(size),
+        open_max: job_open_max
+            .filter(|_| own.is_none())
+            .or_else(|| limit("max_open_zones"))
+            .or(device_limit.map(u64::from))
+            .unwrap_or(0),
+        job_open_max: job_open_max.unwrap_or(0),
+        reset: (
+            share("zone_reset_threshold", 1.0),
+            share("zone_reset_frequency", 0.0),
+        ),
+        beyond: s.flag("read_beyond_wp", false),
+        kept: s.get("verify").is_some_and(|v| v != "0" && v != "none"),
+    }))
+}
