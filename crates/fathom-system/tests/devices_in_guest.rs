@@ -25,3 +25,5 @@ mod purge;
 mod rig;
 #[path = "devices_in_guest/uses.rs"]
 mod uses;
+#[path = "devices_in_guest/zones.rs"]
+mod zones;

@@ -209,7 +209,7 @@ fn partitions(rig: &mut Rig) {
 
 fn zones(rig: &mut Rig) {
     let zoned = rig.namespace("NV-THREE", 4);
-    for write in ["randwrite", "randrw", "trim", "write --qd 4"] {
+    for write in ["randwrite", "randrw", "trim"] {
         rig.refused(
             &format!("run {zoned} --rw {write} --bs 4k --ios 16 --destroy NV-THREE-ns4"),
             &["zoned device", "write pointer"],
