@@ -79,7 +79,7 @@ impl Field {
     }
 }
 
-fn target<'a>(bench: &'a mut dyn Bench) -> Result<&'a mut Target, BenchError> {
+fn target(bench: &mut dyn Bench) -> Result<&mut Target, BenchError> {
     let real = bench.real().map(|r| r.target_mut());
     real.ok_or_else(|| BenchError::Outside("zones are those of a device of this machine".into()))
 }

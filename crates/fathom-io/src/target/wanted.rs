@@ -95,7 +95,8 @@ impl Share {
 
 /// Whether the job writes nothing, or only where [`crate::load::zoned`] leads it.
 fn in_order(job: &JobSpec) -> bool {
-    let straight = !job.rw.is_random() && !(job.rw.reads() && job.rw.writes());
+    let both = job.rw.reads() && job.rw.writes();
+    let straight = !job.rw.is_random() && !both;
     let writes = !job.rw.trims() || job.command.manages_zones();
     !job.rw.modifies() || (job.direct && straight && writes)
 }

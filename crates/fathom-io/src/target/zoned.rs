@@ -99,9 +99,9 @@ impl Target {
             return Ok(());
         };
         match zones::atomic_bytes(&HostRoot::real(), path) {
-            None => Err(format!(
+            None => Err(
                 "atomic writes need Linux 6.11, whose sysfs names their size in queue/atomic_write_unit_max_bytes, and this kernel names none: drop --atomic (fathom devices shows what an NVMe drive itself promises)"
-            )),
+            .into()),
             Some(0) => Err(
                 "the device promises no write to be whole (queue/atomic_write_unit_max_bytes is 0): drop --atomic".into(),
             ),

@@ -182,9 +182,11 @@ fn open_one(
         }),
         create: true,
         // Led to the write pointers.
-        in_order: users
-            .iter()
-            .all(|t| !t.shape.spec.rw.modifies() || (t.wants_zones() && t.shape.spec.direct)),
+        in_order: users.iter().all(|t| {
+            let spec = &t.shape.spec;
+            let writes = t.wants_zones() && spec.direct && !spec.rw.trims();
+            !spec.rw.modifies() || writes
+        }),
         ..Wanted::default()
     };
     // A colon in a relative name is no scheme.
