@@ -75,8 +75,9 @@ impl Machine {
 
     /// Arguments of QEMU.
     fn arguments(&self, accelerator: &Accelerator, files: &Files) -> Vec<String> {
+        // QEMU 7.2's translator and Linux 6.12: with cmpxchg16b the kernel dies at boot, nearly always.
         let cpu = if accelerator.is_emulated() {
-            "max"
+            "max,-cx16"
         } else {
             "host"
         };

@@ -121,11 +121,13 @@ fn removed(rig: &mut Rig) {
         ),
     ] {
         let name = device[5..].to_owned();
-        let running = until(&format!(
-            "[ $(awk '{{print $1}}' /sys/block/{name}/stat) -gt $((n + 60)) ]"
-        ));
+        // (A multipath head of Linux 6.1 counts nothing itself.)
+        let reads = format!(
+            "reads() {{ cat /sys/block/{name}/stat /sys/class/block/nvme*c*n*/stat 2> /dev/null | awk '{{ n += $1 }} END {{ print n }}'; }}; "
+        );
+        let running = until("[ $(reads) -gt $((n + 60)) ]");
         let said = rig.sh(&format!(
-            "n=$(awk '{{print $1}}' /sys/block/{name}/stat); rm -f /tmp/rc; (fathom run {device} --rw randread --qd 4 --time 30s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & {running}echo 1 > {remove}; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"
+            "{reads}n=$(reads); rm -f /tmp/rc; (fathom run {device} --rw randread --qd 4 --time 30s > /tmp/o 2>&1; echo $? > /tmp/rc) > /dev/null 2>&1 & {running}echo 1 > {remove}; for i in $(seq 200); do [ -e /tmp/rc ] && break; sleep 0.1; done; cat /tmp/rc /tmp/o"
         ));
         hold(said.text.starts_with('1'), &said.text);
         hold(
