@@ -73,8 +73,8 @@ fn at_home(text: &str) -> String {
             ("directory", _) => "directory=.".to_owned(),
             // A machine may have one node only.
             ("numa_cpu_nodes", _) => "numa_cpu_nodes=0".to_owned(),
-            // The author's device has zones of its own.
-            ("zonemode", "zbd") => "zonemode=zbd\nzonesize=256k".to_owned(),
+            // The author's device has zones of its own. (A block must fit into one.)
+            ("zonemode", "zbd") => "zonemode=zbd\nzonesize=512k".to_owned(),
             ("zonesize", _) if text.contains("zonemode=zbd") => String::new(),
             ("numa_mem_policy", _) => "numa_mem_policy=local".to_owned(),
             // The file does not exist yet here.

@@ -38,6 +38,24 @@ const LOOKING: [&str; 2] = [
     "watch --time 200ms",
 ];
 
+/// Those that need a device which only guests have, with the test there.
+const IN_GUESTS: [(&str, &str); 1] = [(
+    "zones DEVICE",
+    include_str!("../../../fathom-system/tests/devices_in_guest/zones.rs"),
+)];
+
+#[test]
+fn in_guests_pages_are_made_anew_too() {
+    for (command, test) in IN_GUESTS {
+        let name = command.split(' ').next().unwrap();
+        assert!(test.contains(&format!("fathom {name} ")), "{command}");
+        assert!(
+            test.contains("fathom report . > /dev/null && cmp run.json"),
+            "{command}"
+        );
+    }
+}
+
 /// In SPC's format: unit, block, bytes, operation, seconds.
 const TRACE: &str = "0,0,4096,R,0.000\n0,8,4096,W,0.001\n0,64,8192,R,0.003\n";
 
