@@ -291,7 +291,7 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
             cuts.push(Cut {
                 name: rename(&names, from, to, naming),
                 owner: if names.contains(&"device")
-                    || (from <= Boundary::Issued as usize && to == Boundary::Complete as usize)
+                    || (from <= Boundary::Issued as usize && is_end(to))
                 {
                     Owner::Device
                 } else {
@@ -307,6 +307,11 @@ fn cuts(seen: &[bool; BOUNDARIES], naming: Naming) -> Vec<Cut> {
     cuts
 }
 
+/// Whether the device has done its part there: the first that the driver or the block layer tell of it.
+fn is_end(to: usize) -> bool {
+    to == Boundary::CommandDone as usize || to == Boundary::Complete as usize
+}
+
 /// Joined names, in the words that fit.
 fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
     let device = if naming.loop_file {
@@ -319,7 +324,7 @@ fn rename(names: &[&str], from: usize, to: usize, naming: Naming) -> String {
     if from == Boundary::Queued as usize && to == Boundary::Complete as usize && naming.bio_based {
         return "driver and device (bio-based: cannot be split)".into();
     }
-    if naming.polled && from == Boundary::Issued as usize && to == Boundary::Complete as usize {
+    if naming.polled && from == Boundary::Issued as usize && is_end(to) {
         return format!("driver, {device}, polled completion");
     }
     // Its requests end in a thread: there is no interrupt that could have been seen.

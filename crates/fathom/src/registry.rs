@@ -247,6 +247,7 @@ const SHARED: &[Presenter] = &[
     Presenter::of::<BlockLayerResult>(),
     Presenter::of::<CpuResult>(),
     Presenter::of::<DriveResult>(),
+    Presenter::of::<PurgeResult>(),
     Presenter::of::<RegimesResult>(),
     Presenter::of::<WorkloadResult>(),
 ];

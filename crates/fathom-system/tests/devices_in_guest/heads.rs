@@ -57,7 +57,8 @@ fn layers_and_depth(rig: &mut Rig, head: &str) {
         said.has(&[
             "coverage 100",
             "device + VMM + host",
-            "interrupt and completion",
+            "interrupt to driver",
+            "request completion",
         ]);
     }
     // Watched only once its paths have read: a slow machine takes its time to begin.
