@@ -1,6 +1,6 @@
 //! NVMe commands past the block layer: the same bytes, the same guard, the same errors as through it.
 
-use crate::rig::{Rig, hold};
+use crate::rig::{Rig, hold, in_bench};
 
 const WRITE: &str = "--rw randwrite --bs 4k --ios 64 --time 20s --engine uring-cmd";
 
@@ -99,31 +99,39 @@ pub(crate) fn past_the_block_layer(rig: &mut Rig) {
     identity(rig, &two);
 }
 
-/// What experiments make of both ways.
+/// What experiments make of both ways; `bench/devices` tries them all.
 fn experiments(rig: &mut Rig, two: &str) {
     let ng = node(two);
+    let engine = if in_bench() { "" } else { "--engine uring-cmd" };
     let said = rig.fathom(&format!(
-        "stack {two} --rw randread --direct --qd 1,4 --time 300ms"
+        "stack {two} --rw randread --direct --qd 1,4 --time 300ms {engine}"
     ));
     said.has(&[
         "randread-qd1-direct-uring-cmd",
         "randread-qd4-direct-uring-cmd",
         "NVMe command built",
-        "driver maps the data",
-        "request completion",
         "coverage 100",
     ]);
     said.has_not(&["not joined"]);
     said.done();
-    let short = "--time 200ms --repeats 1";
-    rig.fathom(&format!("curve {ng} --closed-only --max-qd 4 {short}"))
-        .done();
-    rig.fathom(&format!("curve {two} --closed-only --max-qd 4 {short} --out /tmp/r; grep -o block-layer-latency $(ls -d /tmp/r/*curve | tail -n 1)/run.json"))
-        .has(&["block-layer-latency"]);
-    let said = rig.fathom(&format!(
-        "survey {two} --destroy NV-THREE-ns2 --size 16m {short} --out /tmp/r; grep -o block-layer-latency $(ls -d /tmp/r/*survey | tail -n 1)/run.json"
-    ));
-    said.has(&["block-layer-latency"]);
+    let short = "--time 200ms --repeats 1 --out /tmp/r";
+    let compared = |of: &str| {
+        format!("grep -o block-layer-latency $(ls -d /tmp/r/*{of} | tail -n 1)/run.json")
+    };
+    let curve = format!(
+        "curve {two} --closed-only --max-qd 2 {short}; {}",
+        compared("curve")
+    );
+    rig.fathom(&curve).has(&["block-layer-latency"]);
+    if in_bench() {
+        rig.fathom(&format!("curve {ng} --closed-only --max-qd 4 {short}"))
+            .done();
+        let survey = format!(
+            "survey {two} --destroy NV-THREE-ns2 --size 16m {short}; {}",
+            compared("survey")
+        );
+        rig.fathom(&survey).has(&["block-layer-latency"]);
+    }
 }
 
 /// What the drives say of themselves.

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::rig::{Rig, hold, row};
+use crate::common::skip;
+use crate::rig::{Rig, hold, in_bench, row};
 
 /// 100 I/Os per second, exactly.
 const MACHINE: &str = "\
@@ -15,7 +16,7 @@ const CLOCKS: &str = "idle=poll";
 
 const ENGINES: [&str; 3] = ["uring", "libaio", "preadv"];
 /// Of what the device takes. The guest's timers run by a clock that it measures at boot, on a busy host 3 % off; so what stops
-/// `./test` is further.
+/// `bench/devices` is further.
 const WITHIN: f64 = 0.03;
 const TOO_FAR: f64 = 0.1;
 /// What a host that is busy with other things adds to the least of some hundred latencies, ns.
@@ -23,13 +24,11 @@ const SLACK: f64 = 300_000.0;
 
 #[test]
 fn known_latencies_and_depths_are_found() {
+    if !in_bench() {
+        return skip("it keeps a processor busy, and tests beside it late: bench/devices runs it");
+    }
     let modules = ["nvme", "null_blk", "dm_mod", "dm_delay", "configfs"];
-    let Some(mut rig) = Rig::boot_with(
-        &[],
-        MACHINE,
-        &modules,
-        &std::env::var("CLOCKS").unwrap_or(CLOCKS.into()),
-    ) else {
+    let Some(mut rig) = Rig::boot_with(&[], MACHINE, &modules, CLOCKS) else {
         return;
     };
     if !rig.bring("dmsetup") {

@@ -39,6 +39,11 @@ pub(crate) fn until(so: &str) -> String {
     format!("for i in $(seq 900); do {so} && break; sleep 0.1; done; ")
 }
 
+/// Whether `bench/devices` runs this: it has the time.
+pub(crate) fn in_bench() -> bool {
+    std::env::var_os("FATHOM_DEVICES_TABLE").is_some()
+}
+
 /// A line of the table that `bench/devices` makes: it names the file.
 pub(crate) fn row(what: &str, expected: &str, seen: &str) {
     println!("{what} | {expected} | {seen}");
@@ -196,7 +201,7 @@ impl Rig {
         let words = arguments.split_whitespace();
         machine.devices = words.map(|w| w.replace("{dir}", &place)).collect();
         // Who asked for the table waits for it.
-        let patient = std::env::var_os("FATHOM_DEVICES_TABLE").is_some();
+        let patient = in_bench();
         let mut guest = match supply.boot(&machine) {
             Ok(g) if patient || g.booted_in.as_secs_f64() < TOO_BUSY_SECONDS => g,
             Ok(g) => {
