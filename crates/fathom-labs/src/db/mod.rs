@@ -3,6 +3,7 @@
 
 mod budget;
 mod cluster;
+mod database;
 mod mariadb;
 pub mod oltp;
 pub mod rocksdb;
@@ -10,6 +11,7 @@ pub mod settings;
 mod sql;
 pub mod tpcc;
 mod warmth;
+mod workload;
 mod yours;
 
 use std::path::{Path, PathBuf};

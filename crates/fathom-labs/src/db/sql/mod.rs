@@ -190,5 +190,48 @@ pub(crate) trait Session: Send {
     }
 }
 
+/// What differs between databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Mysql,
+    Postgres,
+    // A build without SQLite still knows how it speaks.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    Sqlite,
+}
+
+impl Dialect {
+    /// Ends a SELECT whose rows will be changed.
+    pub(crate) fn for_update(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            _ => " FOR UPDATE",
+        }
+    }
+    /// Begins a transaction that writes. SQLite has to know that beforehand: a reader cannot become a writer once
+    /// somebody else wrote.
+    pub(crate) fn begin(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            _ => "BEGIN",
+        }
+    }
+    /// Type of a column with a date and a time.
+    pub(crate) fn time(self) -> &'static str {
+        match self {
+            Self::Mysql => "DATETIME",
+            Self::Postgres => "TIMESTAMP",
+            Self::Sqlite => "TEXT",
+        }
+    }
+    /// Ends a CREATE TABLE.
+    pub(crate) fn engine(self) -> &'static str {
+        match self {
+            Self::Mysql => " ENGINE=InnoDB CHARACTER SET latin1",
+            _ => "",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

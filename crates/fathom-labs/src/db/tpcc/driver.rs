@@ -9,8 +9,8 @@ use std::time::Duration;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::Nanos;
 
+use super::super::database::Database;
 use super::super::sql::{Result, SqlError};
-use super::Database;
 use super::schema::DISTRICTS;
 use super::transactions::{Client, Constants, End, Kind};
 use crate::clients::{self, Loop, Seat, Total};

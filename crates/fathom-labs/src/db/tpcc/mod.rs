@@ -11,7 +11,7 @@ mod schema;
 mod transactions;
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fathom_bench::cost::RunCost;
 use fathom_bench::progress::ProgressSink;
@@ -21,7 +21,6 @@ use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_stats::rng::SplitMix64;
-use fathom_system::cgroup::Inside;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{Bytes, Nanos, utc};
@@ -29,16 +28,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use driver::{Load, Outcome};
-use schema::Dialect;
 pub use schema::WAREHOUSE_BYTES;
 use transactions::Constants;
 
-use super::budget::Budget;
-use super::mariadb::{self, Instance, Start};
-use super::sql::{Session, SqlError};
-use super::warmth::{self, Gauge, Warmth};
+pub use super::database::DATABASES;
+use super::database::{Database, Made};
+use super::warmth::Warmth;
 use super::yours::Yours;
-use super::{DbOptions, cluster, directory, sql};
+use super::{DbOptions, directory, sql};
 use crate::LabError;
 use crate::clients::{Total, ticker};
 use crate::loads::{self, About};
@@ -66,9 +63,6 @@ pub struct TpccOptions {
     /// A server of the user's own (MariaDB or MySQL): nothing is started then, and no other database is measured.
     pub socket: Option<PathBuf>,
 }
-
-/// Databases by name.
-pub const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
 
 fn times(plan: &Plan, options: &TpccOptions) -> (Nanos, Nanos) {
     let time = options
@@ -102,212 +96,33 @@ pub fn run_cost(plan: &Plan, options: &TpccOptions, fills: Bytes) -> RunCost {
     o
 }
 
-/// A database of the lab.
-enum Kind {
-    MariaDb(Instance),
-    /// The user's.
-    Yours(Box<Yours>),
-    Postgres(cluster::Cluster),
-    #[cfg(feature = "sqlite")]
-    Sqlite(std::path::PathBuf, u64),
+/// Makes and fills the tables.
+fn fill(
+    database: &Database,
+    options: &TpccOptions,
+    c_last: i64,
+    stop: &dyn Fn() -> bool,
+) -> sql::Result<()> {
+    let now = now();
+    let seed = options.db.seed;
+    let _inside = database.inside();
+    let mut session = database.connect()?;
+    schema::create(&mut *session, database.dialect())?;
+    database.loading(&mut *session, true)?;
+    schema::load_items(&mut *session, seed)?;
+    for w in 1..=i64::from(options.warehouses) {
+        if stop() {
+            return Ok(());
+        }
+        schema::load_warehouse(&mut *session, w, seed, c_last, &now, stop)?;
+    }
+    schema::index(&mut *session, database.dialect())?;
+    database.loading(&mut *session, false)
 }
 
-struct Database {
-    name: &'static str,
-    version: String,
-    kind: Kind,
-    budget: Budget,
-}
-
-impl Database {
-    /// Makes and starts it.
-    fn open(
-        name: &'static str,
-        place: &LabDir,
-        options: &TpccOptions,
-        yours: Option<Yours>,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Self, LabError> {
-        if let Some(yours) = yours {
-            return Ok(Self {
-                name,
-                version: format!("{} (yours)", yours.version),
-                kind: Kind::Yours(Box::new(yours)),
-                budget: Budget::default(),
-            });
-        }
-        let dir = place.plain().join(name);
-        let pool = options.pool.0;
-        // The same for all that have one of a size that can be chosen.
-        let log = (u64::from(options.warehouses) * (16 << 20)).clamp(48 << 20, 1 << 30);
-        let budget = Budget::new(name, pool);
-        let (version, kind) = match name {
-            "mariadb" => {
-                let programs = mariadb::probe()?;
-                let mut i = Instance::create(&programs, dir, 16 << 10, log, stop)?;
-                let how = Start {
-                    pool,
-                    loading: false,
-                    settings: &[],
-                };
-                i.start(how, stop)?;
-                i.session("")?.batch("CREATE DATABASE tpcc")?;
-                (programs.version, Kind::MariaDb(i))
-            }
-            "postgresql" => {
-                let programs = cluster::probe()?;
-                let c = {
-                    let dirs = (place.path().join(name), dir);
-                    {
-                        let _inside = budget.enter();
-                        cluster::Cluster::start(&programs, dirs, (budget.own, log), stop)?
-                    }
-                };
-                (programs.version, Kind::Postgres(c))
-            }
-            #[cfg(feature = "sqlite")]
-            "sqlite" => {
-                super::private_directory(&dir)?;
-                let each = budget.own / u64::from(options.terminals + 1);
-                let version = format!("SQLite {}", rusqlite::version());
-                (version, Kind::Sqlite(dir.join("tpcc.db"), each))
-            }
-            _ => {
-                return Err(LabError::Missing {
-                    what: format!("this fathom was built without {name}"),
-                    remedy: "cargo build --release -p fathom --features sqlite".into(),
-                });
-            }
-        };
-        Ok(Self {
-            name,
-            version,
-            kind,
-            budget,
-        })
-    }
-
-    fn dialect(&self) -> Dialect {
-        match self.kind {
-            Kind::MariaDb(_) | Kind::Yours(_) => Dialect::Mysql,
-            Kind::Postgres(_) => Dialect::Postgres,
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(..) => Dialect::Sqlite,
-        }
-    }
-
-    fn connect(&self) -> sql::Result<Box<dyn Session>> {
-        Ok(match &self.kind {
-            Kind::MariaDb(i) => Box::new(i.session("tpcc")?),
-            Kind::Yours(y) => Box::new(y.session()?),
-            Kind::Postgres(c) => Box::new(c.session()?),
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(path, cache) => Box::new(sql::sqlite::Sqlite::open(path, *cache)?),
-        })
-    }
-
-    fn explain(&mut self, error: SqlError) -> LabError {
-        match &mut self.kind {
-            Kind::MariaDb(i) => i.explain(error),
-            Kind::Yours(_) => error.into(),
-            Kind::Postgres(c) => c.explain(error),
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(..) => error.into(),
-        }
-    }
-
-    /// What says whether it has warmed up.
-    fn gauge(&self) -> sql::Result<Gauge<'static>> {
-        Ok(match &self.kind {
-            Kind::MariaDb(i) => warmth::innodb(i.session("tpcc")?),
-            Kind::Yours(y) => warmth::innodb(y.session()?),
-            Kind::Postgres(c) => warmth::postgres(c.session()?)?,
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(path, _) => warmth::sqlite(path.with_extension("db-wal")),
-        })
-    }
-
-    /// SQLite works in this process, the others in their own.
-    fn inside(&self) -> Option<Inside> {
-        match self.kind {
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(..) => self.budget.enter(),
-            _ => None,
-        }
-    }
-
-    /// Where the device's counters are to be read.
-    fn data(&self, place: &Path) -> Option<PathBuf> {
-        match &self.kind {
-            Kind::Yours(y) => y.data.clone(),
-            _ => Some(place.to_owned()),
-        }
-    }
-
-    /// Makes and fills the tables.
-    fn fill(&self, options: &TpccOptions, c_last: i64, stop: &dyn Fn() -> bool) -> sql::Result<()> {
-        let now = now();
-        let seed = options.db.seed;
-        let _inside = self.inside();
-        let mut session = self.connect()?;
-        schema::create(&mut *session, self.dialect())?;
-        if let Kind::MariaDb(_) = self.kind {
-            session.batch("SET GLOBAL innodb_flush_log_at_trx_commit=0")?;
-        }
-        schema::load_items(&mut *session, seed)?;
-        for w in 1..=i64::from(options.warehouses) {
-            if stop() {
-                return Ok(());
-            }
-            schema::load_warehouse(&mut *session, w, seed, c_last, &now, stop)?;
-        }
-        schema::index(&mut *session, self.dialect())?;
-        if let Kind::MariaDb(_) = self.kind {
-            session.batch("SET GLOBAL innodb_flush_log_at_trx_commit=1")?;
-        }
-        Ok(())
-    }
-
-    /// Contradictions to each of the consistency conditions.
-    fn check(&self) -> sql::Result<[i64; 12]> {
-        check::check(&mut *self.connect()?)
-    }
-
-    /// How it does its I/O, as far as it can be seen.
-    fn proof(&self) -> String {
-        match &self.kind {
-            Kind::MariaDb(i) => {
-                let (direct, all) = i.direct_files();
-                format!(
-                    "{direct} of {all} open table spaces with O_DIRECT; asynchronous I/O: {}",
-                    i.aio()
-                )
-            }
-            Kind::Yours(y) => format!("with its own settings: {}", y.settings),
-            Kind::Postgres(_) => {
-                let mut answer = sql::Answer::default();
-                let asked = self
-                    .connect()
-                    .and_then(|mut s| s.query("SHOW debug_assertions", &mut answer));
-                let build = match (asked, answer.text(0, 0)) {
-                    (Ok(()), "off") => "without assertions",
-                    (Ok(()), "on") => "with assertions",
-                    _ => "nobody knows how",
-                };
-                format!(
-                    "built {build}; through the page cache (direct I/O came with version 16, as an experiment): {}",
-                    self.budget.in_words()
-                )
-            }
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(..) => {
-                format!(
-                    "write-ahead log, synced at each commit; through the page cache: {}",
-                    self.budget.in_words()
-                )
-            }
-        }
-    }
+/// Contradictions to each of the consistency conditions.
+fn contradictions(database: &Database) -> sql::Result<[i64; 12]> {
+    check::check(&mut *database.connect()?)
 }
 
 fn now() -> String {
@@ -499,7 +314,7 @@ impl Lab<'_> {
         }
         for (i, slot) in databases.iter_mut().enumerate() {
             let Some(database) = slot else { continue };
-            match database.check() {
+            match contradictions(database) {
                 Ok(after) => self.lines[i].setting.after = Some(after),
                 Err(_) if stop() => return Ok(()),
                 Err(e) => {
@@ -520,13 +335,19 @@ impl Lab<'_> {
     ) -> Result<(Database, Seen), LabError> {
         let bench = self.bench;
         let stop = || bench.interrupted();
-        let mut database = Database::open(name, self.place, self.options, yours, &stop)?;
-        let filled = database.fill(self.options, c_load, &stop);
+        let made = Made {
+            schema: "tpcc",
+            pool: self.options.pool.0,
+            log: (u64::from(self.options.warehouses) * (16 << 20)).clamp(48 << 20, 1 << 30),
+            sessions: self.options.terminals + 1,
+        };
+        let mut database = Database::open(name, self.place, made, yours, &stop)?;
+        let filled = fill(&database, self.options, c_load, &stop);
         filled.map_err(|e| database.explain(e))?;
         if stop() {
             return Err(LabError::Failed("interrupted".into()));
         }
-        let before = database.check().map_err(|e| database.explain(e))?;
+        let before = contradictions(&database).map_err(|e| database.explain(e))?;
         let seen = Seen {
             name: name.to_owned(),
             version: database.version.clone(),
@@ -614,7 +435,7 @@ impl Lab<'_> {
                 engine: &database.version,
                 spec: json!({ "options": self.options, "seed": load.seed }),
                 device: device.clone(),
-                ours: !matches!(database.kind, Kind::Yours(_)),
+                ours: database.ours(),
             };
             *slot = Some(done.keep(self.book, about));
         }

@@ -2,7 +2,7 @@
 
 use fathom_stats::rng::SplitMix64;
 
-use super::super::sql::{Result, Session};
+use super::super::sql::{Dialect, Result, Session};
 
 /// Items, and stocked items of a warehouse.
 pub(super) const ITEMS: i64 = 100_000;
@@ -14,47 +14,6 @@ pub(super) const CUSTOMERS: i64 = 3000;
 const UNDELIVERED: i64 = 2101;
 /// Bytes of a warehouse, indexes included, as databases store it.
 pub const WAREHOUSE_BYTES: u64 = 150 << 20;
-
-/// What differs between databases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    Mysql,
-    Postgres,
-    // A build without SQLite still knows how it speaks.
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
-    Sqlite,
-}
-
-impl Dialect {
-    /// Ends a SELECT whose rows will be changed.
-    pub(super) fn for_update(self) -> &'static str {
-        match self {
-            Self::Sqlite => "",
-            _ => " FOR UPDATE",
-        }
-    }
-    /// Begins a transaction that writes. SQLite has to know that beforehand: a reader cannot become a writer once
-    /// somebody else wrote.
-    pub(super) fn begin(self) -> &'static str {
-        match self {
-            Self::Sqlite => "BEGIN IMMEDIATE",
-            _ => "BEGIN",
-        }
-    }
-    fn time(self) -> &'static str {
-        match self {
-            Self::Mysql => "DATETIME",
-            Self::Postgres => "TIMESTAMP",
-            Self::Sqlite => "TEXT",
-        }
-    }
-    fn engine(self) -> &'static str {
-        match self {
-            Self::Mysql => " ENGINE=InnoDB CHARACTER SET latin1",
-            _ => "",
-        }
-    }
-}
 
 const ADDRESS: &str = "street_1 VARCHAR(20), PREFIX_street_2 VARCHAR(20), PREFIX_city VARCHAR(20), PREFIX_state CHAR(2), PREFIX_zip CHAR(9)";
 

@@ -3,8 +3,8 @@
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::Op;
 
-use super::super::sql::{Answer, Result, Session, Value};
-use super::schema::{CUSTOMERS, DISTRICTS, Dialect, ITEMS, between, last_name, nurand};
+use super::super::sql::{Answer, Dialect, Result, Session, Value};
+use super::schema::{CUSTOMERS, DISTRICTS, ITEMS, between, last_name, nurand};
 use Value::{Int, Num, Text};
 
 /// Which transaction.

@@ -1,0 +1,232 @@
+//! A database of a lab: one that the lab makes and starts, or one that the user runs; MariaDB, PostgreSQL and SQLite alike.
+
+use std::path::{Path, PathBuf};
+
+use fathom_system::cgroup::Inside;
+use fathom_system::lab_dir::LabDir;
+
+use super::budget::Budget;
+use super::cluster;
+use super::mariadb::{self, Instance, Start};
+use super::sql::{self, Dialect, Session, SqlError};
+use super::warmth::{self, Gauge};
+use super::yours::Yours;
+use crate::LabError;
+
+/// Databases by name.
+pub const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
+
+/// How a database is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Made {
+    /// Its name on the server.
+    pub(super) schema: &'static str,
+    /// Bytes for its pages.
+    pub(super) pool: u64,
+    /// Bytes of its redo log, the same for all that have one of a size that can be chosen.
+    pub(super) log: u64,
+    /// Connections at most, of which SQLite's own cache is made.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    pub(super) sessions: u32,
+}
+
+/// A database of the lab.
+pub(super) enum Kind {
+    MariaDb(Instance),
+    /// The user's.
+    Yours(Box<Yours>),
+    Postgres(cluster::Cluster),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PathBuf, u64),
+}
+
+pub(super) struct Database {
+    pub(super) name: &'static str,
+    pub(super) version: String,
+    kind: Kind,
+    schema: &'static str,
+    pub(super) budget: Budget,
+}
+
+impl Database {
+    /// Makes and starts it.
+    pub(super) fn open(
+        name: &'static str,
+        place: &LabDir,
+        made: Made,
+        yours: Option<Yours>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, LabError> {
+        if let Some(yours) = yours {
+            return Ok(Self {
+                name,
+                version: format!("{} (yours)", yours.version),
+                kind: Kind::Yours(Box::new(yours)),
+                schema: made.schema,
+                budget: Budget::default(),
+            });
+        }
+        let dir = place.plain().join(name);
+        let Made {
+            schema, pool, log, ..
+        } = made;
+        let budget = Budget::new(name, pool);
+        let (version, kind) = match name {
+            "mariadb" => {
+                let programs = mariadb::probe()?;
+                let mut i = Instance::create(&programs, dir, 16 << 10, log, stop)?;
+                let how = Start {
+                    pool,
+                    loading: false,
+                    settings: &[],
+                };
+                i.start(how, stop)?;
+                i.session("")?.batch(&format!("CREATE DATABASE {schema}"))?;
+                (programs.version, Kind::MariaDb(i))
+            }
+            "postgresql" => {
+                let programs = cluster::probe()?;
+                let c = {
+                    let dirs = (place.path().join(name), dir);
+                    {
+                        let _inside = budget.enter();
+                        cluster::Cluster::start(&programs, dirs, (budget.own, log), stop)?
+                    }
+                };
+                (programs.version, Kind::Postgres(c))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                super::private_directory(&dir)?;
+                let each = budget.own / u64::from(made.sessions);
+                let version = format!("SQLite {}", rusqlite::version());
+                (
+                    version,
+                    Kind::Sqlite(dir.join(schema).with_extension("db"), each),
+                )
+            }
+            _ => {
+                return Err(LabError::Missing {
+                    what: format!("this fathom was built without {name}"),
+                    remedy: "cargo build --release -p fathom --features sqlite".into(),
+                });
+            }
+        };
+        Ok(Self {
+            name,
+            version,
+            kind,
+            schema: made.schema,
+            budget,
+        })
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match self.kind {
+            Kind::MariaDb(_) | Kind::Yours(_) => Dialect::Mysql,
+            Kind::Postgres(_) => Dialect::Postgres,
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => Dialect::Sqlite,
+        }
+    }
+
+    pub(super) fn connect(&self) -> sql::Result<Box<dyn Session>> {
+        Ok(match &self.kind {
+            Kind::MariaDb(i) => Box::new(i.session(self.schema)?),
+            Kind::Yours(y) => Box::new(y.session()?),
+            Kind::Postgres(c) => Box::new(c.session()?),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(path, cache) => Box::new(sql::sqlite::Sqlite::open(path, *cache)?),
+        })
+    }
+
+    pub(super) fn explain(&mut self, error: SqlError) -> LabError {
+        match &mut self.kind {
+            Kind::MariaDb(i) => i.explain(error),
+            Kind::Yours(_) => error.into(),
+            Kind::Postgres(c) => c.explain(error),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => error.into(),
+        }
+    }
+
+    /// What says whether it has warmed up.
+    pub(super) fn gauge(&self) -> sql::Result<Gauge<'static>> {
+        Ok(match &self.kind {
+            Kind::MariaDb(i) => warmth::innodb(i.session(self.schema)?),
+            Kind::Yours(y) => warmth::innodb(y.session()?),
+            Kind::Postgres(c) => warmth::postgres(c.session()?)?,
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(path, _) => warmth::sqlite(path.with_extension("db-wal")),
+        })
+    }
+
+    /// SQLite works in this process, the others in their own.
+    pub(super) fn inside(&self) -> Option<Inside> {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => self.budget.enter(),
+            _ => None,
+        }
+    }
+
+    /// Where the device's counters are to be read.
+    pub(super) fn data(&self, place: &Path) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Yours(y) => y.data.clone(),
+            _ => Some(place.to_owned()),
+        }
+    }
+
+    /// How it does its I/O, as far as it can be seen.
+    pub(super) fn proof(&self) -> String {
+        match &self.kind {
+            Kind::MariaDb(i) => {
+                let (direct, all) = i.direct_files();
+                format!(
+                    "{direct} of {all} open table spaces with O_DIRECT; asynchronous I/O: {}",
+                    i.aio()
+                )
+            }
+            Kind::Yours(y) => format!("with its own settings: {}", y.settings),
+            Kind::Postgres(_) => {
+                let mut answer = sql::Answer::default();
+                let asked = self
+                    .connect()
+                    .and_then(|mut s| s.query("SHOW debug_assertions", &mut answer));
+                let build = match (asked, answer.text(0, 0)) {
+                    (Ok(()), "off") => "without assertions",
+                    (Ok(()), "on") => "with assertions",
+                    _ => "nobody knows how",
+                };
+                format!(
+                    "built {build}; through the page cache (direct I/O came with version 16, as an experiment): {}",
+                    self.budget.in_words()
+                )
+            }
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => {
+                format!(
+                    "write-ahead log, synced at each commit; through the page cache: {}",
+                    self.budget.in_words()
+                )
+            }
+        }
+    }
+
+    /// Whether the lab started it: what it reads is what the lab makes it read.
+    pub(super) fn ours(&self) -> bool {
+        !matches!(self.kind, Kind::Yours(_))
+    }
+
+    /// Whether commits may be lost, as long as it is filled.
+    pub(super) fn loading(&self, session: &mut dyn Session, loading: bool) -> sql::Result<()> {
+        match self.kind {
+            Kind::MariaDb(_) => session.batch(&format!(
+                "SET GLOBAL innodb_flush_log_at_trx_commit={}",
+                u8::from(!loading)
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What clients do on a database: tables and transactions, in the words of any of them.
+
+use fathom_telemetry::Op;
+
+use super::sql::{Dialect, Result, Session};
+
+/// Tables, and transactions on them.
+pub(crate) trait Workload: Sync {
+    /// Kinds of transactions that are recorded each for itself: a name, and whether it reads or writes.
+    fn kinds(&self) -> Vec<(String, Op)>;
+
+    /// Makes and fills the tables; ends early where `stop` says so.
+    ///
+    /// # Errors
+    /// What the database says.
+    fn fill(
+        &self,
+        session: &mut dyn Session,
+        dialect: Dialect,
+        seed: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<()>;
+
+    /// A client with a connection and a stream of random numbers of its own, with all its statements prepared.
+    ///
+    /// # Errors
+    /// What the database says.
+    fn client<'a>(
+        &'a self,
+        session: &'a mut dyn Session,
+        dialect: Dialect,
+        number: u32,
+        seed: u64,
+    ) -> Result<Box<dyn Transactions + 'a>>;
+}
+
+/// Transactions of one client.
+pub(crate) trait Transactions {
+    /// Does one, whole; returns the number of its kind. What the database undid (a deadlock) is rolled back here, and the error's
+    /// `again` says that it may be tried again.
+    ///
+    /// # Errors
+    /// What the database says.
+    fn transaction(&mut self) -> Result<usize>;
+}
