@@ -21,7 +21,7 @@ impl Accelerator {
     pub fn option(&self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
-            Self::Tcg(_) => "tcg,thread=multi",
+            Self::Tcg(_) => "tcg",
         }
     }
 
