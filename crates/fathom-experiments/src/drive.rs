@@ -1,6 +1,7 @@
 //! What the drive says of itself before and after a run, and what of that its numbers must be read with.
 
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
+use fathom_host::health::latency::Latency;
 use fathom_host::{Health, HostRoot};
 use fathom_telemetry::schema::Finding;
 use fathom_telemetry::{Flag, FlagCode};
@@ -28,6 +29,9 @@ pub struct Reading {
     pub media_errors: Option<u64>,
     /// Rated endurance that is used, percent.
     pub used_percent: Option<f64>,
+    /// Commands that it was slow with, by its own clock.
+    #[serde(default)]
+    pub latency: Option<Latency>,
 }
 
 impl Reading {
@@ -57,6 +61,7 @@ impl From<&Health> for Reading {
             hot_minutes: h.hot_minutes,
             media_errors: h.media_errors,
             used_percent: h.used_percent,
+            latency: h.latency.clone(),
         }
     }
 }
@@ -121,6 +126,7 @@ impl DriveResult {
                 against: true,
             });
         }
+        all.extend(self.slow());
         let states = [self.before.power_state, after.power_state];
         if let Some(n) = states.into_iter().flatten().max().filter(|n| *n > 0) {
             all.push(Told {
@@ -139,6 +145,32 @@ impl DriveResult {
             });
         }
         all
+    }
+
+    /// The slowest commands of the run by the drive's own clock: what no software above it can be blamed for.
+    fn slow(&self) -> Option<Told> {
+        let (before, after) = (self.before.latency.as_ref()?, self.after.latency.as_ref()?);
+        let buckets = before.buckets.iter().zip(&after.buckets);
+        let parts: Vec<String> = buckets
+            .filter(|(then, now)| then.from_ms == now.from_ms)
+            .flat_map(|(then, now)| {
+                let kinds = now.kinds().into_iter().zip(then.kinds());
+                kinds.filter_map(|((kind, n), (_, t))| {
+                    let grown = n.count.saturating_sub(t.count);
+                    (grown > 0).then(|| format!("{grown} {kind} of {} ms or more", now.from_ms))
+                })
+            })
+            .collect();
+        (!parts.is_empty()).then(|| Told {
+            id: "drive-slow",
+            text: format!(
+                "{} itself counted in the run: {}",
+                self.after.disk,
+                parts.join(", ")
+            ),
+            advice: "look for these in the tail: they are the drive's, not the software's",
+            against: false,
+        })
     }
 
     /// That writes were not durable when they were answered, of a run that wrote.
@@ -186,6 +218,7 @@ impl ExperimentResult for DriveResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fathom_host::health::latency::{Bucket, Slow};
 
     fn reading() -> Reading {
         Reading {
@@ -197,6 +230,7 @@ mod tests {
             hot_minutes: Some(1),
             media_errors: Some(7),
             used_percent: Some(12.0),
+            latency: None,
         }
     }
 
@@ -230,6 +264,42 @@ mod tests {
         after.throttled = [None, None];
         after.media_errors = None;
         assert_eq!(texts(&before, &after), [""; 0]);
+    }
+
+    #[test]
+    fn slow_commands_are_those_of_the_run() {
+        let slow = |count| Slow {
+            count,
+            longest_ms: None,
+        };
+        let with = |reads: u32| {
+            let bucket = |from_ms, reads| Bucket {
+                from_ms,
+                reads: slow(reads),
+                writes: slow(4),
+                discards: slow(0),
+            };
+            Reading {
+                latency: Some(Latency {
+                    on: true,
+                    buckets: [
+                        bucket(5, 90),
+                        bucket(10, 1),
+                        bucket(100, reads),
+                        bucket(1000, 0),
+                    ],
+                }),
+                ..reading()
+            }
+        };
+        assert_eq!(
+            texts(&with(2), &with(5)),
+            ["nvme0n1 itself counted in the run: 3 reads of 100 ms or more"]
+        );
+        // Nothing new, counters that began anew, and a drive without them.
+        assert_eq!(texts(&with(5), &with(5)), [""; 0]);
+        assert_eq!(texts(&with(5), &with(2)), [""; 0]);
+        assert_eq!(texts(&reading(), &with(2)), [""; 0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Nothing here starts a self-test, changes a setting or wakes a feature. What a disk does not report is `None`, and why is said.
 
 pub mod ata;
+pub mod latency;
 pub mod logs;
 pub mod nvme;
 pub mod scsi;
@@ -22,7 +23,7 @@ use crate::sys;
 pub struct Health {
     /// Kernel name of the disk: `nvme0n1`, `sda`.
     pub disk: String,
-    /// What was read: `nvme-smart`, `nvme-ocp`, `ata-smart`, `ata-statistics`, `scsi-logs`, `hwmon`.
+    /// What was read: `nvme-smart`, `nvme-ocp`, `nvme-latency`, `ata-smart`, `ata-statistics`, `scsi-logs`, `hwmon`.
     pub sources: Vec<&'static str>,
     /// Temperature, degrees Celsius.
     pub celsius: Option<f64>,
@@ -56,6 +57,8 @@ pub struct Health {
     pub hot_minutes: Option<u64>,
     /// What only NVMe disks with the log of the Open Compute Project count.
     pub ocp: Option<nvme::Ocp>,
+    /// Commands that it was slow with, since it was switched on.
+    pub latency: Option<latency::Latency>,
     /// What only SCSI disks count.
     pub scsi: Option<scsi::Scsi>,
     /// The disk's own warnings, in words.
@@ -168,6 +171,12 @@ fn from_nvme(root: &HostRoot, health: &mut Health) {
     // A page of the Open Compute Project's specification: disks without it refuse, which is no error.
     let mut page = [0u8; 512];
     let known = sys::nvme_log_page(&file, nvme::OCP, &mut page).is_ok() && nvme::ocp(&page, health);
+    if sys::nvme_log_page(&file, latency::LOG, &mut page).is_ok() {
+        health.latency = latency::latency(&page);
+        health
+            .sources
+            .extend(health.latency.as_ref().map(|_| "nvme-latency"));
+    }
     if !known {
         health.missing.push(
             "the disk does not report what it writes to its flash (no OCP log page C0h)".to_owned(),

@@ -2,7 +2,7 @@
 
 use fathom_host::Health;
 use fathom_host::devices::nvme::{self, Nvme};
-use fathom_host::health::{ata, logs, nvme as log, scsi};
+use fathom_host::health::{ata, latency, logs, nvme as log, scsi};
 use fathom_host::purge::Method;
 use fathom_host::purge::nvme::{self as erasing, Command, Sanitize};
 use fathom_host::signature;
@@ -67,6 +67,7 @@ fn no_page_of_a_drive_makes_the_readers_panic() {
         }
         scsi::supported(&small[..length]);
         logs::firmware(&small);
+        latency::latency(&small);
         logs::endurance_group(&small);
         assert!(logs::errors(&small[..length]).len() <= 8);
         let mut first = identify;

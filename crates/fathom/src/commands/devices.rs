@@ -1,6 +1,7 @@
 //! `fathom devices`: what is there, what it is, whether it is safe to use.
 
 use fathom_host::devices::nvme::{Format, Nvme};
+use fathom_host::health::latency::Latency;
 use fathom_host::health::logs::{self, Logs};
 use fathom_host::refusal::shell_word;
 use fathom_host::{Access, BlockDevice, HostRoot};
@@ -226,9 +227,19 @@ fn health(d: &BlockDevice) -> Option<String> {
             .as_ref()
             .and_then(|s| s.corrected_errors)
             .map(|n| format!("{n} errors corrected")),
+        h.latency.as_ref().and_then(slow),
         (!h.warnings.is_empty()).then(|| h.warnings.join(", ")),
     ];
     Some(said.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+/// The slowest commands that a drive counted since it was switched on.
+fn slow(l: &Latency) -> Option<String> {
+    l.buckets.iter().rev().find_map(|b| {
+        let n: u64 = b.kinds().iter().map(|k| u64::from(k.1.count)).sum();
+        let from = b.from_ms;
+        (n > 0).then(|| format!("{n} commands of {from} ms or more since it was switched on"))
+    })
 }
 
 fn access(a: &Access) -> String {
