@@ -289,6 +289,15 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
             );
         };
         *range = inside;
+        let shares = recipe.does[1] && recipe.zoned.is_some_and(|z| z.reset.1 > 0.0);
+        if shares {
+            device.share(inside)?;
+        }
+        // What is trimmed is whole zones, whatever can be written in them.
+        let bytes = match recipe.resets_zones() {
+            true => inside.1 - inside.0,
+            false => bytes,
+        };
         whole = whole - before + bytes;
     }
     let on_device = devices.iter().any(Option::is_some);

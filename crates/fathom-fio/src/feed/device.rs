@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fathom_host::{Zone, ZoneAction, zones};
+use fathom_telemetry::Op;
 
 use super::random::Stream;
 use super::zones::Zoned;
@@ -27,6 +28,8 @@ struct State {
     /// Zones that jobs write, by number, and how many each job may at most.
     open: Vec<usize>,
     resets: u64,
+    /// Range of the jobs that reset zones by the share that is written.
+    shared: Option<(u64, u64)>,
 }
 
 /// Devices that some job of this process uses, by their numbers.
@@ -54,6 +57,7 @@ impl Device {
                 open: Vec::new(),
                 zones,
                 resets: 0,
+                shared: None,
             }),
         });
         known.insert(number, Arc::downgrade(&device));
@@ -68,6 +72,18 @@ impl Device {
         let (first, last) = (zones.first()?, zones.last()?);
         let bytes = zones.iter().map(|z| z.capacity).sum();
         Some(((first.start, last.start + last.size), bytes))
+    }
+
+    /// That a job resets zones by the share of this range that is written.
+    ///
+    /// # Errors
+    /// Where another job does so in another range: the shares would not be those of either.
+    pub(crate) fn share(&self, range: (u64, u64)) -> Result<(), String> {
+        let shared = *lock(&self.state).shared.get_or_insert(range);
+        let same = shared == range;
+        same.then_some(()).ok_or_else(|| {
+            "jobs with zone_reset_threshold have different write ranges: give them one range".into()
+        })
     }
 
     /// Nothing of a zone is written any more. Nothing is under way there.
@@ -201,7 +217,8 @@ impl OnDevice {
                 open && s.zones[zone].is_sequential() && fits(s, *k)
             });
             k = match next {
-                Some(next) if !random || self.how.kept => next,
+                Some(next) if self.how.skip == 0 && !random || self.how.kept => next,
+                _ if !random && self.how.skip > 0 => self.how.after(k, count),
                 _ => k,
             };
         }
@@ -332,7 +349,7 @@ impl OnDevice {
             return Found::None;
         }
         for turn in 0..2 {
-            for zone in own.clone() {
+            for zone in own.clone().step_by(1 + self.how.skip as usize) {
                 let z = s.zones[zone];
                 let base = z.start - s.zones[self.first].start;
                 let at = self.read_at.max(base);
@@ -350,6 +367,35 @@ impl OnDevice {
         none(s)
     }
 
+    /// The next zone that is emptied, whole; drawn ones hold something.
+    pub(super) fn trim(&mut self, random: bool, again: bool, stream: &mut Stream) -> Found {
+        let device = self.device.clone();
+        let s = &mut *lock(&device.state);
+        let zone = if random {
+            let k = stream.below(self.count.max(1) as u64) as usize;
+            let around = (0..self.count).map(|i| self.first + (k + i) % self.count);
+            let written =
+                |zone: &usize| s.zones[*zone].is_sequential() && s.zones[*zone].written() > 0;
+            around.clone().find(written)
+        } else {
+            if again && self.current >= self.count {
+                self.current = 0;
+            }
+            let rest = self.first + self.current..self.first + self.count;
+            rest.clone().find(|zone| s.zones[*zone].is_sequential())
+        };
+        let Some(zone) = zone else {
+            return Found::None;
+        };
+        // What is under way there would fail.
+        if s.flying[zone] != [0; 2] {
+            return Found::Busy;
+        }
+        self.current = zone - self.first + 1;
+        s.flying[zone][1] += 1;
+        Found::At(s.zones[zone].start, s.zones[zone].size)
+    }
+
     /// Whether nothing of its range can be read.
     pub(super) fn is_empty(&self) -> bool {
         let s = lock(&self.device.state);
@@ -358,16 +404,17 @@ impl OnDevice {
     }
 
     /// An I/O has completed; `smallest` is the least that would be written next.
-    pub(super) fn done(&mut self, offset: u64, write: bool, good: bool, smallest: u64) {
+    pub(super) fn done(&mut self, offset: u64, op: Op, good: bool, smallest: u64) {
         let device = self.device.clone();
         let s = &mut *lock(&device.state);
         let inside = |z: &Zone| (z.start..z.start + z.size).contains(&offset);
         let Some(zone) = s.zones.iter().position(inside) else {
             return;
         };
-        let under_way = &mut s.flying[zone][usize::from(write)];
+        let reads = op == Op::Read;
+        let under_way = &mut s.flying[zone][usize::from(!reads)];
         *under_way = under_way.saturating_sub(1);
-        if !write || !s.zones[zone].is_sequential() {
+        if reads || !s.zones[zone].is_sequential() {
             return;
         }
         if !good && let Ok(now) = zones::report(&device.file) {
@@ -375,6 +422,14 @@ impl OnDevice {
             s.zones[zone] = now.get(zone).copied().unwrap_or(s.zones[zone]);
         }
         let z = &mut s.zones[zone];
+        if op == Op::Trim {
+            if good {
+                z.pointer = z.start;
+                self.resets += 1;
+                s.open.retain(|o| *o != zone);
+            }
+            return;
+        }
         let room = z.end() - z.pointer;
         if room > 0 && room < smallest {
             // What no block fits into is given up, so that the zone is not open any more, as in fio.

@@ -149,7 +149,7 @@ impl FioFeed {
         let good = record.result >= i64::from(io.len);
         if let Some(place) = self.places.get_mut(usize::from(io.file)) {
             let recipe = self.order.recipe.clone();
-            place.done(&recipe, io.offset, io.op == Op::Write, good);
+            place.done(&recipe, io.offset, io.op, good);
         }
         let limit = self.order.recipe.max_latency.get(io.op as usize);
         if limit.is_some_and(|l| *l > Nanos::ZERO && record.service() + record.submit() > *l) {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fathom_telemetry::Op;
+
 use super::device::{Device, Found, OnDevice};
 use super::random::{Purpose, Seeds, ShiftRegister, Stream, Streams};
 use super::skew::{Skew, name_hash};
@@ -224,9 +226,9 @@ impl Place {
     }
 
     /// An I/O of it has completed.
-    pub(super) fn done(&mut self, recipe: &Recipe, offset: u64, write: bool, good: bool) {
+    pub(super) fn done(&mut self, recipe: &Recipe, offset: u64, op: Op, good: bool) {
         if let Some(d) = &mut self.device {
-            d.done(offset, write, good, recipe.sizes[1].min());
+            d.done(offset, op, good, recipe.sizes[1].min());
         }
     }
 
@@ -295,6 +297,7 @@ impl Place {
                 .unwrap_or(0);
             let found = match direction {
                 0 => d.read(turn.random, want, turn.again, &mut streams.block),
+                2 => d.trim(turn.random, turn.again, &mut streams.block),
                 _ => {
                     let smallest = recipe.sizes[1].min().min(want).max(1);
                     d.write(turn.random, (want, smallest), &mut streams.block)

@@ -21,6 +21,18 @@ pub(crate) struct Zoned {
     pub(crate) beyond: bool,
     /// What was written is still to be verified: no full zone starts again before all are full.
     pub(crate) kept: bool,
+    /// Zones left out behind each that is used in order.
+    pub(crate) skip: u64,
+    /// They are the device's own.
+    pub(crate) own: bool,
+}
+
+impl Zoned {
+    /// The zone behind another of `count`: past the end is the first again.
+    pub(super) fn after(&self, zone: usize, count: usize) -> usize {
+        let next = zone.saturating_add(1).saturating_add(self.skip as usize);
+        if next < count { next } else { 0 }
+    }
 }
 
 /// The zones of one file.
@@ -74,7 +86,7 @@ impl Zones {
             zone = match next {
                 Some(z) if random && self.how.kept => z,
                 _ if random => zone,
-                _ => (zone + 1) % count,
+                _ => self.how.after(zone, count),
             };
             if self.room(zone) < want {
                 self.written[zone] = 0;
@@ -150,6 +162,8 @@ mod tests {
     use super::*;
 
     const HOW: Zoned = Zoned {
+        skip: 0,
+        own: false,
         size: 1 << 20,
         capacity: 1 << 20,
         open_max: 3,

@@ -56,6 +56,9 @@ pub(super) fn check(option: &OptionDef, value: Option<&str>) -> Result<(), Strin
             })
         }),
         Kind::Range => any(&range),
+        Kind::Floats { len, .. } if len > 0 && value.split(':').count() > len => Err(format!(
+            "the list exceeding max length {len}: give fewer numbers"
+        )),
         Kind::Floats { len, low, high } => any(&|v| floats(v, len, low, high)),
         Kind::Bool => any(&|v| match value::unsigned(v) {
             Some(0 | 1) => Ok(()),

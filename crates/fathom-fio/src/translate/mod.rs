@@ -16,7 +16,7 @@ mod zoned;
 use std::path::PathBuf;
 
 use fathom_io::JobSpec;
-use fathom_io::job::{BlockSizes, Burst, Engine, OnError, SyncCall};
+use fathom_io::job::{BlockSizes, Burst, Command, Engine, OnError, SyncCall};
 use fathom_telemetry::{Bytes, Nanos};
 
 use crate::FioError;
@@ -56,7 +56,9 @@ impl Extent {
             other => other,
         }
     }
-    fn of(q: Option<Quantity>, job: &str, option: &str) -> Result<Self, FioError> {
+    /// Of an option, which may count zones of so many bytes.
+    fn of(s: &Section, option: &str, zone: Option<u64>) -> Result<Self, FioError> {
+        let (q, job) = (s.quantity(option), s.name.as_str());
         match q {
             None | Some(Quantity::Plain(0)) => Ok(Self::Whole),
             Some(Quantity::Plain(v)) => u64::try_from(v).map(Self::Bytes).map_err(|_| {
@@ -68,11 +70,16 @@ impl Extent {
                 option,
                 format!("{p}% is not possible: expected at most 100%"),
             )),
-            Some(Quantity::Zones(_)) => Err(FioError::unsupported(
-                job,
-                option,
-                "zones are not available",
-            )),
+            Some(Quantity::Zones(n)) => zone
+                .and_then(|z| z.checked_mul(n))
+                .map(Self::Bytes)
+                .ok_or_else(|| {
+                    FioError::value(
+                        job,
+                        option,
+                        "zones are counted where zonemode=zbd is set: give bytes",
+                    )
+                }),
         }
     }
     fn bytes(self, whole: u64) -> u64 {
@@ -441,6 +448,12 @@ impl Shape {
             "io_uring_cmd" => Engine::UringCmd,
             _ => Engine::Uring,
         };
+        if recipe.resets_zones() {
+            spec.command = Command::ZoneReset;
+            if spec.engine != Engine::UringCmd {
+                spec.engine = Engine::Preadv;
+            }
+        }
         spec.call = match s.engine() {
             "sync" => SyncCall::Read,
             "psync" => SyncCall::Pread,
@@ -456,7 +469,11 @@ impl Shape {
                 format!("{depth} is not possible: expected at most 65536"),
             ));
         }
-        spec.qd = if synchronous { 1 } else { depth.max(1) };
+        spec.qd = if synchronous || spec.engine == Engine::Preadv {
+            1
+        } else {
+            depth.max(1)
+        };
         spec.bs = match &replay {
             Some(r) => BlockSizes(
                 [r.smallest.max(1), r.largest]
@@ -553,11 +570,12 @@ impl Shape {
             ));
         }
         let time_based = computes || s.flag("time_based", false) && spec.time.is_some();
+        let zone = recipe.zoned.map(|z| z.size);
         let offset = match place::end_of_file(s, &first, places.len())? {
             Some(end) => Extent::Bytes(end),
-            None => Extent::of(s.quantity("offset"), job, "offset")?.or_none(),
+            None => Extent::of(s, "offset", zone)?.or_none(),
         };
-        let offset_increment = Extent::of(s.quantity("offset_increment"), job, "offset_increment")?;
+        let offset_increment = Extent::of(s, "offset_increment", zone)?;
         Ok(Self {
             place: first,
             steady: crate::Steady::of(s)?,
@@ -567,7 +585,7 @@ impl Shape {
             replay: replay.map(std::sync::Arc::new),
             file_size: draws::span(s, "filesize")
                 .filter(|s| s.0 > 0 && !own.as_ref().is_some_and(Own::only_calls)),
-            size: match Extent::of(s.quantity("size"), job, "size")? {
+            size: match Extent::of(s, "size", zone)? {
                 // Any range does for what reads nothing.
                 Extent::Whole if computes => Extent::Bytes(1 << 20),
                 size => match &own {
@@ -578,7 +596,7 @@ impl Shape {
             },
             io_size: match s.quantity("io_size") {
                 None | Some(Quantity::Plain(0)) => None,
-                q => Some(Extent::of(q, job, "io_size")?),
+                _ => Some(Extent::of(s, "io_size", zone)?),
             },
             offset,
             offset_increment: offset_increment.or_none(),

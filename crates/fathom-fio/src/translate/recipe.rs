@@ -491,8 +491,8 @@ impl Recipe {
             ([true, ..], false) => Rw::Read,
             ([_, true, _], true) => Rw::RandWrite,
             ([_, true, _], false) => Rw::Write,
-            (_, true) => Rw::RandTrim,
-            (_, false) => Rw::Trim,
+            (_, true) if !self.resets_zones() => Rw::RandTrim,
+            _ => Rw::Trim,
         }
     }
 
@@ -505,6 +505,11 @@ impl Recipe {
     /// Smallest size of any direction.
     pub(crate) fn smallest(&self) -> u64 {
         self.sizes.iter().map(Sizes::min).min().unwrap_or(1).max(1)
+    }
+
+    /// Whether it trims zones of a device: each is reset.
+    pub(crate) fn resets_zones(&self) -> bool {
+        self.does == [false, false, true] && self.zoned.is_some_and(|z| z.own)
     }
 
     /// Whether blocks are walked in an order without repeats.

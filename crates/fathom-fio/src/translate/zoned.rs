@@ -9,7 +9,7 @@ use crate::feed::zones::Zoned;
 use crate::section::Section;
 
 /// The zones of the job's first file, where that is a device with zones.
-fn own(s: &Section) -> Option<ZoneLimits> {
+pub(super) fn own(s: &Section) -> Option<ZoneLimits> {
     let names = s.file_names();
     zones::limits(Path::new(names.first()?.as_str()))
 }
@@ -51,6 +51,31 @@ pub(super) fn of(s: &Section) -> Result<Option<Zoned>, FioError> {
     if s.number("bs").is_some_and(|bs| bs > size) {
         return refused("bs", "buflen exceeds zone size: choose a smaller one");
     }
+    let skip = s.number("zoneskip").unwrap_or(0);
+    if !skip.is_multiple_of(size) {
+        let why = format!("zoneskip {skip} is not a multiple of the device zone size {size}");
+        return refused("zoneskip", &why);
+    }
+    if own.is_some() && s.flag("experimental_verify", false) {
+        return refused(
+            "experimental_verify",
+            "zones do not support experimental verify: use verify alone",
+        );
+    }
+    let trims = s.get("rw").filter(|rw| rw.contains("trim"));
+    if let Some(rw) = trims.filter(|_| own.is_some()) {
+        if rw.contains("write") {
+            return refused(
+                "rw",
+                "a job of zones either writes or trims: make two jobs of it",
+            );
+        }
+        let trimmed = s.per_direction("bs").map_or(4096, |bs| bs[2]);
+        if trimmed != size {
+            let why = format!("trim block size {trimmed} is not the zone size {size}");
+            return refused("bs", &why);
+        }
+    }
     if own.is_none() && s.get("zone_reset_threshold").is_some() {
         return refused(
             "zone_reset_threshold",
@@ -79,5 +104,7 @@ pub(super) fn of(s: &Section) -> Result<Option<Zoned>, FioError> {
         ),
         beyond: s.flag("read_beyond_wp", false),
         kept: s.get("verify").is_some_and(|v| v != "0" && v != "none"),
+        skip: skip / size,
+        own: own.is_some(),
     }))
 }

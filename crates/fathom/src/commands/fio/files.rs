@@ -184,7 +184,8 @@ fn open_one(
         // Led to the write pointers.
         in_order: users.iter().all(|t| {
             let spec = &t.shape.spec;
-            let writes = t.wants_zones() && spec.direct && !spec.rw.trims();
+            let whole = !spec.rw.trims() || spec.command.manages_zones();
+            let writes = t.wants_zones() && spec.direct && whole;
             !spec.rw.modifies() || writes
         }),
         ..Wanted::default()
