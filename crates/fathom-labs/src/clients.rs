@@ -333,7 +333,14 @@ pub(crate) fn run<E: From<LabError> + Send>(
             rate: how.open.map(|o| o.0),
             ..w.gather(first)
         };
-        Ok(windows.iter().map(load).collect())
+        let mut loads: Vec<Load> = windows.iter().map(load).collect();
+        // What came is known of all kinds together: of each its share of what was answered.
+        let all: u64 = loads.iter().map(Load::operations).sum();
+        for load in &mut loads {
+            let share = load.operations() as f64 / all.max(1) as f64;
+            load.rate = load.rate.map(|rate| rate * share);
+        }
+        Ok(loads)
     })
 }
 
