@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use fathom_system::cgroup::{Group, Inside};
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 /// What a database's caches may have together. InnoDB reads past the page cache: its pool is all that it has.
 #[derive(Default)]
@@ -15,6 +15,17 @@ pub(super) struct Budget {
     /// Why there is no limit, where there should be one.
     pub(super) unlimited: Option<String>,
     held: Cell<Nanos>,
+}
+
+/// That a database had the memory of the machine as its cache, where there was no limit to its own.
+pub(super) fn more_cache(database: &str, unlimited: Option<&str>) -> Option<Flag> {
+    unlimited.map(|why| {
+        Flag::new(
+            FlagCode::NotChecked,
+            format!("{database}: its page cache has no limit, and the others' caches have: {why}"),
+            "run as root, with the memory controller on, to hold databases against each other",
+        )
+    })
 }
 
 impl Budget {

@@ -5,6 +5,7 @@ mod budget;
 mod cluster;
 mod database;
 mod mariadb;
+mod objective;
 pub mod oltp;
 pub mod rocksdb;
 pub mod settings;

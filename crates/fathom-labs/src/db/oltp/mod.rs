@@ -6,7 +6,6 @@
 
 mod driver;
 mod lab;
-mod objective;
 mod results;
 mod rows;
 pub(super) mod sysbench;
@@ -26,6 +25,7 @@ use lab::Lab;
 use results::Facts;
 
 use super::mariadb::{self, InnodbCounters};
+use super::objective::{Offered, SHARES};
 use super::warmth::Warmth;
 use super::yours::Yours;
 use super::{DbOptions, directory};
@@ -110,8 +110,6 @@ pub const ROW: u64 = 245;
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 // The paper's 3 to 50 %, and everything.
 const POOLS: [f64; 5] = [3.0, 10.0, 25.0, 50.0, 110.0];
-/// Of what a closed loop does, percent.
-const LOADS: [u32; 7] = [20, 40, 60, 70, 80, 90, 100];
 const PAGES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Name, and what is added to CREATE TABLE.
 const FORMATS: [(&str, &str); 4] = [
@@ -176,6 +174,12 @@ struct Counted {
     sysbench: Option<f64>,
     /// Transactions per second that came.
     offered: Option<f64>,
+}
+
+impl Offered for Counted {
+    fn offered(&self) -> Option<f64> {
+        self.offered
+    }
 }
 
 type Line = loads::Line<Cell, Counted>;
@@ -287,7 +291,7 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
             }
             // The closed loop comes first: it says what the shares are of.
             Experiment::Objective => {
-                let loads = std::iter::once(None).chain(LOADS.map(Some));
+                let loads = std::iter::once(None).chain(SHARES.map(Some));
                 settings.extend(loads.map(|load| Cell {
                     load,
                     ..base.clone()
@@ -515,7 +519,7 @@ mod tests {
             ..options()
         };
         let cells = cells(&o);
-        assert_eq!(cells.len(), 3 * (1 + LOADS.len()));
+        assert_eq!(cells.len(), 3 * (1 + SHARES.len()));
         // Each kind of transactions has its closed loop before all of its shares.
         assert!(cells[..3].iter().all(|c| c.load.is_none()));
         assert!(cells[3..].iter().all(|c| c.load.is_some()));

@@ -9,7 +9,7 @@ use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 use serde::{Deserialize, Serialize};
 
 use super::super::mariadb::Instance;
-use super::objective::{carried, steps_table};
+use super::super::objective::{Steps, steps_table};
 use super::tried::{self, Tried};
 use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
 
@@ -192,17 +192,27 @@ impl<'a> Part<'a> {
         }
         if self.experiment == Experiment::Objective {
             let objective = o.objective;
-            let carried = self
-                .mixes()
-                .into_iter()
-                .map(|m| carried(&self.lines, m, objective, self.evidence));
-            for c in carried {
-                section.text.push_str(&c.sentence());
-                shown.headlines.push(c.headline());
+            let of = |mix: Mix| {
+                let open = |l: &&&Line| l.setting.load.is_some() && l.setting.mix == mix;
+                Steps {
+                    name: mix.name(),
+                    lines: self.lines.iter().filter(open).copied().collect(),
+                    objective,
+                    evidence: self.evidence,
+                }
+            };
+            let all: Vec<_> = self.mixes().into_iter().map(of).collect();
+            for steps in &all {
+                section.text.push_str(&steps.sentence());
+                let id = format!("oltp-objective-{}-carried", steps.name);
+                shown
+                    .headlines
+                    .push(steps.headline("InnoDB (MariaDB)", &id));
             }
+            let all: Vec<_> = all.iter().collect();
             section
                 .tables
-                .push(steps_table(&self.lines, objective, self.evidence));
+                .push(steps_table("oltp-objective-steps", &all));
         }
         if [
             Experiment::PageSize,

@@ -8,6 +8,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell, Chart, ChartKind, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram};
 
+use super::super::budget::more_cache;
 use super::check::CONDITIONS;
 use super::transactions::Kind;
 use super::{Line, Repeat, TpccResult};
@@ -77,27 +78,15 @@ impl Shows<'_> {
         })
     }
 
-    /// It had the memory of the machine as its cache.
-    fn more_cache(&self) -> Option<Flag> {
-        let seen = &self.line.setting;
-        seen.unlimited.as_ref().map(|why| {
-            Flag::new(
-                FlagCode::NotChecked,
-                format!(
-                    "{}: its page cache has no limit, and the others' caches have: {why}",
-                    seen.name
-                ),
-                "run as root, with the memory controller on, to hold databases against each other",
-            )
-        })
-    }
-
     fn headline(&self) -> Headline {
         Headline {
             flags: self
                 .contradiction()
                 .into_iter()
-                .chain(self.more_cache())
+                .chain(more_cache(
+                    self.name(),
+                    self.line.setting.unlimited.as_deref(),
+                ))
                 .collect(),
             ..headline_of(
                 "TPC-C-like, not audited",
