@@ -8,6 +8,7 @@ mod mariadb;
 mod objective;
 pub mod oltp;
 pub mod rocksdb;
+mod script;
 pub mod settings;
 mod sql;
 pub mod tpcc;
