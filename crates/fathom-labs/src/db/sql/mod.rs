@@ -28,14 +28,55 @@ pub(crate) struct Answer {
     columns: usize,
     /// Rows that a statement changed.
     pub(crate) affected: u64,
+    /// Whether names of columns are wanted, and answers of all statements that were sent together.
+    wanted: bool,
+    names: Vec<String>,
+    earlier: Vec<Answer>,
 }
 
 impl Answer {
+    /// One that learns the names of columns, and keeps the answers of all statements that are sent together.
+    pub(crate) fn with_names() -> Self {
+        Self {
+            wanted: true,
+            ..Self::default()
+        }
+    }
     fn clear(&mut self) {
         self.text.clear();
         self.cells.clear();
         self.columns = 0;
         self.affected = 0;
+        self.names.clear();
+        self.earlier.clear();
+    }
+    /// Another statement's rows begin.
+    fn next(&mut self) {
+        if self.wanted && self.columns > 0 {
+            let mut earlier = std::mem::take(&mut self.earlier);
+            earlier.push(std::mem::take(self));
+            (self.earlier, self.wanted) = (earlier, true);
+        } else {
+            self.clear();
+        }
+    }
+    /// A column's name, where names are wanted.
+    fn name(&mut self, name: &[u8]) {
+        if self.wanted {
+            self.names.push(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    /// Whether it learns names.
+    pub(crate) fn wants_names(&self) -> bool {
+        self.wanted
+    }
+    /// Names of the columns.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+    /// Answers of all statements with rows, in their order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Self> {
+        self.earlier.iter().chain([self])
     }
     fn push(&mut self, bytes: &[u8]) {
         let start = self.text.len() as u32;
@@ -176,6 +217,10 @@ pub(crate) trait Session: Send {
     fn batch(&mut self, sql: &str) -> Result<()>;
     /// Makes a statement; its number is for [`Session::execute`].
     fn prepare(&mut self, sql: &str) -> Result<usize>;
+    /// The same of one whose values are written as this database writes them ([`Dialect::value`]).
+    fn prepare_native(&mut self, sql: &str) -> Result<usize> {
+        self.prepare(sql)
+    }
     /// Runs it.
     fn execute(
         &mut self,
@@ -183,7 +228,7 @@ pub(crate) trait Session: Send {
         values: &[Value<'_>],
         answer: &mut Answer,
     ) -> Result<()>;
-    /// One statement with rows, once.
+    /// One statement with rows, once; several where the database can, whose last rows stay.
     fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
         let statement = self.prepare(sql)?;
         self.execute(statement, &[], answer)
@@ -214,6 +259,13 @@ impl Dialect {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
             _ => "BEGIN",
+        }
+    }
+    /// How it writes the value of a statement with a number, from 1.
+    pub(crate) fn value(self, number: usize) -> String {
+        match self {
+            Self::Postgres => format!("${number}"),
+            _ => "?".to_owned(),
         }
     }
     /// Type of a column with a date and a time.

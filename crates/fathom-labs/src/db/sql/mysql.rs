@@ -159,9 +159,15 @@ impl Mysql {
             self.receive()?;
             self.refuse()?;
             let mut at = Reader(&self.packet);
-            for _ in 0..6 {
-                at.string()?;
+            let mut name = &[][..];
+            for i in 0..6 {
+                let text = at.string()?;
+                // Catalogue, schema, table, its own name, the column's name, its own.
+                if i == 4 {
+                    name = text;
+                }
             }
+            answer.name(name);
             at.bytes(1 + 2 + 4)?;
             let kind = at.u8()?;
             self.types.push((kind, at.u16()? & 0x20 != 0));
@@ -193,21 +199,29 @@ impl Mysql {
     }
 }
 
-impl Session for Mysql {
-    fn batch(&mut self, sql: &str) -> Result<()> {
-        self.command(0x03, sql.as_bytes())?;
+impl Mysql {
+    /// Reads results that follow the first, as a procedure has them.
+    fn rest(&mut self, binary: bool, mut more: bool) -> Result<()> {
         let mut answer = Answer::default();
-        while self.result(false, &mut answer)? {
+        while more {
+            more = self.result(binary, &mut answer)?;
             answer.clear();
         }
         Ok(())
+    }
+}
+
+impl Session for Mysql {
+    fn batch(&mut self, sql: &str) -> Result<()> {
+        self.command(0x03, sql.as_bytes())?;
+        self.rest(false, true)
     }
 
     fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
         answer.clear();
         self.command(0x03, sql.as_bytes())?;
-        self.result(false, answer)?;
-        Ok(())
+        let more = self.result(false, answer)?;
+        self.rest(false, more)
     }
 
     fn prepare(&mut self, sql: &str) -> Result<usize> {
@@ -275,8 +289,8 @@ impl Session for Mysql {
         }
         self.sequence = 0;
         self.send()?;
-        self.result(true, answer)?;
-        Ok(())
+        let more = self.result(true, answer)?;
+        self.rest(true, more)
     }
 }
 

@@ -72,7 +72,18 @@ impl Postgres {
             match self.receive()? {
                 b'Z' => return error.map_or(Ok(()), Err),
                 b'E' => error = Some(failure(&self.body)),
+                b'T' => {
+                    answer.next();
+                    columns(&self.body, answer)?;
+                }
                 b'D' => row(&self.body, answer)?,
+                // COPY: there is nothing that could be sent.
+                b'G' | b'W' => {
+                    self.message(b'f', |m| {
+                        m.extend_from_slice(b"no data is copied by a load\0")
+                    });
+                    self.flush()?;
+                }
                 b'C' => {
                     let tag = String::from_utf8_lossy(&self.body);
                     let n = tag.trim_end_matches('\0').rsplit(' ').next();
@@ -129,6 +140,22 @@ fn row(body: &[u8], answer: &mut Answer) -> Result<()> {
     Ok(())
 }
 
+/// Names of the columns of the rows to come.
+fn columns(body: &[u8], answer: &mut Answer) -> Result<()> {
+    let short = || SqlError::protocol("a row's description ended early");
+    let n = body.get(..2).ok_or_else(short)?;
+    let n = u16::from_be_bytes([n[0], n[1]]);
+    answer.columns = usize::from(n);
+    let mut rest = &body[2..];
+    for _ in 0..n {
+        let end = rest.iter().position(|b| *b == 0).ok_or_else(short)?;
+        answer.name(&rest[..end]);
+        // Table, column, type, size, modifier, format.
+        rest = rest.get(end + 1 + 18..).ok_or_else(short)?;
+    }
+    Ok(())
+}
+
 /// `?` becomes `$1`, `$2`, …
 fn numbered(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len() + 8);
@@ -146,19 +173,27 @@ fn numbered(sql: &str) -> String {
 
 impl Session for Postgres {
     fn batch(&mut self, sql: &str) -> Result<()> {
+        self.query(sql, &mut Answer::default())
+    }
+
+    fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
+        answer.clear();
         self.message(b'Q', |m| {
             m.extend_from_slice(sql.as_bytes());
             m.push(0);
         });
         self.flush()?;
-        self.until_ready(&mut Answer::default())
+        self.until_ready(answer)
     }
 
     fn prepare(&mut self, sql: &str) -> Result<usize> {
+        self.prepare_native(&numbered(sql))
+    }
+
+    fn prepare_native(&mut self, sql: &str) -> Result<usize> {
         let name = format!("s{}", self.statements);
-        let sql = numbered(sql);
         self.message(b'P', |m| {
-            for text in [&name, &sql] {
+            for text in [&name, sql] {
                 m.extend_from_slice(text.as_bytes());
                 m.push(0);
             }
@@ -196,6 +231,9 @@ impl Session for Postgres {
             }
             m.extend_from_slice(&[0, 0]);
         });
+        if answer.wanted {
+            self.message(b'D', |m| m.extend_from_slice(b"P\0"));
+        }
         self.message(b'E', |m| m.extend_from_slice(&[0; 5]));
         self.message(b'S', |_| ());
         self.flush()?;

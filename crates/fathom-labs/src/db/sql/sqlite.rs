@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, ToSql};
+use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 
 use super::{Answer, Result, Session, SqlError, Value};
 
@@ -73,27 +73,40 @@ impl Session for Sqlite {
         values: &[Value<'_>],
         answer: &mut Answer,
     ) -> Result<()> {
-        answer.clear();
         let sql = &self.statements[statement];
         let mut prepared = self.connection.prepare_cached(sql).map_err(failure)?;
-        let columns = prepared.column_count();
-        let values = rusqlite::params_from_iter(values);
-        if columns == 0 {
-            answer.affected = prepared.execute(values).map_err(failure)? as u64;
-            return Ok(());
-        }
-        answer.columns = columns;
-        let mut rows = prepared.query(values).map_err(failure)?;
-        while let Some(row) = rows.next().map_err(failure)? {
-            for c in 0..columns {
-                match row.get_ref(c).map_err(failure)? {
-                    ValueRef::Null => answer.null(),
-                    ValueRef::Integer(i) => answer.print(format_args!("{i}")),
-                    ValueRef::Real(r) => answer.print(format_args!("{r}")),
-                    ValueRef::Text(t) | ValueRef::Blob(t) => answer.push(t),
-                }
+        run(&mut prepared, values, answer)
+    }
+
+    fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
+        let mut prepared = self.connection.prepare(sql).map_err(failure)?;
+        run(&mut prepared, &[], answer)
+    }
+}
+
+fn run(prepared: &mut Statement<'_>, values: &[Value<'_>], answer: &mut Answer) -> Result<()> {
+    answer.clear();
+    let columns = prepared.column_count();
+    if answer.wanted {
+        let names = prepared.column_names();
+        names.iter().for_each(|n| answer.name(n.as_bytes()));
+    }
+    let values = rusqlite::params_from_iter(values);
+    if columns == 0 {
+        answer.affected = prepared.execute(values).map_err(failure)? as u64;
+        return Ok(());
+    }
+    answer.columns = columns;
+    let mut rows = prepared.query(values).map_err(failure)?;
+    while let Some(row) = rows.next().map_err(failure)? {
+        for c in 0..columns {
+            match row.get_ref(c).map_err(failure)? {
+                ValueRef::Null => answer.null(),
+                ValueRef::Integer(i) => answer.print(format_args!("{i}")),
+                ValueRef::Real(r) => answer.print(format_args!("{r}")),
+                ValueRef::Text(t) | ValueRef::Blob(t) => answer.push(t),
             }
         }
-        Ok(())
     }
+    Ok(())
 }
