@@ -37,7 +37,7 @@ use fathom_experiments::{
 use fathom_labs::{
     app::{copy::CopyResult, swap::SwapResult},
     cache::CacheResult,
-    db::{oltp::OltpResult, rocksdb::RocksResult, tpcc::TpccResult},
+    db::{oltp::OltpResult, rocksdb::RocksResult, scripted::SqlResult, tpcc::TpccResult},
     kv::KvResult,
     paths::PathsResult,
     raid::{RaidResult, within::WithinResult},
@@ -196,7 +196,7 @@ const REGISTRY: &[Entry] = &[
     entry!("compress" Explain "compression.md" No, Measured<CompressionOptions> => measured::run, [CompressionResult],
         "Compression beside the device: codecs on your data, where they help and where they cost"),
 
-    entry!(of "db" Labs "databases.md" Directory, DbCommand => db::db, [OltpResult, RocksResult, TpccResult],
+    entry!(of "db" Labs "databases.md" Directory, DbCommand => db::db, [OltpResult, RocksResult, SqlResult, TpccResult],
         "Databases: private servers on a directory, beside what fathom's own tree gets there"),
     entry!("kv" Labs "kv.md" Device, KvArgs => kv::kv, [KvResult],
         "Key-value operations on fathom's own B+tree, beside what the raw device allows"),
@@ -459,6 +459,7 @@ mod tests {
             [
                 "db mysql",
                 "db tpcc",
+                "db sql",
                 "db rocksdb",
                 "kv",
                 "app copy",

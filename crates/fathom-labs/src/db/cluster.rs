@@ -29,8 +29,8 @@ pub(super) struct Programs {
 /// What brings them, as Debian calls it.
 pub(super) const PACKAGE: &str = "postgresql";
 
-/// Looks for them; Debian has them beside each other, by version.
-pub(super) fn probe() -> Result<Programs, LabError> {
+/// One of its programs; Debian has them beside each other, by version.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql");
     let mut places: Vec<PathBuf> = versions
         .into_iter()
@@ -40,14 +40,17 @@ pub(super) fn probe() -> Result<Programs, LabError> {
         .collect();
     places.sort();
     places.reverse();
+    programs::first(places.into_iter(), name).or_else(|| programs::find(name))
+}
+
+/// Looks for them.
+pub(super) fn probe() -> Result<Programs, LabError> {
     let find = |name: &str| {
-        programs::first(places.iter().cloned(), name)
-            .or_else(|| programs::find(name))
-            .ok_or_else(|| LabError::Missing {
-                what: format!("PostgreSQL's {name} is not installed"),
-                remedy: packages::install(PACKAGE)
-                    + " (it starts a server of its own, which fathom does not touch)",
-            })
+        program(name).ok_or_else(|| LabError::Missing {
+            what: format!("PostgreSQL's {name} is not installed"),
+            remedy: packages::install(PACKAGE)
+                + " (it starts a server of its own, which fathom does not touch)",
+        })
     };
     let (server, init) = (find("postgres")?, find("initdb")?);
     let account = if programs::is_root() {
@@ -178,6 +181,11 @@ impl Cluster {
     /// Where it listens.
     fn socket(&self) -> PathBuf {
         self.plain.join(".s.PGSQL.5432")
+    }
+
+    /// Directory of the socket.
+    pub(super) fn socket_dir(&self) -> &Path {
+        &self.plain
     }
 
     /// Connects.

@@ -150,6 +150,14 @@ impl Database {
         }
     }
 
+    /// Directory of its socket, where it is a PostgreSQL of the lab's own: for programs that are measured beside.
+    pub(super) fn postgres_socket(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Postgres(c) => Some(c.socket_dir()),
+            _ => None,
+        }
+    }
+
     /// What says whether it has warmed up.
     pub(super) fn gauge(&self) -> sql::Result<Gauge<'static>> {
         Ok(match &self.kind {

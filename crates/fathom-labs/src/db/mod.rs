@@ -9,6 +9,7 @@ mod objective;
 pub mod oltp;
 pub mod rocksdb;
 mod script;
+pub mod scripted;
 pub mod settings;
 mod sql;
 pub mod tpcc;

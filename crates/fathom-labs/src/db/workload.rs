@@ -32,10 +32,13 @@ pub(crate) trait Workload: Sync {
         number: u32,
         seed: u64,
     ) -> Result<Box<dyn Transactions + 'a>>;
+
+    /// Wakes clients that wait for something else than the database: the load is over.
+    fn end(&self) {}
 }
 
 /// Transactions of one client.
-pub(crate) trait Transactions {
+pub(crate) trait Transactions: Send {
     /// Does one, whole; returns the number of its kind. What the database undid (a deadlock) is rolled back here, and the error's
     /// `again` says that it may be tried again.
     ///

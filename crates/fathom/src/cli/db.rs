@@ -14,6 +14,8 @@ pub(crate) enum DbCommand {
     Mysql(Box<MysqlArgs>),
     /// TPC-C-like load on MariaDB, PostgreSQL and SQLite, with the consistency conditions; not audited
     Tpcc(Box<TpccArgs>),
+    /// Your own SQL: pgbench's scripts, and loads by name, on MariaDB, PostgreSQL and SQLite
+    Sql(Box<SqlArgs>),
     /// RocksDB by its db_bench, with direct I/O
     Rocksdb(Box<RocksdbArgs>),
 }
@@ -134,4 +136,52 @@ pub(crate) struct TpccArgs {
     /// Socket of a running server of yours (MariaDB, MySQL) to measure instead, in a database that is removed afterwards
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+}
+
+/// Arguments of `db sql`.
+#[derive(Args)]
+#[command(
+    mut_arg("size", |a| a.help("Bytes of pgbench's tables, 15 MiB for each of --scale [default: a scale of 1]")),
+    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only (docs/databases.md says what each does)."
+)]
+pub(crate) struct SqlArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// A script in pgbench's language, and how often it is chosen (again for more)
+    #[arg(long, short = 'f', value_name = "FILE[@WEIGHT]")]
+    pub(crate) script: Vec<String>,
+    /// A load by name, and how often it is chosen (again for more) [default: tpcb-like, where no script is given]
+    #[arg(long, short = 'b', value_name = "NAME[@WEIGHT]")]
+    pub(crate) builtin: Vec<String>,
+    /// Statements that are done once on each database before: tables, rows, indexes (again for more)
+    #[arg(long, value_name = "FILE.sql")]
+    pub(crate) init: Vec<PathBuf>,
+    /// A variable of the scripts (again for more)
+    #[arg(long, short = 'D', value_name = "NAME=VALUE")]
+    pub(crate) define: Vec<String>,
+    /// mariadb, postgresql, sqlite [default: all three; with a script postgresql]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["mariadb", "postgresql", "sqlite"])]
+    pub(crate) database: Vec<String>,
+    /// Clients, each with a connection of its own
+    #[arg(long, short = 'c', default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=900))]
+    pub(crate) clients: u32,
+    /// How statements of scripts go to the database: simple (as text) or prepared
+    #[arg(long, short = 'M', default_value = "simple", value_parser = ["simple", "prepared"])]
+    pub(crate) mode: String,
+    /// Of pgbench's tables, made where a script names them: 100,000 accounts each [default: as many as --size holds, or 1]
+    #[arg(long, short = 's', conflicts_with = "size", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) scale: Option<u32>,
+    /// Transactions per second that come at random moments, whatever was answered (an open loop); latency counts from then
+    /// on [default: a closed loop]
+    #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
+    pub(crate) rate: Option<f64>,
+    /// An open loop at 20 to 100 % of what a closed one does, until 99 % are no longer answered within it
+    #[arg(long, value_name = "DURATION", conflicts_with = "rate")]
+    pub(crate) p99: Option<Nanos>,
+    /// Buffer pool of each database
+    #[arg(long, default_value = "64m")]
+    pub(crate) pool: Bytes,
+    /// own, or pgbench: both, in turns, as a cross-check on PostgreSQL
+    #[arg(long, default_value = "own", value_parser = ["own", "pgbench"])]
+    pub(crate) driver: String,
 }

@@ -13,23 +13,22 @@ use crate::cli::{DbArgs, DbCommand, MeasureArgs, MysqlArgs, RocksdbArgs, TpccArg
 use crate::exit::{Failure, Outcome, refused};
 
 pub(crate) fn db(command: &DbCommand) -> Outcome {
-    let db = match command {
-        DbCommand::Mysql(args) => &args.db,
-        DbCommand::Tpcc(args) => &args.db,
-        DbCommand::Rocksdb(args) => &args.db,
+    let measure = match command {
+        DbCommand::Mysql(args) => &args.db.measure,
+        DbCommand::Tpcc(args) => &args.db.measure,
+        DbCommand::Sql(args) => &args.measure,
+        DbCommand::Rocksdb(args) => &args.db.measure,
     };
-    directory(
-        &db.measure.target,
-        "a database needs a file system: make one",
-    )?;
+    directory(&measure.target, "a database needs a file system: make one")?;
     match command {
         DbCommand::Mysql(args) => mysql(args),
         DbCommand::Tpcc(args) => tpcc(args),
+        DbCommand::Sql(args) => super::db_sql::sql(args),
         DbCommand::Rocksdb(args) => rocksdb(args),
     }
 }
 
-fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
+pub(super) fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
     Measuring {
         name,
         args,
@@ -41,7 +40,7 @@ fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
     }
 }
 
-fn options(args: &DbArgs) -> DbOptions {
+pub(super) fn options(args: &DbArgs) -> DbOptions {
     DbOptions {
         time: args.measure.length.time,
         seed: args.measure.seed,
@@ -54,7 +53,7 @@ const SCRATCH_MIN: u64 = 64 << 20;
 
 /// How many rows, warehouses or keys of `each` bytes the database has: those that were typed, those that --size holds, or
 /// the usual number. The scratch file of the embedded tree is as large as the database.
-fn sized(
+pub(super) fn sized(
     args: &DbArgs,
     typed: Option<u64>,
     usual: u64,

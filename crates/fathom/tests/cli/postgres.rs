@@ -12,7 +12,7 @@ use crate::db::{conditions_hold, found, ids, no_room, table, tpcc};
 use crate::db_failures::{lab, process, reached};
 
 /// Whether there is a server to be made.
-fn installed() -> bool {
+pub(crate) fn installed() -> bool {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let there = debian
         .flatten()
@@ -25,7 +25,7 @@ fn installed() -> bool {
 }
 
 /// A place that the server's account may enter, where there is a server and such a place.
-fn open_place() -> Option<Place> {
+pub(crate) fn open_place() -> Option<Place> {
     if !installed() {
         return None;
     }

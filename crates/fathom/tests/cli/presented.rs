@@ -81,6 +81,10 @@ const LABS: &[(&str, &[&str])] = &[
         "db tpcc . --database sqlite --terminals 4 --time 500ms --repeats 2 --no-embedded",
         &[],
     ),
+    (
+        "db sql . --database sqlite --builtin simple-update@3 --builtin select-only --clients 2 --time 500ms --repeats 2",
+        &[],
+    ),
     ("app copy . --bytes 4m --repeats 2", &[]),
     (
         "app swap . --bytes 64m --share 50 --time 300ms --repeats 2",

@@ -328,13 +328,7 @@ fn pgbench(program: &std::path::Path, host: &str, expression: &str) -> Option<Ve
 
 #[test]
 fn pgbench_means_the_same() {
-    let places = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let program = places
-        .map(|v| v.path().join("bin/pgbench"))
-        .find(|p| p.exists());
+    let program = super::super::cluster::program("pgbench");
     let Some(program) = program else {
         println!("SKIP pgbench_means_the_same: no pgbench: apt-get install postgresql-contrib");
         return;

@@ -1,0 +1,354 @@
+//! What the measurements say: transactions and latency by database and by script, what is carried, and what limits it.
+
+use fathom_bench::parts::{
+    axis, chart, estimate, headline_of, line_chart, number, point, series, table, text,
+};
+use fathom_bench::results::{Evidence, Shown};
+use fathom_stats::Estimate;
+use fathom_telemetry::Histogram;
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Section, Table};
+
+use super::super::budget::more_cache;
+use super::super::objective::{Steps, steps_table};
+use super::{Counted, Line, Mode, Point, Repeat, Seen, SqlResult};
+use crate::loads::quantile;
+
+/// A database with what it rests on.
+struct Shows<'a> {
+    seen: &'a Seen,
+    /// Without steps.
+    line: &'a Line,
+    steps: Steps<'a, Point, Counted>,
+    kinds: &'a [String],
+    evidence: &'a Evidence<'a>,
+}
+
+/// A kind of transactions on a database.
+struct Kind<'a> {
+    database: &'a str,
+    name: &'a str,
+    latency: Histogram,
+    /// Of all kinds: transactions, and ns in them.
+    all: (u64, f64),
+}
+
+impl Kind<'_> {
+    fn spent(&self) -> f64 {
+        self.latency.moments().mean().unwrap_or(0.0) * self.latency.count() as f64
+    }
+
+    /// Share of the clients' time, percent.
+    fn time_share(&self) -> Option<f64> {
+        (self.all.1 > 0.0).then(|| self.spent() / self.all.1 * 100.0)
+    }
+}
+
+impl<'a> Shows<'a> {
+    fn name(&self) -> &'a str {
+        &self.seen.name
+    }
+
+    fn rate(&self) -> Option<Estimate> {
+        self.line.rate(self.evidence)
+    }
+
+    fn kinds(&self) -> Vec<Kind<'a>> {
+        let latency = |k: usize| {
+            self.line
+                .latency_of(self.evidence, |r| r.beside.kinds.get(k).copied().flatten())
+        };
+        let kind = |(k, name): (usize, &'a String)| Kind {
+            database: self.name(),
+            name,
+            latency: latency(k),
+            all: (0, 0.0),
+        };
+        let mut kinds: Vec<Kind<'a>> = self.kinds.iter().enumerate().map(kind).collect();
+        let count = kinds.iter().map(|k| k.latency.count()).sum();
+        let spent = kinds.iter().map(Kind::spent).sum();
+        kinds.iter_mut().for_each(|k| k.all = (count, spent));
+        kinds
+    }
+
+    fn busy(&self) -> Option<Estimate> {
+        self.line.mean(|r| Some(r.beside.busy? * 100.0))
+    }
+
+    /// Share of the time in which the device had work, percent.
+    fn device_busy(&self) -> Option<Estimate> {
+        self.line.mean(|r| {
+            let job = r.job(self.evidence)?;
+            let busy = job.device.as_ref()?.busy_ms as f64 * 1e6 / job.wall_ns as f64;
+            Some((busy * 100.0).min(100.0))
+        })
+    }
+
+    /// What was used up, in one sentence.
+    fn limit(&self) -> String {
+        /// From here on a part counts as used up, percent.
+        const FULL: f64 = 90.0;
+        let [processors, device] = [self.busy(), self.device_busy()].map(|e| e.map(|e| e.value));
+        let is_full = |v: Option<f64>| v.is_some_and(|v| v >= FULL);
+        let said = |v: Option<f64>| v.map_or("unknown".into(), |v| format!("{v:.0} %"));
+        let (p, d) = (said(processors), said(device));
+        match (is_full(processors), is_full(device)) {
+            (true, true) => {
+                format!("processors ({p}) and device ({d} of the time) were both used up")
+            }
+            (true, false) => {
+                format!("the processors limit it: {p} busy, the device {d} of the time")
+            }
+            (false, true) => format!(
+                "the device had work {d} of the time, the processors {p}: it waits for the device"
+            ),
+            (false, false) => format!(
+                "neither processors ({p} busy) nor device ({d} of the time) were used up: clients wait for locks or for each other's commits, or there are too few of them"
+            ),
+        }
+    }
+
+    /// What it carries, which kind takes the time, and what limits it.
+    fn conclusion(&self) -> String {
+        let Some(rate) = self.rate() else {
+            return format!("{}: nothing valid was measured.", self.name());
+        };
+        let between = match (rate.low, rate.high) {
+            (Some(low), Some(high)) => format!(" ({low:.0} to {high:.0})"),
+            _ => String::new(),
+        };
+        let mut said = format!(
+            "{}: {:.0} transactions per second{between}",
+            self.name(),
+            rate.value
+        );
+        let kinds = self.kinds();
+        let slow = kinds.iter().filter(|_| kinds.len() > 1);
+        let slow = slow.max_by(|a, b| a.spent().total_cmp(&b.spent()));
+        if let Some((kind, share)) = slow.and_then(|k| Some((k, k.time_share()?))) {
+            let part = kind.latency.count() as f64 / kind.all.0.max(1) as f64 * 100.0;
+            said.push_str(&format!(
+                "; {} is {part:.0} % of them and {share:.0} % of the clients' time",
+                kind.name
+            ));
+        }
+        said.push_str(&format!("; {}.", self.limit()));
+        said.push_str(&self.steps.sentence());
+        said
+    }
+
+    fn finding(&self) -> Finding {
+        let steps = self.steps.lines.iter().flat_map(|l| l.jobs());
+        Finding {
+            id: format!("sql-{}-carries", self.name()),
+            text: self.conclusion(),
+            confidence: "moderate".into(),
+            jobs: self.line.jobs().into_iter().chain(steps).collect(),
+            evidence: vec!["sql-table".into()],
+            good_for: !self.steps.lines.is_empty(),
+            refuted_by:
+                "the same load for longer, with more repeats, or with another number of clients"
+                    .into(),
+            ..Finding::default()
+        }
+    }
+
+    fn headlines(&self) -> Vec<Headline> {
+        let name = self.name();
+        let mut all = vec![Headline {
+            flags: more_cache(name, self.seen.unlimited.as_deref())
+                .into_iter()
+                .collect(),
+            ..headline_of(
+                "Own transactions",
+                &format!("{name}: transactions"),
+                &format!("sql-{name}"),
+                "1/s",
+                self.rate(),
+                self.line.jobs(),
+            )
+        }];
+        if !self.steps.lines.is_empty() {
+            let id = format!("sql-{name}-carried");
+            all.push(self.steps.headline("Own transactions", &id));
+        }
+        all
+    }
+}
+
+/// Section and headlines.
+pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut Shown) {
+    let o = &result.options;
+    let of = |(at, seen)| {
+        let own = result.lines.iter().filter(|l| l.setting.database == at);
+        let (steps, closed): (Vec<&Line>, Vec<&Line>) =
+            own.partition(|l| l.setting.share.is_some());
+        Some(Shows {
+            seen,
+            line: closed.first()?,
+            steps: Steps {
+                name: &seen.name,
+                lines: steps,
+                objective: o.objective.unwrap_or_default(),
+                evidence,
+            },
+            kinds: &result.kinds,
+            evidence,
+        })
+    };
+    let all: Vec<Shows<'_>> = result.seen.iter().enumerate().filter_map(of).collect();
+    if all.is_empty() {
+        return;
+    }
+    let about = |s: &Shows<'_>| format!("{}: {}; {}.", s.name(), s.seen.version, s.seen.proof);
+    let loop_of = match o.rate.filter(|_| o.objective.is_none()) {
+        Some(rate) => format!("{rate} transactions per second that come at random moments"),
+        None => "each asks again as soon as it was answered".into(),
+    };
+    let mut section = Section {
+        id: "sql".into(),
+        title: "Own transactions".into(),
+        text: format!(
+            "{} by weight, {} clients, {loop_of}; scripts' statements {}, buffer pool {}. Databases in turns. {}",
+            result.kinds.join(", "),
+            o.clients,
+            match o.mode {
+                Mode::Simple => "as text",
+                Mode::Prepared => "prepared",
+            },
+            o.pool,
+            all.iter().map(about).collect::<Vec<_>>().join(" ")
+        ),
+        charts: charts(&all),
+        tables: vec![rates(&all), by_kind(&all)],
+        ..Section::default()
+    };
+    if o.objective.is_some() {
+        let steps: Vec<&Steps<'_, Point, Counted>> = all.iter().map(|s| &s.steps).collect();
+        section.tables.push(steps_table("sql-steps", &steps));
+    }
+    let checked = |s: &&Shows<'_>| s.line.repeats.iter().any(|r| r.beside.pgbench.is_some());
+    let checked: Vec<&Shows<'_>> = all.iter().filter(checked).collect();
+    if !checked.is_empty() {
+        section.tables.push(cross_check(&checked));
+    }
+    shown.findings.extend(all.iter().map(Shows::finding));
+    shown.sections.push(section);
+    shown
+        .headlines
+        .extend(all.iter().flat_map(Shows::headlines));
+}
+
+fn charts(all: &[Shows<'_>]) -> Vec<Chart> {
+    let bars = all.iter().enumerate();
+    let bars = bars.map(|(i, s)| point(i as f64, s.rate())).collect();
+    let over_time = |s: &Shows<'_>| {
+        let points = s.line.repeats.last()?.course.points();
+        // Seconds, from tenths.
+        let seconds = points.chunks(10).map(|c| {
+            let sum: f64 = c.iter().map(|p| p.1).sum();
+            (c[0].0, sum / c.len() as f64)
+        });
+        Some((s.name().to_owned(), seconds.collect()))
+    };
+    vec![
+        Chart {
+            categories: all.iter().map(|s| s.name().to_owned()).collect(),
+            ..chart(
+                "sql-rates",
+                "Transactions",
+                ChartKind::Bar,
+                axis("database", "", false),
+                axis("transactions", "1/s", false),
+                vec![series("transactions", bars)],
+            )
+        },
+        line_chart(
+            "sql-over-time",
+            "Transactions over time, last repeat",
+            axis("time", "s", false),
+            axis("transactions", "1/s", false),
+            all.iter().filter_map(over_time).collect(),
+        ),
+    ]
+}
+
+fn rates(all: &[Shows<'_>]) -> Table {
+    let device = |s: &Shows<'_>, i: usize| estimate(s.line.mean(|r| r.device(s.evidence)[i]));
+    table(
+        "sql-table",
+        "Rates",
+        all,
+        &[
+            ("database", "", &|s| text(s.name())),
+            ("transactions", "1/s", &|s| estimate(s.rate())),
+            ("mean", "ns", &|s| {
+                estimate(s.line.mean(|r| r.latency(s.evidence)))
+            }),
+            ("p50", "ns", &|s| number(s.line.percentile(s.evidence, 0.5))),
+            ("p99", "ns", &|s| {
+                number(s.line.percentile(s.evidence, 0.99))
+            }),
+            ("tried again", "%", &|s| {
+                estimate(s.line.mean(|r| r.per(r.beside.again as f64 * 100.0)))
+            }),
+            ("device reads per transaction", "", &|s| device(s, 0)),
+            ("device writes per transaction", "", &|s| device(s, 1)),
+            ("device had work", "%", &|s| estimate(s.device_busy())),
+            ("processors busy", "%", &|s| estimate(s.busy())),
+            ("processors that fathom's driver used", "", &|s| {
+                estimate(s.line.mean(|r| {
+                    let job = r.job(s.evidence)?;
+                    Some(job.cpu_ns as f64 / job.wall_ns as f64)
+                }))
+            }),
+        ],
+    )
+}
+
+fn by_kind(all: &[Shows<'_>]) -> Table {
+    let rows: Vec<Kind<'_>> = all.iter().flat_map(Shows::kinds).collect();
+    table(
+        "sql-kinds",
+        "By script",
+        &rows,
+        &[
+            ("database", "", &|r| text(r.database)),
+            ("transaction", "", &|r| text(r.name)),
+            ("share", "%", &|r| {
+                let share = r.latency.count() as f64 / r.all.0.max(1) as f64 * 100.0;
+                number((r.all.0 > 0).then_some(share))
+            }),
+            ("share of the clients' time", "%", &|r| {
+                number(r.time_share())
+            }),
+            ("mean", "ns", &|r| number(r.latency.moments().mean())),
+            ("p50", "ns", &|r| number(quantile(&r.latency, 0.5))),
+            ("p90", "ns", &|r| number(quantile(&r.latency, 0.9))),
+            ("p99", "ns", &|r| number(quantile(&r.latency, 0.99))),
+        ],
+    )
+}
+
+fn cross_check(all: &[&Shows<'_>]) -> Table {
+    let ratio = |s: &Shows<'_>, f: fn(&Repeat, &Evidence<'_>) -> Option<f64>| {
+        estimate(s.line.mean(|r| f(r, s.evidence)))
+    };
+    table(
+        "sql-cross-check",
+        "fathom's driver and pgbench on the same server, in turns",
+        all,
+        &[
+            ("database", "", &|s| text(s.name())),
+            ("fathom", "1/s", &|s| estimate(s.rate())),
+            ("pgbench", "1/s", &|s| {
+                ratio(s, |r, _| Some(r.beside.pgbench?.rate))
+            }),
+            ("fathom over pgbench", "", &|s| {
+                ratio(s, |r, e| Some(r.rate(e)? / r.beside.pgbench?.rate))
+            }),
+            ("mean latency, fathom over pgbench", "", &|s| {
+                ratio(s, |r, e| Some(r.latency(e)? / r.beside.pgbench?.latency))
+            }),
+        ],
+    )
+}

@@ -1,0 +1,218 @@
+//! `fathom db sql`: pgbench's scripts on databases, what they are told, and that nothing is left.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::{Place, Said, beside_others, skip};
+use crate::contract::promised;
+use crate::db::{found, ids, is_rate, no_room, table};
+use crate::db_failures::mariadb;
+use crate::postgres::open_place;
+
+const INIT: &str = "-- tables of one's own; not pgbench's\nCREATE TABLE stock (id int PRIMARY KEY, n int);\n\
+    INSERT INTO stock VALUES (1, 10), (2, 20),\n  (3, 30); CREATE TABLE log (id int, n int);\n";
+const READ: &str = "\\set id random(1, :rows)\nSELECT n FROM stock WHERE id = :id \\gset got_\n\
+    \\if :got_n < 0\nSELECT no_such_column FROM stock;\n\\endif\n";
+const WRITE: &str = "\\set id permute(:client_id, :rows) + 1\nUPDATE stock SET n = n + 1 WHERE id = :id;\n\
+    INSERT INTO log VALUES (:id, CASE WHEN 1 = 1 THEN 5 END);\n\\sleep 1 ms\n";
+
+fn run(place: &Place, line: &str) -> Said {
+    for (name, text) in [("init.sql", INIT), ("read.sql", READ), ("write.sql", WRITE)] {
+        fs::write(place.dir.join(name), text).unwrap();
+    }
+    let all = format!("db sql . --repeats 1 --json {line}");
+    place.fathom(&all.split(' ').collect::<Vec<_>>())
+}
+
+/// What is not the test's own.
+fn left(place: &Place) -> Vec<String> {
+    let mut names = place.names();
+    names.retain(|n| !n.ends_with(".sql"));
+    names
+}
+
+/// Rows of a table by the columns that name them.
+fn kinds(json: &Value) -> Vec<(String, f64)> {
+    let rows = table(json, "sql-kinds")["rows"].as_array().unwrap();
+    let row = |r: &Value| {
+        (
+            r[1].as_str().unwrap().to_owned(),
+            r[2].as_f64().unwrap_or(0.0),
+        )
+    };
+    rows.iter().map(row).collect()
+}
+
+/// Two scripts on tables of their own, in one mode: each is recorded for itself, by its weight.
+fn own_scripts(place: &Place, database: &str, mode: &str) {
+    let line = format!(
+        "--database {database} --mode {mode} --script read.sql@3 --script write.sql --init init.sql -D rows=3 --clients 2 --time 1s"
+    );
+    let Some(json) = found(run(place, &line)) else {
+        return;
+    };
+    promised(&json);
+    let kinds = kinds(&json);
+    assert_eq!(
+        kinds.iter().map(|k| k.0.as_str()).collect::<Vec<_>>(),
+        ["read.sql", "write.sql"]
+    );
+    if kinds.iter().map(|k| k.1).sum::<f64>() > 0.0 {
+        assert!((50.0..95.0).contains(&kinds[0].1), "{kinds:?}");
+        let rate = &table(&json, "sql-table")["rows"][0];
+        assert!(is_rate(&rate[1]), "{rate}");
+    }
+    let names: Vec<&str> = json["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|j| j["name"].as_str())
+        .collect();
+    for kind in ["read.sql", "write.sql"] {
+        let name = format!("sql-{database}-{kind}.1");
+        assert!(names.contains(&name.as_str()), "{names:?}");
+    }
+    assert_eq!(ids(&json, "headlines"), [format!("sql-{database}")]);
+    assert_eq!(ids(&json, "findings"), [format!("sql-{database}-carries")]);
+    assert!(left(place).is_empty(), "{:?}", left(place));
+}
+
+#[test]
+fn own_scripts_run_on_sqlite() {
+    let _turn = beside_others();
+    for mode in ["simple", "prepared"] {
+        own_scripts(&Place::new(), "sqlite", mode);
+    }
+}
+
+#[test]
+fn own_scripts_run_on_mariadb() {
+    let _turn = beside_others();
+    if mariadb() {
+        for mode in ["simple", "prepared"] {
+            own_scripts(&Place::new(), "mariadb", mode);
+        }
+    }
+}
+
+#[test]
+fn own_scripts_run_on_postgresql() {
+    let _turn = beside_others();
+    let Some(place) = open_place() else { return };
+    for mode in ["simple", "prepared"] {
+        own_scripts(&place, "postgresql", mode);
+    }
+}
+
+#[test]
+fn pgbench_and_fathom_run_the_same_scripts_on_one_server() {
+    let _turn = beside_others();
+    let Some(place) = open_place() else { return };
+    // On pgbench's own tables; several statements at once; what nobody names stays.
+    let script = "\\set aid random(1, 100000 * :scale)\nSELECT 1 AS one \\; SELECT abalance, :aid AS aid FROM pgbench_accounts WHERE aid = :aid \\aset\n\
+        SELECT '12:30'::time, ':nobody', :one + :aid;\n";
+    fs::write(place.dir.join("p.sql"), script).unwrap();
+    let said = run(
+        &place,
+        "--script p.sql --builtin tpcb-like --driver pgbench --clients 2 --time 2s",
+    );
+    if said.stderr.contains("pgbench is not installed") {
+        return skip("no pgbench: apt-get install postgresql-contrib");
+    }
+    let Some(json) = found(said) else { return };
+    promised(&json);
+    let row = &table(&json, "sql-cross-check")["rows"][0];
+    assert_eq!(row[0], "postgresql");
+    assert!(is_rate(&row[2]), "{row}");
+}
+
+#[test]
+fn a_script_that_fails_is_named_with_its_line_and_the_databases_words() {
+    let _turn = beside_others();
+    let place = Place::new();
+    fs::write(
+        place.dir.join("bad.sql"),
+        "SELECT 1;\n\n  SELECT x\nFROM nowhere;\n",
+    )
+    .unwrap();
+    fs::write(place.dir.join("zero.sql"), "\\set x 0\n\\set y 1 / :x\n").unwrap();
+    for (script, words) in [
+        ("bad.sql", "bad.sql, line 3: no such table: nowhere"),
+        ("zero.sql", "zero.sql, line 2: division by zero"),
+    ] {
+        let said = run(
+            &place,
+            &format!("--database sqlite --script {script} --time 300ms"),
+        );
+        if no_room(&said) {
+            return;
+        }
+        assert_eq!(said.code, Some(1), "{}", said.stderr);
+        assert!(said.stderr.contains(words), "{}", said.stderr);
+        assert!(left(&place).is_empty(), "{:?}", left(&place));
+    }
+}
+
+#[test]
+fn a_database_carries_what_it_answers_within_the_objective() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let Some(json) = found(run(
+        &place,
+        "--database sqlite --builtin select-only --p99 1h --clients 2 --time 400ms",
+    )) else {
+        return;
+    };
+    promised(&json);
+    let rows = table(&json, "sql-steps")["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 7);
+    assert_eq!(
+        ids(&json, "headlines"),
+        ["sql-sqlite", "sql-sqlite-carried"]
+    );
+    let said = json["findings"][0]["text"].as_str().unwrap();
+    assert!(said.contains("p99 ≤ "), "{said}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_made() {
+    let _turn = beside_others();
+    let place = Place::new();
+    for (name, text) in [
+        ("open.sql", "\\if true\nSELECT 1;\n"),
+        ("shell.sql", "SELECT 1;\n\\shell rm -rf x\n"),
+        ("joined.sql", "SELECT 1 \\; SELECT 2;\n"),
+        ("empty.sql", "-- nothing\n"),
+    ] {
+        fs::write(place.dir.join(name), text).unwrap();
+    }
+    for (line, words) in [
+        (
+            "--script open.sql",
+            "open.sql: line 1, column 1: \\if without matching \\endif",
+        ),
+        (
+            "--script shell.sql",
+            "shell.sql: line 2, column 1: \\shell is not done here",
+        ),
+        ("--script joined.sql --mode prepared", "use --mode simple"),
+        ("--script empty.sql", "it has no command"),
+        ("--script nowhere.sql", "nowhere.sql: cannot be read"),
+        ("--script open.sql@many", "'many' is no weight"),
+        ("--builtin tpcc", "'tpcc' is none: expected tpcb-like"),
+        ("--builtin select-only@0", "nothing to do"),
+        ("-D 1x=2", "expected NAME=VALUE"),
+        (
+            "--driver pgbench --database sqlite",
+            "add --database postgresql",
+        ),
+        ("--rate 5 --p99 20ms", "exclude each other"),
+        ("--pool 1m", "6m or more"),
+    ] {
+        let said = run(&place, line);
+        assert_eq!(said.code, Some(2), "{line}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{line}: {}", said.stderr);
+    }
+    assert!(left(&place).is_empty(), "{:?}", left(&place));
+}
