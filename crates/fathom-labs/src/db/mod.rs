@@ -51,8 +51,13 @@ pub(crate) fn programs() -> Vec<(
     let postgres = cluster::probe().map(|p| p.version);
     let sysbench = oltp::sysbench::probe().map(|(_, version)| version);
     vec![
-        ("db mysql, db tpcc", "MariaDB", mariadb::PACKAGES, mysql),
-        ("db tpcc", "PostgreSQL", cluster::PACKAGE, postgres),
+        (
+            "db mysql, db tpcc, db sql",
+            "MariaDB",
+            mariadb::PACKAGES,
+            mysql,
+        ),
+        ("db tpcc, db sql", "PostgreSQL", cluster::PACKAGE, postgres),
         (
             "db rocksdb",
             "db_bench",

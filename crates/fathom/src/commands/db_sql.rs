@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fathom_labs::db::scripted::{self, DATABASES, Load, Mode, ScriptText, SqlOptions};
 
-use super::db::{measuring, options, sized};
+use super::db_sized::{measuring, options, sized};
 use super::measure::measure;
 use crate::cli::{DbArgs, SqlArgs};
 use crate::exit::{Failure, Outcome, refused};

@@ -10,6 +10,7 @@ pub(crate) mod compare;
 pub(crate) mod condition;
 pub(crate) mod context;
 pub(crate) mod db;
+mod db_sized;
 mod db_sql;
 pub(crate) mod devices;
 pub(crate) mod doctor;

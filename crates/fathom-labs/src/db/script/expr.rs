@@ -1,6 +1,6 @@
 //! The grammar of pgbench's expressions (PostgreSQL 15, `exprparse.y` and `exprscan.l`): operators by their precedence, CASE, calls.
 
-use super::eval::Val;
+use super::value::Val;
 use super::{Cursor, Names, ScriptError};
 
 /// Arguments of a call.

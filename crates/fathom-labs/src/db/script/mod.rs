@@ -5,6 +5,7 @@ pub(crate) mod eval;
 mod expr;
 mod random;
 mod scan;
+pub(crate) mod value;
 
 pub(crate) use expr::Expr;
 

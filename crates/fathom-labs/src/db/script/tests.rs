@@ -6,7 +6,8 @@ use std::process::Command;
 use fathom_stats::rng::SplitMix64;
 use proptest::prelude::*;
 
-use super::eval::{Scope, Val, Var};
+use super::eval::Scope;
+use super::value::{Val, Var};
 use super::*;
 
 /// Sets variables as a script says, without a database; returns what `debug()` said.

@@ -5,6 +5,8 @@ mod driver;
 mod pgbench;
 mod results;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 use std::cell::RefCell;

@@ -7,7 +7,8 @@ use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Op, say};
 use serde::{Deserialize, Serialize};
 
-use super::super::script::eval::{Scope, Val, Var};
+use super::super::script::eval::Scope;
+use super::super::script::value::{Val, Var};
 use super::super::script::{Do, Expr, Names, Pause, Piece, Script, Sql, Store};
 use super::super::sql::{Answer, Dialect, Result, Session, SqlError, Value};
 use super::super::workload::{Transactions, Workload};

@@ -1,0 +1,203 @@
+//! What clients say to a database, by one that only listens.
+
+use std::sync::Mutex;
+
+use super::super::sql::{Answer, Dialect, Result, Session, SqlError, Value};
+use super::super::workload::Workload;
+use super::workload::Scripts;
+use super::{Mode, ScriptText};
+
+/// Writes down what it is told; the first so many statements that contain a word end in a deadlock.
+#[derive(Default)]
+struct Listening {
+    told: Vec<String>,
+    prepared: Vec<String>,
+    deadlocks: Option<(&'static str, usize)>,
+}
+
+impl Listening {
+    fn tell(&mut self, text: String) -> Result<()> {
+        let deadlock =
+            matches!(&mut self.deadlocks, Some((word, left)) if text.contains(*word) && *left > 0);
+        self.told.push(text);
+        if deadlock {
+            if let Some((_, left)) = &mut self.deadlocks {
+                *left -= 1;
+            }
+            return Err(SqlError {
+                code: "1213".into(),
+                message: "deadlock".into(),
+                again: true,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Session for Listening {
+    fn batch(&mut self, sql: &str) -> Result<()> {
+        self.tell(sql.to_owned())
+    }
+    fn prepare(&mut self, sql: &str) -> Result<usize> {
+        self.prepared.push(sql.to_owned());
+        Ok(self.prepared.len() - 1)
+    }
+    fn execute(&mut self, statement: usize, values: &[Value<'_>], _: &mut Answer) -> Result<()> {
+        let values: Vec<String> = values
+            .iter()
+            .map(|v| match v {
+                Value::Int(i) => format!("int {i}"),
+                Value::Num(n) => format!("num {n}"),
+                Value::Text(t) => format!("text {t}"),
+            })
+            .collect();
+        self.tell(format!("{statement}: {}", values.join(", ")))
+    }
+    fn query(&mut self, sql: &str, _: &mut Answer) -> Result<()> {
+        self.tell(sql.to_owned())
+    }
+}
+
+fn scripts(texts: &[(&str, &str, u32)], mode: Mode) -> Scripts {
+    let text = |(name, text, weight): &(&str, &str, u32)| ScriptText {
+        name: (*name).to_owned(),
+        text: (*text).to_owned(),
+        weight: *weight,
+    };
+    let texts: Vec<ScriptText> = texts.iter().map(text).collect();
+    let texts: Vec<&ScriptText> = texts.iter().collect();
+    let defines = [("word".to_owned(), "it".to_owned())];
+    Scripts::new(&texts, &[], &defines, mode, (3, 7)).unwrap()
+}
+
+/// Does so many transactions; returns the kinds that ended well, and the last error.
+fn transactions(
+    all: &Scripts,
+    database: &mut Listening,
+    dialect: Dialect,
+    count: usize,
+) -> (Vec<usize>, Option<SqlError>) {
+    let mut client = all.client(database, dialect, 5, 1).unwrap();
+    let mut done = (Vec::new(), None);
+    for _ in 0..count {
+        match client.transaction() {
+            Ok(kind) => done.0.push(kind),
+            Err(e) => done.1 = Some(e),
+        }
+    }
+    done
+}
+
+#[test]
+fn values_are_text_in_simple_mode_and_values_in_prepared_mode() {
+    let text = "\\set half 1 / 2.0\n\\set yes :scale = 3\nSELECT :client_id, ':word', :half, :yes, '10:30', :nobody;\n";
+    let all = scripts(&[("a", text, 1)], Mode::Simple);
+    let mut database = Listening::default();
+    assert_eq!(
+        transactions(&all, &mut database, Dialect::Postgres, 1).0,
+        [0]
+    );
+    assert_eq!(
+        database.told,
+        ["SELECT 5, 'it', 0.5, true, '10:30', :nobody"]
+    );
+
+    let text = text.replace(", :nobody", "").replace("':word'", ":word");
+    let all = scripts(&[("a", &text, 1)], Mode::Prepared);
+    for (dialect, sql, values) in [
+        (
+            Dialect::Postgres,
+            "SELECT $1, $2, $3, $4, '10:30'",
+            "int 5, text it, num 0.5, text true",
+        ),
+        (
+            Dialect::Mysql,
+            "SELECT ?, ?, ?, ?, '10:30'",
+            "int 5, text it, num 0.5, int 1",
+        ),
+    ] {
+        let mut database = Listening::default();
+        transactions(&all, &mut database, dialect, 3);
+        assert_eq!(database.prepared, [sql]);
+        assert_eq!(database.told, vec![format!("0: {values}"); 3]);
+    }
+    let all = scripts(&[("a.sql", "\nSELECT :nobody;\n", 1)], Mode::Prepared);
+    let said = transactions(&all, &mut Listening::default(), Dialect::Mysql, 1)
+        .1
+        .unwrap();
+    assert_eq!(said.message, "a.sql, line 2: undefined variable \"nobody\"");
+}
+
+#[test]
+fn a_transaction_is_tried_again_with_the_same_choices_and_variables() {
+    let text = "\\set n 1 + :scale\n\\set scale :n\n\\set id random(1, 1000000)\nBEGIN;\nUPDATE t SET n = :n WHERE id = :id;\nCOMMIT;\n";
+    let all = scripts(
+        &[
+            ("a", text, 1),
+            ("b", &text.replace("UPDATE t", "UPDATE u"), 1),
+        ],
+        Mode::Simple,
+    );
+    let mut database = Listening {
+        deadlocks: Some(("UPDATE", 2)),
+        ..Listening::default()
+    };
+    let (done, failed) = transactions(&all, &mut database, Dialect::Mysql, 4);
+    assert!(done.len() == 2 && failed.is_some_and(|e| e.again));
+    let updates: Vec<&String> = database
+        .told
+        .iter()
+        .filter(|t| t.starts_with("UPDATE"))
+        .collect();
+    assert!(
+        updates[0].contains("n = 4 ") && updates[3].contains("n = 5 "),
+        "{updates:?}"
+    );
+    assert!(
+        updates[0] == updates[1] && updates[1] == updates[2] && updates[2] != updates[3],
+        "{updates:?}"
+    );
+    assert_eq!(database.told.iter().filter(|t| *t == "ROLLBACK").count(), 2);
+}
+
+#[test]
+fn scripts_are_chosen_by_their_weights() {
+    let all = scripts(
+        &[
+            ("a", "SELECT 1;", 3),
+            ("b", "SELECT 2;", 0),
+            ("c", "DELETE FROM t;", 1),
+        ],
+        Mode::Simple,
+    );
+    let (done, _) = transactions(&all, &mut Listening::default(), Dialect::Sqlite, 4000);
+    let share = |k: usize| done.iter().filter(|d| **d == k).count();
+    // Three standard deviations.
+    assert!(
+        (2918..3083).contains(&share(0)) && share(1) == 0,
+        "{} {}",
+        share(0),
+        share(1)
+    );
+    use fathom_telemetry::Op;
+    let ops: Vec<Op> = all.kinds().into_iter().map(|k| k.1).collect();
+    assert_eq!(ops, [Op::Read, Op::Read, Op::Write]);
+}
+
+#[test]
+fn who_sleeps_is_woken_when_the_load_ends() {
+    let all = scripts(&[("a", "\\sleep 100 s\n", 1)], Mode::Simple);
+    let ended = Mutex::new(None);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut database = Listening::default();
+            *ended.lock().unwrap() = transactions(&all, &mut database, Dialect::Sqlite, 1).1;
+        });
+        // It may not have begun yet.
+        while !client.is_finished() {
+            all.end();
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    });
+    assert!(ended.into_inner().unwrap().is_some_and(|e| e.again));
+}
