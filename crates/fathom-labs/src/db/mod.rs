@@ -7,6 +7,8 @@ mod database;
 mod mariadb;
 mod objective;
 pub mod oltp;
+#[cfg(test)]
+mod on_databases;
 pub mod rocksdb;
 mod script;
 pub mod scripted;
@@ -15,6 +17,7 @@ mod sql;
 pub mod tpcc;
 mod warmth;
 mod workload;
+mod ycsb;
 mod yours;
 
 use std::path::{Path, PathBuf};

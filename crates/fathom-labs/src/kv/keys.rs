@@ -38,47 +38,51 @@ impl Keys {
 /// Standard deviations from the middle to either end of the Gaussian's range.
 const GAUSSIAN_REACH: f64 = 3.0;
 
-/// Zipf by rejection-free approximation (Gray et al. 1994), as YCSB does it.
-struct Zipf {
+/// Zipf by rejection-free approximation (Gray et al. 1994), as YCSB and LinkBench do it.
+pub(crate) struct Zipf {
     n: f64,
-    alpha: f64,
+    theta: f64,
     zeta: f64,
     eta: f64,
 }
 
-const THETA: f64 = 0.99;
+/// YCSB's exponent.
+pub(crate) const THETA: f64 = 0.99;
 
 impl Zipf {
-    fn new(n: u64) -> Self {
-        // Beyond ten million terms the sum is its integral.
-        let exact = n.min(10_000_000);
-        let mut zeta: f64 = (1..=exact).map(|i| (i as f64).powf(-THETA)).sum();
-        let tail = |x: f64| x.powf(1.0 - THETA) / (1.0 - THETA);
+    /// Of `n` ranks, with an exponent between 0 and 1.
+    pub(crate) fn new(n: u64, theta: f64) -> Self {
+        // Beyond these terms the sum is its integral with the first correction of Euler and Maclaurin: exact to 1e-9.
+        let exact = n.min(10_000);
+        let mut zeta: f64 = (1..=exact).map(|i| (i as f64).powf(-theta)).sum();
+        let tail = |x: f64| x.powf(1.0 - theta) / (1.0 - theta) + x.powf(-theta) / 2.0;
         zeta += tail(n as f64) - tail(exact as f64);
-        let two = 1.0 + 0.5f64.powf(THETA);
+        let two = 1.0 + 0.5f64.powf(theta);
         Self {
             n: n as f64,
-            alpha: 1.0 / (1.0 - THETA),
+            theta,
             zeta,
-            eta: (1.0 - (2.0 / n as f64).powf(1.0 - THETA)) / (1.0 - two / zeta),
+            eta: (1.0 - (2.0 / n as f64).powf(1.0 - theta)) / (1.0 - two / zeta),
         }
     }
-    fn draw(&self, u: f64) -> u64 {
+    /// The rank, from 0 on, at `u` of [0, 1).
+    pub(crate) fn draw(&self, u: f64) -> u64 {
         let uz = u * self.zeta;
         if uz < 1.0 {
             return 0;
         }
-        if uz < 1.0 + 0.5f64.powf(THETA) {
+        if uz < 1.0 + 0.5f64.powf(self.theta) {
             return 1;
         }
-        (self.n * (self.eta * u - self.eta + 1.0).powf(self.alpha)) as u64
+        let at = (self.eta * u - self.eta + 1.0).powf(1.0 / (1.0 - self.theta));
+        (self.n * at) as u64
     }
     /// Chance that [`Zipf::draw`] gives less than `rank`: its inverse.
     fn below(&self, rank: u64) -> f64 {
         match rank {
             0 => 0.0,
             1 => 1.0 / self.zeta,
-            r => ((r as f64 / self.n).powf(1.0 / self.alpha) - 1.0 + self.eta) / self.eta,
+            r => ((r as f64 / self.n).powf(1.0 - self.theta) - 1.0 + self.eta) / self.eta,
         }
     }
 }
@@ -97,7 +101,8 @@ pub(crate) struct Drawer {
 impl Drawer {
     /// For a tree of `count` keys at the start.
     pub(crate) fn new(keys: Keys, count: u64) -> Self {
-        let zipf = matches!(keys, Keys::Zipf | Keys::Latest).then(|| Zipf::new(count.max(2)));
+        let zipf =
+            matches!(keys, Keys::Zipf | Keys::Latest).then(|| Zipf::new(count.max(2), THETA));
         Self { keys, zipf }
     }
 
@@ -128,7 +133,7 @@ pub(crate) fn chances(keys: Keys, count: u64, pages: u64) -> Vec<f64> {
     match keys {
         Keys::Uniform => all.fill(1.0 / pages as f64),
         Keys::Zipf | Keys::Latest => {
-            let zipf = Zipf::new(count);
+            let zipf = Zipf::new(count, THETA);
             let mut below = 0.0;
             for rank in 0..count {
                 let next = zipf.below(rank + 1);
@@ -186,6 +191,19 @@ mod tests {
         let middle: u64 = gaussian[333..667].iter().sum();
         // Within one standard deviation: 68 %.
         assert!((66_000..71_000).contains(&middle), "{middle}");
+    }
+
+    #[test]
+    fn the_sum_of_zipf_is_the_one_that_ycsb_has_computed() {
+        // ScrambledZipfianGenerator.ZETAN, of ITEM_COUNT items.
+        let zipf = Zipf::new(10_000_000_000, THETA);
+        assert!(
+            (zipf.zeta - 26.469_028_201_783_02).abs() < 1e-6,
+            "{}",
+            zipf.zeta
+        );
+        let all: f64 = (1..=50_000).map(|i| f64::from(i).powf(-0.7)).sum();
+        assert!((Zipf::new(50_000, 0.7).zeta - all).abs() < 1e-7);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub struct Workload {
     pub name: &'static str,
     /// In words.
     pub about: &'static str,
-    pub(super) mix: Mix,
+    pub(crate) mix: Mix,
     pub(super) keys: Option<Keys>,
     /// Begins with an empty tree, where no number of keys is given.
     pub(super) empty: bool,
