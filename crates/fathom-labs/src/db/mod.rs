@@ -4,6 +4,7 @@
 mod budget;
 mod cluster;
 mod database;
+mod linkbench;
 mod mariadb;
 mod objective;
 pub mod oltp;

@@ -3,6 +3,7 @@
 
 pub(crate) mod mysql;
 pub(crate) mod postgres;
+mod rows;
 mod socket;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -10,6 +11,7 @@ pub(crate) mod sqlite;
 use std::io;
 
 use crate::LabError;
+pub(crate) use rows::Rows;
 
 /// A value of a statement.
 #[derive(Debug, Clone, Copy)]

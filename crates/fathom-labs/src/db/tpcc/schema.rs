@@ -2,7 +2,7 @@
 
 use fathom_stats::rng::SplitMix64;
 
-use super::super::sql::{Dialect, Result, Session};
+use super::super::sql::{Dialect, Result, Rows, Session};
 
 /// Items, and stocked items of a warehouse.
 pub(super) const ITEMS: i64 = 100_000;
@@ -93,53 +93,6 @@ fn letters(random: &mut SplitMix64, low: i64, high: i64, out: &mut String) {
             bits /= 62;
         }
         n -= 10;
-    }
-}
-
-/// Rows of one table on their way into it.
-struct Rows<'a> {
-    session: &'a mut dyn Session,
-    table: &'static str,
-    sql: String,
-    waiting: u32,
-}
-
-impl<'a> Rows<'a> {
-    /// Rows of one statement.
-    const BATCH: u32 = 250;
-
-    fn of(session: &'a mut dyn Session, table: &'static str) -> Self {
-        Self {
-            session,
-            table,
-            sql: String::new(),
-            waiting: 0,
-        }
-    }
-    /// `fill` writes the values of a row.
-    fn row(&mut self, fill: impl FnOnce(&mut String)) -> Result<()> {
-        if self.waiting == 0 {
-            self.sql.clear();
-            self.sql.push_str("INSERT INTO ");
-            self.sql.push_str(self.table);
-            self.sql.push_str(" VALUES (");
-        } else {
-            self.sql.push_str(",(");
-        }
-        fill(&mut self.sql);
-        self.sql.push(')');
-        self.waiting += 1;
-        if self.waiting == Self::BATCH {
-            self.flush()?;
-        }
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<()> {
-        if self.waiting > 0 {
-            self.waiting = 0;
-            self.session.batch(&self.sql)?;
-        }
-        Ok(())
     }
 }
 
