@@ -178,6 +178,11 @@ impl Seat<'_> {
         }
     }
 
+    /// A request is taken up that came from elsewhere.
+    pub(crate) fn takes(&mut self, now: Nanos) {
+        self.taken = now;
+    }
+
     /// Now, on the clock of what is recorded.
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()

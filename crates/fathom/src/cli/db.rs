@@ -110,7 +110,7 @@ pub(crate) struct RocksdbArgs {
 /// Arguments of `db tpcc`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --socket /run/mysqld/mysqld.sock           your own server"
+    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc /mnt/data --warehouses 100 --keying --thinking --pool 2g --ramp 20m --time 2h    by the specification's rules\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --socket /run/mysqld/mysqld.sock           your own server"
 )]
 pub(crate) struct TpccArgs {
     #[command(flatten)]
@@ -121,9 +121,21 @@ pub(crate) struct TpccArgs {
     /// Warehouses, about 150 MB each [default: as many as --size holds, or 1]
     #[arg(long, conflicts_with = "size", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) warehouses: Option<u32>,
-    /// Terminals, without keying and think times
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=900))]
-    pub(crate) terminals: u32,
+    /// Terminals [default: 10, or 10 for each warehouse where they wait]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) terminals: Option<u32>,
+    /// Terminals take the specification's time to key in: 18, 3, 2, 2, 2 s
+    #[arg(long)]
+    pub(crate) keying: bool,
+    /// Terminals think between transactions: 12, 12, 10, 5, 5 s on average
+    #[arg(long)]
+    pub(crate) thinking: bool,
+    /// Of keying and think times: 0.1 waits a tenth
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    pub(crate) pace: f64,
+    /// Connections that serve terminals that wait
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=900))]
+    pub(crate) connections: u32,
     /// Transactions per second that come at random moments, whatever was answered (an open loop) [default: a closed loop]
     #[arg(long, value_name = "N", value_parser = super::loads::per_second)]
     pub(crate) rate: Option<f64>,
@@ -184,4 +196,11 @@ pub(crate) struct SqlArgs {
     /// own, or pgbench: both, in turns, as a cross-check on PostgreSQL
     #[arg(long, default_value = "own", value_parser = ["own", "pgbench"])]
     pub(crate) driver: String,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(n) if (0.001..=100.0).contains(&n) => Ok(n),
+        _ => Err("expected a factor from 0.001 to 100; 1 is the specification's".into()),
+    }
 }

@@ -2,7 +2,7 @@
 
 use fathom_labs::db::oltp::{self, Experiment, Mix, OltpOptions, Rows};
 use fathom_labs::db::rocksdb::{self, RocksOptions};
-use fathom_labs::db::tpcc::{self, TpccOptions};
+use fathom_labs::db::tpcc::{self, Pace, TpccOptions};
 use fathom_telemetry::Bytes;
 
 use super::db_sized::{measuring, options, sized};
@@ -151,6 +151,9 @@ fn rocksdb(args: &RocksdbArgs) -> Outcome {
     )
 }
 
+/// Connections that a lab's servers take.
+const CONNECTIONS_MAX: u32 = 900;
+
 fn tpcc(args: &TpccArgs) -> Outcome {
     let typed = args.warehouses.map(u64::from);
     let each = (tpcc::WAREHOUSE_BYTES, "a warehouse");
@@ -161,11 +164,34 @@ fn tpcc(args: &TpccArgs) -> Outcome {
             args.pool
         )));
     }
+    let warehouses = warehouses.min(100_000) as u32;
+    let pace = Pace {
+        keying: args.keying,
+        thinking: args.thinking,
+        scale: args.pace,
+    };
+    let terminals = match args.terminals {
+        Some(n) if n > CONNECTIONS_MAX && !pace.waits() => {
+            return Err(refused(anyhow::anyhow!(
+                "--terminals: {n} that never wait need as many connections: ask for {CONNECTIONS_MAX} or fewer, or add --keying and --thinking"
+            )));
+        }
+        Some(n) => n,
+        None if pace.waits() => warehouses * tpcc::TERMINALS,
+        None => 10,
+    };
+    if pace.waits() && args.rate.is_some() {
+        return Err(refused(anyhow::anyhow!(
+            "--rate: terminals that wait come at moments of their own: leave out --rate, or --keying and --thinking"
+        )));
+    }
     let options = TpccOptions {
         db: options(&args.db),
         databases: args.database.clone(),
-        warehouses: warehouses.min(100_000) as u32,
-        terminals: args.terminals,
+        warehouses,
+        terminals,
+        pace,
+        connections: args.connections,
         inline_deliveries: args.inline_deliveries,
         ramp: args.db.measure.length.ramp,
         rate: args.rate,

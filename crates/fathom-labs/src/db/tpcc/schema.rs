@@ -168,6 +168,9 @@ pub(super) fn load_warehouse(
     rows.flush()?;
     let mut rows = Rows::of(session, "stock");
     for i in 1..=ITEMS {
+        if i % 1000 == 0 && stop() {
+            return Ok(());
+        }
         rows.row(|s| {
             s.push_str(&format!("{w},{i},{},", between(random, 10, 100)));
             for _ in 0..10 {
