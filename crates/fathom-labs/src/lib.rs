@@ -4,6 +4,7 @@
 pub mod app;
 pub mod cache;
 mod clients;
+mod conclude;
 pub mod db;
 mod error;
 mod files;

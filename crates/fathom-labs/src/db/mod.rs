@@ -14,6 +14,7 @@ pub mod rocksdb;
 mod script;
 pub mod scripted;
 pub mod settings;
+mod settings_seen;
 mod sql;
 pub mod tpcc;
 mod warmth;

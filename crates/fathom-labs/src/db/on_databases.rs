@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use fathom_system::lab_dir::LabDir;
-use fathom_telemetry::{Nanos, Op};
+use fathom_telemetry::{Nanos, Op, say};
 
 use super::database::{DATABASES, Database, Made};
 use super::sql::{Answer, SqlError};
@@ -21,13 +21,13 @@ pub(super) fn on_each(test: &str, then: &dyn Fn(&mut Database)) {
     for name in DATABASES {
         match open(name, dir.path()) {
             Ok((mut database, place)) => {
-                println!("{test}: {name}");
+                say!("{test}: {name}");
                 then(&mut database);
                 // The server before its directory.
                 drop(database);
                 drop(place);
             }
-            Err(LabError::Missing { what, .. }) => println!("SKIP {test} on {name}: {what}"),
+            Err(LabError::Missing { what, .. }) => say!("SKIP {test} on {name}: {what}"),
             Err(e) => panic!("{name}: {e}"),
         }
     }

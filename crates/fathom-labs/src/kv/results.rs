@@ -7,10 +7,13 @@ use fathom_bench::results::{Evidence, Shown};
 use fathom_kv::Stats;
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Axis, Chart, ChartKind, Finding, Headline, Section, Table};
-use fathom_telemetry::{Flag, FlagCode};
+use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::{Cell, KvOptions, KvResult, Line, Repeat, Sweep};
+use crate::conclude::{self, Choice, Told};
 
+/// Half of the interval of a share of the ceiling that says something, of the share.
+const KNOWN: f64 = 1.0 / 3.0;
 /// Share of the ceiling from which the device is the limit, percent.
 const NEAR: f64 = 85.0;
 /// Of headlines.
@@ -78,10 +81,14 @@ impl Shows<'_> {
         limited.then_some(raw(r, self.evidence)? / 2.0 / misses)
     }
 
-    /// Leaves moved between pool and device, each way counted, of the raw device's IOPS, percent.
+    /// Leaves moved between pool and device, each way counted, of the raw device's IOPS, percent. `None` where it says nothing: it is not
+    /// known to a third of itself, or there is more than all, because the device was another one when it was measured raw.
     fn of_ceiling(&self) -> Option<Estimate> {
-        self.line
-            .mean(|r| Some(r.rate(self.evidence)? / self.ceiling(r)? * 100.0))
+        let of = self
+            .line
+            .mean(|r| Some(r.rate(self.evidence)? / self.ceiling(r)? * 100.0))?;
+        let known = of.relative_half_width().is_some_and(|w| w < KNOWN);
+        (known && of.low.is_some_and(|low| low <= 100.0)).then_some(of)
     }
 
     fn headlines(&self) -> Vec<Headline> {
@@ -156,13 +163,8 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
             let on_model = !s.has_processors();
             shown.findings.push(below_ceiling(e, s.line.jobs(), on_model));
         }
-        // More than all cannot be: then the ceiling was measured under other conditions.
-        Some((_, e)) if e.low.is_some_and(|low| (NEAR..=100.0).contains(&low)) => section.text.push_str(&format!(
-            " Random updates reach {:.0} % of the ceiling: the device is the limit. A larger cache helps, or more threads where the device gains from depth.",
-            e.value
-        )),
         Some((_, e)) => section.text.push_str(&format!(
-            " Random updates reach {:.0} % of the ceiling, which is not known well enough to say what limits them: more --repeats on a quiet device tell.",
+            " Random updates reach {:.0} % of the ceiling: the device is the limit. A larger cache helps, or more threads where the device gains from depth.",
             e.value
         )),
         None => {}
@@ -172,6 +174,43 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
         .headlines
         .extend(all.iter().flat_map(Shows::headlines));
     shown.findings.extend(dipped);
+    shown.findings.extend(conclusion(&all, evidence));
+}
+
+/// What to set where something was varied: pages against one that InnoDB has, caches step by step.
+fn conclusion(all: &[Shows<'_>], evidence: &Evidence<'_>) -> Vec<Finding> {
+    let of = |sweep: Sweep, name: &dyn Fn(&Cell) -> String| -> Vec<Choice<'_, _, _>> {
+        let lines = all.iter().map(|s| s.line);
+        let mine = lines.filter(|l| l.setting.workload().sweep == sweep);
+        mine.map(|line| Choice {
+            name: name(&line.setting),
+            line,
+        })
+        .collect()
+    };
+    fn told<'a>(id: &str, what: &'a str, advice: &'a dyn Fn(usize) -> String) -> Told<'a> {
+        Told {
+            id: id.into(),
+            of: "random updates of the tree",
+            what,
+            advice,
+            tables: vec!["kv-table".into()],
+        }
+    }
+    let pages = of(Sweep::Pages, &|c| Bytes(c.page).to_string());
+    let page = |i: usize| format!("--page {}", pages[i].name);
+    let usual = pages.iter().position(|c| c.line.setting.page == 16 << 10);
+    let caches = of(Sweep::Caches, &|c| format!("{} %", c.cache));
+    let cache = |i: usize| format!("--cache {}", caches[i].line.setting.cache);
+    let pages = usual.and_then(|usual| {
+        let told = told("kv-pages-best", "pages of", &page);
+        conclude::against(&pages, usual, &told, evidence)
+    });
+    let told = told("kv-caches-enough", "a cache of", &cache);
+    pages
+        .into_iter()
+        .chain(conclude::enough(&caches, &told, evidence))
+        .collect()
 }
 
 fn about(result: &KvResult) -> String {

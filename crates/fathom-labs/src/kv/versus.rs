@@ -3,10 +3,11 @@
 use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
 use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Chart, ChartKind, Headline, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 
-use super::{Cell, KvResult, Line, Sweep};
+use super::{KvResult, Line, Sweep};
+use crate::conclude::{self, Choice, Told};
 
 /// A line beside fathom's own of the same workload.
 struct Pair<'a> {
@@ -103,15 +104,12 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
             })
         })
         .collect();
-    let told: String = pairs
-        .iter()
-        .filter_map(|p| Some(told(&p.line.setting, p.engine(), p.ratio()?)))
-        .collect();
+    shown.findings.extend(conclusion(&pairs));
     shown.sections.push(Section {
         id: "kv-engines".into(),
         title: "Other engines on the same test".into(),
         text: format!(
-            "{} threads, the same keys and values, caches of the same size, files in the same file system, measured in turns. {} Engines that read through the page cache have it emptied ten times a second, so that their own cache is what counts; the reads per operation, as the device counted them, show how far that goes.{told}",
+            "{} threads, the same keys and values, caches of the same size, files in the same file system, measured in turns. {} Engines that read through the page cache have it emptied ten times a second, so that their own cache is what counts; the reads per operation, as the device counted them, show how far that goes.",
             result.options.threads,
             if result.options.commit {
                 "Every commit is synced."
@@ -185,19 +183,29 @@ fn charts(pairs: &[Pair<'_>]) -> Vec<Chart> {
     own.map(one).filter(|c| c.categories.len() > 1).collect()
 }
 
-/// How an engine compares, in words.
-fn told(cell: &Cell, engine: &str, ratio: Estimate) -> String {
-    let sure = ratio
-        .low
-        .zip(ratio.high)
-        .is_some_and(|(low, high)| low > 1.0 || high < 1.0);
-    let about = cell.workload().about;
-    if sure {
-        format!(
-            " fathom's tree does {:.2} times the operations of {engine} ({about}).",
-            ratio.value
-        )
-    } else {
-        format!(" No difference is shown between fathom's tree and {engine} ({about}).")
-    }
+/// Each workload's engines against fathom's tree. An engine is not a setting: nothing is advised.
+fn conclusion(pairs: &[Pair<'_>]) -> Vec<Finding> {
+    let own = pairs.iter().filter(|p| p.line.setting.engine.is_none());
+    let one = |own: &Pair<'_>| {
+        let workload = &own.line.setting.workload;
+        let same = |p: &&Pair<'_>| p.line.setting.workload == *workload;
+        let all: Vec<Choice<'_, _, _>> = pairs
+            .iter()
+            .filter(same)
+            .map(|p| Choice {
+                name: p.engine().to_owned(),
+                line: p.line,
+            })
+            .collect();
+        let usual = all.iter().position(|c| c.name == "fathom")?;
+        let told = Told {
+            id: format!("kv-engines-{workload}"),
+            of: own.line.setting.workload().about,
+            what: "the tree of",
+            advice: &|_| String::new(),
+            tables: vec!["kv-engines-table".into()],
+        };
+        conclude::against(&all, usual, &told, own.evidence)
+    };
+    own.filter_map(one).collect()
 }

@@ -4,10 +4,12 @@
 use fathom_bench::parts::{axis, chart, estimate, number, point, series, table, text};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Notebook, NotebookError};
-use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section, Table};
+use fathom_stats::compare::{Good, Verdict, difference};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Run, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 use serde::{Deserialize, Serialize};
 
+use crate::conclude::percent;
 use fathom_system::array::Shape;
 
 /// What came of all arrays.
@@ -145,6 +147,42 @@ impl WithinResult {
     }
 }
 
+impl WithinResult {
+    /// Which array does most of what is counted by the second, and which of the others were shown to do less.
+    fn conclusion(&self, of: &Headline) -> Option<Finding> {
+        let (best, most) = self
+            .arrays
+            .iter()
+            .filter_map(|a| Some((a, a.value(&of.id)?)))
+            .max_by(|a, b| a.1.value.total_cmp(&b.1.value))?;
+        let others = self.arrays.iter().filter(|a| a.title != best.title);
+        let each: Vec<String> = others
+            .filter_map(|a| {
+                let d = difference(&most, &a.value(&of.id)?, Good::More)?;
+                let sure = match d.verdict {
+                    Verdict::Worse => "",
+                    _ => ", which was not shown",
+                };
+                Some(format!("{} {}{sure}", a.title, percent(&d.relative)))
+            })
+            .collect();
+        (of.unit == "1/s" && !each.is_empty()).then(|| Finding {
+            id: format!("raid-lab-{}-best", of.id),
+            text: format!(
+                "{}: {} does most, {:.0} per second; against it {}",
+                of.label,
+                best.title,
+                most.value,
+                each.join(", ")
+            ),
+            confidence: "moderate".into(),
+            evidence: vec![format!("raid-lab-{}", of.id)],
+            refuted_by: "The same with --repeats 5 and another --seed.".into(),
+            ..Finding::default()
+        })
+    }
+}
+
 impl OnArray {
     fn value(&self, id: &str) -> Option<fathom_stats::Estimate> {
         self.headlines.iter().find(|h| h.id == id)?.estimate
@@ -178,5 +216,8 @@ impl ExperimentResult for WithinResult {
                     ..h.clone()
                 }));
         }
+        shown
+            .findings
+            .extend(known.into_iter().filter_map(|h| self.conclusion(h)));
     }
 }

@@ -6,8 +6,11 @@ use fathom_bench::parts::{axis, chart, estimate, point, series, table, text};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::Flag;
-use fathom_telemetry::schema::{Chart, ChartKind, Headline, Run, Section};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Run, Section};
+
 use serde::{Deserialize, Serialize};
+
+use crate::conclude::percent;
 
 /// What came of the turns.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -103,6 +106,33 @@ impl Both<'_> {
         Estimate::mean_of(&ratios)
     }
 
+    /// What a machine leaves of what is counted by the second.
+    fn conclusion(&self) -> Option<Finding> {
+        let ratio = self.ratio().filter(|_| self.of.unit == "1/s")?;
+        let change = Estimate {
+            value: ratio.value - 1.0,
+            low: ratio.low.map(|l| l - 1.0),
+            high: ratio.high.map(|h| h - 1.0),
+            ..ratio
+        };
+        let sure = match change.shows_effect() {
+            true => "a machine changes it",
+            false => "no difference shown",
+        };
+        Some(Finding {
+            id: format!("vm-lab-{}", self.of.id),
+            text: format!(
+                "{}: {sure}, {} against the host",
+                self.of.label,
+                percent(&change)
+            ),
+            confidence: "moderate".into(),
+            evidence: vec!["vm-lab-table".into()],
+            refuted_by: "The same with more --repeats and another --seed.".into(),
+            ..Finding::default()
+        })
+    }
+
     /// With the flags of all turns.
     fn headline(&self, name: &str, side: &[&Headline], stamps: &[Flag]) -> Headline {
         let mut flags = stamps.to_vec();
@@ -179,5 +209,8 @@ impl ExperimentResult for SidesResult {
             let machine = b.headline("machine", &b.machine, &self.stamps);
             shown.headlines.push(machine);
         }
+        shown
+            .findings
+            .extend(all.iter().filter_map(Both::conclusion));
     }
 }

@@ -47,6 +47,7 @@ mod served;
 mod simulated;
 mod stack;
 mod survey;
+mod tpcc_rules;
 mod tune;
 mod usage;
 mod view;

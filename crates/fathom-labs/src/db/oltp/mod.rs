@@ -4,6 +4,7 @@
 //! One data directory per page size and table format, filled once. Repeats go round all settings in alternating
 //! order, with the server started anew for each, so that a drift of the device favours none.
 
+mod conclusion;
 mod driver;
 mod lab;
 mod results;
@@ -637,7 +638,7 @@ mod tests {
             .iter()
             .map(|f| (f.text.as_str(), f.advice.as_str(), f.confidence.as_str()))
             .collect();
-        let [helps, harms, nothing] = said[..] else {
+        let [helps, harms, nothing, ..] = said[..] else {
             panic!("{said:?}");
         };
         assert!(

@@ -5,16 +5,16 @@ use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Good, Verdict, geometric_mean, paired};
 use fathom_telemetry::Bytes;
-use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Section, Table};
 use serde::{Deserialize, Serialize};
 
 use super::super::mariadb::Instance;
 use super::super::objective::{Steps, steps_table};
+use super::super::settings_seen::SettingsSeen;
+use super::super::sql::Dialect;
+use super::conclusion;
 use super::tried::{self, Tried};
 use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
-
-/// InnoDB's page size where nobody says another, bytes.
-const USUAL_PAGE: u64 = 16 << 10;
 
 /// What was seen of the servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub(super) struct Facts {
     /// Open table spaces with O_DIRECT, and all.
     direct: (usize, usize),
     bytes: Vec<TableBytes>,
+    /// What the server says of durability and its files.
+    #[serde(default)]
+    settings: SettingsSeen,
 }
 
 /// Bytes of the tables by page size and format.
@@ -61,6 +64,14 @@ impl Facts {
         if all > 0 {
             self.direct = (direct, all);
         }
+        if self.settings == SettingsSeen::default()
+            && let Some(dir) = instance.socket_path().parent()
+        {
+            let asked = instance.session("");
+            // A server that does not answer is somebody else's to report.
+            let seen = asked.and_then(|mut s| SettingsSeen::ask(&mut s, Dialect::Mysql, dir));
+            self.settings = seen.unwrap_or_default();
+        }
         self.bytes
             .retain(|b| (b.page, b.format) != (cell.page, cell.format));
         self.bytes.push(TableBytes {
@@ -75,6 +86,20 @@ impl Facts {
         let mut all = self.bytes.iter();
         all.find(|b| (b.page, b.format) == (page, format))
             .map(|b| b.bytes)
+    }
+
+    /// What may have shaped the numbers beside what was varied.
+    pub(super) fn beside(&self) -> Vec<String> {
+        let (direct, open) = self.direct;
+        let twice = match (open, direct == open) {
+            (0, _) => None,
+            (_, true) => Some("no page is in the page cache, too".to_owned()),
+            (_, false) => Some(format!(
+                "{} of {open} open table spaces are in the page cache, too",
+                open - direct
+            )),
+        };
+        twice.into_iter().chain(self.settings.in_words()).collect()
     }
 
     /// How the server does its I/O, and what of it was seen.
@@ -119,6 +144,7 @@ pub(super) fn present(result: &OltpResult, evidence: &Evidence<'_>, shown: &mut 
             part.present(shown);
         }
     }
+    shown.findings.extend(conclusion::beside(result, evidence));
 }
 
 /// See [`OltpResult::best_page`].
@@ -227,13 +253,12 @@ impl<'a> Part<'a> {
                 .filter_map(|m| self.best(m))
                 .collect();
             section.tables.push(self.best_table(&best));
-            for b in &best {
-                match b.gain() {
-                    Some(gain) => shown.findings.push(b.finding(gain)),
-                    None => section.text.push_str(&format!(" {}.", b.sentence())),
-                }
-            }
         }
+        shown
+            .findings
+            .extend(self.mixes().into_iter().filter_map(|m| {
+                conclusion::of_mix(self.experiment, name, &self.lines, m, self.evidence)
+            }));
         let checked = |r: &Repeat| r.beside.sysbench.is_some();
         if self.lines.iter().any(|l| l.repeats.iter().any(checked)) {
             let (table, said) = self.cross_check();
@@ -485,56 +510,6 @@ impl Best<'_> {
             "better than all others".to_owned()
         } else {
             format!("no difference shown to {}", like.join(", "))
-        }
-    }
-
-    fn sentence(&self) -> String {
-        let (label, _, _) = sweep(self.part.experiment);
-        format!(
-            "InnoDB's {} transactions: {label} {} measured best with {:.0} per second, {}",
-            self.mix.name(),
-            self.part.setting(self.first),
-            self.rate.value,
-            self.verdict()
-        )
-    }
-
-    /// Against what a server has that nobody has set up otherwise, where that was shown.
-    fn gain(&self) -> Option<Estimate> {
-        let usual = |c: &Cell| match self.part.experiment {
-            Experiment::PageSize => c.page == USUAL_PAGE,
-            Experiment::Compression => c.format == 0,
-            _ => false,
-        };
-        let against = self.others.iter().find(|l| usual(&l.setting))?;
-        let better = self.over(against)?;
-        (better.verdict == Verdict::Better).then_some(better.relative)
-    }
-
-    fn finding(&self, gain: Estimate) -> Finding {
-        let (name, setting) = (self.part.name, &self.first.setting);
-        Finding {
-            id: format!("oltp-{name}-best-{}", self.mix.name()),
-            text: format!(
-                "{}; {:+.0} % against what is usual",
-                self.sentence(),
-                100.0 * gain.value
-            ),
-            advice: match self.part.experiment {
-                Experiment::PageSize => format!("innodb_page_size={}", setting.page),
-                _ => FORMATS[setting.format].1.to_owned(),
-            },
-            confidence: if self.like().is_empty() {
-                "strong"
-            } else {
-                "moderate"
-            }
-            .into(),
-            jobs: self.jobs(),
-            evidence: vec![format!("oltp-{name}-best"), format!("oltp-{name}-rate")],
-            gain: Some(gain),
-            refuted_by: "Your own tables and transactions with both settings.".into(),
-            ..Finding::default()
         }
     }
 }

@@ -6,6 +6,7 @@ use fathom_stats::compare::{Difference, Good, Verdict, paired};
 use fathom_telemetry::schema::{Finding, Table};
 
 use super::Line;
+use crate::conclude::percent;
 
 /// Where no difference is taken for one.
 const LEVEL: f64 = 0.05;
@@ -91,7 +92,7 @@ impl<'a> Tried<'a> {
             text: format!(
                 "{name}: {} transactions change by {}{of}",
                 self.mix(),
-                percent(d)
+                percent(&d.relative)
             ),
             advice: match better {
                 true => {
@@ -136,20 +137,6 @@ pub(super) fn findings(all: &[Tried<'_>]) -> Vec<Finding> {
         });
     }
     told
-}
-
-/// `+38 % (17 to 62)`.
-fn percent(d: &Difference) -> String {
-    let r = &d.relative;
-    match (r.low, r.high) {
-        (Some(low), Some(high)) => format!(
-            "{:+.1} % ({:+.1} to {:+.1})",
-            r.value * 100.0,
-            low * 100.0,
-            high * 100.0
-        ),
-        _ => format!("{:+.1} %", r.value * 100.0),
-    }
 }
 
 /// Each against the server without it.

@@ -5,7 +5,7 @@ use fathom_bench::parts::{
 };
 use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Chart, ChartKind, Section, Table};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::{Line, Repeat, RocksResult};
@@ -102,6 +102,41 @@ pub(super) fn present(result: &RocksResult, evidence: &Evidence<'_>, shown: &mut
         let mean = headline("mean time of an operation", "-mean", "ns", s.micros());
         shown.headlines.push(mean);
     }
+    shown.findings.extend(conclusion(&all));
+}
+
+/// What a write costs the device and what the block cache spares it. Nothing was varied, so nothing is proposed.
+fn conclusion(all: &[Shows<'_>]) -> Option<Finding> {
+    let each = |f: &dyn Fn(&Shows<'_>) -> Option<Estimate>, unit: &str| {
+        let told = all.iter().filter_map(|s| {
+            let e = f(s)?;
+            let between = e.low.zip(e.high).map_or(String::new(), |(low, high)| {
+                format!(" ({low:.1} to {high:.1})")
+            });
+            Some(format!("{} {:.1}{unit}{between}", s.name(), e.value))
+        });
+        told.collect::<Vec<_>>().join(", ")
+    };
+    let written = each(&|s| s.amplification(), "");
+    let hits = each(&|s| s.hits(), " %");
+    let mut text = String::new();
+    if !written.is_empty() {
+        text.push_str(&format!(
+            "Bytes that reach the device for each that is written: {written}. "
+        ));
+    }
+    if !hits.is_empty() {
+        text.push_str(&format!("Found in the block cache: {hits}. "));
+    }
+    (!text.is_empty()).then(|| Finding {
+        id: "rocksdb-costs".into(),
+        text: text + "No setting was varied, so none is proposed: run it again with another --cache or --value, and hold the runs against each other (fathom compare)",
+        confidence: "moderate".into(),
+        jobs: all.iter().flat_map(|s| s.line.jobs()).collect(),
+        evidence: vec!["rocksdb-counters".into()],
+        refuted_by: "The same with another --seed whose intervals lie elsewhere.".into(),
+        ..Finding::default()
+    })
 }
 
 fn charts(all: &[Shows<'_>]) -> Vec<Chart> {

@@ -39,6 +39,7 @@ use transactions::Constants;
 
 pub use super::database::DATABASES;
 use super::database::{Database, Made};
+use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
 use super::warmth::Warmth;
 use super::yours::Yours;
@@ -78,6 +79,11 @@ pub struct TpccOptions {
 }
 
 impl TpccOptions {
+    /// Bytes of a redo log.
+    fn log(&self) -> u64 {
+        (u64::from(self.warehouses) * (16 << 20)).clamp(48 << 20, 1 << 30)
+    }
+
     /// Connections that terminals use at the same time.
     fn clients(&self) -> u32 {
         match self.pace.waits() {
@@ -99,7 +105,7 @@ fn room(options: &TpccOptions) -> u64 {
     if options.socket.is_some() {
         return 1 << 20;
     }
-    let one = u64::from(options.warehouses) * schema::WAREHOUSE_BYTES * 2 + (512 << 20);
+    let one = u64::from(options.warehouses) * schema::WAREHOUSE_BYTES + options.log() + (512 << 20);
     one * options.databases.len() as u64
 }
 
@@ -167,10 +173,13 @@ fn loaders(database: &Database, options: &TpccOptions) -> u32 {
     }
 }
 
+/// What a connection loads, until it is told to end.
+type Loads<'a> = dyn Fn(&mut dyn Session, &dyn Fn() -> bool) -> sql::Result<()> + Sync + 'a;
+
 /// Runs `load` on each session, until all are done, one fails or `stop` says so.
 fn together(
     sessions: Vec<Box<dyn Session>>,
-    load: &(dyn Fn(&mut dyn Session, &dyn Fn() -> bool) -> sql::Result<()> + Sync),
+    load: &Loads<'_>,
     stop: &dyn Fn() -> bool,
 ) -> sql::Result<()> {
     let ended = &AtomicBool::new(false);
@@ -223,6 +232,9 @@ struct Seen {
     proof: String,
     /// Why its page cache has no limit, where it has none.
     unlimited: Option<String>,
+    /// What it says of durability and its files.
+    #[serde(default)]
+    settings: SettingsSeen,
     /// Contradictions to each condition: before, and after.
     before: [i64; 12],
     after: Option<[i64; 12]>,
@@ -423,7 +435,7 @@ impl Lab<'_> {
         let made = Made {
             schema: "tpcc",
             pool: self.options.pool.0,
-            log: (u64::from(self.options.warehouses) * (16 << 20)).clamp(48 << 20, 1 << 30),
+            log: self.options.log(),
             sessions: self.options.clients() + 1,
         };
         let mut database = Database::open(name, self.place, made, yours, &stop)?;
@@ -433,11 +445,16 @@ impl Lab<'_> {
             return Err(LabError::Failed("interrupted".into()));
         }
         let before = contradictions(&database).map_err(|e| database.explain(e))?;
+        let asked = database
+            .connect()
+            .and_then(|mut s| SettingsSeen::ask(&mut *s, database.dialect(), self.place.path()));
+        let settings = asked.map_err(|e| database.explain(e))?;
         let seen = Seen {
             name: name.to_owned(),
             version: database.version.clone(),
             proof: database.proof(),
             unlimited: database.budget.unlimited.clone(),
+            settings,
             before,
             after: None,
         };

@@ -5,7 +5,7 @@ use fathom_bench::parts::{
 };
 use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell, Chart, ChartKind, Headline, Section, Table};
+use fathom_telemetry::schema::{Cell, Chart, ChartKind, Finding, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos};
 
 use super::super::budget::more_cache;
@@ -13,6 +13,7 @@ use super::check::CONDITIONS;
 use super::rules::{self, Told};
 use super::transactions::Kind;
 use super::{Line, Repeat, TpccOptions, TpccResult};
+use crate::conclude::{self, Choice, Told as Says};
 use crate::loads::quantile;
 
 /// A database with what it rests on.
@@ -216,6 +217,57 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
     }
     shown.sections.push(section);
     shown.headlines.extend(all.iter().map(|s| s.headline(o)));
+    shown.findings.extend(conclusion(&all));
+}
+
+/// Which database does most under the same terminals, and what was looked at beside.
+fn conclusion(all: &[Shows<'_>]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let rate = |s: &Shows<'_>| s.tpmc().map_or(0.0, |e| e.value);
+    let best = (0..all.len()).max_by(|a, b| rate(&all[*a]).total_cmp(&rate(&all[*b])));
+    let jobs: Vec<usize> = all.iter().flat_map(|s| s.line.jobs()).collect();
+    if let (Some(best), Some(first)) = (best, all.first()) {
+        let told = Says {
+            id: "tpcc-databases".into(),
+            of: "TPC-C transactions",
+            what: "on",
+            advice: &|_| String::new(),
+            tables: vec!["tpcc-table".into()],
+        };
+        let each: Vec<Choice<'_, _, _>> = all
+            .iter()
+            .map(|s| Choice {
+                name: s.name().to_owned(),
+                line: s.line,
+            })
+            .collect();
+        found.extend(conclude::against(&each, best, &told, first.evidence));
+        let mut facts = vec![conclude::warm(&jobs, first.evidence)];
+        for s in all {
+            let seen = &s.line.setting;
+            let cache = match &seen.unlimited {
+                Some(_) => "; its page cache has no limit",
+                None => "",
+            };
+            facts.extend(
+                seen.settings
+                    .in_words()
+                    .map(|w| format!("{}: {w}{cache}", seen.name)),
+            );
+        }
+        let cpu = all.iter().filter_map(|s| {
+            let used = s.line.mean(|r| {
+                let job = r.job(s.evidence)?;
+                Some(job.cpu_ns as f64 / job.wall_ns as f64)
+            })?;
+            Some(used.value)
+        });
+        if let Some(most) = cpu.max_by(f64::total_cmp) {
+            facts.push(format!("the driver took up to {most:.2} processors"));
+        }
+        found.push(conclude::beside("tpcc", facts, jobs, "tpcc-table"));
+    }
+    found
 }
 
 fn waits(o: &TpccOptions) -> String {

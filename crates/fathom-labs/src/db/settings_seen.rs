@@ -1,0 +1,104 @@
+//! What a server does about durability and its files, asked of it: what may have shaped a number beside what was varied.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::sql::{Answer, Dialect, Result, Session};
+
+/// As the server says them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct SettingsSeen {
+    /// Names with values.
+    settings: Vec<(String, String)>,
+    /// Bytes of a block of the file system.
+    block: u64,
+}
+
+impl SettingsSeen {
+    /// Asks a server whose files lie in `dir`.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(super) fn ask(session: &mut dyn Session, dialect: Dialect, dir: &Path) -> Result<Self> {
+        let mut answer = Answer::default();
+        let mut settings = Vec::new();
+        match dialect {
+            Dialect::Sqlite => {
+                for name in ["journal_mode", "synchronous", "page_size"] {
+                    session.query(&format!("PRAGMA {name}"), &mut answer)?;
+                    settings.push((name.to_owned(), answer.text(0, 0).to_owned()));
+                }
+            }
+            _ => {
+                session.query(
+                    match dialect {
+                        Dialect::Mysql => {
+                            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_doublewrite', 'innodb_flush_method', 'innodb_flush_log_at_trx_commit', 'innodb_page_size')"
+                        }
+                        _ => {
+                            "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'wal_sync_method', 'block_size') ORDER BY name"
+                        }
+                    },
+                    &mut answer,
+                )?;
+                for row in 0..answer.rows() {
+                    settings.push((
+                        answer.text(row, 0).to_owned(),
+                        answer.text(row, 1).to_owned(),
+                    ));
+                }
+            }
+        }
+        Ok(Self {
+            settings,
+            block: std::fs::metadata(dir).map_or(0, |m| m.blksize()),
+        })
+    }
+
+    /// `fsync=on, …; blocks of 4096 bytes`; empty where nothing was asked.
+    pub(super) fn in_words(&self) -> Option<String> {
+        if self.settings.is_empty() {
+            return None;
+        }
+        let all: Vec<String> = self
+            .settings
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        Some(format!(
+            "{} over file-system blocks of {} bytes",
+            all.join(", "),
+            self.block
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::on_databases::on_each;
+    use super::*;
+
+    #[test]
+    fn each_database_says_how_durable_it_is() {
+        on_each("each_database_says_how_durable_it_is", &|database| {
+            let mut session = database.connect().unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let seen = SettingsSeen::ask(&mut *session, database.dialect(), dir.path()).unwrap();
+            let words = seen.in_words().unwrap();
+            let expected = match database.dialect() {
+                Dialect::Mysql => {
+                    "innodb_doublewrite=ON, innodb_flush_log_at_trx_commit=1, innodb_flush_method=O_DIRECT"
+                }
+                Dialect::Postgres => {
+                    "block_size=8192, fsync=on, full_page_writes=on, synchronous_commit=on"
+                }
+                Dialect::Sqlite => "journal_mode=wal, synchronous=2",
+            };
+            assert!(words.starts_with(expected), "{words}");
+            assert!(!words.ends_with("of 0 bytes"), "{words}");
+        });
+        assert_eq!(SettingsSeen::default().in_words(), None);
+    }
+}
