@@ -154,7 +154,7 @@ pub(crate) struct TpccArgs {
 #[derive(Args)]
 #[command(
     mut_arg("size", |a| a.help("Bytes of pgbench's tables, 15 MiB for each of --scale [default: a scale of 1]")),
-    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only (docs/databases.md says what each does)."
+    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only, ycsb-a to ycsb-f, linkbench (docs/databases.md says what each does)."
 )]
 pub(crate) struct SqlArgs {
     #[command(flatten)]
@@ -180,7 +180,7 @@ pub(crate) struct SqlArgs {
     /// How statements of scripts go to the database: simple (as text) or prepared
     #[arg(long, short = 'M', default_value = "simple", value_parser = ["simple", "prepared"])]
     pub(crate) mode: String,
-    /// Of pgbench's tables, made where a script names them: 100,000 accounts each [default: as many as --size holds, or 1]
+    /// Of the tables, 15 MiB each: pgbench's 100,000 accounts, made where a script names them, YCSB's 12,000 rows, LinkBench's 14,000 nodes [default: as many as --size holds, or 1]
     #[arg(long, short = 's', conflicts_with = "size", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) scale: Option<u32>,
     /// Transactions per second that come at random moments, whatever was answered (an open loop); latency counts from then

@@ -34,7 +34,7 @@ use super::database::{Database, Made};
 use super::objective::{Offered, SHARES};
 use super::warmth::Warmth;
 use super::workload::Workload;
-use super::{DbOptions, directory, sql};
+use super::{DbOptions, directory, linkbench, sql, ycsb};
 use crate::LabError;
 use crate::clients::{Total, WIDTH, ticker};
 use crate::loads::{self, About, Course};
@@ -66,7 +66,7 @@ pub enum Load {
 }
 
 /// Loads by name, and what they do.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 10] = [
     (
         "tpcb-like",
         "pgbench's TPC-B: three updates, a select, an insert",
@@ -76,21 +76,27 @@ pub const BUILT_IN: [(&str, &str); 3] = [
         "pgbench's, without tellers and branches: less waiting for locks",
     ),
     ("select-only", "pgbench's, a read by key"),
+    ("ycsb-a", "YCSB: half reads, half updates"),
+    ("ycsb-b", "YCSB: 95 % reads, 5 % updates"),
+    ("ycsb-c", "YCSB: reads"),
+    ("ycsb-d", "YCSB: reads of the latest, 5 % inserts"),
+    ("ycsb-e", "YCSB: short scans, 5 % inserts"),
+    ("ycsb-f", "YCSB: reads, half of them with an update behind"),
+    ("linkbench", "a social graph: nodes, links and their counts"),
 ];
 
-/// A load by name that is not made of scripts.
-#[allow(clippy::match_single_binding)]
-fn native(name: &str, _options: &SqlOptions) -> Result<Box<dyn Workload>, LabError> {
-    // One line for each.
-    match name {
-        _ => {
+/// A load by name that is not made of scripts; its tables are as large as pgbench's of the same scale.
+fn native(name: &str, options: &SqlOptions) -> Result<Box<dyn Workload>, LabError> {
+    let bytes = u64::from(options.scale) * SCALE_BYTES;
+    ycsb::named(name, bytes / ycsb::ROW_BYTES)
+        .or_else(|| linkbench::named(name, bytes / linkbench::NODE_BYTES))
+        .ok_or_else(|| {
             let known: Vec<&str> = BUILT_IN.iter().map(|b| b.0).collect();
-            Err(LabError::Refused(format!(
+            LabError::Refused(format!(
                 "--builtin: '{name}' is none: expected {}",
                 known.join(", ")
-            )))
-        }
-    }
+            ))
+        })
 }
 
 /// What is measured.
@@ -535,6 +541,10 @@ impl Lab<'_> {
                 .run(self.options, &how, (self.place, socket), seed, &stop)
                 .map(Some)
         };
+        if repeat == 0 {
+            // Who comes first finds a database that nobody has used.
+            beside("pgbench-warm")?;
+        }
         let first = beside("pgbench-before")?;
         let device = database.data(self.place.path());
         let device = device.and_then(|d| CounterSource::locate(&d).ok());

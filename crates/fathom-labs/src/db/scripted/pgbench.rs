@@ -67,7 +67,6 @@ impl Program {
         // It counts whole seconds, and knows no ramp: its first lines are left out instead.
         let seconds = |ns: u64| (ns as f64 / 1e9).ceil().max(1.0) as u64;
         let ramp = seconds(how.ramp.0);
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         command
             .args(["-n", "-P", "1", "-U", "postgres", "-h"])
             .arg(socket)
@@ -80,7 +79,8 @@ impl Program {
                 },
             ])
             .args(["-c", &how.clients.to_string()])
-            .args(["-j", &threads.min(how.clients).to_string()])
+            // A thread for each, as here: where processors are short, who has more threads has more of them.
+            .args(["-j", &how.clients.to_string()])
             .args(["-T", &(ramp + seconds(how.time.0 / 2)).to_string()])
             .args(["-s", &options.scale.to_string()])
             .args(["--max-tries", "1000"])

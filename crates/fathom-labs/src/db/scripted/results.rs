@@ -113,7 +113,7 @@ impl<'a> Shows<'a> {
             return format!("{}: nothing valid was measured.", self.name());
         };
         let between = match (rate.low, rate.high) {
-            (Some(low), Some(high)) => format!(" ({low:.0} to {high:.0})"),
+            (Some(low), Some(high)) => format!(" ({:.0} to {high:.0})", low.max(0.0)),
             _ => String::new(),
         };
         let mut said = format!(
