@@ -18,7 +18,7 @@ use fathom_telemetry::Nanos;
 
 use crate::job_args::JobArgs;
 pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
-pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, SqlArgs, TpccArgs};
+pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, ServerArgs, SqlArgs, TpccArgs};
 pub(crate) use hosts::HostsArgs;
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};

@@ -60,7 +60,7 @@ impl Database {
         if let Some(yours) = yours {
             return Ok(Self {
                 name,
-                version: format!("{} (yours)", yours.version),
+                version: format!("{} (yours)", yours.about.version),
                 kind: Kind::Yours(Box::new(yours)),
                 schema: made.schema,
                 budget: Budget::default(),
@@ -122,8 +122,9 @@ impl Database {
     }
 
     pub(super) fn dialect(&self) -> Dialect {
-        match self.kind {
-            Kind::MariaDb(_) | Kind::Yours(_) => Dialect::Mysql,
+        match &self.kind {
+            Kind::MariaDb(_) => Dialect::Mysql,
+            Kind::Yours(y) => y.dialect(),
             Kind::Postgres(_) => Dialect::Postgres,
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(..) => Dialect::Sqlite,
@@ -133,7 +134,7 @@ impl Database {
     pub(super) fn connect(&self) -> sql::Result<Box<dyn Session>> {
         Ok(match &self.kind {
             Kind::MariaDb(i) => Box::new(i.session(self.schema)?),
-            Kind::Yours(y) => Box::new(y.session()?),
+            Kind::Yours(y) => y.session()?,
             Kind::Postgres(c) => Box::new(c.session()?),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(path, cache) => Box::new(sql::sqlite::Sqlite::open(path, *cache)?),
@@ -161,9 +162,9 @@ impl Database {
     /// What says whether it has warmed up.
     pub(super) fn gauge(&self) -> sql::Result<Gauge<'static>> {
         Ok(match &self.kind {
-            Kind::MariaDb(i) => warmth::innodb(i.session(self.schema)?),
-            Kind::Yours(y) => warmth::innodb(y.session()?),
-            Kind::Postgres(c) => warmth::postgres(c.session()?)?,
+            Kind::MariaDb(i) => warmth::innodb(Box::new(i.session(self.schema)?)),
+            Kind::Yours(y) => warmth::of_yours(y)?,
+            Kind::Postgres(c) => warmth::postgres(Box::new(c.session()?))?,
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(path, _) => warmth::sqlite(path.with_extension("db-wal")),
         })
@@ -181,7 +182,7 @@ impl Database {
     /// Where the device's counters are to be read.
     pub(super) fn data(&self, place: &Path) -> Option<PathBuf> {
         match &self.kind {
-            Kind::Yours(y) => y.data.clone(),
+            Kind::Yours(y) => y.about.data.clone(),
             _ => Some(place.to_owned()),
         }
     }
@@ -196,7 +197,7 @@ impl Database {
                     i.aio()
                 )
             }
-            Kind::Yours(y) => format!("with its own settings: {}", y.settings),
+            Kind::Yours(y) => format!("with its own settings: {}", y.about.settings),
             Kind::Postgres(_) => {
                 let mut answer = sql::Answer::default();
                 let asked = self
@@ -219,6 +220,14 @@ impl Database {
                     self.budget.in_words()
                 )
             }
+        }
+    }
+
+    /// Whether it is on this machine.
+    pub(super) fn here(&self) -> bool {
+        match &self.kind {
+            Kind::Yours(y) => y.server().is_here(),
+            _ => true,
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use super::counters::since;
 use super::private_directory;
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
@@ -298,7 +299,7 @@ pub(super) fn direct_files(pid: u32, which: impl Fn(&str) -> bool) -> (usize, us
 
 /// What a server counts, by name; `None` where it does not.
 pub(super) fn status<const N: usize>(
-    session: &mut Mysql,
+    session: &mut dyn Session,
     names: [&str; N],
 ) -> super::sql::Result<[Option<u64>; N]> {
     let mut answer = Answer::default();
@@ -314,44 +315,109 @@ pub(super) fn status<const N: usize>(
     }))
 }
 
-/// What InnoDB counts: reads and writes of pages, syncs of the log.
+/// What InnoDB counts: reads and writes of pages, syncs of the log, and what sessions wait for in it.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct InnodbCounters {
     pub(super) reads: u64,
     pub(super) writes: u64,
     /// `None` where the server does not count them: MariaDB from 10.8 on.
     pub(super) log_syncs: Option<u64>,
+    /// Pages that a session had to wait for, because the pool did not have them.
+    pub(super) pool_reads: Option<u64>,
+    /// Pages that were asked of the pool.
+    pub(super) pool_requests: Option<u64>,
+    /// Pages written from it.
+    pub(super) flushed: Option<u64>,
+    /// Times that a session waited for a free page.
+    pub(super) wait_free: Option<u64>,
+    /// Times that the buffer of the log was too small.
+    pub(super) log_waits: Option<u64>,
+    /// Waits for locks of rows, and how long all of them took, ms.
+    pub(super) lock_waits: Option<u64>,
+    pub(super) lock_ms: Option<u64>,
+    /// Bytes of log.
+    pub(super) logged: Option<u64>,
+    /// Age of the checkpoint as a share of what the log allows, the mean of the measured part.
+    pub(super) checkpoint_share: Option<f64>,
+    /// What the age grew by, bytes.
+    pub(super) ageing: Option<i64>,
 }
 
 impl InnodbCounters {
     /// Asks the server.
-    pub(super) fn read(session: &mut Mysql) -> super::sql::Result<Self> {
-        let [reads, writes, log_syncs] = status(
+    pub(super) fn read(session: &mut dyn Session) -> super::sql::Result<Self> {
+        let [
+            reads,
+            writes,
+            log_syncs,
+            pool_reads,
+            pool_requests,
+            flushed,
+            wait_free,
+            log_waits,
+            lock_waits,
+            lock_ms,
+            lsn,
+            redo,
+            age,
+            freed,
+        ] = status(
             session,
             [
                 "Innodb_data_reads",
                 "Innodb_data_writes",
                 "Innodb_os_log_fsyncs",
+                "Innodb_buffer_pool_reads",
+                "Innodb_buffer_pool_read_requests",
+                "Innodb_buffer_pool_pages_flushed",
+                "Innodb_buffer_pool_wait_free",
+                "Innodb_log_waits",
+                "Innodb_row_lock_waits",
+                "Innodb_row_lock_time",
+                "Innodb_lsn_current",
+                "Innodb_redo_log_current_lsn",
+                "Innodb_checkpoint_age",
+                "Innodb_redo_log_checkpoint_lsn",
             ],
         )?;
         let counted = |n: Option<u64>| {
             n.ok_or_else(|| SqlError::here("the server does not count its reads and writes".into()))
         };
+        let age = age.or(since(redo, freed));
         Ok(Self {
             reads: counted(reads)?,
             writes: counted(writes)?,
             log_syncs,
+            pool_reads,
+            pool_requests,
+            flushed,
+            wait_free,
+            log_waits,
+            lock_waits,
+            lock_ms,
+            logged: lsn.or(redo),
+            checkpoint_share: None,
+            ageing: age.map(|a| a as i64),
         })
     }
     /// What happened since.
     pub(super) fn since(&self, earlier: &Self) -> Self {
+        let d = |f: fn(&Self) -> Option<u64>| since(f(self), f(earlier));
         Self {
             reads: self.reads.saturating_sub(earlier.reads),
             writes: self.writes.saturating_sub(earlier.writes),
-            log_syncs: self
-                .log_syncs
-                .zip(earlier.log_syncs)
-                .map(|(now, then)| now.saturating_sub(then)),
+            log_syncs: d(|c| c.log_syncs),
+            pool_reads: d(|c| c.pool_reads),
+            pool_requests: d(|c| c.pool_requests),
+            flushed: d(|c| c.flushed),
+            wait_free: d(|c| c.wait_free),
+            log_waits: d(|c| c.log_waits),
+            lock_waits: d(|c| c.lock_waits),
+            lock_ms: d(|c| c.lock_ms),
+            logged: d(|c| c.logged),
+            checkpoint_share: None,
+            ageing: self.ageing.zip(earlier.ageing).map(|(a, b)| a - b),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Database labs: private servers that the lab starts, loads, measures, stops and removes, on a directory of the
 //! target; and what the embedded tree gets there, which needs no server.
 
+mod bound;
 mod budget;
 mod cluster;
+mod counters;
 mod database;
 mod linkbench;
 mod mariadb;
@@ -13,6 +15,7 @@ mod on_databases;
 pub mod rocksdb;
 mod script;
 pub mod scripted;
+pub mod server;
 pub mod settings;
 mod settings_seen;
 mod sql;

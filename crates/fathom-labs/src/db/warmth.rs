@@ -4,12 +4,12 @@
 #[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 
-use fathom_telemetry::Nanos;
+use fathom_telemetry::{Flag, FlagCode, Nanos};
 
+use super::counters::Observed;
 use super::mariadb::status;
-use super::sql::mysql::Mysql;
-use super::sql::postgres::Postgres;
-use super::sql::{Answer, Result, Session};
+use super::sql::{Answer, Dialect, Result, Session};
+use super::yours::Yours;
 
 /// What a database counts at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -123,10 +123,10 @@ fn missing(seen: &[Reading]) -> Option<&'static str> {
 }
 
 /// InnoDB.
-pub(super) fn innodb(mut session: Mysql) -> Gauge<'static> {
+pub(super) fn innodb(mut session: Box<dyn Session>) -> Gauge<'static> {
     Box::new(move || {
         let [total, free, asked, missed, lsn, age, redo, freed] = status(
-            &mut session,
+            &mut *session,
             [
                 "Innodb_buffer_pool_pages_total",
                 "Innodb_buffer_pool_pages_free",
@@ -150,8 +150,47 @@ pub(super) fn innodb(mut session: Mysql) -> Gauge<'static> {
     })
 }
 
+/// A server of the user's. Its log may be as long as what it writes in hours, and its checkpoints are nobody's to begin: they
+/// are not waited for, and [`unpaid`] says it where none came.
+pub(super) fn of_yours(yours: &Yours) -> Result<Gauge<'static>> {
+    let session = yours.session()?;
+    let mut gauge = match yours.dialect() {
+        Dialect::Mysql => innodb(session),
+        _ => postgres(session)?,
+    };
+    Ok(Box::new(move || {
+        Ok(Reading {
+            checkpoints: None,
+            age: None,
+            ..gauge()?
+        })
+    }))
+}
+
+/// What a server of the user's wrote to its log and did not yet write to its tables.
+pub(super) fn unpaid(seen: &Observed) -> Option<Flag> {
+    let is = match (&seen.innodb, &seen.postgres) {
+        (Some(i), _) => {
+            let (logged, ageing) = (i.logged?, i.ageing?);
+            logged > Warmth::LOG && ageing as f64 > logged as f64 * Warmth::AGEING
+        }
+        (None, Some(p)) => {
+            let begun = p.checkpoints_timed? + p.checkpoints_requested?;
+            p.wal_bytes? > Warmth::LOG && begun == 0
+        }
+        _ => false,
+    };
+    is.then(|| {
+        Flag::new(
+            FlagCode::NotSteady,
+            "the server's log was not freed as fast as it was written: writing the pages that it stands for came later, and is not in this rate",
+            "give it more --time, until its checkpoints are part of what is measured",
+        )
+    })
+}
+
 /// PostgreSQL, from 12 on.
-pub(super) fn postgres(mut session: Postgres) -> Result<Gauge<'static>> {
+pub(super) fn postgres(mut session: Box<dyn Session>) -> Result<Gauge<'static>> {
     let mut answer = Answer::default();
     session.query("SHOW server_version_num", &mut answer)?;
     let checkpoints = match answer.int(0, 0)? {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use fathom_labs::db::server::Server;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::MeasureArgs;
@@ -31,17 +32,34 @@ pub(crate) struct DbArgs {
     pub(crate) no_embedded: bool,
 }
 
+/// A server of the user's own.
+#[derive(Args)]
+pub(crate) struct ServerArgs {
+    /// A running server of yours: mysql://USER@HOST[:PORT] or postgres://USER@HOST[:PORT]/DATABASE, with
+    /// ?sslmode=verify-full (the default where HOST is not this machine), verify-ca, require or disable and
+    /// &sslrootcert=FILE; nothing is started, and all is done in a database that is removed afterwards. The password comes
+    /// from FATHOM_DB_PASSWORD, --password-file, ~/.my.cnf, PGPASSWORD or ~/.pgpass
+    #[arg(long, value_name = "URL", value_parser = Server::parse)]
+    pub(crate) server: Option<Server>,
+    /// The same by the path of its socket
+    #[arg(long, value_name = "PATH", conflicts_with = "server")]
+    pub(crate) socket: Option<PathBuf>,
+    /// File whose first line is the password; nobody else may be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
 /// Arguments of `db mysql`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql /mnt/data --try innodb_io_capacity=2000 --try innodb_flush_neighbors=0 --repeats 8   which setting helps\n  fathom db mysql . --socket /run/mysqld/mysqld.sock        your own server: a database of fathom's, removed afterwards\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
+    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql /mnt/data --try innodb_io_capacity=2000 --try innodb_flush_neighbors=0 --repeats 8   which setting helps\n  fathom db mysql . --server mysql://bench@db1.example      your own server: a database of fathom's, removed afterwards\n  fathom db mysql . --socket /run/mysqld/mysqld.sock --try innodb_io_capacity=2000 --change-server   a setting of it, in turns\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
 )]
 pub(crate) struct MysqlArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
     /// page-size, threads, cache, compression, all of these; one: no sweep, the threads and the pool as given; objective: an
     /// open loop at shares of what a closed one does, until --p99 breaks
-    /// [default: page-size; threads with --socket]
+    /// [default: page-size; threads with --server]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) experiment: Vec<String>,
     /// Transactions: read, mixed (7:2), write
@@ -68,18 +86,19 @@ pub(crate) struct MysqlArgs {
     #[arg(long, default_value = "24m")]
     pub(crate) pool: Bytes,
     /// A setting that all of the lab's servers have (again for more)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = fathom_labs::db::settings::parse, conflicts_with = "socket")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = fathom_labs::db::settings::parse, conflicts_with_all = ["server", "socket"])]
     pub(crate) set: Vec<Vec<String>>,
     /// A setting to try, in turns with the server without it (again for more; with commas, several that belong together)
-    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = fathom_labs::db::settings::parse, conflicts_with = "socket")]
+    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = fathom_labs::db::settings::parse)]
     pub(crate) tries: Vec<Vec<String>>,
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long, default_value = "own", value_parser = ["own", "sysbench"])]
     pub(crate) driver: String,
-    /// Socket of a running server of yours: nothing is started, of the experiments threads, one and objective are possible, in
-    /// a database that is removed afterwards
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Lets --try change settings of that whole server, which all who work there have meanwhile; each is put back
+    #[arg(long, requires = "tries")]
+    pub(crate) change_server: bool,
 }
 
 /// Arguments of `db rocksdb`.
@@ -110,7 +129,7 @@ pub(crate) struct RocksdbArgs {
 /// Arguments of `db tpcc`.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc /mnt/data --warehouses 100 --keying --thinking --pool 2g --ramp 20m --time 2h    by the specification's rules\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --socket /run/mysqld/mysqld.sock           your own server"
+    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc /mnt/data --warehouses 100 --keying --thinking --pool 2g --ramp 20m --time 2h    by the specification's rules\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --server postgres://bench@db1.example/postgres   your own server"
 )]
 pub(crate) struct TpccArgs {
     #[command(flatten)]
@@ -145,9 +164,8 @@ pub(crate) struct TpccArgs {
     /// Buffer pool of each database
     #[arg(long, default_value = "64m")]
     pub(crate) pool: Bytes,
-    /// Socket of a running server of yours (MariaDB, MySQL) to measure instead, in a database that is removed afterwards
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// Arguments of `db sql`.

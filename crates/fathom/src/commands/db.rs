@@ -2,13 +2,14 @@
 
 use fathom_labs::db::oltp::{self, Experiment, Mix, OltpOptions, Rows};
 use fathom_labs::db::rocksdb::{self, RocksOptions};
+use fathom_labs::db::server::{Place, Protocol, Server};
 use fathom_labs::db::tpcc::{self, Pace, TpccOptions};
 use fathom_telemetry::Bytes;
 
 use super::db_sized::{measuring, options, sized};
 use super::measure::measure;
 use super::open::directory;
-use crate::cli::{DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
+use crate::cli::{DbCommand, MysqlArgs, RocksdbArgs, ServerArgs, TpccArgs};
 use crate::exit::{Failure, Outcome, refused};
 
 pub(crate) fn db(command: &DbCommand) -> Outcome {
@@ -25,6 +26,25 @@ pub(crate) fn db(command: &DbCommand) -> Outcome {
         DbCommand::Sql(args) => super::db_sql::sql(args),
         DbCommand::Rocksdb(args) => rocksdb(args),
     }
+}
+
+/// The server of the user's, with its password.
+fn yours(args: &ServerArgs) -> Result<Option<Server>, Failure> {
+    let by_socket = args.socket.as_deref().map(Server::of_socket);
+    let server = args.server.clone().or(by_socket);
+    let Some(server) = server else {
+        return match args.password_file {
+            Some(_) => Err(refused(anyhow::anyhow!(
+                "--password-file is that of a server of yours: name it with --server"
+            ))),
+            None => Ok(None),
+        };
+    };
+    let file = args.password_file.as_deref();
+    let server = server.find_password(file);
+    server
+        .map(Some)
+        .map_err(|e| refused(anyhow::anyhow!("{e}")))
 }
 
 fn mysql(args: &MysqlArgs) -> Outcome {
@@ -57,9 +77,20 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
         }
     }
     experiments.dedup();
-    if args.socket.is_some() {
+    let server = yours(&args.server)?;
+    if let Some(server) = &server {
+        let by_socket =
+            server.protocol == Protocol::Mysql && matches!(server.place, Place::Socket(_));
+        if args.driver == "sysbench" && !by_socket {
+            return Err(refused(anyhow::anyhow!(
+                "--driver sysbench: beside a server of yours it goes by the socket of a MariaDB or MySQL alone, since its command line would show a password"
+            )));
+        }
         if args.experiment.is_empty() {
-            experiments = vec![Experiment::Threads];
+            experiments = vec![match args.tries.is_empty() {
+                true => Experiment::Threads,
+                false => Experiment::Try,
+            }];
         }
         let names = Experiment::ALL;
         let other = names
@@ -67,7 +98,7 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
             .find(|(_, e)| experiments.contains(e) && !OltpOptions::OF_YOURS.contains(e));
         if let Some((name, _)) = other {
             return Err(refused(anyhow::anyhow!(
-                "--experiment {name}: the page size, the pool and the tables of a server of yours are what they are; it can show threads, one and objective"
+                "--experiment {name}: the page size, the pool and the tables of a server of yours are what they are; it can show threads, one, objective and try"
             )));
         }
     } else if args.experiment.is_empty() {
@@ -116,7 +147,8 @@ fn oltp_options(args: &MysqlArgs, rows: u64) -> Result<OltpOptions, Failure> {
         objective: args.p99,
         pool: Bytes(args.pool.0),
         sysbench: args.driver == "sysbench",
-        socket: args.socket.clone(),
+        server,
+        change_server: args.change_server,
     })
 }
 
@@ -196,7 +228,7 @@ fn tpcc(args: &TpccArgs) -> Outcome {
         ramp: args.db.measure.length.ramp,
         rate: args.rate,
         pool: args.pool,
-        socket: args.socket.clone(),
+        server: yours(&args.server)?,
     };
     let what = measuring("db-tpcc", &sized);
     measure(

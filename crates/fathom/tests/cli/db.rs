@@ -642,7 +642,7 @@ fn database_labs_refuse_what_cannot_be() {
                 "--experiment",
                 "cache,compression",
             ],
-            "it can show threads, one and objective",
+            "it can show threads, one, objective and try",
         ),
         // A free name would become a file of --size that is kept.
         (&["db", "mysql", "new"], "needs a file system"),

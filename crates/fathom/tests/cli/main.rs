@@ -33,6 +33,7 @@ mod labs;
 mod models;
 mod mutated;
 mod outputs;
+mod own_servers;
 mod postgres;
 mod presented;
 mod query;

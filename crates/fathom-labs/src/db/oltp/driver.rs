@@ -101,6 +101,8 @@ pub(super) struct Load {
 }
 
 const RANGE: i64 = 100;
+/// A row that is there already, as MySQL and PostgreSQL say it.
+const TWICE: [&str; 2] = ["1062", "23505"];
 
 /// Numbers of the prepared statements.
 struct Statements {
@@ -210,8 +212,8 @@ impl Client<'_> {
 ///
 /// # Errors
 /// The first failure that is no deadlock.
-pub(super) fn run<S: Session>(
-    connect: &(dyn Fn() -> Result<S> + Sync),
+pub(super) fn run(
+    connect: &dyn Fn() -> Result<Box<dyn Session>>,
     load: &Load,
     (stop, cold): (&dyn Fn() -> bool, &dyn Fn() -> Option<&'static str>),
     begin: &mut dyn FnMut(Total<'_>),
@@ -222,14 +224,14 @@ pub(super) fn run<S: Session>(
     // All are connected and prepared before the clock starts.
     let mut sessions = (0..load.threads)
         .map(|_| connect())
-        .collect::<Result<Vec<S>>>()?;
+        .collect::<Result<Vec<_>>>()?;
     let clients = sessions.iter_mut().enumerate().map(|(thread, session)| {
         let again = &again;
         let client: clients::Client<'_, SqlError> = Box::new(move |seat| {
             let seed = load.seed ^ SplitMix64::new(thread as u64 + 1).next_u64();
-            let statements = Statements::prepare(session)?;
+            let statements = Statements::prepare(&mut **session)?;
             let mut client = Client {
-                session,
+                session: &mut **session,
                 statements,
                 answer: Answer::default(),
                 random: SplitMix64::new(seed),
@@ -241,7 +243,7 @@ pub(super) fn run<S: Session>(
                 loop {
                     match client.transaction(load) {
                         Ok(()) => break seat.done(0, op, 0, came),
-                        Err(e) if e.again || e.code == "1062" => {
+                        Err(e) if e.again || TWICE.contains(&e.code.as_str()) => {
                             // Two clients may put the same row back; sysbench tries again, too.
                             client.session.batch("ROLLBACK")?;
                             again.fetch_add(1, Ordering::Relaxed);

@@ -14,10 +14,11 @@ use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::Nanos;
 use serde_json::json;
 
-use super::super::mariadb::{InnodbCounters, Instance, Programs, Start};
-use super::super::sql::mysql::Mysql;
-use super::super::sql::{Result as SqlResult, Session, SqlError, quoted};
-use super::super::warmth::{self, Warmth};
+use super::super::counters::Watch;
+use super::super::mariadb::{Instance, Programs, Start};
+use super::super::server::Place;
+use super::super::sql::{Dialect, Result as SqlResult, Session, SqlError, quoted};
+use super::super::warmth::{self, Gauge, Warmth};
 use super::super::yours::Yours;
 use super::driver::{self, Load};
 use super::results::Facts;
@@ -66,7 +67,12 @@ pub(super) struct Lab<'a> {
 
 /// A server that is measured.
 struct Server<'a> {
-    connect: &'a (dyn Fn() -> SqlResult<Mysql> + Sync),
+    connect: &'a dyn Fn() -> SqlResult<Box<dyn Session>>,
+    /// What says whether it has warmed up.
+    gauge: &'a dyn Fn() -> SqlResult<Gauge<'static>>,
+    dialect: Dialect,
+    /// Whether it is on this machine.
+    here: bool,
     whom: sysbench::Whom<'a>,
     /// What its process read and wrote.
     process: &'a dyn Fn() -> Option<[u64; 2]>,
@@ -138,7 +144,10 @@ impl<'a> Lab<'a> {
                 }
                 let socket = instance.socket_path();
                 let server = Server {
-                    connect: &|| instance.session("sbtest"),
+                    connect: &|| Ok(Box::new(instance.session("sbtest")?)),
+                    gauge: &|| Ok(warmth::innodb(Box::new(instance.session("")?))),
+                    dialect: Dialect::Mysql,
+                    here: true,
                     whom: sysbench::Whom {
                         socket: &socket,
                         user: "root",
@@ -178,7 +187,7 @@ impl<'a> Lab<'a> {
             let mut s = instance.session("")?;
             s.batch("CREATE DATABASE sbtest")?;
             s.batch("USE sbtest")?;
-            s.batch(&table(clause))?;
+            s.batch(&table(Dialect::Mysql, clause))?;
             s.batch("SET unique_checks=0, foreign_key_checks=0")?;
             s.batch(&format!(
                 "LOAD DATA INFILE {} INTO TABLE sbtest1 FIELDS TERMINATED BY ','",
@@ -251,16 +260,16 @@ impl<'a> Lab<'a> {
             sysbench::run(program, &server.whom, &self.place, &other, &stop).map(Some)
         };
         let first = beside("sysbench-before")?;
-        let warmth = RefCell::new(Warmth::new(warmth::innodb((server.connect)()?)));
-        let mut asking = (server.connect)()?;
+        let warmth = RefCell::new(Warmth::new((server.gauge)()?));
+        let watch = Watch::new((server.connect)()?, server.dialect, server.here)?;
+        let watch = RefCell::new(watch);
+        let (mut began, mut seen) = (Ok(()), None);
         let device = self.device.as_ref();
-        let mut sample = |total: Total<'_>| {
-            let innodb = InnodbCounters::read(&mut asking);
-            (total(), innodb, (server.process)(), device.and_then(count))
-        };
+        let mut sample = |total: Total<'_>| (total(), (server.process)(), device.and_then(count));
         let (mut before, mut after) = (None, None);
+        let mut shown = ticker(sink);
         let sample = RefCell::new(&mut sample);
-        let (load_done, again) = driver::run(
+        let (mut load_done, again) = driver::run(
             server.connect,
             &load,
             (&stop, &|| {
@@ -268,12 +277,22 @@ impl<'a> Lab<'a> {
                 let warm = cell.load.is_some() && rate.is_some();
                 warmth.borrow_mut().cold().filter(|_| !warm)
             }),
-            &mut |total| before = Some((sample.borrow_mut())(total)),
-            &mut |total| after = Some((sample.borrow_mut())(total)),
-            &mut ticker(sink),
+            &mut |total| {
+                began = watch.borrow_mut().begin();
+                before = Some((sample.borrow_mut())(total));
+            },
+            &mut |total| {
+                after = Some((sample.borrow_mut())(total));
+                seen = Some(watch.borrow_mut().end());
+            },
+            &mut |rate| {
+                watch.borrow_mut().look();
+                shown(rate);
+            },
         )?;
+        began?;
         // One that was ended in its ramp counted nothing.
-        let (Some(before), Some(after)) = (before, after) else {
+        let (Some(before), Some(after), Some(seen)) = (before, after, seen) else {
             return Err(LabError::Failed("it was ended in its ramp".into()).into());
         };
         let sysbench = first
@@ -286,62 +305,58 @@ impl<'a> Lab<'a> {
             repeat,
             engine: &self.facts.version,
             spec,
-            device: after.3.zip(before.3).map(|(a, b)| a.since(&b)),
+            device: after.2.zip(before.2).map(|(a, b)| a.since(&b)),
             ours: self.facts.yours.is_none(),
         };
+        let seen = seen?;
+        if self.facts.yours.is_some() {
+            load_done.noted.extend(warmth::unpaid(&seen));
+        }
         let course = load_done.course.clone();
         Ok(Repeat {
             jobs: vec![load_done.keep(self.book, about)],
             operations: after.0 - before.0,
             course,
             beside: Counted {
-                innodb: after.1?.since(&before.1?),
                 process: after
-                    .2
-                    .zip(before.2)
+                    .1
+                    .zip(before.1)
                     .map(|(a, b)| [0, 1].map(|i| a[i].saturating_sub(b[i]))),
                 again,
                 sysbench,
                 offered: load.rate,
+                seen,
             },
         })
     }
 
-    /// The user's server, with its own settings.
+    /// The user's server, with its own settings and those that are tried on it.
     pub(super) fn your_server(
         &mut self,
-        yours: &Yours,
+        yours: &mut Yours,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
         let bench = self.bench;
         let stop = || bench.interrupted();
-        self.lines
-            .retain(|l| OltpOptions::OF_YOURS.contains(&l.setting.experiment));
+        let about = &yours.about;
         for line in &mut self.lines {
-            (line.setting.page, line.setting.pool) = (yours.page, yours.pool);
+            (line.setting.page, line.setting.pool) = (about.page, about.pool);
         }
-        self.facts.version = format!("{} (yours)", yours.version);
-        self.facts.yours = Some(yours.settings.clone());
+        self.facts.version = format!("{} (yours)", about.version);
+        self.facts.engine = Some(about.engine.to_owned());
+        self.facts.yours = Some(about.settings.clone());
         // Its files need not lie on the target.
-        self.device = yours
+        self.device = about
             .data
             .as_ref()
             .and_then(|d| CounterSource::locate(d).ok());
+        let dialect = yours.dialect();
         let filled = yours.session().and_then(|mut s| {
-            s.batch(&table(""))?;
-            insert_rows(&mut s, self.options.count, self.options.db.seed, &stop)?;
+            s.batch(&table(dialect, ""))?;
+            insert_rows(&mut *s, self.options.count, self.options.db.seed, &stop)?;
             s.batch("CREATE INDEX k_1 ON sbtest1(k)")
         });
         filled?;
-        let server = Server {
-            connect: &|| yours.session(),
-            whom: sysbench::Whom {
-                socket: yours.socket(),
-                user: yours.user(),
-                database: yours.name(),
-            },
-            process: &|| None,
-        };
         let total = self.lines.len() as u32 * self.plan.profile.repeats;
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
@@ -351,6 +366,23 @@ impl<'a> Lab<'a> {
                 }
                 let cell = self.lines[c].setting.clone();
                 sink.job(done, total, &cell.label());
+                yours.change(&cell.tried)?;
+                let socket = match &yours.server().place {
+                    Place::Socket(path) => path.as_path(),
+                    Place::Host(..) => Path::new(""),
+                };
+                let server = Server {
+                    connect: &|| yours.session(),
+                    gauge: &|| warmth::of_yours(yours),
+                    dialect,
+                    here: yours.server().is_here(),
+                    whom: sysbench::Whom {
+                        socket,
+                        user: &yours.server().user,
+                        database: yours.name(),
+                    },
+                    process: &|| None,
+                };
                 match self.measure(&server, &cell, repeat, sink) {
                     Ok(repeat) => self.lines[c].repeats.push(repeat),
                     Err(_) if stop() => return Ok(()),

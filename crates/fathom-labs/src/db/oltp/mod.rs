@@ -12,8 +12,6 @@ mod rows;
 pub(super) mod sysbench;
 mod tried;
 
-use std::path::PathBuf;
-
 use fathom_bench::cost::RunCost;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
@@ -25,8 +23,10 @@ pub use driver::{Mix, Rows};
 use lab::Lab;
 use results::Facts;
 
-use super::mariadb::{self, InnodbCounters};
+use super::counters::Observed;
+use super::mariadb;
 use super::objective::{Offered, SHARES};
+use super::server::Server as Address;
 use super::warmth::Warmth;
 use super::yours::Yours;
 use super::{DbOptions, directory};
@@ -97,13 +97,21 @@ pub struct OltpOptions {
     /// Whether sysbench runs beside the own driver, in turns.
     pub sysbench: bool,
     /// A server of the user's own: nothing is started then, and its page, pool and format are what they are.
-    pub socket: Option<PathBuf>,
+    #[serde(default)]
+    pub server: Option<Address>,
+    /// Whether settings of that whole server may be changed while they are tried.
+    #[serde(default)]
+    pub change_server: bool,
 }
 
 impl OltpOptions {
     /// What a server that runs already can show.
-    pub const OF_YOURS: [Experiment; 3] =
-        [Experiment::Threads, Experiment::One, Experiment::Objective];
+    pub const OF_YOURS: [Experiment; 4] = [
+        Experiment::Threads,
+        Experiment::One,
+        Experiment::Objective,
+        Experiment::Try,
+    ];
 }
 
 /// Bytes of a row with its index entry, as InnoDB stores it.
@@ -166,7 +174,9 @@ impl Cell {
 /// What was counted beside a measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Counted {
-    innodb: InnodbCounters,
+    /// Of the server itself.
+    #[serde(flatten)]
+    seen: Observed,
     /// Bytes that the server's process read from storage and wrote to it; not of a server of the user's.
     process: Option<[u64; 2]>,
     /// Transactions that were tried again after a deadlock.
@@ -325,7 +335,7 @@ fn times(plan: &Plan, options: &OltpOptions) -> (Nanos, Nanos) {
 
 /// Bytes that the data directories take at most.
 fn room(options: &OltpOptions) -> u64 {
-    if options.socket.is_some() {
+    if options.server.is_some() {
         return 1 << 20;
     }
     let mut kinds: Vec<(u64, usize)> = cells(options).iter().map(|c| (c.page, c.format)).collect();
@@ -413,10 +423,11 @@ pub fn run(
     let mut skipped = Vec::new();
     // What can be refused is refused before anything is measured.
     let mut server = None;
-    match &options.socket {
-        Some(socket) => {
+    match &options.server {
+        Some(address) => {
             let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-            let yours = Yours::open(socket)?;
+            let mut yours = Yours::open(address)?;
+            yours.may_try(&options.tries, options.change_server)?;
             server = Some((Server::Yours(Box::new(yours)), place));
         }
         None => match mariadb::probe() {
@@ -449,7 +460,7 @@ pub fn run(
         skipped,
     };
     skipped::missing(book, &result.skipped, server.is_none());
-    if let Some((server, place)) = &server {
+    if let Some((server, place)) = &mut server {
         let mut lab = Lab::new((bench, book, plan), options, place, other.as_ref());
         measured = match server {
             Server::Own(programs) => lab.own_servers(programs, sink),
@@ -498,7 +509,8 @@ mod tests {
             set: Vec::new(),
             tries: Vec::new(),
             sysbench: false,
-            socket: None,
+            server: None,
+            change_server: false,
         }
     }
 
@@ -567,7 +579,7 @@ mod tests {
                     ..Job::default()
                 });
                 let beside = Counted {
-                    innodb: InnodbCounters::default(),
+                    seen: Observed::default(),
                     process: None,
                     again: 0,
                     sysbench: None,

@@ -8,6 +8,7 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{Chart, ChartKind, Section, Table};
 use serde::{Deserialize, Serialize};
 
+use super::super::bound::{self, Seen};
 use super::super::mariadb::Instance;
 use super::super::objective::{Steps, steps_table};
 use super::super::settings_seen::SettingsSeen;
@@ -20,6 +21,9 @@ use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Facts {
     pub(super) version: String,
+    /// Engine and server; InnoDB in MariaDB where it is not said.
+    #[serde(default)]
+    pub(super) engine: Option<String>,
     /// Settings of a server that the user runs.
     pub(super) yours: Option<String>,
     aio: String,
@@ -100,6 +104,11 @@ impl Facts {
             )),
         };
         twice.into_iter().chain(self.settings.in_words()).collect()
+    }
+
+    /// What was measured.
+    pub(super) fn engine(&self) -> &str {
+        self.engine.as_deref().unwrap_or("InnoDB (MariaDB)")
     }
 
     /// How the server does its I/O, and what of it was seen.
@@ -189,9 +198,9 @@ impl<'a> Part<'a> {
         let (name, o) = (self.name, &self.result.options);
         let mut section = Section {
             id: format!("oltp-{name}"),
-            title: format!("InnoDB (MariaDB): {name}"),
+            title: format!("{}: {name}", self.result.facts.engine()),
             text: format!(
-                "{}{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver over a unix socket, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
+                "{}{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver{}, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
                 self.result.facts.version,
                 match o.set.is_empty() {
                     true => String::new(),
@@ -199,7 +208,11 @@ impl<'a> Part<'a> {
                 },
                 o.count,
                 o.rows.name(),
-                match o.socket {
+                match &o.server {
+                    Some(server) => format!(" at {server}"),
+                    None => " over a unix socket".into(),
+                },
+                match o.server {
                     Some(_) => "its own".into(),
                     None => Bytes(super::log_bytes(o)).to_string(),
                 },
@@ -208,11 +221,24 @@ impl<'a> Part<'a> {
             tables: vec![self.rates_table(), self.counters_table()],
             ..Section::default()
         };
+        let seen: Vec<Seen<'_>> = self.lines.iter().map(|l| self.seen(l)).collect();
+        let id = format!("oltp-{name}-server");
+        for (mix, what, line) in self.plateaus() {
+            let of = format!("oltp-{name}-{}", mix.name());
+            shown
+                .findings
+                .extend(self.seen(line).finding(&of, &what, &id));
+        }
+        section.tables.push(bound::counters(&id, &seen));
         if ![Experiment::One, Experiment::Try].contains(&self.experiment) {
             section.charts.extend(self.charts());
         }
         if self.experiment == Experiment::Try {
-            let tried = Tried::all(&self.lines, self.evidence);
+            let place = match self.result.facts.engine() {
+                "PostgreSQL" => "in postgresql.conf",
+                _ => "in the section [mysqld] of the server's configuration",
+            };
+            let tried = Tried::all(&self.lines, self.evidence, place);
             section.tables.push(tried::table(&tried));
             shown.findings.extend(tried::findings(&tried));
         }
@@ -233,7 +259,7 @@ impl<'a> Part<'a> {
                 let id = format!("oltp-objective-{}-carried", steps.name);
                 shown
                     .headlines
-                    .push(steps.headline("InnoDB (MariaDB)", &id));
+                    .push(steps.headline(self.result.facts.engine(), &id));
             }
             let all: Vec<_> = all.iter().collect();
             section
@@ -269,7 +295,7 @@ impl<'a> Part<'a> {
         shown.headlines.extend(self.lines.iter().map(|line| {
             let label = line.setting.label();
             headline_of(
-                "InnoDB (MariaDB)",
+                self.result.facts.engine(),
                 &format!("{label}: transactions"),
                 &format!("oltp-{name}-{label}"),
                 "1/s",
@@ -277,6 +303,53 @@ impl<'a> Part<'a> {
                 line.jobs(),
             )
         }));
+    }
+
+    /// A line with what was seen of the server.
+    fn seen(&self, line: &'a Line) -> Seen<'a> {
+        Seen::of(line.setting.label(), line, self.evidence, |c| &c.seen)
+    }
+
+    /// Where each kind of transactions comes to its end, in words: with so many sessions that more bring nothing, where they
+    /// are swept; else in the line with the highest rate. None where more sessions still bring more.
+    fn plateaus(&self) -> Vec<(Mix, String, &'a Line)> {
+        let of = |mix: Mix| {
+            let lines: Vec<&'a Line> = (self.lines.iter().copied())
+                // An open loop does what comes.
+                .filter(|l| l.setting.mix == mix && l.setting.load.is_none())
+                .filter(|l| l.repeats.iter().all(|r| r.beside.offered.is_none()))
+                .collect();
+            let rate = |l: &Line| l.rate(self.evidence).map(|e| e.value);
+            if self.experiment != Experiment::Threads {
+                let best = lines
+                    .iter()
+                    .filter_map(|l| Some((*l, rate(l)?)))
+                    .max_by(|a, b| a.1.total_cmp(&b.1));
+                let (line, rate) = best?;
+                let what = format!(
+                    "{}, {rate:.0} transactions per second",
+                    line.setting.label()
+                );
+                return Some((mix, what, line));
+            }
+            // Not that more was not shown, but that no more than a tenth more is possible.
+            let flat = |from: &Line, to: &Line| {
+                let over = paired(&to.over(from, self.evidence), Good::More);
+                over.and_then(|d| d.relative.high)
+                    .is_some_and(|high| high <= 0.1)
+            };
+            let ends = |i: &usize| lines[i + 1..].iter().all(|l| flat(lines[*i], l));
+            // One that nothing follows has no plateau.
+            let at = (0..lines.len().saturating_sub(1)).find(ends)?;
+            let (line, most) = (lines[at], lines.last()?.setting.threads);
+            let (threads, rate) = (line.setting.threads, rate(line)?);
+            let what = format!(
+                "{}, {rate:.0} transactions per second with {threads} threads, and at most a tenth more with up to {most}",
+                mix.name()
+            );
+            Some((mix, what, line))
+        };
+        self.mixes().into_iter().filter_map(of).collect()
     }
 
     fn mixes(&self) -> Vec<Mix> {
@@ -363,10 +436,10 @@ impl<'a> Part<'a> {
 
     fn counters_table(&self) -> Table {
         let per = |l: &Line, f: &dyn Fn(&Repeat) -> Option<f64>| estimate(l.mean(|r| r.per(f(r)?)));
-        let over = |l: &Line, device: usize, engine: fn(&Repeat) -> u64| {
+        let over = |l: &Line, device: usize, engine: fn(&Repeat) -> Option<u64>| {
             estimate(l.mean(|r| {
                 let counted = r.device(self.evidence)[device]? * r.operations as f64;
-                let own = engine(r);
+                let own = engine(r)?;
                 (own > 100).then(|| counted / own as f64)
             }))
         };
@@ -377,13 +450,13 @@ impl<'a> Part<'a> {
             &[
                 ("transactions", "", &|l| text(l.setting.label())),
                 ("reads per transaction", "", &|l| {
-                    per(l, &|r| Some(r.beside.innodb.reads as f64))
+                    per(l, &|r| Some(r.beside.seen.innodb?.reads as f64))
                 }),
                 ("writes per transaction", "", &|l| {
-                    per(l, &|r| Some(r.beside.innodb.writes as f64))
+                    per(l, &|r| Some(r.beside.seen.innodb?.writes as f64))
                 }),
                 ("log syncs per transaction", "", &|l| {
-                    per(l, &|r| r.beside.innodb.log_syncs.map(|n| n as f64))
+                    per(l, &|r| r.beside.seen.innodb?.log_syncs.map(|n| n as f64))
                 }),
                 ("read by the server per transaction", "bytes", &|l| {
                     per(l, &|r| Some(r.beside.process?[0] as f64))
@@ -392,10 +465,10 @@ impl<'a> Part<'a> {
                     per(l, &|r| Some(r.beside.process?[1] as f64))
                 }),
                 ("device reads over engine's", "", &|l| {
-                    over(l, 0, |r| r.beside.innodb.reads)
+                    over(l, 0, |r| Some(r.beside.seen.innodb?.reads))
                 }),
                 ("device writes over engine's", "", &|l| {
-                    over(l, 1, |r| r.beside.innodb.writes)
+                    over(l, 1, |r| Some(r.beside.seen.innodb?.writes))
                 }),
             ],
         )

@@ -7,12 +7,15 @@ use std::path::Path;
 use fathom_files::create;
 use fathom_stats::rng::SplitMix64;
 
-use super::super::sql::{Result, Session};
+use super::super::sql::{Dialect, Result, Session};
 use super::driver;
 use crate::LabError;
 
 /// CREATE TABLE, with a clause for compression.
-pub(super) fn table(clause: &str) -> String {
+pub(super) fn table(dialect: Dialect, clause: &str) -> String {
+    if dialect == Dialect::Postgres {
+        return "CREATE TABLE sbtest1(id SERIAL, k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id))".into();
+    }
     format!(
         "CREATE TABLE sbtest1(id INTEGER NOT NULL AUTO_INCREMENT, k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id)) ENGINE=InnoDB CHARACTER SET latin1 {clause}"
     )

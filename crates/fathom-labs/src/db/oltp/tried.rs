@@ -17,13 +17,19 @@ pub(super) struct Tried<'a> {
     with: &'a Line,
     without: &'a Line,
     difference: Option<Difference>,
+    /// Where such a setting is written down.
+    place: &'static str,
     /// How many there are: by chance alone one in twenty of them would differ.
     all: usize,
 }
 
 impl<'a> Tried<'a> {
     /// All that were tried.
-    pub(super) fn all(lines: &[&'a Line], evidence: &'a Evidence<'a>) -> Vec<Self> {
+    pub(super) fn all(
+        lines: &[&'a Line],
+        evidence: &'a Evidence<'a>,
+        place: &'static str,
+    ) -> Vec<Self> {
         let (without, with): (Vec<&Line>, Vec<&Line>) =
             lines.iter().partition(|l| l.setting.tried.is_empty());
         let all = with.len();
@@ -32,6 +38,7 @@ impl<'a> Tried<'a> {
             let without: &'a Line = without.iter().find(same).copied()?;
             Some(Self {
                 evidence,
+                place,
                 with,
                 without,
                 // Repeats of one round belong together.
@@ -96,7 +103,7 @@ impl<'a> Tried<'a> {
             ),
             advice: match better {
                 true => {
-                    format!("{name} (in the section [mysqld] of the server's configuration)")
+                    format!("{name} ({})", self.place)
                 }
                 false => String::new(),
             },

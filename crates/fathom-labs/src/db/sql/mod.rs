@@ -1,12 +1,14 @@
 //! Databases as the labs' drivers see them: prepared statements with values, answers of rows. One file per protocol,
 //! and only as much of it as the drivers use (see `docs/decisions/`).
 
+mod auth;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
 mod rows;
 mod socket;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+pub(super) mod tls;
 
 use std::io;
 
@@ -159,7 +161,7 @@ const HERE: &str = "here";
 
 impl std::fmt::Display for SqlError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.code.is_empty() {
+        if self.code.is_empty() || self.is_here() {
             write!(f, "{}", self.message)
         } else {
             write!(f, "{} ({})", self.message, self.code)
@@ -188,6 +190,10 @@ impl SqlError {
             message,
             again: false,
         }
+    }
+    /// Whether it is of this side.
+    pub(crate) fn is_here(&self) -> bool {
+        self.code == HERE
     }
     /// Whether the connection is gone.
     pub(crate) fn is_lost(&self) -> bool {

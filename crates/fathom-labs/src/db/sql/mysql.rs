@@ -1,16 +1,19 @@
-//! The part of the MySQL protocol that a load driver needs: a unix socket, an account without password, prepared
-//! statements with binary rows. Packets: <https://mariadb.com/kb/en/clientserver-protocol/>.
+//! The part of the MySQL protocol that a load driver needs: prepared statements with binary rows, over a unix socket or
+//! TCP with TLS, after whatever of the usual proofs of a password the server asks for. Packets:
+//! <https://mariadb.com/kb/en/clientserver-protocol/>.
 
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use super::socket::{Socket, message};
-use super::{Answer, Result, Session, SqlError, Value};
+use super::{Answer, Result, Session, SqlError, Value, auth};
+use crate::db::server::{Protocol, Server, Tls};
 
 /// LONG_PASSWORD, LONG_FLAG, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PLUGIN_AUTH.
 const CAPABILITIES: u32 = 0x1 | 0x4 | 0x200 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x8_0000;
 const CONNECT_WITH_DB: u32 = 8;
+const SSL: u32 = 0x800;
 const MORE_RESULTS: u16 = 8;
 const UTF8MB4: u8 = 45;
 /// As the server has it (`MAX_FIELDS`).
@@ -30,8 +33,15 @@ pub(crate) struct Mysql {
 impl Mysql {
     /// Connects as `user` without a password; an empty `database` is none.
     pub(crate) fn connect(socket: &Path, user: &str, database: &str) -> Result<Self> {
+        let mut server = Server::of_socket(socket);
+        (server.protocol, server.user) = (Protocol::Mysql, user.to_owned());
+        Self::to(&server, database)
+    }
+
+    /// Connects; an empty `database` is none.
+    pub(crate) fn to(server: &Server, database: &str) -> Result<Self> {
         // Who listens there need not be a server: a greeting comes at once, or never.
-        let stream = Socket::connect(socket, Duration::from_secs(10))?;
+        let stream = Socket::connect(&server.place, Duration::from_secs(10))?;
         let mut me = Self {
             stream: BufReader::with_capacity(64 << 10, stream),
             packet: Vec::new(),
@@ -45,37 +55,118 @@ impl Mysql {
         if me.packet.first() != Some(&10) {
             return Err(SqlError::protocol("an unknown greeting"));
         }
+        let greeting = Greeting::read(&me.packet[1..])?;
+        let tls = server.tls != Tls::Off;
+        let mut wants = CAPABILITIES;
+        if !database.is_empty() {
+            wants |= CONNECT_WITH_DB;
+        }
+        if tls {
+            if greeting.capabilities & SSL == 0 {
+                return Err(SqlError::here(format!(
+                    "{server}: the server offers no TLS: set it up there, or say sslmode=disable in the address, where everybody in between may read along"
+                )));
+            }
+            wants |= SSL;
+        }
         me.out.clear();
-        let wants = CAPABILITIES
-            | if database.is_empty() {
-                0
-            } else {
-                CONNECT_WITH_DB
-            };
         me.out.extend_from_slice(&wants.to_le_bytes());
         me.out.extend_from_slice(&(16u32 << 20).to_le_bytes());
         me.out.push(UTF8MB4);
         me.out.extend_from_slice(&[0; 23]);
-        me.out.extend_from_slice(user.as_bytes());
-        // End of the name, and a password of no bytes.
-        me.out.extend_from_slice(&[0, 0]);
+        if tls {
+            let same = me.out.clone();
+            me.send()?;
+            // What was sent before TLS was agreed on may be anybody's.
+            if !me.stream.buffer().is_empty() {
+                return Err(SqlError::protocol("words before TLS was agreed on"));
+            }
+            me.stream.get_mut().secure(server)?;
+            me.out = same;
+        }
+        let first = me.proof(&greeting.plugin, &greeting.seed, server);
+        // A way that is not known: the server asks for another one, or refuses.
+        let (plugin, proof) = match first {
+            Ok(proof) => (greeting.plugin.as_str(), proof),
+            Err(_) => {
+                let native = auth::native(server.password(), &greeting.seed);
+                (NATIVE, native)
+            }
+        };
+        me.out.extend_from_slice(server.user.as_bytes());
+        me.out.push(0);
+        // Of all that is said first, none is longer than a hash.
+        me.out.push(proof.len() as u8);
+        me.out.extend_from_slice(&proof);
         if !database.is_empty() {
             me.out.extend_from_slice(database.as_bytes());
             me.out.push(0);
         }
-        me.out.extend_from_slice(b"mysql_native_password\0");
+        me.out.extend_from_slice(plugin.as_bytes());
+        me.out.push(0);
         me.send()?;
-        me.receive()?;
-        if me.packet.first() == Some(&0xfe) {
-            // Another way to show who one is: without a password all of them begin with nothing.
-            me.out.clear();
-            me.send()?;
-            me.receive()?;
-        }
-        me.refuse()?;
+        me.let_in(server)?;
         // A server that hangs must not hang the lab.
         me.stream.get_mut().wait_for(Duration::from_secs(120));
         Ok(me)
+    }
+
+    /// What shows a server in one of its ways that the password is known.
+    fn proof(&self, plugin: &str, seed: &[u8], server: &Server) -> Result<Vec<u8>> {
+        let password = server.password();
+        match plugin {
+            NATIVE => Ok(auth::native(password, seed)),
+            SHA2 => Ok(auth::caching_sha2(password, seed)),
+            // Without a password all of them begin with nothing.
+            _ if password.is_empty() => Ok(Vec::new()),
+            "mysql_clear_password" => self.in_clear(server),
+            other => Err(SqlError::here(format!(
+                "{server}: {} has to show its password by {other}, which fathom does not speak: make an account with {SHA2} (MySQL) or {NATIVE} (MariaDB)",
+                server.user
+            ))),
+        }
+    }
+
+    /// The password as it is, where nobody can read along.
+    fn in_clear(&self, server: &Server) -> Result<Vec<u8>> {
+        match self.stream.get_ref().is_private() {
+            true => Ok([server.password().as_bytes(), b"\0"].concat()),
+            false => Err(SqlError::here(format!(
+                "{server}: the server wants the password itself, and the connection is not private: add ?ssl-mode=required or verify-full to the address"
+            ))),
+        }
+    }
+
+    /// Answers until the server lets one in, or does not.
+    fn let_in(&mut self, server: &Server) -> Result<()> {
+        /// Of MySQL's: the hash is known there; it is not, and the password itself is wanted.
+        const KNOWN: [u8; 2] = [1, 3];
+        const WANTED: [u8; 2] = [1, 4];
+        for _ in 0..4 {
+            self.receive()?;
+            self.refuse()?;
+            let said = match self.packet.first() {
+                Some(0) => return Ok(()),
+                Some(0xfe) => {
+                    let words = self.packet[1..].to_owned();
+                    let mut words = words.splitn(2, |b| *b == 0);
+                    let plugin = words.next().unwrap_or_default();
+                    let plugin = String::from_utf8_lossy(plugin).into_owned();
+                    let seed = words.next().unwrap_or_default();
+                    // It ends with a zero.
+                    self.proof(&plugin, seed.strip_suffix(&[0]).unwrap_or(seed), server)?
+                }
+                Some(1) if self.packet == KNOWN => continue,
+                Some(1) if self.packet == WANTED => self.in_clear(server)?,
+                _ => return Err(SqlError::protocol("another way to ask for a password")),
+            };
+            self.out.clear();
+            self.out.extend_from_slice(&said);
+            self.send()?;
+        }
+        Err(SqlError::protocol(
+            "it asks for the password again and again",
+        ))
     }
 
     fn send(&mut self) -> Result<()> {
@@ -291,6 +382,44 @@ impl Session for Mysql {
         self.send()?;
         let more = self.result(true, answer)?;
         self.rest(true, more)
+    }
+}
+
+const NATIVE: &str = "mysql_native_password";
+const SHA2: &str = "caching_sha2_password";
+
+/// What a server says first.
+struct Greeting {
+    capabilities: u32,
+    /// What a password is mixed with.
+    seed: Vec<u8>,
+    /// How passwords are shown.
+    plugin: String,
+}
+
+impl Greeting {
+    /// Reads it behind the version of the protocol.
+    fn read(packet: &[u8]) -> Result<Self> {
+        let mut words = packet.splitn(2, |b| *b == 0);
+        words.next();
+        let mut at = Reader(words.next().unwrap_or_default());
+        at.u32()?;
+        let mut seed = at.bytes(8)?.to_vec();
+        at.bytes(1)?;
+        let low = at.u16()?;
+        at.bytes(1 + 2)?;
+        let high = at.u16()?;
+        let length = usize::from(at.u8()?);
+        at.bytes(10)?;
+        // The rest of the seed ends with a zero, and so does the name after it.
+        let rest = at.bytes(length.saturating_sub(8).max(13))?;
+        seed.extend_from_slice(rest.strip_suffix(&[0]).unwrap_or(rest));
+        let plugin = at.0.split(|b| *b == 0).next().unwrap_or_default();
+        Ok(Self {
+            capabilities: u32::from(low) | u32::from(high) << 16,
+            seed,
+            plugin: String::from_utf8_lossy(plugin).into_owned(),
+        })
     }
 }
 

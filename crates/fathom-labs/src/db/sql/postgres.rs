@@ -1,12 +1,14 @@
-//! The part of the PostgreSQL protocol (version 3) that a load driver needs: a unix socket without password, prepared
-//! statements, values and rows as text.
+//! The part of the PostgreSQL protocol (version 3) that a load driver needs: prepared statements, values and rows as text,
+//! over a unix socket or TCP with TLS, after whatever proof of a password the server asks for.
 
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use super::auth::{self, Scram};
 use super::socket::{Socket, message};
 use super::{Answer, Result, Session, SqlError, Value};
+use crate::db::server::{Protocol, Server, Tls};
 
 /// A connection.
 pub(crate) struct Postgres {
@@ -17,9 +19,34 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Connects as `user`.
+    /// Connects as `user` without a password.
     pub(crate) fn connect(socket: &Path, user: &str, database: &str) -> Result<Self> {
-        let stream = Socket::connect(socket, Duration::from_secs(120))?;
+        let mut server = Server::of_socket(socket);
+        (server.protocol, server.user) = (Protocol::Postgres, user.to_owned());
+        Self::to(&server, database)
+    }
+
+    /// Connects; what answers need not be a server, and is given ten seconds to let one in.
+    pub(crate) fn to(server: &Server, database: &str) -> Result<Self> {
+        let mut stream = Socket::connect(&server.place, Duration::from_secs(10))?;
+        if server.tls != Tls::Off {
+            // A request for TLS (80877103) is answered by one byte.
+            let lost = |e: std::io::Error| SqlError::lost(&e);
+            stream
+                .write_all(&[0, 0, 0, 8, 4, 210, 22, 47])
+                .map_err(lost)?;
+            let mut said = [0];
+            stream.read_exact(&mut said).map_err(lost)?;
+            match said[0] {
+                b'S' => stream.secure(server)?,
+                b'N' => {
+                    return Err(SqlError::here(format!(
+                        "{server}: the server offers no TLS: set it up there, or say sslmode=disable in the address, where everybody in between may read along"
+                    )));
+                }
+                _ => return Err(SqlError::protocol("what it says to a request for TLS")),
+            }
+        }
         let mut me = Self {
             stream: BufReader::with_capacity(64 << 10, stream),
             body: Vec::new(),
@@ -27,7 +54,7 @@ impl Postgres {
             statements: 0,
         };
         let mut start = 196_608u32.to_be_bytes().to_vec();
-        for text in ["user", user, "database", database] {
+        for text in ["user", &server.user, "database", database] {
             start.extend_from_slice(text.as_bytes());
             start.push(0);
         }
@@ -36,8 +63,94 @@ impl Postgres {
         me.out.extend_from_slice(&len);
         me.out.extend_from_slice(&start);
         me.flush()?;
+        me.let_in(server)?;
         me.until_ready(&mut Answer::default())?;
+        me.stream.get_mut().wait_for(Duration::from_secs(120));
         Ok(me)
+    }
+
+    /// Answers until the server lets one in, or does not.
+    fn let_in(&mut self, server: &Server) -> Result<()> {
+        const MECHANISM: &str = "SCRAM-SHA-256";
+        let mut scram: Option<Scram> = None;
+        let mut proven = true;
+        loop {
+            match self.receive()? {
+                b'R' => {}
+                b'E' => return Err(failure(&self.body)),
+                // What a server that is newer does not know of this one.
+                b'v' => continue,
+                _ => return Err(SqlError::protocol("what it says to who wants in")),
+            }
+            let (kind, rest) = self
+                .body
+                .split_at_checked(4)
+                .ok_or_else(|| SqlError::protocol("a message ended early"))?;
+            let kind = u32::from_be_bytes([kind[0], kind[1], kind[2], kind[3]]);
+            let password = server.password();
+            if password.is_empty() && [3, 5, 10].contains(&kind) {
+                return Err(SqlError::here(format!(
+                    "{server}: the server wants the password of {}: set FATHOM_DB_PASSWORD or give --password-file FILE",
+                    server.user
+                )));
+            }
+            let answer = match kind {
+                0 if proven => return Ok(()),
+                3 if self.stream.get_ref().is_private() => [password.as_bytes(), b"\0"].concat(),
+                3 => {
+                    return Err(SqlError::here(format!(
+                        "{server}: the server wants the password itself, and the connection is not private: add ?sslmode=verify-full to the address"
+                    )));
+                }
+                5 => {
+                    let said = auth::md5(&server.user, password, rest);
+                    [said.as_bytes(), b"\0"].concat()
+                }
+                10 => {
+                    let offered =
+                        |name: &str| rest.split(|b| *b == 0).any(|o| o == name.as_bytes());
+                    let plus = format!("{MECHANISM}-PLUS");
+                    let binding = self.stream.get_ref().binding();
+                    let binding = binding.filter(|_| offered(&plus));
+                    let name = match binding {
+                        Some(_) => plus.as_str(),
+                        None if offered(MECHANISM) => MECHANISM,
+                        None => return Err(SqlError::protocol("it knows no SCRAM-SHA-256")),
+                    };
+                    let begun = Scram::new(auth::nonce()?, binding);
+                    let first = begun.first();
+                    (scram, proven) = (Some(begun), false);
+                    let len = (first.len() as u32).to_be_bytes();
+                    [name.as_bytes(), b"\0", &len, first.as_bytes()].concat()
+                }
+                11 | 12 => {
+                    let said = String::from_utf8_lossy(rest);
+                    let Some(scram) = &mut scram else {
+                        return Err(SqlError::protocol("the end of a proof that was not begun"));
+                    };
+                    if kind == 12 {
+                        scram.proven(&said)?;
+                        proven = true;
+                        continue;
+                    }
+                    // It knows the user from before.
+                    scram.second("", password, &said)?.into_bytes()
+                }
+                0 => {
+                    return Err(SqlError::protocol(
+                        "it did not show that it knows the password",
+                    ));
+                }
+                n => {
+                    return Err(SqlError::here(format!(
+                        "{server}: {} has to show who it is in a way that fathom does not speak (number {n}): use scram-sha-256 in pg_hba.conf",
+                        server.user
+                    )));
+                }
+            };
+            self.message(b'p', |m| m.extend_from_slice(&answer));
+            self.flush()?;
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -88,13 +201,6 @@ impl Postgres {
                     let tag = String::from_utf8_lossy(&self.body);
                     let n = tag.trim_end_matches('\0').rsplit(' ').next();
                     answer.affected = n.and_then(|n| n.parse().ok()).unwrap_or(0);
-                }
-                b'R' if self.body[..4.min(self.body.len())] != [0; 4] => {
-                    return Err(SqlError {
-                        code: String::new(),
-                        message: "the server wants a password".into(),
-                        again: false,
-                    });
                 }
                 _ => {}
             }

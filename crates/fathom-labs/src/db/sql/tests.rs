@@ -156,3 +156,101 @@ fn no_answer_of_a_server_breaks_who_asked() {
         let _ = ask(bytes.len() % 2, bytes.clone());
     });
 }
+
+/// A packet of a server's: its number and what it says.
+fn packet(n: u8, body: &[u8]) -> Vec<u8> {
+    let len = (body.len() as u32).to_le_bytes();
+    [&len[..3], &[n], body].concat()
+}
+
+fn heard(stream: &mut impl Read) -> Option<Vec<u8>> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).ok()?;
+    let mut body = vec![0; usize::from(head[0])];
+    stream.read_exact(&mut body).ok()?;
+    Some(body)
+}
+
+/// MySQL's side of caching_sha2_password: whether the proof is that of the password, from what a server keeps of it
+/// (`SHA256(SHA256(p))`), which it undoes and hashes once more.
+fn serves(stream: &mut (impl Read + Write), first: &str, known: bool) -> Option<bool> {
+    use sha2::{Digest, Sha256};
+    let seed = b"abcdefghijklmnopqrst";
+    let mut greeting = [&b"\x0a8.4.0\0\x01\0\0\0"[..], &seed[..8], b"\0"].concat();
+    // Without TLS: 0xf7ff.
+    greeting.extend([0xff, 0xf7, 45, 2, 0, 0xff, 0x81, 21]);
+    greeting.extend([0; 10]);
+    greeting.extend([&seed[8..], b"\0", first.as_bytes(), b"\0"].concat());
+    stream.write_all(&packet(0, &greeting)).ok()?;
+    let said = heard(stream)?;
+    let after = said[32..].iter().position(|b| *b == 0)? + 33;
+    let mut proof = said[after + 1..][..usize::from(said[after])].to_vec();
+    let mut n = 2;
+    if first != "caching_sha2_password" {
+        let other = [&b"\xfecaching_sha2_password\0"[..], seed, b"\0"].concat();
+        stream.write_all(&packet(n, &other)).ok()?;
+        proof = heard(stream)?;
+        n += 2;
+    }
+    let kept = Sha256::digest(Sha256::digest("s3cret"));
+    let mixed = Sha256::new()
+        .chain_update(kept)
+        .chain_update(seed)
+        .finalize();
+    let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
+    let mut right = Sha256::digest(once) == kept;
+    stream
+        .write_all(&packet(n, &[1, if known { 3 } else { 4 }]))
+        .ok()?;
+    if !known {
+        right &= heard(stream)? == b"s3cret\0";
+        n += 1;
+    }
+    stream
+        .write_all(&packet(n + 1, &[0, 0, 0, 2, 0, 0, 0]))
+        .ok()?;
+    Some(right)
+}
+
+#[test]
+fn mysqls_own_proof_is_given_and_the_password_itself_only_where_nobody_reads_along() {
+    use crate::db::server::Server;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let password = dir.path().join("password");
+    std::fs::write(&password, "s3cret").unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&password, private).unwrap();
+    let unix = UnixListener::bind(&path).unwrap();
+    let ways = [
+        ("caching_sha2_password", true),
+        ("caching_sha2_password", false),
+        ("mysql_native_password", true),
+        ("mysql_native_password", false),
+    ];
+    let local = std::thread::spawn(move || {
+        ways.map(|(first, known)| serves(&mut unix.accept().unwrap().0, first, known))
+    });
+    let server = Server::of_socket(&path)
+        .find_password(Some(&password))
+        .unwrap();
+    for way in ways {
+        assert!(Mysql::to(&server, "").is_ok(), "{way:?}");
+    }
+    assert_eq!(local.join().unwrap(), [Some(true); 4]);
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let remote = std::thread::spawn(move || {
+        [true, false].map(|known| serves(&mut tcp.accept().unwrap().0, ways[0].0, known))
+    });
+    let server = Server::parse(&format!("mysql://u@127.0.0.1:{port}")).unwrap();
+    let server = server.find_password(Some(&password)).unwrap();
+    assert!(Mysql::to(&server, "").is_ok());
+    let refused = Mysql::to(&server, "").err().unwrap().to_string();
+    assert!(
+        refused.contains("the connection is not private"),
+        "{refused}"
+    );
+    // It heard nothing.
+    assert_eq!(remote.join().unwrap(), [Some(true), None]);
+}

@@ -13,7 +13,6 @@ mod schema;
 mod transactions;
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -37,8 +36,10 @@ pub use rules::{Pace, TERMINALS};
 pub use schema::WAREHOUSE_BYTES;
 use transactions::Constants;
 
+use super::counters::{Observed, Watch};
 pub use super::database::DATABASES;
 use super::database::{Database, Made};
+use super::server::Server;
 use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
 use super::warmth::Warmth;
@@ -74,8 +75,9 @@ pub struct TpccOptions {
     pub inline_deliveries: bool,
     /// Bytes of the buffer pool.
     pub pool: Bytes,
-    /// A server of the user's own (MariaDB or MySQL): nothing is started then, and no other database is measured.
-    pub socket: Option<PathBuf>,
+    /// A server of the user's own: nothing is started then, and no other database is measured.
+    #[serde(default)]
+    pub server: Option<Server>,
 }
 
 impl TpccOptions {
@@ -102,7 +104,7 @@ fn times(plan: &Plan, options: &TpccOptions) -> (Nanos, Nanos) {
 }
 
 fn room(options: &TpccOptions) -> u64 {
-    if options.socket.is_some() {
+    if options.server.is_some() {
         return 1 << 20;
     }
     let one = u64::from(options.warehouses) * schema::WAREHOUSE_BYTES + options.log() + (512 << 20);
@@ -249,6 +251,9 @@ struct Counted {
     rolled_back: u64,
     /// Tried again after deadlocks and lock waits.
     again: u64,
+    /// Of the server itself.
+    #[serde(flatten)]
+    seen: Observed,
 }
 
 type Line = loads::Line<Seen, Counted>;
@@ -288,7 +293,7 @@ pub fn run(
     let dir = directory(bench)?;
     let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
     // What can be refused is refused before anything is measured.
-    let yours = options.socket.as_deref().map(Yours::open);
+    let yours = options.server.as_ref().map(Yours::open);
     let yours = yours.transpose()?;
     super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
     let mut lab = Lab {
@@ -372,7 +377,8 @@ impl Lab<'_> {
         let (c_load, c_run) = schema::last_name_constants(&mut random);
         let constants = constants(&mut random, c_run);
         let asked = |d: &&str| self.options.databases.iter().any(|n| n == d);
-        let names = match yours {
+        let names = match &yours {
+            Some(yours) if yours.dialect() == sql::Dialect::Postgres => vec![DATABASES[1]],
             Some(_) => vec![DATABASES[0]],
             None => DATABASES.into_iter().filter(asked).collect(),
         };
@@ -490,26 +496,38 @@ impl Lab<'_> {
         let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
         let (mut before, mut after) = (None, None);
         let mut shown = ticker(self.sink);
+        let watch = Watch::new(database.connect()?, database.dialect(), database.here())?;
+        let watch = RefCell::new(watch);
+        let (mut began, mut seen) = (Ok(()), Ok(Observed::default()));
         let mut held = |rate| {
             database.budget.hold();
+            watch.borrow_mut().look();
             shown(rate);
         };
         let outcome = driver::run(
             database,
             &load,
             (&stop, &|| warmth.borrow_mut().cold()),
-            &mut |total| before = Some(sample(total)),
-            &mut |total| after = Some(sample(total)),
+            &mut |total| {
+                began = watch.borrow_mut().begin();
+                before = Some(sample(total));
+            },
+            &mut |total| {
+                after = Some(sample(total));
+                seen = watch.borrow_mut().end();
+            },
             &mut held,
         );
         drop(shown);
         database.budget.release();
         let outcome = outcome?;
+        began?;
         let (Some(before), Some(after)) = (before, after) else {
             return Err(LabError::Failed("it was ended in its ramp".into()).into());
         };
         let device = after.1.zip(before.1).map(|(a, b)| a.since(&b));
-        Ok(self.keep(database, &load, outcome, after.0 - before.0, device, repeat))
+        let total = after.0 - before.0;
+        Ok(self.keep(database, &load, outcome, (total, device, seen?), repeat))
     }
 
     /// A job for each kind of transaction that was done.
@@ -518,8 +536,7 @@ impl Lab<'_> {
         database: &Database,
         load: &Load,
         outcome: Outcome,
-        operations: u64,
-        device: Option<DeviceDelta>,
+        (operations, device, seen): (u64, Option<DeviceDelta>, Observed),
         repeat: u32,
     ) -> Repeat {
         let course = outcome.loads[0].course.clone();
@@ -551,6 +568,7 @@ impl Lab<'_> {
                 kinds,
                 rolled_back: outcome.rolled_back,
                 again: outcome.again,
+                seen,
             },
         }
     }

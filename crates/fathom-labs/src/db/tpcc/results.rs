@@ -8,6 +8,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Cell, Chart, ChartKind, Finding, Headline, Section, Table};
 use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos};
 
+use super::super::bound::{self, Seen};
 use super::super::budget::more_cache;
 use super::check::CONDITIONS;
 use super::rules::{self, Told};
@@ -22,7 +23,14 @@ struct Shows<'a> {
     evidence: &'a Evidence<'a>,
 }
 
-impl Shows<'_> {
+impl<'a> Shows<'a> {
+    /// With what was seen of the server.
+    fn seen(&self) -> Seen<'a> {
+        Seen::of(self.name().to_owned(), self.line, self.evidence, |c| {
+            &c.seen
+        })
+    }
+
     fn name(&self) -> &str {
         &self.line.setting.name
     }
@@ -190,6 +198,18 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         ],
         ..Section::default()
     };
+    for s in &all {
+        let Some(rate) = s.rate() else { continue };
+        let what = format!("{}, {:.0} transactions per second", s.name(), rate.value);
+        let found = s
+            .seen()
+            .finding(&format!("tpcc-{}", s.name()), &what, "tpcc-server");
+        shown.findings.extend(found.filter(|_| o.rate.is_none()));
+    }
+    let servers: Vec<_> = all.iter().map(Shows::seen).collect();
+    section
+        .tables
+        .push(bound::counters("tpcc-server", &servers));
     section
         .flags
         .extend(all.iter().filter_map(Shows::contradiction));
