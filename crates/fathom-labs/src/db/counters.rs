@@ -7,7 +7,7 @@ use fathom_host::HostRoot;
 use fathom_host::processors::ProcessorTime;
 use serde::{Deserialize, Serialize};
 
-use super::mariadb::{InnodbCounters, status};
+use super::mariadb::{InnodbCounters, since, status};
 use super::sql::{Answer, Dialect, Result, Session};
 
 /// What was seen of a server while transactions ran on it.
@@ -163,11 +163,6 @@ impl PostgresCounters {
             wal_full: d(|c| c.wal_full),
         }
     }
-}
-
-/// What a counter rose by, where it is known at both ends.
-pub(super) fn since(now: Option<u64>, then: Option<u64>) -> Option<u64> {
-    now.zip(then).map(|(now, then)| now.saturating_sub(then))
 }
 
 /// Sessions of fathom's database by what they are at, this one left out.

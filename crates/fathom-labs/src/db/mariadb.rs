@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::counters::since;
 use super::private_directory;
 use super::sql::mysql::Mysql;
 use super::sql::{Answer, Session, SqlError};
@@ -313,6 +312,11 @@ pub(super) fn status<const N: usize>(
             .find(|r| answer.text(*r, 0).eq_ignore_ascii_case(name))
             .and_then(|r| answer.text(r, 1).parse().ok())
     }))
+}
+
+/// What a counter rose by, where it is known at both ends.
+pub(super) fn since(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+    now.zip(then).map(|(now, then)| now.saturating_sub(then))
 }
 
 /// What InnoDB counts: reads and writes of pages, syncs of the log, and what sessions wait for in it.

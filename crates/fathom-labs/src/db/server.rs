@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::sql::tls::Trust;
+pub use super::sql::tls::Tls;
+use super::sql::tls::{Asked, Trust};
 
 /// What a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,19 +35,6 @@ pub enum Place {
     Socket(PathBuf),
     /// A name or an address, and a port.
     Host(String, u16),
-}
-
-/// What of a server's certificate is checked, in libpq's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Tls {
-    /// `disable`: everything goes in clear.
-    Off,
-    /// `require`: nothing; whoever is in between can read along by answering himself.
-    Encrypted,
-    /// `verify-ca`: who signed it.
-    Authority,
-    /// `verify-full`: who signed it, and that it is of the host that was asked for.
-    Full,
 }
 
 /// By libpq's word, MySQL's (`--ssl-mode`) or that of Go's driver (`tls=`). Words that fall back to no TLS are none.
@@ -90,7 +78,7 @@ pub struct Server {
     #[serde(skip)]
     password: Password,
     #[serde(skip)]
-    pub(super) trust: Trust,
+    trust: Trust,
 }
 
 impl fmt::Display for Server {
@@ -240,6 +228,20 @@ impl Server {
     /// The password; empty where there is none.
     pub(super) fn password(&self) -> &str {
         &self.password.0
+    }
+
+    /// What TLS to it has to be, where it listens on a host.
+    pub(super) fn asked(&self) -> Option<Asked<'_>> {
+        match &self.place {
+            Place::Socket(_) => None,
+            Place::Host(host, _) => Some(Asked {
+                tls: self.tls,
+                authorities: self.authorities.as_deref(),
+                host,
+                trust: &self.trust,
+                whom: self,
+            }),
+        }
     }
 
     /// Whether it is on this machine, as far as its address says.

@@ -14,7 +14,8 @@ use crate::LabError;
 /// CREATE TABLE, with a clause for compression.
 pub(super) fn table(dialect: Dialect, clause: &str) -> String {
     if dialect == Dialect::Postgres {
-        return "CREATE TABLE sbtest1(id SERIAL, k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id))".into();
+        // All ids are given: a sequence of its own would be one more thing in the database.
+        return "CREATE TABLE sbtest1(id INTEGER NOT NULL, k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id))".into();
     }
     format!(
         "CREATE TABLE sbtest1(id INTEGER NOT NULL AUTO_INCREMENT, k INTEGER DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id)) ENGINE=InnoDB CHARACTER SET latin1 {clause}"

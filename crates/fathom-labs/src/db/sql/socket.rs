@@ -99,12 +99,12 @@ impl Socket {
 
     /// Agrees on TLS with a server that is ready for it.
     pub(super) fn secure(&mut self, server: &Server) -> Result<()> {
-        let Stream::Tcp(socket) = &self.stream else {
+        let (Stream::Tcp(socket), Some(asked)) = (&self.stream, server.asked()) else {
             return Err(SqlError::protocol("TLS on a unix socket"));
         };
         let socket = socket.try_clone().map_err(|e| SqlError::lost(&e))?;
         let patience = self.patience;
-        let channel = Channel::open(server, &socket, &mut || wait(&socket, &patience))?;
+        let channel = Channel::open(&asked, &socket, &mut || wait(&socket, &patience))?;
         self.stream = Stream::Tls(channel, socket);
         Ok(())
     }

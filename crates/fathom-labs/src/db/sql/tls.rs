@@ -1,6 +1,36 @@
 //! TLS over a connection to a server, by rustls: what is checked of its certificate, and the words for what was wrong.
 //! A build without the feature `tls` refuses instead.
 
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// What of a server's certificate is checked, in libpq's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tls {
+    /// `disable`: everything goes in clear.
+    Off,
+    /// `require`: nothing; whoever is in between can read along by answering himself.
+    Encrypted,
+    /// `verify-ca`: who signed it.
+    Authority,
+    /// `verify-full`: who signed it, and that it is of the host that was asked for.
+    Full,
+}
+
+/// What is asked of TLS to a server.
+// A build without TLS asks nothing.
+#[cfg_attr(not(feature = "tls"), allow(dead_code))]
+pub(in crate::db) struct Asked<'a> {
+    pub(in crate::db) tls: Tls,
+    /// Certificates of the authorities that are trusted; the system's where it is none.
+    pub(in crate::db) authorities: Option<&'a Path>,
+    pub(in crate::db) host: &'a str,
+    pub(in crate::db) trust: &'a Trust,
+    /// The server, as errors name it.
+    pub(in crate::db) whom: &'a dyn std::fmt::Display,
+}
+
 #[cfg(not(feature = "tls"))]
 pub(in crate::db) use without::*;
 
@@ -13,7 +43,7 @@ mod without {
     use std::net::TcpStream;
 
     use super::super::{Result, SqlError};
-    use crate::db::server::Server;
+    use super::Asked;
 
     /// What is trusted: nothing.
     #[derive(Debug, Clone, Default)]
@@ -24,7 +54,7 @@ mod without {
 
     impl Channel {
         pub(in crate::db) fn open(
-            _: &Server,
+            _: &Asked<'_>,
             _: &TcpStream,
             _: &mut dyn FnMut() -> io::Result<()>,
         ) -> Result<Self> {
@@ -69,7 +99,7 @@ mod with {
     use sha2::{Digest, Sha256, Sha384, Sha512};
 
     use super::super::{Result, SqlError};
-    use crate::db::server::{Place, Server, Tls};
+    use super::{Asked, Tls};
 
     /// What is trusted of a server, read once for all connections to it; a session is taken up again where it can be.
     #[derive(Debug, Clone, Default)]
@@ -158,21 +188,21 @@ mod with {
         }
     }
 
-    fn config(server: &Server) -> Result<ClientConfig> {
+    fn config(asked: &Asked<'_>) -> Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
-        let wrong = |e: String| here(format!("{server}: TLS cannot be set up: {e}"));
+        let wrong = |e: String| here(format!("{}: TLS cannot be set up: {e}", asked.whom));
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|e| wrong(e.to_string()))?;
-        let signed = match server.tls {
+        let signed = match asked.tls {
             Tls::Encrypted | Tls::Off => None,
             Tls::Authority | Tls::Full => {
-                let roots = Arc::new(authorities(server.authorities.as_deref())?);
+                let roots = Arc::new(authorities(asked.authorities)?);
                 let all = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
                 Some(all.build().map_err(|e| wrong(e.to_string()))?)
             }
         };
-        Ok(match (server.tls, signed) {
+        Ok(match (asked.tls, signed) {
             (Tls::Full, Some(signed)) => builder.with_webpki_verifier(signed).with_no_client_auth(),
             (_, signed) => builder
                 .dangerous()
@@ -187,24 +217,22 @@ mod with {
     impl Channel {
         /// Shakes hands; `wait` waits until there are bytes to read.
         pub(in crate::db) fn open(
-            server: &Server,
+            asked: &Asked<'_>,
             mut socket: &TcpStream,
             wait: &mut dyn FnMut() -> io::Result<()>,
         ) -> Result<Self> {
-            let Place::Host(host, _) = &server.place else {
-                return Err(SqlError::protocol("TLS on a unix socket"));
-            };
-            let trust = match server.trust.0.get() {
+            let (host, whom) = (asked.host, asked.whom);
+            let trust = match asked.trust.0.get() {
                 Some(trust) => trust.clone(),
                 None => {
-                    let made = Arc::new(config(server)?);
-                    server.trust.0.get_or_init(|| made).clone()
+                    let made = Arc::new(config(asked)?);
+                    asked.trust.0.get_or_init(|| made).clone()
                 }
             };
-            let name = ServerName::try_from(host.clone())
+            let name = ServerName::try_from(host.to_owned())
                 .map_err(|_| here(format!("{host} is no name of a host")))?;
             let mut tls =
-                ClientConnection::new(trust, name).map_err(|e| here(format!("{server}: {e}")))?;
+                ClientConnection::new(trust, name).map_err(|e| here(format!("{whom}: {e}")))?;
             while tls.is_handshaking() {
                 let mut step = || -> io::Result<()> {
                     while tls.wants_write() {
@@ -223,7 +251,7 @@ mod with {
                     }
                     Ok(())
                 };
-                step().map_err(|e| here(format!("{server}: {}", in_words(&e, host))))?;
+                step().map_err(|e| here(format!("{whom}: {}", in_words(&e, host))))?;
             }
             Ok(Self(Box::new(tls)))
         }

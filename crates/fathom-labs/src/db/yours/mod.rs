@@ -137,8 +137,13 @@ impl Yours {
             ),
         };
         for old in left {
-            first.batch(&format!("DROP DATABASE {old}"))?;
-            say!("fathom: removed the database {old}, which a killed run had left in {server}");
+            match first.batch(&format!("DROP DATABASE {old}")) {
+                Ok(()) => say!(
+                    "fathom: removed the database {old}, which a killed run had left in {server}"
+                ),
+                // Somebody looks at it: the next run will.
+                Err(e) => say!("fathom: {old}, which a killed run had left in {server}: {e}"),
+            }
         }
         let holder = match server.protocol {
             Protocol::Mysql => mysql::make(server, first, &name)?,
