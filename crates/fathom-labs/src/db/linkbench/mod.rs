@@ -531,7 +531,7 @@ mod tests {
         for _ in 0..200_000 {
             seen[kind(random.unit() * 100.0)] += 5e-4;
         }
-        // Table 3 of Armstrong et al. 2013, which rounds to tenths.
+        // config/FBWorkload.properties, rounded to tenths.
         for (name, share) in [
             ("add-link", 9.0),
             ("delete-link", 3.0),

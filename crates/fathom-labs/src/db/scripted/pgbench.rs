@@ -81,7 +81,8 @@ impl Program {
             .args(["-c", &how.clients.to_string()])
             // A thread for each, as here: where processors are short, who has more threads has more of them.
             .args(["-j", &how.clients.to_string()])
-            .args(["-T", &(ramp + seconds(how.time.0 / 2)).to_string()])
+            // It may end before it says what its last second came to.
+            .args(["-T", &(ramp + seconds(how.time.0 / 2) + 1).to_string()])
             .args(["-s", &options.scale.to_string()])
             .args(["--max-tries", "1000"])
             .args(["--random-seed", &(seed >> 1).to_string()]);
