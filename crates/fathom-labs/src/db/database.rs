@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fathom_bench::{Bench, Notebook, NotebookError};
 use fathom_system::cgroup::Inside;
 use fathom_system::lab_dir::LabDir;
 
@@ -12,6 +13,7 @@ use super::sql::{self, Dialect, Session, SqlError};
 use super::warmth::{self, Gauge};
 use super::yours::Yours;
 use crate::LabError;
+use crate::skipped::Skipped;
 
 /// Databases by name.
 pub const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
@@ -28,6 +30,42 @@ pub(super) struct Made {
     /// Connections at most, of which SQLite's own cache is made.
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
     pub(super) sessions: u32,
+}
+
+/// Databases that a lab leaves out: one that fails does not end the others.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    /// Those that are not there, which is no failure.
+    pub(super) skipped: Vec<Skipped>,
+    /// The first, where something went wrong.
+    failure: Option<LabError>,
+}
+
+impl LeftOut {
+    /// One is out.
+    pub(super) fn add(&mut self, place: &LabDir, name: &str, error: LabError) {
+        if let LabError::Missing { .. } = error {
+            self.skipped.push(Skipped::from_error(name, error));
+            return;
+        }
+        let error = match super::with_room(place.path(), error) {
+            LabError::Failed(said) => LabError::Failed(format!("{name}: {said}")),
+            other => other,
+        };
+        self.failure.get_or_insert(error);
+    }
+
+    /// Ends the run, whose result is kept.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(super) fn end(self, bench: &dyn Bench, book: &mut Notebook) -> Result<(), NotebookError> {
+        if bench.interrupted() {
+            super::interrupted(book);
+            return Ok(());
+        }
+        self.failure.map_or(Ok(()), |e| Err(e.into()))
+    }
 }
 
 /// A database of the lab.

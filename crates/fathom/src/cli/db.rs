@@ -172,7 +172,7 @@ pub(crate) struct TpccArgs {
 #[derive(Args)]
 #[command(
     mut_arg("size", |a| a.help("Bytes of pgbench's tables, 15 MiB for each of --scale [default: a scale of 1]")),
-    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only, ycsb-a to ycsb-f, linkbench (docs/databases.md says what each does)."
+    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\n  fathom db sql . --script mine.sql --server postgres://bench@db1.example/postgres    on your own server\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only, ycsb-a to ycsb-f, linkbench (docs/databases.md says what each does)."
 )]
 pub(crate) struct SqlArgs {
     #[command(flatten)]
@@ -189,8 +189,8 @@ pub(crate) struct SqlArgs {
     /// A variable of the scripts (again for more)
     #[arg(long, short = 'D', value_name = "NAME=VALUE")]
     pub(crate) define: Vec<String>,
-    /// mariadb, postgresql, sqlite [default: all three; with a script postgresql]
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["mariadb", "postgresql", "sqlite"])]
+    /// mariadb, postgresql, sqlite [default: all three; with a script postgresql; with --server that server]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", conflicts_with_all = ["server", "socket"], value_parser = ["mariadb", "postgresql", "sqlite"])]
     pub(crate) database: Vec<String>,
     /// Clients, each with a connection of its own
     #[arg(long, short = 'c', default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=900))]
@@ -211,9 +211,11 @@ pub(crate) struct SqlArgs {
     /// Buffer pool of each database
     #[arg(long, default_value = "64m")]
     pub(crate) pool: Bytes,
-    /// own, or pgbench: both, in turns, as a cross-check on PostgreSQL
+    /// own, or pgbench: both, in turns, as a cross-check on the lab's PostgreSQL
     #[arg(long, default_value = "own", value_parser = ["own", "pgbench"])]
     pub(crate) driver: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 fn factor(text: &str) -> Result<f64, String> {

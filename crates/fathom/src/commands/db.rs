@@ -29,7 +29,7 @@ pub(crate) fn db(command: &DbCommand) -> Outcome {
 }
 
 /// The server of the user's, with its password.
-fn yours(args: &ServerArgs) -> Result<Option<Server>, Failure> {
+pub(super) fn yours(args: &ServerArgs) -> Result<Option<Server>, Failure> {
     let by_socket = args.socket.as_deref().map(Server::of_socket);
     let server = args.server.clone().or(by_socket);
     let Some(server) = server else {

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use fathom_labs::db::scripted::{self, DATABASES, Load, Mode, ScriptText, SqlOptions};
+use fathom_labs::db::server::{Protocol, Server};
 
+use super::db::yours;
 use super::db_sized::{measuring, options, sized};
 use super::measure::measure;
 use crate::cli::{DbArgs, SqlArgs};
@@ -21,6 +23,7 @@ pub(crate) fn sql(args: &SqlArgs) -> Outcome {
     let each = (scripted::SCALE_BYTES, "a scale");
     let (scale, sized) = sized(&db, args.scale.map(u64::from), 1, each)?;
     let own = !args.script.is_empty();
+    let server = yours(&args.server)?;
     let options = SqlOptions {
         db: options(&db),
         loads: loads(args)?,
@@ -30,10 +33,11 @@ pub(crate) fn sql(args: &SqlArgs) -> Outcome {
             .iter()
             .map(|d| define(d))
             .collect::<Result<_, _>>()?,
-        databases: match args.database.as_slice() {
-            [] if own => vec!["postgresql".into()],
-            [] => DATABASES.map(str::to_owned).to_vec(),
-            some => some.to_vec(),
+        databases: match (&server, args.database.as_slice()) {
+            (Some(server), _) => vec![called(server).into()],
+            (None, []) if own => vec!["postgresql".into()],
+            (None, []) => DATABASES.map(str::to_owned).to_vec(),
+            (None, some) => some.to_vec(),
         },
         clients: args.clients,
         mode: match args.mode.as_str() {
@@ -45,12 +49,18 @@ pub(crate) fn sql(args: &SqlArgs) -> Outcome {
         rate: args.rate,
         objective: args.p99,
         pool: args.pool,
+        server,
         pgbench: args.driver == "pgbench",
     };
     if args.pool.0 < 6 << 20 {
         return Err(refused(anyhow::anyhow!(
             "--pool: {} is too small: InnoDB needs 6m or more",
             args.pool
+        )));
+    }
+    if options.pgbench && options.server.is_some() {
+        return Err(refused(anyhow::anyhow!(
+            "--driver pgbench: it runs beside on the lab's own PostgreSQL: leave --server out"
         )));
     }
     if options.pgbench && !options.databases.iter().any(|d| d == "postgresql") {
@@ -65,6 +75,14 @@ pub(crate) fn sql(args: &SqlArgs) -> Outcome {
         &|plan, _| Ok(scripted::run_cost(plan, &options)),
         |bench, plan, book, sink| scripted::run(bench, plan, &options, book, sink),
     )
+}
+
+/// The database that a server is, in the lab's words.
+fn called(server: &Server) -> &'static str {
+    match server.protocol {
+        Protocol::Mysql => DATABASES[0],
+        Protocol::Postgres => DATABASES[1],
+    }
 }
 
 fn text(path: &Path, name: &str, weight: u32) -> Result<ScriptText, Failure> {

@@ -658,4 +658,63 @@ fn in_a_postgresql_of_the_users_only_fathoms_own_database_is_made_and_removed() 
         assert_eq!(rows.len(), 1, "{rows:?}");
     }
     assert_eq!(databases(), before);
+    // Scripts make tables of any name: they go, too, also those of a killed run.
+    fs::write(
+        place.dir.join("t.sql"),
+        "CREATE TABLE mine (n int); CREATE VIEW seen AS SELECT * FROM mine;",
+    )
+    .unwrap();
+    fs::write(
+        place.dir.join("s.sql"),
+        "INSERT INTO mine VALUES (:client_id);",
+    )
+    .unwrap();
+    let script = |repeats: &str| {
+        let args = [
+            "db",
+            "sql",
+            ".",
+            "--init",
+            "t.sql",
+            "--script",
+            "s.sql",
+            "--clients",
+            "2",
+        ];
+        let more = [
+            "--time",
+            "200ms",
+            "--json",
+            "--server",
+            url.as_str(),
+            "--repeats",
+            repeats,
+        ];
+        let mut command = place.command(&[&args[..], &more].concat());
+        command
+            .env("FATHOM_DB_PASSWORD", SECRET)
+            .env("HOME", place.base());
+        command
+    };
+    let mut child = quiet(&mut script("9")).spawn().unwrap();
+    let name = format!("fathom_{}", child.id());
+    let active = format!("SELECT count(*) > 2 FROM pg_stat_activity WHERE datname = '{name}'");
+    assert!(
+        reached(&mut child, || server.psql(&active) == "t"),
+        "no script began"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = format!("SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = '{name}'");
+    until("its sessions have ended", || server.psql(&gone) == "t");
+    assert!(databases().contains(&name));
+    let json = found(wait(script("1")));
+    assert_eq!(databases(), before);
+    if let Some(json) = json {
+        let job = &json["jobs"][0];
+        assert!(
+            job["engine"].as_str().unwrap().ends_with("(yours)"),
+            "{job}"
+        );
+    }
 }

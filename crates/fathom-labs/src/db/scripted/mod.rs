@@ -30,10 +30,12 @@ pub use workload::Mode;
 use workload::Scripts;
 
 pub use super::database::DATABASES;
-use super::database::{Database, Made};
+use super::database::{Database, LeftOut, Made};
 use super::objective::{Offered, SHARES};
+use super::server::Server;
 use super::warmth::Warmth;
 use super::workload::Workload;
+use super::yours::Yours;
 use super::{DbOptions, directory, linkbench, sql, ycsb};
 use crate::LabError;
 use crate::clients::{Total, WIDTH, ticker};
@@ -126,6 +128,9 @@ pub struct SqlOptions {
     pub objective: Option<Nanos>,
     /// Bytes of the buffer pool.
     pub pool: Bytes,
+    /// A server of the user's own: nothing is started then, and no other database is measured.
+    #[serde(default)]
+    pub server: Option<Server>,
     /// Whether pgbench runs beside, in turns.
     pub pgbench: bool,
 }
@@ -206,6 +211,9 @@ fn bytes(options: &SqlOptions) -> u64 {
 }
 
 fn room(options: &SqlOptions) -> u64 {
+    if options.server.is_some() {
+        return 1 << 20;
+    }
     (bytes(options) * 3 + (512 << 20)) * options.databases.len() as u64
 }
 
@@ -321,6 +329,11 @@ pub fn run(
         false => None,
     };
     let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+    let yours = options.server.as_ref().map(Yours::open).transpose()?;
+    let yours = yours
+        .map(Yours::with_scripts)
+        .transpose()
+        .map_err(LabError::from)?;
     let mut lab = Lab {
         bench,
         plan,
@@ -332,27 +345,22 @@ pub fn run(
         sink,
         seen: Vec::new(),
         lines: Vec::new(),
-        skipped: Vec::new(),
-        failure: None,
+        out: LeftOut::default(),
         done: 0,
     };
-    lab.all()?;
+    lab.all(yours)?;
     let result = SqlResult {
         options: options.clone(),
         kinds: kinds(&loads),
         seen: lab.seen,
         lines: lab.lines,
-        skipped: lab.skipped,
+        skipped: lab.out.skipped.clone(),
     };
-    let failure = lab.failure;
+    let out = lab.out;
     drop(place);
     skipped::missing(book, &result.skipped, true);
     book.found(&result)?;
-    if bench.interrupted() {
-        super::interrupted(book);
-        return Ok(());
-    }
-    failure.map_or(Ok(()), |e| Err(NotebookError::from(e)))
+    out.end(bench, book)
 }
 
 fn kinds(loads: &[Weighted]) -> Vec<String> {
@@ -372,26 +380,11 @@ struct Lab<'a> {
     sink: &'a mut dyn ProgressSink,
     seen: Vec<Seen>,
     lines: Vec<Line>,
-    skipped: Vec<Skipped>,
-    /// The first, where something went wrong.
-    failure: Option<LabError>,
+    out: LeftOut,
     done: u32,
 }
 
 impl Lab<'_> {
-    /// A database is out. One that is not there is no failure.
-    fn out(&mut self, name: &str, error: LabError) {
-        if let LabError::Missing { .. } = error {
-            self.skipped.push(Skipped::from_error(name, error));
-            return;
-        }
-        let error = match super::with_room(self.place.path(), error) {
-            LabError::Failed(said) => LabError::Failed(format!("{name}: {said}")),
-            other => other,
-        };
-        self.failure.get_or_insert(error);
-    }
-
     /// Says what comes next.
     fn next(&mut self, what: &str) {
         let points = shares(self.options).len() as u32 * self.plan.profile.repeats;
@@ -400,7 +393,7 @@ impl Lab<'_> {
         self.done += 1;
     }
 
-    fn all(&mut self) -> Result<(), NotebookError> {
+    fn all(&mut self, mut yours: Option<Yours>) -> Result<(), NotebookError> {
         let bench = self.bench;
         let stop = || bench.interrupted();
         // As long as it works.
@@ -408,7 +401,7 @@ impl Lab<'_> {
         let asked = |d: &&str| self.options.databases.iter().any(|n| n == d);
         for name in DATABASES.into_iter().filter(asked).collect::<Vec<_>>() {
             self.next(&format!("load {name}"));
-            match self.open(name) {
+            match self.open(name, yours.take()) {
                 Ok(database) => {
                     let points = shares(self.options).into_iter().map(|share| Point {
                         database: databases.len(),
@@ -418,7 +411,7 @@ impl Lab<'_> {
                     databases.push(Some(database));
                 }
                 Err(_) if stop() => return Ok(()),
-                Err(e) => self.out(name, e),
+                Err(e) => self.out.add(self.place, name, e),
             }
         }
         for repeat in 0..self.plan.profile.repeats {
@@ -436,7 +429,7 @@ impl Lab<'_> {
                     Err(_) if stop() => return Ok(()),
                     Err(e) => {
                         let (name, e) = (database.name, database.explain(e));
-                        self.out(name, e);
+                        self.out.add(self.place, name, e);
                         databases[at] = None;
                     }
                 }
@@ -455,7 +448,7 @@ impl Lab<'_> {
     }
 
     /// Makes and fills a database.
-    fn open(&mut self, name: &'static str) -> Result<Database, LabError> {
+    fn open(&mut self, name: &'static str, yours: Option<Yours>) -> Result<Database, LabError> {
         let bench = self.bench;
         let stop = || bench.interrupted();
         let options = self.options;
@@ -465,7 +458,7 @@ impl Lab<'_> {
             log: (bytes(options) / 8).clamp(32 << 20, 1 << 30),
             sessions: options.clients * self.loads.len() as u32 + 2,
         };
-        let mut database = Database::open(name, self.place, made, None, &stop)?;
+        let mut database = Database::open(name, self.place, made, yours, &stop)?;
         let filled = (|| {
             let _inside = database.inside();
             let mut session = database.connect()?;

@@ -47,7 +47,7 @@ mod without {
 
     /// What is trusted: nothing.
     #[derive(Debug, Clone, Default)]
-    pub(in crate::db) struct Trust;
+    pub(in crate::db) struct Trust {}
 
     /// What cannot be made.
     pub(in crate::db) enum Channel {}

@@ -38,7 +38,7 @@ use transactions::Constants;
 
 use super::counters::{Observed, Watch};
 pub use super::database::DATABASES;
-use super::database::{Database, Made};
+use super::database::{Database, LeftOut, Made};
 use super::server::Server;
 use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
@@ -304,24 +304,19 @@ pub fn run(
         book,
         sink,
         lines: Vec::new(),
-        skipped: Vec::new(),
-        failure: None,
+        out: LeftOut::default(),
         done: 0,
     };
     lab.all(yours)?;
-    let (lines, skipped, failure) = (lab.lines, lab.skipped, lab.failure);
+    let (lines, out) = (lab.lines, lab.out);
     drop(place);
-    skipped::missing(book, &skipped, true);
+    skipped::missing(book, &out.skipped, true);
     book.found(&TpccResult {
         options: options.clone(),
         lines,
-        skipped,
+        skipped: out.skipped.clone(),
     })?;
-    if bench.interrupted() {
-        super::interrupted(book);
-        return Ok(());
-    }
-    failure.map_or(Ok(()), |e| Err(NotebookError::from(e)))
+    out.end(bench, book)
 }
 
 /// A measurement under way.
@@ -333,9 +328,7 @@ struct Lab<'a> {
     book: &'a mut Notebook,
     sink: &'a mut dyn ProgressSink,
     lines: Vec<Line>,
-    skipped: Vec<Skipped>,
-    /// The first, where something went wrong.
-    failure: Option<LabError>,
+    out: LeftOut,
     done: u32,
 }
 
@@ -349,19 +342,6 @@ fn constants(random: &mut SplitMix64, last: i64) -> Constants {
 }
 
 impl Lab<'_> {
-    /// A database is out. One that is not there is no failure.
-    fn out(&mut self, name: &str, error: LabError) {
-        if let LabError::Missing { .. } = error {
-            self.skipped.push(Skipped::from_error(name, error));
-            return;
-        }
-        let error = match super::with_room(self.place.path(), error) {
-            LabError::Failed(said) => LabError::Failed(format!("{name}: {said}")),
-            other => other,
-        };
-        self.failure.get_or_insert(error);
-    }
-
     /// Says what comes next.
     fn next(&mut self, databases: usize, what: &str) {
         let total = databases as u32 * (self.plan.profile.repeats + 1);
@@ -392,7 +372,7 @@ impl Lab<'_> {
                     databases.push(Some(database));
                 }
                 Err(_) if stop() => return Ok(()),
-                Err(e) => self.out(name, e),
+                Err(e) => self.out.add(self.place, name, e),
             }
         }
         for repeat in 0..self.plan.profile.repeats {
@@ -409,7 +389,7 @@ impl Lab<'_> {
                     Err(_) if stop() => return Ok(()),
                     Err(e) => {
                         let (name, e) = (database.name, database.explain(e));
-                        self.out(name, e);
+                        self.out.add(self.place, name, e);
                         databases[i] = None;
                     }
                 }
@@ -422,7 +402,7 @@ impl Lab<'_> {
                 Err(_) if stop() => return Ok(()),
                 Err(e) => {
                     let (name, e) = (database.name, database.explain(e));
-                    self.out(name, e);
+                    self.out.add(self.place, name, e);
                 }
             }
         }

@@ -22,7 +22,9 @@ use trial::Trial;
 const PREFIX: &str = "fathom_";
 /// A table that says whose it is.
 const MARK: &str = "made_by_fathom";
-/// All that may lie in a leftover.
+/// A table that says that all others were made by scripts, whatever their names.
+const SCRIPTS: &str = "made_by_scripts";
+/// All that may lie in a leftover without it.
 const TABLES: [&str; 11] = [
     MARK,
     "sbtest1",
@@ -114,7 +116,10 @@ fn abandoned(tables: &[(String, String)]) -> Vec<String> {
     let of = |n: &&String| is_name(n);
     let mine = |n: &&String| {
         let mut mine = tables.iter().filter(|(name, _)| name == *n);
-        mine.all(|(_, table)| TABLES.contains(&table.as_str()))
+        let scripts = tables
+            .iter()
+            .any(|(name, table)| name == *n && table == SCRIPTS);
+        scripts || mine.all(|(_, table)| TABLES.contains(&table.as_str()))
     };
     names.into_iter().filter(of).filter(mine).cloned().collect()
 }
@@ -169,6 +174,16 @@ impl Yours {
             session.batch(set)?;
         }
         Ok(session)
+    }
+
+    /// Notes that scripts make the tables of the database: it goes with all of them, also after a kill.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(super) fn with_scripts(self) -> Result<Self> {
+        self.session()?
+            .batch(&format!("CREATE TABLE {SCRIPTS} (nothing INT)"))?;
+        Ok(self)
     }
 
     /// How it speaks.
@@ -285,8 +300,12 @@ mod tests {
             ("fathom_14", MARK),
             ("fathom_14", "accounts"),
             ("fathom_x", MARK),
+            ("fathom_15", MARK),
+            ("fathom_15", SCRIPTS),
+            ("fathom_15", "accounts"),
+            ("fathom_16", SCRIPTS),
             ("fathoms", MARK),
         ]));
-        assert_eq!(found, ["fathom_12"]);
+        assert_eq!(found, ["fathom_12", "fathom_15"]);
     }
 }

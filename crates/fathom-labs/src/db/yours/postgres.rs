@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::server::Server;
 use super::super::sql::{Answer, Result, Session};
-use super::{About, MARK, PREFIX, TABLES, connect, is_name};
+use super::{About, MARK, PREFIX, SCRIPTS, TABLES, connect, is_name};
 use crate::LabError;
 
 /// Of the database.
@@ -81,12 +81,14 @@ fn is_abandoned(server: &Server, name: &str) -> Result<bool> {
                AND NOT (n.nspname = 'public' AND c.relkind = 'r' AND c.relname IN ({}))), \
              (SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
                WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')), \
-             (SELECT count(*) FROM pg_largeobject_metadata)",
+             (SELECT count(*) FROM pg_largeobject_metadata), \
+             (SELECT count(*) FROM pg_class c WHERE c.relname = '{SCRIPTS}' AND c.relnamespace = 'public'::regnamespace)",
             names.join(", ")
         ),
         &mut answer,
     )?;
-    Ok((0..3).all(|i| answer.int(0, i).is_ok_and(|n| n == 0)))
+    let mine = (0..3).all(|i| answer.int(0, i).is_ok_and(|n| n == 0));
+    Ok(mine || answer.int(0, 3)? > 0)
 }
 
 /// Makes the database, takes its lock and marks it.
