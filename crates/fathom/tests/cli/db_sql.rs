@@ -100,9 +100,8 @@ fn own_scripts_run_on_mariadb() {
 fn own_scripts_run_on_postgresql() {
     let _turn = beside_others();
     let Some(place) = open_place() else { return };
-    for mode in ["simple", "prepared"] {
-        own_scripts(&place, "postgresql", mode);
-    }
+    // As text they run there beside pgbench.
+    own_scripts(&place, "postgresql", "prepared");
 }
 
 #[test]
