@@ -2,14 +2,14 @@
 
 use fathom_labs::db::oltp::{self, Experiment, Mix, OltpOptions, Rows};
 use fathom_labs::db::rocksdb::{self, RocksOptions};
-use fathom_labs::db::server::{Place, Protocol, Server};
+use fathom_labs::db::server::{Place, Protocol};
 use fathom_labs::db::tpcc::{self, Pace, TpccOptions};
 use fathom_telemetry::Bytes;
 
-use super::db_sized::{measuring, options, sized};
+use super::db_sized::{measuring, options, sized, yours};
 use super::measure::measure;
 use super::open::directory;
-use crate::cli::{DbCommand, MysqlArgs, RocksdbArgs, ServerArgs, TpccArgs};
+use crate::cli::{DbCommand, MysqlArgs, RocksdbArgs, TpccArgs};
 use crate::exit::{Failure, Outcome, refused};
 
 pub(crate) fn db(command: &DbCommand) -> Outcome {
@@ -26,25 +26,6 @@ pub(crate) fn db(command: &DbCommand) -> Outcome {
         DbCommand::Sql(args) => super::db_sql::sql(args),
         DbCommand::Rocksdb(args) => rocksdb(args),
     }
-}
-
-/// The server of the user's, with its password.
-pub(super) fn yours(args: &ServerArgs) -> Result<Option<Server>, Failure> {
-    let by_socket = args.socket.as_deref().map(Server::of_socket);
-    let server = args.server.clone().or(by_socket);
-    let Some(server) = server else {
-        return match args.password_file {
-            Some(_) => Err(refused(anyhow::anyhow!(
-                "--password-file is that of a server of yours: name it with --server"
-            ))),
-            None => Ok(None),
-        };
-    };
-    let file = args.password_file.as_deref();
-    let server = server.find_password(file);
-    server
-        .map(Some)
-        .map_err(|e| refused(anyhow::anyhow!("{e}")))
 }
 
 fn mysql(args: &MysqlArgs) -> Outcome {

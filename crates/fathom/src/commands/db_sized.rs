@@ -2,10 +2,11 @@
 
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::db::DbOptions;
+use fathom_labs::db::server::Server;
 use fathom_telemetry::Bytes;
 
 use super::measure::Measuring;
-use crate::cli::{DbArgs, MeasureArgs};
+use crate::cli::{DbArgs, MeasureArgs, ServerArgs};
 use crate::exit::{Failure, refused};
 
 pub(super) fn measuring<'a>(name: &'static str, args: &'a MeasureArgs) -> Measuring<'a> {
@@ -57,4 +58,23 @@ pub(super) fn sized(
         measure.size = Some(Bytes((count * each).max(SCRATCH_MIN)));
     }
     Ok((count, measure))
+}
+
+/// The server of the user's, with its password.
+pub(super) fn yours(args: &ServerArgs) -> Result<Option<Server>, Failure> {
+    let by_socket = args.socket.as_deref().map(Server::of_socket);
+    let server = args.server.clone().or(by_socket);
+    let Some(server) = server else {
+        return match args.password_file {
+            Some(_) => Err(refused(anyhow::anyhow!(
+                "--password-file is that of a server of yours: name it with --server"
+            ))),
+            None => Ok(None),
+        };
+    };
+    let file = args.password_file.as_deref();
+    let server = server.find_password(file);
+    server
+        .map(Some)
+        .map_err(|e| refused(anyhow::anyhow!("{e}")))
 }

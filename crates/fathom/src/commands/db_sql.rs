@@ -5,8 +5,7 @@ use std::path::Path;
 use fathom_labs::db::scripted::{self, DATABASES, Load, Mode, ScriptText, SqlOptions};
 use fathom_labs::db::server::{Protocol, Server};
 
-use super::db::yours;
-use super::db_sized::{measuring, options, sized};
+use super::db_sized::{measuring, options, sized, yours};
 use super::measure::measure;
 use crate::cli::{DbArgs, SqlArgs};
 use crate::exit::{Failure, Outcome, refused};

@@ -4,10 +4,11 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::common::{Place, Said, beside_others, skip};
+use crate::common::{Place, Said, beside_others, skip, until, wait};
 use crate::contract::promised;
 use crate::db::{found, ids, is_rate, no_room, table};
-use crate::db_failures::mariadb;
+use crate::db_failures::{mariadb, reached};
+use crate::own_servers::{SECRET, postgresql, postgresql_with, quiet};
 use crate::postgres::open_place;
 
 const INIT: &str = "-- tables of one's own; not pgbench's\nCREATE TABLE stock (id int PRIMARY KEY, n int);\n\
@@ -214,4 +215,72 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         assert!(said.stderr.contains(words), "{line}: {}", said.stderr);
     }
     assert!(left(&place).is_empty(), "{:?}", left(&place));
+}
+
+#[test]
+fn tables_of_scripts_go_from_a_server_of_the_users_also_after_a_kill() {
+    let _turn = beside_others();
+    let Some(bin) = postgresql() else { return };
+    let place = Place::new();
+    let server = postgresql_with(&bin, None);
+    let databases = || server.psql("SELECT datname FROM pg_database ORDER BY 1");
+    let (before, url) = (databases(), server.url("postgres", "bench", ""));
+    fs::write(
+        place.dir.join("t.sql"),
+        "CREATE TABLE mine (n int); CREATE VIEW seen AS SELECT * FROM mine;",
+    )
+    .unwrap();
+    fs::write(
+        place.dir.join("s.sql"),
+        "INSERT INTO mine VALUES (:client_id);",
+    )
+    .unwrap();
+    let script = |repeats: &str| {
+        let args = [
+            "db",
+            "sql",
+            ".",
+            "--init",
+            "t.sql",
+            "--script",
+            "s.sql",
+            "--clients",
+            "2",
+        ];
+        let more = [
+            "--time",
+            "200ms",
+            "--json",
+            "--server",
+            url.as_str(),
+            "--repeats",
+            repeats,
+        ];
+        let mut command = place.command(&[&args[..], &more].concat());
+        command
+            .env("FATHOM_DB_PASSWORD", SECRET)
+            .env("HOME", place.base());
+        command
+    };
+    let mut child = quiet(&mut script("9")).spawn().unwrap();
+    let name = format!("fathom_{}", child.id());
+    let active = format!("SELECT count(*) > 2 FROM pg_stat_activity WHERE datname = '{name}'");
+    assert!(
+        reached(&mut child, || server.psql(&active) == "t"),
+        "no script began"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = format!("SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = '{name}'");
+    until("its sessions have ended", || server.psql(&gone) == "t");
+    assert!(databases().contains(&name));
+    let json = found(wait(script("1")));
+    assert_eq!(databases(), before);
+    if let Some(json) = json {
+        let job = &json["jobs"][0];
+        assert!(
+            job["engine"].as_str().unwrap().ends_with("(yours)"),
+            "{job}"
+        );
+    }
 }

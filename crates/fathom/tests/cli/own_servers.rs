@@ -13,10 +13,10 @@ use crate::common::{Place, beside_others, end, send, skip, until, wait};
 use crate::db::{found, has, ids, table};
 use crate::db_failures::{mariadb, reached};
 
-const SECRET: &str = "s3 cret'";
+pub(crate) const SECRET: &str = "s3 cret'";
 
 /// A server, ended with the test.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     dir: tempfile::TempDir,
     port: u16,
@@ -67,7 +67,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-fn quiet(command: &mut Command) -> &mut Command {
+pub(crate) fn quiet(command: &mut Command) -> &mut Command {
     let null = Stdio::null;
     command.stdin(null()).stdout(null()).stderr(null())
 }
@@ -134,7 +134,7 @@ fn mariadb_with(certificate: Option<&str>) -> Server {
 }
 
 impl Server {
-    fn url(&self, scheme: &str, user: &str, more: &str) -> String {
+    pub(crate) fn url(&self, scheme: &str, user: &str, more: &str) -> String {
         format!("{scheme}://{user}@localhost:{}/{more}", self.port)
     }
 
@@ -161,7 +161,7 @@ impl Server {
     }
 
     /// The same of PostgreSQL.
-    fn psql(&self, sql: &str) -> String {
+    pub(crate) fn psql(&self, sql: &str) -> String {
         let said = Command::new(find("psql").unwrap())
             .arg("-h")
             .arg(self.dir.path())
@@ -183,7 +183,7 @@ impl Server {
 }
 
 /// Where PostgreSQL's programs are, and its clients'.
-fn postgresql() -> Option<PathBuf> {
+pub(crate) fn postgresql() -> Option<PathBuf> {
     let all = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let bin = all
         .flatten()
@@ -196,7 +196,7 @@ fn postgresql() -> Option<PathBuf> {
     bin
 }
 
-fn postgresql_with(bin: &Path, certificate: Option<&str>) -> Server {
+pub(crate) fn postgresql_with(bin: &Path, certificate: Option<&str>) -> Server {
     let dir = directory(certificate.is_some());
     let account = rustix::process::geteuid().is_root().then(|| {
         let users = fs::read_to_string("/etc/passwd").unwrap();
@@ -658,63 +658,4 @@ fn in_a_postgresql_of_the_users_only_fathoms_own_database_is_made_and_removed() 
         assert_eq!(rows.len(), 1, "{rows:?}");
     }
     assert_eq!(databases(), before);
-    // Scripts make tables of any name: they go, too, also those of a killed run.
-    fs::write(
-        place.dir.join("t.sql"),
-        "CREATE TABLE mine (n int); CREATE VIEW seen AS SELECT * FROM mine;",
-    )
-    .unwrap();
-    fs::write(
-        place.dir.join("s.sql"),
-        "INSERT INTO mine VALUES (:client_id);",
-    )
-    .unwrap();
-    let script = |repeats: &str| {
-        let args = [
-            "db",
-            "sql",
-            ".",
-            "--init",
-            "t.sql",
-            "--script",
-            "s.sql",
-            "--clients",
-            "2",
-        ];
-        let more = [
-            "--time",
-            "200ms",
-            "--json",
-            "--server",
-            url.as_str(),
-            "--repeats",
-            repeats,
-        ];
-        let mut command = place.command(&[&args[..], &more].concat());
-        command
-            .env("FATHOM_DB_PASSWORD", SECRET)
-            .env("HOME", place.base());
-        command
-    };
-    let mut child = quiet(&mut script("9")).spawn().unwrap();
-    let name = format!("fathom_{}", child.id());
-    let active = format!("SELECT count(*) > 2 FROM pg_stat_activity WHERE datname = '{name}'");
-    assert!(
-        reached(&mut child, || server.psql(&active) == "t"),
-        "no script began"
-    );
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let gone = format!("SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = '{name}'");
-    until("its sessions have ended", || server.psql(&gone) == "t");
-    assert!(databases().contains(&name));
-    let json = found(wait(script("1")));
-    assert_eq!(databases(), before);
-    if let Some(json) = json {
-        let job = &json["jobs"][0];
-        assert!(
-            job["engine"].as_str().unwrap().ends_with("(yours)"),
-            "{job}"
-        );
-    }
 }
