@@ -207,7 +207,7 @@ pub(crate) fn enough<S, M>(
 pub(crate) fn warm(jobs: &[usize], evidence: &Evidence<'_>) -> String {
     let cold = |j: &&usize| {
         let flags = evidence.job(**j).map(|j| &j.flags);
-        flags.is_some_and(|f| f.iter().any(|f| f.code == FlagCode::NotSteady && f.void))
+        flags.is_some_and(|f| f.iter().any(|f| f.code == FlagCode::NotSteady))
     };
     let cold = jobs.iter().filter(cold).count();
     match cold {

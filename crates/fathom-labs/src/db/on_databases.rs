@@ -7,6 +7,7 @@ use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::{Nanos, Op, say};
 
 use super::database::{DATABASES, Database, Made};
+use super::scripted::driver::client_seed;
 use super::sql::{Answer, SqlError};
 use super::workload::Workload;
 use crate::LabError;
@@ -68,7 +69,8 @@ pub(super) fn run(
     let sessions = (0..clients).map(|number| (number, database.connect().unwrap()));
     let all = sessions.map(|(number, mut session)| -> Client<'_, SqlError> {
         Box::new(move |seat| {
-            let mut client = workload.client(&mut *session, dialect, number, 7)?;
+            let mut client =
+                workload.client(&mut *session, dialect, number, client_seed(7, number))?;
             while let Some(came) = seat.next() {
                 match client.transaction() {
                     Ok(kind) => seat.done(kind, kinds_of[kind].1, 0, came),

@@ -21,7 +21,7 @@ pub(crate) trait Workload: Sync {
         stop: &dyn Fn() -> bool,
     ) -> Result<()>;
 
-    /// A client with a connection and a stream of random numbers of its own, with all its statements prepared.
+    /// A client with a connection of its own and all its statements prepared. The seed is its own, too: no other client has it.
     ///
     /// # Errors
     /// What the database says.

@@ -257,7 +257,7 @@ impl Workload for Ycsb {
         &'a self,
         session: &'a mut dyn Session,
         dialect: Dialect,
-        number: u32,
+        _number: u32,
         seed: u64,
     ) -> Result<Box<dyn Transactions + 'a>> {
         let updates = (0..FIELDS)
@@ -274,7 +274,7 @@ impl Workload for Ycsb {
             session,
             workload: self,
             inserted,
-            random: SplitMix64::new(seed ^ SplitMix64::new(u64::from(number) + 1).next_u64()),
+            random: SplitMix64::new(seed),
             latest: self.latest.then(|| (Drawer::new(Keys::Latest, rows), rows)),
             inserting: None,
             key: String::new(),

@@ -187,7 +187,7 @@ impl Workload for LinkBench {
         &'a self,
         session: &'a mut dyn Session,
         dialect: Dialect,
-        number: u32,
+        _number: u32,
         seed: u64,
     ) -> Result<Box<dyn Transactions + 'a>> {
         let statements = Statements::prepare(session, dialect)?;
@@ -196,7 +196,7 @@ impl Workload for LinkBench {
             dialect,
             load: self,
             statements,
-            random: SplitMix64::new(seed ^ SplitMix64::new(u64::from(number) + 1).next_u64()),
+            random: SplitMix64::new(seed),
             tails: Vec::new(),
             data: String::with_capacity(4096),
             answer: Answer::default(),

@@ -56,7 +56,7 @@ pub(super) fn run(
         .collect::<Result<Vec<Vec<Box<dyn Session>>>>>()?;
     let mut parts = Vec::new();
     for (number, own) in (0u32..).zip(&mut sessions) {
-        let seed = how.seed ^ SplitMix64::new(u64::from(number) + 1).next_u64();
+        let seed = client_seed(how.seed, number);
         let mut own_parts = Vec::new();
         for (weighted, session) in all.iter().zip(own) {
             own_parts.push(
@@ -91,6 +91,11 @@ pub(super) fn run(
     let woken = || all.iter().for_each(|w| w.workload.end());
     let loads = clients::run(&plan, clients.collect(), &mut counting, end, &woken, tick)?;
     Ok((loads, again.load(Ordering::Relaxed) - before))
+}
+
+/// The seed of a client: no two of a run have one.
+pub(in crate::db) fn client_seed(seed: u64, number: u32) -> u64 {
+    seed ^ SplitMix64::new(u64::from(number) + 1).next_u64()
 }
 
 fn client(

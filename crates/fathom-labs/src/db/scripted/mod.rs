@@ -1,7 +1,7 @@
 //! Transactions of the user's own: pgbench's scripts and loads by name, by weight, on MariaDB, PostgreSQL and SQLite in turns; in a
 //! closed loop, in an open one, or in steps until a latency objective breaks.
 
-mod driver;
+pub(super) mod driver;
 mod pgbench;
 mod results;
 mod tables;

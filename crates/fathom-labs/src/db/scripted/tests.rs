@@ -4,6 +4,8 @@ use std::sync::Mutex;
 
 use super::super::sql::{Answer, Dialect, Result, Session, SqlError, Value};
 use super::super::workload::Workload;
+use super::super::{linkbench, ycsb};
+use super::driver::client_seed;
 use super::workload::Scripts;
 use super::{Mode, ScriptText};
 
@@ -200,4 +202,38 @@ fn who_sleeps_is_woken_when_the_load_ends() {
         }
     });
     assert!(ended.into_inner().unwrap().is_some_and(|e| e.again));
+}
+
+#[test]
+fn no_two_clients_of_a_load_ask_for_the_same() {
+    let told = |load: &dyn Workload, number| {
+        let mut session = Listening::default();
+        let seed = client_seed(7, number);
+        {
+            let mut client = load
+                .client(&mut session, Dialect::Sqlite, number, seed)
+                .unwrap();
+            for _ in 0..20 {
+                // Some want an answer, which this one does not give.
+                let _ = client.transaction();
+            }
+        }
+        // Without the time of day, which some send, too.
+        let day = |word: &&str| word.len() < 13 || !word.bytes().all(|b| b.is_ascii_digit());
+        let plain = |t: &String| {
+            t.split([' ', ','])
+                .filter(day)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        session.told.iter().map(plain).collect::<Vec<_>>()
+    };
+    let ycsb = ycsb::named("ycsb-c", 10_000).unwrap();
+    let graph = linkbench::named("linkbench", 10_000).unwrap();
+    for load in [&*ycsb, &*graph] {
+        let all = [0, 1, 2].map(|number| told(load, number));
+        assert!(all[0].len() > 10, "{:?}", all[0]);
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
+        assert_eq!(all[0], told(load, 0));
+    }
 }
