@@ -90,14 +90,13 @@ fn waited(seen: &Observed, job: &Job, cause: Cause) -> Option<(f64, String)> {
     match (cause, &seen.innodb) {
         (Cause::Processors, _) => {
             let share = seen.processors?;
-            let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
-            let own = job.cpu_ns as f64 / job.wall_ns.max(1) as f64 / cores;
+            // In processors, not in shares: a report may be made on another machine.
+            let own = job.cpu_ns as f64 / job.wall_ns.max(1) as f64;
             Some((
                 share,
                 format!(
-                    "{:.0} % of the processors' time used, {:.0} % by fathom's own clients",
-                    share * 100.0,
-                    own * 100.0
+                    "{:.0} % of the processors' time used, {own:.1} processors by fathom's own clients",
+                    share * 100.0
                 ),
             ))
         }
