@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use fathom_bench::{Bench, Notebook, NotebookError};
 use fathom_system::cgroup::Inside;
 use fathom_system::lab_dir::LabDir;
+use fathom_telemetry::Flag;
 
 use super::budget::Budget;
 use super::cluster;
+use super::counters::{Observed, Watch};
 use super::mariadb::{self, Instance, Start};
 use super::sql::{self, Dialect, Session, SqlError};
 use super::warmth::{self, Gauge};
@@ -262,11 +264,21 @@ impl Database {
     }
 
     /// Whether it is on this machine.
-    pub(super) fn here(&self) -> bool {
+    fn here(&self) -> bool {
         match &self.kind {
             Kind::Yours(y) => y.server().is_here(),
             _ => true,
         }
+    }
+
+    /// What a server of the user's still owes for the rate; the lab's own are waited for.
+    pub(super) fn unpaid(&self, seen: &Observed) -> Option<Flag> {
+        warmth::unpaid(seen).filter(|_| !self.ours())
+    }
+
+    /// Looks at it while it is measured.
+    pub(super) fn watch(&self) -> sql::Result<Watch> {
+        Watch::new(self.connect()?, self.dialect(), self.here())
     }
 
     /// Whether the lab started it: what it reads is what the lab makes it read.

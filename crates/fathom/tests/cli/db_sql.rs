@@ -75,7 +75,11 @@ fn own_scripts(place: &Place, database: &str, mode: &str) {
         assert!(names.contains(&name.as_str()), "{names:?}");
     }
     assert_eq!(ids(&json, "headlines"), [format!("sql-{database}")]);
-    assert_eq!(ids(&json, "findings"), [format!("sql-{database}-carries")]);
+    // And what bounds it, where that is shown.
+    let findings = ids(&json, "findings");
+    assert_eq!(findings[0], format!("sql-{database}-carries"));
+    let bound = format!("sql-{database}-bound");
+    assert!(findings[1..].iter().all(|f| *f == bound), "{findings:?}");
     assert!(left(place).is_empty(), "{:?}", left(place));
 }
 

@@ -16,8 +16,7 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
-use fathom_host::processors::ProcessorTime;
-use fathom_host::{CounterSource, HostRoot};
+use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::{Bytes, Nanos};
@@ -29,6 +28,7 @@ pub use tables::SCALE_BYTES;
 pub use workload::Mode;
 use workload::Scripts;
 
+use super::counters::Observed;
 pub use super::database::DATABASES;
 use super::database::{Database, LeftOut, Made};
 use super::objective::{Offered, SHARES};
@@ -273,8 +273,9 @@ struct Counted {
     again: u64,
     /// Transactions per second that came in an open loop.
     offered: Option<f64>,
-    /// Share of the processors' time with work.
-    busy: Option<f64>,
+    /// Of the server itself.
+    #[serde(flatten)]
+    seen: Observed,
     /// What pgbench did, half of its time before and half behind.
     pgbench: Option<pgbench::Theirs>,
 }
@@ -544,16 +545,15 @@ impl Lab<'_> {
         let device = database.data(self.place.path());
         let device = device.and_then(|d| CounterSource::locate(&d).ok());
         let warmth = RefCell::new(Warmth::new(database.gauge()?));
-        let root = HostRoot::default();
         let inside = database.inside();
-        let sample = |total: Total<'_>| {
-            let processors = ProcessorTime::read(&root, &[]);
-            (total(), device.as_ref().and_then(count), processors)
-        };
+        let watch = RefCell::new(database.watch()?);
+        let (mut began, mut seen) = (Ok(()), Ok(Observed::default()));
+        let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
         let (mut before, mut after) = (None, None);
         let mut shown = ticker(self.sink);
         let mut held = |rate| {
             database.budget.hold();
+            watch.borrow_mut().look();
             shown(rate);
         };
         let outcome = driver::run(
@@ -564,8 +564,14 @@ impl Lab<'_> {
                 // A step follows a closed loop on the same server, which took its log as far as it goes.
                 warmth.borrow_mut().cold().filter(|_| share.is_none())
             }),
-            &mut |total| before = Some(sample(total)),
-            &mut |total| after = Some(sample(total)),
+            &mut |total| {
+                began = watch.borrow_mut().begin();
+                before = Some(sample(total));
+            },
+            &mut |total| {
+                after = Some(sample(total));
+                seen = watch.borrow_mut().end();
+            },
             &mut held,
         );
         drop(shown);
@@ -576,6 +582,8 @@ impl Lab<'_> {
         };
         database.budget.release();
         let (loads, again) = outcome?;
+        began?;
+        let seen = seen?;
         let (Some(before), Some(after)) = (before, after) else {
             return Err(LabError::Failed("it was ended in its ramp".into()).into());
         };
@@ -583,11 +591,12 @@ impl Lab<'_> {
         let course = course(&loads);
         let label = self.label(line);
         let mut jobs = Vec::new();
-        for (name, done) in kinds(self.loads).into_iter().zip(loads) {
+        for (name, mut done) in kinds(self.loads).into_iter().zip(loads) {
             if done.operations() == 0 {
                 jobs.push(None);
                 continue;
             }
+            done.noted.extend(database.unpaid(&seen));
             let about = About {
                 experiment: "sql",
                 name: &format!("sql-{label}-{name}"),
@@ -603,10 +612,6 @@ impl Lab<'_> {
             };
             jobs.push(Some(done.keep(self.book, about)));
         }
-        let busy = after
-            .2
-            .zip(before.2)
-            .and_then(|(a, b)| a.since(&b).busy_share());
         Ok(Repeat {
             jobs: jobs.iter().copied().flatten().collect(),
             operations: after.0 - before.0,
@@ -615,7 +620,7 @@ impl Lab<'_> {
                 kinds: jobs,
                 again,
                 offered: rate,
-                busy,
+                seen,
                 pgbench: first.zip(second).map(|(a, b)| a.with(b)),
             },
         })

@@ -8,6 +8,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::Histogram;
 use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Section, Table};
 
+use super::super::bound;
 use super::super::budget::more_cache;
 use super::super::objective::{Steps, steps_table};
 use super::{Counted, Line, Mode, Point, Repeat, Seen, SqlResult};
@@ -52,6 +53,24 @@ impl<'a> Shows<'a> {
         self.line.rate(self.evidence)
     }
 
+    /// With what was seen of the server.
+    fn server(&self) -> bound::Seen<'a> {
+        bound::Seen::of(self.name().to_owned(), self.line, self.evidence, |c| {
+            &c.seen
+        })
+    }
+
+    /// What bounds the rate of its closed loop, where that is shown.
+    fn bound(&self) -> Option<Finding> {
+        let what = format!(
+            "{}, {:.0} transactions per second",
+            self.name(),
+            self.rate()?.value
+        );
+        let id = format!("sql-{}", self.name());
+        self.server().finding(&id, &what, "sql-server")
+    }
+
     fn kinds(&self) -> Vec<Kind<'a>> {
         let latency = |k: usize| {
             self.line
@@ -71,7 +90,7 @@ impl<'a> Shows<'a> {
     }
 
     fn busy(&self) -> Option<Estimate> {
-        self.line.mean(|r| Some(r.beside.busy? * 100.0))
+        self.line.mean(|r| Some(r.beside.seen.processors? * 100.0))
     }
 
     /// Share of the time in which the device had work, percent.
@@ -83,31 +102,7 @@ impl<'a> Shows<'a> {
         })
     }
 
-    /// What was used up, in one sentence.
-    fn limit(&self) -> String {
-        /// From here on a part counts as used up, percent.
-        const FULL: f64 = 90.0;
-        let [processors, device] = [self.busy(), self.device_busy()].map(|e| e.map(|e| e.value));
-        let is_full = |v: Option<f64>| v.is_some_and(|v| v >= FULL);
-        let said = |v: Option<f64>| v.map_or("unknown".into(), |v| format!("{v:.0} %"));
-        let (p, d) = (said(processors), said(device));
-        match (is_full(processors), is_full(device)) {
-            (true, true) => {
-                format!("processors ({p}) and device ({d} of the time) were both used up")
-            }
-            (true, false) => {
-                format!("the processors limit it: {p} busy, the device {d} of the time")
-            }
-            (false, true) => format!(
-                "the device had work {d} of the time, the processors {p}: it waits for the device"
-            ),
-            (false, false) => format!(
-                "neither processors ({p} busy) nor device ({d} of the time) were used up: clients wait for locks or for each other's commits, or there are too few of them"
-            ),
-        }
-    }
-
-    /// What it carries, which kind takes the time, and what limits it.
+    /// What it carries, and which kind takes the time.
     fn conclusion(&self) -> String {
         let Some(rate) = self.rate() else {
             return format!("{}: nothing valid was measured.", self.name());
@@ -131,7 +126,7 @@ impl<'a> Shows<'a> {
                 kind.name
             ));
         }
-        said.push_str(&format!("; {}.", self.limit()));
+        said.push('.');
         said.push_str(&self.steps.sentence());
         said
     }
@@ -231,7 +226,12 @@ pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut S
     if !checked.is_empty() {
         section.tables.push(cross_check(&checked));
     }
+    let servers: Vec<_> = all.iter().map(Shows::server).collect();
+    section.tables.push(bound::counters("sql-server", &servers));
     shown.findings.extend(all.iter().map(Shows::finding));
+    let closed = o.rate.is_none() || o.objective.is_some();
+    let bounds = all.iter().filter_map(Shows::bound);
+    shown.findings.extend(bounds.filter(|_| closed));
     shown.sections.push(section);
     shown
         .headlines

@@ -36,7 +36,7 @@ pub use rules::{Pace, TERMINALS};
 pub use schema::WAREHOUSE_BYTES;
 use transactions::Constants;
 
-use super::counters::{Observed, Watch};
+use super::counters::Observed;
 pub use super::database::DATABASES;
 use super::database::{Database, LeftOut, Made};
 use super::server::Server;
@@ -476,7 +476,7 @@ impl Lab<'_> {
         let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
         let (mut before, mut after) = (None, None);
         let mut shown = ticker(self.sink);
-        let watch = Watch::new(database.connect()?, database.dialect(), database.here())?;
+        let watch = database.watch()?;
         let watch = RefCell::new(watch);
         let (mut began, mut seen) = (Ok(()), Ok(Observed::default()));
         let mut held = |rate| {
@@ -521,7 +521,7 @@ impl Lab<'_> {
     ) -> Repeat {
         let course = outcome.loads[0].course.clone();
         let mut kinds = [None; 5];
-        for ((kind, slot), done) in transactions::Kind::ALL
+        for ((kind, slot), mut done) in transactions::Kind::ALL
             .into_iter()
             .zip(&mut kinds)
             .zip(outcome.loads)
@@ -529,6 +529,7 @@ impl Lab<'_> {
             if done.operations() == 0 {
                 continue;
             }
+            done.noted.extend(database.unpaid(&seen));
             let about = About {
                 experiment: "tpcc",
                 name: &format!("tpcc-{}-{}", database.name, kind.name()),
