@@ -182,7 +182,10 @@ pub(crate) fn enough<S, M>(
                 "{of}: {what} {} gives {gain} over {}; no more than that was shown to help, up to {}",
                 steps[at].name, first.name, last.name
             ),
-            true,
+            // That steps above it are no better does not yet show that it is better than the first.
+            steps[at]
+                .over(first, evidence)
+                .is_some_and(|d| d.verdict == Verdict::Better && shown(&d, comparisons)),
             "moderate",
         )
     };
@@ -320,6 +323,14 @@ mod tests {
             flat.text.contains("no more than a pool of 1 MiB"),
             "{}",
             flat.text
+        );
+        // The last beats the first, the one between is not known to.
+        let wild = [101.0, 190.0, 60.0, 200.0];
+        let between = told(&[&slow, &wild, &like], true).unwrap();
+        assert!(
+            !between.proposes() && between.advice.is_empty(),
+            "{}",
+            between.text
         );
         let once = told(&[&slow[..1], &fast[..1]], true).unwrap();
         assert!(once.confidence == "weak" && once.text.contains("one repeat"));

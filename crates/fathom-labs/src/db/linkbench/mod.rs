@@ -208,7 +208,6 @@ impl Workload for LinkBench {
 struct Statements {
     insert_link: usize,
     update_link: usize,
-    show_link: usize,
     find_link: usize,
     hide_link: usize,
     count_up: usize,
@@ -259,9 +258,6 @@ impl Statements {
             ))?,
             update_link: s.prepare(&format!(
                 "UPDATE linktable SET visibility = {VISIBLE}, data = ?, time = ?, version = 0 {link}"
-            ))?,
-            show_link: s.prepare(&format!(
-                "UPDATE linktable SET visibility = {VISIBLE} {link} AND visibility = {HIDDEN}"
             ))?,
             find_link: s.prepare(&format!(
                 "SELECT visibility FROM linktable {link}{}",
@@ -362,8 +358,9 @@ impl Client<'_> {
                 // Of a row that was there two are counted where it was hidden, none where not.
                 (Dialect::Mysql, n) => (false, n == 2),
                 _ => {
-                    me.sql(me.statements.show_link, &link)?;
-                    (false, me.answer.affected == 1)
+                    // Who hides it at this moment has locked it: what is asked without a lock is what was before.
+                    me.sql(me.statements.find_link, &link)?;
+                    (false, me.answer.int(0, 0)? == HIDDEN)
                 }
             };
             if visible {
