@@ -9,7 +9,7 @@ use fathom_io::target::{Target, TargetError};
 use fathom_io::{Control, validity};
 use fathom_telemetry::iolog::LogHandle;
 use fathom_telemetry::schema::{self, Job};
-use fathom_telemetry::{Bytes, Flag, FlagCode};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Op};
 
 /// Why a bench could not run jobs.
 #[derive(Debug, thiserror::Error)]
@@ -320,8 +320,17 @@ impl Bench for RealBench {
         let jobs = led.as_deref().unwrap_or(jobs);
         let mut measures = run_group(jobs, &setting, observer)?;
         validity::judge(&mut measures, jobs, &self.target);
+        if led.is_some() {
+            for (p, _) in jobs.iter().zip(&measures).filter(|(_, m)| failed_writes(m)) {
+                self.target.recover_zones(p.job.start, p.job.end);
+            }
+        }
         Ok(measures)
     }
+}
+
+fn failed_writes(job: &Job) -> bool {
+    job.errors.iter().any(|e| e.op == Op::Write)
 }
 
 /// Jobs of experiments, which ask for io_uring, on a target that takes NVMe commands only.

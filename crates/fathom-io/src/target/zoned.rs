@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use fathom_host::{HostRoot, Zone, ZoneAction, ZoneLimits, zones};
+use fathom_host::{HostRoot, Zone, ZoneAction, ZoneLimits, ZoneState, zones};
 use fathom_telemetry::Bytes;
 
 use super::{Destination, Holder, Target, Wanted};
@@ -44,6 +44,18 @@ impl Target {
         }
     }
 
+    /// Resets the zones between two bytes that hold nothing, after a write to one of them has failed: from Linux 6.12 on
+    /// (block/blk-zoned.c, BLK_ZONE_WPLUG_NEED_WP_UPDATE) such a zone fails every other write, too, until it is reset or
+    /// asked for. What the head of a multipath drive is asked does not reach the path that keeps this; a reset does.
+    pub fn recover_zones(&self, start: u64, end: u64) {
+        let inside = |z: &&Zone| z.start < end && z.end() > start;
+        let empty = |z: &&Zone| z.is_sequential() && z.state == ZoneState::Empty;
+        for z in self.zones().iter().flatten().filter(inside).filter(empty) {
+            // Where that fails, the next write says so.
+            let _ = self.zone(ZoneAction::Reset, z);
+        }
+    }
+
     /// Writes a block at a zone's write pointer. Only of a device that was named after `--destroy`.
     ///
     /// # Errors
@@ -60,6 +72,7 @@ impl Target {
         };
         let mut block = Buffers::new(1, self.align.max(512), None)?;
         file.write_all_at(block.bytes(0, self.align.max(512)), zone.pointer)
+            .inspect_err(|_| self.recover_zones(zone.start, zone.end()))
     }
 
     /// Opens the namespace for commands, too; bytes of the largest one that moves data.
