@@ -280,14 +280,11 @@ pub(crate) fn nvme_feature(device: &File, feature: u8) -> io::Result<u32> {
     nvme_read(device, NVME_GET_FEATURES, 0, feature.into(), &mut [])
 }
 
-/// The status of a namespace's reclaim unit handles (I/O Management Receive: reads only).
-pub(crate) fn nvme_placements(
-    device: &File,
-    namespace: u32,
-    into: &mut [u8; 4096],
-) -> io::Result<()> {
+/// The status of a namespace's reclaim unit handles (I/O Management Receive: reads only); whole double words, one at least. A
+/// drive may refuse to fill more than it has (NVMe Base Specification 2.1, SGLS: a longer SGL).
+pub(crate) fn nvme_placements(device: &File, namespace: u32, into: &mut [u8]) -> io::Result<()> {
     // Double words less one.
-    let cdw11 = into.len() as u32 / 4 - 1;
+    let cdw11 = (into.len() as u32 / 4).saturating_sub(1);
     let (opcode, handles) = (NVME_IO_MANAGEMENT_RECEIVE, 1);
     nvme_command(
         device,

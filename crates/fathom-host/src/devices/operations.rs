@@ -94,12 +94,17 @@ pub(super) fn u32_at(page: &[u8], at: usize) -> u32 {
 
 /// The status of the reclaim unit handles: 16 bytes, then 32 for each, which begin with its placement identifier.
 fn placements(device: &File, nsid: u32) -> Vec<Placement> {
-    let mut page = [0u8; 4096];
-    if sys::nvme_placements(device, nsid, &mut page).is_err() {
+    const MOST: usize = 128;
+    let mut page = [0u8; 16 + 32 * MOST];
+    if sys::nvme_placements(device, nsid, &mut page[..16]).is_err() {
         return Vec::new();
     }
-    let count = usize::from(u16_at(&page, 14));
-    let all = page[16..].chunks_exact(32).take(count);
+    let end = 16 + 32 * usize::from(u16_at(&page, 14)).min(MOST);
+    // No more than there is: Linux 6.12 describes the buffer by an SGL, and QEMU refuses one that is longer.
+    if sys::nvme_placements(device, nsid, &mut page[..end]).is_err() {
+        return Vec::new();
+    }
+    let all = page[16..end].chunks_exact(32);
     all.map(|d| Placement {
         id: u16_at(d, 0),
         available_blocks: u64::from(u32_at(d, 8)) | u64::from(u32_at(d, 12)) << 32,
