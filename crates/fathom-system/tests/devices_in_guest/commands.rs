@@ -89,19 +89,14 @@ pub(crate) fn past_the_block_layer(rig: &mut Rig) {
         "run {ng} --rw read --bs 4m --ios 2 --engine uring-cmd"
     ))
     .refused(&["one command of this drive moves at most"]);
-    // What the block layer costs, in turns.
-    let said = rig.fathom(&format!(
-        "ab {two} --rw randread --bs 4k --ios 50 --blocks 5 --a engine=uring --b engine=uring-cmd"
-    ));
-    said.has(&["uring-cmd"]);
-    said.has_not(&["never reached", "void"]);
-    experiments(rig, &two);
+    layers(rig, &two);
+    if in_bench() {
+        experiments(rig, &two);
+    }
     identity(rig, &two);
 }
 
-/// What experiments make of both ways; `bench/devices` tries them all.
-fn experiments(rig: &mut Rig, two: &str) {
-    let ng = node(two);
+fn layers(rig: &mut Rig, two: &str) {
     let engine = if in_bench() { "" } else { "--engine uring-cmd" };
     let said = rig.fathom(&format!(
         "stack {two} --rw randread --direct --qd 1,4 --time 300ms {engine}"
@@ -114,6 +109,16 @@ fn experiments(rig: &mut Rig, two: &str) {
     ]);
     said.has_not(&["not joined"]);
     said.done();
+}
+
+/// What experiments make of both ways in turns: they are tested on other engines, so that `bench/devices` alone tries these.
+fn experiments(rig: &mut Rig, two: &str) {
+    let ng = node(two);
+    let said = rig.fathom(&format!(
+        "ab {two} --rw randread --bs 4k --ios 50 --blocks 5 --a engine=uring --b engine=uring-cmd"
+    ));
+    said.has(&["uring-cmd"]);
+    said.has_not(&["never reached", "void"]);
     let short = "--time 200ms --repeats 1 --out /tmp/r";
     let compared = |of: &str| {
         format!("grep -o block-layer-latency $(ls -d /tmp/r/*{of} | tail -n 1)/run.json")
@@ -123,15 +128,13 @@ fn experiments(rig: &mut Rig, two: &str) {
         compared("curve")
     );
     rig.fathom(&curve).has(&["block-layer-latency"]);
-    if in_bench() {
-        rig.fathom(&format!("curve {ng} --closed-only --max-qd 4 {short}"))
-            .done();
-        let survey = format!(
-            "survey {two} --destroy NV-THREE-ns2 --size 16m {short}; {}",
-            compared("survey")
-        );
-        rig.fathom(&survey).has(&["block-layer-latency"]);
-    }
+    rig.fathom(&format!("curve {ng} --closed-only --max-qd 4 {short}"))
+        .done();
+    let survey = format!(
+        "survey {two} --destroy NV-THREE-ns2 --size 16m {short}; {}",
+        compared("survey")
+    );
+    rig.fathom(&survey).has(&["block-layer-latency"]);
 }
 
 /// What the drives say of themselves.

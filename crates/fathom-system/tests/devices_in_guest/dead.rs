@@ -7,7 +7,6 @@ use fathom_system::guest::{Guest, Machine, Supply};
 use fathom_telemetry::Nanos;
 
 use crate::common::{bring, skip, supply};
-use crate::rig::turn;
 
 /// No answer for so long, and the guest is given up. (A minute outside of tests.)
 const SILENCE: Nanos = Nanos::from_secs(12);
@@ -28,7 +27,7 @@ fn boot(supply: &mut Supply) -> Option<Guest> {
 
 #[test]
 fn a_guest_that_dies_or_stands_still_is_given_up() {
-    let _turn = turn();
+    // Beside other guests: it waits for the silence of its own more than it works.
     let Some(mut supply) = supply() else { return };
     supply.silence_limit = SILENCE;
     let shell = |guest: &mut Guest, script: &str| {

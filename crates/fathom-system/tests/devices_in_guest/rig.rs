@@ -154,7 +154,7 @@ fn contents(image: &Path) -> io::Result<Contents> {
 }
 
 /// One guest at a time.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())
 }

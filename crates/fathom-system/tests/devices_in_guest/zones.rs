@@ -5,7 +5,7 @@ use std::process::Command;
 use fathom_system::guest::qemu::PROGRAM;
 
 use crate::common::skip;
-use crate::rig::{Rig, hold};
+use crate::rig::{Rig, hold, in_bench};
 
 /// A zoned namespace of 16 zones whose capacity is less than their size, and a plain one.
 const MACHINE: &str = "\
@@ -42,7 +42,10 @@ fn zones_are_written_at_their_pointers_and_reset_under_the_guard() {
     jobs(&mut rig, &zoned);
     experiment(&mut rig, &zoned);
     operations(&mut rig, &plain);
-    other_drivers(&mut rig);
+    null_block(&mut rig);
+    if in_bench() {
+        other_drivers(&mut rig);
+    }
     through_fio(&mut rig);
     rig.off();
 }
@@ -257,7 +260,12 @@ fn operations(rig: &mut Rig, plain: &str) {
     );
 }
 
-/// Zones of SCSI and of null_blk: no appends, the same pointers.
+/// A zoned device of null_blk's, /dev/z.
+fn null_block(rig: &mut Rig) {
+    rig.sh("cd /sys/kernel/config/nullb && mkdir z && cd z && echo 64 > size && echo 1 > memory_backed && echo 1 > zoned && echo 4 > zone_size && echo 2 > zone_max_open && echo 3 > zone_max_active && echo 1 > power && sleep 1").done();
+}
+
+/// Zones of SCSI and of null_blk: no appends, the same pointers, so that `bench/devices` alone has the time for them.
 fn other_drivers(rig: &mut Rig) {
     rig.sh("rmmod scsi_debug; insmod /modules/*-scsi_debug.ko dev_size_mb=64 delay=0 zbc=managed zone_size_mb=4 zone_max_open=2 zone_nr_conv=2; sleep 1").done();
     let disk = rig.line("ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block");
@@ -265,7 +273,6 @@ fn other_drivers(rig: &mut Rig) {
         "fathom devices | grep -A30 '^/dev/{disk} ' | grep -m1 -o 'with --destroy [^ ]*' | cut -d' ' -f3"
     ));
     let scsi = (format!("/dev/{disk}"), word, "14 empty");
-    rig.sh("cd /sys/kernel/config/nullb && mkdir z && cd z && echo 64 > size && echo 1 > memory_backed && echo 1 > zoned && echo 4 > zone_size && echo 2 > zone_max_open && echo 3 > zone_max_active && echo 1 > power && sleep 1").done();
     let null = ("/dev/z".to_owned(), "/dev/z".to_owned(), "16 empty");
     for (device, word, empty) in [scsi, null] {
         let said = rig.sh(&format!(
