@@ -175,7 +175,7 @@ fn of_metrics(paper: &str, runs: &[Vec<Metric>]) -> Result<Published, String> {
             .collect();
         let about = *found.iter().flatten().next()?;
         let stated = reproduce::stated(&row)?;
-        let value = converted(stated.value, &stated.unit, &about.unit)?;
+        let value = converted(stated.number()?, &stated.unit, &about.unit)?;
         Some(Figure {
             row,
             device: stated.device,
@@ -230,7 +230,10 @@ mod tests {
                 };
                 let stated = stated.unwrap_or_else(|| panic!("{row} is no number"));
                 assert!(
-                    converted(stated.value, &stated.unit, unit).is_some(),
+                    stated
+                        .number()
+                        .and_then(|n| converted(n, &stated.unit, unit))
+                        .is_some(),
                     "{row}"
                 );
             }

@@ -1,22 +1,35 @@
-//! Loads on simulated targets: the papers' jobs, each run once and kept in the run like the jobs of any experiment.
+//! Loads of the table, and where those of the models run: kept in the run like the jobs of any experiment.
 
-use fathom_bench::{Bench, Notebook, SimBench};
-use fathom_io::driver::PlannedJob;
-use fathom_io::job::{BlockSizes, Rw};
+use fathom_bench::bench::LogMaker;
+use fathom_bench::{Bench, BenchError, Notebook, SimBench};
+use fathom_io::driver::{ClosedWindow, Observer, PlannedJob};
+use fathom_io::job::{Limits, Rw};
 use fathom_io::{Control, JobSpec};
 use fathom_sim::SimTarget;
-use fathom_telemetry::schema::Job;
-use fathom_telemetry::{Bytes, Nanos, Op};
+use fathom_telemetry::schema::{Job, Target};
+use fathom_telemetry::{Bytes, Op};
 
 use super::ReproduceError;
+
+/// Where loads run.
+pub(super) trait Loads {
+    /// What each group of a load gave.
+    fn run(&mut self, load: &Load) -> Result<Vec<Seen>, ReproduceError>;
+}
+
+/// What a load gave, and what stands against it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    /// NaN where every run is void.
+    pub(super) measured: Measured,
+    pub(super) note: String,
+}
 
 /// Where the loads of a reproduction run: the models, and the notebook that keeps the jobs.
 pub struct Models<'a> {
     book: Option<&'a mut Notebook>,
     experiment: String,
     control: Control,
-    /// What was measured already, by the job's name.
-    known: Vec<(String, Measured)>,
 }
 
 impl<'a> Models<'a> {
@@ -26,7 +39,6 @@ impl<'a> Models<'a> {
             book: Some(book),
             experiment: paper.to_owned(),
             control,
-            known: Vec::new(),
         }
     }
 
@@ -36,7 +48,6 @@ impl<'a> Models<'a> {
             book: None,
             experiment: String::new(),
             control: Control::new(),
-            known: Vec::new(),
         }
     }
 
@@ -70,106 +81,117 @@ impl<'a> Models<'a> {
             None => bench.run(&planned, None, &mut ()).map_err(|e| failed(&e)),
         }
     }
+}
 
-    /// A bench of a simulated target.
-    pub(super) fn open(&self, target: SimTarget) -> SimBench {
-        SimBench::new(target, self.control.clone())
+impl Loads for Models<'_> {
+    /// On a fresh model.
+    fn run(&mut self, load: &Load) -> Result<Vec<Seen>, ReproduceError> {
+        let Some(target) = load.target.clone() else {
+            return Err(ReproduceError::Table(format!(
+                "no model: {:?}",
+                load.groups
+            )));
+        };
+        let mut bench = Watched {
+            inner: SimBench::new(target, self.control.clone()),
+            lowest: f64::MAX,
+        };
+        let mut all = Vec::new();
+        for jobs in &load.groups {
+            let measured = self.group(&mut bench, jobs)?;
+            let measured = measured.first().map(Measured::of).unwrap_or_default();
+            all.push(Seen {
+                measured: Measured {
+                    lowest: bench.lowest,
+                    ..measured
+                },
+                note: String::new(),
+            });
+        }
+        Ok(all)
     }
 }
 
-/// A load on a simulated target.
-#[derive(Debug, Clone)]
+/// A line's load, or one of its variants: groups of jobs one after another on one target.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Load {
-    pub(super) target: SimTarget,
-    pub(super) rw: Rw,
-    pub(super) block: u64,
-    pub(super) threads: u32,
-    pub(super) qd: u32,
-    /// Percent, where reads and writes are mixed.
-    pub(super) read_share: f64,
-    pub(super) direct: bool,
-    pub(super) size: u64,
-    pub(super) ramp_ms: u64,
-    pub(super) time_ms: u64,
+    /// The model; `None` on a target that is there.
+    pub(super) target: Option<SimTarget>,
+    /// Jobs of a group run at the same time; the first is the one that is looked at.
+    pub(super) groups: Vec<Vec<JobSpec>>,
 }
 
 impl Load {
-    /// Random reads of 4 KiB, one thread, one outstanding, direct, 200 ms, over 20,000 MiB as in Zhang III-A.
-    pub(super) fn on(name: &str) -> Result<Self, ReproduceError> {
-        Ok(Self {
-            target: SimTarget::parse(name)?,
-            rw: Rw::RandRead,
-            block: 4096,
-            threads: 1,
-            qd: 1,
-            read_share: 50.0,
-            direct: true,
-            size: 20_000 << 20,
-            ramp_ms: 10,
-            time_ms: 200,
-        })
-    }
-    pub(super) fn rw(self, rw: Rw) -> Self {
-        Self { rw, ..self }
-    }
-    pub(super) fn block(self, block: u64) -> Self {
-        Self { block, ..self }
-    }
-    pub(super) fn threads(self, threads: u32) -> Self {
-        Self { threads, ..self }
-    }
-    pub(super) fn time(self, time_ms: u64) -> Self {
-        Self { time_ms, ..self }
-    }
-
-    /// What the job is called: what runs where, and for how long.
-    fn name(&self) -> String {
-        let target = self.target.name.trim_start_matches("sim:");
-        let target: String = target
-            .chars()
-            .map(|c| if ":,=/".contains(c) { '-' } else { c })
-            .collect();
-        let share = match self.rw {
-            Rw::Mixed | Rw::RandMixed => format!("-{}", self.read_share),
-            _ => String::new(),
-        };
-        format!(
-            "{target}.{}{share}.{}k.{}x{}.{}.{}ms",
-            self.rw,
-            self.block >> 10,
-            self.threads,
-            self.qd,
-            if self.direct { "direct" } else { "buffered" },
-            self.time_ms
-        )
-    }
-
-    /// Runs it on a fresh model; a load that ran already is not run again.
-    pub(super) fn run(&self, models: &mut Models<'_>) -> Result<Measured, ReproduceError> {
-        let name = self.name();
-        if let Some((_, known)) = models.known.iter().find(|k| k.0 == name) {
-            return Ok(*known);
+    /// `BASE | sim:MODEL option=value … + JOB ; GROUP`, each list in braces a variant.
+    pub(super) fn all(text: &str) -> Result<Vec<Self>, ReproduceError> {
+        match text.is_empty() {
+            true => Ok(Vec::new()),
+            false => variants(text).iter().map(|text| Self::one(text)).collect(),
         }
-        let spec = JobSpec {
-            name: name.clone(),
-            rw: self.rw,
-            bs: BlockSizes::one(self.block),
-            threads: self.threads,
-            qd: self.qd,
-            read_share: self.read_share,
-            direct: self.direct,
-            size: Some(Bytes(self.size.min(self.target.size()))),
-            time: Some(Nanos::from_millis(self.time_ms)),
-            ramp: Nanos::from_millis(self.ramp_ms),
-            window: Nanos::from_millis(10),
-            ..JobSpec::default()
-        };
-        let mut bench = models.open(self.target.clone());
-        let jobs = models.group(&mut bench, &[spec])?;
-        let measured = jobs.first().map(Measured::of).unwrap_or_default();
-        models.known.push((name, measured));
-        Ok(measured)
     }
+
+    fn one(text: &str) -> Result<Self, ReproduceError> {
+        let (base, own) = text.split_once('|').unwrap_or(("", text));
+        let target = own.split_whitespace().find(|w| SimTarget::is_simulated(w));
+        let target = target.map(SimTarget::parse).transpose()?;
+        let job = |own: &str| -> Result<JobSpec, ReproduceError> {
+            let mut spec = JobSpec {
+                name: String::new(),
+                ..JobSpec::default()
+            };
+            let words = base.split_whitespace().chain(own.split_whitespace());
+            for (option, value) in words.filter_map(|w| w.split_once('=')) {
+                if !option.starts_with("sim:") {
+                    spec.set(option, value)?;
+                }
+            }
+            if let Some(target) = &target {
+                spec.size = spec.size.map(|s| s.min(Bytes(target.size())));
+                if spec.name.is_empty() {
+                    spec.name = called(target, &spec);
+                }
+            }
+            Ok(spec)
+        };
+        let group = |jobs: &str| jobs.split(" + ").map(job).collect();
+        let groups: Result<_, ReproduceError> = own.split(" ; ").map(group).collect();
+        let groups = groups?;
+        Ok(Self { target, groups })
+    }
+}
+
+/// Every text that the lists in braces stand for, the first list slowest.
+fn variants(text: &str) -> Vec<String> {
+    let Some((before, rest)) = text.split_once('{') else {
+        return vec![text.to_owned()];
+    };
+    let (list, after) = rest.split_once('}').unwrap_or((rest, ""));
+    let with = |one: &str| variants(&format!("{before}{one}{after}"));
+    list.split(',').flat_map(with).collect()
+}
+
+/// What a job on a model is called: what runs where, and for how long.
+fn called(target: &SimTarget, spec: &JobSpec) -> String {
+    let on = target.name.trim_start_matches("sim:");
+    let on = on.replace([':', ',', '=', '/'], "-");
+    let share = match spec.rw {
+        Rw::Mixed | Rw::RandMixed => format!("-{}", spec.read_share),
+        _ => String::new(),
+    };
+    format!(
+        "{on}.{}{share}.{}k.{}x{}.{}.{}ms",
+        spec.rw,
+        spec.bs.max().0 >> 10,
+        spec.threads,
+        spec.qd,
+        way(spec),
+        spec.time.unwrap_or_default().0 / 1_000_000
+    )
+}
+
+/// Around the page cache or through it.
+pub(super) fn way(spec: &JobSpec) -> &'static str {
+    if spec.direct { "direct" } else { "buffered" }
 }
 
 /// What a load gave.
@@ -177,7 +199,10 @@ impl Load {
 pub(super) struct Measured {
     pub(super) iops: f64,
     pub(super) mean_us: f64,
+    pub(super) bytes_per_second: f64,
     pub(super) mb_per_s: f64,
+    /// I/Os per second of the window with the fewest; only on models.
+    pub(super) lowest: f64,
 }
 
 impl Measured {
@@ -192,10 +217,75 @@ impl Measured {
         let weighted: f64 = both()
             .map(|d| d.iops * d.service_ns.mean.unwrap_or(0.0))
             .sum();
+        let bytes_per_second: f64 = both().map(|d| d.bytes_per_second).sum();
         Self {
             iops,
             mean_us: weighted / iops.max(1e-9) / 1e3,
-            mb_per_s: both().map(|d| d.bytes_per_second).sum::<f64>() / 1e6,
+            bytes_per_second,
+            mb_per_s: bytes_per_second / 1e6,
+            lowest: f64::NAN,
         }
+    }
+
+    /// By its name in the table.
+    pub(super) fn get(&self, name: &str) -> Option<f64> {
+        Some(match name {
+            "iops" => self.iops,
+            "us" => self.mean_us,
+            "bytes" => self.bytes_per_second,
+            "mb" => self.mb_per_s,
+            "lowest" => self.lowest,
+            _ => return None,
+        })
+    }
+}
+
+/// A bench, and the lowest rate of any window on it, I/Os per second.
+struct Watched {
+    inner: SimBench,
+    lowest: f64,
+}
+
+/// Takes the lowest rate on the way of the windows.
+struct Lowest<'a> {
+    rate: &'a mut f64,
+    next: &'a mut dyn Observer,
+}
+
+impl Observer for Lowest<'_> {
+    fn window(&mut self, w: &ClosedWindow<'_>) {
+        let ios: u64 = w.window.directions.iter().flatten().map(|d| d.ios).sum();
+        *self.rate = self.rate.min(ios as f64 / w.width.as_secs_f64());
+        self.next.window(w);
+    }
+}
+
+impl Bench for Watched {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+    fn describe(&self) -> Target {
+        self.inner.describe()
+    }
+    fn simulated(&self) -> bool {
+        self.inner.simulated()
+    }
+    fn control(&self) -> Control {
+        self.inner.control()
+    }
+    fn prepare(&mut self, observer: &mut dyn Observer) -> Result<Option<Job>, BenchError> {
+        self.inner.prepare(observer)
+    }
+    fn run(
+        &mut self,
+        jobs: &[PlannedJob],
+        log: LogMaker<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Job>, BenchError> {
+        let mut lowest = Lowest {
+            rate: &mut self.lowest,
+            next: observer,
+        };
+        self.inner.run(jobs, log, &mut lowest)
     }
 }

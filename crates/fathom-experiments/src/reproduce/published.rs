@@ -5,7 +5,7 @@ use super::{Role, Row};
 const CSV: &str = include_str!("../../../../docs/published-figures.csv");
 
 /// A line of the file, quotes resolved.
-fn fields(line: &str) -> Vec<String> {
+pub(super) fn fields(line: &str) -> Vec<String> {
     let (mut all, mut field, mut quoted) = (Vec::new(), String::new(), false);
     for c in line.chars() {
         match c {
@@ -18,24 +18,43 @@ fn fields(line: &str) -> Vec<String> {
     all
 }
 
-/// A number as it was published.
+/// A value as it was published.
 pub(crate) struct Stated {
     /// The device it is of.
     pub(crate) device: String,
-    /// The number.
-    pub(crate) value: f64,
+    /// The value.
+    text: String,
     /// Its unit.
     pub(crate) unit: String,
     /// What is known about it beside.
     pub(crate) note: String,
 }
 
-/// The number in a row of the file; `None` where there is none.
+impl Stated {
+    /// `None` where it is no number.
+    pub(crate) fn number(&self) -> Option<f64> {
+        self.text.parse().ok()
+    }
+    /// In another unit of a rate.
+    pub(super) fn number_in(&self, unit: &str) -> Option<f64> {
+        match (self.unit.as_str(), unit) {
+            ("MB/s", "GB/s") => Some(self.number()? / 1e3),
+            _ => self.number(),
+        }
+    }
+    /// Smallest and largest: `2 to 3`.
+    pub(super) fn range(&self) -> Option<[f64; 2]> {
+        let (low, high) = self.text.split_once(" to ")?;
+        Some([low.parse().ok()?, high.parse().ok()?])
+    }
+}
+
+/// The row of the file; `None` where there is none.
 pub(crate) fn stated(id: &str) -> Option<Stated> {
     let row = CSV.lines().map(fields).find(|f| f[0] == id)?;
     Some(Stated {
         device: row.get(3)?.clone(),
-        value: row.get(7)?.parse().ok()?,
+        text: row.get(7)?.clone(),
         unit: row.get(8)?.clone(),
         note: row.get(9).cloned().unwrap_or_default(),
     })

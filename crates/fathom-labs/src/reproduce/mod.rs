@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use fathom_bench::results::{self, Evidence};
 use fathom_experiments::compression::{CompressionResult, Rates};
-use fathom_experiments::reproduce::{POINTS, Point, Role, Row};
+use fathom_experiments::reproduce::{Point, Role, Row, points};
 use fathom_io::job::Rw;
 use fathom_stats::Estimate;
 use fathom_system::array::Shape;
@@ -72,7 +72,7 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
     let mut labs = Vec::new();
     match paper {
         "han2021" => {
-            let ids: Vec<String> = POINTS.iter().map(|p| format!("H{:03}", p.0)).collect();
+            let ids: Vec<String> = points().into_iter().map(|p| p.id).collect();
             if wanted(&ids) {
                 let mut arguments =
                     words(&["--members", "2,3,4,6,8", "--rw", "randread,randwrite"]);
@@ -221,7 +221,7 @@ fn flags(evidence: &Evidence<'_>, jobs: &[usize]) -> String {
 pub fn excuse(paper: &str, lab: &str, why: &str, rows: &mut [Row]) {
     let ids: Vec<String> = match (paper, lab) {
         ("han2021", _) => {
-            let points = POINTS.iter().map(|p| format!("H{:03}", p.0));
+            let points = points().into_iter().map(|p| p.id);
             points.chain(databases::of_arrays()).collect()
         }
         ("zhang2018", "db-mysql") => databases::of_mysql(),
@@ -268,13 +268,13 @@ fn arrays(evidence: &Evidence<'_>) -> Vec<Found> {
     let Some(result) = evidence.result::<RaidResult>() else {
         return Vec::new();
     };
-    let value = |(n, level, members, read, direct, _): &Point| {
-        let rw = if *read { Rw::RandRead } else { Rw::RandWrite };
-        let array = |shape: Shape| shape.level.number() == *level && shape.members == *members;
-        let rate = result.rate(evidence, array, rw, *direct, BLOCK)?;
-        Some(Found::new(&[&format!("H{n:03}")], rate, ""))
+    let value = |p: Point| {
+        let rw = if p.read { Rw::RandRead } else { Rw::RandWrite };
+        let array = |s: Shape| s.level.number() == p.level && s.members == p.members;
+        let rate = result.rate(evidence, array, rw, p.direct, BLOCK)?;
+        Some(Found::new(&[&p.id], rate, ""))
     };
-    POINTS.iter().filter_map(value).collect()
+    points().into_iter().filter_map(value).collect()
 }
 
 fn machines(evidence: &Evidence<'_>) -> Vec<Found> {

@@ -1,0 +1,141 @@
+//! How the papers' values are come by: the lines of `docs/reproduced-figures.csv`, and what makes a row of one.
+//!
+//! A line names a value of `docs/published-figures.csv`, the load that gives it and what is made of the load's numbers. A
+//! line without a place is a load that others need; `base` is what the loads below it have in common.
+
+use super::published::{self, On, Stated};
+use super::{ReproduceError, Role, Row, expression};
+
+const CSV: &str = include_str!("../../../../docs/reproduced-figures.csv");
+
+/// A line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line {
+    /// Identifier of the value.
+    pub(super) id: String,
+    /// Section, table or figure; empty for a load that others need.
+    pub(super) place: String,
+    what: String,
+    /// Ours, where it is not the unit as published.
+    unit: String,
+    /// Whether the model was fitted to it; empty on a target.
+    pub(super) role: String,
+    /// What it is made of, with what the loads have in common before it; empty where it rests on other lines.
+    pub(super) load: String,
+    /// What is made of it.
+    pub(super) ours: String,
+    /// Whether the relation holds that the paper says in words (the note).
+    pub(super) holds: String,
+    /// `share`, `none`, or `printed` and a number that is none in the list of published values.
+    score: String,
+    /// What ours is held against, where it is not what was published.
+    value: String,
+    /// Lines of which it is mere arithmetic.
+    from: String,
+    note: String,
+}
+
+/// Lines of a paper in their order.
+pub(super) fn lines(paper: &str, on: On) -> Vec<Line> {
+    let on = match on {
+        On::Models => "models",
+        On::Target => "target",
+    };
+    let mut base = String::new();
+    let mut all = Vec::new();
+    for text in CSV.lines().skip(1) {
+        let Ok(
+            [
+                of,
+                here,
+                id,
+                place,
+                what,
+                unit,
+                role,
+                load,
+                ours,
+                holds,
+                score,
+                value,
+                from,
+                note,
+            ],
+        ) = <[String; 14]>::try_from(published::fields(text))
+        else {
+            continue;
+        };
+        if of != paper || here != on {
+            continue;
+        }
+        if id == "base" {
+            base = load;
+            continue;
+        }
+        let load = match load.is_empty() {
+            true => load,
+            false => format!("{base} | {load}"),
+        };
+        #[rustfmt::skip]
+        all.push(Line { id, place, what, unit, role, load, ours, holds, score, value, from, note });
+    }
+    all
+}
+
+impl Line {
+    /// Beside what was published; `holds` for a relation in words.
+    pub(super) fn row(&self, ours: f64, holds: bool) -> Result<Row, ReproduceError> {
+        let stated = published::stated(&self.id);
+        let unit = match (self.unit.as_str(), &stated) {
+            ("", Some(stated)) => &stated.unit,
+            (unit, _) => unit,
+        };
+        let number = stated.as_ref().and_then(|s| s.number_in(unit));
+        let published = match self.value.is_empty() {
+            true => number,
+            false => expression::constant(&self.value)?,
+        };
+        let role = match self.role.as_str() {
+            "fit" => Role::Fit,
+            _ => Role::Prediction,
+        };
+        let published = published.unwrap_or(f64::NAN);
+        let mut row = Row::new(
+            &self.id,
+            &self.place,
+            &self.what,
+            published,
+            ours,
+            unit,
+            role,
+        );
+        row.from = self.from.split_whitespace().map(str::to_owned).collect();
+        row.note.clone_from(&self.note);
+        if !self.holds.is_empty() {
+            let verdict = if holds { "holds" } else { "does not hold here" };
+            row.note = format!("published as '{}': {verdict}", self.note);
+            (row.published, row.error_percent) = (None, None);
+            return Ok(row);
+        }
+        match stated.as_ref().and_then(Stated::range) {
+            Some(range) if self.value.is_empty() => return Ok(row.within(range)),
+            _ => {}
+        }
+        let apart = self
+            .score
+            .strip_prefix("printed ")
+            .and_then(|p| p.parse().ok());
+        if let Some(printed) = apart.or(number).filter(|_| !self.value.is_empty()) {
+            row.printed = Some(printed);
+            row.note = format!("printed as {printed}: {}", self.note);
+        }
+        Ok(match self.score.as_str() {
+            "share" => row.share(),
+            "none" => Row {
+                error_percent: None,
+                ..row
+            },
+            _ => row,
+        })
+    }
+}
