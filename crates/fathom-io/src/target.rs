@@ -4,26 +4,24 @@
 //! finish. Dropping a target removes what fathom made for this run only.
 
 mod counting;
+mod holds;
 pub mod purge;
 mod wanted;
 mod zoned;
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fathom_files::open;
-use fathom_host::{
-    Below, CounterSource, FilePermit, Passthrough, Permit, Refusal, Scratch, TargetKind,
-    ZoneLimits, extents, probe_target,
-};
+use fathom_host::{Below, CounterSource, Passthrough, Refusal, ZoneLimits, extents, probe_target};
 use fathom_telemetry::Bytes;
 use fathom_telemetry::schema::{self, DeviceDelta};
 
 use crate::driver::Destination;
 use crate::job::{JobError, Limits};
 use crate::port::polled;
+
+use holds::{Holder, Holds, alignment, unfit};
 
 pub use counting::{count, counted};
 pub use wanted::{Share, Wanted};
@@ -61,38 +59,6 @@ pub enum TargetError {
         /// What is wrong, what was expected, what to do.
         message: String,
     },
-}
-
-/// What keeps the target open and cleans up after it.
-enum Holder {
-    Null,
-    Scratch(Scratch),
-    /// A file of the user's, read only.
-    Borrowed(File),
-    /// /dev/null or /dev/zero.
-    Hollow(File),
-    /// A file that an earlier run made.
-    Made(FilePermit),
-    /// A file that this run made.
-    New(NewFile),
-    /// A scratch file of another host of the same run.
-    Joined(File),
-    Device(Permit),
-}
-
-/// A file made by this run. It stays only if the run got far enough to close its target: a refusal
-/// after it was made leaves nothing behind.
-struct NewFile {
-    permit: FilePermit,
-    keep: bool,
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if !self.keep {
-            let _ = self.permit.remove();
-        }
-    }
 }
 
 /// An open target.
@@ -137,35 +103,23 @@ impl Target {
     pub fn join(name: &str, mark: &str) -> Result<Self, TargetError> {
         let path = PathBuf::from(name);
         let (file, size) = fathom_host::join_scratch(&path, mark)?;
-        let align = alignment(&path);
-        let description = format!("shared scratch file of {}", Bytes(size));
-        let holder = Holder::Joined(file);
-        Self::file(name, "file", path, size, align, description, false, holder)
+        let holds = Holds {
+            kind: "file",
+            size,
+            align: alignment(&path),
+            description: format!("shared scratch file of {}", Bytes(size)),
+            path,
+            fresh: false,
+            holder: Holder::Joined(file),
+        };
+        Self::file(name, holds)
     }
 
     fn open_as(name: &str, wanted: &Wanted, sparse: bool) -> Result<Self, TargetError> {
         if name == "null:" || name == "null" {
-            return Ok(Self {
-                name: name.to_owned(),
-                path: None,
-                kind: "null",
-                size: wanted.size.map_or(NULL_SIZE, |s| s.0),
-                align: 1,
-                description: "no I/O: the generator itself".into(),
-                destination: Destination::Null,
-                counters: None,
-                no_counters: None,
-                fresh: false,
-                commands_only: false,
-                zones: None,
-                unopened: [None, None],
-                holder: Holder::Null,
-            });
+            return Ok(Self::null(name, wanted));
         }
-        let unfit = |message: String| TargetError::Unfit {
-            target: name.to_owned(),
-            message,
-        };
+        let unfit = unfit(name);
         // Guarded, measured and named as the block device that it is.
         let namespace = fathom_host::block_device_of(Path::new(name));
         if let (Some(block), false) = (&namespace, wanted.commands == Share::All) {
@@ -194,197 +148,69 @@ impl Target {
             let path = path.to_path_buf();
             return Err(Refusal::NothingToDestroy { path, found }.into());
         }
-        let mut target = match kind {
-            TargetKind::Directory {
-                path,
-                direct,
-                file_system,
-            } => {
-                let size = wanted.size.unwrap_or(SCRATCH_DEFAULT);
-                let scratch = Scratch::create(&path, size.0)?;
-                let fs = file_system.map(|f| f.fs_type).unwrap_or_default();
-                let description = format!("scratch file of {size} in {} ({fs})", path.display());
-                let align = direct.offset_align_bytes;
-                Self::file(
-                    name,
-                    "directory",
-                    scratch.path().to_owned(),
-                    size.0,
-                    align,
-                    description,
-                    true,
-                    Holder::Scratch(scratch),
-                )?
-            }
-            TargetKind::Missing {
-                path,
-                parent: Some(parent),
-                ..
-            } => {
-                if !wanted.create {
-                    return Err(TargetError::Missing { path });
-                }
-                let Some(size) = wanted.size else {
-                    return Err(unfit("there is no such file: give --size to make one, or name a directory for a scratch file".into()));
-                };
-                if !sparse {
-                    fits(&parent, size)?;
-                }
-                let mut new = NewFile {
-                    permit: fathom_host::create_file(&path)?,
-                    keep: false,
-                };
-                new.permit.sized(size.0);
-                if let Err(e) = reserve(&new.permit, size, sparse) {
-                    return Err(unfit(format!(
-                        "cannot make a file of {size}: {e}; choose a smaller --size or another place"
-                    )));
-                }
-                let description = format!("new file of {size}");
-                let path = new.permit.path.clone();
-                let align = alignment(&path);
-                Self::file(
-                    name,
-                    "file",
-                    path,
-                    size.0,
-                    align,
-                    description,
-                    true,
-                    Holder::New(new),
-                )?
-            }
-            TargetKind::Missing { parent: None, .. } => {
-                return Err(unfit(
-                    "there is no such file, and no directory to make it in: check the path".into(),
-                ));
-            }
-            TargetKind::File {
-                path,
-                size_bytes,
-                direct,
-                ..
-            } => {
-                if size_bytes == 0 {
-                    return Err(unfit(
-                        "the file is empty: name one with data, or a directory".into(),
-                    ));
-                }
-                let description = format!("file of {}", Bytes(size_bytes));
-                let holder = if wanted.modifies {
-                    Holder::Made(fathom_host::open_file_for_write(&path)?)
-                } else {
-                    Holder::Borrowed(
-                        File::open(&path)
-                            .map_err(|e| unfit(format!("cannot be opened for reading: {e}")))?,
-                    )
-                };
-                Self::file(
-                    name,
-                    "file",
-                    path,
-                    size_bytes,
-                    direct.offset_align_bytes,
-                    description,
-                    false,
-                    holder,
-                )?
-            }
-            TargetKind::BlockDevice {
-                path,
-                size_bytes,
-                direct,
-                ..
-            } => {
-                if size_bytes == 0 {
-                    return Err(unfit("the device is empty (0 bytes): insert a medium, attach a file, or name another".into()));
-                }
-                let description = format!("block device of {}", Bytes(size_bytes));
-                let holder = if wanted.modifies {
-                    let permit = fathom_host::open_for_write(&path, wanted.destroy.as_deref())?;
-                    if let Some(model) = permit.zones().filter(|_| !wanted.in_order) {
-                        return Err(permit.zoned(model).into());
-                    }
-                    Holder::Device(permit)
-                } else {
-                    Holder::Borrowed(File::open(&path).map_err(|e| {
-                        unfit(format!(
-                            "cannot be opened for reading: {e}; run as root, or join the group disk"
-                        ))
-                    })?)
-                };
-                Self::file(
-                    name,
-                    "block-device",
-                    path,
-                    size_bytes,
-                    direct.offset_align_bytes,
-                    description,
-                    false,
-                    holder,
-                )?
-            }
-            TargetKind::Other { path, .. } if sink_or_source(&path, wanted.modifies) => {
-                let file = match wanted.modifies {
-                    true => open::control(&path),
-                    false => File::open(&path),
-                }
-                .map_err(|e| unfit(format!("cannot be opened: {e}")))?;
-                let size = wanted.size.map_or(NULL_SIZE, |s| s.0);
-                let description = "a device of the kernel's that holds nothing".to_owned();
-                let holder = Holder::Hollow(file);
-                Self::file(
-                    name,
-                    "character-device",
-                    path,
-                    size,
-                    1,
-                    description,
-                    false,
-                    holder,
-                )?
-            }
-            TargetKind::Other { found, .. } => {
-                return Err(unfit(format!(
-                    "it is {found}: expected a directory, a file, a block device, null: or sim:MODEL"
-                )));
-            }
-        };
-        if let Destination::File {
-            direct, buffered, ..
-        } = &target.destination
-        {
-            let [no_direct, no_buffered] = &target.unopened;
-            if wanted.direct && direct.is_none() {
-                return Err(match no_direct {
-                    Some(e) if !has_no_direct_io(e) => {
-                        unfit(format!("cannot be opened for direct I/O: {}", unopened(e)))
-                    }
-                    _ => TargetError::NoDirect {
-                        target: name.to_owned(),
-                    },
-                });
-            }
-            if wanted.buffered && buffered.is_none() {
-                return Err(unfit(match no_buffered {
-                    Some(e) => format!("cannot be opened for buffered I/O: {}", unopened(e)),
-                    None => "it cannot be opened for buffered I/O: use --direct".into(),
-                }));
-            }
-            if let (true, Some(file)) = (wanted.polled, direct)
-                && let Some(why) = target.cannot_poll(file)
-            {
-                return Err(unfit(format!(
-                    "completions cannot be polled for ({why}): drop --iopoll, or give the device poll queues (for NVMe the kernel parameter nvme.poll_queues=N)"
-                )));
-            }
-        }
+        let mut target = Self::file(name, Holds::of(name, kind, wanted, sparse)?)?;
+        target.opened_as(wanted)?;
         target.commands_only = namespace.is_some();
-        target.atomic_as(wanted).map_err(unfit)?;
+        target.atomic_as(wanted).map_err(&unfit)?;
         if wanted.commands != Share::No {
-            target.open_for_commands(wanted).map_err(unfit)?;
+            target.open_for_commands(wanted).map_err(&unfit)?;
         }
         Ok(target)
+    }
+
+    fn null(name: &str, wanted: &Wanted) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: None,
+            kind: "null",
+            size: wanted.size.map_or(NULL_SIZE, |s| s.0),
+            align: 1,
+            description: "no I/O: the generator itself".into(),
+            destination: Destination::Null,
+            counters: None,
+            no_counters: None,
+            fresh: false,
+            commands_only: false,
+            zones: None,
+            unopened: [None, None],
+            holder: Holder::Null,
+        }
+    }
+
+    /// Whether it could be opened in the ways that are wanted.
+    fn opened_as(&self, wanted: &Wanted) -> Result<(), TargetError> {
+        let Destination::File {
+            direct, buffered, ..
+        } = &self.destination
+        else {
+            return Ok(());
+        };
+        let unfit = unfit(&self.name);
+        let [no_direct, no_buffered] = &self.unopened;
+        if wanted.direct && direct.is_none() {
+            return Err(match no_direct {
+                Some(e) if !has_no_direct_io(e) => {
+                    unfit(format!("cannot be opened for direct I/O: {}", unopened(e)))
+                }
+                _ => TargetError::NoDirect {
+                    target: self.name.clone(),
+                },
+            });
+        }
+        if wanted.buffered && buffered.is_none() {
+            return Err(unfit(match no_buffered {
+                Some(e) => format!("cannot be opened for buffered I/O: {}", unopened(e)),
+                None => "it cannot be opened for buffered I/O: use --direct".into(),
+            }));
+        }
+        if let (true, Some(file)) = (wanted.polled, direct)
+            && let Some(why) = self.cannot_poll(file)
+        {
+            return Err(unfit(format!(
+                "completions cannot be polled for ({why}): drop --iopoll, or give the device poll queues (for NVMe the kernel parameter nvme.poll_queues=N)"
+            )));
+        }
+        Ok(())
     }
 
     /// Opens an NVMe namespace for commands, too; for writes only where it was opened for them (then it is guarded).
@@ -421,32 +247,21 @@ impl Target {
             .map(|e| e.to_string())
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn file(
-        name: &str,
-        kind: &'static str,
-        path: PathBuf,
-        size: u64,
-        align: u32,
-        description: String,
-        fresh: bool,
-        holder: Holder,
-    ) -> Result<Self, TargetError> {
-        let open = |flags: i32| -> std::io::Result<File> {
-            match &holder {
-                Holder::Scratch(s) => s.reopen(flags),
-                Holder::Device(p) => p.reopen(flags),
-                Holder::Made(permit) => reopen_file(&permit.file, flags, true),
-                Holder::New(new) => reopen_file(&new.permit.file, flags, true),
-                Holder::Joined(f) => reopen_file(f, flags, true),
-                Holder::Borrowed(f) => reopen_file(f, flags, false),
-                Holder::Hollow(f) if flags & libc::O_DIRECT == 0 => f.try_clone(),
-                Holder::Hollow(_) => Err(std::io::ErrorKind::Unsupported.into()),
-                Holder::Null => Err(std::io::ErrorKind::Unsupported.into()),
-            }
-        };
+    fn file(name: &str, holds: Holds) -> Result<Self, TargetError> {
+        let Holds {
+            kind,
+            path,
+            size,
+            align,
+            description,
+            fresh,
+            holder,
+        } = holds;
         // Reading shall not make the file system write access times; only owners may ask for that.
-        let reopen = |flags: i32| open(flags | libc::O_NOATIME).or_else(|_| open(flags));
+        let reopen = |flags: i32| {
+            let open = |flags| holder.reopen(flags);
+            open(flags | libc::O_NOATIME).or_else(|_| open(flags))
+        };
         let (direct, no_direct) = either(reopen(libc::O_DIRECT));
         let (buffered, no_buffered) = either(reopen(0));
         let (counters, no_counters) = match CounterSource::locate(&path) {
@@ -587,61 +402,6 @@ impl Target {
     }
 }
 
-fn alignment(path: &Path) -> u32 {
-    match probe_target(path) {
-        Ok(TargetKind::File { direct, .. }) => direct.offset_align_bytes,
-        _ => 4096,
-    }
-}
-
-/// A new file may not fill the file system any more than a scratch file may.
-fn fits(dir: &Path, size: Bytes) -> Result<(), Refusal> {
-    match fathom_host::space(dir) {
-        Ok(room) if size.0 > room.fits_bytes => Err(Refusal::NoSpace {
-            path: dir.to_owned(),
-            asked_bytes: size.0,
-            fits_bytes: room.fits_bytes,
-            free_bytes: room.free_bytes,
-            total_bytes: room.total_bytes,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Whether it is /dev/null for writes, or /dev/zero or /dev/full for reads: nothing can be destroyed there.
-fn sink_or_source(path: &Path, writes: bool) -> bool {
-    let Ok(meta) = std::fs::metadata(path) else {
-        return false;
-    };
-    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
-    std::os::unix::fs::FileTypeExt::is_char_device(&meta.file_type())
-        && major == 1
-        && if writes {
-            minor == 3 || minor == 5
-        } else {
-            minor == 5 || minor == 7
-        }
-}
-
-/// Sets the size and reserves the space, so that ENOSPC shows before the run.
-fn reserve(permit: &FilePermit, size: Bytes, sparse: bool) -> std::io::Result<()> {
-    use std::os::fd::AsRawFd;
-    if sparse {
-        return permit.file.set_len(size.0);
-    }
-    let len = libc::off_t::try_from(size.0).map_err(std::io::Error::other)?;
-    // SAFETY: the descriptor is open for writing.
-    let r = unsafe { libc::fallocate(permit.file.as_raw_fd(), 0, 0, len) };
-    if r != 0 {
-        let e = std::io::Error::last_os_error();
-        if e.raw_os_error() != Some(libc::EOPNOTSUPP) {
-            return Err(e);
-        }
-        permit.file.set_len(size.0)?;
-    }
-    Ok(())
-}
-
 fn either(opened: std::io::Result<File>) -> (Option<Arc<File>>, Option<std::io::Error>) {
     match opened {
         Ok(file) => (Some(Arc::new(file)), None),
@@ -666,9 +426,4 @@ fn unopened(e: &std::io::Error) -> String {
         _ => "look at the kernel log",
     };
     format!("{e}; {what}")
-}
-
-fn reopen_file(file: &File, flags: i32, write: bool) -> std::io::Result<File> {
-    let access = if write { libc::O_RDWR } else { libc::O_RDONLY };
-    open::again_for(file, access, flags)
 }

@@ -3,7 +3,7 @@
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use fathom_telemetry::schema::{DeviceDelta, HeldUp, Job};
@@ -38,98 +38,47 @@ pub fn run_group(
     let stop = Arc::new(AtomicBool::new(false));
     let origin = Arc::new(AtomicU64::new(UNSET));
     let (tx, rx) = channel();
-    let group = live::begin_group();
-    let mut collectors: Vec<Collector> = Vec::new();
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let mut lives = Vec::new();
-    let mut failure = None;
-    for (j, planned) in jobs.iter().enumerate() {
-        let planned = Arc::new(planned.clone());
-        let (seats, depth) = planned.seats();
-        collectors.push(Collector::new(&planned, (group, j), seats, depth));
-        for thread in 0..seats {
-            let live = Arc::new(Live::default());
-            lives.push(live.clone());
-            let seat = Seat {
-                planned: planned.clone(),
-                job: j,
-                thread,
-                live,
-                stop: stop.clone(),
-                origin: origin.clone(),
-                log: setting
-                    .log
-                    .filter(|_| planned.job.spec.record)
-                    .map(|l| l(j, thread)),
-                destination: setting.destination.clone(),
-                tx: tx.clone(),
-            };
-            let spawned = std::thread::Builder::new()
-                .name(format!("{}{j}-{thread}", super::thread_prefix()))
-                .stack_size(256 << 10)
-                .spawn(move || seat.sit());
-            match spawned {
-                Ok(t) => threads.push(t),
-                Err(e) => failure = Some((j, crate::threads::refused(&e))),
-            }
-        }
-    }
+    let mut crew = Crew::start(jobs, setting, (&stop, &origin), &tx);
     drop(tx);
-    let mut notes: Vec<Vec<String>> = vec![Vec::new(); jobs.len()];
-    let mut ready = 0;
-    while ready < threads.len() {
-        match rx.recv() {
-            Ok(Message::Ready { job, notes: n }) => {
-                // Threads of a job are alike: the last one speaks for all.
-                notes[job] = n;
-                ready += 1;
-            }
-            Ok(Message::Failed { job, message }) => {
-                failure = Some((job, message));
-                ready += 1;
-            }
-            Ok(_) => {}
-            Err(_) => break,
-        }
-    }
+    let notes = crew.wait_until_ready(&rx, jobs.len());
     let before = WrittenBack::of_before(jobs, setting.destination, setting.control, &clock);
     let conditions = Conditions::of(jobs);
-    let abort = failure.is_some() || setting.control.interrupted();
+    let abort = crew.failure.is_some() || setting.control.interrupted();
     // Before anything may start: a short job is over before a busy machine has read a counter.
-    let device_start = counted(setting, &lives);
+    let device_start = counted(setting, &crew.lives);
     if !abort {
         observer.ready();
     }
     let start = setting.control.start(&clock, START_DELAY);
-    collectors.iter_mut().for_each(|c| c.begin(start));
+    crew.collectors.iter_mut().for_each(|c| c.begin(start));
     origin.store(if abort { ABORT } else { start.0 }, Ordering::Release);
-    threads.iter().for_each(|t| t.thread().unpark());
-    if let Some((job, message)) = failure {
-        threads.into_iter().for_each(|t| drop(t.join()));
+    crew.threads.iter().for_each(|t| t.thread().unpark());
+    if let Some((job, message)) = crew.failure.take() {
+        crew.threads.into_iter().for_each(|t| drop(t.join()));
         return Err(DriveError::Start {
             job: jobs[job].job.spec.name.clone(),
             message,
         });
     }
-    let outcome = watch(
-        &rx,
+    let watch = Watch {
         jobs,
-        &mut collectors,
         setting,
-        observer,
-        &clock,
+        clock: &clock,
         start,
-        &stop,
-        &threads,
-        &lives,
-        &conditions,
-        device_start,
-    );
+        stop: &stop,
+        conditions: &conditions,
+    };
+    let outcome = watch.until_all_end(&rx, &mut crew, observer, device_start);
+    let Crew {
+        collectors,
+        threads,
+        lives,
+        ..
+    } = crew;
     // Threads that wait for a device which answers no more are left to it: they hold what they use.
     if outcome.silent.is_none() {
         threads.into_iter().for_each(|t| drop(t.join()));
     }
-    let cpu = outcome.cpu;
     let after = match outcome.silent {
         None => WrittenBack::of_group(jobs, setting.destination, setting.control, &clock, || {
             observer.progress(&progress(&clock, start, &lives, &collectors));
@@ -137,58 +86,143 @@ pub fn run_group(
         Some(_) => WrittenBack::default(),
     };
     let reached = least_written(outcome.device_start.as_ref(), setting);
-    let origin = start;
-    Ok(collectors
-        .into_iter()
-        .zip(notes)
-        .zip(jobs)
-        .enumerate()
-        .map(|(j, ((c, notes), planned))| {
-            let engine = match setting.destination {
-                Destination::Null => Engine::Null,
-                Destination::File { .. } => planned.job.spec.engine,
-            };
-            let mut job = c.job(origin, engine.word(), notes, cpu, outcome.device.clone(), observer);
-            before.tell_of_before(&mut job, planned, setting.destination);
-            after.tell(&mut job, planned, setting.destination, reached.as_ref());
-            job.held_up = outcome.held_up.get(j).cloned();
-            if let Some((why, _)) = &fallback {
-                job.flags.push(Flag::new(
-                    FlagCode::EngineFallback,
-                    format!("io_uring is not available here ({why}); preadv threads were used"),
-                    "allow io_uring (sysctl kernel.io_uring_disabled=0, container profile), or ask for --engine preadv",
-                ));
+    let all = collectors.into_iter().zip(notes).zip(jobs).enumerate();
+    let measure = |(j, ((c, notes), planned)): (usize, ((Collector, Vec<String>), &PlannedJob))| {
+        let engine = match setting.destination {
+            Destination::Null => Engine::Null,
+            Destination::File { .. } => planned.job.spec.engine,
+        };
+        let device = outcome.device.clone();
+        let mut job = c.job(start, engine.word(), notes, outcome.cpu, device, observer);
+        before.tell_of_before(&mut job, planned, setting.destination);
+        after.tell(&mut job, planned, setting.destination, reached.as_ref());
+        job.held_up = outcome.held_up.get(j).cloned();
+        let fell_back = fallback.as_ref().map(|f| fell_back(&f.0));
+        job.flags.extend(fell_back);
+        job.flags.extend(outcome.flags(j));
+        clock_says(&clock, &mut job);
+        job
+    };
+    Ok(all.map(measure).collect())
+}
+
+fn fell_back(why: &str) -> Flag {
+    Flag::new(
+        FlagCode::EngineFallback,
+        format!("io_uring is not available here ({why}); preadv threads were used"),
+        "allow io_uring (sysctl kernel.io_uring_disabled=0, container profile), or ask for --engine preadv",
+    )
+}
+
+/// How far the clock can be relied on.
+fn clock_says(clock: &Clock, job: &mut Job) {
+    if let Some(step) = clock.resolution() {
+        job.engine_notes.push(format!("time in steps of {step}"));
+    }
+    if !clock.is_counter() {
+        job.flags.push(Flag::new(
+            FlagCode::ClockFallback,
+            format!(
+                "the {} of this processor ({}) cannot be relied on or is not known; CLOCK_MONOTONIC was used",
+                Clock::counter_name(),
+                std::env::consts::ARCH
+            ),
+            "latencies below a microsecond carry the cost of the slower clock",
+        ));
+    }
+}
+
+/// The threads of a group, and where their windows go.
+struct Crew {
+    collectors: Vec<Collector>,
+    threads: Vec<JoinHandle<()>>,
+    lives: Vec<Arc<Live>>,
+    /// The job that cannot start, and why.
+    failure: Option<(usize, String)>,
+}
+
+impl Crew {
+    /// Starts all threads; each waits for the common start.
+    fn start(
+        jobs: &[PlannedJob],
+        setting: &Setting<'_>,
+        (stop, origin): (&Arc<AtomicBool>, &Arc<AtomicU64>),
+        tx: &Sender<Message>,
+    ) -> Self {
+        let group = live::begin_group();
+        let mut crew = Self {
+            collectors: Vec::new(),
+            threads: Vec::new(),
+            lives: Vec::new(),
+            failure: None,
+        };
+        for (j, planned) in jobs.iter().enumerate() {
+            let planned = Arc::new(planned.clone());
+            let (seats, depth) = planned.seats();
+            let collector = Collector::new(&planned, (group, j), seats, depth);
+            crew.collectors.push(collector);
+            for thread in 0..seats {
+                let live = Arc::new(Live::default());
+                crew.lives.push(live.clone());
+                let seat = Seat {
+                    planned: planned.clone(),
+                    job: j,
+                    thread,
+                    live,
+                    stop: stop.clone(),
+                    origin: origin.clone(),
+                    log: setting
+                        .log
+                        .filter(|_| planned.job.spec.record)
+                        .map(|l| l(j, thread)),
+                    destination: setting.destination.clone(),
+                    tx: tx.clone(),
+                };
+                let spawned = std::thread::Builder::new()
+                    .name(format!("{}{j}-{thread}", super::thread_prefix()))
+                    .stack_size(256 << 10)
+                    .spawn(move || seat.sit());
+                match spawned {
+                    Ok(t) => crew.threads.push(t),
+                    Err(e) => crew.failure = Some((j, crate::threads::refused(&e))),
+                }
             }
-            // What was measured until then is kept.
-            for message in outcome.broken.iter().filter(|b| b.0 == j).map(|b| &b.1) {
-                job.flags.push(Flag::new(
-                    FlagCode::IoErrors,
-                    format!("the job broke off: {message}"),
-                    "look at the kernel log; try --engine preadv",
-                ));
+        }
+        crew
+    }
+
+    /// What the threads of each job have to say, once all have opened their ports.
+    fn wait_until_ready(&mut self, rx: &Receiver<Message>, jobs: usize) -> Vec<Vec<String>> {
+        let mut notes: Vec<Vec<String>> = vec![Vec::new(); jobs];
+        let mut ready = 0;
+        while ready < self.threads.len() {
+            match rx.recv() {
+                Ok(Message::Ready { job, notes: n }) => {
+                    // Threads of a job are alike: the last one speaks for all.
+                    notes[job] = n;
+                    ready += 1;
+                }
+                Ok(Message::Failed { job, message }) => {
+                    self.failure = Some((job, message));
+                    ready += 1;
+                }
+                Ok(_) => {}
+                Err(_) => break,
             }
-            let silent = outcome.silent.iter();
-            job.flags.extend(silent.flat_map(|s| s.flags(outcome.interrupted)));
-            if outcome.interrupted {
-                job.flags.push(Flag::new(FlagCode::Interrupted, "the run was interrupted; this is what was measured until then", "run again"));
+        }
+        notes
+    }
+
+    /// Threads that sleep in the kernel wake up and look at the flag. One that has gone is still joinable, so its handle
+    /// stays valid.
+    fn wake(&self) {
+        for (t, live) in self.threads.iter().zip(&self.lives) {
+            if !live.done.load(Ordering::Acquire) {
+                // SAFETY: the handle is not joined yet; the signal has a handler that does nothing.
+                unsafe { libc::pthread_kill(t.as_pthread_t() as libc::pthread_t, libc::SIGUSR2) };
             }
-            if let Some(step) = clock.resolution() {
-                job.engine_notes.push(format!("time in steps of {step}"));
-            }
-            if !clock.is_counter() {
-                job.flags.push(Flag::new(
-                    FlagCode::ClockFallback,
-                    format!(
-                        "the {} of this processor ({}) cannot be relied on or is not known; CLOCK_MONOTONIC was used",
-                        Clock::counter_name(),
-                        std::env::consts::ARCH
-                    ),
-                    "latencies below a microsecond carry the cost of the slower clock",
-                ));
-            }
-            job
-        })
-        .collect())
+        }
+    }
 }
 
 /// What watching yields beside the collectors.
@@ -206,129 +240,162 @@ struct Watched {
     silent: Option<Silence>,
 }
 
-#[allow(clippy::too_many_arguments)]
-fn watch(
-    rx: &Receiver<Message>,
-    jobs: &[PlannedJob],
-    collectors: &mut [Collector],
-    setting: &Setting<'_>,
-    observer: &mut dyn Observer,
-    clock: &Clock,
-    start: Nanos,
-    stop: &AtomicBool,
-    threads: &[JoinHandle<()>],
-    lives: &[Arc<Live>],
-    conditions: &Conditions,
-    mut device_start: Option<DeviceDelta>,
-) -> Watched {
-    let mut w = Watched::default();
-    let ramp = jobs
-        .iter()
-        .map(PlannedJob::ramp)
-        .min()
-        .unwrap_or(Nanos::ZERO);
-    let mut waited = vec![Waited::default(); jobs.len()];
-    let mut conditions_start = conditions.read();
-    let mut cpu_start = process_cpu();
-    let mut ramping = ramp > Nanos::ZERO;
-    let mut next_progress = start;
-    let mut next_kick = start;
-    let mut alive = threads.len();
-    let mut pulse = Pulse::new(start);
-    while alive > 0 {
-        let now = clock.now();
-        pulse.felt(now, lives);
-        if let Some(silence) = pulse.lost(now, start, jobs) {
-            for (c, p) in collectors.iter_mut().zip(jobs) {
-                c.give_up(start + p.ramp(), silence.since);
-            }
-            w.silent = Some(silence);
-            break;
-        }
-        if ramping && now >= start + ramp {
-            (cpu_start, device_start, ramping) = (process_cpu(), counted(setting, lives), false);
-            conditions_start = conditions.read();
-        }
-        if setting.control.interrupted() && !w.interrupted {
-            w.interrupted = true;
-            pulse.asked(now);
-            stop.store(true, Ordering::Relaxed);
-        }
-        if stop.load(Ordering::Relaxed) && now >= next_kick {
-            next_kick = now + Nanos::from_millis(10);
-            // Threads that sleep in the kernel wake up and look at the flag. One that has gone is
-            // still joinable, so its handle stays valid.
-            for (t, live) in threads.iter().zip(lives) {
-                if !live.done.load(Ordering::Acquire) {
-                    // SAFETY: the handle is not joined yet; the signal has a handler that does nothing.
-                    unsafe {
-                        libc::pthread_kill(t.as_pthread_t() as libc::pthread_t, libc::SIGUSR2)
-                    };
-                }
-            }
-        }
-        if now >= next_progress {
-            next_progress = now + Nanos::from_millis(100);
-            observer.progress(&progress(clock, start, lives, collectors));
-        }
-        let nap = if stop.load(Ordering::Relaxed) {
-            Nanos::from_millis(10)
-        } else if ramping {
-            (start + ramp).since(now).min(Nanos::from_millis(50))
-        } else {
-            Nanos::from_millis(50)
+impl Watched {
+    /// What stands against a job: what was measured until then is kept.
+    fn flags(&self, job: usize) -> Vec<Flag> {
+        let of_job = self.broken.iter().filter(|b| b.0 == job);
+        let broke_off = |(_, message): &(usize, String)| {
+            Flag::new(
+                FlagCode::IoErrors,
+                format!("the job broke off: {message}"),
+                "look at the kernel log; try --engine preadv",
+            )
         };
-        let message = rx.recv_timeout(nap.into());
-        if message.is_ok() {
-            pulse.heard(clock.now());
-        }
+        let silent = self.silent.iter().flat_map(|s| s.flags(self.interrupted));
+        let interrupted = self.interrupted.then(|| {
+            Flag::new(
+                FlagCode::Interrupted,
+                "the run was interrupted; this is what was measured until then",
+                "run again",
+            )
+        });
+        let all = of_job.map(broke_off).chain(silent).chain(interrupted);
+        all.collect()
+    }
+
+    /// Takes what a thread says; whether the thread is gone.
+    fn heard(
+        &mut self,
+        message: Message,
+        crew: &mut Crew,
+        waited: &mut [Waited],
+        observer: &mut dyn Observer,
+    ) -> bool {
         match message {
-            Ok(Message::Window {
+            Message::Window {
                 job,
                 thread,
                 window,
-            }) => collectors[job].take(thread, window, observer),
-            Ok(Message::Ended {
+            } => {
+                crew.collectors[job].take(thread, window, observer);
+                false
+            }
+            Message::Ended {
                 job,
                 thread,
                 outcome,
                 usage,
                 waited: thread_waited,
                 broken,
-            }) => {
+            } => {
                 waited[job].add(&thread_waited);
-                collectors[job].ended(thread, &outcome, observer);
+                crew.collectors[job].ended(thread, &outcome, observer);
                 observer.thread_ended(job, &usage, &outcome.batches);
-                alive -= 1;
-                if let Some(message) = broken {
-                    w.broken.push((job, message));
-                    stop.store(true, Ordering::Relaxed);
-                }
+                self.broken.extend(broken.map(|message| (job, message)));
+                true
             }
-            Ok(Message::Failed { job, message }) => {
-                alive -= 1;
-                w.broken.push((job, message));
-                stop.store(true, Ordering::Relaxed);
+            Message::Failed { job, message } => {
+                self.broken.push((job, message));
+                true
             }
-            Ok(Message::Ready { .. }) | Err(RecvTimeoutError::Timeout) => {}
-            // A thread that is gone without a word (it panicked) ends the wait here at the latest.
-            Err(RecvTimeoutError::Disconnected) => break,
+            Message::Ready { .. } => false,
         }
     }
-    let cpu_end = process_cpu();
-    w.cpu = (cpu_end.0 - cpu_start.0, cpu_end.1 - cpu_start.1);
-    w.device = device_start
-        .as_ref()
-        .zip(counted(setting, lives))
-        .map(|(before, now)| now.since(before));
-    w.device_start = device_start;
-    let conditions_end = conditions.read();
-    w.held_up = waited
-        .iter()
-        .map(|t| conditions_end.since(&conditions_start, t))
-        .collect();
-    w.interrupted |= setting.control.interrupted();
-    w
+}
+
+/// A group that runs.
+struct Watch<'a> {
+    jobs: &'a [PlannedJob],
+    setting: &'a Setting<'a>,
+    clock: &'a Clock,
+    start: Nanos,
+    stop: &'a AtomicBool,
+    conditions: &'a Conditions,
+}
+
+impl Watch<'_> {
+    /// Takes windows, shows progress and passes on an interruption until no thread is left.
+    fn until_all_end(
+        &self,
+        rx: &Receiver<Message>,
+        crew: &mut Crew,
+        observer: &mut dyn Observer,
+        mut device_start: Option<DeviceDelta>,
+    ) -> Watched {
+        let (setting, clock, start, stop) = (self.setting, self.clock, self.start, self.stop);
+        let mut w = Watched::default();
+        let ramp = self.jobs.iter().map(PlannedJob::ramp).min();
+        let ramp = ramp.unwrap_or(Nanos::ZERO);
+        let mut waited = vec![Waited::default(); self.jobs.len()];
+        let mut conditions_start = self.conditions.read();
+        let mut cpu_start = process_cpu();
+        let mut ramping = ramp > Nanos::ZERO;
+        let (mut next_progress, mut next_kick) = (start, start);
+        let mut alive = crew.threads.len();
+        let mut pulse = Pulse::new(start);
+        while alive > 0 {
+            let now = clock.now();
+            pulse.felt(now, &crew.lives);
+            if let Some(silence) = pulse.lost(now, start, self.jobs) {
+                for (c, p) in crew.collectors.iter_mut().zip(self.jobs) {
+                    c.give_up(start + p.ramp(), silence.since);
+                }
+                w.silent = Some(silence);
+                break;
+            }
+            if ramping && now >= start + ramp {
+                cpu_start = process_cpu();
+                device_start = counted(setting, &crew.lives);
+                ramping = false;
+                conditions_start = self.conditions.read();
+            }
+            if setting.control.interrupted() && !w.interrupted {
+                w.interrupted = true;
+                pulse.asked(now);
+                stop.store(true, Ordering::Relaxed);
+            }
+            if stop.load(Ordering::Relaxed) && now >= next_kick {
+                next_kick = now + Nanos::from_millis(10);
+                crew.wake();
+            }
+            if now >= next_progress {
+                next_progress = now + Nanos::from_millis(100);
+                observer.progress(&progress(clock, start, &crew.lives, &crew.collectors));
+            }
+            // Who was asked to stop is woken often, and a ramp ends in time.
+            let nap = match (stop.load(Ordering::Relaxed), ramping) {
+                (true, _) => Nanos::from_millis(10),
+                (false, true) => (start + ramp).since(now).min(Nanos::from_millis(50)),
+                (false, false) => Nanos::from_millis(50),
+            };
+            match rx.recv_timeout(nap.into()) {
+                Ok(message) => {
+                    pulse.heard(clock.now());
+                    alive -= usize::from(w.heard(message, crew, &mut waited, observer));
+                    if !w.broken.is_empty() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // A thread that is gone without a word (it panicked) ends the wait here at the latest.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let cpu_end = process_cpu();
+        w.cpu = (cpu_end.0 - cpu_start.0, cpu_end.1 - cpu_start.1);
+        w.device = device_start
+            .as_ref()
+            .zip(counted(setting, &crew.lives))
+            .map(|(before, now)| now.since(before));
+        w.device_start = device_start;
+        let conditions_end = self.conditions.read();
+        w.held_up = waited
+            .iter()
+            .map(|t| conditions_end.since(&conditions_start, t))
+            .collect();
+        w.interrupted |= setting.control.interrupted();
+        w
+    }
 }
 
 /// What the device counts now. The jobs' own account comes after it: what lies between them counts for the job.

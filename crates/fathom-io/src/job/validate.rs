@@ -70,214 +70,231 @@ impl ValidJob {
     }
 }
 
+/// What two options or an option and the target make impossible: whether it is so, the option, and what to do.
+type Rule<'a> = (bool, &'a str, &'a dyn std::fmt::Display);
+
+/// The first rule that is broken.
+fn refused(rules: &[Rule<'_>]) -> Result<(), JobError> {
+    match rules.iter().find(|r| r.0) {
+        Some((_, option, why)) => Err(JobError::value(option, why.to_string())),
+        None => Ok(()),
+    }
+}
+
 impl JobSpec {
     /// Checks the job against its target.
     pub fn validate(&self, limits: &Limits) -> Result<ValidJob, JobError> {
-        let bad = |option: &str, message: &dyn std::fmt::Display| {
-            JobError::value(option, message.to_string())
-        };
         if let Some(hosts) = self
             .on_hosts
             .filter(|h| h.places().end > limits.hosts as usize)
         {
-            return Err(bad(
-                "on-hosts",
-                &match limits.hosts {
-                    0 | 1 => format!("{hosts} of one host: name more with --hosts"),
-                    n => format!("{hosts} of {n} hosts: name more with --hosts"),
-                },
-            ));
+            let of = match limits.hosts {
+                0 | 1 => "one host".into(),
+                n => format!("{n} hosts"),
+            };
+            let message = format!("{hosts} of {of}: name more with --hosts");
+            return Err(JobError::value("on-hosts", message));
         }
         // Most of a scrambled buffer stays: there is no duplicate in it, and nobody asked which part packs.
-        if self.scramble && (self.same_data || self.duplicate > 0.0 || self.compress > 0.0) {
-            return Err(bad(
-                "scramble",
-                &"it goes with neither same-data, duplicate nor compress: leave one of them out",
-            ));
+        refused(&[(
+            self.scramble && (self.same_data || self.duplicate > 0.0 || self.compress > 0.0),
+            "scramble",
+            &"it goes with neither same-data, duplicate nor compress: leave one of them out",
+        )])?;
+        let align = self.align.unwrap_or_else(|| self.bs.min());
+        self.check_blocks(align, limits)?;
+        let range = self.range_in(limits)?;
+        self.check_pattern()?;
+        self.check_engine()?;
+        self.check_command(start_and_end(self.offset.0, range), limits)?;
+        self.check_depth()?;
+        Ok(ValidJob {
+            spec: self.clone(),
+            start: self.offset.0,
+            end: self.offset.0 + range,
+            align: align.0,
+            feed: None,
+        })
+    }
+
+    /// The unit of its direct I/O; `None` where anything goes.
+    fn unit(&self, limits: &Limits) -> Option<u64> {
+        let direct = self.direct && self.engine != Engine::Null;
+        direct.then_some(u64::from(limits.direct_align.max(1)))
+    }
+
+    /// Direct I/O comes in whole blocks of the target.
+    fn check_blocks(&self, align: Bytes, limits: &Limits) -> Result<(), JobError> {
+        let Some(unit) = self.unit(limits) else {
+            return Ok(());
+        };
+        let sizes = self.bs.0.iter().map(|(size, _)| ("bs", *size));
+        let mut all = sizes.chain([("align", align), ("offset", self.offset)]);
+        let block = Bytes(unit);
+        match all.find(|(_, size)| !size.0.is_multiple_of(unit)) {
+            Some((option, size)) => Err(JobError::value(
+                option,
+                format!(
+                    "{size} is not a multiple of the target's logical block of {block}: choose a multiple, or --buffered"
+                ),
+            )),
+            None => Ok(()),
         }
-        let align = self.align.unwrap_or_else(|| self.bs.min()).0;
-        if self.direct && self.engine != Engine::Null {
-            let unit = u64::from(limits.direct_align.max(1));
-            for (size, _) in &self.bs.0 {
-                if size.0 % unit != 0 {
-                    return Err(bad(
-                        "bs",
-                        &format!(
-                            "{size} is not a multiple of the target's logical block of {}: choose a multiple, or --buffered",
-                            Bytes(unit)
-                        ),
-                    ));
-                }
-            }
-            if !align.is_multiple_of(unit) {
-                return Err(bad(
-                    "align",
-                    &format!(
-                        "{} is not a multiple of the target's logical block of {}: choose a multiple, or --buffered",
-                        Bytes(align),
-                        Bytes(unit)
-                    ),
-                ));
-            }
-            if !self.offset.0.is_multiple_of(unit) {
-                return Err(bad(
-                    "offset",
-                    &format!(
-                        "{} is not a multiple of the target's logical block of {}: choose a multiple, or --buffered",
-                        self.offset,
-                        Bytes(unit)
-                    ),
-                ));
-            }
-        }
+    }
+
+    /// Bytes of its range on the target.
+    fn range_in(&self, limits: &Limits) -> Result<u64, JobError> {
         let room = limits.size.saturating_sub(self.offset.0);
-        let mut range = self.size.map_or(room, |s| s.0);
-        if self.offset.0 >= limits.size || range > room {
-            return Err(bad(
+        let range = self.size.map_or(room, |s| s.0);
+        let (asked, max, size) = (Bytes(range), self.bs.max(), Bytes(limits.size));
+        refused(&[
+            (
+                self.offset.0 >= limits.size || range > room,
                 "size",
-                &format!(
-                    "the range of {} at offset {} does not fit the target of {}: choose a smaller size or offset",
-                    Bytes(range),
-                    self.offset,
-                    Bytes(limits.size)
+                &format_args!(
+                    "the range of {asked} at offset {} does not fit the target of {size}: choose a smaller size or offset",
+                    self.offset
                 ),
-            ));
-        }
-        let max = self.bs.max().0;
-        if range < max {
-            return Err(bad(
+            ),
+            (
+                range < max.0,
                 "size",
-                &format!(
-                    "the range of {} is smaller than the block of {}: choose a larger size or a smaller bs",
-                    Bytes(range),
-                    Bytes(max)
+                &format_args!(
+                    "the range of {asked} is smaller than the block of {max}: choose a larger size or a smaller bs"
                 ),
-            ));
-        }
-        if self.direct && self.engine != Engine::Null {
-            // The odd end of a file is out of reach of direct I/O.
-            range -= range % u64::from(limits.direct_align.max(1));
-        }
-        if self.random_map && (self.bs.0.len() > 1 || self.align.is_some_and(|a| a.0 != max)) {
-            return Err(bad(
+            ),
+        ])?;
+        // The odd end of a file is out of reach of direct I/O.
+        Ok(range - range % self.unit(limits).unwrap_or(1))
+    }
+
+    /// Offsets and pace: which go together.
+    fn check_pattern(&self) -> Result<(), JobError> {
+        let uniform = self.dist == super::Distribution::Uniform;
+        let max = self.bs.max();
+        refused(&[
+            (
+                self.random_map && (self.bs.0.len() > 1 || self.align.is_some_and(|a| a != max)),
                 "random-map",
                 &"it needs one block size, equal to the alignment: drop the other sizes or the map",
-            ));
-        }
-        if self.random_map && self.dist != super::Distribution::Uniform {
-            return Err(bad(
+            ),
+            (
+                self.random_map && !uniform,
                 "random-map",
                 &"it visits every block once, so the distribution must be uniform: drop --dist or the map",
-            ));
-        }
-        if !self.rw.is_random() && self.dist != super::Distribution::Uniform {
-            return Err(bad(
+            ),
+            (
+                !self.rw.is_random() && !uniform,
                 "dist",
-                &format!(
+                &format_args!(
                     "it does nothing in a sequential job: use --rw rand{}",
                     self.rw
                 ),
-            ));
-        }
-        if self.rate.is_some() && (self.think.0 > 0 || self.burst.is_some()) {
-            return Err(bad(
+            ),
+            (
+                self.rate.is_some() && (self.think.0 > 0 || self.burst.is_some()),
                 "rate",
                 &"an open loop has its own schedule: drop --think and --burst, or the rate",
-            ));
-        }
-        if self.burst.is_some() && self.think.0 > 0 {
-            return Err(bad(
+            ),
+            (
+                self.burst.is_some() && self.think.0 > 0,
                 "burst",
                 &"bursts and think time exclude each other: choose one",
-            ));
-        }
-        if self.engine == Engine::Mmap && self.direct {
-            return Err(bad(
-                "engine",
-                &"a mapping goes through the page cache: add --buffered",
-            ));
-        }
-        if self.iopoll && !self.direct {
-            return Err(bad("iopoll", &"polling needs direct I/O: drop --buffered"));
-        }
-        if self.iopoll && self.sync.has_calls() {
-            return Err(bad("iopoll", &"a polled ring cannot fsync: use --sync fua"));
-        }
-        if self.iopoll && self.rw.trims() {
-            return Err(bad("iopoll", &"a polled ring cannot trim: drop --iopoll"));
-        }
+            ),
+        ])
+    }
+
+    /// What the engine can do.
+    fn check_engine(&self) -> Result<(), JobError> {
         let carries = match self.engine {
             Engine::Uring | Engine::Libaio => true,
             Engine::Preadv => self.call == SyncCall::Preadv2,
             Engine::UringCmd | Engine::PosixAio | Engine::Mmap | Engine::Null => false,
         };
-        if (self.nowait || self.uncached || self.hipri || self.atomic) && !carries {
-            return Err(bad(
+        let flagged = self.nowait || self.uncached || self.hipri || self.atomic;
+        refused(&[
+            (
+                self.engine == Engine::Mmap && self.direct,
+                "engine",
+                &"a mapping goes through the page cache: add --buffered",
+            ),
+            (
+                self.iopoll && !self.direct,
+                "iopoll",
+                &"polling needs direct I/O: drop --buffered",
+            ),
+            (
+                self.iopoll && self.sync.has_calls(),
+                "iopoll",
+                &"a polled ring cannot fsync: use --sync fua",
+            ),
+            (
+                self.iopoll && self.rw.trims(),
+                "iopoll",
+                &"a polled ring cannot trim: drop --iopoll",
+            ),
+            (
+                flagged && !carries,
                 "engine",
                 &"nowait, uncached, hipri and atomic are flags of a call, which this engine has not: use uring, libaio or preadv",
-            ));
-        }
-        if self.atomic && !self.direct {
-            return Err(bad(
+            ),
+            (
+                self.atomic && !self.direct,
                 "atomic",
                 &"writes through the page cache are not atomic: drop --buffered",
-            ));
-        }
-        if self.force_async > 0 && self.engine != Engine::Uring {
-            return Err(bad(
+            ),
+            (
+                self.force_async > 0 && self.engine != Engine::Uring,
                 "engine",
-                &format!("force-async needs the uring engine, not {}", self.engine),
-            ));
-        }
-        if self.engine == Engine::UringCmd && !self.direct {
-            return Err(bad(
+                &format_args!("force-async needs the uring engine, not {}", self.engine),
+            ),
+            (
+                self.engine == Engine::UringCmd && !self.direct,
                 "engine",
                 &"commands to the drive know no page cache: drop --buffered",
-            ));
-        }
-        let ring = matches!(self.engine, Engine::Uring | Engine::UringCmd);
-        if (self.iopoll || self.sqpoll) && !ring {
-            return Err(bad(
+            ),
+            (
+                (self.iopoll || self.sqpoll) && !self.has_ring(),
                 "engine",
-                &format!("polling needs the uring engine, not {}", self.engine),
-            ));
-        }
-        self.check_command(start_and_end(self.offset.0, range), limits)?;
-        let memory = u128::from(self.qd) * u128::from(self.threads) * u128::from(max);
-        if memory > 8 << 30 {
-            return Err(bad(
+                &format_args!("polling needs the uring engine, not {}", self.engine),
+            ),
+        ])
+    }
+
+    fn has_ring(&self) -> bool {
+        matches!(self.engine, Engine::Uring | Engine::UringCmd)
+    }
+
+    /// Buffers, rings and threads have an end.
+    fn check_depth(&self) -> Result<(), JobError> {
+        let max = self.bs.max();
+        let outstanding = u64::from(self.qd) * u64::from(self.threads);
+        let memory = u128::from(outstanding) * u128::from(max.0);
+        refused(&[
+            (
+                memory > 8 << 30,
                 "qd",
-                &format!(
-                    "{} threads × {} outstanding × {} need {} of buffers: expected at most 8 GiB",
+                &format_args!(
+                    "{} threads × {} outstanding × {max} need {} of buffers: expected at most 8 GiB",
                     self.threads,
                     self.qd,
-                    Bytes(max),
                     Bytes(u64::try_from(memory).unwrap_or(u64::MAX))
                 ),
-            ));
-        }
-        if ring && self.qd > URING_ENTRIES_MAX {
-            return Err(bad(
+            ),
+            (
+                self.has_ring() && self.qd > URING_ENTRIES_MAX,
                 "qd",
-                &format!(
+                &format_args!(
                     "io_uring takes at most {URING_ENTRIES_MAX} outstanding I/Os per ring, not {}: use more threads",
                     self.qd
                 ),
-            ));
-        }
-        if u64::from(self.qd) * u64::from(self.threads) > 65_536 && self.engine == Engine::Preadv {
-            return Err(bad(
+            ),
+            (
+                outstanding > 65_536 && self.engine == Engine::Preadv,
                 "qd",
                 &"the preadv engine needs a thread per outstanding I/O: expected at most 65536",
-            ));
-        }
-        Ok(ValidJob {
-            spec: self.clone(),
-            start: self.offset.0,
-            end: self.offset.0 + range,
-            align,
-            feed: None,
-        })
+            ),
+        ])
     }
 }
 
