@@ -73,150 +73,162 @@ pub struct Chains {
 /// (loop, zram): one of another device between issue and completion means nothing. `bio_based` ones end
 /// with the bio; everywhere else the bio's own end only repeats the request's.
 pub fn chains(events: &[Event], silent: &[u64], bio_based: &[u64]) -> Chains {
-    let mut out = Chains::default();
-    // Open chains by device and sector, the newest last.
-    let mut open: HashMap<(u64, u64), Vec<u32>> = HashMap::new();
-    // Commands under way, by device, queue and number.
-    let mut commands: HashMap<u64, u32> = HashMap::new();
+    let mut pass = Pass::default();
     for e in events {
-        let key = (e.a, e.b);
-        let Chains {
-            all,
-            by_tid,
-            flushes,
-            splits,
-            ..
-        } = &mut out;
-        // Two outstanding bios of one sector cannot be told apart; the older one goes first.
-        let oldest =
-            |open: &HashMap<(u64, u64), Vec<u32>>, all: &[Chain], lacks: fn(&Chain) -> bool| {
-                let list = open.get(&key)?;
-                let first = list.iter().find(|i| lacks(&all[**i as usize]));
-                first.or(list.last()).copied()
-            };
         match e.kind {
-            Kind::Queue if e.c == 0 => *flushes += 1,
-            Kind::Queue => {
-                let i = all.len() as u32;
-                all.push(Chain {
-                    dev: e.a,
-                    sector: e.b,
-                    sectors: e.c,
-                    flags: e.flags,
-                    tid: e.tid,
-                    queued: e.ts,
-                    ..Chain::default()
-                });
-                by_tid.entry(e.tid).or_default().push(i);
-                let same = open.entry(key).or_default();
-                same.push(i);
-                if same.len() > 1 {
-                    same.iter().for_each(|i| all[*i as usize].twin = true);
-                }
-            }
-            Kind::Split => *splits += 1,
+            Kind::Queue if e.c == 0 => pass.out.flushes += 1,
+            Kind::Queue => pass.queued(e),
+            Kind::Split => pass.out.splits += 1,
             Kind::Merge => {
-                if let Some(i) = open.get(&key).and_then(|v| v.last().copied()) {
-                    all[i as usize].merged = true;
+                if let Some(i) = pass.open.get(&(e.a, e.b)).and_then(|v| v.last().copied()) {
+                    pass.out.all[i as usize].merged = true;
                 }
             }
             Kind::GetRequest | Kind::IoStart | Kind::Insert | Kind::Issue | Kind::Requeue => {
-                let lacks: fn(&Chain) -> bool = match e.kind {
-                    Kind::GetRequest => |c| c.got == 0,
-                    Kind::IoStart => |c| c.started == 0,
-                    Kind::Insert => |c| c.inserted == 0,
-                    Kind::Issue => |c| c.issued == 0,
-                    _ => |c| c.issued > 0,
-                };
-                let Some(i) = oldest(&open, all, lacks) else {
-                    continue;
-                };
-                let c = &mut all[i as usize];
-                match e.kind {
-                    Kind::GetRequest => c.got = e.ts,
-                    Kind::IoStart => c.started = e.ts,
-                    Kind::Insert if c.issued == 0 => c.inserted = e.ts,
-                    Kind::Issue => c.issued = e.ts,
-                    Kind::Requeue => c.requeues = c.requeues.saturating_add(1),
-                    _ => {}
-                }
+                pass.went_on(e);
             }
-            Kind::CommandMade => {
-                let dev = e.a & u64::from(u32::MAX);
-                let bio = open.get(&(dev, e.b)).and_then(|list| {
-                    let unmade = |i: &&u32| all[**i as usize].made == 0;
-                    list.iter().find(unmade).or(list.last()).copied()
-                });
-                let i = bio.unwrap_or_else(|| {
-                    let i = all.len() as u32;
-                    all.push(Chain {
-                        dev,
-                        sector: e.b,
-                        sectors: e.c,
-                        flags: e.flags,
-                        tid: e.tid,
-                        queued: e.ts,
-                        issued: e.ts,
-                        is_command: true,
-                        ..Chain::default()
-                    });
-                    by_tid.entry(e.tid).or_default().push(i);
-                    i
-                });
-                all[i as usize].made = e.ts;
-                commands.insert(e.a, i);
-            }
-            Kind::CommandDone => {
-                if let Some(i) = commands.remove(&e.a) {
-                    let c = &mut all[i as usize];
-                    c.done = e.ts;
-                    if c.is_command {
-                        (c.complete, c.complete_cpu) = (e.ts, e.cpu);
-                        c.in_interrupt = e.flags & rwbs::INTERRUPT != 0;
-                    }
-                }
-            }
+            Kind::CommandMade => pass.command_made(e),
+            Kind::CommandDone => pass.command_done(e),
             Kind::BioComplete if !bio_based.contains(&e.a) => {}
-            Kind::Complete | Kind::BioComplete => {
-                let mut carrier = Chain {
-                    sectors: 1,
-                    ..Chain::default()
-                };
-                if let Some(list) = open.get_mut(&key).filter(|v| !v.is_empty()) {
-                    let c = &mut all[list.remove(0) as usize];
-                    (c.complete, c.complete_cpu) = (e.ts, e.cpu);
-                    c.in_interrupt = e.flags & rwbs::INTERRUPT != 0;
-                    carrier = *c;
-                    if list.is_empty() {
-                        open.remove(&key);
-                    }
-                }
-                if e.c > carrier.sectors {
-                    // A request longer than its bio carries others that joined it, before or behind.
-                    for sector in e.b + 1..e.b + u64::from(e.c) {
-                        let Some(list) = open.get_mut(&(e.a, sector)) else {
-                            continue;
-                        };
-                        let Some(at) = list.iter().position(|i| all[*i as usize].issued == 0)
-                        else {
-                            continue;
-                        };
-                        let c = &mut all[list.remove(at) as usize];
-                        c.merged = true;
-                        c.issued = carrier.issued;
-                        c.in_interrupt = carrier.in_interrupt;
-                        (c.complete, c.complete_cpu) = (e.ts, e.cpu);
-                        if list.is_empty() {
-                            open.remove(&(e.a, sector));
-                        }
-                    }
-                }
-            }
+            Kind::Complete | Kind::BioComplete => pass.completed(e),
             _ => {}
         }
     }
-    interrupts(&mut out, events, silent);
-    out
+    interrupts(&mut pass.out, events, silent);
+    pass.out
+}
+
+/// Chains as far as events have come.
+#[derive(Default)]
+struct Pass {
+    out: Chains,
+    /// Open chains by device and sector, the newest last.
+    open: HashMap<(u64, u64), Vec<u32>>,
+    /// Commands under way, by device, queue and number.
+    commands: HashMap<u64, u32>,
+}
+
+impl Pass {
+    /// A chain begins.
+    fn begin(&mut self, chain: Chain) -> u32 {
+        let i = self.out.all.len() as u32;
+        self.out.by_tid.entry(chain.tid).or_default().push(i);
+        self.out.all.push(chain);
+        i
+    }
+
+    /// The oldest open chain that lacks something, or the newest: two outstanding bios of one sector cannot be told apart.
+    fn oldest(&self, key: (u64, u64), lacks: impl Fn(&Chain) -> bool) -> Option<u32> {
+        let list = self.open.get(&key)?;
+        let first = list.iter().find(|i| lacks(&self.out.all[**i as usize]));
+        first.or(list.last()).copied()
+    }
+
+    fn queued(&mut self, e: &Event) {
+        let i = self.begin(Chain {
+            dev: e.a,
+            sector: e.b,
+            sectors: e.c,
+            flags: e.flags,
+            tid: e.tid,
+            queued: e.ts,
+            ..Chain::default()
+        });
+        let same = self.open.entry((e.a, e.b)).or_default();
+        same.push(i);
+        if same.len() > 1 {
+            let all = &mut self.out.all;
+            same.iter().for_each(|i| all[*i as usize].twin = true);
+        }
+    }
+
+    /// On its way to the driver.
+    fn went_on(&mut self, e: &Event) {
+        let lacks: fn(&Chain) -> bool = match e.kind {
+            Kind::GetRequest => |c| c.got == 0,
+            Kind::IoStart => |c| c.started == 0,
+            Kind::Insert => |c| c.inserted == 0,
+            Kind::Issue => |c| c.issued == 0,
+            _ => |c| c.issued > 0,
+        };
+        let Some(i) = self.oldest((e.a, e.b), lacks) else {
+            return;
+        };
+        let c = &mut self.out.all[i as usize];
+        match e.kind {
+            Kind::GetRequest => c.got = e.ts,
+            Kind::IoStart => c.started = e.ts,
+            Kind::Insert if c.issued == 0 => c.inserted = e.ts,
+            Kind::Issue => c.issued = e.ts,
+            Kind::Requeue => c.requeues = c.requeues.saturating_add(1),
+            _ => {}
+        }
+    }
+
+    fn command_made(&mut self, e: &Event) {
+        let dev = e.a & u64::from(u32::MAX);
+        let bio = self.oldest((dev, e.b), |c| c.made == 0);
+        let i = bio.unwrap_or_else(|| {
+            self.begin(Chain {
+                dev,
+                sector: e.b,
+                sectors: e.c,
+                flags: e.flags,
+                tid: e.tid,
+                queued: e.ts,
+                issued: e.ts,
+                is_command: true,
+                ..Chain::default()
+            })
+        });
+        self.out.all[i as usize].made = e.ts;
+        self.commands.insert(e.a, i);
+    }
+
+    fn command_done(&mut self, e: &Event) {
+        if let Some(i) = self.commands.remove(&e.a) {
+            let c = &mut self.out.all[i as usize];
+            c.done = e.ts;
+            if c.is_command {
+                c.complete_at(e);
+            }
+        }
+    }
+
+    /// Takes a chain off the open ones of a sector.
+    fn close(&mut self, key: (u64, u64), which: impl Fn(&Chain) -> bool) -> Option<&mut Chain> {
+        let list = self.open.get_mut(&key)?;
+        let all = &mut self.out.all;
+        let at = list.iter().position(|i| which(&all[*i as usize]))?;
+        let i = list.remove(at);
+        if list.is_empty() {
+            self.open.remove(&key);
+        }
+        all.get_mut(i as usize)
+    }
+
+    fn completed(&mut self, e: &Event) {
+        let mut carrier = Chain {
+            sectors: 1,
+            ..Chain::default()
+        };
+        if let Some(c) = self.close((e.a, e.b), |_| true) {
+            c.complete_at(e);
+            carrier = *c;
+        }
+        if e.c <= carrier.sectors {
+            return;
+        }
+        // A request longer than its bio carries others that joined it, before or behind.
+        for sector in e.b + 1..e.b + u64::from(e.c) {
+            if let Some(c) = self.close((e.a, sector), |c| c.issued == 0) {
+                c.merged = true;
+                c.issued = carrier.issued;
+                c.in_interrupt = carrier.in_interrupt;
+                (c.complete, c.complete_cpu) = (e.ts, e.cpu);
+            }
+        }
+    }
 }
 
 /// Finds the interrupt of each completion: the last one in [issue, completion] on the completion's
@@ -270,6 +282,11 @@ fn interrupts(out: &mut Chains, events: &[Event], silent: &[u64]) {
 }
 
 impl Chain {
+    fn complete_at(&mut self, e: &Event) {
+        (self.complete, self.complete_cpu) = (e.ts, e.cpu);
+        self.in_interrupt = e.flags & rwbs::INTERRUPT != 0;
+    }
+
     /// Whether it carries data of a file, not the file system's own.
     pub fn is_data(&self) -> bool {
         self.flags & (rwbs::META | rwbs::FLUSH | rwbs::DISCARD) == 0
