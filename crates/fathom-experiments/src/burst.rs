@@ -12,7 +12,7 @@ use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
 use fathom_bench::measurement::{Measurement, defaults};
 use fathom_bench::notebook::{Notebook, NotebookError};
-use fathom_bench::parts::{self, axis, column, estimate, number, series};
+use fathom_bench::parts::{self, axis, series};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
 use fathom_io::job::{Arrival, BlockSizes, Burst, Rw};
@@ -20,7 +20,7 @@ use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
 use fathom_telemetry::iolog::{IoLogReader, IoRow};
 use fathom_telemetry::schema::{
-    Cell as TableCell, ChartKind, Finding, Headline, Job, Point as Dot, Section, Table,
+    Axis, Chart, ChartKind, ChartSeries, Finding, Headline, Job, Point as Dot, Section,
 };
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 use serde::{Deserialize, Serialize};
@@ -431,11 +431,29 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
         ),
         ..Section::default()
     };
-    let mut headlines = Vec::new();
-    let mut table = Vec::new();
-    let (mut line, mut slow) = (Vec::new(), Vec::new());
-    for Small { point, seen } in &found.small {
-        let ios = point.spec.qd;
+    random(found, evidence, &mut section, &mut to.headlines);
+    let rates = Sequential::of(found, evidence);
+    rates.show(found, &mut section, &mut to.headlines);
+    to.findings.extend(rates.finding(found.size));
+    to.sections.push(section);
+}
+
+fn chart(id: &str, title: &str, x: Axis, y: Axis, series: Vec<ChartSeries>) -> Chart {
+    parts::chart(id, title, ChartKind::Line, x, y, series)
+}
+
+/// What random reads in bursts of one size gave.
+struct Rates {
+    ios: f64,
+    bursts: usize,
+    median: Option<Estimate>,
+    /// The slowest 5 %, where there are enough to tell.
+    slow: Option<f64>,
+    fastest: Option<f64>,
+}
+
+impl Rates {
+    fn of(Small { point, seen }: &Small, evidence: &Evidence<'_>) -> Self {
         let (mut per_repeat, mut all) = (Vec::new(), Vec::new());
         for (job, seen) in point.jobs.iter().zip(seen) {
             if evidence.job(*job).is_none_or(Job::is_void) {
@@ -444,155 +462,192 @@ fn report(found: &BurstResult, evidence: &Evidence<'_>, to: &mut Shown) {
             let mut sorted: Vec<f64> = seen.iter().map(Seen::iops).collect();
             sorted.sort_by(f64::total_cmp);
             per_repeat.extend(quantile(&sorted, 0.5));
-            all.extend(seen);
+            all.extend(sorted);
         }
-        let e = Estimate::mean_of(&per_repeat);
-        let mut rates: Vec<f64> = all.iter().map(|s: &&Seen| s.iops()).collect();
-        rates.sort_by(f64::total_cmp);
-        let p5 = quantile(&rates, 0.05).filter(|_| rates.len() >= 200);
-        line.push(parts::point(f64::from(ios), e));
-        slow.push(Dot {
-            x: f64::from(ios),
-            y: p5,
-            ..Dot::default()
-        });
-        table.push(vec![
-            TableCell::Number(f64::from(ios)),
-            TableCell::Number(all.len() as f64),
-            estimate(e),
-            estimate(e.map(|e| e.scale(4096.0))),
-            number(p5),
-            number(rates.last().copied()),
-        ]);
+        all.sort_by(f64::total_cmp);
+        Self {
+            ios: f64::from(point.spec.qd),
+            bursts: all.len(),
+            median: Estimate::mean_of(&per_repeat),
+            slow: quantile(&all, 0.05).filter(|_| all.len() >= 200),
+            fastest: all.last().copied(),
+        }
+    }
+}
+
+/// Random reads by size of the burst.
+fn random(
+    found: &BurstResult,
+    evidence: &Evidence<'_>,
+    section: &mut Section,
+    headlines: &mut Vec<Headline>,
+) {
+    let of = |small: &Small| Rates::of(small, evidence);
+    let rates: Vec<Rates> = found.small.iter().map(of).collect();
+    for (small, r) in found.small.iter().zip(&rates) {
         headlines.push(headline(
-            &format!("burst-{ios}-iops"),
-            &format!("burst of {ios}, instantaneous, median"),
+            &format!("burst-{}-iops", r.ios),
+            &format!("burst of {}, instantaneous, median", r.ios),
             "IOPS",
-            e,
-            &point.jobs,
+            r.median,
+            &small.point.jobs,
         ));
     }
-    let chart = |id: &str, title: &str, x, y, series| {
-        parts::chart(id, title, ChartKind::Line, x, y, series)
+    let slow = |r: &Rates| Dot {
+        x: r.ios,
+        y: r.slow,
+        ..Dot::default()
     };
+    let median = rates.iter().map(|r| parts::point(r.ios, r.median));
     section.charts.push(chart(
         "burst-iops",
         "Instantaneous IOPS by size of the burst",
         axis("I/Os in the burst", "", true),
         axis("IOPS", "IOPS", false),
-        vec![series("median", line), series("slowest 5 %", slow)],
-    ));
-    section.tables.push(Table {
-        id: "burst-table".into(),
-        title: "Random 4 KiB reads in bursts".into(),
-        columns: vec![
-            column("I/Os in the burst", ""),
-            column("bursts", ""),
-            column("IOPS, median", "IOPS"),
-            column("bandwidth, median", "bytes/s"),
-            column("slowest 5 %", "IOPS"),
-            column("fastest", "IOPS"),
-        ],
-        rows: table,
-    });
-    let BurstResult { alone, beside, .. } = found;
-    let (quiet, loaded) = (alone.bandwidths(evidence), beside.bandwidths(evidence));
-    let pairs: Vec<f64> = quiet
-        .iter()
-        .zip(&loaded)
-        .map(|(q, l)| 100.0 * (1.0 - l / q))
-        .collect();
-    // Pairs only where every repeat gave a number: otherwise the partners would not match.
-    let whole = quiet.len() == alone.jobs.len() && loaded.len() == beside.jobs.len();
-    let deficit = Estimate::mean_of(&pairs).filter(|_| whole);
-    let (a, b) = (Estimate::mean_of(&quiet), Estimate::mean_of(&loaded));
-    let written: Vec<f64> = found
-        .writers
-        .iter()
-        .filter_map(|w| Some(evidence.job(*w)?.write.as_ref()?.bytes_per_second))
-        .collect();
-    let written = Estimate::mean_of(&written);
-    let both = alone.jobs.iter().chain(&beside.jobs);
-    let jobs: Vec<usize> = both.chain(&found.writers).copied().collect();
-    let size = found.size;
-    if a.is_none() && !alone.jobs.is_empty() {
-        section.flags.push(Flag::new(
-            FlagCode::TooFewSamples,
-            format!("no sequential burst of {size} was completed in the time of a job"),
-            "choose a smaller --burst, or a longer --profile",
-        ));
-    }
-    headlines.push(headline(
-        "burst-read-alone",
-        "sequential burst, alone",
-        "bytes/s",
-        a,
-        &alone.jobs,
-    ));
-    if found.writer {
-        headlines.push(headline(
-            "burst-read-beside",
-            "sequential burst, beside the writer",
-            "bytes/s",
-            b,
-            &beside.jobs,
-        ));
-        headlines.push(headline(
-            "burst-deficit",
-            "deficit beside the writer",
-            "%",
-            deficit,
-            &jobs,
-        ));
-    }
-    section.charts.push(chart(
-        "burst-course",
-        "Throughput over the course of a sequential burst",
-        axis("since its start", "s", false),
-        axis("throughput", "bytes/s", false),
         vec![
-            series("alone", alone.course.clone()),
-            series("beside the writer", beside.course.clone()),
+            series("median", median.collect()),
+            series("slowest 5 %", rates.iter().map(slow).collect()),
         ],
     ));
-    section.tables.push(Table {
-        id: "burst-sequential".into(),
-        title: format!("Sequential reads in bursts of {size}"),
-        columns: vec![
-            column("alone", "bytes/s"),
-            column("beside the writer", "bytes/s"),
-            column("deficit", "%"),
-            column("written meanwhile", "bytes/s"),
+    section.tables.push(parts::table(
+        "burst-table",
+        "Random 4 KiB reads in bursts",
+        &rates,
+        &[
+            ("I/Os in the burst", "", &|r| r.ios.into()),
+            ("bursts", "", &|r| (r.bursts as f64).into()),
+            ("IOPS, median", "IOPS", &|r| r.median.into()),
+            ("bandwidth, median", "bytes/s", &|r| {
+                r.median.map(|e| e.scale(4096.0)).into()
+            }),
+            ("slowest 5 %", "IOPS", &|r| r.slow.into()),
+            ("fastest", "IOPS", &|r| r.fastest.into()),
         ],
-        rows: vec![vec![
-            estimate(a),
-            estimate(b),
-            estimate(deficit),
-            estimate(written),
-        ]],
-    });
-    let finding = deficit.zip(a).zip(b).zip(written).map(|(((d, a), b), w)| {
+    ));
+}
+
+/// Bandwidths of sequential bursts.
+struct Sequential {
+    alone: Option<Estimate>,
+    beside: Option<Estimate>,
+    deficit: Option<Estimate>,
+    written: Option<Estimate>,
+    jobs: Vec<usize>,
+}
+
+impl Sequential {
+    fn of(found: &BurstResult, evidence: &Evidence<'_>) -> Self {
+        let BurstResult { alone, beside, .. } = found;
+        let (quiet, loaded) = (alone.bandwidths(evidence), beside.bandwidths(evidence));
+        let lost = |(q, l): (&f64, &f64)| 100.0 * (1.0 - l / q);
+        let pairs: Vec<f64> = quiet.iter().zip(&loaded).map(lost).collect();
+        // Pairs only where every repeat gave a number: otherwise the partners would not match.
+        let whole = quiet.len() == alone.jobs.len() && loaded.len() == beside.jobs.len();
+        let written = |w: &usize| Some(evidence.job(*w)?.write.as_ref()?.bytes_per_second);
+        let written: Vec<f64> = found.writers.iter().filter_map(written).collect();
+        let both = alone.jobs.iter().chain(&beside.jobs);
+        Self {
+            alone: Estimate::mean_of(&quiet),
+            beside: Estimate::mean_of(&loaded),
+            deficit: Estimate::mean_of(&pairs).filter(|_| whole),
+            written: Estimate::mean_of(&written),
+            jobs: both.chain(&found.writers).copied().collect(),
+        }
+    }
+
+    fn show(&self, found: &BurstResult, section: &mut Section, headlines: &mut Vec<Headline>) {
+        let (alone, beside, size) = (&found.alone, &found.beside, found.size);
+        if self.alone.is_none() && !alone.jobs.is_empty() {
+            section.flags.push(Flag::new(
+                FlagCode::TooFewSamples,
+                format!("no sequential burst of {size} was completed in the time of a job"),
+                "choose a smaller --burst, or a longer --profile",
+            ));
+        }
+        headlines.push(headline(
+            "burst-read-alone",
+            "sequential burst, alone",
+            "bytes/s",
+            self.alone,
+            &alone.jobs,
+        ));
+        if found.writer {
+            headlines.push(headline(
+                "burst-read-beside",
+                "sequential burst, beside the writer",
+                "bytes/s",
+                self.beside,
+                &beside.jobs,
+            ));
+            headlines.push(headline(
+                "burst-deficit",
+                "deficit beside the writer",
+                "%",
+                self.deficit,
+                &self.jobs,
+            ));
+        }
+        section.charts.push(chart(
+            "burst-course",
+            "Throughput over the course of a sequential burst",
+            axis("since its start", "s", false),
+            axis("throughput", "bytes/s", false),
+            vec![
+                series("alone", alone.course.clone()),
+                series("beside the writer", beside.course.clone()),
+            ],
+        ));
+        section.tables.push(parts::table(
+            "burst-sequential",
+            &format!("Sequential reads in bursts of {size}"),
+            [self],
+            &[
+                ("alone", "bytes/s", &|s| s.alone.into()),
+                ("beside the writer", "bytes/s", &|s| s.beside.into()),
+                ("deficit", "%", &|s| s.deficit.into()),
+                ("written meanwhile", "bytes/s", &|s| s.written.into()),
+            ],
+        ));
+    }
+
+    fn finding(&self, size: Bytes) -> Option<Finding> {
+        let (d, a, b, w) = (self.deficit?, self.alone?, self.beside?, self.written?);
         let mb = |e: Estimate| e.value / 1e6;
         let shown = d.shows_effect();
         let verdict = match (shown, d.low, d.high) {
-            (true, Some(low), Some(high)) if d.value < 0.0 => format!("{:.0} % more (95 % interval {:.0} to {:.0} %)", -d.value, -high, -low),
-            (true, Some(low), Some(high)) => format!("{:.0} % less (95 % interval {low:.0} to {high:.0} %)", d.value),
+            (true, Some(low), Some(high)) if d.value < 0.0 => format!(
+                "{:.0} % more (95 % interval {:.0} to {:.0} %)",
+                -d.value, -high, -low
+            ),
+            (true, Some(low), Some(high)) => format!(
+                "{:.0} % less (95 % interval {low:.0} to {high:.0} %)",
+                d.value
+            ),
             _ => "no difference shown".to_owned(),
         };
-        Finding {
+        let advice = match shown && d.value > 10.0 {
+            true => {
+                "Sequential read figures of this device hold only without writes: move background writes to another device, or expect this deficit."
+            }
+            false => "",
+        };
+        Some(Finding {
             id: "burst-deficit".into(),
-            text: format!("Beside {:.1} MB/s of writes, sequential bursts of {size} are read at {:.0} MB/s instead of {:.0} MB/s: {verdict}.", mb(w), mb(b), mb(a)),
-            advice: if shown && d.value > 10.0 { "Sequential read figures of this device hold only without writes: move background writes to another device, or expect this deficit." } else { "" }.into(),
+            text: format!(
+                "Beside {:.1} MB/s of writes, sequential bursts of {size} are read at {:.0} MB/s instead of {:.0} MB/s: {verdict}.",
+                mb(w),
+                mb(b),
+                mb(a)
+            ),
+            advice: advice.into(),
             confidence: if shown { "strong" } else { "moderate" }.into(),
-            jobs: jobs.clone(),
+            jobs: self.jobs.clone(),
             evidence: vec!["burst-sequential".into(), "burst-course".into()],
-            refuted_by: "The same bursts in turns with another --seed, whose interval holds 0.".into(),
+            refuted_by: "The same bursts in turns with another --seed, whose interval holds 0."
+                .into(),
             ..Finding::default()
-        }
-    });
-    to.sections.push(section);
-    to.headlines.extend(headlines);
-    to.findings.extend(finding);
+        })
+    }
 }
 
 fn headline(id: &str, label: &str, unit: &str, e: Option<Estimate>, jobs: &[usize]) -> Headline {

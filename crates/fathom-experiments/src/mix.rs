@@ -12,16 +12,14 @@ use fathom_bench::cells::{Cell, Plan};
 use fathom_bench::cost::RunCost;
 use fathom_bench::measurement::{Measurement, defaults};
 use fathom_bench::notebook::{Notebook, NotebookError};
-use fathom_bench::parts::{self, axis, column, estimate, headline_of, series};
+use fathom_bench::parts::{self, axis, headline_of, series};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
 use fathom_bench::runner::Runner;
 use fathom_io::job::{BlockSizes, Rw};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{
-    Axis, Cell as TableCell, Chart, ChartKind, Finding, Point as Dot, Section, Table,
-};
+use fathom_telemetry::schema::{Axis, Chart, ChartKind, Finding, Point as Dot, Section};
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -470,134 +468,96 @@ fn report(to: &mut Shown, cells: &BTreeMap<Place, Cell>, level: &Level, bs: Byte
     let latency = grid(cells, leaves, &Cell::mean_latency);
     let iops = grid(cells, leaves, &Cell::iops);
     let unchecked = |e: Option<f64>| e.unwrap_or(f64::INFINITY);
-    let mut errors: Vec<f64> = latency
-        .values()
-        .filter_map(|s| s.error.map(unchecked))
-        .collect();
+    let errors = latency.values().filter_map(|s| s.error.map(unchecked));
+    let mut errors: Vec<f64> = errors.collect();
     errors.sort_by(f64::total_cmp);
-    let (median, worst) = (
-        errors.get(errors.len() / 2).copied(),
-        errors.last().copied(),
-    );
-    let map = |id: &str, title: &str, z: Axis, all: &BTreeMap<Place, Value>| {
-        let points = (0..DEPTHS.len())
-            .flat_map(|d| (0..SHARES.len()).map(move |s| (s, d)))
-            .map(|place| {
-                let shown = all.get(&place);
-                Dot {
-                    x: SHARES[place.0],
-                    y: Some(f64::from(DEPTHS[place.1])),
-                    z: shown.map(|s| s.value),
-                    label: shown.map(|s| match s.error {
-                        None => "measured".to_owned(),
-                        Some(Some(e)) => {
-                            format!("interpolated, within {:.0} % nearby", 100.0 * e)
-                        }
-                        Some(None) => "interpolated, unchecked".to_owned(),
-                    }),
-                    ..Dot::default()
-                }
-            })
-            .collect();
-        Chart {
-            z: Some(z),
-            ..parts::chart(
-                &format!("{id}{suffix}"),
-                &format!("{title}{beside}"),
-                ChartKind::Heatmap,
-                axis("share of reads", "%", false),
-                axis("outstanding I/Os", "", true),
-                vec![series(title, points)],
-            )
-        }
-    };
-    let charts = vec![
-        map(
-            "mix-map-latency",
-            "Mean latency",
-            axis("latency", "ns", true),
-            &latency,
-        ),
-        map("mix-map-iops", "IOPS", axis("IOPS", "IOPS", true), &iops),
-    ];
-    let rows = cells
-        .iter()
-        .map(|((s, d), c)| {
-            vec![
-                TableCell::Number(SHARES[*s]),
-                TableCell::Number(f64::from(DEPTHS[*d])),
-                estimate(c.iops()),
-                estimate(c.mean_latency()),
-            ]
-        })
-        .collect();
-    let jobs: Vec<usize> = cells.values().flat_map(Cell::indices).collect();
-    let percent = |v: f64| 100.0 * v;
-    let text = match (median, worst.filter(|w| w.is_finite())) {
+    let median = errors.get(errors.len() / 2).copied();
+    let worst = errors.last().copied().filter(|w| w.is_finite());
+    let (measured, of) = (cells.len(), SHARES.len() * DEPTHS.len());
+    let text = match (median, worst) {
         (Some(m), Some(w)) => format!(
-            "{} of {} cells were measured; the others are interpolated. Where a prediction was checked by measuring, it was off by {:.0} % in the median and {:.0} % at worst.",
-            cells.len(),
-            SHARES.len() * DEPTHS.len(),
-            percent(m),
-            percent(w)
+            "{measured} of {of} cells were measured; the others are interpolated. Where a prediction was checked by measuring, it was off by {:.0} % in the median and {:.0} % at worst.",
+            100.0 * m,
+            100.0 * w
         ),
-        _ => format!(
-            "{} of {} cells were measured.",
-            cells.len(),
-            SHARES.len() * DEPTHS.len()
-        ),
+        _ => format!("{measured} of {of} cells were measured."),
     };
+    let map = |id: &str, title: &str, z: Axis, all| Chart {
+        id: format!("{id}{suffix}"),
+        title: format!("{title}{beside}"),
+        ..heatmap(title, z, all)
+    };
+    let nanos = axis("latency", "ns", true);
     to.sections.push(Section {
         id: format!("mix{suffix}"),
-        title: format!("Mix of reads and writes, {} random{beside}", bs),
+        title: format!("Mix of reads and writes, {bs} random{beside}"),
         text,
-        charts,
-        tables: vec![Table {
-            id: format!("mix-cells{suffix}"),
-            title: "Measured cells".into(),
-            columns: vec![
-                column("reads", "%"),
-                column("depth", ""),
-                column("IOPS", "IOPS"),
-                column("mean latency", "ns"),
+        charts: vec![
+            map("mix-map-latency", "Mean latency", nanos, &latency),
+            map("mix-map-iops", "IOPS", axis("IOPS", "IOPS", true), &iops),
+        ],
+        tables: vec![parts::table(
+            &format!("mix-cells{suffix}"),
+            "Measured cells",
+            cells,
+            &[
+                ("reads", "%", &|c| SHARES[c.0.0].into()),
+                ("depth", "", &|c| f64::from(DEPTHS[c.0.1]).into()),
+                ("IOPS", "IOPS", &|c| c.1.iops().into()),
+                ("mean latency", "ns", &|c| c.1.mean_latency().into()),
             ],
-            rows,
-        }],
+        )],
         flags: Vec::new(),
     });
-    let extreme = |pick: fn(&Estimate, &Estimate) -> std::cmp::Ordering| {
-        cells
-            .iter()
-            .filter_map(|(p, c)| Some((*p, c.iops()?)))
-            .max_by(|a, b| pick(&a.1, &b.1))
-    };
-    let most = extreme(|a, b| a.value.total_cmp(&b.value));
-    let group = format!("Mix of reads and writes, {}{beside}", bs);
-    let one = |id: &str, label: String, unit: &str, e: Option<Estimate>| {
+    let jobs: Vec<usize> = cells.values().flat_map(Cell::indices).collect();
+    let group = format!("Mix of reads and writes, {bs}{beside}");
+    let one = |id: &str, label: &str, unit: &str, e: Option<Estimate>| {
         let id = format!("{id}{suffix}");
-        headline_of(&group, &label, &id, unit, e, jobs.clone())
+        headline_of(&group, label, &id, unit, e, jobs.clone())
     };
-    to.headlines.push(one(
-        "mix-most",
-        most.map_or("largest IOPS".into(), |(p, _)| {
-            format!(
-                "largest IOPS: {} % reads, depth {}",
-                SHARES[p.0], DEPTHS[p.1]
-            )
-        }),
-        "IOPS",
-        most.map(|m| m.1),
-    ));
+    let rates = cells.iter().filter_map(|(p, c)| Some((*p, c.iops()?)));
+    let most = rates.max_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    let label = most.map_or("largest IOPS".into(), |((s, d), _)| {
+        format!("largest IOPS: {} % reads, depth {}", SHARES[s], DEPTHS[d])
+    });
+    to.headlines
+        .push(one("mix-most", &label, "IOPS", most.map(|m| m.1)));
     to.headlines.push(one(
         "mix-interpolation-error",
-        "interpolation error where checked, worst".into(),
+        "interpolation error where checked, worst",
         "%",
-        worst
-            .filter(|w| w.is_finite())
-            .map(|w| Estimate::single(percent(w))),
+        worst.map(|w| Estimate::single(100.0 * w)),
     ));
     to.findings.extend(shares(cells, &suffix));
     to.findings.extend(dip(cells, jobs.clone(), &suffix));
+}
+
+/// All cells of the grid, with what is known of each.
+fn heatmap(title: &str, z: Axis, all: &BTreeMap<Place, Value>) -> Chart {
+    let known = |value: &Value| match value.error {
+        None => "measured".to_owned(),
+        Some(Some(e)) => format!("interpolated, within {:.0} % nearby", 100.0 * e),
+        Some(None) => "interpolated, unchecked".to_owned(),
+    };
+    let places = (0..DEPTHS.len()).flat_map(|d| (0..SHARES.len()).map(move |s| (s, d)));
+    let dot = |place: Place| Dot {
+        x: SHARES[place.0],
+        y: Some(f64::from(DEPTHS[place.1])),
+        z: all.get(&place).map(|v| v.value),
+        label: all.get(&place).map(known),
+        ..Dot::default()
+    };
+    Chart {
+        z: Some(z),
+        ..parts::chart(
+            "",
+            title,
+            ChartKind::Heatmap,
+            axis("share of reads", "%", false),
+            axis("outstanding I/Os", "", true),
+            vec![series(title, places.map(dot).collect())],
+        )
+    }
 }
 
 /// The depth at which shares are compared: one that every map measures.

@@ -5,14 +5,16 @@ use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::{Cell, Plan};
 use fathom_bench::cost::RunCost;
 use fathom_bench::notebook::{Notebook, NotebookError};
-use fathom_bench::parts::{axis, chart, column, estimate, headline_of, number, point, series};
+use fathom_bench::parts::{axis, chart, column, estimate, headline_of, point, series, table};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Point, Shown};
 use fathom_bench::runner::Runner;
 use fathom_io::JobError;
 use fathom_sim::analytic::{PageCosts, PageLoad};
 use fathom_stats::Estimate;
-use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Finding, Mark, Section, Table};
+use fathom_telemetry::schema::{
+    Cell as TableCell, Chart, ChartKind, Finding, Mark, Section, Table,
+};
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Bytes, Nanos, Op};
 use serde::{Deserialize, Serialize};
@@ -271,24 +273,12 @@ fn seen(cells: &[Cell]) -> Vec<Seen> {
 
 fn report(shown: &mut Shown, cells: &[Cell], o: &PagesOptions) {
     let seen = seen(cells);
-    let costs: Vec<Costs> = seen.iter().map(|s| self::costs(s, o.app)).collect();
-    let mean =
-        |f: &dyn Fn(&Costs) -> f64| Estimate::mean_of(&costs.iter().map(f).collect::<Vec<_>>());
-    let jobs: Vec<usize> = cells.iter().flat_map(Cell::indices).collect();
-    let measured = |leaves: Leaves, s: usize| {
-        let app = o.app.0 as f64 / 1e3;
-        let of = |r: &Seen| {
-            rate(
-                o,
-                leaves,
-                SIZES[s] as f64,
-                app + r.random[s] / 1e3,
-                app + r.sequential[s] / 1e3,
-            )
-        };
-        Estimate::mean_of(&seen.iter().map(of).collect::<Vec<_>>())
+    let pages = Pages {
+        o,
+        costs: seen.iter().map(|s| costs(s, o.app)).collect(),
+        seen,
+        jobs: cells.iter().flat_map(Cell::indices).collect(),
     };
-    let expected = |leaves: Leaves, bytes: f64| mean(&|c| predicted(o, c, leaves, bytes));
     let mut section = Section {
         id: "pages".into(),
         title: "Page size".into(),
@@ -296,119 +286,155 @@ fn report(shown: &mut Shown, cells: &[Cell], o: &PagesOptions) {
             "{:.0} of 100 requests touch one page, the others {} in pages of the given size. Costs of a page (Zhang et al. 2018, eqs. 2-6): t_app {} ({}), the others measured here: from sequential and random reads of 4, 16 and 64 KiB and the bandwidth. Every size is predicted from them and measured beside, one I/O at a time.",
             o.points, o.range, o.app, o.app_from
         ),
+        tables: vec![pages.costs_of_a_page()],
         ..Section::default()
     };
-    let us = |f: &dyn Fn(&Costs) -> f64| estimate(mean(&|c| 1e3 * f(c)));
-    section.tables.push(Table {
-        id: "page-costs".into(),
-        title: "Costs of a page".into(),
-        columns: vec![
-            column("t_app", "ns"),
-            column("stack, each I/O", "ns"),
-            column("t_stk, each 4 KiB", "ns"),
-            column("t_seek", "ns"),
-            column("sought, each 4 KiB", "ns"),
-            column("b", "bytes/s"),
-        ],
-        rows: vec![vec![
-            TableCell::Number(o.app.0 as f64),
-            us(&|c| c.fixed_us),
-            us(&|c| c.page.stack_us),
-            us(&|c| c.page.seek_us),
-            us(&|c| c.sought_us),
-            estimate(mean(&|c| 1e9 * c.page.gb_per_s)),
-        ]],
-    });
-    let (mut findings, mut headlines) = (Vec::new(), Vec::new());
     for leaves in Leaves::ALL {
+        pages.show(leaves, &mut section, shown);
+    }
+    section.tables.push(sensitivity(o, &pages.costs));
+    shown.sections.push(section);
+}
+
+/// What was measured, and the costs that follow, one of each for every repeat.
+struct Pages<'a> {
+    o: &'a PagesOptions,
+    seen: Vec<Seen>,
+    costs: Vec<Costs>,
+    jobs: Vec<usize>,
+}
+
+impl Pages<'_> {
+    fn mean(&self, f: impl Fn(&Costs) -> f64) -> Option<Estimate> {
+        Estimate::mean_of(&self.costs.iter().map(f).collect::<Vec<_>>())
+    }
+
+    /// Requests per second from reads of a size.
+    fn measured(&self, leaves: Leaves, s: usize) -> Option<Estimate> {
+        let app = self.o.app.0 as f64 / 1e3;
+        let of = |r: &Seen| {
+            let (sought, following) = (app + r.random[s] / 1e3, app + r.sequential[s] / 1e3);
+            rate(self.o, leaves, SIZES[s] as f64, sought, following)
+        };
+        Estimate::mean_of(&self.seen.iter().map(of).collect::<Vec<_>>())
+    }
+
+    /// The same from the costs.
+    fn expected(&self, leaves: Leaves, bytes: f64) -> Option<Estimate> {
+        self.mean(|c| predicted(self.o, c, leaves, bytes))
+    }
+
+    /// How far that is off, %.
+    fn off(&self, leaves: Leaves, s: usize) -> Option<f64> {
+        let (e, m) = (
+            self.expected(leaves, SIZES[s] as f64)?,
+            self.measured(leaves, s)?,
+        );
+        Some(100.0 * (e.value / m.value - 1.0))
+    }
+
+    fn costs_of_a_page(&self) -> Table {
+        let us = |f: &dyn Fn(&Costs) -> f64| TableCell::from(self.mean(|c| 1e3 * f(c)));
+        table(
+            "page-costs",
+            "Costs of a page",
+            [self],
+            &[
+                ("t_app", "ns", &|p| (p.o.app.0 as f64).into()),
+                ("stack, each I/O", "ns", &|_| us(&|c| c.fixed_us)),
+                ("t_stk, each 4 KiB", "ns", &|_| us(&|c| c.page.stack_us)),
+                ("t_seek", "ns", &|_| us(&|c| c.page.seek_us)),
+                ("sought, each 4 KiB", "ns", &|_| us(&|c| c.sought_us)),
+                ("b", "bytes/s", &|p| {
+                    p.mean(|c| 1e9 * c.page.gb_per_s).into()
+                }),
+            ],
+        )
+    }
+
+    fn show(&self, leaves: Leaves, section: &mut Section, shown: &mut Shown) {
         let word = leaves.word();
         let id = word.replace(' ', "-");
-        let value = |e: Option<Estimate>| e.map_or(0.0, |e| e.value);
-        let best = best_of(|s| value(measured(leaves, s)));
-        let off = |s: usize| {
-            let both = expected(leaves, SIZES[s] as f64).zip(measured(leaves, s));
-            both.map(|(e, m)| 100.0 * (e.value / m.value - 1.0))
-        };
+        let value = |s: usize| self.measured(leaves, s).map_or(0.0, |e| e.value);
+        let best = best_of(value);
+        let top = value(best);
         let worst = (0..SIZES.len())
-            .filter_map(off)
+            .filter_map(|s| self.off(leaves, s))
             .max_by(|a, b| a.abs().total_cmp(&b.abs()));
-        let optimum = mean(&|c| ideal(o, c, leaves));
-        section.tables.push(Table {
-            id: format!("pages-{id}"),
-            title: format!("Requests per second, {word}"),
-            columns: vec![
-                column("page", "bytes"),
-                column("predicted", "1/s"),
-                column("measured", "1/s"),
-                column("prediction off", "%"),
-                column("of the best", "%"),
+        let optimum = self.mean(|c| ideal(self.o, c, leaves));
+        section.tables.push(table(
+            &format!("pages-{id}"),
+            &format!("Requests per second, {word}"),
+            0..SIZES.len(),
+            &[
+                ("page", "bytes", &|s| (SIZES[*s] as f64).into()),
+                ("predicted", "1/s", &|s| {
+                    self.expected(leaves, SIZES[*s] as f64).into()
+                }),
+                ("measured", "1/s", &|s| self.measured(leaves, *s).into()),
+                ("prediction off", "%", &|s| {
+                    self.off(leaves, *s).map(tenths).into()
+                }),
+                ("of the best", "%", &|s| {
+                    let measured = self.measured(leaves, *s);
+                    measured.map(|m| tenths(100.0 * m.value / top)).into()
+                }),
             ],
-            rows: (0..SIZES.len())
-                .map(|s| {
-                    let (e, m) = (expected(leaves, SIZES[s] as f64), measured(leaves, s));
-                    let top = value(measured(leaves, best));
-                    vec![
-                        TableCell::Number(SIZES[s] as f64),
-                        estimate(e),
-                        estimate(m),
-                        number(off(s).map(tenths)),
-                        number(m.map(|m| tenths(100.0 * m.value / top))),
-                    ]
-                })
-                .collect(),
-        });
-        // The curve between the sizes on offer, at eighths of a doubling.
-        let line = (0..=8 * (SIZES.len() - 1)).map(|i| {
-            let bytes = SIZES[0] as f64 * 2f64.powf(i as f64 / 8.0);
-            point(bytes, expected(leaves, bytes))
-        });
-        let dots = (0..SIZES.len()).map(|s| point(SIZES[s] as f64, measured(leaves, s)));
-        let mut drawn = chart(
-            &format!("pages-{id}-chart"),
-            &format!("Throughput by page size, {word}"),
-            ChartKind::Line,
-            axis("page", "bytes", true),
-            axis("requests", "1/s", false),
-            vec![
-                series("predicted", line.collect()),
-                series("measured", dots.collect()),
-            ],
-        );
-        drawn.marks.extend(optimum.map(|e| Mark {
-            x: Some(e.value),
-            y: None,
-            label: "ideal page".into(),
-        }));
-        section.charts.push(drawn);
-        headlines.push(headline_of(
-            "Page size",
-            &format!("ideal page, {word}"),
-            &format!("page-{id}"),
-            "bytes",
-            optimum,
-            jobs.clone(),
         ));
-        headlines.push(headline_of(
-            "Page size",
-            &format!("prediction off at worst, {word}"),
-            &format!("page-{id}-off"),
-            "%",
-            worst.map(tenths).map(Estimate::single),
-            jobs.clone(),
-        ));
-        findings.extend(finding(
-            o,
+        section.charts.push(self.drawn(leaves, &id, optimum));
+        for (label, id, unit, estimate) in [
+            ("ideal page", format!("page-{id}"), "bytes", optimum),
+            (
+                "prediction off at worst",
+                format!("page-{id}-off"),
+                "%",
+                worst.map(tenths).map(Estimate::single),
+            ),
+        ] {
+            let label = format!("{label}, {word}");
+            let jobs = self.jobs.clone();
+            let headline = headline_of("Page size", &label, &id, unit, estimate, jobs);
+            shown.headlines.push(headline);
+        }
+        let measured = |s| self.measured(leaves, s);
+        let found = finding(
+            self.o,
             leaves,
             optimum,
             (best, worst),
-            &|s| measured(leaves, s),
-            &jobs,
-        ));
+            &measured,
+            &self.jobs,
+        );
+        shown.findings.extend(found);
     }
-    section.tables.push(sensitivity(o, &costs));
-    shown.sections.push(section);
-    shown.headlines.extend(headlines);
-    shown.findings.extend(findings);
+
+    /// The curve between the sizes on offer, at eighths of a doubling, and what was measured.
+    fn drawn(&self, leaves: Leaves, id: &str, optimum: Option<Estimate>) -> Chart {
+        let line = (0..=8 * (SIZES.len() - 1)).map(|i| {
+            let bytes = SIZES[0] as f64 * 2f64.powf(i as f64 / 8.0);
+            point(bytes, self.expected(leaves, bytes))
+        });
+        let dots = (0..SIZES.len()).map(|s| point(SIZES[s] as f64, self.measured(leaves, s)));
+        let ideal = |e: Estimate| Mark {
+            x: Some(e.value),
+            y: None,
+            label: "ideal page".into(),
+        };
+        Chart {
+            marks: optimum.map(ideal).into_iter().collect(),
+            ..chart(
+                &format!("pages-{id}-chart"),
+                &format!("Throughput by page size, {}", leaves.word()),
+                ChartKind::Line,
+                axis("page", "bytes", true),
+                axis("requests", "1/s", false),
+                vec![
+                    series("predicted", line.collect()),
+                    series("measured", dots.collect()),
+                ],
+            )
+        }
+    }
 }
 
 /// More digits than these are noise.

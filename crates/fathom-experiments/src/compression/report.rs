@@ -5,7 +5,7 @@ use fathom_bench::parts::{self, axis, point, series};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, Finding, Headline, Mark, Section,
+    Cell as TableCell, Chart, ChartKind, Finding, Headline, Mark, Section, Table,
 };
 use fathom_telemetry::{Flag, FlagCode, Op};
 
@@ -120,13 +120,22 @@ impl ExperimentResult for CompressionResult {
     }
 }
 
+/// What was measured: the codecs, and the device in each repeat.
+struct Beside<'a> {
+    all: &'a [Rates],
+    cores: u32,
+    devices: Vec<(usize, Device)>,
+    jobs: Vec<usize>,
+}
+
 fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
-    let (all, cores) = (&found.codecs[..], found.cores);
-    let devices = devices(cells);
-    let read = Estimate::mean_of(&devices.iter().map(|d| d.1.read).collect::<Vec<_>>());
-    let writes: Vec<f64> = devices.iter().filter_map(|d| d.1.write).collect();
-    let write = Estimate::mean_of(&writes);
-    let jobs: Vec<usize> = cells.iter().flat_map(Cell::indices).collect();
+    let it = Beside {
+        all: &found.codecs,
+        cores: found.cores,
+        devices: devices(cells),
+        jobs: cells.iter().flat_map(Cell::indices).collect(),
+    };
+    let cores = it.cores;
     let mut section = Section {
         id: "compression".into(),
         title: "Compression".into(),
@@ -134,149 +143,182 @@ fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
             "128 KiB chunks in memory, {}; {cores} core(s). Rates are bytes of plain data. A gain is what reading or writing through the codec on all cores gives, over the device's own bandwidth: coding and transfer run at the same time, and the slower of the two decides.",
             found.sample
         ),
+        tables: vec![it.codecs(), it.gains()],
         ..Section::default()
     };
-    if devices.is_empty() {
+    if it.devices.is_empty() {
         section.flags.push(Flag::new(
             FlagCode::TooFewSamples,
             "the device's jobs gave no complete repeat: nothing to hold the codecs against",
             "run again without interruption",
         ));
     }
-    let mean = |v: &[f64]| Estimate::mean_of(v);
-    let (encode_all, decode_all) = (
-        format!("encode, {cores} cores"),
-        format!("decode, {cores} cores"),
-    );
-    section.tables.push(parts::table(
-        "codecs",
-        "Codecs",
-        all,
-        &[
-            ("codec", "", &|r| r.codec.as_str().into()),
-            ("ratio", "", &|r| (r.ratio > 0.0).then_some(r.ratio).into()),
-            ("encode, one core", "bytes/s", &|r| mean(&r.encode).into()),
-            ("decode, one core", "bytes/s", &|r| mean(&r.decode).into()),
-            (&encode_all, "bytes/s", &|r| mean(&r.encode_all).into()),
-            (&decode_all, "bytes/s", &|r| mean(&r.decode_all).into()),
-        ],
-    ));
-    let reads = |s: &Speed, d: &Device| advice::pipeline(d.read, s.ratio, s.decode_all, cores);
-    let written =
-        |s: &Speed, d: &Device| Some(advice::pipeline(d.write?, s.ratio, s.encode_all, cores));
-    let of = |r: &&Rates, f: Gain<'_>| TableCell::from(beside(r, &devices, f));
-    let chunk = CHUNK as f64;
-    section.tables.push(parts::table(
-        "compression-gains",
-        "Beside the device",
-        all,
-        &[
-            ("codec", "", &|r| r.codec.as_str().into()),
-            ("gain of reads", "", &|r| {
-                of(r, &|s, d| Some(reads(s, d).gain))
-            }),
-            ("cores to break even, reads", "", &|r| {
-                of(r, &|s, d| Some(reads(s, d).cores_to_break_even))
-            }),
-            ("gain of writes", "", &|r| {
-                of(r, &|s, d| Some(written(s, d)?.gain))
-            }),
-            ("cores to break even, writes", "", &|r| {
-                of(r, &|s, d| Some(written(s, d)?.cores_to_break_even))
-            }),
-            ("one thread: ratio to break even", "", &|r| {
-                of(r, &|s, d| advice::serial_break_even(d, s.decode))
-            }),
-            ("one thread: packed over plain read", "", &|r| {
-                of(r, &|s, d| {
-                    Some(advice::serial_time(d, s, chunk) / d.chunk_read)
-                })
-            }),
-            ("cached: decode over device read", "", &|r| {
-                of(r, &|s, d| Some(advice::cache_hit_over_read(d, s, chunk)))
-            }),
-            ("cached: waiting saved, over plain data", "", &|r| {
-                of(r, &|s, d| Some(advice::cache_saves(d, s, chunk)))
-            }),
-        ],
-    ));
-    for (id, title, device, what, one, many) in [
-        (
-            "compression-decode",
-            "Decoding beside the device's reads",
-            read,
-            "device reads",
-            all.iter().map(|r| mean(&r.decode)).collect::<Vec<_>>(),
-            all.iter().map(|r| mean(&r.decode_all)).collect::<Vec<_>>(),
-        ),
-        (
-            "compression-encode",
-            "Encoding beside the device's writes",
-            write,
-            "device writes",
-            all.iter().map(|r| mean(&r.encode)).collect(),
-            all.iter().map(|r| mean(&r.encode_all)).collect(),
-        ),
-    ] {
-        let bars = |name: &str, values: Vec<Option<Estimate>>| {
-            let dot = |(i, v)| point(i as f64, v);
-            series(name, values.into_iter().enumerate().map(dot).collect())
-        };
-        section.charts.push(Chart {
-            categories: all.iter().map(|r| r.codec.clone()).collect(),
-            marks: device
-                .map(|d| Mark {
-                    x: None,
-                    y: Some(d.value),
-                    label: what.into(),
-                })
-                .into_iter()
-                .collect(),
-            ..parts::chart(
-                id,
-                title,
-                ChartKind::Bar,
-                axis("codec", "", false),
-                axis("plain data", "bytes/s", true),
-                vec![bars("one core", one), bars(&format!("{cores} cores"), many)],
-            )
-        });
-    }
-    let mut headlines = vec![headline(
+    let read: Vec<f64> = it.devices.iter().map(|d| d.1.read).collect();
+    let write: Vec<f64> = it.devices.iter().filter_map(|d| d.1.write).collect();
+    let (read, write) = (Estimate::mean_of(&read), Estimate::mean_of(&write));
+    section.charts = vec![
+        it.bars("decode", "Decoding", ("reads", read), |r| {
+            [&r.decode, &r.decode_all]
+        }),
+        it.bars("encode", "Encoding", ("writes", write), |r| {
+            [&r.encode, &r.encode_all]
+        }),
+    ];
+    let device = |id: &str, label: &str, rate| headline(id, label, rate, "bytes/s", &it.jobs);
+    shown.headlines.push(device(
         "compression-device-read",
         "device, 128 KiB reads",
         read,
-        "bytes/s",
-        &jobs,
-    )];
+    ));
     if write.is_some() {
-        headlines.push(headline(
+        shown.headlines.push(device(
             "compression-device-write",
             "device, 128 KiB writes",
             write,
-            "bytes/s",
-            &jobs,
         ));
     }
-    let mut findings = Vec::new();
-    let directions: [(&str, &str, Gain<'_>); 2] = [
-        ("reads", "compression-decode", &|s, d| {
-            Some(reads(s, d).gain)
-        }),
-        ("writes", "compression-encode", &|s, d| {
-            Some(written(s, d)?.gain)
-        }),
-    ];
-    for (name, chart, times) in directions {
-        let Some((codec, rates, g)) = best(all, &devices, times) else {
-            continue;
+    it.direction(
+        "reads",
+        "compression-decode",
+        &|s, d| Some(reads(s, d, cores).gain),
+        &mut section,
+        shown,
+    );
+    it.direction(
+        "writes",
+        "compression-encode",
+        &|s, d| Some(writes(s, d, cores)?.gain),
+        &mut section,
+        shown,
+    );
+    let cache = it.cache(&mut section);
+    shown.findings.extend(cache);
+    shown.sections.push(section);
+}
+
+fn reads(s: &Speed, d: &Device, cores: u32) -> advice::Pipeline {
+    advice::pipeline(d.read, s.ratio, s.decode_all, cores)
+}
+
+fn writes(s: &Speed, d: &Device, cores: u32) -> Option<advice::Pipeline> {
+    Some(advice::pipeline(d.write?, s.ratio, s.encode_all, cores))
+}
+
+impl Beside<'_> {
+    fn codecs(&self) -> Table {
+        let mean = |v: &[f64]| TableCell::from(Estimate::mean_of(v));
+        let (encode_all, decode_all) = (
+            format!("encode, {} cores", self.cores),
+            format!("decode, {} cores", self.cores),
+        );
+        parts::table(
+            "codecs",
+            "Codecs",
+            self.all,
+            &[
+                ("codec", "", &|r| r.codec.as_str().into()),
+                ("ratio", "", &|r| (r.ratio > 0.0).then_some(r.ratio).into()),
+                ("encode, one core", "bytes/s", &|r| mean(&r.encode)),
+                ("decode, one core", "bytes/s", &|r| mean(&r.decode)),
+                (&encode_all, "bytes/s", &|r| mean(&r.encode_all)),
+                (&decode_all, "bytes/s", &|r| mean(&r.decode_all)),
+            ],
+        )
+    }
+
+    fn gains(&self) -> Table {
+        let (cores, chunk) = (self.cores, CHUNK as f64);
+        let of = |r: &&Rates, f: Gain<'_>| TableCell::from(beside(r, &self.devices, f));
+        parts::table(
+            "compression-gains",
+            "Beside the device",
+            self.all,
+            &[
+                ("codec", "", &|r| r.codec.as_str().into()),
+                ("gain of reads", "", &|r| {
+                    of(r, &|s, d| Some(reads(s, d, cores).gain))
+                }),
+                ("cores to break even, reads", "", &|r| {
+                    of(r, &|s, d| Some(reads(s, d, cores).cores_to_break_even))
+                }),
+                ("gain of writes", "", &|r| {
+                    of(r, &|s, d| Some(writes(s, d, cores)?.gain))
+                }),
+                ("cores to break even, writes", "", &|r| {
+                    of(r, &|s, d| Some(writes(s, d, cores)?.cores_to_break_even))
+                }),
+                ("one thread: ratio to break even", "", &|r| {
+                    of(r, &|s, d| advice::serial_break_even(d, s.decode))
+                }),
+                ("one thread: packed over plain read", "", &|r| {
+                    of(r, &|s, d| {
+                        Some(advice::serial_time(d, s, chunk) / d.chunk_read)
+                    })
+                }),
+                ("cached: decode over device read", "", &|r| {
+                    of(r, &|s, d| Some(advice::cache_hit_over_read(d, s, chunk)))
+                }),
+                ("cached: waiting saved, over plain data", "", &|r| {
+                    of(r, &|s, d| Some(advice::cache_saves(d, s, chunk)))
+                }),
+            ],
+        )
+    }
+
+    /// Rates of all codecs on one core and on all, with the device's as a line across.
+    fn bars(
+        &self,
+        way: &str,
+        title: &str,
+        (name, device): (&str, Option<Estimate>),
+        rates: impl Fn(&Rates) -> [&Vec<f64>; 2],
+    ) -> Chart {
+        let bars = |name: &str, which: usize| {
+            let values = self.all.iter().map(|r| Estimate::mean_of(rates(r)[which]));
+            let dot = |(i, v)| point(i as f64, v);
+            series(name, values.enumerate().map(dot).collect())
         };
-        headlines.push(headline(
+        let mark = |d: Estimate| Mark {
+            x: None,
+            y: Some(d.value),
+            label: format!("device {name}"),
+        };
+        Chart {
+            categories: self.all.iter().map(|r| r.codec.clone()).collect(),
+            marks: device.map(mark).into_iter().collect(),
+            ..parts::chart(
+                &format!("compression-{way}"),
+                &format!("{title} beside the device's {name}"),
+                ChartKind::Bar,
+                axis("codec", "", false),
+                axis("plain data", "bytes/s", true),
+                vec![
+                    bars("one core", 0),
+                    bars(&format!("{} cores", self.cores), 1),
+                ],
+            )
+        }
+    }
+
+    /// The best codec for reads or writes that are limited by bandwidth.
+    fn direction(
+        &self,
+        name: &str,
+        chart: &str,
+        times: Gain<'_>,
+        section: &mut Section,
+        shown: &mut Shown,
+    ) {
+        let cores = self.cores;
+        let Some((codec, rates, g)) = best(self.all, &self.devices, times) else {
+            return;
+        };
+        shown.headlines.push(headline(
             &format!("compression-gain-{name}"),
             &format!("{name} through {codec}, times the device's"),
-            beside(rates, &devices, times),
+            beside(rates, &self.devices, times),
             "",
-            &jobs,
+            &self.jobs,
         ));
         if g.value <= 1.0 {
             section.text.push_str(&format!(
@@ -284,9 +326,9 @@ fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
                 g.value,
                 interval(g)
             ));
-            continue;
+            return;
         }
-        findings.push(Finding {
+        shown.findings.push(Finding {
             id: format!("compression-{name}"),
             text: format!(
                 "Through {codec} (ratio {:.2} on this data) {cores} core(s) carry {:.2} times the device's bandwidth of {name}{}.",
@@ -298,16 +340,19 @@ fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
                 "Compress with {codec} where {name} are limited by bandwidth and these cores are free."
             ),
             confidence: confidence(g),
-            jobs: jobs.clone(),
+            jobs: self.jobs.clone(),
             evidence: vec![chart.into(), "compression-gains".into()],
             gain: Some(gain(g)),
             refuted_by: "Your own data with --sample, or cores that are not free: see the break-even ratio and cores.".into(),
             ..Finding::default()
         });
     }
-    let saves: Gain<'_> = &|s, d| Some(advice::cache_saves(d, s, CHUNK as f64));
-    if let Some((codec, r, saved)) = best(all, &devices, saves) {
-        let hit = beside(r, &devices, |s, d| {
+
+    /// The best codec for a cache in memory.
+    fn cache(&self, section: &mut Section) -> Option<Finding> {
+        let saves: Gain<'_> = &|s, d| Some(advice::cache_saves(d, s, CHUNK as f64));
+        let (codec, r, saved) = best(self.all, &self.devices, saves)?;
+        let hit = beside(r, &self.devices, |s, d| {
             Some(advice::cache_hit_over_read(d, s, CHUNK as f64))
         });
         let text = format!(
@@ -321,23 +366,20 @@ fn report(found: &CompressionResult, cells: &[Cell], shown: &mut Shown) {
             section.text.push_str(&format!(
                 " Caches in memory gain nothing: the best, compressed with {codec}, {text}."
             ));
-        } else {
-            findings.push(Finding {
-                id: "compression-cache".into(),
-                text: format!("A cache in memory that is compressed with {codec} {text}."),
-                advice: format!("Where memory is short, compress the cache with {codec}."),
-                confidence: confidence(saved),
-                jobs: jobs.clone(),
-                evidence: vec!["compression-gains".into()],
-                gain: Some(gain(saved)),
-                refuted_by: "Your own data with --sample; cores that have no time to decode; requests that nearly all go to what the plain cache holds already (fathom cache).".into(),
-                ..Finding::default()
-            });
+            return None;
         }
+        Some(Finding {
+            id: "compression-cache".into(),
+            text: format!("A cache in memory that is compressed with {codec} {text}."),
+            advice: format!("Where memory is short, compress the cache with {codec}."),
+            confidence: confidence(saved),
+            jobs: self.jobs.clone(),
+            evidence: vec!["compression-gains".into()],
+            gain: Some(gain(saved)),
+            refuted_by: "Your own data with --sample; cores that have no time to decode; requests that nearly all go to what the plain cache holds already (fathom cache).".into(),
+            ..Finding::default()
+        })
     }
-    shown.sections.push(section);
-    shown.headlines.extend(headlines);
-    shown.findings.extend(findings);
 }
 
 type Gain<'a> = &'a dyn Fn(&Speed, &Device) -> Option<f64>;

@@ -3,13 +3,13 @@
 use fathom_bench::cells::Cell;
 use fathom_bench::fairness::{behind, fairness, slowest_to_fastest, stragglers};
 use fathom_bench::parts::{
-    axis, chart, estimate, headline_of, line_chart, number, op_of, point, series, table,
+    axis, chart, estimate, headline_of, number, op_of, point, series, table,
 };
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::bootstrap::bootstrap_groups;
 use fathom_stats::scalability::Law;
-use fathom_telemetry::schema::{ChartKind, Finding, Job, Section};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Job, Point, Section, Table};
 
 use super::ScaleResult;
 
@@ -108,44 +108,7 @@ impl ExperimentResult for ScaleResult {
             self.options.bs.words(),
             self.options.qd
         );
-        let alone = cells
-            .first()
-            .filter(|c| hosts(c) == 1.0)
-            .and_then(Cell::iops);
-        // What n hosts do, as a share of n times what one does.
-        let efficiency = |c: &Cell| {
-            let ratio = c.iops()?.gain_over(&alone?);
-            let share = |v: f64| (v + 1.0) / hosts(c);
-            Some(Estimate {
-                value: share(ratio.value),
-                low: ratio.low.map(share),
-                high: ratio.high.map(share),
-                ..ratio
-            })
-        };
-        let group = "Many hosts";
-        if let Some(most) = cells.last() {
-            let n = hosts(most);
-            let label = format!("throughput of {n} hosts");
-            shown.headlines.push(headline_of(
-                group,
-                &label,
-                "scale-rate",
-                "1/s",
-                most.iops(),
-                most.indices(),
-            ));
-            let jobs = cells.first().into_iter().chain([most]);
-            let jobs: Vec<usize> = jobs.flat_map(Cell::indices).collect();
-            shown.headlines.push(headline_of(
-                group,
-                &format!("scaling efficiency of {n} hosts"),
-                "scale-efficiency",
-                "ratio",
-                efficiency(most),
-                jobs,
-            ));
-        }
+        headlines(&cells, shown);
         shown
             .findings
             .extend(growth(&cells, &rates, fitted.as_ref(), &all));
@@ -153,33 +116,6 @@ impl ExperimentResult for ScaleResult {
             shown
                 .findings
                 .extend(stragglers(most).iter().map(|s| behind(s, most, "scale")));
-        }
-        let law = |c: &Cell| fitted.as_ref().map(|f| f.law.at(hosts(c)));
-        let mut throughput = chart(
-            "scale-rate",
-            "Throughput by number of hosts",
-            ChartKind::Line,
-            axis("hosts", "", false),
-            axis("requests", "1/s", false),
-            vec![series(
-                "measured",
-                cells.iter().map(|c| point(hosts(c), c.iops())).collect(),
-            )],
-        );
-        if let Some(f) = &fitted {
-            let most = hosts(cells.last().unwrap_or(&cells[0]));
-            let curve = (0..=40).map(|i| 1.0 + (1.25 * most - 1.0) * f64::from(i) / 40.0);
-            let line = line_chart(
-                "",
-                "",
-                axis("", "", false),
-                axis("", "", false),
-                vec![(
-                    "law".into(),
-                    curve.map(|n| (n, f.law.expected(n, most))).collect(),
-                )],
-            );
-            throughput.series.extend(line.series);
         }
         let latency = |q: f64| {
             let of = |c: &Cell| point(hosts(c), c.percentile(op_of(c), q).map(Estimate::single));
@@ -190,7 +126,7 @@ impl ExperimentResult for ScaleResult {
             title: format!("Number of hosts, {what}"),
             text: text(fitted.as_ref()),
             charts: vec![
-                throughput,
+                throughput(&cells, fitted.as_ref()),
                 chart(
                     "scale-latency",
                     "Latency by number of hosts",
@@ -200,28 +136,7 @@ impl ExperimentResult for ScaleResult {
                     vec![series("p50", latency(0.5)), series("p99", latency(0.99))],
                 ),
             ],
-            tables: vec![table(
-                "scale-table",
-                "By number of hosts",
-                &cells,
-                &[
-                    ("hosts", "", &|c| number(Some(hosts(c)))),
-                    ("requests", "1/s", &|c| estimate(c.iops())),
-                    ("bandwidth", "bytes/s", &|c| estimate(c.bandwidth())),
-                    ("efficiency", "ratio", &|c| estimate(efficiency(c))),
-                    ("law", "1/s", &|c| number(law(c))),
-                    ("said by fewer hosts", "1/s", &|c| {
-                        let last = cells.last().is_some_and(|l| hosts(l) == hosts(c));
-                        number(fitted.as_ref().filter(|_| last).map(|f| f.foretold))
-                    }),
-                    ("p50", "ns", &|c| number(c.percentile(op_of(c), 0.5))),
-                    ("p99", "ns", &|c| number(c.percentile(op_of(c), 0.99))),
-                    ("fairness", "ratio", &|c| estimate(fairness(c))),
-                    ("slowest to fastest", "ratio", &|c| {
-                        number(slowest_to_fastest(c))
-                    }),
-                ],
-            )],
+            tables: vec![by_hosts(&cells, fitted.as_ref())],
             ..Section::default()
         });
     }
@@ -250,6 +165,93 @@ fn text(fitted: Option<&Fitted>) -> String {
             )
         }
     }
+}
+
+/// What n hosts do, as a share of n times what one does.
+fn efficiency(cells: &[Cell], c: &Cell) -> Option<Estimate> {
+    let alone = cells.first().filter(|c| hosts(c) == 1.0)?.iops()?;
+    let ratio = c.iops()?.gain_over(&alone);
+    let share = |v: f64| (v + 1.0) / hosts(c);
+    Some(Estimate {
+        value: share(ratio.value),
+        low: ratio.low.map(share),
+        high: ratio.high.map(share),
+        ..ratio
+    })
+}
+
+/// Throughput and efficiency of the most hosts.
+fn headlines(cells: &[Cell], shown: &mut Shown) {
+    let Some(most) = cells.last() else {
+        return;
+    };
+    let (group, n) = ("Many hosts", hosts(most));
+    shown.headlines.push(headline_of(
+        group,
+        &format!("throughput of {n} hosts"),
+        "scale-rate",
+        "1/s",
+        most.iops(),
+        most.indices(),
+    ));
+    let jobs = cells.first().into_iter().chain([most]);
+    shown.headlines.push(headline_of(
+        group,
+        &format!("scaling efficiency of {n} hosts"),
+        "scale-efficiency",
+        "ratio",
+        efficiency(cells, most),
+        jobs.flat_map(Cell::indices).collect(),
+    ));
+}
+
+fn throughput(cells: &[Cell], fitted: Option<&Fitted>) -> Chart {
+    let measured = cells.iter().map(|c| point(hosts(c), c.iops()));
+    let mut all = vec![series("measured", measured.collect())];
+    all.extend(fitted.map(|f| {
+        let most = hosts(cells.last().unwrap_or(&cells[0]));
+        let curve = (0..=40).map(|i| 1.0 + (1.25 * most - 1.0) * f64::from(i) / 40.0);
+        let dot = |n: f64| Point {
+            x: n,
+            y: Some(f.law.expected(n, most)),
+            ..Point::default()
+        };
+        series("law", curve.map(dot).collect())
+    }));
+    chart(
+        "scale-rate",
+        "Throughput by number of hosts",
+        ChartKind::Line,
+        axis("hosts", "", false),
+        axis("requests", "1/s", false),
+        all,
+    )
+}
+
+fn by_hosts(cells: &[Cell], fitted: Option<&Fitted>) -> Table {
+    let law = |c: &Cell| fitted.map(|f| f.law.at(hosts(c)));
+    table(
+        "scale-table",
+        "By number of hosts",
+        cells,
+        &[
+            ("hosts", "", &|c| number(Some(hosts(c)))),
+            ("requests", "1/s", &|c| estimate(c.iops())),
+            ("bandwidth", "bytes/s", &|c| estimate(c.bandwidth())),
+            ("efficiency", "ratio", &|c| estimate(efficiency(cells, c))),
+            ("law", "1/s", &|c| number(law(c))),
+            ("said by fewer hosts", "1/s", &|c| {
+                let last = cells.last().is_some_and(|l| hosts(l) == hosts(c));
+                number(fitted.filter(|_| last).map(|f| f.foretold))
+            }),
+            ("p50", "ns", &|c| number(c.percentile(op_of(c), 0.5))),
+            ("p99", "ns", &|c| number(c.percentile(op_of(c), 0.99))),
+            ("fairness", "ratio", &|c| estimate(fairness(c))),
+            ("slowest to fastest", "ratio", &|c| {
+                number(slowest_to_fastest(c))
+            }),
+        ],
+    )
 }
 
 /// What growth was seen, and what is to be expected of more hosts where the law holds.
@@ -296,37 +298,7 @@ fn growth(
                 100.0 * f.off
             );
         }
-        (_, Some(f), Some(gain)) => {
-            let known = |e: &Estimate| match (e.low, e.high) {
-                (Some(low), Some(high)) => {
-                    format!(" ({:+.0} to {:+.0} %)", 100.0 * low, 100.0 * high)
-                }
-                _ => String::new(),
-            };
-            // What bounds all of them may lie beyond what was measured.
-            let unless = match f.law {
-                Law::Bounded { .. } => "",
-                Law::Universal { .. } => " Without a bound that was not met yet,",
-            };
-            text += &format!(
-                "{unless} {} hosts would change that by {:+.0} %{}",
-                2.0 * n,
-                100.0 * gain.value,
-                known(&gain)
-            );
-            text += &match (f.law, f.law.knee().filter(|k| *k < n)) {
-                (Law::Bounded { .. }, Some(knee)) => {
-                    format!(": from about {knee:.1} hosts on all share one bound.")
-                }
-                (Law::Universal { .. }, Some(knee)) => {
-                    format!(": more than about {knee:.0} hosts do less than fewer.")
-                }
-                (_, None) => ".".into(),
-            };
-            if gain.high.is_some_and(|high| high < 0.1) {
-                text += " What all hosts share is the limit, not their number: its processors, network or disks.";
-            }
-        }
+        (_, Some(f), Some(gain)) => text += &of_more(f, n, &gain),
         _ => {}
     }
     Some(Finding {
@@ -343,4 +315,37 @@ fn growth(
         refuted_by: "More hosts, whose throughput lies outside of what the law says.".into(),
         ..Finding::default()
     })
+}
+
+/// What twice as many hosts would change, by a law that fits.
+fn of_more(f: &Fitted, n: f64, gain: &Estimate) -> String {
+    let known = match (gain.low, gain.high) {
+        (Some(low), Some(high)) => {
+            format!(" ({:+.0} to {:+.0} %)", 100.0 * low, 100.0 * high)
+        }
+        _ => String::new(),
+    };
+    // What bounds all of them may lie beyond what was measured.
+    let unless = match f.law {
+        Law::Bounded { .. } => "",
+        Law::Universal { .. } => " Without a bound that was not met yet,",
+    };
+    let mut text = format!(
+        "{unless} {} hosts would change that by {:+.0} %{known}",
+        2.0 * n,
+        100.0 * gain.value
+    );
+    text += &match (f.law, f.law.knee().filter(|k| *k < n)) {
+        (Law::Bounded { .. }, Some(knee)) => {
+            format!(": from about {knee:.1} hosts on all share one bound.")
+        }
+        (Law::Universal { .. }, Some(knee)) => {
+            format!(": more than about {knee:.0} hosts do less than fewer.")
+        }
+        (_, None) => ".".into(),
+    };
+    if gain.high.is_some_and(|high| high < 0.1) {
+        text += " What all hosts share is the limit, not their number: its processors, network or disks.";
+    }
+    text
 }

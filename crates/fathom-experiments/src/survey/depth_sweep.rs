@@ -1,11 +1,10 @@
 //! Queue-depth sweep 1…256: the throughput-latency curve of 4 KiB random reads.
 
 use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
-use fathom_bench::parts::{self, axis, column, estimate, headline, number, point, series};
+use fathom_bench::parts::{self, axis, headline, point, series};
 use fathom_io::{JobError, JobSpec};
-use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, Finding, Mark, Point, Section, Table,
-};
+use fathom_stats::Estimate;
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Mark, Point, Section};
 use fathom_telemetry::units::grouped;
 use fathom_telemetry::{Nanos, Op};
 
@@ -48,96 +47,23 @@ impl Experiment for DepthSweep {
             },
             ..Analysis::default()
         };
-        let labelled = |c: &Cell, x: f64, y: Option<f64>| Point {
-            x,
-            y,
-            label: Some(format!("QD {}", depth(c))),
-            ..Point::default()
-        };
-        let mut curve_mean = Vec::new();
-        let mut curve_p99 = Vec::new();
-        let mut iops = Vec::new();
-        let mut latency = Vec::new();
-        let mut rows = Vec::new();
-        for c in cells {
-            let (n, l) = (c.iops(), c.mean_latency());
-            if let Some(n) = n {
-                curve_mean.push(Point {
-                    low: l.and_then(|e| e.low),
-                    high: l.and_then(|e| e.high),
-                    ..labelled(c, n.value, l.map(|e| e.value))
-                });
-                // Labels on one of the two lines are enough.
-                curve_p99.push(Point {
-                    label: None,
-                    ..labelled(c, n.value, c.percentile(Op::Read, 0.99))
-                });
-            }
-            iops.push(point(depth(c), n));
-            latency.push(point(depth(c), l));
-            rows.push(vec![
-                TableCell::Number(depth(c)),
-                estimate(c.estimate(|j| Some(j.qd_achieved))),
-                estimate(n),
-                estimate(l),
-                number(c.percentile(Op::Read, 0.99)),
-                number(c.percentile(Op::Read, 0.999)),
-            ]);
-        }
         let knee = knee(cells);
-        let marks = knee
-            .and_then(|k| {
-                Some(Mark {
-                    x: Some(cells[k].iops()?.value),
-                    y: None,
-                    label: format!("90 % at QD {}", depth(&cells[k])),
-                })
-            })
-            .into_iter()
-            .collect();
-        let line = |id: &str, title: &str, x, y, series, marks| Chart {
-            marks,
-            ..parts::chart(id, title, ChartKind::Line, x, y, series)
-        };
-        a.section.charts = vec![
-            line(
-                "depth-curve",
-                "Throughput-latency curve",
-                axis("IOPS", "IOPS", false),
-                axis("latency", "ns", true),
-                vec![series("mean", curve_mean), series("p99", curve_p99)],
-                marks,
-            ),
-            line(
-                "depth-iops",
-                "IOPS by depth",
-                axis("outstanding I/Os", "", true),
-                axis("IOPS", "IOPS", false),
-                vec![series("random read", iops)],
-                Vec::new(),
-            ),
-            line(
-                "depth-latency",
-                "Mean latency by depth",
-                axis("outstanding I/Os", "", true),
-                axis("latency", "ns", true),
-                vec![series("random read", latency)],
-                Vec::new(),
-            ),
-        ];
-        a.section.tables.push(Table {
-            id: "depth-table".into(),
-            title: "Depth sweep".into(),
-            columns: vec![
-                column("requested QD", ""),
-                column("achieved QD", ""),
-                column("IOPS", "IOPS"),
-                column("mean", "ns"),
-                column("p99", "ns"),
-                column("p99.9", "ns"),
+        a.section.charts = charts(cells, knee);
+        a.section.tables.push(parts::table(
+            "depth-table",
+            "Depth sweep",
+            cells,
+            &[
+                ("requested QD", "", &|c| depth(c).into()),
+                ("achieved QD", "", &|c| {
+                    c.estimate(|j| Some(j.qd_achieved)).into()
+                }),
+                ("IOPS", "IOPS", &|c| c.iops().into()),
+                ("mean", "ns", &|c| c.mean_latency().into()),
+                ("p99", "ns", &|c| c.percentile(Op::Read, 0.99).into()),
+                ("p99.9", "ns", &|c| c.percentile(Op::Read, 0.999).into()),
             ],
-            rows,
-        });
+        ));
         a.findings.extend(good_for(cells));
         if let Some(k) = knee {
             a.section.title = match cells.get(k + 1) {
@@ -160,25 +86,88 @@ impl Experiment for DepthSweep {
                 "IOPS",
                 Some(n),
             ));
-            a.findings.push(Finding {
-                id: "knee".into(),
-                text: format!(
-                    "{} outstanding random reads give {} IOPS, at least 90 % of the maximum, at {} each; at depth 256 each takes {}.",
-                    depth(&cells[k]),
-                    grouped(n.value),
-                    Nanos(l.value as u64),
-                    Nanos(last.value as u64)
-                ),
-                advice: format!("Keep about {} I/Os outstanding; more adds waiting, not throughput.", depth(&cells[k])),
-                confidence: if n.relative_half_width().is_some_and(|w| w < 0.1) { "strong" } else { "moderate" }.into(),
-                jobs: cells[k].indices(),
-                evidence: vec!["depth-curve".into(), "depth-table".into()],
-                refuted_by: "fathom curve, which searches the knee with more points and in open loop, finding it elsewhere.".into(),
-                ..Finding::default()
-            });
+            a.findings.push(enough(&cells[k], n, l, last));
         }
         a
     }
+}
+
+/// How much depth is enough: at the knee there are so many IOPS at such a latency, at the largest depth the other.
+fn enough(knee: &Cell, iops: Estimate, latency: Estimate, last: Estimate) -> Finding {
+    let sure = iops.relative_half_width().is_some_and(|w| w < 0.1);
+    Finding {
+        id: "knee".into(),
+        text: format!(
+            "{} outstanding random reads give {} IOPS, at least 90 % of the maximum, at {} each; at depth 256 each takes {}.",
+            depth(knee),
+            grouped(iops.value),
+            Nanos(latency.value as u64),
+            Nanos(last.value as u64)
+        ),
+        advice: format!(
+            "Keep about {} I/Os outstanding; more adds waiting, not throughput.",
+            depth(knee)
+        ),
+        confidence: if sure { "strong" } else { "moderate" }.into(),
+        jobs: knee.indices(),
+        evidence: vec!["depth-curve".into(), "depth-table".into()],
+        refuted_by: "fathom curve, which searches the knee with more points and in open loop, finding it elsewhere.".into(),
+        ..Finding::default()
+    }
+}
+
+/// Latency against throughput with the knee, and both by depth.
+fn charts(cells: &[Cell], knee: Option<usize>) -> Vec<Chart> {
+    // Labels on one of the two lines are enough.
+    let label = |c: &Cell| Some(format!("QD {}", depth(c)));
+    let mean = cells.iter().filter_map(|c| {
+        Some(Point {
+            label: label(c),
+            ..point(c.iops()?.value, c.mean_latency())
+        })
+    });
+    let p99 = cells.iter().filter_map(|c| {
+        Some(Point {
+            y: c.percentile(Op::Read, 0.99),
+            ..point(c.iops()?.value, None)
+        })
+    });
+    let curve = vec![series("mean", mean.collect()), series("p99", p99.collect())];
+    let knee = knee.and_then(|k| {
+        Some(Mark {
+            x: Some(cells[k].iops()?.value),
+            y: None,
+            label: format!("90 % at QD {}", depth(&cells[k])),
+        })
+    });
+    let by_depth = |id: &str, title: &str, y, of: fn(&Cell) -> Option<Estimate>| {
+        let x = axis("outstanding I/Os", "", true);
+        let points = cells.iter().map(|c| point(depth(c), of(c))).collect();
+        let read = vec![series("random read", points)];
+        parts::chart(id, title, ChartKind::Line, x, y, read)
+    };
+    let rate = || axis("IOPS", "IOPS", false);
+    let latency = || axis("latency", "ns", true);
+    vec![
+        Chart {
+            marks: knee.into_iter().collect(),
+            ..parts::chart(
+                "depth-curve",
+                "Throughput-latency curve",
+                ChartKind::Line,
+                rate(),
+                latency(),
+                curve,
+            )
+        },
+        by_depth("depth-iops", "IOPS by depth", rate(), Cell::iops),
+        by_depth(
+            "depth-latency",
+            "Mean latency by depth",
+            latency(),
+            Cell::mean_latency,
+        ),
+    ]
 }
 
 /// Outstanding I/Os over all threads.

@@ -27,129 +27,172 @@ fn awake(t: &mut SimTarget) {
 
 /// What may limit this target.
 pub fn suspects(target: &SimTarget) -> Vec<Suspect> {
-    let mut all = vec![
+    let mut all = of_the_host();
+    all.extend(of_what_is_below(target));
+    all.extend(of_an_array(target));
+    all.extend(of_machines(target));
+    all
+}
+
+/// A suspect that one other value is tried of, with nothing else changed.
+fn one(id: &'static str, cause: &str, now: String, tried: Value) -> Suspect {
+    Suspect {
+        id,
+        cause: cause.into(),
+        now,
+        values: vec![tried],
+        under: Vec::new(),
+        loads: Vec::new(),
+        is_setting: false,
+        refuted_by: String::new(),
+    }
+}
+
+/// Settings of the machine.
+fn of_the_host() -> Vec<Suspect> {
+    let kept_awake = value(
+        "processors kept awake",
+        "idle=busy (on a machine: hold /dev/cpu_dma_latency at 0, or tuned-adm profile latency-performance)",
+        awake,
+    );
+    let polled = value(
+        "polled completions",
+        "poll (on a machine: --iopoll, with poll queues)",
+        |t| t.host.completions = Completions::Polling,
+    );
+    let none = value(
+        "no scheduler",
+        "scheduler=0 (on a machine: echo none > /sys/block/DISK/queue/scheduler)",
+        |t| t.host.scheduler_ns = 0,
+    );
+    let suspect = |id, cause: &str, now: &str, tried| Suspect {
+        loads: vec![LoadId::One],
+        is_setting: true,
+        ..one(id, cause, now.into(), tried)
+    };
+    vec![
         Suspect {
-            id: "idle-states",
-            cause: "the idle states of the processors".into(),
-            now: "idle states as they are".into(),
-            values: vec![value(
-                "processors kept awake",
-                "idle=busy (on a machine: hold /dev/cpu_dma_latency at 0, or tuned-adm profile latency-performance)",
-                awake,
-            )],
-            under: Vec::new(),
-            loads: vec![LoadId::One],
-            is_setting: true,
             refuted_by: "The same latency where other work keeps the cores awake anyway.".into(),
+            ..suspect(
+                "idle-states",
+                "the idle states of the processors",
+                "idle states as they are",
+                kept_awake,
+            )
         },
         Suspect {
-            id: "completion",
-            cause: "the way in which completions arrive".into(),
-            now: "interrupts".into(),
-            values: vec![value(
-                "polled completions",
-                "poll (on a machine: --iopoll, with poll queues)",
-                |t| t.host.completions = Completions::Polling,
-            )],
             // Who polls does not sleep: what sleeping costs is the idle states' account.
             under: vec![Change::Model(awake)],
-            loads: vec![LoadId::One],
-            is_setting: true,
             refuted_by:
                 "fathom stack, where the time between the device and the application is short."
                     .into(),
+            ..suspect(
+                "completion",
+                "the way in which completions arrive",
+                "interrupts",
+                polled,
+            )
         },
         Suspect {
-            id: "scheduler",
-            cause: "the I/O scheduler".into(),
-            now: "the scheduler as it is".into(),
-            values: vec![value(
-                "no scheduler",
-                "scheduler=0 (on a machine: echo none > /sys/block/DISK/queue/scheduler)",
-                |t| t.host.scheduler_ns = 0,
-            )],
-            under: Vec::new(),
             loads: vec![LoadId::One, LoadId::Core],
-            is_setting: true,
             refuted_by: "The same rate per processor without a scheduler.".into(),
+            ..suspect(
+                "scheduler",
+                "the I/O scheduler",
+                "the scheduler as it is",
+                none,
+            )
         },
+    ]
+}
+
+/// Layers and memory between the application and the device.
+fn of_what_is_below(target: &SimTarget) -> [Suspect; 2] {
+    let without = value(
+        "without the stacked layer",
+        "layer=0 (on a machine: use the device below, or give the layer more workers)",
+        |t| t.layer_ns = 0,
+    );
+    let more = target.cache_bytes.saturating_mul(MORE_CACHE) >> 20;
+    let larger = value(
+        &format!("{MORE_CACHE} times the cache"),
+        &format!("cache={more}m, or a smaller working set"),
+        |t| t.cache_bytes = t.cache_bytes.saturating_mul(MORE_CACHE),
+    );
+    let cached = format!("{} MiB of cache", target.cache_bytes >> 20);
+    [
         Suspect {
-            id: "stacked-layer",
-            cause: "a layer between the block layer and the device".into(),
-            now: "the layers as they are".into(),
-            values: vec![value(
-                "without the stacked layer",
-                "layer=0 (on a machine: use the device below, or give the layer more workers)",
-                |t| t.layer_ns = 0,
-            )],
-            under: Vec::new(),
             loads: vec![LoadId::One, LoadId::Deep],
-            is_setting: false,
             refuted_by: "The same load on the device below the layer being as slow.".into(),
+            ..one(
+                "stacked-layer",
+                "a layer between the block layer and the device",
+                "the layers as they are".into(),
+                without,
+            )
         },
         Suspect {
-            id: "cache-size",
-            cause: "the size of the page cache".into(),
-            now: format!("{} MiB of cache", target.cache_bytes >> 20),
-            values: vec![value(
-                &format!("{MORE_CACHE} times the cache"),
-                &format!(
-                    "cache={}m, or a smaller working set",
-                    target.cache_bytes.saturating_mul(MORE_CACHE) >> 20
-                ),
-                |t| t.cache_bytes = t.cache_bytes.saturating_mul(MORE_CACHE),
-            )],
-            under: Vec::new(),
             loads: vec![LoadId::Cached],
-            is_setting: false,
             refuted_by: "A share of hits that does not grow with the cache.".into(),
+            ..one("cache-size", "the size of the page cache", cached, larger)
         },
-    ];
-    if let Shape::Raid {
+    ]
+}
+
+/// An array with parity.
+fn of_an_array(target: &SimTarget) -> Option<Suspect> {
+    let Shape::Raid {
         level: Level::Raid5 | Level::Raid6,
         members,
     } = target.shape
-    {
-        let (label, change): (_, fn(&mut SimTarget)) = if members.is_multiple_of(2) {
-            ("RAID 10 of the same members", |t| relevel(t, Level::Raid10))
-        } else {
-            ("RAID 0 of the same members", |t| relevel(t, Level::Raid0))
-        };
-        all.push(Suspect {
-            id: "parity",
-            cause: "the parity of the array".into(),
-            now: "small writes with parity".into(),
-            values: vec![value(
-                label,
-                "RAID 10, or writes of whole stripes; fathom raid shows both on your members",
-                change,
-            )],
-            under: Vec::new(),
-            loads: vec![LoadId::Writes],
-            is_setting: false,
-            refuted_by: "The same rate of small writes on an array without parity.".into(),
-        });
-    }
-    if let Shape::Guests { .. } = target.shape {
-        all.push(Suspect {
-            id: "iothread",
-            cause: "the iothread of the virtual machine".into(),
-            now: format!("{} per machine", target.iothreads),
-            values: vec![value(
-                &format!("{MORE_IOTHREADS} times the iothreads"),
-                &format!(
-                    "iothreads={} (QEMU: -object iothread,… for each, iothread-vq-mapping on the disk)",
-                    target.iothreads * MORE_IOTHREADS
-                ),
-                |t| t.iothreads *= MORE_IOTHREADS,
-            )],
-            under: Vec::new(),
-            loads: vec![LoadId::Deep],
-            is_setting: false,
-            refuted_by: "An iothread that is not busy all the time under this load.".into(),
-        });
-    }
-    all
+    else {
+        return None;
+    };
+    let (label, change): (_, fn(&mut SimTarget)) = if members.is_multiple_of(2) {
+        ("RAID 10 of the same members", |t| relevel(t, Level::Raid10))
+    } else {
+        ("RAID 0 of the same members", |t| relevel(t, Level::Raid0))
+    };
+    let tried = value(
+        label,
+        "RAID 10, or writes of whole stripes; fathom raid shows both on your members",
+        change,
+    );
+    Some(Suspect {
+        loads: vec![LoadId::Writes],
+        refuted_by: "The same rate of small writes on an array without parity.".into(),
+        ..one(
+            "parity",
+            "the parity of the array",
+            "small writes with parity".into(),
+            tried,
+        )
+    })
+}
+
+/// Virtual machines.
+fn of_machines(target: &SimTarget) -> Option<Suspect> {
+    let Shape::Guests { .. } = target.shape else {
+        return None;
+    };
+    let tried = value(
+        &format!("{MORE_IOTHREADS} times the iothreads"),
+        &format!(
+            "iothreads={} (QEMU: -object iothread,… for each, iothread-vq-mapping on the disk)",
+            target.iothreads * MORE_IOTHREADS
+        ),
+        |t| t.iothreads *= MORE_IOTHREADS,
+    );
+    Some(Suspect {
+        loads: vec![LoadId::Deep],
+        refuted_by: "An iothread that is not busy all the time under this load.".into(),
+        ..one(
+            "iothread",
+            "the iothread of the virtual machine",
+            format!("{} per machine", target.iothreads),
+            tried,
+        )
+    })
 }
 
 /// The same members, nothing of them missing, in another array.
