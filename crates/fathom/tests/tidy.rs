@@ -47,6 +47,101 @@ const STRANGERS: [(&str, &[&str]); 8] = [
 /// A file is read in one sitting.
 const LINES_MAX: usize = 700;
 
+/// A function is understood at one look.
+const FUNCTION_LINES_MAX: usize = 80;
+
+/// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
+const LEFT: [(&str, &str, usize); 84] = [
+    ("fathom-bench/src/notebook.rs", "begin", 90),
+    ("fathom-bench/src/sim_bench.rs", "run", 81),
+    (
+        "fathom-experiments/src/compare/conditions.rs",
+        "conditions",
+        92,
+    ),
+    ("fathom-experiments/src/plan/present.rs", "section", 90),
+    ("fathom-experiments/src/pts/long.rs", "show_saturation", 101),
+    ("fathom-experiments/src/sim_fit/mod.rs", "fit", 113),
+    ("fathom-experiments/src/stack.rs", "full", 113),
+    ("fathom-experiments/src/stack/host.rs", "of_process", 100),
+    ("fathom-experiments/src/stack/notes.rs", "of_case", 85),
+    ("fathom-experiments/src/stack/text.rs", "one", 121),
+    ("fathom-experiments/src/stack/what_if.rs", "test", 89),
+    ("fathom-experiments/src/survey/mix.rs", "analyse", 87),
+    ("fathom-experiments/src/tune/machine.rs", "suspects", 100),
+    ("fathom-experiments/src/workload/mod.rs", "section", 101),
+    ("fathom-experiments/src/zones/work.rs", "run", 82),
+    ("fathom-fio/src/cmdline.rs", "parse", 133),
+    ("fathom-fio/src/cmdline.rs", "program", 99),
+    ("fathom-fio/src/engine/net.rs", "of", 98),
+    ("fathom-fio/src/feed/device.rs", "write", 88),
+    ("fathom-fio/src/feed/mod.rs", "new", 102),
+    ("fathom-fio/src/feed/mod.rs", "generate", 99),
+    ("fathom-fio/src/guide.rs", "guide", 213),
+    ("fathom-fio/src/output/clients.rs", "sum", 94),
+    ("fathom-fio/src/output/json.rs", "job", 109),
+    ("fathom-fio/src/output/normal.rs", "entry", 111),
+    ("fathom-fio/src/plan.rs", "cross_check", 89),
+    ("fathom-fio/src/translate/mod.rs", "of", 310),
+    ("fathom-fio/src/translate/recipe.rs", "of", 179),
+    ("fathom-fio/src/translate/settle.rs", "settle", 92),
+    ("fathom-fio/src/translate/zoned.rs", "of", 94),
+    ("fathom-io/src/driver/collect.rs", "intrinsic_flags", 87),
+    ("fathom-io/src/driver/seat.rs", "set_up", 90),
+    ("fathom-io/src/driver/threads.rs", "until_all_end", 81),
+    ("fathom-io/src/job/command.rs", "check_command", 91),
+    ("fathom-io/src/load/worker.rs", "new", 129),
+    ("fathom-io/src/load/worker.rs", "stage_ready", 121),
+    ("fathom-io/src/port/uring.rs", "with", 83),
+    ("fathom-io/src/replay/facts.rs", "survey", 103),
+    ("fathom-kv/src/check.rs", "check", 82),
+    ("fathom-labs/src/app/swap.rs", "one", 94),
+    ("fathom-labs/src/app/swap.rs", "load", 93),
+    ("fathom-labs/src/clients.rs", "run", 114),
+    ("fathom-labs/src/conclude.rs", "enough", 89),
+    ("fathom-labs/src/db/bound.rs", "waited", 108),
+    ("fathom-labs/src/db/oltp/lab.rs", "measure", 109),
+    ("fathom-labs/src/db/oltp/results.rs", "present", 110),
+    ("fathom-labs/src/db/script/mod.rs", "command", 92),
+    ("fathom-labs/src/db/scripted/mod.rs", "measure", 120),
+    ("fathom-labs/src/db/sql/postgres.rs", "let_in", 82),
+    ("fathom-labs/src/db/tpcc/schema.rs", "load_district", 90),
+    ("fathom-labs/src/db/tpcc/transactions.rs", "new_order", 83),
+    ("fathom-labs/src/fleet/merge.rs", "job", 90),
+    ("fathom-labs/src/fleet/reach.rs", "open_in", 81),
+    ("fathom-labs/src/fleet/reach.rs", "bench", 104),
+    ("fathom-labs/src/guest/conduct.rs", "conduct", 85),
+    ("fathom-labs/src/kv/engines/tupl.rs", "measure", 101),
+    ("fathom-labs/src/kv/hosted.rs", "hosted", 82),
+    ("fathom-labs/src/paths/mod.rs", "measure", 81),
+    ("fathom-labs/src/paths/report.rs", "finding", 82),
+    ("fathom-labs/src/raid/results.rs", "by_members", 86),
+    ("fathom-labs/src/vm/results.rs", "both", 109),
+    ("fathom-report/src/svg/mod.rs", "axes", 84),
+    ("fathom-sim/src/fast.rs", "run", 115),
+    ("fathom-sim/src/model.rs", "check", 90),
+    ("fathom-sim/src/simulation.rs", "new", 81),
+    ("fathom-sim/src/target.rs", "option", 119),
+    ("fathom-stack/src/analysis.rs", "result", 83),
+    ("fathom-stack/src/host.rs", "join", 92),
+    ("fathom-stats/src/steady.rs", "steadiness", 90),
+    ("fathom/src/commands/ab.rs", "ab", 108),
+    ("fathom/src/commands/compare.rs", "compare", 95),
+    ("fathom/src/commands/condition.rs", "condition", 118),
+    ("fathom/src/commands/db.rs", "oltp_options", 92),
+    ("fathom/src/commands/fio/files.rs", "open_one", 172),
+    ("fathom/src/commands/fio/run.rs", "run", 98),
+    ("fathom/src/commands/fio/run.rs", "measure", 103),
+    ("fathom/src/commands/fio/sim.rs", "run", 106),
+    ("fathom/src/commands/formulas.rs", "formula", 96),
+    ("fathom/src/commands/kv.rs", "options", 93),
+    ("fathom/src/commands/measure.rs", "checked", 104),
+    ("fathom/src/commands/pts.rs", "pts", 104),
+    ("fathom/src/commands/replay.rs", "replay", 127),
+    ("fathom/src/commands/stack.rs", "stack", 165),
+    ("fathom/src/commands/vm_lab.rs", "run", 87),
+];
+
 /// Who may look at the time: the clock, the display, and the run's own duration.
 const TIMEKEEPERS: [&str; 3] = [
     "fathom-io/src/clock.rs",
@@ -339,6 +434,76 @@ fn files_are_short_enough_to_be_read() {
         }
     }
     none(&found, "make two files of it");
+}
+
+/// The name of the function that begins on a line.
+fn function_named(line: &str) -> Option<&str> {
+    let (before, after) = line.trim_start().split_once("fn ")?;
+    let qualifies = |w: &str| {
+        w.starts_with("pub") || ["const", "unsafe", "async", "in"].contains(&w) || w.ends_with(')')
+    };
+    let whole = line.ends_with(['}', ';']);
+    let named = !whole && before.split_whitespace().all(qualifies);
+    after.split(['(', '<']).next().filter(|_| named)
+}
+
+/// Functions with more lines than [`FUNCTION_LINES_MAX`].
+fn long_functions(s: &Source) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    // Name, first line and indentation of those that have not ended yet.
+    let mut open: Vec<(&str, usize, usize)> = Vec::new();
+    for (n, line) in s.code() {
+        let indent = line.len() - line.trim_start().len();
+        if let Some(name) = function_named(line) {
+            open.retain(|o| o.2 < indent);
+            open.push((name, n, indent));
+        } else if line.trim_start() == "}" {
+            open.retain(|o| o.2 <= indent);
+            let ended = open.pop_if(|o| o.2 == indent);
+            found.extend(ended.map(|(name, first, _)| (name.to_owned(), n - first + 1)));
+        }
+    }
+    found.retain(|f| f.1 > FUNCTION_LINES_MAX);
+    found
+}
+
+#[test]
+fn functions_are_short_enough_to_be_understood() {
+    let mut found = Vec::new();
+    let mut left = LEFT.to_vec();
+    let all = sources();
+    for s in all
+        .iter()
+        .filter(|s| s.is_product() && !s.name.contains("tests"))
+    {
+        for (name, n) in long_functions(s) {
+            let known = |l: &(&str, &str, usize)| l.0 == s.name && l.1 == name && n <= l.2;
+            match left.iter().position(known) {
+                Some(at) => drop(left.remove(at)),
+                None => found.push(format!("(\"{}\", \"{name}\", {n}),", s.name)),
+            }
+        }
+    }
+    let gone = |l: &(&str, &str, usize)| format!("{}: {} is on the list, but not long", l.0, l.1);
+    found.extend(left.iter().map(gone));
+    none(
+        &found,
+        "say in functions of their own what its parts do (LEFT only shrinks)",
+    );
+}
+
+#[test]
+fn a_long_function_is_found_and_a_short_one_after_it_is_not() {
+    let body = "        work();\n".repeat(FUNCTION_LINES_MAX - 1);
+    let text = format!(
+        "impl A {{\n    pub(crate) fn long<T>(a: T) {{\n{body}    }}\n\n    fn short() {{\n    }}\n}}\n"
+    );
+    let source = Source {
+        name: "a/src/lib.rs".into(),
+        text,
+    };
+    let long = vec![("long".to_owned(), FUNCTION_LINES_MAX + 1)];
+    assert_eq!(long_functions(&source), long);
 }
 
 #[test]
