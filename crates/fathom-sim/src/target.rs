@@ -159,6 +159,29 @@ pub struct SimTarget {
     pub fast: bool,
 }
 
+fn cache(value: &str) -> Result<u64, String> {
+    match value.parse::<Bytes>() {
+        Ok(b) if b.0 >= 1 << 20 => Ok(b.0),
+        _ => Err(format!("cache={value}: expected 1m or more, such as 16g")),
+    }
+}
+
+/// What is said of an option that there is not.
+fn unknown(key: &str) -> String {
+    let mut known: Vec<&str> = OPTIONS
+        .iter()
+        .flat_map(|(o, _)| o.split(", "))
+        .map(|o| o.split('=').next().unwrap_or(o))
+        .collect();
+    known.dedup();
+    let near = crate::model::nearest_of(key, known.iter().copied());
+    format!(
+        "unknown option '{key}'{}: expected {}",
+        near.map_or_else(String::new, |n| format!(" (did you mean {n}?)")),
+        known.join(", ")
+    )
+}
+
 impl SimTarget {
     /// Whether a name stands for a simulated target.
     pub fn is_simulated(name: &str) -> bool {
@@ -298,10 +321,8 @@ impl SimTarget {
                     "steady" => true,
                     _ => return Err(format!("state={value}: expected fresh or steady")),
                 };
-                let share = self
-                    .condition
-                    .map_or(if steady { 1.0 } else { 0.0 }, |c| c.0);
-                self.condition = Some((share, steady));
+                let share = if steady { 1.0 } else { 0.0 };
+                self.condition = Some((self.condition.map_or(share, |c| c.0), steady));
             }
             "write" => {
                 self.model.write.gb_per_s = number(1e-4, 1e4)?;
@@ -309,39 +330,12 @@ impl SimTarget {
             }
             "wear" => self.wear = number(0.0, 1000.0)? / 100.0,
             "buffered" => self.buffered = true,
-            "cache" => {
-                self.cache_bytes = match value.parse::<Bytes>() {
-                    Ok(b) if b.0 >= 1 << 20 => b.0,
-                    _ => return Err(format!("cache={value}: expected 1m or more, such as 16g")),
-                }
-            }
-            "chunk" => {
-                self.array.chunk = match value.parse::<Bytes>() {
-                    Ok(b) if b.0 >= 4096 && b.0 <= 64 << 20 && b.0.is_power_of_two() => b.0,
-                    _ => {
-                        return Err(format!(
-                            "chunk={value}: expected a power of two from 4k to 64m"
-                        ));
-                    }
-                };
-                if !matches!(self.shape, Shape::Raid { .. }) {
-                    return Err("chunk needs an array, such as raid5:4xoptane-900p".into());
-                }
-            }
-            "degraded" => {
-                self.lost = if value.is_empty() {
-                    1
-                } else {
-                    number(1.0, 63.0)? as u32
-                };
-            }
-            "rebuild" => {
-                self.rebuild_mb_per_s = Some(if value.is_empty() {
-                    200.0
-                } else {
-                    number(0.1, 1e5)?
-                });
-            }
+            "cache" => self.cache_bytes = cache(value)?,
+            "chunk" => self.chunk(value)?,
+            "degraded" if value.is_empty() => self.lost = 1,
+            "degraded" => self.lost = number(1.0, 63.0)? as u32,
+            "rebuild" if value.is_empty() => self.rebuild_mb_per_s = Some(200.0),
+            "rebuild" => self.rebuild_mb_per_s = Some(number(0.1, 1e5)?),
             "member" => self.member = number(0.0, 63.0)? as u32,
             "draw" => {
                 let drawn = self.model.drawn(number(0.0, 1e6)? as u32);
@@ -363,20 +357,7 @@ impl SimTarget {
                 }
             }
             key if fault::KEYS.contains(&key) => self.faults.push(Fault::parse(key, value)?),
-            _ => {
-                let mut known: Vec<&str> = OPTIONS
-                    .iter()
-                    .flat_map(|(o, _)| o.split(", "))
-                    .map(|o| o.split('=').next().unwrap_or(o))
-                    .collect();
-                known.dedup();
-                let near = crate::model::nearest_of(key, known.iter().copied());
-                return Err(format!(
-                    "unknown option '{key}'{}: expected {}",
-                    near.map_or_else(String::new, |n| format!(" (did you mean {n}?)")),
-                    known.join(", ")
-                ));
-            }
+            _ => return Err(unknown(key)),
         }
         if (self.condition.is_some() || self.wear > 0.0) && self.model.flash.is_none() {
             return Err(format!(
@@ -384,6 +365,22 @@ impl SimTarget {
             ));
         }
         Ok(())
+    }
+
+    /// Of an array.
+    fn chunk(&mut self, value: &str) -> Result<(), String> {
+        self.array.chunk = match value.parse::<Bytes>() {
+            Ok(b) if b.0 >= 4096 && b.0 <= 64 << 20 && b.0.is_power_of_two() => b.0,
+            _ => {
+                return Err(format!(
+                    "chunk={value}: expected a power of two from 4k to 64m"
+                ));
+            }
+        };
+        match self.shape {
+            Shape::Raid { .. } => Ok(()),
+            _ => Err("chunk needs an array, such as raid5:4xoptane-900p".into()),
+        }
     }
 
     /// Bytes of the whole.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use fathom_stack::StackResult;
+
 use super::output::cpus;
 use super::{StackCase, StackReport};
 
@@ -76,83 +78,7 @@ fn one(out: &mut String, case: &StackCase) {
         );
     }
     if let Some(d) = &case.details {
-        if let Some(s) = d.software_share {
-            let _ = writeln!(
-                out,
-                "  software {:.1} %, device and below {:.1} %",
-                s * 100.0,
-                (1.0 - s) * 100.0
-            );
-        }
-        // On a model there is none.
-        let cost = match (case.observer_cost_ns, case.observer_cost_share) {
-            (Some(c), Some(share)) => format!(
-                "{:+.2} µs ({:+.1} % of untraced{}, {:.0} ns per event)",
-                c / 1e3,
-                share.value * 100.0,
-                match (share.low, share.high) {
-                    (Some(l), Some(h)) =>
-                        format!(", 95 % interval {:+.1} to {:+.1} %", l * 100.0, h * 100.0),
-                    _ => String::new(),
-                },
-                case.observer_cost_per_event_ns.unwrap_or(0.0)
-            ),
-            _ => "not measured".into(),
-        };
-        let _ = writeln!(
-            out,
-            "  coverage {:.3} % of {} I/Os, residual {:.3} µs, lost {}, observer {cost}",
-            d.coverage * 100.0,
-            d.submitted,
-            d.residual_ns / 1e3,
-            d.lost
-        );
-        if !d.application_cpus.is_empty() {
-            let irq = if d.interrupt_cpus.is_empty() {
-                "no interrupt seen".into()
-            } else {
-                format!(
-                    "interrupt {:?} on CPU {}",
-                    d.interrupts,
-                    cpus(&d.interrupt_cpus)
-                )
-            };
-            let _ = writeln!(
-                out,
-                "  application on CPU {}; {irq}",
-                cpus(&d.application_cpus)
-            );
-        }
-        for s in &d.devices {
-            let queue = s
-                .queue_mean_ns
-                .map_or(String::new(), |q| format!("queue {:.2} µs, ", q / 1e3));
-            let _ = writeln!(
-                out,
-                "  {}: {} requests ({} not queued by the job's threads), {queue}device {:.2} µs",
-                s.name,
-                s.requests,
-                s.foreign,
-                s.device_mean_ns / 1e3
-            );
-        }
-        if let Some(s) = d.slowest.first() {
-            // The screen takes the first few; the report and the JSON have them all.
-            const SHOWN: usize = 3;
-            let mut meanwhile = s.meanwhile.iter().take(SHOWN).cloned().collect::<Vec<_>>();
-            if s.meanwhile.len() > SHOWN {
-                meanwhile.push(format!("and {} more", s.meanwhile.len() - SHOWN));
-            }
-            let largest = s.layers.iter().max_by_key(|l| l.1);
-            let _ = writeln!(
-                out,
-                "  slowest {:.2} µs: {} {:.2} µs; {}",
-                s.latency_ns as f64 / 1e3,
-                largest.map_or("", |l| l.0.as_str()),
-                largest.map_or(0.0, |l| l.1 as f64 / 1e3),
-                meanwhile.join("; ")
-            );
-        }
+        details(out, case, d);
     }
     if let Some(c) = case.cpu_per_io_ns {
         let _ = writeln!(out, "  processor time {:.2} µs per I/O", c / 1e3);
@@ -161,4 +87,90 @@ fn one(out: &mut String, case: &StackCase) {
         let _ = writeln!(out, "  note: {n}");
     }
     out.push('\n');
+}
+
+/// Whence it is known, and what was seen beside.
+fn details(out: &mut String, case: &StackCase, d: &StackResult) {
+    if let Some(s) = d.software_share {
+        let _ = writeln!(
+            out,
+            "  software {:.1} %, device and below {:.1} %",
+            s * 100.0,
+            (1.0 - s) * 100.0
+        );
+    }
+    let cost = observer_cost(case);
+    let _ = writeln!(
+        out,
+        "  coverage {:.3} % of {} I/Os, residual {:.3} µs, lost {}, observer {cost}",
+        d.coverage * 100.0,
+        d.submitted,
+        d.residual_ns / 1e3,
+        d.lost
+    );
+    if !d.application_cpus.is_empty() {
+        let irq = if d.interrupt_cpus.is_empty() {
+            "no interrupt seen".into()
+        } else {
+            format!(
+                "interrupt {:?} on CPU {}",
+                d.interrupts,
+                cpus(&d.interrupt_cpus)
+            )
+        };
+        let _ = writeln!(
+            out,
+            "  application on CPU {}; {irq}",
+            cpus(&d.application_cpus)
+        );
+    }
+    for s in &d.devices {
+        let queue = s
+            .queue_mean_ns
+            .map_or(String::new(), |q| format!("queue {:.2} µs, ", q / 1e3));
+        let _ = writeln!(
+            out,
+            "  {}: {} requests ({} not queued by the job's threads), {queue}device {:.2} µs",
+            s.name,
+            s.requests,
+            s.foreign,
+            s.device_mean_ns / 1e3
+        );
+    }
+    if let Some(s) = d.slowest.first() {
+        // The screen takes the first few; the report and the JSON have them all.
+        const SHOWN: usize = 3;
+        let mut meanwhile = s.meanwhile.iter().take(SHOWN).cloned().collect::<Vec<_>>();
+        if s.meanwhile.len() > SHOWN {
+            meanwhile.push(format!("and {} more", s.meanwhile.len() - SHOWN));
+        }
+        let largest = s.layers.iter().max_by_key(|l| l.1);
+        let _ = writeln!(
+            out,
+            "  slowest {:.2} µs: {} {:.2} µs; {}",
+            s.latency_ns as f64 / 1e3,
+            largest.map_or("", |l| l.0.as_str()),
+            largest.map_or(0.0, |l| l.1 as f64 / 1e3),
+            meanwhile.join("; ")
+        );
+    }
+}
+
+/// What tracing itself cost.
+fn observer_cost(case: &StackCase) -> String {
+    // On a model there is none.
+    match (case.observer_cost_ns, case.observer_cost_share) {
+        (Some(c), Some(share)) => format!(
+            "{:+.2} µs ({:+.1} % of untraced{}, {:.0} ns per event)",
+            c / 1e3,
+            share.value * 100.0,
+            match (share.low, share.high) {
+                (Some(l), Some(h)) =>
+                    format!(", 95 % interval {:+.1} to {:+.1} %", l * 100.0, h * 100.0),
+                _ => String::new(),
+            },
+            case.observer_cost_per_event_ns.unwrap_or(0.0)
+        ),
+        _ => "not measured".into(),
+    }
 }

@@ -1,11 +1,11 @@
 //! Read-share mix 0…100 %: what writes cost the reads beside them.
 
 use fathom_bench::cells::{Analysis, Cell, Experiment, Plan};
-use fathom_bench::parts::{self, axis, column, estimate, headline, number, point, series};
+use fathom_bench::parts::{self, axis, headline, point, series};
 use fathom_io::{JobError, JobSpec};
 use fathom_stats::Estimate;
 use fathom_telemetry::Op;
-use fathom_telemetry::schema::{Cell as TableCell, ChartKind, Point, Section, Table};
+use fathom_telemetry::schema::{ChartKind, Point, Section};
 
 /// Five shares of reads at one depth.
 pub(super) struct Mix;
@@ -49,39 +49,17 @@ impl Experiment for Mix {
             },
             ..Analysis::default()
         };
-        let (mut iops, mut p50, mut reads, mut writes, mut rows) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for c in cells {
-            let x = c.spec.read_share;
-            iops.push(point(x, c.iops()));
-            let p = |op, q| Point {
-                x,
-                y: c.percentile(op, q),
-                ..Point::default()
-            };
-            p50.push(p(Op::Read, 0.5));
-            reads.push(p(Op::Read, 0.99));
-            writes.push(p(Op::Write, 0.99));
-            let n = number;
-            rows.push(vec![
-                TableCell::Number(x),
-                estimate(c.iops()),
-                n(c.percentile(Op::Read, 0.5)),
-                n(c.percentile(Op::Read, 0.99)),
-                n(c.percentile(Op::Write, 0.5)),
-                n(c.percentile(Op::Write, 0.99)),
-            ]);
-            if (x - 70.0).abs() < 0.5 {
-                a.headlines.push(headline(
-                    c,
-                    "Maximum IOPS, 4 KiB",
-                    "70 % reads, QD 16",
-                    "mix-70-iops",
-                    "IOPS",
-                    c.iops(),
-                ));
-            }
-        }
+        let usual = |c: &&Cell| (c.spec.read_share - 70.0).abs() < 0.5;
+        a.headlines.extend(cells.iter().filter(usual).map(|c| {
+            headline(
+                c,
+                "Maximum IOPS, 4 KiB",
+                "70 % reads, QD 16",
+                "mix-70-iops",
+                "IOPS",
+                c.iops(),
+            )
+        }));
         if let [first, .., last] = cells
             && let (Some(writes), Some(reads)) = (first.iops(), last.iops())
         {
@@ -91,37 +69,46 @@ impl Experiment for Mix {
             let x = axis("share of reads", "%", false);
             parts::chart(id, title, ChartKind::Line, x, y, series)
         };
+        let iops = cells.iter().map(|c| point(c.spec.read_share, c.iops()));
+        let latency = |name: &str, op, q| {
+            let dot = |c: &Cell| Point {
+                x: c.spec.read_share,
+                y: c.percentile(op, q),
+                ..Point::default()
+            };
+            series(name, cells.iter().map(dot).collect())
+        };
         a.section.charts = vec![
             chart(
                 "mix-iops",
                 "IOPS by share of reads",
                 axis("IOPS", "IOPS", false),
-                vec![series("reads and writes", iops)],
+                vec![series("reads and writes", iops.collect())],
             ),
             chart(
                 "mix-latency",
                 "Latency by share of reads",
                 axis("latency", "ns", true),
                 vec![
-                    series("read p50", p50),
-                    series("read p99", reads),
-                    series("write p99", writes),
+                    latency("read p50", Op::Read, 0.5),
+                    latency("read p99", Op::Read, 0.99),
+                    latency("write p99", Op::Write, 0.99),
                 ],
             ),
         ];
-        a.section.tables.push(Table {
-            id: "mix-table".into(),
-            title: "Mix".into(),
-            columns: vec![
-                column("reads", "%"),
-                column("IOPS", "IOPS"),
-                column("read p50", "ns"),
-                column("read p99", "ns"),
-                column("write p50", "ns"),
-                column("write p99", "ns"),
+        a.section.tables.push(parts::table(
+            "mix-table",
+            "Mix",
+            cells,
+            &[
+                ("reads", "%", &|c| c.spec.read_share.into()),
+                ("IOPS", "IOPS", &|c| c.iops().into()),
+                ("read p50", "ns", &|c| c.percentile(Op::Read, 0.5).into()),
+                ("read p99", "ns", &|c| c.percentile(Op::Read, 0.99).into()),
+                ("write p50", "ns", &|c| c.percentile(Op::Write, 0.5).into()),
+                ("write p99", "ns", &|c| c.percentile(Op::Write, 0.99).into()),
             ],
-            rows,
-        });
+        ));
         a
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fathom_stack::{Devices, settings};
+use fathom_stack::{Devices, Disk, settings};
 use fathom_telemetry::Bytes;
 
 use super::load::{LoadId, WRITE_BACK_BYTES as WRITE_BACK_PASS};
@@ -130,63 +130,7 @@ fn texts(numbers: &[u64]) -> Vec<String> {
 pub fn suspects(around: &Surroundings) -> Vec<Suspect> {
     let mut all = Vec::new();
     for disk in around.devices.top.iter().filter(|d| d.has_requests) {
-        let queue = Path::new("/sys/block").join(&disk.name).join("queue");
-        let offered = settings::schedulers(&disk.name);
-        let schedulers: Vec<String> = ["none", "mq-deadline"]
-            .into_iter()
-            .filter(|s| offered.iter().any(|o| o == s))
-            .map(str::to_owned)
-            .collect();
-        all.extend(file(
-            "scheduler",
-            format!("the I/O scheduler of {}", disk.name),
-            queue.join("scheduler"),
-            &schedulers,
-            &[LoadId::One, LoadId::Core],
-            "The same rate with the other scheduler under your own load, as fathom ab measures it.",
-        ));
-        all.extend(file(
-            "queue-depth",
-            format!("the number of requests that {} may queue", disk.name),
-            queue.join("nr_requests"),
-            &texts(&REQUESTS),
-            &[LoadId::Core],
-            "fathom curve showing its knee below the number of requests.",
-        ));
-        all.extend(file(
-            "read-ahead",
-            format!("the read-ahead of {}", disk.name),
-            queue.join("read_ahead_kb"),
-            &texts(&READ_AHEAD_KIB),
-            &[LoadId::Stream],
-            "Applications that do not read in order, or read directly: they have no read-ahead.",
-        ));
-        // Newer kernels take neither; then it is said that they did not.
-        if disk.polls {
-            let tried = file(
-                "poll-delay",
-                format!("how {} is polled", disk.name),
-                queue.join("io_poll_delay"),
-                &["-1".to_owned(), "0".to_owned()],
-                &[LoadId::One],
-                "The same latency with the other delay.",
-            );
-            all.extend(tried.map(|s| Suspect {
-                // Nobody waits for interrupts meanwhile.
-                under: vec![Change::Polled, Change::Awake],
-                ..s
-            }));
-        }
-        if around.modifies {
-            all.extend(file(
-                "write-throttle",
-                format!("the write-back throttling of {}", disk.name),
-                queue.join("wbt_lat_usec"),
-                &["0".to_owned()],
-                &[LoadId::WriteBack],
-                "Reads beside the writes that become slower than the writes gain.",
-            ));
-        }
+        all.extend(of_disk(disk, around.modifies));
     }
     if around.devices.top.iter().any(|d| d.polls) {
         all.push(Suspect {
@@ -224,6 +168,69 @@ pub fn suspects(around: &Surroundings) -> Vec<Suspect> {
     if around.modifies {
         all.extend(write_back().into_iter().filter_map(Result::ok));
         all.extend(around.mount.as_deref().and_then(mount_options));
+    }
+    all
+}
+
+/// Settings of a disk's queue.
+fn of_disk(disk: &Disk, modifies: bool) -> Vec<Suspect> {
+    let mut all = Vec::new();
+    let queue = Path::new("/sys/block").join(&disk.name).join("queue");
+    let offered = settings::schedulers(&disk.name);
+    let schedulers: Vec<String> = ["none", "mq-deadline"]
+        .into_iter()
+        .filter(|s| offered.iter().any(|o| o == s))
+        .map(str::to_owned)
+        .collect();
+    all.extend(file(
+        "scheduler",
+        format!("the I/O scheduler of {}", disk.name),
+        queue.join("scheduler"),
+        &schedulers,
+        &[LoadId::One, LoadId::Core],
+        "The same rate with the other scheduler under your own load, as fathom ab measures it.",
+    ));
+    all.extend(file(
+        "queue-depth",
+        format!("the number of requests that {} may queue", disk.name),
+        queue.join("nr_requests"),
+        &texts(&REQUESTS),
+        &[LoadId::Core],
+        "fathom curve showing its knee below the number of requests.",
+    ));
+    all.extend(file(
+        "read-ahead",
+        format!("the read-ahead of {}", disk.name),
+        queue.join("read_ahead_kb"),
+        &texts(&READ_AHEAD_KIB),
+        &[LoadId::Stream],
+        "Applications that do not read in order, or read directly: they have no read-ahead.",
+    ));
+    // Newer kernels take neither; then it is said that they did not.
+    if disk.polls {
+        let tried = file(
+            "poll-delay",
+            format!("how {} is polled", disk.name),
+            queue.join("io_poll_delay"),
+            &["-1".to_owned(), "0".to_owned()],
+            &[LoadId::One],
+            "The same latency with the other delay.",
+        );
+        all.extend(tried.map(|s| Suspect {
+            // Nobody waits for interrupts meanwhile.
+            under: vec![Change::Polled, Change::Awake],
+            ..s
+        }));
+    }
+    if modifies {
+        all.extend(file(
+            "write-throttle",
+            format!("the write-back throttling of {}", disk.name),
+            queue.join("wbt_lat_usec"),
+            &["0".to_owned()],
+            &[LoadId::WriteBack],
+            "Reads beside the writes that become slower than the writes gain.",
+        ));
     }
     all
 }

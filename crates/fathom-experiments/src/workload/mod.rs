@@ -254,36 +254,6 @@ fn section(p: &Profile) -> Section {
             .map(|(d, n)| (f64::from(*d), 100.0 * *n as f64 / total))
             .collect()
     };
-    let labels: Vec<String> = p.sizes.keys().map(|s| Bytes(*s).to_string()).collect();
-    let bars = |op: usize| -> Vec<Point> {
-        p.sizes
-            .values()
-            .enumerate()
-            .map(|(i, n)| Point {
-                x: i as f64,
-                y: Some(n[op] as f64),
-                ..Point::default()
-            })
-            .collect()
-    };
-    let mut flags = Vec::new();
-    if p.lost > 0 {
-        flags.push(Flag::new(
-            FlagCode::LogLostRecords,
-            format!(
-                "{} events were lost: rates are too low, depths uncertain",
-                p.lost
-            ),
-            "watch one device instead of all",
-        ));
-    }
-    flags.extend(p.missing.iter().map(|m| {
-        Flag::new(
-            FlagCode::NotChecked,
-            m.clone(),
-            "run as root, with tracefs mounted",
-        )
-    }));
     Section {
         id: "watch".into(),
         title: "The workload".into(),
@@ -304,20 +274,7 @@ fn section(p: &Profile) -> Section {
                     ("by I/O".into(), share(&p.depth_by_io)),
                 ],
             ),
-            Chart {
-                categories: labels,
-                ..parts::chart(
-                    "watch-sizes",
-                    "Sizes",
-                    ChartKind::Bar,
-                    axis("size", "", false),
-                    axis("I/Os", "", false),
-                    vec![
-                        parts::series("reads", bars(0)),
-                        parts::series("writes", bars(1)),
-                    ],
-                )
-            },
+            sizes(p),
         ],
         tables: vec![
             parts::facts(
@@ -345,8 +302,56 @@ fn section(p: &Profile) -> Section {
                 ],
             ),
         ],
-        flags,
+        flags: not_seen(p),
     }
+}
+
+/// How many requests of each size there were.
+fn sizes(p: &Profile) -> Chart {
+    let bars = |op: usize| {
+        let bar = |(i, n): (usize, &[u64; 2])| Point {
+            x: i as f64,
+            y: Some(n[op] as f64),
+            ..Point::default()
+        };
+        p.sizes.values().enumerate().map(bar).collect()
+    };
+    Chart {
+        categories: p.sizes.keys().map(|s| Bytes(*s).to_string()).collect(),
+        ..parts::chart(
+            "watch-sizes",
+            "Sizes",
+            ChartKind::Bar,
+            axis("size", "", false),
+            axis("I/Os", "", false),
+            vec![
+                parts::series("reads", bars(0)),
+                parts::series("writes", bars(1)),
+            ],
+        )
+    }
+}
+
+/// What the profile lacks.
+fn not_seen(p: &Profile) -> Vec<Flag> {
+    let lost = (p.lost > 0).then(|| {
+        Flag::new(
+            FlagCode::LogLostRecords,
+            format!(
+                "{} events were lost: rates are too low, depths uncertain",
+                p.lost
+            ),
+            "watch one device instead of all",
+        )
+    });
+    let missing = p.missing.iter().map(|m| {
+        Flag::new(
+            FlagCode::NotChecked,
+            m.clone(),
+            "run as root, with tracefs mounted",
+        )
+    });
+    lost.into_iter().chain(missing).collect()
 }
 
 #[cfg(test)]

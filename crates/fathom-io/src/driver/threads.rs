@@ -383,10 +383,8 @@ impl Watch<'_> {
         }
         let cpu_end = process_cpu();
         w.cpu = (cpu_end.0 - cpu_start.0, cpu_end.1 - cpu_start.1);
-        w.device = device_start
-            .as_ref()
-            .zip(counted(setting, &crew.lives))
-            .map(|(before, now)| now.since(before));
+        let device = device_start.as_ref().zip(counted(setting, &crew.lives));
+        w.device = device.map(|(before, now)| now.since(before));
         w.device_start = device_start;
         let conditions_end = self.conditions.read();
         w.held_up = waited
