@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{alone, beside_others, codes, end, names, scratch, send, skip, until};
+use crate::common::{beside_others, codes, end, names, scratch, send, skip, until};
 use crate::fleet_rig::{AHEAD, HOSTS, Rig, SshHosts, flag, sum};
 
 /// A run whose hosts began together: on a busy machine one that did not is said to be void, and is asked for again.
@@ -27,48 +27,6 @@ fn in_step(rig: &Rig, line: &str) -> Value {
         }
     }
     panic!("never in step: {}", job["flags"]);
-}
-
-#[test]
-fn four_hosts_begin_together_by_clocks_that_are_known() {
-    let _turn = alone();
-    let rig = Rig::best();
-    let job = in_step(
-        &rig,
-        "run . --rw randread --bs 4k --qd 2 --size 8m --time 1s --json",
-    );
-    let hosts = job["hosts"].as_array().unwrap();
-    assert_eq!(hosts.len(), 4);
-    assert_eq!(
-        sum(hosts, "ios"),
-        job["read"]["ios"].as_u64().unwrap(),
-        "sums are exact"
-    );
-    assert_eq!(sum(hosts, "bytes"), job["read"]["bytes"].as_u64().unwrap());
-    assert_eq!(job["wall_ns"], 1_000_000_000u64);
-    assert_eq!(job["qd_requested"], 8);
-    let of = |what: &str| hosts.iter().map(|h| h[what].as_i64().unwrap()).collect();
-    let late: Vec<i64> = of("late_ns");
-    let bounds: Vec<i64> = of("clock_bound_ns");
-    let apart = late.iter().max().unwrap() - late.iter().min().unwrap();
-    println!("starts {apart} ns apart, clocks known to {bounds:?} ns");
-    assert!(apart <= 10_000_000, "{late:?}");
-    let known = job["known"].as_array().unwrap();
-    assert_eq!(known.len(), 4);
-    if rig.hosts().is_none() {
-        return skip("clocks of the hosts are this one's");
-    }
-    for (i, host) in (1..).zip(hosts) {
-        let error = host["clock_offset_ns"].as_i64().unwrap() - i * AHEAD * 1_000_000_000;
-        let bound = host["clock_bound_ns"].as_i64().unwrap();
-        println!(
-            "{}: clock off by {error} ns, bound {bound} ns",
-            host["host"]
-        );
-        assert!(error.abs() <= bound, "{host}");
-        assert_eq!(known[i as usize - 1]["called"], host["host"]);
-    }
-    assert_eq!(rig.place.names(), Vec::<String>::new());
 }
 
 /// Ends a load whose third host is lost; returns what is said of that. The others are not waited for.
@@ -99,8 +57,7 @@ fn lost(child: Child, why: &str) -> Value {
 /// A host that is killed, or stands still: the point is void, the host is named, the others end at once.
 #[test]
 fn a_lost_host_voids_the_point_and_ends_the_others() {
-    // What others' tests kill is there for `clean`, too.
-    let _turn = alone();
+    let _turn = beside_others();
     let rig = Rig::best();
     for (signal, why) in [
         (libc::SIGKILL, "h3"),
@@ -129,7 +86,7 @@ fn a_lost_host_voids_the_point_and_ends_the_others() {
 /// its lease, and removes its file.
 #[test]
 fn a_connection_that_is_lost_voids_the_point_and_leaves_nothing() {
-    let _turn = alone();
+    let _turn = beside_others();
     let Some(rig) = Rig::ssh() else { return };
     let hosts = rig.hosts().unwrap();
     let session = |line: &str| line.starts_with("sshd: root@notty");
@@ -184,7 +141,7 @@ fn lives(pid: u32) -> bool {
 
 #[test]
 fn agents_whose_controller_is_killed_end_and_clean_up() {
-    let _turn = alone();
+    let _turn = beside_others();
     let rig = Rig::best();
     let mut child = rig.running();
     let agents: Vec<u32> = ["h1", "h2", "h3", "h4"].map(|h| rig.pid(h)).to_vec();
@@ -241,5 +198,53 @@ fn percentiles_of_a_fleet_are_those_of_all_records() {
         // A doubling has 128 buckets.
         let bucket = (1u64 << exact.ilog2().saturating_sub(7)) - 1;
         assert_eq!(service[name], (exact | bucket).min(most), "{name}: {exact}");
+    }
+}
+
+/// Run by `./test` with nothing beside.
+mod alone {
+    use super::*;
+    use crate::common::alone;
+
+    #[test]
+    fn four_hosts_begin_together_by_clocks_that_are_known() {
+        let _turn = alone();
+        let rig = Rig::best();
+        let job = in_step(
+            &rig,
+            "run . --rw randread --bs 4k --qd 2 --size 8m --time 1s --json",
+        );
+        let hosts = job["hosts"].as_array().unwrap();
+        assert_eq!(hosts.len(), 4);
+        assert_eq!(
+            sum(hosts, "ios"),
+            job["read"]["ios"].as_u64().unwrap(),
+            "sums are exact"
+        );
+        assert_eq!(sum(hosts, "bytes"), job["read"]["bytes"].as_u64().unwrap());
+        assert_eq!(job["wall_ns"], 1_000_000_000u64);
+        assert_eq!(job["qd_requested"], 8);
+        let of = |what: &str| hosts.iter().map(|h| h[what].as_i64().unwrap()).collect();
+        let late: Vec<i64> = of("late_ns");
+        let bounds: Vec<i64> = of("clock_bound_ns");
+        let apart = late.iter().max().unwrap() - late.iter().min().unwrap();
+        println!("starts {apart} ns apart, clocks known to {bounds:?} ns");
+        assert!(apart <= 10_000_000, "{late:?}");
+        let known = job["known"].as_array().unwrap();
+        assert_eq!(known.len(), 4);
+        if rig.hosts().is_none() {
+            return skip("clocks of the hosts are this one's");
+        }
+        for (i, host) in (1..).zip(hosts) {
+            let error = host["clock_offset_ns"].as_i64().unwrap() - i * AHEAD * 1_000_000_000;
+            let bound = host["clock_bound_ns"].as_i64().unwrap();
+            println!(
+                "{}: clock off by {error} ns, bound {bound} ns",
+                host["host"]
+            );
+            assert!(error.abs() <= bound, "{host}");
+            assert_eq!(known[i as usize - 1]["called"], host["host"]);
+        }
+        assert_eq!(rig.place.names(), Vec::<String>::new());
     }
 }

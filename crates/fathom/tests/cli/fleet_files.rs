@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Place, alone, beside_others, codes, end, names, send, skip, until};
+use crate::common::{beside_others, codes, end, names, Place, send, skip, until};
 
 /// Hosts that are processes of this machine.
 const VIA: &str = "env FATHOM_HOST={host}";
@@ -43,7 +43,7 @@ fn result<'a>(run: &'a Value, experiment: &str) -> &'a Value {
 /// On one machine's file system everything is seen at once, and locks hold.
 #[test]
 fn hosts_of_one_kernel_are_coherent() {
-    let _turn = alone();
+    let _turn = beside_others();
     let place = Place::new();
     let run = run(
         &place,
@@ -130,7 +130,7 @@ impl Drop for Clients {
 /// Two clients that keep what they saw, and pass no locks on: found, said, and no failure.
 #[test]
 fn clients_that_keep_old_data_and_locks_to_themselves_are_found() {
-    let _turn = alone();
+    let _turn = beside_others();
     let Some(clients) = Clients::new() else {
         return;
     };
@@ -188,7 +188,7 @@ fn clients_that_keep_old_data_and_locks_to_themselves_are_found() {
 
 #[test]
 fn metadata_of_all_hosts_is_that_of_the_time_in_which_all_worked() {
-    let _turn = alone();
+    let _turn = beside_others();
     let place = Place::new();
     // As many files as the time allows, so that all are at work in all of it.
     let line = "metadata . --files 1000000 --threads 1 --time 300ms --repeats 2 --only easy --json";
@@ -282,7 +282,7 @@ fn what_has_no_files_or_no_second_host_is_refused() {
 /// A killed host voids the run and is named; what it made is found by `clean`.
 #[test]
 fn a_host_that_is_killed_voids_the_run_and_clean_finds_its_files() {
-    let _turn = alone();
+    let _turn = beside_others();
     let place = Place::new();
     let line = "metadata . --files 1000000 --time 30s --repeats 1 --json";
     let child = start(&place, line, "h1,h2");

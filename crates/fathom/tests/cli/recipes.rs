@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use crate::common::{Place, alone, beside_others, end, machine, send, skip, wait};
+use crate::common::{beside_others, end, machine, Place, send, skip, wait};
 use crate::fleet_rig::Rig;
 
 const JOB: &str = include_str!("../../../../packaging/kubernetes-fleet.yaml");
@@ -53,7 +53,7 @@ fn pods_of_the_manifests_wait_until_they_are_ended() {
 
 #[test]
 fn ansible_places_the_binary_that_hosts_then_run() {
-    let _turn = alone();
+    let _turn = beside_others();
     let Some(ansible) = machine::find("ansible-playbook") else {
         return skip("ansible-playbook is missing: apt-get install ansible-core");
     };
