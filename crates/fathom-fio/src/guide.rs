@@ -18,7 +18,7 @@ use crate::feed::phases::Phases;
 use crate::feed::random::Seeds;
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
-use crate::output::side::{Outputs, Trouble};
+use crate::outputs::{Outputs, Trouble};
 use crate::plan::Task;
 
 /// What guides a task, and what it leaves behind.

@@ -14,6 +14,7 @@ mod measure;
 mod merge;
 pub mod options;
 pub mod output;
+mod outputs;
 mod plan;
 mod profile;
 mod section;
@@ -35,10 +36,9 @@ pub use jobfile::{Script, parse_job_file};
 pub use measure::{Measure, Rusage, Totals, merge};
 pub use output::progress;
 pub use plan::{Task, Terms, plan};
-pub use section::Section;
+pub use section::{Section, names};
 pub use slices::Slices;
 pub use steady::Steady;
-pub use translate::names;
 pub use translate::{
     ControlGroup, Errors, ExitWhat, Extent, FOR_EVER, Layout, Logs, Place, Shape, ThreadTerms,
 };

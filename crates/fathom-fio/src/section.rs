@@ -1,5 +1,8 @@
 //! One job as written: its options, global ones first, and typed access to them.
 
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
 use crate::FioError;
 use crate::options::value::{self, Quantity};
 use crate::options::{self, EngineFate, OptionDef};
@@ -48,7 +51,7 @@ impl Section {
             .iter()
             .filter(|s| s.option.name == "filename")
             .filter_map(|s| s.value.as_deref())
-            .flat_map(crate::translate::names)
+            .flat_map(names)
             .chain(self.opened_directory())
             .collect()
     }
@@ -56,7 +59,7 @@ impl Section {
     fn opened_directory(&self) -> Vec<String> {
         let directory = self.get("opendir").filter(|d| !d.is_empty());
         directory
-            .and_then(|d| crate::translate::files_below(d.as_ref()).ok())
+            .and_then(|d| files_below(d.as_ref()).ok())
             .unwrap_or_default()
     }
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -217,4 +220,33 @@ fn nearest(name: &str) -> Option<&'static str> {
         .filter(|(n, o)| *n + 2 >= o.len() && *n + 2 >= name.len())
         .max()
         .map(|(_, o)| o)
+}
+
+/// Names between colons; `\:` is a colon of the name.
+pub fn names(text: &str) -> Vec<String> {
+    text.trim()
+        .replace("\\:", "\u{0}")
+        .split(':')
+        .filter(|n| !n.is_empty())
+        .map(|n| n.replace('\u{0}', ":"))
+        .collect()
+}
+
+/// Regular files and block devices below a directory, by name; links are not followed.
+pub(crate) fn files_below(directory: &Path) -> std::io::Result<Vec<String>> {
+    let mut out = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                left.push(entry.path());
+            } else if kind.is_file() || kind.is_block_device() {
+                out.push(entry.path().display().to_string());
+            }
+        }
+    }
+    out.sort();
+    Ok(out)
 }

@@ -20,7 +20,7 @@ pub use names::Names;
 pub(crate) use net::{Net, OVER};
 
 use crate::FioError;
-use crate::output::side::Outputs;
+use crate::outputs::Outputs;
 use crate::section::Section;
 
 /// What such a job does.

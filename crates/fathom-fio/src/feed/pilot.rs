@@ -4,7 +4,7 @@ use fathom_io::load::{Next, Pass, Pilot, PilotIo};
 use fathom_telemetry::{Nanos, Op, Record};
 use std::sync::atomic::Ordering;
 
-use super::verify::{self, MISMATCH};
+use super::verify::MISMATCH;
 use super::{FioFeed, TOO_SLOW, sums};
 
 impl Pilot for FioFeed {
@@ -96,7 +96,7 @@ impl Pilot for FioFeed {
             // The pattern is what compresses; the rest does not.
             for part in data.chunks_mut(chunk as usize) {
                 let random = part.len() * (100 - percent as usize) / 100;
-                verify::noise(&mut part[..random], self.streams.content.next());
+                sums::noise(&mut part[..random], self.streams.content.next());
             }
         }
         true

@@ -4,6 +4,8 @@ use fathom_io::clock::monotonic;
 use fathom_telemetry::Nanos;
 use sha2::Digest;
 
+use fathom_io::load::rng::Rng;
+
 /// What stands in a block, and how it is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sum {
@@ -338,6 +340,15 @@ fn xxh32(data: &[u8], seed: u32) -> u32 {
     h ^ (h >> 16)
 }
 
+/// Incompressible bytes.
+pub(crate) fn noise(data: &mut [u8], seed: u64) {
+    let mut rng = Rng::new(seed, 0x7665_7200);
+    for word in data.chunks_mut(8) {
+        let bits = rng.bits().to_le_bytes();
+        word.copy_from_slice(&bits[..word.len()]);
+    }
+}
+
 /// Bytes per second of the checksums, all or those that `which` names.
 pub fn speeds(which: &str) -> Vec<(&'static str, f64)> {
     const NAMES: [&str; 16] = [
@@ -362,7 +373,7 @@ pub fn speeds(which: &str) -> Vec<(&'static str, f64)> {
     const BLOCK: usize = 64 << 10;
     const TIME: Nanos = Nanos::from_millis(20);
     let mut data = vec![0; BLOCK];
-    super::verify::noise(&mut data, 1);
+    noise(&mut data, 1);
     let wanted = |n: &&str| *n != "null" && (which.is_empty() || which.split(',').any(|w| w == *n));
     NAMES
         .into_iter()

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::Path;
 
 use fathom_io::load::PilotIo;
-use fathom_io::load::rng::{Rng, mix};
+use fathom_io::load::rng::mix;
 use fathom_telemetry::say;
 
 use super::pattern::Pattern;
-use super::sums::{Sum, crc32c};
-use crate::output::side::{Outputs, is_text};
+use super::sums::{Sum, crc32c, noise};
+use crate::outputs::{Outputs, is_text};
 
 /// Bytes of the header, laid out as fio's.
 const HEADER: usize = 48;
@@ -412,15 +412,6 @@ fn swap(part: &mut [u8], offset: usize, size: usize) {
     if offset >= size && offset + size <= part.len() {
         let (a, b) = part.split_at_mut(offset);
         a[..size].swap_with_slice(&mut b[..size]);
-    }
-}
-
-/// Incompressible bytes.
-pub(crate) fn noise(data: &mut [u8], seed: u64) {
-    let mut rng = Rng::new(seed, 0x7665_7200);
-    for word in data.chunks_mut(8) {
-        let bits = rng.bits().to_le_bytes();
-        word.copy_from_slice(&bits[..word.len()]);
     }
 }
 

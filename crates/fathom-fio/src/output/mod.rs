@@ -9,17 +9,18 @@ mod logs;
 mod normal;
 pub(crate) mod num2str;
 mod packed;
-pub(crate) mod side;
+mod side;
 mod terse;
 
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::DeviceDelta;
 
+pub use crate::outputs::{Outputs, is_log, is_output, is_state, is_text, named};
 pub use clients::{Answer, several, text as several_text};
 pub use eta::progress;
 pub use logs::{EachLog, LogFiles};
 pub use packed::inflate;
-pub use side::{COMMANDS, Outputs, is_log, is_output, is_state, is_text, named, text_of};
+pub use side::{COMMANDS, text_of};
 
 use crate::cmdline::Format;
 use crate::measure::{Measure, merge};

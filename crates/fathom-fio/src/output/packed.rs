@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::bufread::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::side::is_log;
+use crate::outputs::is_log;
 
 /// A log, as text or compressed.
 pub(super) enum LogFile {

@@ -2,10 +2,75 @@
 
 use fathom_io::job::Distribution;
 
-use super::recipe::{Draw, Sizes};
 use crate::FioError;
 use crate::options::value::{self, Quantity};
 use crate::section::Section;
+
+/// Block sizes of one direction.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Sizes {
+    One(u64),
+    /// Multiples of the first up to the second.
+    Range(u64, u64),
+    /// Sizes with their shares in percent, the rarest first.
+    Split(Vec<(u64, u64)>),
+}
+
+impl Sizes {
+    pub(crate) fn min(&self) -> u64 {
+        match self {
+            Self::One(n) | Self::Range(n, _) => *n,
+            Self::Split(v) => v.iter().map(|s| s.0).min().unwrap_or(4096),
+        }
+    }
+    /// Each with its weight; of a range at most 256, multiples of the smallest, and the largest.
+    pub(crate) fn weights(&self) -> Vec<(u64, f64)> {
+        match self {
+            Self::One(n) => vec![(*n, 1.0)],
+            Self::Range(a, b) => {
+                let step = (b / a).div_ceil(256).max(1);
+                let multiples = (1..=b / a).step_by(step as usize).map(|n| n * a);
+                let smaller = multiples.filter(|n| n < b);
+                smaller.chain([*b]).map(|n| (n, 1.0)).collect()
+            }
+            Self::Split(list) => list.iter().map(|(n, w)| (*n, *w as f64)).collect(),
+        }
+    }
+    pub(crate) fn max(&self) -> u64 {
+        match self {
+            Self::One(n) | Self::Range(_, n) => *n,
+            Self::Split(v) => v.iter().map(|s| s.0).max().unwrap_or(4096),
+        }
+    }
+}
+
+/// How random offsets are drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Draw {
+    /// By a distribution, perhaps around a center (0..=1).
+    By(Distribution, Option<f64>),
+    /// Begin and end of the zone that each percent of accesses goes to, in percent of the range.
+    Zoned(Vec<(u64, u64)>),
+    /// The same in bytes.
+    ZonedBytes(Vec<(u64, u64)>),
+    /// These blocks in turn; with a stride, they move on as a whole.
+    Sequence(Vec<u64>, bool),
+}
+
+/// Percent of reads in a mix.
+pub(super) fn read_share(s: &Section) -> u64 {
+    // The later of the two holds.
+    let last = s
+        .settings
+        .iter()
+        .rev()
+        .find(|x| matches!(x.option.name, "rwmixread" | "rwmixwrite"));
+    match last.map(|x| x.option.name) {
+        Some("rwmixread") => s.number("rwmixread").unwrap_or(50).min(100),
+        Some(_) => 100 - s.number("rwmixwrite").unwrap_or(50).min(100),
+        None => 50,
+    }
+}
 
 /// The last word after a comma holds where one is missing.
 fn three<T: Clone>(parts: &[T]) -> Option<[T; 3]> {

@@ -6,7 +6,8 @@ use fathom_io::JobSpec;
 use fathom_io::job::{BlockSizes, Distribution};
 use fathom_telemetry::Bytes;
 
-use super::recipe::{Draw, Recipe};
+use super::draws::Draw;
+use super::recipe::Recipe;
 use crate::FioError;
 use crate::section::Section;
 
@@ -20,21 +21,6 @@ pub(super) fn block_sizes(s: &Section, recipe: &Recipe) -> Result<BlockSizes, Fi
     let text: Vec<String> = all.iter().map(|(n, w)| format!("{n}:{w}")).collect();
     let sizes: Result<BlockSizes, String> = text.join(",").parse();
     sizes.map_err(|e| FioError::value(&s.name, "bs", e))
-}
-
-/// Percent of reads in a mix.
-pub(super) fn read_share(s: &Section) -> u64 {
-    // The later of the two holds.
-    let last = s
-        .settings
-        .iter()
-        .rev()
-        .find(|x| matches!(x.option.name, "rwmixread" | "rwmixwrite"));
-    match last.map(|x| x.option.name) {
-        Some("rwmixread") => s.number("rwmixread").unwrap_or(50).min(100),
-        Some(_) => 100 - s.number("rwmixwrite").unwrap_or(50).min(100),
-        None => 50,
-    }
 }
 
 /// Offsets of a random job that fathom's own form says.

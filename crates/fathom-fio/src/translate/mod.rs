@@ -24,7 +24,7 @@ use crate::engine::Own;
 use crate::feed::replay::Replay;
 use crate::options::value::Quantity;
 use crate::options::{EngineFate, Fate};
-use crate::section::Section;
+use crate::section::{self, Section};
 
 /// Where the I/O goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,8 +138,6 @@ impl Logs {
 }
 
 pub use errors::Errors;
-pub(crate) use place::files_below;
-pub use place::names;
 pub use terms_of_thread::ThreadTerms;
 
 /// `cgroup` and its companions.
@@ -416,7 +414,7 @@ impl Shape {
             .read_log
             .as_ref()
             .map(|list| {
-                let logs = names(list);
+                let logs = section::names(list);
                 let log = logs.get(clone as usize % logs.len().max(1));
                 let scale = s.number("replay_scale").unwrap_or(1).max(1);
                 let align = s.number("replay_align").unwrap_or(0);
@@ -482,7 +480,7 @@ impl Shape {
             ),
             None => load::block_sizes(s, &recipe)?,
         };
-        spec.read_share = load::read_share(s) as f64;
+        spec.read_share = draws::read_share(s) as f64;
         spec.seed = s.number("randseed").unwrap_or(0x89);
         if recipe.own {
             load::random(&recipe, &mut spec);

@@ -1,6 +1,5 @@
 //! Files, logs and the terms of the output of a section.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use fathom_io::job::Advice;
@@ -10,7 +9,7 @@ use super::{Logs, Place, Terms, Unified};
 use crate::FioError;
 use crate::options::EngineFate;
 use crate::options::value;
-use crate::section::Section;
+use crate::section::{Section, files_below, names};
 
 pub(super) fn logs(s: &Section) -> Logs {
     let prefix = |name: &str| {
@@ -174,25 +173,6 @@ pub(super) fn paths(s: &Section, clone: u32, files: u64) -> Result<Vec<PathBuf>,
         .collect())
 }
 
-/// Regular files and block devices below a directory, by name; links are not followed.
-pub(crate) fn files_below(directory: &Path) -> std::io::Result<Vec<String>> {
-    let mut out = Vec::new();
-    let mut left = vec![directory.to_owned()];
-    while let Some(dir) = left.pop() {
-        for entry in std::fs::read_dir(&dir)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                left.push(entry.path());
-            } else if kind.is_file() || kind.is_block_device() {
-                out.push(entry.path().display().to_string());
-            }
-        }
-    }
-    out.sort();
-    Ok(out)
-}
-
 /// A directory that was named must have files.
 fn check_opendir(s: &Section) -> Result<(), FioError> {
     let Some(name) = s.get("opendir").filter(|d| !d.is_empty()) else {
@@ -212,16 +192,6 @@ pub(super) fn replayed(s: &Section, log: &crate::feed::replay::Replay) -> Vec<Pl
         Some(name) => vec![Place::Path(PathBuf::from(name)); log.files.len()],
         None => log.files.iter().cloned().map(Place::Path).collect(),
     }
-}
-
-/// Names between colons; `\:` is a colon of the name.
-pub fn names(text: &str) -> Vec<String> {
-    text.trim()
-        .replace("\\:", "\u{0}")
-        .split(':')
-        .filter(|n| !n.is_empty())
-        .map(|n| n.replace('\u{0}', ":"))
-        .collect()
 }
 
 pub(super) fn terms(
