@@ -197,9 +197,9 @@ fn full_name(name: &str) -> Result<&str, FioError> {
 }
 
 impl Invocation {
-    /// Reads arguments, the program's name left out, and the job files that they name.
-    pub fn parse(args: &[String]) -> Result<Self, FioError> {
-        let mut it = Self {
+    /// Nothing was asked for yet.
+    fn of_defaults() -> Self {
+        Self {
             purpose: Purpose::Run,
             script: Script::default(),
             formats: Vec::new(),
@@ -222,7 +222,12 @@ impl Invocation {
             trigger: Trigger::default(),
             idle: None,
             judged: None,
-        };
+        }
+    }
+
+    /// Reads arguments, the program's name left out, and the job files that they name.
+    pub fn parse(args: &[String]) -> Result<Self, FioError> {
+        let mut it = Self::of_defaults();
         let mut files = Vec::new();
         let mut sections: Vec<String> = Vec::new();
         let mut job: Option<Job> = None;
@@ -261,16 +266,6 @@ impl Invocation {
                 }
                 match name {
                     "section" => sections.push(text),
-                    "server" | "daemonize" => {
-                        return Err(FioError::Usage(format!(
-                            "--{name} is not supported: nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
-                        )));
-                    }
-                    "remote-config" | "memcpytest" | "latency-log" => {
-                        return Err(FioError::Usage(format!(
-                            "--{name} is not supported: run the jobs on this machine, without it"
-                        )));
-                    }
                     _ => it.program(name, &text)?,
                 }
                 continue;
@@ -282,31 +277,14 @@ impl Invocation {
             }
             let value = value.map(|v| expand(&v));
             if name == "name" {
-                let text = value.unwrap_or_default();
-                if text.is_empty() {
-                    return Err(FioError::Usage("--name needs a value".into()));
-                }
                 if let Some(j) = job.take() {
                     j.close(&mut it.script, &sections)?;
                 }
-                let global = text.starts_with("global");
-                let mut section = it.script.job(&text);
-                if !global {
-                    section.add("name", Some(text), false)?;
-                }
-                job = Some(Job {
-                    section,
-                    global,
-                    strange: None,
-                });
+                job = Some(Job::named(&it.script, value.unwrap_or_default())?);
                 continue;
             }
-            job.get_or_insert_with(|| Job {
-                section: it.script.job("global"),
-                global: true,
-                strange: None,
-            })
-            .set(name, value)?;
+            job.get_or_insert_with(|| Job::global(it.script.job("global")))
+                .set(name, value)?;
         }
         if let Some(j) = job.take() {
             j.close(&mut it.script, &sections)?;
@@ -314,22 +292,27 @@ impl Invocation {
         for file in &files {
             parse_job_file(&mut it.script, file, &sections)?;
         }
-        if it.formats.is_empty() {
-            it.formats.push(Format::Normal);
+        it.complete()
+    }
+
+    /// With what holds where nothing was said; refuses a run without jobs.
+    fn complete(mut self) -> Result<Self, FioError> {
+        if self.formats.is_empty() {
+            self.formats.push(Format::Normal);
         }
-        if it.append_terse && !it.formats.contains(&Format::Terse) {
-            it.formats.push(Format::Terse);
+        if self.append_terse && !self.formats.contains(&Format::Terse) {
+            self.formats.push(Format::Terse);
         }
         let needs_jobs = matches!(
-            it.purpose,
+            self.purpose,
             Purpose::Run | Purpose::MergeOnly | Purpose::Convert | Purpose::ShowCommand
         );
-        if needs_jobs && it.script.sections.is_empty() {
+        if needs_jobs && self.script.sections.is_empty() {
             return Err(FioError::Usage(
                 "no jobs: name a job file, or give --name=JOB with its options (fathom fio --cmdhelp lists them)".into(),
             ));
         }
-        Ok(it)
+        Ok(self)
     }
 
     /// The jobs and what belongs to them as a command line for the host of this name; what the output looks like is not
@@ -432,6 +415,16 @@ impl Invocation {
                 .ok_or_else(|| bad("a duration such as 10s"))
         };
         match name {
+            "server" | "daemonize" => {
+                return Err(FioError::Usage(format!(
+                    "--{name} is not supported: nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
+                )));
+            }
+            "remote-config" | "memcpytest" | "latency-log" => {
+                return Err(FioError::Usage(format!(
+                    "--{name} is not supported: run the jobs on this machine, without it"
+                )));
+            }
             "output" => self.output = Some(PathBuf::from(text)),
             "output-format" => {
                 for word in text.split(',') {
@@ -547,6 +540,27 @@ struct Job {
 }
 
 impl Job {
+    fn global(section: Section) -> Self {
+        Self {
+            section,
+            global: true,
+            strange: None,
+        }
+    }
+
+    /// As `--name` begins it.
+    fn named(script: &Script, name: String) -> Result<Self, FioError> {
+        if name.is_empty() {
+            return Err(FioError::Usage("--name needs a value".into()));
+        }
+        let mut job = Self::global(script.job(&name));
+        job.global = name.starts_with("global");
+        if !job.global {
+            job.section.add("name", Some(name), false)?;
+        }
+        Ok(job)
+    }
+
     fn set(&mut self, name: &str, value: Option<String>) -> Result<(), FioError> {
         match self.section.add(name, value, self.global) {
             Err(e @ FioError::Unknown { .. }) => {

@@ -20,6 +20,7 @@ use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
 use crate::outputs::{Outputs, Trouble};
 use crate::plan::Task;
+use crate::translate::recipe::Recipe;
 
 /// What guides a task, and what it leaves behind.
 pub struct Guided {
@@ -37,6 +38,22 @@ pub struct Guided {
 }
 
 impl Guided {
+    fn new(task: &Task, guide: Guide) -> Self {
+        let recipe = &task.shape.recipe;
+        let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
+        Self {
+            guide,
+            depth: Arc::default(),
+            resets: Arc::default(),
+            writes: Arc::default(),
+            trouble: Trouble::default(),
+            phases: Arc::default(),
+            reads: recipe.does[0] || backlog,
+            classes: Classes::default(),
+            lifetimes: None,
+            own: task.shape.own.clone(),
+        }
+    }
     /// Times of the load and of reading back, for the task's measure.
     pub fn time(&self, measure: &mut crate::Measure) {
         measure.phases = Some(self.phases.clone());
@@ -213,12 +230,8 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
     let recipe = task.shape.recipe.clone();
     let logs = &task.shape.logs;
     let each = logs.any() && logs.average_ms == 0;
-    let enter = task.shape.thread.enter().filter(|_| moves_data);
-    let last = task
-        .shape
-        .thread
-        .take_rights(task.paths(), spec.rw.modifies());
-    let last = last.filter(|_| moves_data);
+    let thread = &task.shape.thread;
+    let last = thread.take_rights(task.paths(), spec.rw.modifies());
     let performer = task.shape.own.as_ref().map(|own| {
         own.performer(Surroundings {
             job: task.name.clone(),
@@ -228,59 +241,122 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
             time: spec.time,
         })
     });
-    let depth = Arc::new(AtomicU64::new(0));
-    let writes = Arc::new(AtomicU64::new(0));
-    let resets = Arc::new(AtomicU64::new(0));
-    let phases = Arc::new(Phases::default());
-    let classes = Classes::default();
-    let backlog = recipe.check.as_ref().is_some_and(|c| c.backlog > 0);
-    let reads = recipe.does[0] || backlog;
+    let mut guided = Guided::new(
+        task,
+        Guide {
+            enter: thread.enter().filter(|_| moves_data),
+            last: last.filter(|_| moves_data),
+            performer,
+            ..Guide::default()
+        },
+    );
     if recipe.plain && !each && around.says_ios.is_none() && !task.shape.errors.survives_some() {
-        if enter.is_none() && last.is_none() && performer.is_none() {
-            return Ok(None);
-        }
-        return Ok(Some(Guided {
-            guide: Guide {
-                enter,
-                last,
-                performer,
-                ..Guide::default()
-            },
-            depth,
-            resets,
-            writes,
-            trouble: Trouble::default(),
-            phases,
-            reads,
-            classes,
-            lifetimes: None,
-            own: task.shape.own.clone(),
-        }));
+        let Guide {
+            enter,
+            last,
+            performer,
+            ..
+        } = &guided.guide;
+        let guides = enter.is_some() || last.is_some() || performer.is_some();
+        return Ok(guides.then_some(guided));
     }
-    let trouble = Trouble::default();
     let unmade = |e: std::io::Error| format!("its log could not be made: {e}");
-    let each = EachLog::create(task, outputs, &trouble).map_err(unmade)?;
-    let start = spec.offset.0;
-    let length = spec.size.map_or(0, |s| s.0);
-    let loops = task.shape.loops.max(1);
+    let each = EachLog::create(task, outputs, &guided.trouble).map_err(unmade)?;
     let several = sizes.len() > 1 && task.shape.replay.is_none();
-    let whole_file = task.shape.sized_file() && task.shape.replay.is_none();
-    let (ranges, whole) = if several || whole_file {
-        task.shape.ranges(task.clone, sizes)
-    } else {
-        let cut = |size: &u64| {
-            let end = start.saturating_add(length).min(*size);
-            (start.min(end), end)
-        };
-        let ranges: Vec<(u64, u64)> = sizes.iter().map(cut).collect();
-        let whole = ranges.iter().map(|(a, b)| b - a).sum();
-        (ranges, whole)
-    };
+    let (mut ranges, mut whole) = ranges(task, spec, sizes, several);
     let devices: Vec<Option<Arc<Device>>> = match recipe.zoned {
         Some(_) => around.files.iter().map(Device::of).collect(),
         None => Vec::new(),
     };
-    let (mut ranges, mut whole) = (ranges, whole);
+    in_zones(&recipe, &devices, &mut ranges, &mut whole)?;
+    let on_device = devices.iter().any(Option::is_some);
+    let names = names(task);
+    let log = recipe.write_log.as_ref().map(|path| {
+        let log = replay::Writer::create(Path::new(path), &names, outputs, &guided.trouble);
+        log.map_err(unmade)
+    });
+    let log = log.transpose()?;
+    if recipe.lifetimes {
+        let range = ranges.first().map_or(0, |r| r.1 - r.0);
+        let blocks = range / recipe.sizes[2].min().max(1);
+        if several || blocks == 0 || blocks > BLOCKS_MOST {
+            return Err(format!(
+                "block_error_percentiles keeps account of 1 to {BLOCKS_MOST} blocks of one file, not of {blocks}: choose a smaller size, or a larger bs of trims"
+            ));
+        }
+        guided.lifetimes = Some(SharedLifetimes::default());
+    }
+    guided.guide.ops = ops(task);
+    let order = Order {
+        amount: amount(task, spec, (&ranges, whole), several || on_device)?,
+        ranges,
+        names,
+        replay: task.shape.replay.clone(),
+        loops: task.shape.loops.max(1),
+        ios: spec.ios,
+        time_based: task.shape.time_based,
+        again: task.shape.io_size.is_some(),
+        depth: spec.qd,
+        seeds: Seeds {
+            // The driver's counts its jobs; those that fio derives from its own do so themselves.
+            seed: spec.seed.wrapping_sub(u64::from(task.number)),
+            ..task.shape.seeds(task.number)
+        },
+        thread: task.number as u16,
+        moves_data,
+        flow,
+        each: each.map(|e| Arc::new(Mutex::new(Some(e)))),
+        log: log.map(|l| Arc::new(Mutex::new(Some(l)))),
+        found_depth: guided.depth.clone(),
+        known_writes: task.known_writes(outputs)?,
+        writes_done: guided.writes.clone(),
+        zone_resets: guided.resets.clone(),
+        phases: guided.phases.clone(),
+        classes: guided.classes.clone(),
+        lifetimes: guided.lifetimes.clone().unwrap_or_default(),
+        locks: around.locks,
+        errors: task.shape.errors.clone(),
+        says_ios: around.says_ios,
+        devices,
+        emptied: if recipe.anew && spec.rw.writes() {
+            around.files
+        } else {
+            Vec::new()
+        },
+        real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
+        outputs: outputs.clone(),
+        recipe,
+    };
+    guided.guide.pilot = Some(Arc::new(move |_| {
+        Box::new(FioFeed::new(order.clone())) as Box<dyn Pilot>
+    }));
+    Ok(Some(guided))
+}
+
+/// Begin and end of what is used of each file, and the bytes of all.
+fn ranges(task: &Task, spec: &JobSpec, sizes: &[u64], several: bool) -> (Vec<(u64, u64)>, u64) {
+    let start = spec.offset.0;
+    let length = spec.size.map_or(0, |s| s.0);
+    let whole_file = task.shape.sized_file() && task.shape.replay.is_none();
+    if several || whole_file {
+        return task.shape.ranges(task.clone, sizes);
+    }
+    let cut = |size: &u64| {
+        let end = start.saturating_add(length).min(*size);
+        (start.min(end), end)
+    };
+    let ranges: Vec<(u64, u64)> = sizes.iter().map(cut).collect();
+    let whole = ranges.iter().map(|(a, b)| b - a).sum();
+    (ranges, whole)
+}
+
+/// Cuts ranges to the zones of their devices, and counts what these can hold.
+fn in_zones(
+    recipe: &Recipe,
+    devices: &[Option<Arc<Device>>],
+    ranges: &mut [(u64, u64)],
+    whole: &mut u64,
+) -> Result<(), String> {
     for (range, device) in ranges.iter_mut().zip(devices.iter().flatten()) {
         let before = range.1 - range.0;
         let Some((inside, bytes)) = device.whole(*range) else {
@@ -298,36 +374,47 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
             true => inside.1 - inside.0,
             false => bytes,
         };
-        whole = whole - before + bytes;
+        *whole = *whole - before + bytes;
     }
-    let on_device = devices.iter().any(Option::is_some);
-    let amount = match spec.bytes {
-        Some(b) if !(several || on_device) || task.shape.io_size.is_some() => b.0,
+    Ok(())
+}
+
+/// Bytes that are moved, where nothing else ends the job.
+fn amount(
+    task: &Task,
+    spec: &JobSpec,
+    (ranges, whole): (&[(u64, u64)], u64),
+    apart: bool,
+) -> Result<u64, String> {
+    let loops = task.shape.loops.max(1);
+    let recipe = &task.shape.recipe;
+    if let (Some(terms), Some((from, to))) = (recipe.spread, ranges.first()) {
+        let block = recipe.sizes[1].min();
+        return match terms.refused(to - from, block) {
+            Some(why) => Err(why),
+            None => Ok(terms.physical(to - from, block).saturating_mul(loops)),
+        };
+    }
+    Ok(match spec.bytes {
+        Some(b) if !apart || task.shape.io_size.is_some() => b.0,
         _ => whole.saturating_mul(loops),
+    })
+}
+
+/// How its files are called in logs.
+fn names(task: &Task) -> Vec<PathBuf> {
+    let name = |(i, place): (usize, &crate::Place)| match place {
+        // The name that fio gives to a file of its own.
+        crate::Place::Null => PathBuf::from(format!("{}.{}.{i}", task.name, task.clone)),
+        crate::Place::Path(p) => p.clone(),
+        crate::Place::Sim(name) => PathBuf::from(name),
     };
-    let amount = match (recipe.spread, ranges.first()) {
-        (Some(terms), Some((from, to))) => {
-            let block = recipe.sizes[1].min();
-            if let Some(why) = terms.refused(to - from, block) {
-                return Err(why);
-            }
-            terms.physical(to - from, block).saturating_mul(loops)
-        }
-        _ => amount,
-    };
-    let mut names: Vec<PathBuf> = Vec::new();
-    for (i, place) in task.places().enumerate() {
-        names.push(match place {
-            // The name that fio gives to a file of its own.
-            crate::Place::Null => PathBuf::from(format!("{}.{}.{i}", task.name, task.clone)),
-            crate::Place::Path(p) => p.clone(),
-            crate::Place::Sim(name) => PathBuf::from(name),
-        });
-    }
-    let log = recipe.write_log.as_ref().map(|path| {
-        replay::Writer::create(Path::new(path), &names, outputs, &trouble).map_err(unmade)
-    });
-    let log = log.transpose()?;
+    task.places().enumerate().map(name).collect()
+}
+
+/// What it does, and what it takes beside that.
+fn ops(task: &Task) -> Vec<Op> {
+    let recipe = &task.shape.recipe;
     let mut ops = Vec::new();
     for (i, op) in [Op::Read, Op::Write, Op::Trim].into_iter().enumerate() {
         if recipe.does[i] {
@@ -343,75 +430,5 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
     if recipe.trim_back.is_some() && !ops.contains(&Op::Trim) {
         ops.push(Op::Trim);
     }
-    let lifetimes = recipe.lifetimes.then(SharedLifetimes::default);
-    if recipe.lifetimes {
-        let range = ranges.first().map_or(0, |r| r.1 - r.0);
-        let blocks = range / recipe.sizes[2].min().max(1);
-        if several || blocks == 0 || blocks > BLOCKS_MOST {
-            return Err(format!(
-                "block_error_percentiles keeps account of 1 to {BLOCKS_MOST} blocks of one file, not of {blocks}: choose a smaller size, or a larger bs of trims"
-            ));
-        }
-    }
-    let order = Order {
-        ranges,
-        names,
-        replay: task.shape.replay.clone(),
-        amount,
-        loops,
-        ios: spec.ios,
-        time_based: task.shape.time_based,
-        again: task.shape.io_size.is_some(),
-        depth: spec.qd,
-        seeds: Seeds {
-            // The driver's counts its jobs; those that fio derives from its own do so themselves.
-            seed: spec.seed.wrapping_sub(u64::from(task.number)),
-            ..task.shape.seeds(task.number)
-        },
-        thread: task.number as u16,
-        moves_data,
-        flow,
-        each: each.map(|e| Arc::new(Mutex::new(Some(e)))),
-        log: log.map(|l| Arc::new(Mutex::new(Some(l)))),
-        found_depth: depth.clone(),
-        known_writes: task.known_writes(outputs)?,
-        writes_done: writes.clone(),
-        zone_resets: resets.clone(),
-        phases: phases.clone(),
-        classes: classes.clone(),
-        lifetimes: lifetimes.clone().unwrap_or_default(),
-        locks: around.locks,
-        errors: task.shape.errors.clone(),
-        says_ios: around.says_ios,
-        devices,
-        emptied: if recipe.anew && spec.rw.writes() {
-            around.files
-        } else {
-            Vec::new()
-        },
-        real_time: !matches!(task.shape.place, crate::Place::Sim(_)),
-        outputs: outputs.clone(),
-        recipe,
-    };
-    Ok(Some(Guided {
-        guide: Guide {
-            pilot: Some(Arc::new(move |_| {
-                Box::new(FioFeed::new(order.clone())) as Box<dyn Pilot>
-            })),
-            ops,
-            files: Vec::new(),
-            enter,
-            last,
-            performer,
-        },
-        depth,
-        resets,
-        writes,
-        trouble,
-        phases,
-        reads,
-        classes,
-        lifetimes,
-        own: task.shape.own.clone(),
-    }))
+    ops
 }

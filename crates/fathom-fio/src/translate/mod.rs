@@ -10,14 +10,14 @@ mod place;
 pub(crate) mod priority;
 pub(crate) mod recipe;
 mod settle;
+mod spec;
 mod terms_of_thread;
 mod zoned;
 
 use std::path::PathBuf;
 
 use fathom_io::JobSpec;
-use fathom_io::job::{BlockSizes, Burst, Command, Engine, OnError, SyncCall};
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::Nanos;
 
 use crate::FioError;
 use crate::engine::Own;
@@ -25,6 +25,7 @@ use crate::feed::replay::Replay;
 use crate::options::value::Quantity;
 use crate::options::{EngineFate, Fate};
 use crate::section::{self, Section};
+use spec::Known;
 
 /// Where the I/O goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +177,16 @@ pub enum ExitWhat {
     All,
 }
 
+impl ExitWhat {
+    fn of(s: &Section) -> Self {
+        match s.get("exit_what") {
+            Some("stonewall") => Self::Running,
+            Some("all") => Self::All,
+            _ => Self::Group,
+        }
+    }
+}
+
 /// How files of a task are made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
@@ -193,6 +204,27 @@ pub struct Layout {
     pub durable: bool,
     /// How long its data lives, in the kernel's number; 0 where nothing is said.
     pub hint: u64,
+}
+
+impl Layout {
+    fn of(s: &Section) -> Self {
+        Self {
+            sparse: matches!(s.get("fallocate"), Some("none" | "0" | "truncate")),
+            overwrite: s.flag("overwrite", false),
+            bare: s.flag("create_on_open", false),
+            all_room: s.flag("fill_device", false),
+            pre_read: s.flag("pre_read", false),
+            durable: s.flag("create_fsync", true),
+            hint: match s.get("write_hint") {
+                Some("none") => 1,
+                Some("short") => 2,
+                Some("medium") => 3,
+                Some("long") => 4,
+                Some("extreme") => 5,
+                _ => 0,
+            },
+        }
+    }
 }
 
 /// How reads and writes are shown.
@@ -362,167 +394,36 @@ pub const FOR_EVER: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 impl Shape {
     /// Makes the shape of one clone of a section.
     pub(crate) fn of(s: &Section, clone: u32) -> Result<Self, FioError> {
-        let job = &s.name;
         let fate = s.engine_fate();
         if fate == EngineFate::Missing {
-            return Err(FioError::unsupported(
-                job,
-                &format!("ioengine={}", s.get("ioengine").unwrap_or("psync")),
-                match s.engine() {
-                    "http" => {
-                        "this fathom was built without it: cargo build --release --features http"
-                    }
-                    "rbd" | "rados" => {
-                        "only Ceph's own C++ library speaks its protocol; a mapped image (rbd map) is a block device for any engine"
-                    }
-                    "nfs" => {
-                        "only libnfs, a C library, speaks it without the kernel; a file on a mounted file system is one for any engine"
-                    }
-                    _ => "fathom fio --enghelp lists those that are",
-                },
-            ));
+            return Err(missing(s));
         }
-        let mut ignored = Vec::new();
-        let mut accepted = Vec::new();
-        for set in &s.settings {
-            let value = set.value.as_deref();
-            let last = s.get(set.option.name) == Some(value.unwrap_or(""));
-            if set.option.fate != Fate::Mapped && last && !set.option.is_default(value) {
-                let text = match value {
-                    Some(v) => format!("{}={v}", set.option.name),
-                    None => set.option.name.to_owned(),
-                };
-                if set.option.fate == Fate::Harmless {
-                    accepted.push(format!("job '{job}': {text}: {}", set.option.note));
-                    continue;
-                }
-                ignored.push(FioError::unsupported(job, &text, set.option.note));
-            }
-        }
+        let (ignored, accepted) = unserved(s);
         let fake = matches!(fate, EngineFate::Null | EngineFate::Apart);
         // Objects have their places in their names.
         let apart = fate == EngineFate::Apart && s.engine() != "http";
         let mut recipe = recipe::Recipe::of(s, fake, apart)?;
         let own = Own::of(s, clone, || place::paths(s, clone, recipe.files))?;
-        let program = matches!(own, Some(Own::Exec(_)));
         if let (Some(Own::Net(_)), Some(check)) = (&own, &mut recipe.check) {
             // What was sent cannot be read back here: the other end verifies it.
             check.read_back = false;
         }
-        let skip = place::left_out(s)?;
-        let replay = recipe
-            .read_log
-            .as_ref()
-            .map(|list| {
-                let logs = section::names(list);
-                let log = logs.get(clone as usize % logs.len().max(1));
-                let scale = s.number("replay_scale").unwrap_or(1).max(1);
-                let align = s.number("replay_align").unwrap_or(0);
-                Replay::read(log.unwrap_or(list).as_ref(), scale, align, &skip)
-            })
-            .transpose()
-            .map_err(|e| FioError::value(job, "read_iolog", e.to_string()))?;
+        let replay = replayed(s, clone, &recipe)?;
         if let Some(r) = &replay {
             recipe.does = r.does;
         }
-        let mut spec = JobSpec {
-            name: job.clone(),
-            rw: recipe.rw(),
-            // Commands know no page cache, whatever direct= says.
-            direct: s.engine() == "io_uring_cmd" || s.flag("direct", !s.flag("buffered", true)),
-            on_error: OnError::Stop,
-            ..JobSpec::default()
+        let (logs, errors) = (place::logs(s), Errors::of(s)?);
+        let known = Known {
+            recipe: &recipe,
+            replay: replay.as_ref(),
+            logs: &logs,
+            errors: &errors,
+            fake,
+            synchronous: spec::synchronous(fate),
+            program: matches!(own, Some(Own::Exec(_))),
+            depth: spec::depth(s)?,
         };
-        let synchronous = matches!(
-            fate,
-            EngineFate::Sync | EngineFate::Calls | EngineFate::Apart
-        );
-        spec.engine = match s.engine() {
-            "mmap" if !spec.direct => Engine::Mmap,
-            _ if fake => Engine::Null,
-            _ if synchronous => Engine::Preadv,
-            "libaio" => Engine::Libaio,
-            "posixaio" => Engine::PosixAio,
-            "io_uring_cmd" => Engine::UringCmd,
-            _ => Engine::Uring,
-        };
-        if recipe.resets_zones() {
-            spec.command = Command::ZoneReset;
-            if spec.engine != Engine::UringCmd {
-                spec.engine = Engine::Preadv;
-            }
-        }
-        spec.call = match s.engine() {
-            "sync" => SyncCall::Read,
-            "psync" => SyncCall::Pread,
-            "vsync" => SyncCall::Readv,
-            "pvsync" => SyncCall::Preadv,
-            _ => SyncCall::Preadv2,
-        };
-        let depth = u32::try_from(s.number("iodepth").unwrap_or(1)).unwrap_or(u32::MAX);
-        if depth > 65_536 {
-            return Err(FioError::value(
-                job,
-                "iodepth",
-                format!("{depth} is not possible: expected at most 65536"),
-            ));
-        }
-        spec.qd = if synchronous || spec.engine == Engine::Preadv {
-            1
-        } else {
-            depth.max(1)
-        };
-        spec.bs = match &replay {
-            Some(r) => BlockSizes(
-                [r.smallest.max(1), r.largest]
-                    .map(|n| (Bytes(n), 1.0))
-                    .into(),
-            ),
-            None => load::block_sizes(s, &recipe)?,
-        };
-        spec.read_share = draws::read_share(s) as f64;
-        spec.seed = s.number("randseed").unwrap_or(0x89);
-        if recipe.own {
-            load::random(&recipe, &mut spec);
-        }
-        pace::durability(s, &mut spec)?;
-        if recipe.rates.is_none() {
-            pace::pace(s, &mut spec, recipe.think > Nanos::ZERO)?;
-        }
-        pace::content(s, &mut spec);
-        let ring = matches!(spec.engine, Engine::Uring | Engine::UringCmd);
-        spec.iopoll = s.flag("hipri", false) && ring;
-        spec.sqpoll = s.flag("sqthread_poll", false);
-        let flagged = matches!(s.engine(), "pvsync2" | "libaio" | "io_uring");
-        spec.hipri = s.engine() == "pvsync2" && s.flag("hipri", false);
-        spec.nowait = flagged && s.flag("nowait", false);
-        spec.atomic = flagged && spec.rw.writes() && s.flag("atomic", false);
-        spec.hipri_share = s.number("hipri_percentage").unwrap_or(100).min(100) as u8;
-        spec.force_async = match s.engine() {
-            "io_uring" => s
-                .number("force_async")
-                .unwrap_or(0)
-                .min(u64::from(u32::MAX)) as u32,
-            _ => 0,
-        };
-        spec.uncached = flagged && s.flag("uncached", false);
-        if ring && !spec.sqpoll {
-            spec.plain_buffers = !s.flag("fixedbufs", false);
-            spec.plain_files = !s.flag("registerfiles", false);
-        }
-        pace::hand_over(s, &mut spec);
-        // fio keeps a file mapped from pass to pass, and what is mapped stays in the cache.
-        spec.drop_cache = s.flag("invalidate", true)
-            && !s.flag("pre_read", false)
-            && !spec.direct
-            && spec.engine != Engine::Mmap;
-        spec.advise = place::advice(s, recipe.random);
-        spec.time = s.nanos("runtime").filter(|t| *t > 0).map(Nanos);
-        spec.ramp = Nanos(s.nanos("ramp_time").unwrap_or(0));
-        spec.ramp_counts = spec.ramp > Nanos::ZERO;
-        spec.ios = s.number("number_ios").filter(|n| *n > 0);
-        spec.cpus = pace::cpus(s, clone)?;
-        let logs = place::logs(s);
+        let spec = known.spec(s, clone)?;
         let mut places = place::places(s, clone, fate, recipe.files)?;
         if let Some(r) = &replay
             && !fake
@@ -530,81 +431,36 @@ impl Shape {
             places = place::replayed(s, r);
         }
         let first = places.remove(0);
-        let periods = [logs.average_ms, logs.histogram_ms];
-        if logs.any() || logs.histograms() {
-            let ms = periods.into_iter().filter(|p| *p > 0).min().unwrap_or(100);
-            spec.window = Nanos::from_millis(ms.clamp(1, 100));
-        }
-        let errors = Errors::of(s)?;
-        if errors.survives_some() {
-            spec.on_error = OnError::Continue;
-        }
-        let computes = s.engine() == "cpuio" || program;
-        if program {
-            spec.burst = Some(Burst {
-                ios: 1,
-                bytes: 0,
-                idle: Nanos::from_millis(50),
-            });
-        }
-        if computes {
-            // As in fio it goes on for ever where nothing ends it.
-            spec.time = spec.time.or(Some(FOR_EVER));
-        }
-        let writes = recipe.does[1] || recipe.does[2];
-        let again = s.flag("time_based", false) || s.number("loops").unwrap_or(1) > 1;
-        if recipe.anew && !writes && again {
-            return Err(FioError::value(
-                job,
-                "unlink_each_loop",
-                "the file is gone when its second pass reads it: leave one of the two out",
-            ));
-        }
-        if spec.ramp > Nanos::ZERO && s.number("ramp_size").unwrap_or(0) > 0 {
-            return Err(FioError::value(
-                job,
-                "ramp_size",
-                "it excludes ramp_time: choose one",
-            ));
-        }
-        let time_based = computes || s.flag("time_based", false) && spec.time.is_some();
+        excluded(s, &recipe, &spec)?;
+        let computes = known.computes(s);
         let zone = recipe.zoned.map(|z| z.size);
         let offset = match place::end_of_file(s, &first, places.len())? {
             Some(end) => Extent::Bytes(end),
             None => Extent::of(s, "offset", zone)?.or_none(),
         };
-        let offset_increment = Extent::of(s, "offset_increment", zone)?;
+        let terms = terms(s, known, own.as_ref())?;
         Ok(Self {
             place: first,
             steady: crate::Steady::of(s)?,
-            errors: errors.clone(),
             more: places,
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
             file_size: draws::span(s, "filesize")
                 .filter(|s| s.0 > 0 && !own.as_ref().is_some_and(Own::only_calls)),
-            size: match Extent::of(s, "size", zone)? {
-                // Any range does for what reads nothing.
-                Extent::Whole if computes => Extent::Bytes(1 << 20),
-                size => match &own {
-                    Some(Own::Names(names)) => Extent::Bytes(names.bytes()),
-                    Some(Own::Net(_)) if size == Extent::Whole => Extent::Bytes(1 << 50),
-                    _ => size,
-                },
-            },
+            size: size(Extent::of(s, "size", zone)?, own.as_ref(), computes),
             io_size: match s.quantity("io_size") {
                 None | Some(Quantity::Plain(0)) => None,
                 _ => Some(Extent::of(s, "io_size", zone)?),
             },
             offset,
-            offset_increment: offset_increment.or_none(),
+            offset_increment: Extent::of(s, "offset_increment", zone)?.or_none(),
             offset_align: s
                 .number("offset_align")
                 .filter(|n| *n > 0)
                 .unwrap_or(spec.bs.min().0),
             working_set: pace::working_set(s),
             loops: s.number("loops").unwrap_or(1).max(1),
-            time_based,
+            time_based: computes || s.flag("time_based", false) && spec.time.is_some(),
             start_delay: Nanos(s.nanos("startdelay").unwrap_or(0)),
             lockmem: s.number("lockmem").unwrap_or(0),
             ramp_size: s.number("ramp_size").unwrap_or(0),
@@ -623,27 +479,8 @@ impl Shape {
             may_create: s.flag("allow_file_create", true),
             exit_all_on_error: s.flag("exitall_on_error", false),
             exit_all: s.flag("exitall", false),
-            exit_what: match s.get("exit_what") {
-                Some("stonewall") => ExitWhat::Running,
-                Some("all") => ExitWhat::All,
-                _ => ExitWhat::Group,
-            },
-            layout: Layout {
-                sparse: matches!(s.get("fallocate"), Some("none" | "0" | "truncate")),
-                overwrite: s.flag("overwrite", false),
-                bare: s.flag("create_on_open", false),
-                all_room: s.flag("fill_device", false),
-                pre_read: s.flag("pre_read", false),
-                durable: s.flag("create_fsync", true),
-                hint: match s.get("write_hint") {
-                    Some("none") => 1,
-                    Some("short") => 2,
-                    Some("medium") => 3,
-                    Some("long") => 4,
-                    Some("extreme") => 5,
-                    _ => 0,
-                },
-            },
+            exit_what: ExitWhat::of(s),
+            layout: Layout::of(s),
             thread: ThreadTerms::of(s)?,
             rate_min: pace::rate_min(s, &spec),
             sync_fs_at_end: s.flag("end_syncfs", false),
@@ -652,18 +489,8 @@ impl Shape {
             random_seed: !s.flag("randrepeat", true) && !s.has("randseed"),
             fixed_seeds: draws::fixed_seeds(s)?,
             logs,
-            terms: {
-                let mut terms =
-                    place::terms(s, &recipe, synchronous, depth, errors.survives_some())?;
-                if own.as_ref().is_some_and(Own::only_calls) {
-                    (terms.disabled[0], terms.disabled[2]) = (true, true);
-                }
-                // As in fio the speed of a network is one of bits.
-                if matches!(own, Some(Own::Net(_))) && !s.has("unit_base") {
-                    terms.unit_base = 1;
-                }
-                terms
-            },
+            errors,
+            terms,
             own,
             ignored,
             accepted,
@@ -671,4 +498,105 @@ impl Shape {
             recipe: std::sync::Arc::new(recipe),
         })
     }
+}
+
+/// An engine that is not here.
+fn missing(s: &Section) -> FioError {
+    FioError::unsupported(
+        &s.name,
+        &format!("ioengine={}", s.get("ioengine").unwrap_or("psync")),
+        match s.engine() {
+            "http" => "this fathom was built without it: cargo build --release --features http",
+            "rbd" | "rados" => {
+                "only Ceph's own C++ library speaks its protocol; a mapped image (rbd map) is a block device for any engine"
+            }
+            "nfs" => {
+                "only libnfs, a C library, speaks it without the kernel; a file on a mounted file system is one for any engine"
+            }
+            _ => "fathom fio --enghelp lists those that are",
+        },
+    )
+}
+
+/// Options that are not served, and those that change nothing that is measured, with the reason.
+fn unserved(s: &Section) -> (Vec<FioError>, Vec<String>) {
+    let job = &s.name;
+    let (mut ignored, mut accepted) = (Vec::new(), Vec::new());
+    for set in &s.settings {
+        let value = set.value.as_deref();
+        let last = s.get(set.option.name) == Some(value.unwrap_or(""));
+        if set.option.fate != Fate::Mapped && last && !set.option.is_default(value) {
+            let text = match value {
+                Some(v) => format!("{}={v}", set.option.name),
+                None => set.option.name.to_owned(),
+            };
+            if set.option.fate == Fate::Harmless {
+                accepted.push(format!("job '{job}': {text}: {}", set.option.note));
+                continue;
+            }
+            ignored.push(FioError::unsupported(job, &text, set.option.note));
+        }
+    }
+    (ignored, accepted)
+}
+
+/// The I/Os of `read_iolog`.
+fn replayed(s: &Section, clone: u32, recipe: &recipe::Recipe) -> Result<Option<Replay>, FioError> {
+    let skip = place::left_out(s)?;
+    let Some(list) = &recipe.read_log else {
+        return Ok(None);
+    };
+    let logs = section::names(list);
+    let log = logs.get(clone as usize % logs.len().max(1));
+    let scale = s.number("replay_scale").unwrap_or(1).max(1);
+    let align = s.number("replay_align").unwrap_or(0);
+    Replay::read(log.unwrap_or(list).as_ref(), scale, align, &skip)
+        .map(Some)
+        .map_err(|e| FioError::value(&s.name, "read_iolog", e.to_string()))
+}
+
+/// Refuses options that exclude each other.
+fn excluded(s: &Section, recipe: &recipe::Recipe, spec: &JobSpec) -> Result<(), FioError> {
+    let writes = recipe.does[1] || recipe.does[2];
+    let again = s.flag("time_based", false) || s.number("loops").unwrap_or(1) > 1;
+    if recipe.anew && !writes && again {
+        return Err(FioError::value(
+            &s.name,
+            "unlink_each_loop",
+            "the file is gone when its second pass reads it: leave one of the two out",
+        ));
+    }
+    if spec.ramp > Nanos::ZERO && s.number("ramp_size").unwrap_or(0) > 0 {
+        return Err(FioError::value(
+            &s.name,
+            "ramp_size",
+            "it excludes ramp_time: choose one",
+        ));
+    }
+    Ok(())
+}
+
+/// The range, where one of these needs none.
+fn size(size: Extent, own: Option<&Own>, computes: bool) -> Extent {
+    match (size, own) {
+        // Any range does for what reads nothing.
+        (Extent::Whole, _) if computes => Extent::Bytes(1 << 20),
+        (_, Some(Own::Names(names))) => Extent::Bytes(names.bytes()),
+        (Extent::Whole, Some(Own::Net(_))) => Extent::Bytes(1 << 50),
+        _ => size,
+    }
+}
+
+/// What the output says of it.
+fn terms(s: &Section, known: Known<'_>, own: Option<&Own>) -> Result<Terms, FioError> {
+    let survives = known.errors.survives_some();
+    let mut terms = place::terms(s, known.recipe, known.synchronous, known.depth, survives)?;
+    if own.is_some_and(Own::only_calls) {
+        (terms.disabled[0], terms.disabled[2]) = (true, true);
+    }
+    // As in fio the speed of a network is one of bits.
+    if matches!(own, Some(Own::Net(_))) && !s.has("unit_base") {
+        terms.unit_base = 1;
+    }
+    Ok(terms)
 }
