@@ -1,7 +1,7 @@
 //! `fathom ab`: one job with two settings, run in turns.
 
+use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
-use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::compare::relative;
 use fathom_io::{JobSpec, Wanted};
@@ -11,7 +11,7 @@ use fathom_telemetry::say;
 
 use super::announce::Foreseen;
 use super::compare::{percent, shown};
-use super::finish::{self, command_line};
+use super::finish::{self, meta};
 use super::open::{capsule_of, foresee_jobs, open_bench};
 use super::shopping::columns;
 use crate::cli::AbArgs;
@@ -68,15 +68,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         spec.validate(&limits)?;
     }
     let environment = capsule_of(&bench.describe());
-    let meta = RunMeta {
-        name: "ab".into(),
-        command: "ab".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: specs[0].seed,
-        labels: args.out.labels.given(),
-        environment,
-    };
+    let meta = meta("ab", specs[0].seed, &args.out, environment);
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
     let mut line = SurveyLine::new(args.blocks * BLOCK_JOBS, bench.fills());
     let measured = ab::run(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fathom_bench::{Bench, Notebook, NotebookError};
+use fathom_bench::{Bench, Notebook, NotebookError, RunMeta};
 use fathom_experiments::drive::{DriveResult, Reading};
 use fathom_report::Screen;
 use fathom_report::terminal::Whereabouts;
@@ -10,11 +10,25 @@ use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::{Headline, Job, Run};
 use fathom_telemetry::{Flag, FlagCode};
+use serde_json::Value;
 
 use super::context;
 use crate::cli::OutArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, failed};
 use crate::screen;
+
+/// What a run of a command says of itself, by the command's name and without a profile.
+pub(super) fn meta(command: &str, seed: u64, out: &OutArgs, environment: Value) -> RunMeta {
+    RunMeta {
+        name: command.into(),
+        command: command.into(),
+        command_line: command_line(),
+        profile: None,
+        seed,
+        labels: out.labels.given(),
+        environment,
+    }
+}
 
 /// The command line as typed, with what presets and fathom.toml added.
 pub(super) fn command_line() -> Vec<String> {

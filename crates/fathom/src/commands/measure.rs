@@ -10,7 +10,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::announce::Foreseen;
-use super::finish::{self, command_line, out_on_target};
+use super::finish::{self, meta, out_on_target};
 use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
 use crate::cli::{LengthArgs, MeasureArgs};
 use crate::exit::{Failure, Outcome, refused};
@@ -114,13 +114,8 @@ pub(crate) fn checked<T>(
     let said = Foreseen::of(&named, &o, &args.target).on(limits.hosts);
     say::text(&said.line());
     let meta = RunMeta {
-        name: what.name.into(),
-        command: what.name.into(),
-        command_line: command_line(),
         profile: Some(profile.name.into()),
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment,
+        ..meta(what.name, args.seed, &args.out, environment)
     };
     let mut book = Notebook::create(
         &args.out.out,

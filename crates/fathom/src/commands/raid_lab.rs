@@ -10,7 +10,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::child;
-use super::finish::{command_line, finish};
+use super::finish::{finish, meta};
 use super::open::capsule_of;
 use crate::cli::RaidArgs;
 use crate::exit::{Failure, Outcome, refused};
@@ -87,13 +87,8 @@ pub(super) fn run(
     member.close()?;
     about.name = args.targets.join(" ");
     let meta = RunMeta {
-        name: "raid".into(),
-        command: "raid".into(),
-        command_line: command_line(),
         profile: Some(args.profile.clone()),
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment: capsule_of(&about),
+        ..meta("raid", args.seed, &args.out, capsule_of(&about))
     };
     let mut book = Notebook::create(&args.out.out, meta, about, false, 0)?;
     let mut result = WithinResult::new(&words.typed(), &backend.about());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fathom_bench::cost::{FILL_RATE, RunCost};
-use fathom_bench::{BenchError, Notebook, RunMeta};
+use fathom_bench::{Bench, BenchError, Notebook};
 use fathom_experiments::replay::{self, ReplayOptions};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::job::Limits;
@@ -14,7 +14,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 
 use super::announce::Foreseen;
-use super::finish::{self, command_line, out_on_target};
+use super::finish::{self, meta, out_on_target};
 use super::open::{environment, mention_leftovers, open_bench, open_on};
 use crate::cli::ReplayArgs;
 use crate::exit::{Failure, Outcome, refused};
@@ -25,17 +25,48 @@ use crate::signals;
 const SCRATCH_MAX: u64 = 4 << 30;
 
 pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
-    let score = score(args)?;
     let control = signals::control().map_err(refused)?;
     if !args.hosts.any() {
         mention_leftovers(&args.target);
     }
     // Everything in the trace is checked before anything is opened for writing, or made.
-    let facts = check(args, &score, &control)?;
-    let score = Score {
-        format: facts.format,
-        ..score
+    let options = options(args, &control)?;
+    let size = scratch_size(args, &options.facts);
+    if args.dry_run {
+        return dry_run(args, &options, size);
+    }
+    let (mut bench, direct) = opened(args, &options, size, control)?;
+    let mut limits = bench.limits();
+    if let Some(size) = args.size {
+        limits.size = limits.size.min(size.0);
+    }
+    let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
+    // Of each host, where there are several.
+    let fills = match bench.fills() {
+        Bytes(0) => Bytes(0),
+        _ => Bytes(bench.limits().size),
     };
+    let what = heading(&options, &layout);
+    let cost = cost(&options, fills);
+    let said = Foreseen::of(&what, &cost, &args.target).on(limits.hosts);
+    say::text(&said.line());
+    let mut book = notebook(args, &*bench)?;
+    let mut line = SurveyLine::new(1, fills);
+    let measured = replay::run(&mut *bench, direct, &layout, &options, &mut book, &mut line);
+    line.clear();
+    finish::finish(
+        book,
+        measured,
+        bench,
+        &args.out,
+        fathom_report::terminal::summary,
+    )
+}
+
+/// How it is played, with what the first pass over the trace found.
+fn options(args: &ReplayArgs, control: &Control) -> Result<ReplayOptions, Failure> {
+    let score = score(args)?;
+    let facts = check(args, &score, control)?;
     if score.pacing == Pacing::Dependent && facts.with_latency * 2 < facts.total() {
         return Err(refused(anyhow::anyhow!(
             "--mode dependent: the trace does not say when its I/Os completed ({} of {} do): use --mode timed or fast",
@@ -48,33 +79,50 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
             "--mode dependent: hosts do not wait for each other's I/Os: add --each-host, or use --mode timed or fast"
         )));
     }
-    let options = ReplayOptions {
-        score,
+    Ok(ReplayOptions {
+        score: Score {
+            format: facts.format,
+            ..score
+        },
         fit: args.lba,
         qd: args.qd,
         time: args.time,
         record: args.record,
         keep_going: args.keep_going,
         facts,
+    })
+}
+
+/// Says what would be done.
+fn dry_run(args: &ReplayArgs, options: &ReplayOptions, size: Bytes) -> Outcome {
+    let existing = existing(args)?;
+    let limits = Limits {
+        size: existing.unwrap_or(size).0,
+        direct_align: 512,
+        hosts: args.hosts.count()?,
     };
-    let size = scratch_size(args, &options.facts);
-    if args.dry_run {
-        let limits = Limits {
-            size: existing(args)?.unwrap_or(size).0,
-            direct_align: 512,
-            hosts: args.hosts.count()?,
-        };
-        let layout =
-            Layout::new(&options.facts, &limits, !args.buffered, args.lba).map_err(refused)?;
-        let fills = match existing(args)? {
-            Some(_) => Bytes(0),
-            None => size,
-        };
-        let cost = cost(&options, fills);
-        return Foreseen::of(&heading(&options, &layout), &cost, &args.target)
-            .on(limits.hosts)
-            .dry_run();
-    }
+    let direct = !args.buffered;
+    let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
+    let fills = match existing {
+        Some(_) => Bytes(0),
+        None => size,
+    };
+    Foreseen::of(
+        &heading(options, &layout),
+        &cost(options, fills),
+        &args.target,
+    )
+    .on(limits.hosts)
+    .dry_run()
+}
+
+/// The open target, and whether the page cache is passed by.
+fn opened(
+    args: &ReplayArgs,
+    options: &ReplayOptions,
+    size: Bytes,
+    control: Control,
+) -> Result<(Box<dyn Bench>, bool), Failure> {
     let wanted = |direct| Wanted {
         modifies: options.facts.modifies(),
         direct,
@@ -84,42 +132,24 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         create: super::open::may_create(),
         ..Wanted::default()
     };
-    let (mut bench, direct) = if args.hosts.any() {
-        let wanted = wanted(!args.buffered);
-        let bench = open_on(&args.hosts, &args.target, &wanted, control)?;
-        (bench, !args.buffered)
-    } else {
-        match open_bench(&args.target, &wanted(!args.buffered), control.clone()) {
-            Err(BenchError::Target(TargetError::NoDirect { .. })) if !args.buffered => {
-                say!("fathom: no direct I/O here; playing through the page cache");
-                (open_bench(&args.target, &wanted(false), control)?, false)
-            }
-            other => (other?, !args.buffered),
-        }
-    };
-    let mut limits = bench.limits();
-    if let Some(size) = args.size {
-        limits.size = limits.size.min(size.0);
+    let direct = !args.buffered;
+    if args.hosts.any() {
+        let bench = open_on(&args.hosts, &args.target, &wanted(direct), control)?;
+        return Ok((bench, direct));
     }
-    let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
-    // Of each host, where there are several.
-    let fills = match bench.fills() {
-        Bytes(0) => Bytes(0),
-        _ => Bytes(bench.limits().size),
-    };
-    let foreseen = cost(&options, fills);
-    let what = heading(&options, &layout);
-    let said = Foreseen::of(&what, &foreseen, &args.target).on(limits.hosts);
-    say::text(&said.line());
-    let meta = RunMeta {
-        name: "replay".into(),
-        command: "replay".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: 1,
-        labels: args.out.labels.given(),
-        environment: environment(&*bench),
-    };
+    match open_bench(&args.target, &wanted(direct), control.clone()) {
+        Err(BenchError::Target(TargetError::NoDirect { .. })) if direct => {
+            say!("fathom: no direct I/O here; playing through the page cache");
+            let bench = open_bench(&args.target, &wanted(false), control)?;
+            Ok((bench, false))
+        }
+        other => Ok((other?, direct)),
+    }
+}
+
+/// The notebook of the run, with what is to be known of where its files lie.
+fn notebook(args: &ReplayArgs, bench: &dyn Bench) -> Result<Notebook, Failure> {
+    let meta = meta("replay", 1, &args.out, environment(bench));
     let mut book = Notebook::create(
         &args.out.out,
         meta,
@@ -127,29 +157,19 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         bench.simulated(),
         usize::from(args.record),
     )?;
-    let shared = |place: &Path| bench.shares_disk_with(place);
-    if shared(Path::new(&args.trace)) {
+    if bench.shares_disk_with(Path::new(&args.trace)) {
         say!(
             "fathom: the trace lies on the device that it is played on; its own reads are part of the load"
         );
     }
-    if args.record && out_on_target(&*bench, &args.out.out) {
+    if args.record && out_on_target(bench, &args.out.out) {
         book.run_mut().flags.push(Flag::new(
             FlagCode::LogOnTestedDevice,
             "the I/O log is written to the device under test",
             "choose another device with --out",
         ));
     }
-    let mut line = SurveyLine::new(1, fills);
-    let measured = replay::run(&mut *bench, direct, &layout, &options, &mut book, &mut line);
-    line.clear();
-    finish::finish(
-        book,
-        measured,
-        bench,
-        &args.out,
-        fathom_report::terminal::summary,
-    )
+    Ok(book)
 }
 
 fn score(args: &ReplayArgs) -> Result<Score, Failure> {

@@ -12,7 +12,7 @@ use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::announce::Foreseen;
-use super::finish::{capsule, command_line, finish_with};
+use super::finish::{capsule, finish_with, meta};
 use super::open::{foresee_jobs, open_bench};
 use super::reproduce_labs;
 use crate::cli::ReproduceArgs;
@@ -107,7 +107,7 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
         device: None,
         description: format!("models of the devices of {title}"),
     };
-    let mut book = Notebook::create(&args.out.out, meta(args, capsule(None)), target, true, 0)?;
+    let mut book = Notebook::create(&args.out.out, meta_of(args, capsule(None)), target, true, 0)?;
     let made = {
         let mut models = Models::kept_in(&mut book, &args.paper, control);
         reproduce::reproduce(&args.paper, &mut models)
@@ -169,7 +169,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
     let environment = capsule(about.path.as_deref().map(std::path::Path::new));
     let mut book = Notebook::create(
         &args.out.out,
-        meta(args, environment),
+        meta_of(args, environment),
         about,
         bench.simulated(),
         0,
@@ -247,15 +247,10 @@ fn failure(e: ReproduceError) -> Failure {
     }
 }
 
-fn meta(args: &ReproduceArgs, environment: serde_json::Value) -> RunMeta {
+fn meta_of(args: &ReproduceArgs, environment: serde_json::Value) -> RunMeta {
     RunMeta {
         name: format!("reproduce-{}", args.paper),
-        command: "reproduce".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: 1,
-        labels: args.out.labels.given(),
-        environment,
+        ..meta("reproduce", 1, &args.out, environment)
     }
 }
 fn number(x: Option<f64>) -> String {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use fathom_bench::cpu::CpuSetting;
-use fathom_bench::{Bench, Notebook, RealBench, RunMeta, SimBench};
-use fathom_experiments::stack::{self, Choice, StackPlan};
+use fathom_bench::{Bench, Notebook, RealBench, SimBench};
+use fathom_experiments::stack::{self, Choice, StackPlan, StackReport};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
@@ -15,11 +15,11 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::announce::Foreseen;
-use super::finish::{capsule, command_line};
+use super::finish::{capsule, meta};
 use super::open::{check_cpu, cpu_setting, foresee_jobs};
 use super::stack_sides::{self, end, rung};
 use crate::cli::StackArgs;
-use crate::exit::{DONE, FAILED, Outcome, refused};
+use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 use crate::{progress, signals};
 
 pub(crate) fn stack(args: &StackArgs) -> Outcome {
@@ -41,74 +41,12 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         )));
     }
     let mut choice = choice(args);
-    // Files and devices of others are read only, unless their destruction was asked for.
-    let others = matches!(
-        probe_target(Path::new(&args.target)),
-        Ok(TargetKind::File { .. } | TargetKind::BlockDevice { .. })
-    );
     let mut skipped = Vec::new();
-    if others && args.destroy.is_none() && args.rw.is_none() {
-        choice.patterns.retain(|p| !p.contains("write"));
-        skipped.push(format!(
-            "writes: {} was not made by fathom; name a directory for a scratch file, or give --destroy",
-            args.target
-        ));
-    }
-    let wanted = |direct: bool, buffered: bool| Wanted {
-        modifies: choice.patterns.iter().any(|p| p.contains("write")),
-        direct,
-        buffered,
-        polled: args.iopoll,
-        size: Some(args.size),
-        destroy: args.destroy.clone(),
-        create: super::open::may_create(),
-        ..Wanted::default()
-    };
-    let both = wanted(
-        choice.direct.contains(&true),
-        choice.direct.contains(&false),
-    );
+    spare_others(args, &mut choice, &mut skipped);
     if args.dry_run {
-        let (limits, fills) = foresee_jobs(&args.target, &both, None)?;
-        choice.size.0 = choice.size.0.min(limits.size);
-        let variants = if args.what_if {
-            stack::VARIANTS
-        } else {
-            u32::from(setting != CpuSetting::AsIs)
-        };
-        let cost = stack::run_cost(&choice.cases()?, variants, fills);
-        return Foreseen::of("Latency by layer", &cost, &args.target).dry_run();
+        return dry_run(args, choice, setting);
     }
-    // Past the block layer, too, where that is possible: what it costs stands beside it.
-    let commands_only = fathom_host::block_device_of(Path::new(&args.target)).is_some();
-    if commands_only {
-        choice.direct = vec![true];
-        choice.engines = vec![Engine::UringCmd];
-    }
-    let both = match commands_only {
-        true => wanted(true, false).of(&args.target),
-        false => both,
-    };
-    let mut target = match Target::open(&args.target, &both) {
-        // One of the two paths is still worth measuring.
-        Err(e @ (TargetError::NoDirect { .. } | TargetError::Unfit { .. }))
-            if both.direct && both.buffered =>
-        {
-            skipped.push(format!("some cases: {e}"));
-            Target::open(&args.target, &wanted(false, false))?
-        }
-        other => other?,
-    };
-    if choice.direct.contains(&true)
-        && choice.engines.contains(&Engine::UringCmd)
-        && let Err(why) = target.open_for_commands(&both)
-    {
-        choice.engines.retain(|e| *e != Engine::UringCmd);
-        if choice.engines.is_empty() {
-            return Err(refused(anyhow::anyhow!("{}: {why}", args.target)));
-        }
-        skipped.push(format!("NVMe commands: {why}"));
-    }
+    let target = opened(args, &mut choice, &mut skipped)?;
     choice.size.0 = choice.size.0.min(target.limits().size);
     let plan = StackPlan {
         cases: choice.cases()?,
@@ -116,18 +54,9 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         rows: args.record.is_some(),
         cpu: setting,
     };
-    let environment = capsule(target.path());
+    let meta = meta("stack", args.seed, &args.out, capsule(target.path()));
     let mut bench = RealBench::new(target, control);
     fill(&mut bench)?;
-    let meta = RunMeta {
-        name: "stack".into(),
-        command: "stack".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment,
-    };
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
     let mut line = progress::Line::new(0);
     let mut watch = |name: &str, p: &Progress| {
@@ -138,19 +67,12 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     if let Ok(report) = &mut result {
         report.skipped.extend(skipped);
         if let (Some(spec), Some(first)) = (plan.cases.first(), report.cases.first()) {
-            let details = first.details.clone();
-            let bench = &mut bench;
+            let details = first.details.as_ref();
+            let (bench, book) = (&mut bench, &mut book);
             let tested = if args.what_if {
-                stack::what_if(
-                    bench,
-                    setting,
-                    spec,
-                    details.as_ref(),
-                    &mut book,
-                    &mut watch,
-                )
+                stack::what_if(bench, setting, spec, details, book, &mut watch)
             } else if setting != CpuSetting::AsIs {
-                stack::what_if_cpu(bench, setting, spec, &mut book, &mut watch)
+                stack::what_if_cpu(bench, setting, spec, book, &mut watch)
             } else {
                 Ok(Vec::new())
             };
@@ -168,6 +90,99 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     let closed = Box::new(bench).close();
     let report = result?;
     closed?;
+    write_rows(args, &report, &book);
+    let timed = report.cases.iter().any(|c| c.application_mean_ns.is_some());
+    let code = match timed && !interrupted {
+        true => DONE,
+        false => FAILED,
+    };
+    end(book, args, code, &report)
+}
+
+/// Files and devices of others are read only, unless their destruction was asked for.
+fn spare_others(args: &StackArgs, choice: &mut Choice, skipped: &mut Vec<String>) {
+    let others = matches!(
+        probe_target(Path::new(&args.target)),
+        Ok(TargetKind::File { .. } | TargetKind::BlockDevice { .. })
+    );
+    if others && args.destroy.is_none() && args.rw.is_none() {
+        choice.patterns.retain(|p| !p.contains("write"));
+        skipped.push(format!(
+            "writes: {} was not made by fathom; name a directory for a scratch file, or give --destroy",
+            args.target
+        ));
+    }
+}
+
+fn wanted(args: &StackArgs, choice: &Choice, direct: bool, buffered: bool) -> Wanted {
+    Wanted {
+        modifies: choice.patterns.iter().any(|p| p.contains("write")),
+        direct,
+        buffered,
+        polled: args.iopoll,
+        size: Some(args.size),
+        destroy: args.destroy.clone(),
+        create: super::open::may_create(),
+        ..Wanted::default()
+    }
+}
+
+/// The ways that were asked for.
+fn both(args: &StackArgs, choice: &Choice) -> Wanted {
+    let asked = |direct| choice.direct.contains(&direct);
+    wanted(args, choice, asked(true), asked(false))
+}
+
+/// Says what would be done.
+fn dry_run(args: &StackArgs, mut choice: Choice, setting: CpuSetting) -> Outcome {
+    let (limits, fills) = foresee_jobs(&args.target, &both(args, &choice), None)?;
+    choice.size.0 = choice.size.0.min(limits.size);
+    let variants = match args.what_if {
+        true => stack::VARIANTS,
+        false => u32::from(setting != CpuSetting::AsIs),
+    };
+    let cost = stack::run_cost(&choice.cases()?, variants, fills);
+    Foreseen::of("Latency by layer", &cost, &args.target).dry_run()
+}
+
+/// The open target; what cannot be had of it is left out of the choice, and said.
+fn opened(
+    args: &StackArgs,
+    choice: &mut Choice,
+    skipped: &mut Vec<String>,
+) -> Result<Target, Failure> {
+    let mut both = both(args, choice);
+    // Past the block layer, too, where that is possible: what it costs stands beside it.
+    if fathom_host::block_device_of(Path::new(&args.target)).is_some() {
+        choice.direct = vec![true];
+        choice.engines = vec![Engine::UringCmd];
+        both = wanted(args, choice, true, false).of(&args.target);
+    }
+    let mut target = match Target::open(&args.target, &both) {
+        // One of the two paths is still worth measuring.
+        Err(e @ (TargetError::NoDirect { .. } | TargetError::Unfit { .. }))
+            if both.direct && both.buffered =>
+        {
+            skipped.push(format!("some cases: {e}"));
+            Target::open(&args.target, &wanted(args, choice, false, false))?
+        }
+        other => other?,
+    };
+    if choice.direct.contains(&true)
+        && choice.engines.contains(&Engine::UringCmd)
+        && let Err(why) = target.open_for_commands(&both)
+    {
+        choice.engines.retain(|e| *e != Engine::UringCmd);
+        if choice.engines.is_empty() {
+            return Err(refused(anyhow::anyhow!("{}: {why}", args.target)));
+        }
+        skipped.push(format!("NVMe commands: {why}"));
+    }
+    Ok(target)
+}
+
+/// A row for each I/O, where they were asked for.
+fn write_rows(args: &StackArgs, report: &StackReport, book: &Notebook) {
     let form = match args.record.as_deref() {
         Some("json") => Form::Json,
         _ => Form::Parquet,
@@ -178,14 +193,6 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
             say!("fathom: {e}");
         }
     }
-    let code = if interrupted {
-        FAILED
-    } else if report.cases.iter().any(|c| c.application_mean_ns.is_some()) {
-        DONE
-    } else {
-        FAILED
-    };
-    end(book, args, code, &report)
 }
 
 /// The layers of a model, of which nothing has to be traced.
@@ -225,15 +232,7 @@ fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
         return said.dry_run();
     }
     say::text(&said.line());
-    let meta = RunMeta {
-        name: "stack".into(),
-        command: "stack".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment: capsule(None),
-    };
+    let meta = meta("stack", args.seed, &args.out, capsule(None));
     let mut book = Notebook::create(&args.out.out, meta, bench.describe(), true, 0)?;
     let report = stack::on_model(&mut bench, &cases, &mut book, &mut |_, _| {})?;
     let code = if bench.interrupted() {

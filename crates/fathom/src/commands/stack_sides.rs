@@ -9,7 +9,7 @@ use fathom_files::Existing;
 use fathom_telemetry::{say, schema};
 use serde_json::Value;
 
-use super::finish::{capsule, command_line, finish_with};
+use super::finish::{capsule, finish_with, meta};
 use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Outcome, failed, refused};
 use crate::{screen, signals};
@@ -44,12 +44,7 @@ pub(super) fn of_process(pid: u32, args: &StackArgs) -> Outcome {
     };
     let meta = RunMeta {
         name: "stack-host".into(),
-        command: "stack".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment: capsule(Some(place)),
+        ..meta("stack", args.seed, &args.out, capsule(Some(place)))
     };
     let book = Notebook::create(&args.out.out, meta, target, false, 0)?;
     let interrupted = || control.interrupted();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
-use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::workload::{Collector, PROFILE, Profile, facts};
 use fathom_files::Existing;
 use fathom_io::Control;
@@ -18,7 +18,7 @@ use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Bytes, Nanos, Op};
 
 use super::announce::Foreseen;
-use super::finish::{capsule, command_line};
+use super::finish::{capsule, meta};
 use super::watch_listen::{Listener, Seen};
 use super::watch_live::Live;
 use crate::cli::WatchArgs;
@@ -325,15 +325,7 @@ fn counters(
 }
 
 fn save(args: &WatchArgs, name: &str, profile: &Profile, interrupted: bool) -> Outcome {
-    let meta = RunMeta {
-        name: "watch".into(),
-        command: "watch".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: 0,
-        labels: args.out.labels.given(),
-        environment: capsule(None),
-    };
+    let meta = meta("watch", 0, &args.out, capsule(None));
     let target = Target {
         name: name.to_owned(),
         kind: "live".into(),

@@ -144,15 +144,15 @@ fn open_one(
     users: &[&Task],
     control: &Control,
 ) -> Result<OpenFile, Failure> {
-    let cap = it.size_cap;
     refuse_emptied(place, users)?;
+    let any = |is: fn(&Task) -> bool| users.iter().any(|t| is(t));
+    let asked = users
+        .iter()
+        .filter_map(|t| t.wanted_size(place, it.size_cap));
+    let asked = asked.max();
     let Place::Path(path) = place else {
         let wanted = Wanted {
-            size: users
-                .iter()
-                .filter_map(|t| t.wanted_size(place, cap))
-                .max()
-                .map(Bytes),
+            size: asked.map(Bytes),
             ..Wanted::default()
         };
         return Ok(OpenFile {
@@ -162,102 +162,44 @@ fn open_one(
             _lent: None,
         });
     };
-    let size = users
-        .iter()
-        .filter_map(|t| t.wanted_size(place, cap))
-        .max()
-        .or_else(|| {
-            let fills = users.iter().any(|t| t.shape.layout.all_room) && !path.exists();
-            fills.then(|| all_room(path, cap)).flatten()
-        });
-    let mut wanted = Wanted {
-        modifies: users.iter().any(|t| t.shape.spec.rw.modifies()),
-        direct: users.iter().any(|t| t.shape.spec.direct),
-        buffered: users.iter().any(|t| !t.shape.spec.direct),
-        polled: users.iter().any(|t| t.shape.spec.iopoll),
-        size: size.map(Bytes),
-        destroy: it.destroy.clone().filter(|_| is_device(path)),
-        commands: Share::of(users.iter().map(|t| &t.shape.spec), |s| {
-            s.engine == Engine::UringCmd
-        }),
-        create: true,
-        // Led to the write pointers.
-        in_order: users.iter().all(|t| {
-            let spec = &t.shape.spec;
-            let whole = !spec.rw.trims() || spec.command.manages_zones();
-            let writes = t.wants_zones() && spec.direct && whole;
-            !spec.rw.modifies() || writes
-        }),
-        ..Wanted::default()
-    };
+    let size = asked.or_else(|| {
+        let fills = any(|t| t.shape.layout.all_room) && !path.exists();
+        fills.then(|| all_room(path, it.size_cap)).flatten()
+    });
+    let mut wanted = wanted(it, path, users, size);
     // A colon in a relative name is no scheme.
-    let name = if path.is_absolute() {
-        path.clone()
-    } else {
-        Path::new(".").join(path)
+    let name = match path.is_absolute() {
+        true => path.clone(),
+        false => Path::new(".").join(path),
     };
     let meta = std::fs::metadata(&name).ok();
-    if meta.as_ref().is_some_and(std::fs::Metadata::is_dir) {
-        return Err(refused(anyhow!(
-            "{} is a directory: name it with directory=, and the file with filename=",
-            path.display()
-        )));
-    }
-    if meta.is_none() {
-        if users.iter().any(|t| !t.shape.may_create) {
+    match &meta {
+        Some(meta) if meta.is_dir() => {
             return Err(refused(anyhow!(
-                "{} does not exist, and allow_file_create=0 forbids to make it",
+                "{} is a directory: name it with directory=, and the file with filename=",
                 path.display()
             )));
         }
-        if size.is_none() {
-            return Err(refused(anyhow!(
-                "{} does not exist: give size= to make it, or check the path",
-                path.display()
-            )));
-        }
-        if it.read_only {
-            return Err(read_only(path, "does not exist"));
-        }
-        if let Some(dir) = name.parent().filter(|d| !d.exists()) {
-            // A job's name may have directories, which belong to what the job makes.
-            let base = users.iter().find_map(|t| t.shape.base.as_ref());
-            if base.is_some_and(|b| b.is_dir()) {
-                fathom_files::create::dirs(dir)
-                    .with_context(|| format!("the directory {} could not be made", dir.display()))
-                    .map_err(refused)?;
-            }
-        }
-        if let Some(dir) = name.parent().filter(|d| !d.exists()) {
-            return Err(refused(anyhow!(
-                "the directory {} does not exist: make it, or choose another",
-                dir.display()
-            )));
-        }
+        Some(_) => {}
+        None => may_be_made(it, path, &name, users, size)?,
     }
-    let have = meta
-        .as_ref()
-        .filter(|m| m.is_file())
-        .map(std::fs::Metadata::len);
+    let have = meta.as_ref().filter(|m| m.is_file()).map(|m| m.len());
+    let grows = have.zip(size).filter(|(have, size)| have < size);
     let permits = Permits::of_environment();
     if wanted.modifies && wanted.destroy.is_none() {
         wanted.destroy = permits.device(&name);
     }
-    let grows = have.zip(size).is_some_and(|(have, size)| have < size);
-    let lent = if wanted.modifies || grows {
-        permits.file(&name)
-    } else {
-        None
+    let lent = match wanted.modifies || grows.is_some() {
+        true => permits.file(&name),
+        false => None,
     };
     // What is to be verified stays as it is.
     let first_reads = users.first().is_some_and(|t| {
         let l = t.shape.layout;
         (t.shape.spec.rw.reads() || l.overwrite) && !l.bare
-    }) && (meta.is_none() || !users.iter().any(|t| t.verifies()));
+    }) && (meta.is_none() || !any(Task::verifies));
     let mut fill_from = None;
-    if let (Some(have), Some(size)) = (have, size)
-        && have < size
-    {
+    if let Some((have, size)) = grows {
         if it.read_only {
             return Err(read_only(path, "is smaller than the job needs"));
         }
@@ -265,21 +207,20 @@ fn open_one(
         fill_from = Some(have - have % 4096);
         wanted.modifies = true;
     }
-    let sparse = users.iter().any(|t| t.shape.layout.sparse);
-    let mut target = if sparse {
-        Target::open_sparse(&name.to_string_lossy(), &wanted)?
-    } else {
-        Target::open(&name.to_string_lossy(), &wanted)?
+    let mut target = match any(|t| t.shape.layout.sparse) {
+        true => Target::open_sparse(&name.to_string_lossy(), &wanted)?,
+        false => Target::open(&name.to_string_lossy(), &wanted)?,
     };
     let fresh = target.needs_fill();
     if fresh {
         fill_from = Some(0);
     }
-    let limits = target.limits();
     // A run that only reserved space leaves blocks whose reads never reach the device.
     if first_reads
         && fill_from.is_none()
-        && target.unwritten(0, limits.size).is_some_and(|n| n > 0)
+        && target
+            .unwritten(0, target.limits().size)
+            .is_some_and(|n| n > 0)
         && !it.read_only
         && fathom_host::may_overwrite(&name)
     {
@@ -296,19 +237,79 @@ fn open_one(
         fresh,
         _lent: lent,
     };
-    if let Some(from) = fill_from
-        && first_reads
-        && let Err(e) = fill(
-            &file,
-            from,
-            users.iter().any(|t| t.shape.layout.durable),
-            control,
-        )
+    let durable = any(|t| t.shape.layout.durable);
+    if let Some(from) = fill_from.filter(|_| first_reads)
+        && let Err(e) = fill(&file, from, durable, control)
     {
         close(vec![file], &[], true);
         return Err(e);
     }
     Ok(file)
+}
+
+/// What all who use a file want of it.
+fn wanted(it: &Invocation, path: &Path, users: &[&Task], size: Option<u64>) -> Wanted {
+    let specs = || users.iter().map(|t| &t.shape.spec);
+    Wanted {
+        modifies: specs().any(|s| s.rw.modifies()),
+        direct: specs().any(|s| s.direct),
+        buffered: specs().any(|s| !s.direct),
+        polled: specs().any(|s| s.iopoll),
+        size: size.map(Bytes),
+        destroy: it.destroy.clone().filter(|_| is_device(path)),
+        commands: Share::of(specs(), |s| s.engine == Engine::UringCmd),
+        create: true,
+        // Led to the write pointers.
+        in_order: users.iter().all(|t| {
+            let spec = &t.shape.spec;
+            let whole = !spec.rw.trims() || spec.command.manages_zones();
+            let writes = t.wants_zones() && spec.direct && whole;
+            !spec.rw.modifies() || writes
+        }),
+        ..Wanted::default()
+    }
+}
+
+/// Refuses a file that is not there and may not be made, and makes directories that belong to what a job makes.
+fn may_be_made(
+    it: &Invocation,
+    path: &Path,
+    name: &Path,
+    users: &[&Task],
+    size: Option<u64>,
+) -> Result<(), Failure> {
+    if users.iter().any(|t| !t.shape.may_create) {
+        return Err(refused(anyhow!(
+            "{} does not exist, and allow_file_create=0 forbids to make it",
+            path.display()
+        )));
+    }
+    if size.is_none() {
+        return Err(refused(anyhow!(
+            "{} does not exist: give size= to make it, or check the path",
+            path.display()
+        )));
+    }
+    if it.read_only {
+        return Err(read_only(path, "does not exist"));
+    }
+    let Some(dir) = name.parent().filter(|d| !d.exists()) else {
+        return Ok(());
+    };
+    // A job's name may have directories, which belong to what the job makes.
+    let base = users.iter().find_map(|t| t.shape.base.as_ref());
+    if base.is_some_and(|b| b.is_dir()) {
+        fathom_files::create::dirs(dir)
+            .with_context(|| format!("the directory {} could not be made", dir.display()))
+            .map_err(refused)?;
+    }
+    match dir.exists() {
+        true => Ok(()),
+        false => Err(refused(anyhow!(
+            "the directory {} does not exist: make it, or choose another",
+            dir.display()
+        ))),
+    }
 }
 
 /// Refuses a file that one job empties at each pass while another uses it: in fio each goes on with a file of its own,
