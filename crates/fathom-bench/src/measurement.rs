@@ -1,10 +1,11 @@
 //! An experiment or lab with a command of its own, as that command sees it: its options are declared once, and what they
 //! cost and do follows from them.
 
-use clap::{Args, Command};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Command};
 use fathom_io::JobError;
 use fathom_io::job::Rw;
-use fathom_telemetry::Bytes;
+use fathom_telemetry::{Bytes, Nanos};
 
 use crate::bench::{Bench, BenchError};
 use crate::cells::Plan;
@@ -14,9 +15,28 @@ use crate::progress::ProgressSink;
 use crate::results::Point;
 use crate::runner::Runner;
 
+/// What was typed beside an experiment's own options.
+#[derive(Debug, Clone)]
+pub struct Typed {
+    /// The target, as it was typed.
+    pub target: String,
+    /// Bytes of the scratch file, or of the range.
+    pub size: Option<Bytes>,
+    /// Length of a measurement.
+    pub time: Option<Nanos>,
+    /// Left out at its start.
+    pub ramp: Option<Nanos>,
+    /// Of each measurement.
+    pub repeats: Option<u32>,
+    /// Of everything random.
+    pub seed: u64,
+    /// Whether the data of a device may be destroyed.
+    pub destroys: bool,
+}
+
 /// Options of an experiment. Target, profile, time, repeats, seed and where results go are the same for all, and come
 /// with the [`Plan`].
-pub trait Measurement: Args {
+pub trait Measurement: Args + Clone {
     /// Of the command, its runs, and the streams of its seeds.
     const NAME: &'static str;
     /// Whether processors can be kept busy or awake for it (`--cpu`), and the difference be measured.
@@ -34,6 +54,18 @@ pub trait Measurement: Args {
     /// Where it works on files of a directory that fathom makes in the target, instead of on one file or device: hosts that
     /// it needs.
     const FILES_OF_HOSTS: Option<u32> = None;
+
+    /// Where it works in a directory alone: what to say of a target that is none.
+    const IN_DIRECTORY: Option<&'static str> = None;
+
+    /// Takes what follows from the rest of the command line; an experiment that knows its size better than the profile says
+    /// it there.
+    ///
+    /// # Errors
+    /// In one sentence: the option, what was expected.
+    fn settle(&mut self, _typed: &mut Typed) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Refuses what no single option shows to be impossible.
     ///
@@ -110,7 +142,10 @@ pub trait Measurement: Args {
 
 /// Options of which none was given: each default stands once, in its declaration.
 pub fn defaults<O: Args>() -> O {
-    let matches = O::augment_args(Command::new("fathom")).get_matches_from(["fathom"]);
+    // Those that some declarations speak of.
+    let common = ["target", "size"].map(|name| Arg::new(name).long(name));
+    let command = O::augment_args(Command::new("fathom").args(common));
+    let matches = command.get_matches_from(["fathom"]);
     O::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
@@ -137,4 +172,26 @@ pub fn percent(text: &str) -> Result<f64, String> {
     number
         .filter(|v| (0.0..=100.0).contains(v))
         .ok_or_else(|| format!("'{text}' is not possible: expected 0 to 100"))
+}
+
+/// A rate on the command line: so many a second.
+///
+/// # Errors
+/// Where it is no number from 0.001 to 1e9.
+pub fn per_second(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(n) if (0.001..=1e9).contains(&n) => Ok(n),
+        _ => Err("expected a number from 0.001 to 1000000000".into()),
+    }
+}
+
+/// One of these words, for what stands beside it.
+pub fn word<T: Clone + Send + Sync>(
+    words: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(words.iter().map(|w| w.0));
+    names.map(|word| {
+        let known = words.iter().find(|w| w.0 == word);
+        known.unwrap_or(&words[0]).1.clone()
+    })
 }

@@ -14,6 +14,7 @@ pub const CHUNKS_MAX: usize = 256;
 const FILES_MAX: usize = 10_000;
 
 /// Chunks and where they came from.
+#[derive(Clone)]
 pub struct Sample {
     /// Each [`CHUNK`] bytes long.
     pub chunks: Vec<Vec<u8>>,

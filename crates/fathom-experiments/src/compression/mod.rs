@@ -31,7 +31,7 @@ use codecs::{CODECS, Codec};
 use data::{CHUNK, Sample};
 
 /// What is measured.
-#[derive(Args)]
+#[derive(Clone, Args)]
 #[command(
     after_help = "Examples:\n  fathom compress --size 1g --sample /var/lib/mysql   your data, beside the storage here\n  fathom compress /dev/nvme0n1 --no-writes            reads only: needs no permission\n  fathom compress sim:optane-900p --incompressible 50"
 )]

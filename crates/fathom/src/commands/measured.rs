@@ -3,6 +3,7 @@
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use fathom_bench::Measurement;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
+use fathom_bench::measurement::Typed;
 use fathom_experiments::workload::WorkloadResult;
 use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
@@ -94,19 +95,39 @@ fn on_files(name: &str, args: &MeasureArgs, least: u32) -> Result<MeasureArgs, F
     })
 }
 
+/// What was typed beside the options of an experiment.
+pub(super) fn typed(args: &MeasureArgs) -> Typed {
+    Typed {
+        target: args.target.clone(),
+        size: args.size,
+        time: args.length.time,
+        ramp: args.length.ramp,
+        repeats: args.length.repeats,
+        seed: args.seed,
+        destroys: args.destroy.is_some(),
+    }
+}
+
 /// Runs the experiment.
 pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
-    let options = &args.options;
-    options.check().map_err(|e| refused(anyhow::anyhow!(e)))?;
+    let refuse = |why: String| refused(anyhow::anyhow!(why));
+    let mut measure_args = args.measure.clone();
+    if let Some(otherwise) = M::IN_DIRECTORY {
+        directory(&measure_args.target, otherwise)?;
+    }
+    let mut typed = typed(&measure_args);
+    let mut options = args.options.clone();
+    options.settle(&mut typed).map_err(refuse)?;
+    options.check().map_err(refuse)?;
+    measure_args.size = typed.size;
     let workload = args.workload.as_ref().and_then(|w| w.workload.as_deref());
     let workload = workload.map(read_profile).transpose()?;
-    let measure_args = match M::FILES_OF_HOSTS {
-        Some(least) => &on_files(M::NAME, &args.measure, least)?,
-        None => &args.measure,
-    };
+    if let Some(least) = M::FILES_OF_HOSTS {
+        measure_args = on_files(M::NAME, &measure_args, least)?;
+    }
     let what = Measuring {
         name: M::NAME,
-        args: measure_args,
+        args: &measure_args,
         modifies: options.modifies(),
         cpu: args
             .cpu
@@ -119,7 +140,7 @@ pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
     checked(
         &what,
         &|plan, fills| Ok(options.run_cost(plan, fills)?),
-        |bench| options.fits(bench).map_err(|e| refused(anyhow::anyhow!(e))),
+        |bench| options.fits(bench).map_err(refuse),
         |bench, plan, book, sink, ()| {
             options.run(&mut CpuBench::new(bench, what.cpu), plan, book, sink)?;
             workload.map_or(Ok(()), |profile| book.found(&WorkloadResult { profile }))
