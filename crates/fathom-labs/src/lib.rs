@@ -12,6 +12,7 @@ pub mod fleet;
 pub mod guest;
 pub mod kv;
 mod loads;
+mod numbers;
 mod page_cache;
 pub mod parts;
 pub mod paths;

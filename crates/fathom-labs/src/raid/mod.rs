@@ -7,6 +7,7 @@
 mod backend;
 pub mod expect;
 pub mod guest;
+mod options;
 mod proof;
 mod results;
 mod sim;
@@ -26,6 +27,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 pub use backend::{ArrayBench, Backend, KernelArrays};
+pub use options::RaidOptions;
 pub use sim::SimArrays;
 pub use within::WithinResult;
 
@@ -39,63 +41,6 @@ const EXPERIMENT: &str = "raid";
 
 /// Buffered writes of a thread between two fdatasync.
 const SYNC_EVERY: u32 = 16;
-
-/// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RaidOptions {
-    /// Levels.
-    pub levels: Vec<Level>,
-    /// Numbers of members; those that a level cannot have are left out.
-    pub members: Vec<u32>,
-    /// Chunks.
-    pub chunks: Vec<Bytes>,
-    /// Direct, buffered.
-    pub direct: Vec<bool>,
-    /// Patterns and directions of large blocks.
-    pub patterns: Vec<Rw>,
-    /// Large blocks.
-    pub block: Bytes,
-    /// Small blocks, written at random; `None` leaves them out.
-    pub small: Option<Bytes>,
-    /// Threads, each with one I/O outstanding.
-    pub threads: u32,
-    /// Whether arrays are measured without one member, where the level can lose one.
-    pub degraded: bool,
-    /// Whether arrays are measured while they fill a new member.
-    pub rebuild: bool,
-    /// Settings that every array gets, where it has them: name and value.
-    pub sets: Vec<(String, String)>,
-    /// Settings of the array to be tried against those it has, in turns: name and value.
-    pub tries: Vec<(String, String)>,
-    /// Blocks of A B B A or B A A B for each.
-    pub blocks: u32,
-    /// Seed.
-    pub seed: u64,
-}
-
-impl Default for RaidOptions {
-    fn default() -> Self {
-        Self {
-            levels: [0, 1, 5, 6, 10]
-                .into_iter()
-                .filter_map(Level::from_number)
-                .collect(),
-            members: vec![2, 3, 4, 6, 8],
-            chunks: vec![Bytes::kib(512)],
-            direct: vec![true, false],
-            patterns: vec![Rw::Read, Rw::RandRead, Rw::Write, Rw::RandWrite],
-            block: Bytes::kib(512),
-            small: Some(Bytes::kib(4)),
-            threads: 64,
-            degraded: true,
-            rebuild: true,
-            sets: Vec::new(),
-            tries: Vec::new(),
-            blocks: fathom_experiments::ab::BLOCKS_MIN,
-            seed: 1,
-        }
-    }
-}
 
 /// The state that an array is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 mod backend;
 pub mod filesystems;
 pub mod layers;
+mod options;
 pub mod qemu;
 mod results;
 mod sim;
@@ -18,13 +19,14 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::runner::{Point, Runner};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
-use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
+use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS};
 use fathom_io::job::Rw;
 use fathom_io::{JobError, JobSpec};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 pub use backend::{Hypervisor, Knob, Setup};
+pub use options::VmOptions;
 pub use qemu::QemuMachines;
 pub use sim::SimMachines;
 pub use ssh::{Reach, SshMachines};
@@ -42,54 +44,6 @@ fn counted(machines: u32) -> String {
     match machines {
         1 => "1 machine".into(),
         n => format!("{n} machines"),
-    }
-}
-
-/// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct VmOptions {
-    /// Settings of every machine.
-    pub setup: Setup,
-    /// Settings to be tried against it, each alone.
-    pub tries: Vec<Setup>,
-    /// Numbers of machines that run together.
-    pub machines: Vec<u32>,
-    /// Outstanding I/Os of the loads that want many.
-    pub depth: u32,
-    /// Threads that share them out.
-    pub threads: u32,
-    /// Depths of the load curve; empty leaves it out.
-    pub curve: Vec<u32>,
-    /// Whether anything is written.
-    pub writes: bool,
-    /// Whether a machine with a disk that does nothing is measured.
-    pub floor: bool,
-    /// Whether latency by layer is measured on both sides.
-    pub layers: bool,
-    /// File systems that a machine's disk is a file on, by name; none leaves it out.
-    pub files: Vec<String>,
-    /// Blocks of A B B A or B A A B per tried setting.
-    pub blocks: u32,
-    /// Seed.
-    pub seed: u64,
-}
-
-impl Default for VmOptions {
-    fn default() -> Self {
-        Self {
-            setup: Setup::default(),
-            tries: Vec::new(),
-            machines: vec![1, 2, 4, 6, 8],
-            depth: 64,
-            threads: 64,
-            curve: vec![1, 2, 4, 8, 12, 16, 24, 32, 64],
-            writes: true,
-            floor: true,
-            layers: true,
-            files: Vec::new(),
-            blocks: BLOCKS_MIN,
-            seed: 1,
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Machines that the user runs already, whatever their hypervisor: their fathom is reached through ssh.
 
+use clap::Args;
 use fathom_bench::Bench;
 use fathom_io::Control;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
@@ -12,19 +13,31 @@ use crate::guest::remote::Opening;
 use fathom_system::guest::Guest;
 use fathom_system::guest::wire::Answer;
 
-/// How machines are reached, and what is tested in each.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Machines that run already: how they are reached, and what is tested in each.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct Reach {
-    /// Program and arguments in front of a host's name.
-    pub program: Vec<String>,
-    /// The machines.
+    /// Hosts, reached by ssh, whose fathom runs the jobs: machines that run already, whatever their hypervisor
+    #[arg(id = "ssh", long, value_name = "HOST,…", value_delimiter = ',', help_heading = HEADING)]
     pub hosts: Vec<String>,
-    /// Their fathom.
-    pub fathom: String,
-    /// The target in each: a directory, a file or a device.
+    /// What is tested in each: a directory, a file or a device
+    #[arg(id = "ssh_target", long = "ssh-target", value_name = "TARGET", default_value = ".", requires = "ssh", help_heading = HEADING)]
     pub target: String,
-    /// What may be destroyed there.
+    /// Serial number (or path, where there is none) of the device there whose data may be destroyed
+    #[arg(id = "ssh_destroy", long = "ssh-destroy", value_name = "SERIAL", requires = "ssh", help_heading = HEADING)]
     pub destroy: Option<String>,
+    /// Their fathom
+    #[arg(id = "ssh_fathom", long = "ssh-fathom", value_name = "PATH", default_value = "fathom", requires = "ssh", help_heading = HEADING)]
+    pub fathom: String,
+    /// What reaches a host, with its arguments
+    #[arg(id = "ssh_program", long = "ssh-program", value_name = "COMMAND", default_value = "ssh -o BatchMode=yes", requires = "ssh", help_heading = HEADING, value_parser = words)]
+    pub program: std::vec::Vec<String>,
+}
+
+/// Where its options stand in the help.
+const HEADING: &str = "Machines of your own";
+
+fn words(text: &str) -> Result<Vec<String>, String> {
+    Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
 impl Reach {

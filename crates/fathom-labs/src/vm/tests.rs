@@ -104,7 +104,7 @@ fn a_setting_is_proved_in_interleaved_runs() {
         .find(|f| f.id == "vm-set-idle=busy-qd1")
         .unwrap();
     assert!(found.text.contains("recovers"), "{}", found.text);
-    assert_eq!(found.jobs.len(), 4 * BLOCKS_MIN as usize);
+    assert_eq!(found.jobs.len(), 4 * ab::BLOCKS_MIN as usize);
     assert!(
         run.jobs.iter().all(|j| j.write.is_none()),
         "nothing was written"

@@ -11,7 +11,6 @@ use fathom_labs::LabError;
 use fathom_labs::raid::guest::{self as in_guest, Part};
 use fathom_labs::raid::{self, Backend, KernelArrays, RaidOptions, SimArrays};
 use fathom_sim::SimTarget;
-use fathom_sim::raid::Level;
 use fathom_system::array::{Local, Members, lvm, members};
 use fathom_system::guest::Supply;
 use fathom_system::leftovers;
@@ -20,7 +19,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::schema::{Cell, Run, Table};
 
 use super::announce::Foreseen;
-use super::finish::{command_line, finish, present};
+use super::finish::{command_line, finish, meta, present};
 use super::guests::supply;
 use super::measure::shortened;
 use super::open::{capsule_of, profile};
@@ -35,7 +34,10 @@ use crate::signals;
 const FILE: Bytes = Bytes::mib(256);
 
 pub(crate) fn raid(args: &RaidArgs) -> Outcome {
-    let options = options(args)?;
+    let options = RaidOptions {
+        seed: args.seed,
+        ..args.options.clone()
+    };
     let profile = shortened(profile(&args.profile)?, args.time, args.repeats);
     if raid::shapes(&options).is_empty() {
         return Err(refused(anyhow::anyhow!(
@@ -343,13 +345,8 @@ fn here(
     member.close()?;
     about.name = args.targets.join(" ");
     let meta = RunMeta {
-        name: "raid".into(),
-        command: "raid".into(),
-        command_line: command_line(),
         profile: Some(plan.profile.name.into()),
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment: capsule_of(&about),
+        ..meta("raid", args.seed, &args.out, capsule_of(&about))
     };
     let mut book = Notebook::create(&args.out.out, meta, about, simulated, 0)?;
     let mut line = SurveyLine::new(jobs, Bytes(0));
@@ -409,20 +406,29 @@ fn inside(args: &RaidArgs) -> &'static str {
 
 /// What the guest's fathom is told.
 fn forwarded(args: &RaidArgs) -> Vec<String> {
-    let list = |all: &[u32]| all.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let sizes: Vec<String> = args.chunk.iter().map(|c| c.0.to_string()).collect();
+    let o = &args.options;
+    let list = |all: &mut dyn Iterator<Item = String>| all.collect::<Vec<_>>().join(",");
     let mut all: Vec<String> = [
         ("--backend", inside(args).to_owned()),
-        ("--levels", list(&args.levels)),
-        ("--members", list(&args.members.0)),
-        ("--chunk", sizes.join(",")),
-        ("--bs", args.bs.0.to_string()),
-        ("--small", args.small.0.to_string()),
-        ("--threads", args.threads.to_string()),
-        ("--rw", args.rw.join(",")),
+        (
+            "--levels",
+            list(&mut o.levels.iter().map(|l| l.number().to_string())),
+        ),
+        ("--members", list(&mut o.members.iter().map(u32::to_string))),
+        (
+            "--chunk",
+            list(&mut o.chunks.iter().map(|c| c.0.to_string())),
+        ),
+        ("--bs", o.block.0.to_string()),
+        ("--small", o.small.map_or(0, |s| s.0).to_string()),
+        ("--threads", o.threads.to_string()),
+        (
+            "--rw",
+            list(&mut o.patterns.iter().map(|rw| rw.word().to_owned())),
+        ),
         ("--profile", args.profile.clone()),
         ("--seed", args.seed.to_string()),
-        ("--blocks", args.blocks.to_string()),
+        ("--blocks", o.blocks.to_string()),
     ]
     .into_iter()
     .flat_map(|(name, value)| [name.to_owned(), value])
@@ -431,82 +437,23 @@ fn forwarded(args: &RaidArgs) -> Vec<String> {
         all.extend(value.into_iter().flat_map(|v| [name.to_owned(), v]));
     };
     put("--lab", args.lab.clone());
-    put("--only", args.only.clone());
+    for direct in &o.direct {
+        let way = if *direct { "direct" } else { "buffered" };
+        put("--only", Some(way.to_owned()));
+    }
     put("--time", args.time.map(|t| format!("{}ns", t.0)));
     put("--repeats", args.repeats.map(|r| r.to_string()));
-    for s in &args.set {
-        put("--set", Some(s.clone()));
+    let sets = o.sets.iter().map(|s| ("--set", s));
+    for (name, (setting, value)) in sets.chain(o.tries.iter().map(|t| ("--try", t))) {
+        put(name, Some(format!("{setting}={value}")));
     }
-    for t in &args.tries {
-        put("--try", Some(t.clone()));
-    }
-    if args.no_degraded {
+    if !o.degraded {
         all.push("--no-degraded".into());
     }
-    if args.no_rebuild {
+    if !o.rebuild {
         all.push("--no-rebuild".into());
     }
     all
-}
-
-fn options(args: &RaidArgs) -> Result<RaidOptions, Failure> {
-    let level = |n: &u32| {
-        Level::from_number(*n).ok_or_else(|| {
-            refused(anyhow::anyhow!(
-                "--levels: RAID {n} is not known: expected 0, 1, 5, 6 or 10"
-            ))
-        })
-    };
-    let chunk =
-        |c: &Bytes| (c.0.is_power_of_two() && (4096..=64 << 20).contains(&c.0)).then_some(*c);
-    let chunks: Option<Vec<Bytes>> = args.chunk.iter().map(chunk).collect();
-    let block = |name: &str, b: Bytes| match b.0 {
-        n if n >= 512 && n.is_multiple_of(512) => Ok(b),
-        _ => Err(refused(anyhow::anyhow!(
-            "--{name}: {b} is not possible: expected a multiple of 512"
-        ))),
-    };
-    let settings = |name: &str, all: &[String]| -> Result<Vec<(String, String)>, Failure> {
-        all.iter()
-            .map(|s| {
-                s.split_once('=')
-                    .map(|(n, v)| (n.to_owned(), v.to_owned()))
-                    .ok_or_else(|| {
-                        refused(anyhow::anyhow!(
-                            "--{name} {s}: expected name=value, such as stripe_cache_size=8192"
-                        ))
-                    })
-            })
-            .collect()
-    };
-    Ok(RaidOptions {
-        levels: args.levels.iter().map(level).collect::<Result<_, _>>()?,
-        members: args.members.0.clone(),
-        chunks: chunks.ok_or_else(|| {
-            refused(anyhow::anyhow!(
-                "--chunk: expected powers of two from 4k to 64m"
-            ))
-        })?,
-        direct: match args.only.as_deref() {
-            Some("direct") => vec![true],
-            Some(_) => vec![false],
-            None => vec![true, false],
-        },
-        patterns: args.rw.iter().filter_map(|rw| rw.parse().ok()).collect(),
-        block: block("bs", args.bs)?,
-        small: if args.small.0 == 0 {
-            None
-        } else {
-            Some(block("small", args.small)?)
-        },
-        threads: args.threads,
-        degraded: !args.no_degraded,
-        rebuild: !args.no_rebuild,
-        sets: settings("set", &args.set)?,
-        tries: settings("try", &args.tries)?,
-        blocks: args.blocks,
-        seed: args.seed,
-    })
 }
 
 impl From<fathom_system::SystemError> for Failure {

@@ -4,13 +4,13 @@ use fathom_bench::cpu::CpuSetting;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
-use fathom_labs::vm::{self, Hypervisor, Knob, Reach, Setup, SimMachines, SshMachines, VmOptions};
+use fathom_labs::vm::{self, Hypervisor, SimMachines, SshMachines, VmOptions};
 use fathom_sim::SimTarget;
 
 use super::guests::{supply, without_bytes};
 use super::measure::{Measuring, measure, shortened};
 use crate::cli::VmArgs;
-use crate::exit::{Failure, Outcome, refused};
+use crate::exit::{Outcome, refused};
 use crate::signals;
 
 pub(crate) fn vm(args: &VmArgs) -> Outcome {
@@ -18,6 +18,7 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
         return super::vm_lab::run(args, lab);
     }
     let target = &args.measure.target;
+    let seed = args.measure.seed;
     let simulated = SimTarget::is_simulated(target);
     if matches!(target.as_str(), "null" | "null:") {
         return Err(refused(anyhow::anyhow!(
@@ -26,15 +27,17 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
     }
     if simulated {
         let mut machines = SimMachines::new(target, signals::control().map_err(refused)?)?;
-        let options = options(args, machines.knobs(), args.qd)?;
+        let options = args
+            .options
+            .of(machines.knobs(), args.options.depth, seed)?;
         return run(args, &options, |bench, plan, book, sink| {
             vm::run(bench, &mut machines, plan, &options, book, sink)
         });
     }
-    if !args.reach.ssh.is_empty() {
+    if !args.reach.hosts.is_empty() {
         return by_ssh(args);
     }
-    let options = options(args, KNOBS, 4)?;
+    let options = args.options.of(KNOBS, 4, seed)?;
     // What guests are made of is asked for before anything is made or opened.
     let supply = if args.measure.dry_run {
         None
@@ -58,20 +61,9 @@ pub(crate) fn vm(args: &VmArgs) -> Outcome {
 
 /// Machines that run already.
 fn by_ssh(args: &VmArgs) -> Outcome {
-    let reach = Reach {
-        program: args
-            .reach
-            .ssh_program
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect(),
-        hosts: args.reach.ssh.clone(),
-        fathom: args.reach.ssh_fathom.clone(),
-        target: args.reach.ssh_target.clone(),
-        destroy: args.reach.ssh_destroy.clone(),
-    };
+    let reach = args.reach.clone();
     reach.check()?;
-    let mut options = options(args, &[], 4)?;
+    let mut options = args.options.of(&[], 4, args.measure.seed)?;
     options
         .machines
         .retain(|n| *n as usize <= reach.hosts.len());
@@ -116,27 +108,4 @@ fn run(
         &|plan, fills| Ok(vm::run_cost(&shorter(plan), options, fills, model)),
         |bench, plan, book, sink| experiment(bench, &shorter(plan), book, sink),
     )
-}
-
-fn options(args: &VmArgs, knobs: &[Knob], threads: u32) -> Result<VmOptions, Failure> {
-    let tries: Result<Vec<Setup>, _> = args.tries.iter().map(|t| Setup::parse(t, knobs)).collect();
-    let defaults = VmOptions::default();
-    Ok(VmOptions {
-        setup: Setup::parse(&args.set, knobs)?,
-        tries: tries?,
-        machines: args.vms.0.clone(),
-        depth: args.qd,
-        threads: args.threads.unwrap_or(threads),
-        curve: if args.no_curve {
-            Vec::new()
-        } else {
-            defaults.curve
-        },
-        writes: !args.no_writes,
-        floor: !args.no_floor,
-        layers: !args.no_layers,
-        files: args.fs.clone(),
-        blocks: args.blocks,
-        seed: args.measure.seed,
-    })
 }

@@ -7,9 +7,9 @@ use clap::{Args, FromArgMatches};
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::LabError;
+use fathom_labs::vm::Hypervisor;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::within::Sides;
-use fathom_labs::vm::{Hypervisor, Setup};
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use super::child;
@@ -26,7 +26,7 @@ const TURNS: [bool; 4] = [false, true, true, false];
 
 pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
     let words = words(args, text)?;
-    let setup = Setup::parse(&args.set, KNOBS)?;
+    let setup = args.options.setup_of(KNOBS)?;
     let supply = match args.measure.dry_run {
         true => None,
         false => Some(supply(&args.guest)?),
@@ -118,10 +118,10 @@ fn words(args: &VmArgs, text: &str) -> Result<Words, Failure> {
     if !words.takes_devices() {
         return Err(unfit(text));
     }
-    if !args.reach.ssh.is_empty() {
+    if !args.reach.hosts.is_empty() {
         return Err(refused(anyhow::anyhow!(
             "--lab with --ssh: run the lab in the machine itself (ssh {} fathom {text}), and hold its run against the host's with fathom compare",
-            args.reach.ssh[0]
+            args.reach.hosts[0]
         )));
     }
     let target = &args.measure.target;
