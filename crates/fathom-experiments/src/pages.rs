@@ -1,9 +1,11 @@
 //! The page that a database should use here (Zhang et al. 2018, eqs. 2-10): the costs of a page are measured, the optimum
 //! for the user's share of point and range requests follows, and real reads of every size stand beside what was predicted.
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::{Cell, Plan};
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::percent;
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::parts::{axis, chart, column, estimate, headline_of, point, series, table};
 use fathom_bench::progress::ProgressSink;
@@ -28,18 +30,35 @@ pub const SIZES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 const OFF_MAX: f64 = 15.0;
 
 /// What is asked.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
 pub struct PagesOptions {
+    /// Requests in a hundred that touch one record; the others read a range
+    #[arg(long, default_value = "90", value_name = "PERCENT", value_parser = percent)]
+    pub points: f64,
+    /// Mean bytes of a range
+    #[arg(long, default_value = "64k", value_parser = range)]
+    pub range: Bytes,
+    /// What the application spends on a page [default: measured with fathom's own B+tree]
+    #[arg(long = "app", value_name = "DURATION")]
+    #[serde(skip)]
+    pub given: Option<Nanos>,
     /// t_app: what the application spends on a page.
+    #[arg(skip)]
     pub app: Nanos,
     /// Whence it is known, in words.
+    #[arg(skip)]
     pub app_from: String,
-    /// Requests in a hundred that touch one record.
-    pub points: f64,
-    /// Mean bytes of the others.
-    pub range: Bytes,
     /// Seed.
+    #[arg(skip)]
     pub seed: u64,
+}
+
+fn range(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e| format!("{e}"))?;
+    match bytes.0 >= 4096 {
+        true => Ok(bytes),
+        false => Err(format!("'{text}': expected 4k or more, the smallest page")),
+    }
 }
 
 fn points(plan: &Plan) -> Result<Vec<Point>, JobError> {
@@ -552,6 +571,7 @@ mod tests {
         PagesOptions {
             app: Nanos::from_micros(5),
             app_from: "assumed".into(),
+            given: None,
             points,
             range: Bytes(range),
             seed: 1,

@@ -1,7 +1,6 @@
 //! The commands and their arguments.
 
 mod app;
-mod db;
 mod hosts;
 mod kv;
 mod labs;
@@ -17,13 +16,12 @@ use clap::{Args, Subcommand};
 use fathom_telemetry::Nanos;
 
 use crate::job_args::JobArgs;
-pub(crate) use app::{AppCommand, CopyArgs, SwapArgs, SwapLoadArgs};
-pub(crate) use db::{DbArgs, DbCommand, MysqlArgs, RocksdbArgs, ServerArgs, SqlArgs, TpccArgs};
+pub(crate) use app::{CopyArgs, SwapLoadArgs};
 pub(crate) use hosts::HostsArgs;
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
-pub(crate) use models::{CacheArgs, PathsArgs};
+pub(crate) use models::CacheArgs;
 pub(crate) use runs::{LabelArgs, QueryArgs, ReportArgs, RunsArgs};
 pub(crate) use tune::{KeepSettingsArgs, TuneArgs};
 

@@ -39,23 +39,22 @@ use fathom_labs::{
     cache::CacheResult,
     db::{oltp::OltpResult, rocksdb::RocksResult, scripted::SqlResult, tpcc::TpccResult},
     kv::KvResult,
-    paths::PathsResult,
+    paths::{PathsOptions, PathsResult},
     raid::{RaidResult, within::WithinResult},
     vm::{VmResult, filesystems::FilesResult, layers::LayersResult, within::SidesResult},
 };
 
 use crate::cli::{
-    AbArgs, AppCommand, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, ConditionArgs,
-    DbCommand, DevicesArgs, DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs,
-    PagesArgs, PathsArgs, PtsArgs, QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs,
-    RunArgs, RunsArgs, SimCommand, StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs,
-    WatchArgs,
+    AbArgs, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, ConditionArgs, DevicesArgs,
+    DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs, PagesArgs, PtsArgs,
+    QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs, RunArgs, RunsArgs, SimCommand,
+    StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
 };
 use crate::commands::measured::Measured;
 use crate::commands::{
     ab, app, cache, clean, compare, condition, db, devices, doctor, fio, guest_agent, kv, measured,
-    pages, paths, pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack,
-    survey, tune, vm, watch,
+    pages, pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack, survey, tune,
+    vm, watch,
 };
 use crate::exit::Outcome;
 use crate::known::{Known, Nests, tell};
@@ -191,16 +190,16 @@ const REGISTRY: &[Entry] = &[
         "How much of the data to keep in memory: latency, throughput and price by cached share, predicted and measured"),
     entry!("plan" Explain "../crates/fathom-experiments/src/plan/page.md" No, Measured<PlanOptions> => measured::run, [PlanResult],
         "What a load needs: how much of it is carried, until when, and which target carries it at which price"),
-    entry!("paths" Explain "paths.md" No, PathsArgs => paths::paths, [PathsResult],
+    entry!("paths" Explain "paths.md" No, Measured<PathsOptions> => measured::run, [PathsResult],
         "Block device or file system, past the page cache or through it: the same jobs on each, with kernel threads' CPU"),
     entry!("compress" Explain "compression.md" No, Measured<CompressionOptions> => measured::run, [CompressionResult],
         "Compression beside the device: codecs on your data, where they help and where they cost"),
 
-    entry!(of "db" Labs "databases.md" Directory, DbCommand => db::db, [OltpResult, RocksResult, SqlResult, TpccResult],
+    entry!(of "db" Labs "databases.md" Directory, db::DbCommand => db::db, [OltpResult, RocksResult, SqlResult, TpccResult],
         "Databases: private servers on a directory, beside what fathom's own tree gets there"),
     entry!("kv" Labs "kv.md" Device, KvArgs => kv::kv, [KvResult],
         "Key-value operations on fathom's own B+tree, beside what the raw device allows"),
-    entry!(of "app" Labs "databases.md" Directory, AppCommand => app::app, [CopyResult, SwapResult],
+    entry!(of "app" Labs "databases.md" Directory, app::AppCommand => app::app, [CopyResult, SwapResult],
         "Applications: ingest of many files, swapping"),
     entry!("raid" Labs "raid.md" No, RaidArgs => raid::raid, [RaidResult, WithinResult],
         "Arrays against what arithmetic promises: RAID 0, 1, 5, 6, 10, degraded, rebuilding"),

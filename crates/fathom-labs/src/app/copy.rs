@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clap::Args;
 use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::parts::{axis, chart, estimate, headline_of, point, series, table, text};
 use fathom_bench::progress::ProgressSink;
@@ -33,15 +34,19 @@ pub const PHOTOS: (u64, u64) = (3075, 37_400_000_000);
 const CHUNK: usize = 1 << 20;
 
 /// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
 pub struct CopyOptions {
     /// Files of the user's own; a generated set where it is not given.
+    #[arg(skip)]
     pub source: Option<PathBuf>,
-    /// Bytes of the generated set; as many files as its share of the seed's.
+    /// Bytes of the generated set
+    #[arg(long, default_value = "256m")]
     pub bytes: Bytes,
-    /// Threads that work on files at the same time.
+    /// Threads that work on files at the same time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
     /// Seed.
+    #[arg(skip)]
     pub seed: u64,
 }
 

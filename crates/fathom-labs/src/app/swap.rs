@@ -10,13 +10,16 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdout, Command};
 
+use clap::Args;
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, Typed};
 use fathom_bench::parts::{axis, chart, estimate, headline_of, number, point, series, table, text};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
+use fathom_io::JobError;
 use fathom_io::driver::Progress;
 use fathom_io::target::count;
 use fathom_stats::Estimate;
@@ -47,36 +50,36 @@ const PROGRAM: u64 = 16 << 20;
 const PATIENCE: u32 = 120;
 
 /// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(
+    mut_arg("target", |a| a.help("Directory that gets the swap file")),
+    after_help = "Examples:\n  fathom app swap /mnt/data                     256m, of which 75, 50 and 25 % may be in memory\n  fathom app swap /mnt/data --bytes 8g --share 50 --time 60s\nNeeds root and a memory controller; the swap file is the machine's first choice while it is on."
+)]
 pub struct SwapOptions {
-    /// Bytes of the working set.
+    /// Bytes of the working set
+    #[arg(long, default_value = "256m")]
     pub bytes: Bytes,
-    /// Shares of it that may be in memory, percent; without a limit comes first, always.
+    /// Shares of it that may be in memory, percent
+    #[arg(
+        long = "share",
+        value_delimiter = ',',
+        value_name = "PERCENT,…",
+        default_value = "75,50,25"
+    )]
     pub shares: Vec<f64>,
-    /// Threads that touch it.
+    /// Threads that touch it
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
     /// Time of one measurement; by the profile where it is not given.
+    #[arg(skip)]
     pub time: Option<Nanos>,
     /// Seed.
+    #[arg(skip)]
     pub seed: u64,
 }
 
 fn time(plan: &Plan, options: &SwapOptions) -> Nanos {
     options.time.unwrap_or(Nanos(plan.profile.job_time.0 * 3))
-}
-
-/// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &SwapOptions) -> RunCost {
-    let n = (options.shares.len() as u32 + 1) * plan.profile.repeats;
-    let each = time(plan, options) + Nanos::from_secs(1);
-    let pages = time(plan, options).as_secs_f64() * 200_000.0 * PAGE as f64;
-    let mut cost = RunCost::default();
-    cost.phase("programs").work(
-        n,
-        Nanos(each.0 * u64::from(n)),
-        Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
-    );
-    cost
 }
 
 /// What was counted beside a measurement.
@@ -101,60 +104,99 @@ fn label(limit: Option<f64>) -> String {
     limit.map_or("all".to_owned(), |s| format!("{s} %"))
 }
 
-/// Measures and puts a section into the notebook.
-///
-/// # Errors
-/// Where the target cannot hold a swap file, or the run directory fails.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &SwapOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let dir = directory(bench)?;
-    let memory = free_memory();
-    if options.bytes.0 > memory {
-        return Err(LabError::Refused(format!(
+impl Measurement for SwapOptions {
+    const NAME: &'static str = "app-swap";
+    const IN_DIRECTORY: Option<&'static str> = Some(super::MAKE_ONE);
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        if let Some(share) = self.shares.iter().find(|s| !(5.0..=100.0).contains(*s)) {
+            return Err(format!(
+                "--share: {share} is out of range: expected 5 to 100 percent"
+            ));
+        }
+        if self.bytes.0 < 32 << 20 {
+            return Err(format!(
+                "--bytes: {} are too few: expected 32m or more",
+                self.bytes
+            ));
+        }
+        // Without a limit comes first, always.
+        self.shares.sort_by(|a, b| b.total_cmp(a));
+        (self.time, self.seed) = (typed.time, typed.seed);
+        typed.size = Some(super::SCRATCH);
+        Ok(())
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+
+    fn run_cost(&self, plan: &Plan, _: Bytes) -> Result<RunCost, JobError> {
+        let options = self;
+        let n = (options.shares.len() as u32 + 1) * plan.profile.repeats;
+        let each = time(plan, options) + Nanos::from_secs(1);
+        let pages = time(plan, options).as_secs_f64() * 200_000.0 * PAGE as f64;
+        let mut cost = RunCost::default();
+        cost.phase("programs").work(
+            n,
+            Nanos(each.0 * u64::from(n)),
+            Bytes((options.bytes.0 + pages as u64) * u64::from(n)),
+        );
+        Ok(cost)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let options = self;
+        let dir = directory(bench)?;
+        let memory = free_memory();
+        if options.bytes.0 > memory {
+            return Err(LabError::Refused(format!(
             "--size: {} are more than the {} of memory that are free: the run without a limit would swap, too",
             options.bytes,
             Bytes(memory)
         ))
         .into());
+        }
+        let room = options.bytes.0 + (32 << 20);
+        let place = LabDir::create(&dir, room).map_err(LabError::from)?;
+        // One without a limit, then the limits from large to small.
+        let limits = std::iter::once(None).chain(options.shares.iter().map(|s| Some(*s)));
+        let mut result = SwapResult {
+            options: options.clone(),
+            lines: limits.map(Line::new).collect(),
+            skipped: Vec::new(),
+        };
+        let set_up = Group::create("swap").and_then(|g| Ok((g, Swap::on(place.path(), room)?)));
+        let set_up = set_up
+            .map_err(|e| {
+                result
+                    .skipped
+                    .push(Skipped::from_error("runs under a limit", e))
+            })
+            .ok();
+        let device = CounterSource::locate(place.path()).ok();
+        let mut lab = Lab {
+            bench,
+            options,
+            time: time(plan, options),
+            place: place.path(),
+            device: device.as_ref(),
+            book,
+            sink,
+        };
+        let ended = lab.rounds(&mut result, set_up.as_ref().map(|s| &s.0), plan);
+        drop(set_up);
+        drop(place);
+        skipped::missing(book, &result.skipped, true);
+        book.found(&result)?;
+        ended.map_err(NotebookError::from)
     }
-    let room = options.bytes.0 + (32 << 20);
-    let place = LabDir::create(&dir, room).map_err(LabError::from)?;
-    // One without a limit, then the limits from large to small.
-    let limits = std::iter::once(None).chain(options.shares.iter().map(|s| Some(*s)));
-    let mut result = SwapResult {
-        options: options.clone(),
-        lines: limits.map(Line::new).collect(),
-        skipped: Vec::new(),
-    };
-    let set_up = Group::create("swap").and_then(|g| Ok((g, Swap::on(place.path(), room)?)));
-    let set_up = set_up
-        .map_err(|e| {
-            result
-                .skipped
-                .push(Skipped::from_error("runs under a limit", e))
-        })
-        .ok();
-    let device = CounterSource::locate(place.path()).ok();
-    let mut lab = Lab {
-        bench,
-        options,
-        time: time(plan, options),
-        place: place.path(),
-        device: device.as_ref(),
-        book,
-        sink,
-    };
-    let ended = lab.rounds(&mut result, set_up.as_ref().map(|s| &s.0), plan);
-    drop(set_up);
-    drop(place);
-    skipped::missing(book, &result.skipped, true);
-    book.found(&result)?;
-    ended.map_err(NotebookError::from)
 }
 
 fn free_memory() -> u64 {

@@ -12,7 +12,9 @@ mod report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use clap::Args;
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Typed, percent, word};
 use fathom_bench::progress::{ProgressSink, prepare};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
@@ -26,15 +28,16 @@ use fathom_telemetry::{Bytes, Nanos, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
+use crate::kv;
 use crate::kv::keys::{self, Drawer, Keys};
 use crate::kv::load;
 use predict::Costs;
 
 /// Dollars per GB of DRAM, of an Optane 900P and of an Intel S3510 (Zhang et al. 2018, Table I).
-pub const PRICES: (f64, f64, f64) = (13.13, 1.16, 0.68);
+const PRICES: (f64, f64, f64) = (13.13, 1.16, 0.68);
 
 /// Dollars per GB.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     /// Of memory.
     pub dram: f64,
@@ -50,29 +53,91 @@ impl Prices {
 }
 
 /// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(
+    after_help = "Examples:\n  fathom cache . --size 2g                          three kinds of keys, 3 to 50 % cached\n  fathom cache /mnt/data --keys zipf --page 16k --threads 16\n  fathom cache sim:intel-s3510 --dram-price 3 --device-price 0.08\nPredicted: t_io (1 - H) + t_load H, from the device's latency and the hit share of the cache (Zhang et al. 2018, eq. 1). Measured: fathom's own B+tree with each cache, in turns."
+)]
 pub struct CacheOptions {
-    /// Distributions of keys.
+    /// Distributions of keys: uniform, zipf, gaussian
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_value = "uniform,zipf,gaussian", value_parser = word(&Keys::NAMED))]
     pub keys: Vec<Keys>,
-    /// Cached shares of the data, percent.
+    /// Cached shares of the data, percent
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,…", default_value = "3,6,12.5,25,50", value_parser = inside)]
     pub shares: Vec<f64>,
-    /// Bytes of the data; a sixteenth of the range where it is not given.
+    /// Bytes of data [default: a sixteenth of the range; 64m on models]
+    #[arg(long, value_name = "BYTES")]
     pub data: Option<Bytes>,
-    /// Bytes of a value.
+    /// Bytes of a value, at most a quarter of a page
+    #[arg(long, default_value_t = 100)]
     pub value: u32,
-    /// Bytes of a page.
+    /// Bytes of a page: 4k, 8k, 16k, 32k or 64k
+    #[arg(long, default_value = "4k", value_parser = kv::page)]
     pub page: Bytes,
-    /// Threads, each with one request at a time.
+    /// Threads, each with one request at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: u32,
-    /// t_load on a model: a request that the cache answers. On real targets it is measured.
+    /// On models: what a request takes that the cache answers (on real targets it is measured)
+    #[arg(long, value_name = "DURATION", default_value = "1us")]
     pub load: Nanos,
+    /// Dollars per GB of memory [default: 13.13, Zhang et al. 2018, Table I]
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    #[serde(skip)]
+    dram_price: Option<f64>,
+    /// Dollars per GB of the target [default: the same table, 1.16 for Optane, else 0.68 for flash]
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    #[serde(skip)]
+    device_price: Option<f64>,
     /// Dollars per GB.
+    #[arg(skip)]
     pub prices: Prices,
     /// Seed.
+    #[arg(skip)]
     pub seed: u64,
 }
 
+/// A share that leaves something in the cache and something out of it, percent.
+fn inside(text: &str) -> Result<f64, String> {
+    let share = percent(text).ok().filter(|s| *s > 0.0 && *s < 100.0);
+    share.ok_or_else(|| {
+        format!("{text} is no share: expected more than 0 and less than 100 percent")
+    })
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    let price = text
+        .parse()
+        .ok()
+        .filter(|p: &f64| *p > 0.0 && p.is_finite());
+    price.ok_or_else(|| "expected dollars per GB, more than 0".into())
+}
+
 impl CacheOptions {
+    /// Takes what follows from the rest of the command line.
+    ///
+    /// # Errors
+    /// In one sentence: what does not fit together.
+    pub fn follow(&mut self, typed: &Typed) -> Result<(), String> {
+        self.shares.sort_by(f64::total_cmp);
+        self.shares.dedup();
+        let most = self.page.0 / 4;
+        if u64::from(self.value) > most {
+            return Err(format!(
+                "--value: {} bytes are too long: expected at most a quarter of a page ({most})",
+                self.value
+            ));
+        }
+        // A device that says nothing of itself is taken for flash.
+        let optane = typed.target.to_ascii_lowercase().contains("optane");
+        let (dram, xpoint, flash) = PRICES;
+        let device = if optane { xpoint } else { flash };
+        self.prices = Prices {
+            dram: self.dram_price.unwrap_or(dram),
+            device: self.device_price.unwrap_or(device),
+        };
+        self.seed = typed.seed;
+        Ok(())
+    }
+
     /// Depths at which the device is measured: powers of two up to the threads, and the threads.
     fn depths(&self) -> Vec<u32> {
         let mut all: Vec<u32> = (0..)

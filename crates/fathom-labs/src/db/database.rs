@@ -18,7 +18,7 @@ use crate::LabError;
 use crate::skipped::Skipped;
 
 /// Databases by name.
-pub const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
+pub(super) const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
 
 /// How a database is made.
 #[derive(Debug, Clone, Copy)]

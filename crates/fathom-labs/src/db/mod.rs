@@ -9,6 +9,7 @@ mod database;
 mod linkbench;
 mod mariadb;
 mod objective;
+mod observed;
 pub mod oltp;
 #[cfg(test)]
 mod on_databases;
@@ -27,7 +28,9 @@ mod yours;
 
 use std::path::{Path, PathBuf};
 
+use clap::{ArgAction, Args};
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Typed, defaults};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::TargetError;
@@ -35,17 +38,67 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::kv::{self, Keys, KvOptions};
+use crate::kv::{self, KvOptions};
 
 /// What every database lab takes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[command(mut_arg("size", |a| a.help("Bytes of the database, and of the embedded tree's scratch file [default: the usual number of rows, warehouses or keys]")))]
 pub struct DbOptions {
     /// Time of one measurement; by the profile where it is not given.
+    #[arg(skip)]
     pub time: Option<Nanos>,
     /// Seed.
+    #[arg(skip)]
     pub seed: u64,
-    /// Whether the embedded tree is measured, too.
+    /// Leave out fathom's own embedded tree
+    #[arg(long = "no-embedded", action = ArgAction::SetFalse)]
     pub embedded: bool,
+}
+
+/// What to do about a target that is no directory.
+const MAKE_ONE: Option<&str> = Some("a database needs a file system: make one");
+/// The scratch file of the embedded tree must hold a tree and the raw device.
+const SCRATCH_MIN: u64 = 64 << 20;
+/// Bytes of a buffer pool on the command line.
+fn pool(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e| format!("{e}"))?;
+    match bytes.0 >= 6 << 20 {
+        true => Ok(bytes),
+        false => Err(format!("'{text}' is too small: InnoDB needs 6m or more")),
+    }
+}
+
+impl DbOptions {
+    /// How many rows, warehouses or keys of `each` bytes the database has: those that were given, those that --size holds,
+    /// or the usual number. The scratch file of the embedded tree is as large as the database.
+    fn sized(
+        &mut self,
+        typed: &mut Typed,
+        given: Option<u64>,
+        usual: u64,
+        (each, one): (u64, &str),
+    ) -> Result<u64, String> {
+        (self.time, self.seed) = (typed.time, typed.seed);
+        let count = match typed.size {
+            Some(size) if size.0 < SCRATCH_MIN && self.embedded => {
+                return Err("--size: the embedded tree and the raw device need 64m or more".into());
+            }
+            Some(size) if size.0 < each => {
+                return Err(format!(
+                    "--size: {size} is too small: {one} has {}",
+                    Bytes(each)
+                ));
+            }
+            Some(size) => size.0 / each,
+            None => given.unwrap_or(usual),
+        };
+        if !self.embedded {
+            typed.size = Some(Bytes(SCRATCH_MIN));
+        } else if given.is_some() {
+            typed.size = Some(Bytes((count * each).max(SCRATCH_MIN)));
+        }
+        Ok(count)
+    }
 }
 
 /// Programs that the labs run: the commands that need it, its name, the packages that bring it, its version.
@@ -97,19 +150,10 @@ pub(crate) fn directory(bench: &dyn Bench) -> Result<PathBuf, BenchError> {
 fn kv_options(options: &DbOptions, workloads: &[&str]) -> KvOptions {
     KvOptions {
         workloads: workloads.iter().map(|w| (*w).to_owned()).collect(),
-        threads: 16,
-        keys: None,
-        value: 0,
-        page: Bytes(4096),
-        cache: 5.0,
-        commit: false,
-        buffered: false,
-        keys_drawn: Keys::Uniform,
-        beside: Vec::new(),
-        rate: None,
         model: None,
         time: options.time,
         seed: options.seed,
+        ..defaults()
     }
 }
 

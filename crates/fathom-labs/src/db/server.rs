@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 pub use super::sql::tls::Tls;
@@ -91,6 +92,38 @@ impl fmt::Display for Server {
                 let scheme = self.protocol.scheme();
                 write!(f, "{scheme}://{}@{open}{host}{close}:{port}", self.user)
             }
+        }
+    }
+}
+
+/// A server of the user's own, as it is named.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ServerArgs {
+    /// A running server of yours: mysql://USER@HOST[:PORT] or postgres://USER@HOST[:PORT]/DATABASE, with
+    /// ?sslmode=verify-full (the default where HOST is not this machine), verify-ca, require or disable and
+    /// &sslrootcert=FILE; nothing is started, and all is done in a database that is removed afterwards. The password comes
+    /// from FATHOM_DB_PASSWORD, --password-file, ~/.my.cnf, PGPASSWORD or ~/.pgpass
+    #[arg(long, value_name = "URL", value_parser = Server::parse)]
+    server: Option<Server>,
+    /// The same by the path of its socket
+    #[arg(long, value_name = "PATH", conflicts_with = "server")]
+    socket: Option<PathBuf>,
+    /// File whose first line is the password; nobody else may be able to read it
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    /// The server that was named, with its password.
+    pub(super) fn find(&self) -> Result<Option<Server>, String> {
+        let by_socket = self.socket.as_deref().map(Server::of_socket);
+        let file = self.password_file.as_deref();
+        match self.server.clone().or(by_socket) {
+            Some(server) => server.find_password(file).map(Some),
+            None if file.is_some() => {
+                Err("--password-file is that of a server of yours: name it with --server".into())
+            }
+            None => Ok(None),
         }
     }
 }

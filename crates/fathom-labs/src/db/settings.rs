@@ -24,7 +24,11 @@ pub fn parse(text: &str) -> Result<Vec<String>, String> {
     text.split(',').map(one).collect()
 }
 
-fn one(text: &str) -> Result<String, String> {
+/// One of them.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn one(text: &str) -> Result<String, String> {
     let expected = "expected NAME=VALUE, as in innodb_io_capacity=2000";
     let (name, value) = text
         .trim()

@@ -46,3 +46,15 @@ pub(crate) trait Transactions: Send {
     /// What the database says.
     fn transaction(&mut self) -> Result<usize>;
 }
+
+/// Which of these `at`, drawn below the sum of their weights, falls on.
+pub(super) fn chosen(weights: impl IntoIterator<Item = u64>, mut at: u64) -> usize {
+    let falls = |weight| match at.checked_sub(weight) {
+        Some(left) => {
+            at = left;
+            false
+        }
+        None => true,
+    };
+    weights.into_iter().position(falls).unwrap_or(0)
+}

@@ -13,7 +13,7 @@ use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::Op;
 
 use super::sql::{Answer, Dialect, Result, Session, Value};
-use super::workload::{Transactions, Workload};
+use super::workload::{Transactions, Workload, chosen};
 use crate::kv::keys::{Drawer, THETA, Zipf};
 use crate::kv::{Keys, Mix, WORKLOADS};
 
@@ -83,14 +83,9 @@ impl Ycsb {
 
     /// Which kind comes next.
     fn operation(&self, random: &mut SplitMix64) -> (usize, Operation) {
-        let mut at = random.below(100) as u32;
-        for (kind, (operation, share)) in self.operations.iter().enumerate() {
-            if at < *share {
-                return (kind, *operation);
-            }
-            at -= share;
-        }
-        (0, self.operations[0].0)
+        let shares = self.operations.iter().map(|o| o.1.into());
+        let kind = chosen(shares, random.below(100) as u64);
+        (kind, self.operations[kind].0)
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod hosted;
 pub(crate) mod keys;
 pub(crate) mod load;
 mod on_model;
+mod options;
 mod results;
 mod tree;
 mod versus;
@@ -45,44 +46,11 @@ pub use keys::Keys;
 pub use load::Mix;
 use load::{Load, Outcome};
 pub use on_model::run_cost_on_model;
+pub use options::KvOptions;
+pub(crate) use options::page;
 use tree::Setup;
 use workloads::Sweep;
 pub use workloads::{WORKLOADS, Workload};
-
-/// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct KvOptions {
-    /// Names of [`WORKLOADS`].
-    pub workloads: Vec<String>,
-    /// Threads.
-    pub threads: u32,
-    /// Keys that the tree is filled with; by default as many as fill 40 % of its half, at most 4 million, and none for
-    /// inserts.
-    pub keys: Option<u64>,
-    /// Bytes of a value; YCSB has 1000 where this is 0.
-    pub value: u32,
-    /// Bytes of a page.
-    pub page: Bytes,
-    /// Cached share of the leaves, percent.
-    pub cache: f64,
-    /// Whether every commit is logged.
-    pub commit: bool,
-    /// Whether the tree goes through the page cache; the raw device never does.
-    pub buffered: bool,
-    /// Distribution of keys, where the workload has none of its own.
-    pub keys_drawn: Keys,
-    /// Engines of [`ENGINES`] that are measured beside fathom's own, in turns.
-    pub beside: Vec<String>,
-    /// Operations per second that come, whatever was answered: an open loop. Closed where it is not given.
-    pub rate: Option<f64>,
-    /// On a model, where the tree lies in memory: time of an operation beside its I/Os. `None` on what keeps bytes itself.
-    #[serde(default)]
-    pub model: Option<Nanos>,
-    /// Time of one measurement; by the profile where it is not given.
-    pub time: Option<Nanos>,
-    /// Seed.
-    pub seed: u64,
-}
 
 const PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 const CACHES: [f64; 5] = [5.0, 10.0, 25.0, 50.0, 100.0];

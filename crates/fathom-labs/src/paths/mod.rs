@@ -9,13 +9,16 @@ mod sites;
 
 use std::path::Path as FsPath;
 
+use clap::{ArgAction, Args};
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, Typed, percent};
 use fathom_bench::progress::{Filling, ProgressSink, prepare};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
+use fathom_sim::SimTarget;
 use fathom_stats::dips::{Dip, dips};
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Job;
@@ -27,27 +30,173 @@ use crate::page_cache::forget;
 use crate::skipped::{self, Skipped};
 use fathom_system::SystemError;
 use fathom_system::cgroup::Group;
-use fathom_system::filesystem::FileSystem;
+use fathom_system::filesystem::{FileSystem, file_systems};
 use fathom_system::kernel_threads::{Family, Snapshot};
 use fathom_system::lab_dir::LabDir;
 use sites::Site;
 
 /// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(
+    after_help = "Examples:\n  fathom paths /mnt/data                  the file system there; for root others beside it\n  fathom paths . --make none              only the file system that is there\n  fathom paths /dev/sdx --destroy SERIAL  the block device itself, past the page cache and through it\n  fathom paths /dev/nvme0n1               reads only: needs no permission\nEach path gets the same jobs: random 4 KiB, sequential reads and writes of 128 KiB. What fathom makes lies in the target's directory and is removed; after a kill, fathom clean finds it."
+)]
 pub struct PathsOptions {
-    /// Threads of the random job, each with one I/O at a time.
+    /// Threads of the random job, each with one I/O at a time
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
-    /// Reads among its I/Os, percent.
+    /// Reads among its I/Os, percent
+    #[arg(long, default_value = "50", value_name = "PERCENT", value_parser = percent)]
     pub read_share: f64,
-    /// Whether anything is written.
+    /// Leave out every job that writes, and what would be made beside the target
+    #[arg(long = "no-writes", action = ArgAction::SetFalse)]
     pub writes: bool,
-    /// Names of file systems ([`crate::file_systems`]) to make on loop devices where the target is a directory and writes
-    /// are allowed; none for the target alone.
+    /// File systems to make on loop devices in a directory (root): ext4, xfs, btrfs, or none
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", default_value = "ext4,xfs,btrfs", value_parser = made_here)]
     pub make: Vec<String>,
-    /// Page cache that jobs through it have, percent of the range; 0 for all memory.
+    /// Page cache for jobs through it, percent of the range (a control group; root); 0 for all memory
+    #[arg(long, default_value = "10", value_name = "PERCENT", value_parser = percent)]
     pub memory: f64,
     /// Seed.
+    #[arg(skip)]
     pub seed: u64,
+    /// Whether nobody said how often: then often enough for intervals by resampling.
+    #[arg(skip)]
+    #[serde(skip)]
+    often: bool,
+}
+
+/// A file system that fathom makes, or none.
+fn made_here(name: &str) -> Result<String, String> {
+    let known = file_systems();
+    match name == "none" || known.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "'{name}' is no file system that fathom makes: expected {}, or none",
+            known.join(", ")
+        )),
+    }
+}
+
+/// The range where nobody said a size: as many bytes lie on every path.
+const SIZE: Bytes = Bytes::mib(512);
+/// Enough turns for intervals by resampling.
+const REPEATS: u32 = 5;
+
+impl PathsOptions {
+    fn shaped(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        if self.often {
+            plan.profile.repeats = plan.profile.repeats.max(REPEATS);
+        }
+        plan
+    }
+}
+
+impl Measurement for PathsOptions {
+    const NAME: &'static str = "paths";
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        let target = FsPath::new(&typed.target);
+        match target.is_dir() {
+            true => typed.size = typed.size.or(Some(SIZE)),
+            false => self.make.clear(),
+        }
+        self.make.retain(|m| m != "none");
+        // Reading a device or a file needs no permission; writing one does, and must not be asked for by default.
+        self.writes &= typed.destroys
+            || target.is_dir()
+            || !target.exists()
+            || SimTarget::is_simulated(&typed.target);
+        self.seed = typed.seed;
+        self.often = typed.repeats.is_none();
+        Ok(())
+    }
+
+    fn modifies(&self) -> bool {
+        self.writes
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let (o, plan) = (self, &self.shaped(plan));
+        let made = made(o);
+        let own = if made.is_empty() { 0 } else { made.len() + 1 } as u32;
+        let sites = 1 + own;
+        let own = u64::from(own) * plan.limits.size;
+        let mut all = RunCost::filling(Bytes(fills.0 + own));
+        all.phase("paths");
+        for load in loads(o) {
+            for direct in modes(plan) {
+                all.add(&job(plan, o, load, direct)?, sites * plan.profile.repeats);
+            }
+        }
+        let idle = Nanos(IDLE.0 * u64::from(plan.profile.repeats));
+        all.work(0, idle, Bytes(0));
+        Ok(all)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let (options, plan) = (self, &self.shaped(plan));
+        let mut skipped = Vec::new();
+        let (place, mut sites) = sites(bench, plan, options, &mut skipped)?;
+        prepare(bench, sink)?;
+        sites = fill(sites, plan, sink, &mut skipped);
+        let of = |site: usize| modes(plan).map(move |direct| Path { site, direct });
+        let mut results = PathsResult {
+            options: options.clone(),
+            sites: sites.iter().map(Site::seen).collect(),
+            paths: (0..sites.len()).flat_map(of).collect(),
+            loads: loads(options),
+            seen: Vec::new(),
+            unlimited: None,
+            simulated: bench.simulated(),
+            skipped,
+        };
+        results.seen = vec![vec![Vec::new(); results.loads.len()]; results.paths.len()];
+        let group = limit(bench, plan, options, &mut results);
+        let total = results.paths.len() as u32 * results.loads.len() as u32 * plan.profile.repeats;
+        let mut done = 0;
+        'repeats: for repeat in 0..plan.profile.repeats {
+            let idle = idle(bench);
+            // In turns, so that a drift of the device favours no path.
+            for p in turns(results.paths.len(), repeat) {
+                let path = results.paths[p];
+                for l in 0..results.loads.len() {
+                    if bench.interrupted() {
+                        break 'repeats;
+                    }
+                    let load = results.loads[l];
+                    let name = format!("{} {}", load.id(), results.name(p));
+                    sink.job(done, total, &name);
+                    let own = sites[path.site].bench.as_mut().map(|b| b as &mut dyn Bench);
+                    let mut pass = Pass {
+                        bench: own.unwrap_or(&mut *bench),
+                        plan,
+                        options,
+                        repeat,
+                        idle: idle.as_ref(),
+                        group: group.as_ref().filter(|_| !path.direct),
+                    };
+                    let seen = pass.measure(load, path.direct, &name, book, sink)?;
+                    results.seen[p][l].push(seen);
+                    done += 1;
+                }
+            }
+        }
+        if bench.interrupted() {
+            book.run_mut().flags.push(cut_short(done, total));
+        }
+        drop(group);
+        sites.into_iter().for_each(close);
+        drop(place);
+        skipped::missing(book, &results.skipped, false);
+        book.found(&results)
+    }
 }
 
 /// What each path is given to do.
@@ -109,27 +258,6 @@ fn job(plan: &Plan, o: &PathsOptions, load: Load, direct: bool) -> Result<JobSpe
     let mut spec = plan.job(load.id(), &how)?;
     spec.direct = direct;
     Ok(spec)
-}
-
-/// Time and bytes, at most.
-///
-/// # Errors
-/// Where a job does not fit the target.
-pub fn run_cost(plan: &Plan, o: &PathsOptions, fills: Bytes) -> Result<RunCost, JobError> {
-    let made = made(o);
-    let own = if made.is_empty() { 0 } else { made.len() + 1 } as u32;
-    let sites = 1 + own;
-    let own = u64::from(own) * plan.limits.size;
-    let mut all = RunCost::filling(Bytes(fills.0 + own));
-    all.phase("paths");
-    for load in loads(o) {
-        for direct in modes(plan) {
-            all.add(&job(plan, o, load, direct)?, sites * plan.profile.repeats);
-        }
-    }
-    let idle = Nanos(IDLE.0 * u64::from(plan.profile.repeats));
-    all.work(0, idle, Bytes(0));
-    Ok(all)
 }
 
 /// File systems to be made.
@@ -218,73 +346,6 @@ impl ExperimentResult for PathsResult {
             .sections
             .extend(skipped::skipped("paths", &self.skipped));
     }
-}
-
-/// Measures, and puts section, headlines and findings into the notebook.
-///
-/// # Errors
-/// Where the bench or the run directory fails. What cannot be made of loop devices and file systems is left out, and said.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &PathsOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let mut skipped = Vec::new();
-    let (place, mut sites) = sites(bench, plan, options, &mut skipped)?;
-    prepare(bench, sink)?;
-    sites = fill(sites, plan, sink, &mut skipped);
-    let of = |site: usize| modes(plan).map(move |direct| Path { site, direct });
-    let mut results = PathsResult {
-        options: options.clone(),
-        sites: sites.iter().map(Site::seen).collect(),
-        paths: (0..sites.len()).flat_map(of).collect(),
-        loads: loads(options),
-        seen: Vec::new(),
-        unlimited: None,
-        simulated: bench.simulated(),
-        skipped,
-    };
-    results.seen = vec![vec![Vec::new(); results.loads.len()]; results.paths.len()];
-    let group = limit(bench, plan, options, &mut results);
-    let total = results.paths.len() as u32 * results.loads.len() as u32 * plan.profile.repeats;
-    let mut done = 0;
-    'repeats: for repeat in 0..plan.profile.repeats {
-        let idle = idle(bench);
-        // In turns, so that a drift of the device favours no path.
-        for p in turns(results.paths.len(), repeat) {
-            let path = results.paths[p];
-            for l in 0..results.loads.len() {
-                if bench.interrupted() {
-                    break 'repeats;
-                }
-                let load = results.loads[l];
-                let name = format!("{} {}", load.id(), results.name(p));
-                sink.job(done, total, &name);
-                let own = sites[path.site].bench.as_mut().map(|b| b as &mut dyn Bench);
-                let mut pass = Pass {
-                    bench: own.unwrap_or(&mut *bench),
-                    plan,
-                    options,
-                    repeat,
-                    idle: idle.as_ref(),
-                    group: group.as_ref().filter(|_| !path.direct),
-                };
-                let seen = pass.measure(load, path.direct, &name, book, sink)?;
-                results.seen[p][l].push(seen);
-                done += 1;
-            }
-        }
-    }
-    if bench.interrupted() {
-        book.run_mut().flags.push(cut_short(done, total));
-    }
-    drop(group);
-    sites.into_iter().for_each(close);
-    drop(place);
-    skipped::missing(book, &results.skipped, false);
-    book.found(&results)
 }
 
 /// The target, and what can be made beside it.

@@ -457,6 +457,7 @@ fn dips(r: &PathsResult, l: usize, load: Load) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use fathom_bench::measurement::defaults;
     use fathom_stats::rng::SplitMix64;
 
     use super::super::{Path, PathsOptions};
@@ -466,11 +467,7 @@ mod tests {
     fn finding_of(change: f64, seed: u64) -> Result<Finding, String> {
         let options = PathsOptions {
             threads: 1,
-            read_share: 50.0,
-            writes: true,
-            make: Vec::new(),
-            memory: 0.0,
-            seed,
+            ..defaults()
         };
         let mut random = SplitMix64::new(seed);
         let turns: Vec<f64> = (0..5).map(|_| 1.0 + 0.1 * random.normal()).collect();

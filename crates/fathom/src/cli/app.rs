@@ -1,18 +1,9 @@
 //! Arguments of `app`.
 
-use clap::{Args, Subcommand};
-use fathom_telemetry::Bytes;
+use clap::Args;
+use fathom_labs::app::copy::CopyOptions;
 
-use super::{MeasureArgs, OutArgs};
-
-/// What applications do with a directory.
-#[derive(Subcommand)]
-pub(crate) enum AppCommand {
-    /// Ingest: read, write, copy and handle many files
-    Copy(Box<CopyArgs>),
-    /// A working set larger than memory, swapping to the target
-    Swap(Box<SwapArgs>),
-}
+use super::OutArgs;
 
 /// Arguments of `app copy`.
 #[derive(Args)]
@@ -23,12 +14,8 @@ pub(crate) struct CopyArgs {
     /// [SOURCE] TARGET: directories; without a source a set is generated on the target
     #[arg(required = true, num_args = 1..=2, value_name = "DIRECTORY")]
     pub(crate) places: Vec<String>,
-    /// Bytes of the generated set
-    #[arg(long, default_value = "256m")]
-    pub(crate) bytes: Bytes,
-    /// Threads that work on files at the same time
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) threads: u32,
+    #[command(flatten)]
+    pub(crate) options: CopyOptions,
     /// quick, standard or full: number of rounds
     #[arg(long, default_value = "quick")]
     pub(crate) profile: String,
@@ -43,26 +30,6 @@ pub(crate) struct CopyArgs {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) out: OutArgs,
-}
-
-/// Arguments of `app swap`.
-#[derive(Args)]
-#[command(
-    mut_arg("target", |a| a.help("Directory that gets the swap file")),
-    after_help = "Examples:\n  fathom app swap /mnt/data                     256m, of which 75, 50 and 25 % may be in memory\n  fathom app swap /mnt/data --bytes 8g --share 50 --time 60s\nNeeds root and a memory controller; the swap file is the machine's first choice while it is on."
-)]
-pub(crate) struct SwapArgs {
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-    /// Bytes of the working set
-    #[arg(long, default_value = "256m")]
-    pub(crate) bytes: Bytes,
-    /// Shares of it that may be in memory, percent
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT,…", default_values_t = [75.0, 50.0, 25.0])]
-    pub(crate) share: Vec<f64>,
-    /// Threads that touch it
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) threads: u32,
 }
 
 /// Arguments of the hidden process under test.

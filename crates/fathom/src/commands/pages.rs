@@ -5,22 +5,10 @@ use fathom_experiments::pages::{self, PagesOptions};
 
 use super::measure::{Measuring, measure};
 use crate::cli::PagesArgs;
-use crate::exit::{Outcome, refused};
+use crate::exit::Outcome;
 
 pub(crate) fn pages(args: &PagesArgs) -> Outcome {
-    if !(0.0..=100.0).contains(&args.points) {
-        return Err(refused(anyhow::anyhow!(
-            "--points {}: expected a share of 0 to 100 %",
-            args.points
-        )));
-    }
-    if args.range.0 < 4096 {
-        return Err(refused(anyhow::anyhow!(
-            "--range {}: expected 4k or more, the smallest page",
-            args.range
-        )));
-    }
-    let (app, app_from) = match args.app {
+    let (app, app_from) = match args.options.given {
         Some(app) => (app, "as given with --app"),
         None => {
             let measured = fathom_labs::kv::app_cost().map_err(crate::exit::failed)?;
@@ -33,9 +21,8 @@ pub(crate) fn pages(args: &PagesArgs) -> Outcome {
     let options = PagesOptions {
         app,
         app_from: app_from.into(),
-        points: args.points,
-        range: args.range,
         seed: args.measure.seed,
+        ..args.options.clone()
     };
     let what = Measuring {
         name: "pages",

@@ -1,6 +1,5 @@
 //! A measurement under way: rounds over all settings, on servers of the lab's own or on one that the user runs.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
@@ -16,9 +15,10 @@ use serde_json::json;
 
 use super::super::counters::Watch;
 use super::super::mariadb::{Instance, Programs, Start};
+use super::super::observed::observed;
 use super::super::server::Place;
 use super::super::sql::{Dialect, Result as SqlResult, Session, SqlError, quoted};
-use super::super::warmth::{self, Gauge, Warmth};
+use super::super::warmth::{self, Gauge};
 use super::super::yours::Yours;
 use super::driver::{self, Load};
 use super::results::Facts;
@@ -28,7 +28,6 @@ use super::{
     times,
 };
 use crate::LabError;
-use crate::clients::{Total, ticker};
 use crate::loads::{About, Course};
 
 /// Why a measurement ended.
@@ -260,41 +259,18 @@ impl<'a> Lab<'a> {
             sysbench::run(program, &server.whom, &self.place, &other, &stop).map(Some)
         };
         let first = beside("sysbench-before")?;
-        let warmth = RefCell::new(Warmth::new((server.gauge)()?));
         let watch = Watch::new((server.connect)()?, server.dialect, server.here)?;
-        let watch = RefCell::new(watch);
-        let (mut began, mut seen) = (Ok(()), None);
         let device = self.device.as_ref();
-        let mut sample = |total: Total<'_>| (total(), (server.process)(), device.and_then(count));
-        let (mut before, mut after) = (None, None);
-        let mut shown = ticker(sink);
-        let sample = RefCell::new(&mut sample);
-        let (mut load_done, again) = driver::run(
-            server.connect,
-            &load,
-            (&stop, &|| {
-                // A step follows a closed loop on the same server, which took its log as far as it goes.
-                let warm = cell.load.is_some() && rate.is_some();
-                warmth.borrow_mut().cold().filter(|_| !warm)
-            }),
-            &mut |total| {
-                began = watch.borrow_mut().begin();
-                before = Some((sample.borrow_mut())(total));
-            },
-            &mut |total| {
-                after = Some((sample.borrow_mut())(total));
-                seen = Some(watch.borrow_mut().end());
-            },
-            &mut |rate| {
-                watch.borrow_mut().look();
-                shown(rate);
-            },
+        // A step follows a closed loop on the same server, which took its log as far as it goes.
+        let warm = cell.load.is_some() && rate.is_some();
+        let ((mut load_done, again), counts) = observed(
+            ((server.gauge)()?, watch),
+            (&stop, warm),
+            &|| ((server.process)(), device.and_then(count)),
+            (sink, &|| {}),
+            |terms, begin, end, tick| driver::run(server.connect, &load, terms, begin, end, tick),
         )?;
-        began?;
-        // One that was ended in its ramp counted nothing.
-        let (Some(before), Some(after), Some(seen)) = (before, after, seen) else {
-            return Err(LabError::Failed("it was ended in its ramp".into()).into());
-        };
+        let (before, after, seen) = (counts.before, counts.after, counts.seen);
         let sysbench = first
             .zip(beside("sysbench-after")?)
             .map(|(a, b)| (a + b) / 2.0);
@@ -305,22 +281,21 @@ impl<'a> Lab<'a> {
             repeat,
             engine: &self.facts.version,
             spec,
-            device: after.2.zip(before.2).map(|(a, b)| a.since(&b)),
+            device: after.1.zip(before.1).map(|(a, b)| a.since(&b)),
             ours: self.facts.yours.is_none(),
         };
-        let seen = seen?;
         if self.facts.yours.is_some() {
             load_done.noted.extend(warmth::unpaid(&seen));
         }
         let course = load_done.course.clone();
         Ok(Repeat {
             jobs: vec![load_done.keep(self.book, about)],
-            operations: after.0 - before.0,
+            operations: counts.operations,
             course,
             beside: Counted {
                 process: after
-                    .1
-                    .zip(before.1)
+                    .0
+                    .zip(before.0)
                     .map(|(a, b)| [0, 1].map(|i| a[i].saturating_sub(b[i]))),
                 again,
                 sysbench,

@@ -7,112 +7,36 @@
 mod conclusion;
 mod driver;
 mod lab;
+mod options;
 mod results;
 mod rows;
 pub(super) mod sysbench;
 mod tried;
 
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, Typed};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
+use fathom_io::JobError;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 pub use driver::{Mix, Rows};
 use lab::Lab;
+pub use options::{Experiment, OltpOptions};
 use results::Facts;
 
 use super::counters::Observed;
+use super::directory;
 use super::mariadb;
 use super::objective::{Offered, SHARES};
-use super::server::Server as Address;
 use super::warmth::Warmth;
 use super::yours::Yours;
-use super::{DbOptions, directory};
 use crate::LabError;
 use crate::loads;
 use crate::skipped::{self, Skipped};
 use fathom_system::lab_dir::LabDir;
-
-/// An experiment by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Experiment {
-    /// Pages of 4 to 64 KiB.
-    PageSize,
-    /// 1 to 64 clients.
-    Threads,
-    /// The buffer pool as a share of the data.
-    Cache,
-    /// Compressed tables and pages.
-    Compression,
-    /// Nothing is swept: the threads and the pool that were given.
-    One,
-    /// An open loop at shares of what a closed loop does, until a latency objective breaks.
-    Objective,
-    /// Settings of the server, each in turns with the server without it.
-    Try,
-}
-
-impl Experiment {
-    /// By name; `all` means the first four.
-    pub const ALL: [(&'static str, Self); 7] = [
-        ("page-size", Self::PageSize),
-        ("threads", Self::Threads),
-        ("cache", Self::Cache),
-        ("compression", Self::Compression),
-        ("one", Self::One),
-        ("objective", Self::Objective),
-        ("try", Self::Try),
-    ];
-}
-
-/// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OltpOptions {
-    /// What every database lab takes.
-    pub db: DbOptions,
-    /// Which experiments.
-    pub experiments: Vec<Experiment>,
-    /// Which transactions.
-    pub mixes: Vec<Mix>,
-    /// How rows are chosen.
-    pub rows: Rows,
-    /// Rows of the table.
-    pub count: u64,
-    /// Clients, where they are not swept.
-    pub threads: u32,
-    /// Transactions per second that come, whatever was answered: an open loop. Closed where it is not given.
-    pub rate: Option<f64>,
-    /// What 99 % of transactions must not exceed, counted from when they came.
-    pub objective: Nanos,
-    /// Bytes of the buffer pool, where it is not swept.
-    pub pool: Bytes,
-    /// Settings that all servers of the lab have, `NAME=VALUE`.
-    #[serde(default)]
-    pub set: Vec<String>,
-    /// Those that are tried: each entry's settings together.
-    #[serde(default)]
-    pub tries: Vec<Vec<String>>,
-    /// Whether sysbench runs beside the own driver, in turns.
-    pub sysbench: bool,
-    /// A server of the user's own: nothing is started then, and its page, pool and format are what they are.
-    #[serde(default)]
-    pub server: Option<Address>,
-    /// Whether settings of that whole server may be changed while they are tried.
-    #[serde(default)]
-    pub change_server: bool,
-}
-
-impl OltpOptions {
-    /// What a server that runs already can show.
-    pub const OF_YOURS: [Experiment; 4] = [
-        Experiment::Threads,
-        Experiment::One,
-        Experiment::Objective,
-        Experiment::Try,
-    ];
-}
 
 /// Bytes of a row with its index entry, as InnoDB stores it.
 pub const ROW: u64 = 245;
@@ -356,42 +280,6 @@ fn log_bytes(options: &OltpOptions) -> u64 {
     (options.count * ROW / 8).clamp(page << 8, 512 << 20) >> 20 << 20
 }
 
-/// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &OltpOptions, fills: Bytes) -> RunCost {
-    let mut o = super::embedded_cost(plan, &options.db, &embedded(options), fills);
-    let n = cells(options).len() as u32 * plan.profile.repeats;
-    let (ramp, time) = times(plan, options);
-    // What writes has a log whose checkpoints are waited for.
-    let wait = |mix: Mix| match mix {
-        Mix::Read => 0.3,
-        _ => 3.3,
-    };
-    let waits: f64 = options.mixes.iter().map(|m| wait(*m)).sum();
-    let wait = Nanos::from_secs_f64(waits / options.mixes.len().max(1) as f64);
-    let warm = ramp.max(Warmth::LEAST) + wait;
-    let sysbench = if options.sysbench {
-        ramp + ramp + time
-    } else {
-        Nanos::ZERO
-    };
-    // Servers are made, filled, and started anew for each of their settings.
-    let cells = cells(options);
-    let mut servers: Vec<_> = cells.iter().map(Cell::server).collect();
-    servers.sort_unstable();
-    servers.dedup();
-    let starts = servers.len() as u64 * u64::from(plan.profile.repeats) * 800;
-    servers.dedup_by_key(|s| (s.0, s.1));
-    let fills = servers.len() as u64 * (1_500 + options.count / 100);
-    let servers = Nanos::from_millis(starts + fills);
-    let one = (warm + time + sysbench).0;
-    let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
-    o.phase("making, filling and starting the servers")
-        .work(0, servers, Bytes(room(options)));
-    let time = Nanos(one * u64::from(n));
-    o.phase("transactions").work(n, time, Bytes(pages as u64));
-    o
-}
-
 /// Workloads of the embedded tree that ask the same.
 fn embedded(options: &OltpOptions) -> Vec<&'static str> {
     let has = |e| options.experiments.contains(&e);
@@ -408,74 +296,124 @@ fn embedded(options: &OltpOptions) -> Vec<&'static str> {
     names
 }
 
-/// Measures and puts sections, headlines and findings into the notebook.
-///
-/// # Errors
-/// Where the target is no directory, a server dies, or the run directory fails; what was measured before stands.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &OltpOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let dir = directory(bench)?;
-    let mut skipped = Vec::new();
-    // What can be refused is refused before anything is measured.
-    let mut server = None;
-    match &options.server {
-        Some(address) => {
-            let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-            let mut yours = Yours::open(address)?;
-            yours.may_try(&options.tries, options.change_server)?;
-            server = Some((Server::Yours(Box::new(yours)), place));
-        }
-        None => match mariadb::probe() {
-            Ok(programs) => {
-                let tried = options.tries.iter().flatten();
-                let all: Vec<String> = options.set.iter().chain(tried).cloned().collect();
-                mariadb::knows(&programs, &all)?;
-                let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-                server = Some((Server::Own(programs), place));
-            }
-            Err(e) => skipped.push(Skipped::from_error("InnoDB (MariaDB)", e)),
-        },
+impl Measurement for OltpOptions {
+    const NAME: &'static str = "db-mysql";
+    const IN_DIRECTORY: Option<&'static str> = super::MAKE_ONE;
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        self.follow(typed)
     }
-    let other = options
-        .sysbench
-        .then(sysbench::probe)
-        .and_then(|found| match found {
-            Ok(found) => Some(found),
-            Err(e) => {
-                skipped.push(Skipped::from_error("the cross-check by sysbench", e));
-                None
-            }
-        });
-    super::embedded(bench, plan, &options.db, &embedded(options), book, sink)?;
-    let mut measured = Ok(());
-    let mut result = OltpResult {
-        options: options.clone(),
-        facts: Facts::default(),
-        lines: Vec::new(),
-        skipped,
-    };
-    skipped::missing(book, &result.skipped, server.is_none());
-    if let Some((server, place)) = &mut server {
-        let mut lab = Lab::new((bench, book, plan), options, place, other.as_ref());
-        measured = match server {
-            Server::Own(programs) => lab.own_servers(programs, sink),
-            Server::Yours(yours) => lab.your_server(yours, sink),
+
+    fn check(&self) -> Result<(), String> {
+        self.possible()
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let options = self;
+        let mut o = super::embedded_cost(plan, &options.db, &embedded(options), fills);
+        let n = cells(options).len() as u32 * plan.profile.repeats;
+        let (ramp, time) = times(plan, options);
+        // What writes has a log whose checkpoints are waited for.
+        let wait = |mix: Mix| match mix {
+            Mix::Read => 0.3,
+            _ => 3.3,
         };
-        measured = measured.map_err(|e| super::with_room(place.path(), e));
-        (result.facts, result.lines) = (lab.facts, lab.lines);
+        let waits: f64 = options.mixes.iter().map(|m| wait(*m)).sum();
+        let wait = Nanos::from_secs_f64(waits / options.mixes.len().max(1) as f64);
+        let warm = ramp.max(Warmth::LEAST) + wait;
+        let sysbench = if options.sysbench {
+            ramp + ramp + time
+        } else {
+            Nanos::ZERO
+        };
+        // Servers are made, filled, and started anew for each of their settings.
+        let cells = cells(options);
+        let mut servers: Vec<_> = cells.iter().map(Cell::server).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        let starts = servers.len() as u64 * u64::from(plan.profile.repeats) * 800;
+        servers.dedup_by_key(|s| (s.0, s.1));
+        let fills = servers.len() as u64 * (1_500 + options.count / 100);
+        let servers = Nanos::from_millis(starts + fills);
+        let one = (warm + time + sysbench).0;
+        let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
+        o.phase("making, filling and starting the servers")
+            .work(0, servers, Bytes(room(options)));
+        let time = Nanos(one * u64::from(n));
+        o.phase("transactions").work(n, time, Bytes(pages as u64));
+        Ok(o)
     }
-    drop(server);
-    book.found(&result)?;
-    if bench.interrupted() {
-        super::interrupted(book);
-        return Ok(());
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let options = self;
+        let dir = directory(bench)?;
+        let mut skipped = Vec::new();
+        // What can be refused is refused before anything is measured.
+        let mut server = None;
+        match &options.server {
+            Some(address) => {
+                let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+                let mut yours = Yours::open(address)?;
+                yours.may_try(&options.tries, options.change_server)?;
+                server = Some((Server::Yours(Box::new(yours)), place));
+            }
+            None => match mariadb::probe() {
+                Ok(programs) => {
+                    let tried = options.tries.iter().flatten();
+                    let all: Vec<String> = options.set.iter().chain(tried).cloned().collect();
+                    mariadb::knows(&programs, &all)?;
+                    let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+                    server = Some((Server::Own(programs), place));
+                }
+                Err(e) => skipped.push(Skipped::from_error("InnoDB (MariaDB)", e)),
+            },
+        }
+        let other = options
+            .sysbench
+            .then(sysbench::probe)
+            .and_then(|found| match found {
+                Ok(found) => Some(found),
+                Err(e) => {
+                    skipped.push(Skipped::from_error("the cross-check by sysbench", e));
+                    None
+                }
+            });
+        super::embedded(bench, plan, &options.db, &embedded(options), book, sink)?;
+        let mut measured = Ok(());
+        let mut result = OltpResult {
+            options: options.clone(),
+            facts: Facts::default(),
+            lines: Vec::new(),
+            skipped,
+        };
+        skipped::missing(book, &result.skipped, server.is_none());
+        if let Some((server, place)) = &mut server {
+            let mut lab = Lab::new((bench, book, plan), options, place, other.as_ref());
+            measured = match server {
+                Server::Own(programs) => lab.own_servers(programs, sink),
+                Server::Yours(yours) => lab.your_server(yours, sink),
+            };
+            measured = measured.map_err(|e| super::with_room(place.path(), e));
+            (result.facts, result.lines) = (lab.facts, lab.lines);
+        }
+        drop(server);
+        book.found(&result)?;
+        if bench.interrupted() {
+            super::interrupted(book);
+            return Ok(());
+        }
+        measured.map_err(NotebookError::from)
     }
-    measured.map_err(NotebookError::from)
 }
 
 /// Whose server it is.
@@ -486,6 +424,7 @@ enum Server {
 
 #[cfg(test)]
 mod tests {
+    use fathom_bench::measurement::defaults;
     use fathom_telemetry::schema::{Direction, Job, Run};
     use serde_json::json;
 
@@ -493,24 +432,9 @@ mod tests {
 
     fn options() -> OltpOptions {
         OltpOptions {
-            db: DbOptions {
-                time: None,
-                seed: 1,
-                embedded: false,
-            },
             experiments: vec![Experiment::PageSize, Experiment::Compression],
-            mixes: Mix::ALL.to_vec(),
-            rows: Rows::Uniform,
             count: 400_000,
-            threads: 16,
-            rate: None,
-            objective: Nanos::from_millis(20),
-            pool: Bytes::mib(24),
-            set: Vec::new(),
-            tries: Vec::new(),
-            sysbench: false,
-            server: None,
-            change_server: false,
+            ..defaults()
         }
     }
 

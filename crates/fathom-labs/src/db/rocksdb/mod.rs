@@ -10,11 +10,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 use fathom_bench::cost::{FILL_RATE, RunCost};
+use fathom_bench::measurement::{Measurement, Typed};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
+use fathom_io::JobError;
 use fathom_io::target::count;
 use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{Bytes, Nanos, Op};
@@ -57,19 +61,32 @@ pub const WORKLOADS: [RocksWorkload; 8] = [
 ];
 
 /// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(
+    after_help = "Examples:\n  fathom db rocksdb /mnt/data --keys 10m\n  fathom db rocksdb /mnt/data --workload fillrandom,readrandom --threads 16\nReads have another seed than the fill before them. Without db_bench the embedded tree is measured alone."
+)]
 pub struct RocksOptions {
     /// What every database lab takes.
+    #[command(flatten)]
     pub db: DbOptions,
-    /// Names of [`WORKLOADS`].
+    /// fillseq, fillrandom, overwrite, readseq, readrandom, seekrandom, readwhilewriting, updaterandom
+    #[arg(long = "workload", value_delimiter = ',', value_name = "NAME,…", default_values = ["fillseq", "fillrandom", "overwrite", "readseq", "readrandom", "seekrandom", "readwhilewriting"], value_parser = PossibleValuesParser::new(WORKLOADS.map(|w| w.name)), hide_possible_values = true)]
     pub workloads: Vec<String>,
+    /// Keys of 16 bytes [default: as many as --size holds with their values, or 500000]
+    #[arg(long = "keys", conflicts_with = "size", value_name = "N")]
+    #[serde(skip)]
+    given: Option<Bytes>,
     /// Keys.
+    #[arg(skip)]
     pub keys: u64,
-    /// Bytes of a value.
+    /// Bytes of a value
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub value: u32,
-    /// Threads, where a workload has several.
+    /// Threads, where a workload has several
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub threads: u32,
-    /// Bytes of the block cache.
+    /// Block cache
+    #[arg(long, default_value = "8m")]
     pub cache: Bytes,
 }
 
@@ -94,19 +111,6 @@ fn time(plan: &Plan, options: &RocksOptions) -> Nanos {
         .db
         .time
         .unwrap_or(Nanos(plan.profile.job_time.0 * 3))
-}
-
-/// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &RocksOptions, fills: Bytes) -> RunCost {
-    let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
-    let chosen = chosen(options);
-    let n = chosen.len() as u32 * plan.profile.repeats;
-    let one: f64 = chosen.iter().map(|w| seconds(w, plan, options)).sum();
-    let time = Nanos::from_secs_f64(one * f64::from(plan.profile.repeats));
-    // Each byte is written to the log, flushed, and compacted a few times.
-    let written = Bytes(options.data() * 8 * u64::from(n));
-    o.phase("RocksDB").work(n, time, written);
-    o
 }
 
 /// What a workload takes with the start of its program. Fills, and reading everything in order, end with their keys: so
@@ -147,6 +151,94 @@ pub struct RocksResult {
     skipped: Vec<Skipped>,
 }
 
+impl Measurement for RocksOptions {
+    const NAME: &'static str = "db-rocksdb";
+    const IN_DIRECTORY: Option<&'static str> = super::MAKE_ONE;
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        let each = (KEY + u64::from(self.value), "a key with its value");
+        let given = self.given.map(|k| k.0);
+        self.keys = self.db.sized(typed, given, 500_000, each)?;
+        match (1000..=10_000_000_000).contains(&self.keys) {
+            true => Ok(()),
+            false => Err(format!(
+                "--keys: {} is out of range: expected 1000 to 10000000000",
+                self.keys
+            )),
+        }
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let options = self;
+        let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
+        let chosen = chosen(options);
+        let n = chosen.len() as u32 * plan.profile.repeats;
+        let one: f64 = chosen.iter().map(|w| seconds(w, plan, options)).sum();
+        let time = Nanos::from_secs_f64(one * f64::from(plan.profile.repeats));
+        // Each byte is written to the log, flushed, and compacted a few times.
+        let written = Bytes(options.data() * 8 * u64::from(n));
+        o.phase("RocksDB").work(n, time, written);
+        Ok(o)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let options = self;
+        let dir = directory(bench)?;
+        let mut skipped = Vec::new();
+        let found = match probe() {
+            Ok(found) => {
+                // A fill, its log, and what compactions have not removed yet.
+                let place = LabDir::create(&dir, options.data() * 4 + (256 << 20));
+                Some((found, place.map_err(LabError::from)?))
+            }
+            Err(e) => {
+                skipped.push(Skipped::from_error("RocksDB", e));
+                None
+            }
+        };
+        super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
+        let mut result = RocksResult {
+            options: options.clone(),
+            version: String::new(),
+            lines: Vec::new(),
+            skipped,
+        };
+        let mut measured = Ok(());
+        if let Some((program, place)) = &found {
+            result.version.clone_from(&program.version);
+            let mut lab = Lab {
+                bench,
+                plan,
+                options,
+                program,
+                place,
+                book,
+                sink,
+            };
+            measured = lab.rounds(&mut result.lines);
+            measured = measured.map_err(|e| super::with_room(place.path(), e));
+        }
+        drop(found);
+        skipped::missing(book, &result.skipped, true);
+        book.found(&result)?;
+        if bench.interrupted() {
+            super::interrupted(book);
+            return Ok(());
+        }
+        measured.map_err(NotebookError::from)
+    }
+}
+
 impl ExperimentResult for RocksResult {
     const EXPERIMENT: &'static str = "rocksdb";
 
@@ -185,62 +277,6 @@ fn probe() -> Result<Program, LabError> {
         settles: help.contains("waitforcompaction"),
         path,
     })
-}
-
-/// Measures and puts sections, headlines and findings into the notebook.
-///
-/// # Errors
-/// Where the target is no directory, db_bench fails, or the run directory does.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &RocksOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let dir = directory(bench)?;
-    let mut skipped = Vec::new();
-    let found = match probe() {
-        Ok(found) => {
-            // A fill, its log, and what compactions have not removed yet.
-            let place = LabDir::create(&dir, options.data() * 4 + (256 << 20));
-            Some((found, place.map_err(LabError::from)?))
-        }
-        Err(e) => {
-            skipped.push(Skipped::from_error("RocksDB", e));
-            None
-        }
-    };
-    super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
-    let mut result = RocksResult {
-        options: options.clone(),
-        version: String::new(),
-        lines: Vec::new(),
-        skipped,
-    };
-    let mut measured = Ok(());
-    if let Some((program, place)) = &found {
-        result.version.clone_from(&program.version);
-        let mut lab = Lab {
-            bench,
-            plan,
-            options,
-            program,
-            place,
-            book,
-            sink,
-        };
-        measured = lab.rounds(&mut result.lines);
-        measured = measured.map_err(|e| super::with_room(place.path(), e));
-    }
-    drop(found);
-    skipped::missing(book, &result.skipped, true);
-    book.found(&result)?;
-    if bench.interrupted() {
-        super::interrupted(book);
-        return Ok(());
-    }
-    measured.map_err(NotebookError::from)
 }
 
 /// A measurement under way.

@@ -7,7 +7,7 @@ use fathom_telemetry::{Nanos, Op};
 
 use super::super::database::Database;
 use super::super::sql::{Result, Session, SqlError};
-use super::super::workload::{Transactions, Workload};
+use super::super::workload::{Transactions, Workload, chosen};
 use crate::clients::{self, Loop, Seat, Total};
 use crate::loads;
 
@@ -107,12 +107,8 @@ fn client(
 ) -> Result<()> {
     let total: u64 = all.iter().map(|w| w.weight).sum();
     while let Some(came) = seat.next() {
-        let mut at = random.below(total as usize) as u64;
-        let mut chosen = 0;
-        while at >= all[chosen].weight {
-            at -= all[chosen].weight;
-            chosen += 1;
-        }
+        let at = random.below(total as usize) as u64;
+        let chosen = chosen(all.iter().map(|w| w.weight), at);
         loop {
             match parts[chosen].transaction() {
                 Ok(kind) => {

@@ -2,6 +2,7 @@
 //! closed loop, in an open one, or in steps until a latency objective breaks.
 
 pub(super) mod driver;
+mod options;
 mod pgbench;
 mod results;
 mod tables;
@@ -9,14 +10,14 @@ mod tables;
 mod tests;
 mod workload;
 
-use std::cell::RefCell;
-
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, Typed};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
+use fathom_io::JobError;
 use fathom_io::target::count;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::{Bytes, Nanos};
@@ -24,21 +25,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use driver::{How, Weighted};
-pub use tables::SCALE_BYTES;
-pub use workload::Mode;
-use workload::Scripts;
+pub use options::{BUILT_IN, Load, SqlOptions};
+use tables::SCALE_BYTES;
 
 use super::counters::Observed;
-pub use super::database::DATABASES;
-use super::database::{Database, LeftOut, Made};
+use super::database::{DATABASES, Database, LeftOut, Made};
 use super::objective::{Offered, SHARES};
-use super::server::Server;
+use super::observed::observed;
 use super::warmth::Warmth;
-use super::workload::Workload;
 use super::yours::Yours;
-use super::{DbOptions, directory, linkbench, sql, ycsb};
+use super::{directory, sql};
 use crate::LabError;
-use crate::clients::{Total, WIDTH, ticker};
+use crate::clients::WIDTH;
 use crate::loads::{self, About, Course};
 use crate::skipped::{self, Skipped};
 
@@ -51,151 +49,6 @@ pub struct ScriptText {
     pub text: String,
     /// Of the sum of all weights.
     pub weight: u32,
-}
-
-/// A load.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Load {
-    /// A script of the user's.
-    Script(ScriptText),
-    /// One of [`BUILT_IN`].
-    BuiltIn {
-        /// Its name.
-        name: String,
-        /// How often it is chosen, of the sum of all weights.
-        weight: u32,
-    },
-}
-
-/// Loads by name, and what they do.
-pub const BUILT_IN: [(&str, &str); 10] = [
-    (
-        "tpcb-like",
-        "pgbench's TPC-B: three updates, a select, an insert",
-    ),
-    (
-        "simple-update",
-        "pgbench's, without tellers and branches: less waiting for locks",
-    ),
-    ("select-only", "pgbench's, a read by key"),
-    ("ycsb-a", "YCSB: half reads, half updates"),
-    ("ycsb-b", "YCSB: 95 % reads, 5 % updates"),
-    ("ycsb-c", "YCSB: reads"),
-    ("ycsb-d", "YCSB: reads of the latest, 5 % inserts"),
-    ("ycsb-e", "YCSB: short scans, 5 % inserts"),
-    ("ycsb-f", "YCSB: reads, half of them with an update behind"),
-    ("linkbench", "a social graph: nodes, links and their counts"),
-];
-
-/// A load by name that is not made of scripts; its tables are as large as pgbench's of the same scale.
-fn native(name: &str, options: &SqlOptions) -> Result<Box<dyn Workload>, LabError> {
-    let bytes = u64::from(options.scale) * SCALE_BYTES;
-    ycsb::named(name, bytes / ycsb::ROW_BYTES)
-        .or_else(|| linkbench::named(name, bytes / linkbench::NODE_BYTES))
-        .ok_or_else(|| {
-            let known: Vec<&str> = BUILT_IN.iter().map(|b| b.0).collect();
-            LabError::Refused(format!(
-                "--builtin: '{name}' is none: expected {}",
-                known.join(", ")
-            ))
-        })
-}
-
-/// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SqlOptions {
-    /// What every database lab takes.
-    pub db: DbOptions,
-    /// Loads; all scripts of a client share its connection and its variables.
-    pub loads: Vec<Load>,
-    /// Scripts that are done once, when the tables are there.
-    pub first: Vec<ScriptText>,
-    /// Variables and their values.
-    pub defines: Vec<(String, String)>,
-    /// Names of [`DATABASES`].
-    pub databases: Vec<String>,
-    /// Clients.
-    pub clients: u32,
-    /// How scripts' statements go to the database.
-    pub mode: Mode,
-    /// Of pgbench's tables: 100,000 accounts each.
-    pub scale: u32,
-    /// Left out at the start; a quarter of the time where it is not given.
-    pub ramp: Option<Nanos>,
-    /// Transactions per second that come, whatever was answered: an open loop. Closed where it is not given.
-    pub rate: Option<f64>,
-    /// What 99 % have to be answered within; steps of an open loop go on until that breaks.
-    pub objective: Option<Nanos>,
-    /// Bytes of the buffer pool.
-    pub pool: Bytes,
-    /// A server of the user's own: nothing is started then, and no other database is measured.
-    #[serde(default)]
-    pub server: Option<Server>,
-    /// Whether pgbench runs beside, in turns.
-    pub pgbench: bool,
-}
-
-impl SqlOptions {
-    fn scripts(&self) -> Vec<ScriptText> {
-        let of = |load: &Load| match load {
-            Load::Script(text) => Some(text.clone()),
-            Load::BuiltIn { name, weight } => tables::built_in(name, *weight),
-        };
-        self.loads.iter().filter_map(of).collect()
-    }
-
-    /// All loads: scripts together first.
-    fn weighted(&self) -> Result<Vec<Weighted>, LabError> {
-        let texts = self.scripts();
-        let mut all: Vec<(Box<dyn Workload>, u64)> = Vec::new();
-        let texts: Vec<&ScriptText> = texts.iter().filter(|t| t.weight > 0).collect();
-        let seed = self.db.seed;
-        let scripts = Scripts::new(
-            &texts,
-            &self.first,
-            &self.defines,
-            self.mode,
-            (self.scale, seed),
-        );
-        let scripts = scripts.map_err(LabError::Refused)?;
-        if !texts.is_empty() || !self.first.is_empty() {
-            let weight = texts.iter().map(|t| u64::from(t.weight)).sum();
-            all.push((Box::new(scripts), weight));
-        }
-        for load in &self.loads {
-            match load {
-                Load::BuiltIn { name, weight } if tables::script(name).is_none() => {
-                    all.push((native(name, self)?, u64::from(*weight)));
-                }
-                _ => {}
-            }
-        }
-        if all.iter().all(|a| a.1 == 0) {
-            return Err(LabError::Refused(
-                "nothing to do: name a load with a weight above 0 (--script FILE, --builtin NAME)"
-                    .into(),
-            ));
-        }
-        let mut first = 0;
-        let weighted = all.into_iter().map(|(workload, weight)| {
-            let kinds = workload.kinds().len();
-            first += kinds;
-            Weighted {
-                workload,
-                weight,
-                first: first - kinds,
-            }
-        });
-        Ok(weighted.collect())
-    }
-
-    /// Refuses what cannot be: a script that is not understood, a load that nobody knows.
-    ///
-    /// # Errors
-    /// With its name, line and column.
-    pub fn check(&self) -> Result<(), LabError> {
-        self.weighted().map(|_| ())
-    }
 }
 
 fn times(plan: &Plan, options: &SqlOptions) -> (Nanos, Nanos) {
@@ -221,27 +74,6 @@ fn room(options: &SqlOptions) -> u64 {
 fn shares(options: &SqlOptions) -> Vec<Option<u32>> {
     let steps = options.objective.iter().flat_map(|_| SHARES.map(Some));
     std::iter::once(None).chain(steps).collect()
-}
-
-/// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &SqlOptions) -> RunCost {
-    let mut o = RunCost::default();
-    let databases = options.databases.len() as u32;
-    let n = databases * plan.profile.repeats * shares(options).len() as u32;
-    let (ramp, time) = times(plan, options);
-    let load = Nanos::from_secs(u64::from(2 * options.scale + 10) * u64::from(databases));
-    o.phase("making and loading the databases")
-        .work(0, load, Bytes(room(options)));
-    let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(1);
-    let beside = if options.pgbench {
-        warm + time
-    } else {
-        Nanos::ZERO
-    };
-    let pages = (ramp + time).as_secs_f64() * f64::from(n) * 10_000.0 * 8192.0;
-    let time = Nanos((warm + time + beside).0 * u64::from(n));
-    o.phase("transactions").work(n, time, Bytes(pages as u64));
-    o
 }
 
 /// What was seen of a database.
@@ -300,6 +132,93 @@ pub struct SqlResult {
     skipped: Vec<Skipped>,
 }
 
+impl Measurement for SqlOptions {
+    const NAME: &'static str = "db-sql";
+    const IN_DIRECTORY: Option<&'static str> = super::MAKE_ONE;
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        self.follow(typed)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.possible()
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+
+    fn run_cost(&self, plan: &Plan, _: Bytes) -> Result<RunCost, JobError> {
+        let options = self;
+        let mut o = RunCost::default();
+        let databases = options.databases.len() as u32;
+        let n = databases * plan.profile.repeats * shares(options).len() as u32;
+        let (ramp, time) = times(plan, options);
+        let load = Nanos::from_secs(u64::from(2 * options.scale + 10) * u64::from(databases));
+        o.phase("making and loading the databases")
+            .work(0, load, Bytes(room(options)));
+        let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(1);
+        let beside = if options.pgbench {
+            warm + time
+        } else {
+            Nanos::ZERO
+        };
+        let pages = (ramp + time).as_secs_f64() * f64::from(n) * 10_000.0 * 8192.0;
+        let time = Nanos((warm + time + beside).0 * u64::from(n));
+        o.phase("transactions").work(n, time, Bytes(pages as u64));
+        Ok(o)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let options = self;
+        let dir = directory(bench)?;
+        let loads = options.weighted()?;
+        let pgbench = match options.pgbench {
+            true => Some(pgbench::probe()?),
+            false => None,
+        };
+        let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+        let yours = options.server.as_ref().map(Yours::open).transpose()?;
+        let yours = yours
+            .map(Yours::with_scripts)
+            .transpose()
+            .map_err(LabError::from)?;
+        let mut lab = Lab {
+            bench,
+            plan,
+            options,
+            loads: &loads,
+            pgbench,
+            place: &place,
+            book,
+            sink,
+            seen: Vec::new(),
+            lines: Vec::new(),
+            out: LeftOut::default(),
+            done: 0,
+        };
+        lab.all(yours)?;
+        let result = SqlResult {
+            options: options.clone(),
+            kinds: kinds(&loads),
+            seen: lab.seen,
+            lines: lab.lines,
+            skipped: lab.out.skipped.clone(),
+        };
+        let out = lab.out;
+        drop(place);
+        skipped::missing(book, &result.skipped, true);
+        book.found(&result)?;
+        out.end(bench, book)
+    }
+}
+
 impl ExperimentResult for SqlResult {
     const EXPERIMENT: &'static str = "sql";
 
@@ -309,59 +228,6 @@ impl ExperimentResult for SqlResult {
             .sections
             .extend(skipped::skipped("sql", &self.skipped));
     }
-}
-
-/// Measures and puts sections, headlines and findings into the notebook. A database that fails does not end the
-/// others; the first failure is the run's.
-///
-/// # Errors
-/// Where the target is no directory, a server dies, or the run directory fails; what was measured before stands.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &SqlOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let dir = directory(bench)?;
-    let loads = options.weighted()?;
-    let pgbench = match options.pgbench {
-        true => Some(pgbench::probe()?),
-        false => None,
-    };
-    let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-    let yours = options.server.as_ref().map(Yours::open).transpose()?;
-    let yours = yours
-        .map(Yours::with_scripts)
-        .transpose()
-        .map_err(LabError::from)?;
-    let mut lab = Lab {
-        bench,
-        plan,
-        options,
-        loads: &loads,
-        pgbench,
-        place: &place,
-        book,
-        sink,
-        seen: Vec::new(),
-        lines: Vec::new(),
-        out: LeftOut::default(),
-        done: 0,
-    };
-    lab.all(yours)?;
-    let result = SqlResult {
-        options: options.clone(),
-        kinds: kinds(&loads),
-        seen: lab.seen,
-        lines: lab.lines,
-        skipped: lab.out.skipped.clone(),
-    };
-    let out = lab.out;
-    drop(place);
-    skipped::missing(book, &result.skipped, true);
-    book.found(&result)?;
-    out.end(bench, book)
 }
 
 fn kinds(loads: &[Weighted]) -> Vec<String> {
@@ -544,50 +410,28 @@ impl Lab<'_> {
         let first = beside("pgbench-before")?;
         let device = database.data(self.place.path());
         let device = device.and_then(|d| CounterSource::locate(&d).ok());
-        let warmth = RefCell::new(Warmth::new(database.gauge()?));
+        let gauge = database.gauge()?;
         let inside = database.inside();
-        let watch = RefCell::new(database.watch()?);
-        let (mut began, mut seen) = (Ok(()), Ok(Observed::default()));
-        let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
-        let (mut before, mut after) = (None, None);
-        let mut shown = ticker(self.sink);
-        let mut held = |rate| {
-            database.budget.hold();
-            watch.borrow_mut().look();
-            shown(rate);
-        };
-        let outcome = driver::run(
-            database,
-            self.loads,
-            how,
-            (&stop, &|| {
-                // A step follows a closed loop on the same server, which took its log as far as it goes.
-                warmth.borrow_mut().cold().filter(|_| share.is_none())
-            }),
-            &mut |total| {
-                began = watch.borrow_mut().begin();
-                before = Some(sample(total));
+        let observed = observed(
+            (gauge, database.watch()?),
+            // A step follows a closed loop on the same server, which took its log as far as it goes.
+            (&stop, share.is_some()),
+            &|| device.as_ref().and_then(count),
+            (self.sink, &|| database.budget.hold()),
+            |terms, begin, end, tick| {
+                driver::run(database, self.loads, how, terms, begin, end, tick)
             },
-            &mut |total| {
-                after = Some(sample(total));
-                seen = watch.borrow_mut().end();
-            },
-            &mut held,
         );
-        drop(shown);
         drop(inside);
-        let second = match outcome {
+        let second = match observed {
             Ok(_) => beside("pgbench-after"),
             Err(_) => Ok(None),
         };
         database.budget.release();
-        let (loads, again) = outcome?;
-        began?;
-        let seen = seen?;
-        let (Some(before), Some(after)) = (before, after) else {
-            return Err(LabError::Failed("it was ended in its ramp".into()).into());
-        };
-        let second = second?;
+        let ((loads, again), counts) = observed?;
+        let pgbench = first.zip(second?).map(|(a, b)| a.with(b));
+        let device = counts.after.zip(counts.before).map(|(a, b)| a.since(&b));
+        let (seen, operations) = (counts.seen, counts.operations);
         let course = course(&loads);
         let label = self.label(line);
         let mut jobs = Vec::new();
@@ -603,25 +447,21 @@ impl Lab<'_> {
                 repeat,
                 engine: &database.version,
                 spec: json!({ "options": self.options, "rate": rate, "seed": how.seed }),
-                device: after
-                    .1
-                    .as_ref()
-                    .zip(before.1.as_ref())
-                    .map(|(a, b)| a.since(b)),
+                device: device.clone(),
                 ours: database.ours(),
             };
             jobs.push(Some(done.keep(self.book, about)));
         }
         Ok(Repeat {
             jobs: jobs.iter().copied().flatten().collect(),
-            operations: after.0 - before.0,
+            operations,
             course,
             beside: Counted {
                 kinds: jobs,
                 again,
                 offered: rate,
                 seen,
-                pgbench: first.zip(second).map(|(a, b)| a.with(b)),
+                pgbench,
             },
         })
     }

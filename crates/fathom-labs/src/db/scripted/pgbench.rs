@@ -9,7 +9,8 @@ use fathom_system::programs::{self, ChildGuard};
 use serde::{Deserialize, Serialize};
 
 use super::driver::How;
-use super::{Load, Mode, SqlOptions, tables};
+use super::workload::Mode;
+use super::{Load, SqlOptions, tables};
 use crate::LabError;
 
 /// What brings it, as Debian calls it.

@@ -11,7 +11,8 @@ use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Section, Tab
 use super::super::bound;
 use super::super::budget::more_cache;
 use super::super::objective::{Steps, steps_table};
-use super::{Counted, Line, Mode, Point, Repeat, Seen, SqlResult};
+use super::workload::Mode;
+use super::{Counted, Line, Point, Repeat, Seen, SqlResult};
 use crate::loads::quantile;
 
 /// A database with what it rests on.

@@ -4,7 +4,7 @@ use super::super::sql::{Dialect, Result, Session};
 use super::ScriptText;
 
 /// Bytes of one scale: 100,000 accounts with their index.
-pub const SCALE_BYTES: u64 = 15 << 20;
+pub(super) const SCALE_BYTES: u64 = 15 << 20;
 /// Of one scale.
 const ACCOUNTS: i64 = 100_000;
 const TELLERS: i64 = 10;

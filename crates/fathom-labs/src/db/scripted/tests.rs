@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use super::super::sql::{Answer, Dialect, Result, Session, SqlError, Value};
 use super::super::workload::Workload;
 use super::super::{linkbench, ycsb};
+use super::ScriptText;
 use super::driver::client_seed;
+use super::workload::Mode;
 use super::workload::Scripts;
-use super::{Mode, ScriptText};
 
 /// Writes down what it is told; the first so many statements that contain a word end in a deadlock.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use super::super::script::eval::Scope;
 use super::super::script::value::{Val, Var};
 use super::super::script::{Do, Expr, Names, Pause, Piece, Script, Sql, Store};
 use super::super::sql::{Answer, Dialect, Result, Session, SqlError, Value};
-use super::super::workload::{Transactions, Workload};
+use super::super::workload::{Transactions, Workload, chosen};
 use super::ScriptText;
 use super::tables;
 
@@ -263,18 +263,8 @@ impl Transactions for Runner<'_> {
 
 impl Runner<'_> {
     fn choose(&mut self) -> usize {
-        let mut at = self.choices.below(self.total as usize) as u64;
-        let chosen = self
-            .scripts
-            .iter()
-            .position(|n| match at.checked_sub(n.weight) {
-                Some(left) => {
-                    at = left;
-                    false
-                }
-                None => true,
-            });
-        chosen.unwrap_or(0)
+        let at = self.choices.below(self.total as usize) as u64;
+        chosen(self.scripts.iter().map(|n| n.weight), at)
     }
 
     /// A whole script.

@@ -12,16 +12,18 @@ mod rules;
 mod schema;
 mod transactions;
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use clap::Args;
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::{Measurement, Typed, per_second};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
+use fathom_io::JobError;
 use fathom_io::target::count;
 use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
@@ -32,53 +34,79 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use driver::{Load, Outcome};
-pub use rules::{Pace, TERMINALS};
-pub use schema::WAREHOUSE_BYTES;
+pub use rules::Pace;
 use transactions::Constants;
 
 use super::counters::Observed;
-pub use super::database::DATABASES;
-use super::database::{Database, LeftOut, Made};
-use super::server::Server;
+use super::database::{DATABASES, Database, LeftOut, Made};
+use super::observed::{Counts, observed};
+use super::server::{Server, ServerArgs};
 use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
 use super::warmth::Warmth;
 use super::yours::Yours;
-use super::{DbOptions, directory, sql};
+use super::{DbOptions, directory, pool, sql};
 use crate::LabError;
-use crate::clients::{Total, ticker};
 use crate::loads::{self, About};
 use crate::skipped::{self, Skipped};
 
 /// What is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(
+    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc /mnt/data --warehouses 100 --keying --thinking --pool 2g --ramp 20m --time 2h    by the specification's rules\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --server postgres://bench@db1.example/postgres   your own server"
+)]
 pub struct TpccOptions {
     /// What every database lab takes.
+    #[command(flatten)]
     pub db: DbOptions,
-    /// Names of [`DATABASES`].
+    /// mariadb, postgresql, sqlite
+    #[arg(long = "database", value_delimiter = ',', value_name = "NAME,…", value_parser = DATABASES, default_value = "mariadb,postgresql,sqlite")]
     pub databases: Vec<String>,
+    /// Warehouses, about 150 MB each [default: as many as --size holds, or 1]
+    #[arg(long = "warehouses", conflicts_with = "size", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[serde(skip)]
+    given: Option<u32>,
     /// Warehouses.
+    #[arg(skip)]
     pub warehouses: u32,
+    /// Terminals [default: 10, or 10 for each warehouse where they wait]
+    #[arg(long = "terminals", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[serde(skip)]
+    asked: Option<u32>,
     /// Terminals.
+    #[arg(skip)]
     pub terminals: u32,
     /// How they wait between transactions.
+    #[command(flatten)]
     #[serde(default)]
     pub pace: Pace,
-    /// Connections that serve terminals that wait; otherwise each has its own.
+    /// Connections that serve terminals that wait
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     #[serde(default)]
     pub connections: u32,
     /// Left out at the start; a quarter of the time where it is not given.
+    #[arg(skip)]
     pub ramp: Option<Nanos>,
-    /// Transactions per second that come, whatever was answered: an open loop. Closed where it is not given.
+    /// Transactions per second that come at random moments, whatever was answered (an open loop) [default: a closed loop]
+    #[arg(long, value_name = "N", value_parser = per_second)]
     pub rate: Option<f64>,
-    /// Whether terminals deliver themselves; otherwise more connections do it in the background, as clause 2.7 wants.
+    /// Terminals do their deliveries themselves, as sysbench-tpcc's do, and not further connections in the background
+    #[arg(long)]
     pub inline_deliveries: bool,
-    /// Bytes of the buffer pool.
+    /// Buffer pool of each database
+    #[arg(long, default_value = "64m", value_parser = pool)]
     pub pool: Bytes,
+    #[command(flatten)]
+    #[serde(skip)]
+    yours: ServerArgs,
     /// A server of the user's own: nothing is started then, and no other database is measured.
+    #[arg(skip)]
     #[serde(default)]
     pub server: Option<Server>,
 }
+
+/// Connections that a lab's servers take.
+const CONNECTIONS_MAX: u32 = 900;
 
 impl TpccOptions {
     /// Bytes of a redo log.
@@ -109,22 +137,6 @@ fn room(options: &TpccOptions) -> u64 {
     }
     let one = u64::from(options.warehouses) * schema::WAREHOUSE_BYTES + options.log() + (512 << 20);
     one * options.databases.len() as u64
-}
-
-/// Time and bytes, at most.
-pub fn run_cost(plan: &Plan, options: &TpccOptions, fills: Bytes) -> RunCost {
-    let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
-    let n = options.databases.len() as u32 * plan.profile.repeats;
-    let (ramp, time) = times(plan, options);
-    let load =
-        Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
-    let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(2);
-    let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
-    o.phase("making and loading the databases")
-        .work(0, load, Bytes(room(options)));
-    let time = Nanos((warm + time).0 * u64::from(n));
-    o.phase("TPC-C").work(n, time, Bytes(pages as u64));
-    o
 }
 
 /// Makes and fills the tables.
@@ -267,6 +279,95 @@ pub struct TpccResult {
     skipped: Vec<Skipped>,
 }
 
+impl Measurement for TpccOptions {
+    const NAME: &'static str = "db-tpcc";
+    const IN_DIRECTORY: Option<&'static str> = super::MAKE_ONE;
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        let each = (schema::WAREHOUSE_BYTES, "a warehouse");
+        let given = self.given.map(u64::from);
+        self.warehouses = self.db.sized(typed, given, 1, each)?.min(100_000) as u32;
+        let usual = match self.pace.waits() {
+            true => self.warehouses * rules::TERMINALS,
+            false => 10,
+        };
+        self.terminals = self.asked.unwrap_or(usual);
+        self.ramp = typed.ramp;
+        self.server = self.yours.find()?;
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let n = self.terminals;
+        if n > CONNECTIONS_MAX && !self.pace.waits() {
+            return Err(format!(
+                "--terminals: {n} that never wait need as many connections: ask for {CONNECTIONS_MAX} or fewer, or add --keying and --thinking"
+            ));
+        }
+        if self.pace.waits() && self.rate.is_some() {
+            return Err("--rate: terminals that wait come at moments of their own: leave out --rate, or --keying and --thinking".into());
+        }
+        Ok(())
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let options = self;
+        let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
+        let n = options.databases.len() as u32 * plan.profile.repeats;
+        let (ramp, time) = times(plan, options);
+        let load =
+            Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
+        let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(2);
+        let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
+        o.phase("making and loading the databases")
+            .work(0, load, Bytes(room(options)));
+        let time = Nanos((warm + time).0 * u64::from(n));
+        o.phase("TPC-C").work(n, time, Bytes(pages as u64));
+        Ok(o)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let options = self;
+        let dir = directory(bench)?;
+        let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+        // What can be refused is refused before anything is measured.
+        let yours = options.server.as_ref().map(Yours::open);
+        let yours = yours.transpose()?;
+        super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
+        let mut lab = Lab {
+            bench,
+            plan,
+            options,
+            place: &place,
+            book,
+            sink,
+            lines: Vec::new(),
+            out: LeftOut::default(),
+            done: 0,
+        };
+        lab.all(yours)?;
+        let (lines, out) = (lab.lines, lab.out);
+        drop(place);
+        skipped::missing(book, &out.skipped, true);
+        book.found(&TpccResult {
+            options: options.clone(),
+            lines,
+            skipped: out.skipped.clone(),
+        })?;
+        out.end(bench, book)
+    }
+}
+
 impl ExperimentResult for TpccResult {
     const EXPERIMENT: &'static str = "tpcc";
 
@@ -276,47 +377,6 @@ impl ExperimentResult for TpccResult {
             .sections
             .extend(skipped::skipped("tpcc", &self.skipped));
     }
-}
-
-/// Measures and puts sections, headlines and findings into the notebook. A database that fails does not end the
-/// others; the first failure is the run's.
-///
-/// # Errors
-/// Where the target is no directory, a server dies, or the run directory fails; what was measured before stands.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &TpccOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let dir = directory(bench)?;
-    let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-    // What can be refused is refused before anything is measured.
-    let yours = options.server.as_ref().map(Yours::open);
-    let yours = yours.transpose()?;
-    super::embedded(bench, plan, &options.db, &["update"], book, sink)?;
-    let mut lab = Lab {
-        bench,
-        plan,
-        options,
-        place: &place,
-        book,
-        sink,
-        lines: Vec::new(),
-        out: LeftOut::default(),
-        done: 0,
-    };
-    lab.all(yours)?;
-    let (lines, out) = (lab.lines, lab.out);
-    drop(place);
-    skipped::missing(book, &out.skipped, true);
-    book.found(&TpccResult {
-        options: options.clone(),
-        lines,
-        skipped: out.skipped.clone(),
-    })?;
-    out.end(bench, book)
 }
 
 /// A measurement under way.
@@ -471,43 +531,18 @@ impl Lab<'_> {
         };
         let device = database.data(self.place.path());
         let device = device.and_then(|d| CounterSource::locate(&d).ok());
-        let warmth = RefCell::new(Warmth::new(database.gauge()?));
+        let gauge = database.gauge()?;
         let _inside = database.inside();
-        let sample = |total: Total<'_>| (total(), device.as_ref().and_then(count));
-        let (mut before, mut after) = (None, None);
-        let mut shown = ticker(self.sink);
-        let watch = database.watch()?;
-        let watch = RefCell::new(watch);
-        let (mut began, mut seen) = (Ok(()), Ok(Observed::default()));
-        let mut held = |rate| {
-            database.budget.hold();
-            watch.borrow_mut().look();
-            shown(rate);
-        };
-        let outcome = driver::run(
-            database,
-            &load,
-            (&stop, &|| warmth.borrow_mut().cold()),
-            &mut |total| {
-                began = watch.borrow_mut().begin();
-                before = Some(sample(total));
-            },
-            &mut |total| {
-                after = Some(sample(total));
-                seen = watch.borrow_mut().end();
-            },
-            &mut held,
+        let observed = observed(
+            (gauge, database.watch()?),
+            (&stop, false),
+            &|| device.as_ref().and_then(count),
+            (self.sink, &|| database.budget.hold()),
+            |terms, begin, end, tick| driver::run(database, &load, terms, begin, end, tick),
         );
-        drop(shown);
         database.budget.release();
-        let outcome = outcome?;
-        began?;
-        let (Some(before), Some(after)) = (before, after) else {
-            return Err(LabError::Failed("it was ended in its ramp".into()).into());
-        };
-        let device = after.1.zip(before.1).map(|(a, b)| a.since(&b));
-        let total = after.0 - before.0;
-        Ok(self.keep(database, &load, outcome, (total, device, seen?), repeat))
+        let (outcome, counts) = observed?;
+        Ok(self.keep(database, &load, outcome, counts, repeat))
     }
 
     /// A job for each kind of transaction that was done.
@@ -516,9 +551,11 @@ impl Lab<'_> {
         database: &Database,
         load: &Load,
         outcome: Outcome,
-        (operations, device, seen): (u64, Option<DeviceDelta>, Observed),
+        counts: Counts<Option<DeviceDelta>>,
         repeat: u32,
     ) -> Repeat {
+        let device = counts.after.zip(counts.before).map(|(a, b)| a.since(&b));
+        let seen = counts.seen;
         let course = outcome.loads[0].course.clone();
         let mut kinds = [None; 5];
         for ((kind, slot), mut done) in transactions::Kind::ALL
@@ -543,7 +580,7 @@ impl Lab<'_> {
         }
         Repeat {
             jobs: kinds.into_iter().flatten().collect(),
-            operations: operations + outcome.rolled_back,
+            operations: counts.operations + outcome.rolled_back,
             course,
             beside: Counted {
                 kinds,

@@ -1,6 +1,7 @@
 //! What TPC-C asks of its terminals and of a result (revision 5.11, clause 5): waits, shares, response times. A rate is called tpmC
 //! where all of it holds, and nowhere else.
 
+use clap::Args;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::Nanos;
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::transactions::Kind;
 
 /// Terminals of a warehouse (clause 4.2.2).
-pub const TERMINALS: u32 = 10;
+pub(super) const TERMINALS: u32 = 10;
 /// New orders per minute that a warehouse can give at most, with all waits (clause 4.2.1).
 const MOST_OF_WAREHOUSE: f64 = 12.86;
 /// Shortest measurement (clause 5.5.2.1).
@@ -52,14 +53,24 @@ pub(super) fn of(kind: Kind) -> Rule {
 }
 
 /// How terminals wait.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct Pace {
-    /// Whether they take the time to key in.
+    /// Terminals take the specification's time to key in: 18, 3, 2, 2, 2 s
+    #[arg(long)]
     pub keying: bool,
-    /// Whether they think.
+    /// Terminals think between transactions: 12, 12, 10, 5, 5 s on average
+    #[arg(long)]
     pub thinking: bool,
-    /// Of both times; 1 is the specification's.
+    /// Of keying and think times: 0.1 waits a tenth
+    #[arg(long = "pace", value_name = "FACTOR", default_value = "1", value_parser = factor)]
     pub scale: f64,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(n) if (0.001..=100.0).contains(&n) => Ok(n),
+        _ => Err("expected a factor from 0.001 to 100; 1 is the specification's".into()),
+    }
 }
 
 impl Pace {

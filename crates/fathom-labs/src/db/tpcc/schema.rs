@@ -13,7 +13,7 @@ pub(super) const CUSTOMERS: i64 = 3000;
 /// Of the first orders, those that are not delivered yet begin here.
 const UNDELIVERED: i64 = 2101;
 /// Bytes of a warehouse, indexes included, as databases store it.
-pub const WAREHOUSE_BYTES: u64 = 150 << 20;
+pub(super) const WAREHOUSE_BYTES: u64 = 150 << 20;
 
 const ADDRESS: &str = "street_1 VARCHAR(20), PREFIX_street_2 VARCHAR(20), PREFIX_city VARCHAR(20), PREFIX_state CHAR(2), PREFIX_zip CHAR(9)";
 
