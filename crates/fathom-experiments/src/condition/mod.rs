@@ -4,8 +4,10 @@
 //! deletes, idle time), then the workload itself until fathom's own verdict calls it steady. The plan is a list
 //! of jobs that follows from options and size alone, so an interrupted one goes on at the piece that it was at.
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cost::RunCost;
+use fathom_bench::measurement::percent;
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::results;
@@ -39,38 +41,86 @@ const PURGE: &str = "purge";
 const LOAD: &str = "condition-load";
 
 /// What to do, in this order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct ConditionOptions {
     /// Empty everything first.
+    #[arg(skip)]
     pub purge: bool,
     /// In which way.
+    #[arg(skip)]
     #[serde(default)]
     pub purging: Purging,
-    /// Sequential passes of 128 KiB over the filled part: 2 by the specification.
+    /// Sequential passes of 128 KiB over the filled part
+    #[arg(long, default_value_t = 2)]
     pub passes: u32,
-    /// Part of the range that holds data, percent; the rest stays discarded.
+    /// Part of the range that holds data, percent
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub fill: u32,
-    /// Random overwrites of mixed sizes, times the filled part.
+    /// Random overwrites of mixed sizes (4 to 128 KiB), times the filled part
+    #[arg(long, default_value = "0", value_parser = times)]
     pub overwrite: f64,
-    /// Share of the filled part that is then deleted in pieces of 1 MiB, percent.
+    /// Part that is deleted after that in pieces of 1 MiB, percent
+    #[arg(long, default_value = "0", value_parser = percent)]
     pub deletes: f64,
-    /// Idle time after that.
+    /// Idle time after that
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "0",
+        hide_default_value = true
+    )]
     pub idle: Nanos,
-    /// The workload that is run until it is steady: options of a job.
-    pub load: Vec<(String, String)>,
-    /// Length of a round of it.
+    /// A load that is run in rounds until its level is steady: options as in run, such as "rw=randwrite bs=4k qd=32"
+    #[arg(long = "until-steady", value_name = "OPTIONS", default_value = "", value_parser = load)]
+    pub load: std::vec::Vec<(String, String)>,
+    /// Length of its rounds
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub round: Nanos,
-    /// Length of the planned test, over which the level must stay within 10 %.
+    /// Length of the test that is planned: the level must stay within 10 % over it
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub test: Nanos,
-    /// Time that may be spent on measuring how much idle time gives a used-up cache or credit back; nought estimates it.
+    /// Time to spend on measuring how much idle time gives a used-up cache or credit back; without it that is estimated
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "0",
+        hide_default_value = true
+    )]
     pub recovery: Nanos,
     /// Tested range.
+    #[arg(skip)]
     pub range: Bytes,
     /// Devices of so many hosts that are conditioned at the same time, the same range of each.
+    #[arg(skip)]
     #[serde(default = "one")]
     pub devices: u32,
     /// Seed of everything random.
+    #[arg(skip)]
     pub seed: u64,
+}
+
+/// A factor from 0 on.
+fn times(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok();
+    number
+        .filter(|v| (0.0..=1000.0).contains(v))
+        .ok_or_else(|| format!("'{text}' is not possible: expected 0 to 1000"))
+}
+
+/// `rw=randwrite bs=4k qd=32` → options, each of them known.
+fn load(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut spec = JobSpec::default();
+    let option = |word: &str| {
+        let cut = word.trim_start_matches("--").split_once('=');
+        let (name, value) = cut.ok_or_else(|| {
+            format!(
+                "'{word}' is not possible: expected options such as \"rw=randwrite bs=4k qd=32\""
+            )
+        })?;
+        spec.set(name, value).map_err(|e| e.to_string())?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    text.split_whitespace().map(option).collect()
 }
 
 /// Of runs before there were hosts.

@@ -13,6 +13,7 @@ mod steps;
 mod tables;
 mod throughput;
 
+use clap::Args;
 use fathom_bench::bench::Bench;
 use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::notebook::{Notebook, NotebookError};
@@ -90,23 +91,41 @@ pub const TESTS: [Test; 7] = [
 ];
 
 /// How the tests run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
 pub struct PtsOptions {
-    /// Names of the tests, each one of [`TESTS`].
+    /// Tests, in the order of the specification
+    #[arg(long, value_delimiter = ',', default_value = "iops,tp,lat", value_name = "TEST,…", value_parser = known)]
     pub tests: Vec<String>,
-    /// What stands for a minute; [`MINUTE`] is the specification's.
+    /// What stands for a minute; shorter ones are trials and say so
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub unit: Nanos,
-    /// Threads of the tests that leave the number open.
+    /// Threads, where the specification leaves them open
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
-    /// Outstanding I/Os of each.
+    /// Outstanding I/Os of each thread
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub qd: u32,
     /// Range that is tested: the whole target for the specification.
+    #[arg(skip)]
     pub range: Bytes,
     /// In which way each test purges.
+    #[arg(skip)]
     #[serde(default)]
     pub purging: Purging,
     /// Seed of everything random.
+    #[arg(skip)]
     pub seed: u64,
+}
+
+fn known(test: &str) -> Result<String, String> {
+    let all: Vec<&str> = TESTS.iter().map(|t| t.id).collect();
+    match all.contains(&test) {
+        true => Ok(test.to_owned()),
+        false => Err(format!(
+            "'{test}' is not a test: expected {}",
+            all.join(", ")
+        )),
+    }
 }
 
 /// What a test measured: indices of its jobs.

@@ -13,6 +13,7 @@ pub mod suspect;
 mod sustained;
 mod told;
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
 use fathom_bench::cells::Plan;
 use fathom_bench::cost::RunCost;
@@ -191,17 +192,23 @@ impl Ground {
 }
 
 /// How it is tuned.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct TuneOptions {
-    /// Ids of what is tried; everything where empty.
+    /// Only these, with commas: scheduler, queue-depth, read-ahead, idle-states, completion, write-back,
+    /// write-throttle, mount-options, throttling, …
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub only: Vec<String>,
-    /// Leave proved settings in force.
-    pub keep: bool,
-    /// Length of a pass on this machine; a quarter of the profile's jobs where absent.
+    /// Length of a pass on this machine [default: a quarter of the profile's jobs]
+    #[arg(long, value_name = "DURATION")]
     pub pass: Option<Nanos>,
-    /// Size of the working set of the cached load, on models.
+    /// Leave settings in force whose gain was proved
+    #[arg(long)]
+    pub keep: bool,
+    /// Bytes that an application on a model goes back to, for the size of its cache [default: 256m]
+    #[arg(long, value_name = "SIZE")]
     pub working_set: Option<Bytes>,
     /// Seed of everything random.
+    #[arg(skip)]
     pub seed: u64,
 }
 

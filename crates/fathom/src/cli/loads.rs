@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fathom_experiments::condition::ConditionOptions;
+use fathom_experiments::pts::PtsOptions;
 
 use super::{CpuArgs, HostsArgs, OutArgs};
 
@@ -41,33 +43,8 @@ pub(crate) struct ConditionArgs {
     /// The same as --purge none
     #[arg(long, conflicts_with = "purge")]
     pub(crate) no_purge: bool,
-    /// Sequential passes of 128 KiB over the filled part
-    #[arg(long, default_value_t = 2)]
-    pub(crate) passes: u32,
-    /// Part of the range that holds data, percent
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) fill: u32,
-    /// Random overwrites of mixed sizes (4 to 128 KiB), times the filled part
-    #[arg(long, default_value_t = 0.0, value_parser = share)]
-    pub(crate) overwrite: f64,
-    /// Part that is deleted after that in pieces of 1 MiB, percent
-    #[arg(long, default_value_t = 0.0, value_parser = percent)]
-    pub(crate) deletes: f64,
-    /// Idle time after that
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) idle: Option<fathom_telemetry::Nanos>,
-    /// A load that is run in rounds until its level is steady: options as in run, such as "rw=randwrite bs=4k qd=32"
-    #[arg(long, value_name = "OPTIONS", default_value = "")]
-    pub(crate) until_steady: String,
-    /// Length of its rounds
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
-    pub(crate) round: fathom_telemetry::Nanos,
-    /// Length of the test that is planned: the level must stay within 10 % over it
-    #[arg(long, value_name = "DURATION", default_value = "10m")]
-    pub(crate) test: fathom_telemetry::Nanos,
-    /// Time to spend on measuring how much idle time gives a used-up cache or credit back; without it that is estimated
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) recovery: Option<fathom_telemetry::Nanos>,
+    #[command(flatten)]
+    pub(crate) options: ConditionOptions,
     /// Go on where an interrupted run ended: its directory
     #[arg(long, value_name = "RUN")]
     pub(crate) resume: Option<PathBuf>,
@@ -99,23 +76,8 @@ pub(crate) struct ConditionArgs {
 pub(crate) struct PtsArgs {
     /// Block device or sim:MODEL
     pub(crate) target: String,
-    /// Tests, in the order of the specification
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "iops,tp,lat",
-        value_name = "TEST,…"
-    )]
-    pub(crate) tests: Vec<String>,
-    /// What stands for a minute; shorter ones are trials and say so
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
-    pub(crate) unit: fathom_telemetry::Nanos,
-    /// Threads, where the specification leaves them open
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) threads: u32,
-    /// Outstanding I/Os of each thread
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) qd: u32,
+    #[command(flatten)]
+    pub(crate) options: PtsOptions,
     /// How to empty it before each test: auto (the first that it offers of format, sanitize-block, sanitize-crypto, secure-discard,
     /// discard, zeroes), one of these, format-crypto or sanitize-overwrite; a format or sanitize that reaches other
     /// namespaces of the drive wants all of them unused and blank
@@ -139,25 +101,6 @@ pub(crate) struct PtsArgs {
     pub(crate) wear: WearArgs,
     #[command(flatten)]
     pub(crate) out: OutArgs,
-}
-
-/// A factor from 0 on.
-fn share(text: &str) -> Result<f64, String> {
-    bounded(text, 1000.0)
-}
-
-/// Percent.
-fn percent(text: &str) -> Result<f64, String> {
-    bounded(text, 100.0)
-}
-
-fn bounded(text: &str, max: f64) -> Result<f64, String> {
-    text.trim_end_matches('%')
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .filter(|v| (0.0..=max).contains(v))
-        .ok_or_else(|| format!("'{text}' is not possible: expected 0 to {max}"))
 }
 
 /// Arguments of `replay`.
@@ -226,14 +169,6 @@ pub(crate) struct ReplayArgs {
     pub(crate) destroy: Option<String>,
     #[command(flatten)]
     pub(crate) out: OutArgs,
-}
-
-/// So many a second.
-pub(super) fn per_second(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(n) if (0.001..=1e9).contains(&n) => Ok(n),
-        _ => Err("expected a number from 0.001 to 1000000000".into()),
-    }
 }
 
 /// Arguments of `watch`.

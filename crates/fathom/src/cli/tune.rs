@@ -1,6 +1,7 @@
 //! Arguments of `tune`.
 
 use clap::Args;
+use fathom_experiments::tune::TuneOptions;
 
 use super::MeasureArgs;
 
@@ -12,19 +13,8 @@ use super::MeasureArgs;
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
-    /// Only these, with commas: scheduler, queue-depth, read-ahead, idle-states, completion, write-back,
-    /// write-throttle, mount-options, throttling, …
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-    pub(crate) only: Vec<String>,
-    /// Length of a pass on this machine [default: a quarter of the profile's jobs]
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) pass: Option<fathom_telemetry::Nanos>,
-    /// Leave settings in force whose gain was proved
-    #[arg(long)]
-    pub(crate) keep: bool,
-    /// Bytes that an application on a model goes back to, for the size of its cache [default: 256m]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) working_set: Option<fathom_telemetry::Bytes>,
+    #[command(flatten)]
+    pub(crate) options: TuneOptions,
 }
 
 /// Arguments of the process that puts settings back.

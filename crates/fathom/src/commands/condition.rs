@@ -1,26 +1,24 @@
 //! `fathom condition`: brings a device into a known state, in pieces that can be resumed.
 
+use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
-use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::condition::{self, ConditionOptions};
-use fathom_io::JobSpec;
 use fathom_sim::SimTarget;
+use fathom_telemetry::Bytes;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
-use fathom_telemetry::{Bytes, Nanos};
 
 use super::announce::Foreseen;
-use super::finish::{self, command_line};
+use super::finish::{self, meta};
 use super::open::{Ask, Opened, foresee, open, profile};
 use super::purge::{self, Purge};
 use super::wear::{agree, endurance};
 use crate::cli::ConditionArgs;
-use crate::exit::{Failure, Outcome, refused};
+use crate::exit::{DONE, Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::signals;
 
 pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
-    let load = load(&args.until_steady)?;
     let profile = profile("full")?;
     let control = signals::control().map_err(refused)?;
     let ask = Ask {
@@ -42,18 +40,10 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     let options = |range: Bytes| ConditionOptions {
         purge: purge.how.is_some(),
         purging: purge.how.unwrap_or_default(),
-        passes: args.passes,
-        fill: args.fill,
-        overwrite: args.overwrite,
-        deletes: args.deletes,
-        idle: args.idle.unwrap_or(Nanos::ZERO),
-        load: load.clone(),
-        round: args.round,
-        test: args.test,
-        recovery: args.recovery.unwrap_or(Nanos::ZERO),
         range,
         devices,
         seed: args.seed,
+        ..args.options.clone()
     };
     if args.dry_run {
         if elsewhere && args.size.is_none() {
@@ -63,24 +53,15 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
             )));
         }
         let options = options(Bytes(foresee(&ask)?.0.size));
-        let cost = condition::run_cost(&options)?;
-        let what = heading(args, &options, &purge, &cost, 0);
-        return Foreseen::of(&what, &cost, &args.target)
-            .on(args.hosts.count()?)
-            .dry_run();
+        return said(args, &options, &purge, 0, |said| said.dry_run());
     }
-    let resumed = |target: &str, range: Bytes| match &args.resume {
-        Some(path) => {
-            let (_, run) = RunDir::open(path).map_err(refused)?;
-            condition::completed(&run, target, &options(range))
-                .map_err(|e| refused(anyhow::anyhow!(e)))
-        }
-        None => Ok(0),
-    };
     // What a resumed run must agree with is checked before the target is opened for writing, where it is known by then.
     let mut skip = match elsewhere {
         true => 0,
-        false => resumed(&args.target, Bytes(foresee(&ask)?.0.size))?,
+        false => {
+            let range = Bytes(foresee(&ask)?.0.size);
+            resumed(args, &args.target, &options(range))?
+        }
     };
     let Opened {
         mut bench,
@@ -96,26 +77,19 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
             args.target
         )));
     }
-    if elsewhere {
-        skip = resumed(&about.name, Bytes(limits.size))?;
-    }
     let options = options(Bytes(limits.size));
-    let cost = condition::run_cost(&options)?;
-    let what = heading(args, &options, &purge, &cost, skip);
-    let said = Foreseen::of(&what, &cost, &args.target).on(args.hosts.count()?);
-    say::text(&said.line());
+    if elsewhere {
+        skip = resumed(args, &about.name, &options)?;
+    }
+    said(args, &options, &purge, skip, |said| {
+        say::text(&said.line());
+        Ok(DONE)
+    })?;
     let simulated = bench.simulated() || about.kind == "null";
-    let written = Bytes(cost.written_at_most().0.saturating_mul(devices.into()));
+    let written = condition::run_cost(&options)?.written_at_most();
+    let written = Bytes(written.0.saturating_mul(devices.into()));
     agree(written, simulated, &args.wear)?;
-    let meta = RunMeta {
-        name: "condition".into(),
-        command: "condition".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment,
-    };
+    let meta = meta("condition", args.seed, &args.out, environment);
     let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
     let mut line = SurveyLine::new(0, Bytes(0));
     let settled = purge.settled;
@@ -138,23 +112,30 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     )
 }
 
-/// `rw=randwrite bs=4k qd=32` → options, each of them known.
-fn load(text: &str) -> Result<Vec<(String, String)>, Failure> {
-    let mut spec = JobSpec::default();
-    text.split_whitespace()
-        .map(|word| {
-            let (name, value) = word
-                .trim_start_matches("--")
-                .split_once('=')
-                .ok_or_else(|| {
-                    refused(anyhow::anyhow!(
-                        "--until-steady: '{word}' is not possible: expected options such as \"rw=randwrite bs=4k qd=32\""
-                    ))
-                })?;
-            spec.set(name, value)?;
-            Ok((name.to_owned(), value.to_owned()))
-        })
-        .collect()
+/// Pieces that the run to be resumed has done.
+fn resumed(
+    args: &ConditionArgs,
+    target: &str,
+    options: &ConditionOptions,
+) -> Result<usize, Failure> {
+    let Some(path) = &args.resume else {
+        return Ok(0);
+    };
+    let (_, run) = RunDir::open(path).map_err(refused)?;
+    condition::completed(&run, target, options).map_err(|e| refused(anyhow::anyhow!(e)))
+}
+
+/// Does something with what is foreseen.
+fn said(
+    args: &ConditionArgs,
+    options: &ConditionOptions,
+    purge: &Purge,
+    skip: usize,
+    act: impl FnOnce(Foreseen<'_>) -> Outcome,
+) -> Outcome {
+    let cost = condition::run_cost(options)?;
+    let what = heading(args, options, purge, &cost, skip);
+    act(Foreseen::of(&what, &cost, &args.target).on(args.hosts.count()?))
 }
 
 /// What is conditioned, and what it wears.
@@ -165,9 +146,13 @@ fn heading(
     cost: &RunCost,
     skip: usize,
 ) -> String {
+    let words = o.load.iter().map(|(name, value)| format!("{name}={value}"));
     let load = match o.load.is_empty() {
         true => String::new(),
-        false => format!(", then '{}' until steady", args.until_steady),
+        false => format!(
+            ", then '{}' until steady",
+            words.collect::<Vec<_>>().join(" ")
+        ),
     };
     let resumed = match skip {
         0 => String::new(),

@@ -1,16 +1,16 @@
 //! `fathom pts`: the tests of the SNIA performance test specification.
 
+use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
-use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::cpu;
-use fathom_experiments::pts::{self, MINUTE, PtsOptions, TESTS};
+use fathom_experiments::pts::{self, MINUTE, PtsOptions};
 use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 
 use super::announce::Foreseen;
-use super::finish::{self, command_line};
+use super::finish::{self, meta};
 use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, profile};
 use super::purge::{self, Purge};
 use super::wear::{agree, endurance};
@@ -20,15 +20,6 @@ use crate::progress::SurveyLine;
 use crate::signals;
 
 pub(crate) fn pts(args: &PtsArgs) -> Outcome {
-    let known: Vec<&str> = TESTS.iter().map(|t| t.id).collect();
-    for t in &args.tests {
-        if !known.contains(&t.as_str()) {
-            return Err(refused(anyhow::anyhow!(
-                "--tests: '{t}' is not a test: expected {}",
-                known.join(", ")
-            )));
-        }
-    }
     let setting = cpu_setting(&args.cpu)?;
     let (profile, short) = (profile("full")?, profile("quick")?);
     let control = signals::control().map_err(refused)?;
@@ -51,12 +42,9 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     };
     let options = |range: Bytes| PtsOptions {
         purging,
-        tests: args.tests.clone(),
-        unit: args.unit,
-        threads: args.threads,
-        qd: args.qd,
         range,
         seed: args.seed,
+        ..args.options.clone()
     };
     if args.dry_run {
         let (limits, _) = foresee(&ask)?;
@@ -88,15 +76,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     say::text(&Foreseen::of(&what, &cost, &args.target).line());
     agree(cost.written_at_most(), simulated, &args.wear)?;
     let mut bench = bench;
-    let meta = RunMeta {
-        name: "pts".into(),
-        command: "pts".into(),
-        command_line: command_line(),
-        profile: None,
-        seed: args.seed,
-        labels: args.out.labels.given(),
-        environment,
-    };
+    let meta = meta("pts", args.seed, &args.out, environment);
     let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
     let mut line = SurveyLine::new(0, Bytes(0));
     let mut kept = CpuBench::new(&mut *bench, setting);

@@ -33,7 +33,12 @@ pub(crate) fn tune(args: &TuneArgs) -> Outcome {
         Ground::Model(_) => {}
     }
     let ids = ground.ids();
-    if let Some(unknown) = args.only.iter().find(|o| !ids.contains(&o.as_str())) {
+    if let Some(unknown) = args
+        .options
+        .only
+        .iter()
+        .find(|o| !ids.contains(&o.as_str()))
+    {
         let left_out = ground.left_out().into_iter();
         let why =
             left_out.filter_map(|l| Some(l.strip_prefix(&format!("{unknown}: "))?.to_owned()));
@@ -48,11 +53,8 @@ pub(crate) fn tune(args: &TuneArgs) -> Outcome {
         }));
     }
     let options = TuneOptions {
-        only: args.only.clone(),
-        keep: args.keep,
-        pass: args.pass,
-        working_set: args.working_set,
         seed: args.measure.seed,
+        ..args.options.clone()
     };
     let what = Measuring {
         name: "tune",
