@@ -20,14 +20,14 @@ pub struct VmOptions {
     /// Settings of every machine: name=value, several with commas
     #[arg(long, value_name = "SETTINGS", default_value = "")]
     #[serde(skip)]
-    set: String,
+    pub(super) set: String,
     /// Settings of every machine.
     #[arg(skip)]
     pub setup: Setup,
     /// Settings to prove against that in interleaved runs; may be given several times
     #[arg(long = "try", value_name = "SETTINGS")]
     #[serde(skip)]
-    tried: Vec<String>,
+    pub(super) tried: Vec<String>,
     /// Settings to be tried against it, each alone.
     #[arg(skip)]
     pub tries: Vec<Setup>,
@@ -37,7 +37,7 @@ pub struct VmOptions {
     /// Threads that share them out [default: as many on models, else 4 at most]
     #[arg(long = "threads", value_name = "THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     #[serde(skip)]
-    asked: Option<u32>,
+    pub(super) asked: Option<u32>,
     /// Threads that share them out.
     #[arg(skip)]
     pub threads: u32,
@@ -47,7 +47,7 @@ pub struct VmOptions {
     /// Leave out the load curves
     #[arg(long)]
     #[serde(skip)]
-    no_curve: bool,
+    pub(super) no_curve: bool,
     /// Depths of the load curve; empty leaves it out.
     #[arg(skip)]
     pub curve: Vec<u32>,

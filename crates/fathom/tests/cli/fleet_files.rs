@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{beside_others, codes, end, names, Place, send, skip, until};
+use crate::common::{Place, beside_others, codes, end, names, send, skip, until};
 
 /// Hosts that are processes of this machine.
 const VIA: &str = "env FATHOM_HOST={host}";

@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use crate::common::{beside_others, end, machine, Place, send, skip, wait};
+use crate::common::{Place, beside_others, end, machine, send, skip, wait};
 use crate::fleet_rig::Rig;
 
 const JOB: &str = include_str!("../../../../packaging/kubernetes-fleet.yaml");

@@ -70,7 +70,7 @@ pub struct OltpOptions {
     /// [default: page-size; threads with --server]
     #[arg(long = "experiment", value_delimiter = ',', value_name = "NAME,…", value_parser = named)]
     #[serde(skip)]
-    asked: Vec<Vec<Experiment>>,
+    pub(super) asked: Vec<Vec<Experiment>>,
     /// Which experiments.
     #[arg(skip)]
     pub experiments: Vec<Experiment>,
@@ -81,7 +81,7 @@ pub struct OltpOptions {
     /// 400000]
     #[arg(long = "rows", conflicts_with = "size", value_name = "N")]
     #[serde(skip)]
-    given: Option<Bytes>,
+    pub(super) given: Option<Bytes>,
     /// Rows of the table.
     #[arg(skip)]
     pub count: u64,
@@ -114,7 +114,7 @@ pub struct OltpOptions {
     pub sysbench: bool,
     #[command(flatten)]
     #[serde(skip)]
-    yours: ServerArgs,
+    pub(super) yours: ServerArgs,
     /// A server of the user's own: nothing is started then, and its page, pool and format are what they are.
     #[arg(skip)]
     #[serde(default)]
