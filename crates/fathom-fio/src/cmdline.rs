@@ -414,16 +414,13 @@ impl Invocation {
                 .map(Duration::from_micros)
                 .ok_or_else(|| bad("a duration such as 10s"))
         };
+        if let Some(purpose) = instead(name, text) {
+            self.purpose = purpose;
+            return Ok(());
+        }
         match name {
-            "server" | "daemonize" => {
-                return Err(FioError::Usage(format!(
-                    "--{name} is not supported: nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
-                )));
-            }
-            "remote-config" | "memcpytest" | "latency-log" => {
-                return Err(FioError::Usage(format!(
-                    "--{name} is not supported: run the jobs on this machine, without it"
-                )));
+            "server" | "daemonize" | "remote-config" | "memcpytest" | "latency-log" => {
+                return Err(not_supported(name));
             }
             "output" => self.output = Some(PathBuf::from(text)),
             "output-format" => {
@@ -443,17 +440,6 @@ impl Invocation {
                 "2" | "3" | "4" | "5" => self.terse_version = text.parse().unwrap_or(3),
                 _ => return Err(bad("2, 3, 4 or 5")),
             },
-            "version" => self.purpose = Purpose::Version,
-            "help" => self.purpose = Purpose::Help,
-            "cmdhelp" => {
-                self.purpose = Purpose::OptionHelp(
-                    Some(text.to_owned()).filter(|t| !t.is_empty() && t != "all"),
-                )
-            }
-            "enghelp" => self.purpose = Purpose::EngineHelp,
-            "crctest" => self.purpose = Purpose::Checksums(text.to_owned()),
-            "cpuclock-test" => self.purpose = Purpose::Clock,
-            "inflate-log" => self.purpose = Purpose::Inflate(PathBuf::from(text)),
             "debug" => {
                 for word in text.split(',') {
                     match word {
@@ -470,10 +456,6 @@ impl Invocation {
                     }
                 }
             }
-            "showcmd" => self.purpose = Purpose::ShowCommand,
-            "parse-only" => self.purpose = Purpose::ParseOnly,
-            "merge-blktrace-only" => self.purpose = Purpose::MergeOnly,
-            "convert" => self.purpose = Purpose::Convert,
             "readonly" => self.read_only = true,
             "lenient" => self.lenient = true,
             "overwrite-output" => self.overwrite_output = true,
@@ -511,6 +493,36 @@ impl Invocation {
         }
         Ok(())
     }
+}
+
+/// What is done instead of measuring, where an option asks for that.
+fn instead(name: &str, text: &str) -> Option<Purpose> {
+    Some(match name {
+        "version" => Purpose::Version,
+        "help" => Purpose::Help,
+        "cmdhelp" => {
+            Purpose::OptionHelp(Some(text.to_owned()).filter(|t| !t.is_empty() && t != "all"))
+        }
+        "enghelp" => Purpose::EngineHelp,
+        "crctest" => Purpose::Checksums(text.to_owned()),
+        "cpuclock-test" => Purpose::Clock,
+        "inflate-log" => Purpose::Inflate(PathBuf::from(text)),
+        "showcmd" => Purpose::ShowCommand,
+        "parse-only" => Purpose::ParseOnly,
+        "merge-blktrace-only" => Purpose::MergeOnly,
+        "convert" => Purpose::Convert,
+        _ => return None,
+    })
+}
+
+fn not_supported(name: &str) -> FioError {
+    let instead = match name {
+        "server" | "daemonize" => {
+            "nothing needs to listen, --client=HOST starts fathom there by ssh (or --client-via)"
+        }
+        _ => "run the jobs on this machine, without it",
+    };
+    FioError::Usage(format!("--{name} is not supported: {instead}"))
 }
 
 /// The threshold of a steady state as fio writes it.
