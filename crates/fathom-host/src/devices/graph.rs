@@ -126,7 +126,8 @@ fn read_node(root: &HostRoot, link: &Path, name: String) -> Option<Node> {
         .flatten();
     let partitions = names(&dir)
         .into_iter()
-        .filter(|n| dir.join(n).join("partition").exists())
+        // The kernel names them after their disk: nothing else there has to be asked.
+        .filter(|n| n.starts_with(&name) && dir.join(n).join("partition").exists())
         .collect();
     let sectors = |file: &str| number::<u64>(&dir.join(file)).unwrap_or(0);
     let loop_file = text(&dir.join("loop/backing_file")).map(PathBuf::from);
