@@ -171,7 +171,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim_end_matches('%').trim().parse::<f64>().ok();
     number
         .filter(|v| (0.0..=100.0).contains(v))
-        .ok_or_else(|| format!("'{text}' is not possible: expected 0 to 100"))
+        .ok_or_else(|| format!("'{text}' is not possible: expected 0 to 100 %"))
 }
 
 /// A rate on the command line: so many a second.

@@ -27,22 +27,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
             args.blocks
         )));
     }
-    let job = |name: &str, own: &str| -> Result<JobSpec, Failure> {
-        let mut spec = JobSpec {
-            name: name.into(),
-            ..JobSpec::default()
-        };
-        args.job.apply(&mut spec)?;
-        for (option, text) in settings(own)? {
-            spec.set(&option, &text)?;
-        }
-        if spec.time.is_none() && spec.bytes.is_none() && spec.ios.is_none() {
-            spec.time = Some(Nanos::from_secs(1));
-            spec.ramp = Nanos::from_millis(100);
-        }
-        Ok(spec)
-    };
-    let specs = [job("a", &args.a)?, job("b", &args.b)?];
+    let specs = [job(args, "a", &args.a)?, job(args, "b", &args.b)?];
     let text = |s: &JobSpec| serde_json::to_value(s).unwrap_or_default();
     if text(&specs[0]) == text(&specs[1]) {
         say!("fathom: both settings are the same; what differs is noise");
@@ -91,20 +76,6 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
         bench,
         &args.out,
         move |run, screen, places| {
-            let mut table = vec![
-                ["", "A", "B", "B against A (95 %)", "verdict"]
-                    .map(str::to_owned)
-                    .to_vec(),
-            ];
-            table.extend(rows.iter().map(|r| {
-                vec![
-                    r.label.clone(),
-                    shown(r.a.as_ref(), &r.unit),
-                    shown(r.b.as_ref(), &r.unit),
-                    relative(r.relative.as_ref()),
-                    r.verdict.words().into(),
-                ]
-            }));
             let report = places
                 .report
                 .map(|r| format!("\nreport {}\n", r.display()))
@@ -112,12 +83,44 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
             let stamp = fathom_report::terminal::stamp(run, screen);
             format!(
                 "{stamp}A  {a}\nB  {b}\n\n{}{}{report}",
-                columns(&table),
+                columns(&table(&rows)),
                 fathom_report::terminal::conclusion(run, screen),
             )
         },
     )?;
     Ok(code.max(own))
+}
+
+/// A job with what is its own.
+fn job(args: &AbArgs, name: &str, own: &str) -> Result<JobSpec, Failure> {
+    let mut spec = JobSpec {
+        name: name.into(),
+        ..JobSpec::default()
+    };
+    args.job.apply(&mut spec)?;
+    for (option, text) in settings(own)? {
+        spec.set(&option, &text)?;
+    }
+    if spec.time.is_none() && spec.bytes.is_none() && spec.ios.is_none() {
+        spec.time = Some(Nanos::from_secs(1));
+        spec.ramp = Nanos::from_millis(100);
+    }
+    Ok(spec)
+}
+
+fn table(rows: &[AbRow]) -> Vec<Vec<String>> {
+    let head = ["", "A", "B", "B against A (95 %)", "verdict"].map(str::to_owned);
+    let row = |r: &AbRow| {
+        vec![
+            r.label.clone(),
+            shown(r.a.as_ref(), &r.unit),
+            shown(r.b.as_ref(), &r.unit),
+            relative(r.relative.as_ref()),
+            r.verdict.words().into(),
+        ]
+    };
+    let head = std::iter::once(head.to_vec());
+    head.chain(rows.iter().map(row)).collect()
 }
 
 /// 1 where B is worse in any metric by the threshold, or nothing could be said.

@@ -23,14 +23,8 @@ pub(super) fn formula(command: &FormulaCommand) -> Result<String, Failure> {
             load,
             json,
         } => {
-            if !(0.0..=100.0).contains(hits) {
-                return Err(refused(anyhow::anyhow!(
-                    "--hits {hits}: expected a share from 0 to 100 percent"
-                )));
-            }
-            let ns = cached_latency(hits / 100.0, io.0 as f64, load.0 as f64);
-            let text = format!("{} on average\n", Nanos(ns.round() as u64));
-            (json!({ "mean_ns": ns }), text, *json)
+            let (value, text) = cache(*hits, *io, *load)?;
+            (value, text, *json)
         }
         FormulaCommand::Page {
             run,
@@ -43,21 +37,7 @@ pub(super) fn formula(command: &FormulaCommand) -> Result<String, Failure> {
             json,
         } => {
             let measured = run.as_deref().map(measured).transpose()?;
-            let missing = |what: &str| {
-                refused(anyhow::anyhow!(
-                    "--{what}: give it, or --run with a survey that measured it"
-                ))
-            };
-            let seek_us = match (seek, &measured) {
-                (Some(s), _) => s.0 as f64 / 1e3,
-                (None, Some(m)) => m.0,
-                _ => return Err(missing("seek")),
-            };
-            let gb_per_s = match (bandwidth, &measured) {
-                (Some(b), _) if *b > 0.0 => *b,
-                (None, Some(m)) => m.1,
-                _ => return Err(missing("bandwidth")),
-            };
+            let (seek_us, gb_per_s) = device_of(*seek, *bandwidth, measured)?;
             let costs = PageCosts {
                 app_us: app.0 as f64 / 1e3,
                 stack_us: stack.0 as f64 / 1e3,
@@ -84,26 +64,8 @@ pub(super) fn formula(command: &FormulaCommand) -> Result<String, Failure> {
             data,
             json,
         } => {
-            if *iops <= 0.0 || *ios <= 0.0 {
-                return Err(refused(anyhow::anyhow!(
-                    "--iops and --ios: expected numbers above 0"
-                )));
-            }
-            let ceiling = insert_ceiling(*iops, ios / 2.0, ios / 2.0);
-            let mut text = format!("{ceiling:.0} inserts per second once nothing is in memory\n");
-            let rate = data
-                .map(|d| insert_rate(iops * 2.0 / ios, memory.0 as f64, d.0 as f64, f64::INFINITY));
-            if let (Some(rate), Some(data)) = (rate, data) {
-                text += &if rate.is_finite() {
-                    format!("{rate:.0} with {data} of data and {memory} of memory\n")
-                } else {
-                    format!(
-                        "{data} of data fit into {memory} of memory: the processor is the limit\n"
-                    )
-                };
-            }
-            let rate = rate.filter(|r| r.is_finite());
-            (json!({ "ceiling": ceiling, "rate": rate }), text, *json)
+            let (value, text) = kv(*iops, *ios, *memory, *data)?;
+            (value, text, *json)
         }
     };
     if as_json {
@@ -113,6 +75,59 @@ pub(super) fn formula(command: &FormulaCommand) -> Result<String, Failure> {
 }
 
 type Answer = (Value, String, bool);
+
+fn cache(hits: f64, io: Nanos, load: Nanos) -> Result<(Value, String), Failure> {
+    if !(0.0..=100.0).contains(&hits) {
+        return Err(refused(anyhow::anyhow!(
+            "--hits {hits}: expected a share from 0 to 100 percent"
+        )));
+    }
+    let ns = cached_latency(hits / 100.0, io.0 as f64, load.0 as f64);
+    let text = format!("{} on average\n", Nanos(ns.round() as u64));
+    Ok((json!({ "mean_ns": ns }), text))
+}
+
+/// Microseconds of a seek and gigabytes per second: those that were given, else those that were measured.
+fn device_of(
+    seek: Option<Nanos>,
+    bandwidth: Option<f64>,
+    measured: Option<(f64, f64)>,
+) -> Result<(f64, f64), Failure> {
+    let missing = |what: &str| {
+        refused(anyhow::anyhow!(
+            "--{what}: give it, or --run with a survey that measured it"
+        ))
+    };
+    let seek = seek.map(|s| s.0 as f64 / 1e3);
+    let seek = seek.or(measured.map(|m| m.0));
+    let bandwidth = bandwidth.or(measured.map(|m| m.1)).filter(|b| *b > 0.0);
+    Ok((
+        seek.ok_or_else(|| missing("seek"))?,
+        bandwidth.ok_or_else(|| missing("bandwidth"))?,
+    ))
+}
+
+fn kv(iops: f64, ios: f64, memory: Bytes, data: Option<Bytes>) -> Result<(Value, String), Failure> {
+    if iops <= 0.0 || ios <= 0.0 {
+        return Err(refused(anyhow::anyhow!(
+            "--iops and --ios: expected numbers above 0"
+        )));
+    }
+    let ceiling = insert_ceiling(iops, ios / 2.0, ios / 2.0);
+    let mut text = format!("{ceiling:.0} inserts per second once nothing is in memory\n");
+    let rate =
+        data.map(|d| insert_rate(iops * 2.0 / ios, memory.0 as f64, d.0 as f64, f64::INFINITY));
+    if let (Some(rate), Some(data)) = (rate, data) {
+        text += &match rate.is_finite() {
+            true => format!("{rate:.0} with {data} of data and {memory} of memory\n"),
+            false => {
+                format!("{data} of data fit into {memory} of memory: the processor is the limit\n")
+            }
+        };
+    }
+    let rate = rate.filter(|r| r.is_finite());
+    Ok((json!({ "ceiling": ceiling, "rate": rate }), text))
+}
 
 fn page(costs: &PageCosts, load: &PageLoad, as_json: bool) -> Answer {
     let ideal = costs.ideal_bytes(load);

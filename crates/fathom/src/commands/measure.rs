@@ -35,6 +35,48 @@ pub(crate) struct Measuring<'a> {
     pub(crate) on_zones: bool,
 }
 
+impl Measuring<'_> {
+    fn runs_on_hosts(&self) -> Result<(), Failure> {
+        if self.on_hosts {
+            return Ok(());
+        }
+        Err(refused(anyhow::anyhow!(
+            "--hosts: {} looks below its target, or brings a load of its own, on one machine: run it on each host, and hold the runs against each other with fathom compare (what runs on hosts: docs/fleet.md)",
+            self.name
+        )))
+    }
+
+    /// Where the run is kept.
+    fn notebook(
+        &self,
+        profile: &Profile,
+        bench: &dyn Bench,
+        environment: serde_json::Value,
+    ) -> Result<Notebook, Failure> {
+        let args = self.args;
+        let meta = RunMeta {
+            profile: Some(profile.name.into()),
+            ..meta(self.name, args.seed, &args.out, environment)
+        };
+        let mut book = Notebook::create(
+            &args.out.out,
+            meta,
+            bench.describe(),
+            bench.simulated(),
+            self.recording,
+        )?;
+        let log_there = self.recording > 0 && out_on_target(bench, &args.out.out);
+        book.run_mut().flags.extend(log_there.then(|| {
+            Flag::new(
+                FlagCode::LogOnTestedDevice,
+                "the I/O log is written to the device under test",
+                "choose another device with --out",
+            )
+        }));
+        Ok(book)
+    }
+}
+
 /// Time and bytes of an experiment; `Bytes` is what filling writes.
 pub(crate) type CostOf<'a> = &'a dyn Fn(&Plan, Bytes) -> Result<RunCost, Failure>;
 
@@ -72,15 +114,10 @@ pub(crate) fn checked<T>(
 ) -> Outcome {
     let args = what.args;
     let profile = profile_of(&args.profile, &args.length)?;
-    if args.hosts.any() && !what.on_hosts {
-        return Err(refused(anyhow::anyhow!(
-            "--hosts: {} looks below its target, or brings a load of its own, on one machine: run it on each host, and hold the runs against each other with fathom compare (what runs on hosts: docs/fleet.md)",
-            what.name
-        )));
-    }
     let control = signals::control().map_err(refused)?;
-    if !args.hosts.any() {
-        mention_leftovers(&args.target);
+    match args.hosts.any() {
+        true => what.runs_on_hosts()?,
+        false => mention_leftovers(&args.target),
     }
     let ask = Ask {
         target: &args.target,
@@ -97,8 +134,9 @@ pub(crate) fn checked<T>(
         let (limits, fills) = foresee(&ask)?;
         let plan = plan(&ask, limits, true, None);
         let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
-        let said = Foreseen::of(&named, &o, &args.target).on(limits.hosts);
-        return said.dry_run();
+        return Foreseen::of(&named, &o, &args.target)
+            .on(limits.hosts)
+            .dry_run();
     }
     let Opened {
         mut bench,
@@ -113,39 +151,14 @@ pub(crate) fn checked<T>(
     let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
     let said = Foreseen::of(&named, &o, &args.target).on(limits.hosts);
     say::text(&said.line());
-    let meta = RunMeta {
-        profile: Some(profile.name.into()),
-        ..meta(what.name, args.seed, &args.out, environment)
-    };
-    let mut book = Notebook::create(
-        &args.out.out,
-        meta,
-        bench.describe(),
-        bench.simulated(),
-        what.recording,
-    )?;
-    if what.recording > 0 && out_on_target(&*bench, &args.out.out) {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::LogOnTestedDevice,
-            "the I/O log is written to the device under test",
-            "choose another device with --out",
-        ));
-    }
+    let mut book = what.notebook(&profile, &*bench, environment)?;
     if !bench.simulated() {
         view::expect(o.time());
     }
     let mut line = SurveyLine::new(o.jobs(), fills);
-    let compared = if what.cpu == CpuSetting::AsIs {
-        Ok(())
-    } else {
-        cpu::compare(
-            &mut *bench,
-            &plan,
-            what.cpu,
-            args.seed,
-            &mut book,
-            &mut line,
-        )
+    let compared = match what.cpu {
+        CpuSetting::AsIs => Ok(()),
+        cpu => cpu::compare(&mut *bench, &plan, cpu, args.seed, &mut book, &mut line),
     };
     let result = compared.and_then(|()| run(&mut *bench, &plan, &mut book, &mut line, known));
     line.clear();

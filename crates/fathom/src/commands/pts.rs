@@ -15,7 +15,7 @@ use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, prof
 use super::purge::{self, Purge};
 use super::wear::{agree, endurance};
 use crate::cli::PtsArgs;
-use crate::exit::{Outcome, refused};
+use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
 use crate::signals;
 
@@ -61,13 +61,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         ..
     } = open(&ask, control)?;
     let about = bench.describe();
-    if !matches!(about.kind.as_str(), "block-device" | "simulated" | "null") {
-        let kind = about.kind;
-        return Err(refused(anyhow::anyhow!(
-            "{}: the specification tests devices, not a {kind}: name a block device with --destroy, or sim:MODEL; for files there is fathom survey",
-            args.target
-        )));
-    }
+    is_device(&args.target, &about.kind)?;
     check_cpu(setting, &*bench)?;
     let options = options(Bytes(limits.size));
     let simulated = bench.simulated() || about.kind == "null";
@@ -102,6 +96,15 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         &args.out,
         fathom_report::terminal::summary,
     )
+}
+
+fn is_device(target: &str, kind: &str) -> Result<(), Failure> {
+    match kind {
+        "block-device" | "simulated" | "null" => Ok(()),
+        kind => Err(refused(anyhow::anyhow!(
+            "{target}: the specification tests devices, not a {kind}: name a block device with --destroy, or sim:MODEL; for files there is fathom survey"
+        ))),
+    }
 }
 
 /// Which tests, how shortened, and what they wear.

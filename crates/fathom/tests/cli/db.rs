@@ -609,7 +609,7 @@ fn database_labs_refuse_what_cannot_be() {
         (&["db", "mysql", ".", "--pool", "1m"], "21m or more"),
         (
             &["db", "rocksdb", ".", "--workload", "fill"],
-            "expected fillseq",
+            "expected one of fillseq",
         ),
         (
             &["db", "mysql", ".", "--try", "innodb_io_capacity"],
@@ -623,7 +623,7 @@ fn database_labs_refuse_what_cannot_be() {
             &["db", "mysql", ".", "--experiment", "try"],
             "belong together",
         ),
-        (&["kv", ".", "--beside", "oracle"], "expected redb"),
+        (&["kv", ".", "--beside", "oracle"], "expected one of redb"),
         (&["app", "swap", ".", "--share", "1"], "expected 5 to 100"),
         (&["app", "copy", "no-such-place"], "is no directory"),
         (&["db", "tpcc", ".", "--size", "1m"], "64m or more"),
