@@ -104,6 +104,8 @@ fn extra_rank(name: &str) -> u64 {
         _ => name
             .strip_prefix('p')
             .and_then(|p| p.replace('_', ".").parse::<f64>().ok())
+            // A damaged run may name any number.
+            .filter(|p| (0.0..=100.0).contains(p))
             .map_or(u64::MAX, |p| (p * 1e6) as u64 + 2),
     }
 }
@@ -301,5 +303,29 @@ fn places(w: &Whereabouts<'_>, screen: &Screen) -> String {
         out
     } else {
         format!("\n{out}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extra_figures_stand_in_their_order_and_no_name_is_a_number_too_large() {
+        let names = ["max", "p18446744073710", "p99_9", "p50", "mean", "p99"];
+        let headline = Headline {
+            id: "a".into(),
+            label: "a".into(),
+            group: String::new(),
+            unit: "ns".into(),
+            estimate: None,
+            extra: names.map(|n| (n.to_owned(), 1.0)).into(),
+            jobs: Vec::new(),
+            flags: Vec::new(),
+        };
+        assert_eq!(
+            extra_names([&headline].into_iter()),
+            ["mean", "p50", "p99", "p99_9", "max", "p18446744073710"]
+        );
     }
 }
