@@ -11,6 +11,7 @@ pub(crate) mod sqlite;
 pub(super) mod tls;
 
 use std::io;
+use std::time::Duration;
 
 use crate::LabError;
 pub(crate) use rows::Rows;
@@ -221,6 +222,8 @@ pub(crate) type Result<T> = std::result::Result<T, SqlError>;
 
 /// A connection. Statements are written with `?` for values.
 pub(crate) trait Session: Send {
+    /// From now on it waits so long for an answer, where an answer comes from elsewhere; 120 s unless it is told.
+    fn patience(&mut self, _: Duration) {}
     /// Statements without values and rows; several with semicolons where the database can.
     fn batch(&mut self, sql: &str) -> Result<()>;
     /// Makes a statement; its number is for [`Session::execute`].

@@ -303,6 +303,10 @@ impl Mysql {
 }
 
 impl Session for Mysql {
+    fn patience(&mut self, patience: Duration) {
+        self.stream.get_mut().wait_for(patience);
+    }
+
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.command(0x03, sql.as_bytes())?;
         self.rest(false, true)

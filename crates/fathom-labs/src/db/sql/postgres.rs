@@ -278,6 +278,10 @@ fn numbered(sql: &str) -> String {
 }
 
 impl Session for Postgres {
+    fn patience(&mut self, patience: Duration) {
+        self.stream.get_mut().wait_for(patience);
+    }
+
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.query(sql, &mut Answer::default())
     }

@@ -149,7 +149,7 @@ fn fill(
     let now = now();
     let seed = options.db.seed;
     let _inside = database.inside();
-    let mut session = database.connect()?;
+    let mut session = patient(database, options)?;
     schema::create(&mut *session, database.dialect())?;
     database.loading(&mut *session, true)?;
     schema::load_items(&mut *session, seed)?;
@@ -229,8 +229,17 @@ fn together(
 }
 
 /// Contradictions to each of the consistency conditions.
-fn contradictions(database: &Database) -> sql::Result<[i64; 12]> {
-    check::check(&mut *database.connect()?)
+fn contradictions(database: &Database, options: &TpccOptions) -> sql::Result<[i64; 12]> {
+    check::check(&mut *patient(database, options)?)
+}
+
+/// A connection for statements that go through whole tables: an index of a hundred warehouses takes minutes.
+fn patient(database: &Database, options: &TpccOptions) -> sql::Result<Box<dyn Session>> {
+    let mut session = database.connect()?;
+    session.patience(Duration::from_secs(
+        120 + 60 * u64::from(options.warehouses),
+    ));
+    Ok(session)
 }
 
 fn now() -> String {
@@ -457,7 +466,7 @@ impl Lab<'_> {
         }
         for (i, slot) in databases.iter_mut().enumerate() {
             let Some(database) = slot else { continue };
-            match contradictions(database) {
+            match contradictions(database, self.options) {
                 Ok(after) => self.lines[i].setting.after = Some(after),
                 Err(_) if stop() => return Ok(()),
                 Err(e) => {
@@ -490,7 +499,7 @@ impl Lab<'_> {
         if stop() {
             return Err(LabError::Failed("interrupted".into()));
         }
-        let before = contradictions(&database).map_err(|e| database.explain(e))?;
+        let before = contradictions(&database, self.options).map_err(|e| database.explain(e))?;
         let asked = database
             .connect()
             .and_then(|mut s| SettingsSeen::ask(&mut *s, database.dialect(), self.place.path()));
