@@ -286,8 +286,13 @@ impl Database {
         !matches!(self.kind, Kind::Yours(_))
     }
 
-    /// Whether commits may be lost, as long as it is filled.
+    /// Whether commits may be lost and statements take hours, as long as it is filled.
     pub(super) fn loading(&self, session: &mut dyn Session, loading: bool) -> sql::Result<()> {
+        session.patience(if loading {
+            sql::WHOLE_TABLES
+        } else {
+            sql::ANSWER
+        });
         match self.kind {
             Kind::MariaDb(_) => session.batch(&format!(
                 "SET GLOBAL innodb_flush_log_at_trx_commit={}",

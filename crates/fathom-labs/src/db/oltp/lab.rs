@@ -17,7 +17,7 @@ use super::super::counters::Watch;
 use super::super::mariadb::{Instance, Programs, Start};
 use super::super::observed::observed;
 use super::super::server::Place;
-use super::super::sql::{Dialect, Result as SqlResult, Session, SqlError, quoted};
+use super::super::sql::{Dialect, Result as SqlResult, Session, SqlError, WHOLE_TABLES, quoted};
 use super::super::warmth::{self, Gauge};
 use super::super::yours::Yours;
 use super::driver::{self, Load};
@@ -184,6 +184,7 @@ impl<'a> Lab<'a> {
         instance.start(how, &stop)?;
         let filled = (|| -> SqlResult<()> {
             let mut s = instance.session("")?;
+            s.patience(WHOLE_TABLES);
             s.batch("CREATE DATABASE sbtest")?;
             s.batch("USE sbtest")?;
             s.batch(&table(Dialect::Mysql, clause))?;
@@ -327,6 +328,7 @@ impl<'a> Lab<'a> {
             .and_then(|d| CounterSource::locate(d).ok());
         let dialect = yours.dialect();
         let filled = yours.session().and_then(|mut s| {
+            s.patience(WHOLE_TABLES);
             s.batch(&table(dialect, ""))?;
             insert_rows(&mut *s, self.options.count, self.options.db.seed, &stop)?;
             s.batch("CREATE INDEX k_1 ON sbtest1(k)")

@@ -220,9 +220,15 @@ impl From<SqlError> for LabError {
 
 pub(crate) type Result<T> = std::result::Result<T, SqlError>;
 
+/// So long an answer is waited for: a server that hangs must not hang the lab.
+pub(crate) const ANSWER: Duration = Duration::from_secs(120);
+/// The same for statements that go through whole tables (loads, indexes, checks): those of many gigabytes take hours. Who does
+/// not want to wait interrupts.
+pub(crate) const WHOLE_TABLES: Duration = Duration::from_secs(12 * 3600);
+
 /// A connection. Statements are written with `?` for values.
 pub(crate) trait Session: Send {
-    /// From now on it waits so long for an answer, where an answer comes from elsewhere; 120 s unless it is told.
+    /// From now on it waits so long for an answer, where an answer comes from elsewhere; [`ANSWER`] unless it is told.
     fn patience(&mut self, _: Duration) {}
     /// Statements without values and rows; several with semicolons where the database can.
     fn batch(&mut self, sql: &str) -> Result<()>;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::socket::{Socket, message};
-use super::{Answer, Result, Session, SqlError, Value, auth};
+use super::{ANSWER, Answer, Result, Session, SqlError, Value, auth};
 use crate::db::server::{Protocol, Server, Tls};
 
 /// LONG_PASSWORD, LONG_FLAG, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PLUGIN_AUTH.
@@ -106,8 +106,7 @@ impl Mysql {
         me.out.push(0);
         me.send()?;
         me.let_in(server)?;
-        // A server that hangs must not hang the lab.
-        me.stream.get_mut().wait_for(Duration::from_secs(120));
+        me.patience(ANSWER);
         Ok(me)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::auth::{self, Scram};
 use super::socket::{Socket, message};
-use super::{Answer, Result, Session, SqlError, Value};
+use super::{ANSWER, Answer, Result, Session, SqlError, Value};
 use crate::db::server::{Protocol, Server, Tls};
 
 /// A connection.
@@ -65,7 +65,7 @@ impl Postgres {
         me.flush()?;
         me.let_in(server)?;
         me.until_ready(&mut Answer::default())?;
-        me.stream.get_mut().wait_for(Duration::from_secs(120));
+        me.patience(ANSWER);
         Ok(me)
     }
 

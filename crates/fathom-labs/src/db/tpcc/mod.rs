@@ -149,7 +149,7 @@ fn fill(
     let now = now();
     let seed = options.db.seed;
     let _inside = database.inside();
-    let mut session = patient(database, options)?;
+    let mut session = database.connect()?;
     schema::create(&mut *session, database.dialect())?;
     database.loading(&mut *session, true)?;
     schema::load_items(&mut *session, seed)?;
@@ -229,17 +229,10 @@ fn together(
 }
 
 /// Contradictions to each of the consistency conditions.
-fn contradictions(database: &Database, options: &TpccOptions) -> sql::Result<[i64; 12]> {
-    check::check(&mut *patient(database, options)?)
-}
-
-/// A connection for statements that go through whole tables: an index of a hundred warehouses takes minutes.
-fn patient(database: &Database, options: &TpccOptions) -> sql::Result<Box<dyn Session>> {
+fn contradictions(database: &Database) -> sql::Result<[i64; 12]> {
     let mut session = database.connect()?;
-    session.patience(Duration::from_secs(
-        120 + 60 * u64::from(options.warehouses),
-    ));
-    Ok(session)
+    session.patience(sql::WHOLE_TABLES);
+    check::check(&mut *session)
 }
 
 fn now() -> String {
@@ -466,7 +459,7 @@ impl Lab<'_> {
         }
         for (i, slot) in databases.iter_mut().enumerate() {
             let Some(database) = slot else { continue };
-            match contradictions(database, self.options) {
+            match contradictions(database) {
                 Ok(after) => self.lines[i].setting.after = Some(after),
                 Err(_) if stop() => return Ok(()),
                 Err(e) => {
@@ -499,7 +492,7 @@ impl Lab<'_> {
         if stop() {
             return Err(LabError::Failed("interrupted".into()));
         }
-        let before = contradictions(&database, self.options).map_err(|e| database.explain(e))?;
+        let before = contradictions(&database).map_err(|e| database.explain(e))?;
         let asked = database
             .connect()
             .and_then(|mut s| SettingsSeen::ask(&mut *s, database.dialect(), self.place.path()));
