@@ -1,4 +1,4 @@
-//! The files that a script leaves beside its output: logs, texts of commands, states, blocks that did not hold. Where
+//! The files that a script leaves beside its output (fio: --aux-path): logs, texts of commands, states, blocks that did not hold. Where
 //! each goes, and what it may replace.
 
 use std::collections::BTreeSet;

@@ -9,6 +9,7 @@ use fathom_io::load::{Guide, Pilot};
 use fathom_io::{Control, JobSpec};
 use fathom_telemetry::Op;
 
+use crate::aux_files::{Outputs, Trouble};
 use crate::engine::{Names, OVER, Own, Surroundings};
 use crate::feed::classes::Classes;
 use crate::feed::device::Device;
@@ -18,7 +19,6 @@ use crate::feed::phases::Phases;
 use crate::feed::random::Seeds;
 use crate::feed::{FioFeed, FlowGroup, Order, replay};
 use crate::output::EachLog;
-use crate::outputs::{Outputs, Trouble};
 use crate::plan::Task;
 use crate::translate::recipe::Recipe;
 

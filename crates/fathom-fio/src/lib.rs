@@ -3,6 +3,7 @@
 //! This room knows what fio's users write and read. How a job runs it does not know: it
 //! hands out [`Task`]s and takes [`Measure`]s back.
 
+mod aux_files;
 mod cmdline;
 mod convert;
 mod engine;
@@ -14,7 +15,6 @@ mod measure;
 mod merge;
 pub mod options;
 pub mod output;
-mod outputs;
 mod plan;
 mod profile;
 mod section;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Surroundings;
 use crate::FioError;
-use crate::outputs::{Outputs, is_text};
+use crate::aux_files::{Outputs, is_text};
 use crate::section::Section;
 
 /// fio looks so often whether the program's time is over.

@@ -20,7 +20,7 @@ pub use names::Names;
 pub(crate) use net::{Net, OVER};
 
 use crate::FioError;
-use crate::outputs::Outputs;
+use crate::aux_files::Outputs;
 use crate::section::Section;
 
 /// What such a job does.

@@ -9,7 +9,7 @@ use fathom_io::load::PilotIo;
 use fathom_io::replay::{Events, Format, TraceError, TraceIo, formats};
 use fathom_telemetry::{Nanos, Op};
 
-use crate::outputs::{Outputs, Trouble, is_iolog, named};
+use crate::aux_files::{Outputs, Trouble, is_iolog, named};
 
 /// A log that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use fathom_telemetry::say;
 
 use super::pattern::Pattern;
 use super::sums::{Sum, crc32c, noise};
-use crate::outputs::{Outputs, is_text};
+use crate::aux_files::{Outputs, is_text};
 
 /// Bytes of the header, laid out as fio's.
 const HEADER: usize = 48;

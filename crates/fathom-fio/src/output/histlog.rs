@@ -8,7 +8,7 @@ use fathom_files::Output;
 use fathom_telemetry::{Histogram, Nanos, Window};
 
 use super::bins;
-use crate::outputs::{Outputs, is_log};
+use crate::aux_files::{Outputs, is_log};
 use crate::plan::Task;
 
 /// A histogram log that is being written.

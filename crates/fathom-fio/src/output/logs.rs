@@ -9,7 +9,7 @@ use fathom_telemetry::{Nanos, Op, Record, Window};
 
 use super::histlog::HistLog;
 use super::packed::{LogFile, is_packed};
-use crate::outputs::{Outputs, Trouble, is_log, named};
+use crate::aux_files::{Outputs, Trouble, is_log, named};
 use crate::plan::Task;
 use crate::translate::Logs;
 

@@ -15,7 +15,7 @@ mod terse;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::DeviceDelta;
 
-pub use crate::outputs::{Outputs, is_log, is_output, is_state, is_text, named};
+pub use crate::aux_files::{Outputs, is_log, is_output, is_state, is_text, named};
 pub use clients::{Answer, several, text as several_text};
 pub use eta::progress;
 pub use logs::{EachLog, LogFiles};

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::bufread::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use crate::outputs::is_log;
+use crate::aux_files::is_log;
 
 /// A log, as text or compressed.
 pub(super) enum LogFile {

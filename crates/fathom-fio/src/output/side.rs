@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{histlog, logs};
-use crate::outputs::{Outputs, is_iolog, is_log, is_state, is_text};
+use crate::aux_files::{Outputs, is_iolog, is_log, is_state, is_text};
 use crate::plan::Task;
 
 impl Outputs {
