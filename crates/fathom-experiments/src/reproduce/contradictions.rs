@@ -40,3 +40,15 @@ pub fn section(paper: &str) -> Option<Section> {
         ..Section::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::PAPERS;
+
+    #[test]
+    fn every_line_belongs_to_a_paper() {
+        let read: usize = PAPERS.iter().map(|(paper, _)| of(paper).len()).sum();
+        assert_eq!(read, CSV.lines().skip(1).count());
+    }
+}

@@ -139,3 +139,33 @@ impl Line {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::PAPERS;
+    use crate::reproduce::load::Load;
+
+    #[test]
+    fn every_line_of_the_table_is_read_and_names_a_load_that_can_run() {
+        let sides = [On::Models, On::Target];
+        let all: Vec<Line> = PAPERS
+            .iter()
+            .flat_map(|(paper, _)| sides.map(|on| lines(paper, on)))
+            .flatten()
+            .collect();
+        let text: Vec<&str> = CSV.lines().skip(1).collect();
+        let bases = text.iter().filter(|l| l.contains(",base,")).count();
+        assert!(bases > 0);
+        assert_eq!(all.len() + bases, text.len());
+        for line in &all {
+            let loads = Load::all(&line.load).unwrap_or_else(|e| panic!("{}: {e}", line.id));
+            assert_eq!(loads.is_empty(), line.load.is_empty(), "{}", line.id);
+            assert!(
+                line.place.is_empty() || !line.ours.is_empty(),
+                "{}",
+                line.id
+            );
+        }
+    }
+}
