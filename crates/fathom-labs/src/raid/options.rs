@@ -26,6 +26,7 @@ pub struct RaidOptions {
     pub levels: Vec<Level>,
     /// Numbers of members: 2,4,8 or 2..8; those that a level cannot have are left out
     #[arg(long, value_name = "N,…", default_value = "2,3,4,6,8", value_parser = numbers)]
+    // By its path: clap would take a Vec for an option that is given several times, each time with one number.
     pub members: std::vec::Vec<u32>,
     /// Bytes of a chunk, several with commas
     #[arg(long = "chunk", value_delimiter = ',', value_name = "SIZE,…", default_value = "512k", value_parser = chunk)]
@@ -35,6 +36,7 @@ pub struct RaidOptions {
     pub block: Bytes,
     /// Small blocks, written at random; 0 leaves them out
     #[arg(long, default_value = "4k", value_parser = small)]
+    // By its path: 0 is none, not an option that was left out.
     pub small: std::option::Option<Bytes>,
     /// Threads, each with one I/O outstanding
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -16,6 +16,7 @@ const CURVE: [u32; 9] = [1, 2, 4, 8, 12, 16, 24, 32, 64];
 pub struct VmOptions {
     /// Numbers of machines that run together: 1,2,4 or 1..8
     #[arg(long = "vms", value_name = "N,…", default_value = "1,2,4,6,8", value_parser = numbers)]
+    // By its path: clap would take a Vec for an option that is given several times, each time with one number.
     pub machines: std::vec::Vec<u32>,
     /// Settings of every machine: name=value, several with commas
     #[arg(long, value_name = "SETTINGS", default_value = "")]
