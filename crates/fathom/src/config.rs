@@ -15,6 +15,8 @@ use fathom_io::job::OPTIONS;
 use fathom_telemetry::say;
 use toml::{Table, Value};
 
+use crate::known;
+
 /// Name in the directory, and below `fathom/` in the user's configuration directory.
 const FILE: &str = "fathom.toml";
 /// Largest file that is read.
@@ -38,9 +40,12 @@ pub(crate) fn line() -> Vec<OsString> {
 ///
 /// # Errors
 /// A sentence where a file or a preset is wrong.
-pub(crate) fn apply(root: &Command) -> Result<Vec<String>, String> {
-    let typed: Vec<OsString> = std::env::args_os().collect();
+pub(crate) fn apply(root: &Command, typed: Vec<OsString>) -> Result<Vec<String>, String> {
     let files = files()?;
+    if !files.is_empty() {
+        let whole = known::command_line().unwrap_or_default();
+        files.iter().try_for_each(|f| check(&whole, f))?;
+    }
     let (line, added) = expand(root, typed, &files)?;
     let _ = LINE.set(line);
     Ok(added)
@@ -113,9 +118,6 @@ fn expand(
     mut typed: Vec<OsString>,
     files: &[File],
 ) -> Result<(Vec<OsString>, Vec<String>), String> {
-    for file in files {
-        check(root, file)?;
-    }
     let Some((command, names, at)) = command(root, &typed) else {
         return Ok((typed, Vec::new()));
     };
@@ -388,10 +390,8 @@ fn job_of(preset: &Preset) -> Parts {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::registry::Cli;
+    use crate::registry::whole;
 
     fn file(text: &str) -> File {
         File {
@@ -403,7 +403,9 @@ mod tests {
     fn line(typed: &str, files: &[File]) -> Result<String, String> {
         let typed = format!("fathom {typed}");
         let words = typed.split(' ').map(OsString::from).collect();
-        let (line, _) = expand(&Cli::command(), words, files)?;
+        let whole = whole();
+        files.iter().try_for_each(|f| check(&whole, f))?;
+        let (line, _) = expand(&whole, words, files)?;
         let words: Vec<_> = line
             .iter()
             .skip(1)

@@ -17,9 +17,9 @@ pub(crate) enum Nests {
 /// What there is.
 pub(crate) struct Known {
     /// How every kind of result is shown.
-    pub(crate) presenters: Vec<Presenter>,
+    pub(crate) presenters: fn() -> Vec<Presenter>,
     /// Commands that run as labs inside of arrays and machines, as they are typed.
-    pub(crate) labs: Vec<(String, Nests)>,
+    pub(crate) labs: fn() -> Vec<(String, Nests)>,
     /// The whole command line.
     pub(crate) command_line: fn() -> clap::Command,
 }
@@ -32,13 +32,13 @@ pub(crate) fn tell(known: Known) {
 }
 
 /// How every kind of result is shown.
-pub(crate) fn presenters() -> &'static [Presenter] {
-    KNOWN.get().map_or(&[], |k| &k.presenters)
+pub(crate) fn presenters() -> Vec<Presenter> {
+    KNOWN.get().map(|k| (k.presenters)()).unwrap_or_default()
 }
 
 /// Commands that run inside of others.
-pub(crate) fn labs() -> &'static [(String, Nests)] {
-    KNOWN.get().map_or(&[], |k| &k.labs)
+pub(crate) fn labs() -> Vec<(String, Nests)> {
+    KNOWN.get().map(|k| (k.labs)()).unwrap_or_default()
 }
 
 /// The whole command line, for what is made from it; `None` before it is told.

@@ -17,7 +17,7 @@ mod view;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use fathom_telemetry::say;
 
 fn main() -> ExitCode {
@@ -28,11 +28,15 @@ fn main() -> ExitCode {
     if let Some(args) = fio_arguments() {
         return end(commands::fio::fio(&args));
     }
-    let added = match config::apply(&<registry::Cli as clap::CommandFactory>::command()) {
+    let typed: Vec<_> = std::env::args_os().collect();
+    let mut root = registry::command_line(&typed);
+    let added = match config::apply(&root, typed) {
         Ok(added) => added,
         Err(sentence) => return end(Err(exit::refused(anyhow::anyhow!(sentence)))),
     };
-    let cli = match registry::Cli::try_parse_from(config::line()) {
+    let matches = root.try_get_matches_from_mut(config::line());
+    let read = |m| registry::Cli::from_arg_matches(&m).map_err(|e| e.format(&mut root));
+    let cli = match matches.and_then(read) {
         Ok(cli) => cli,
         Err(e) => {
             let first = std::env::args_os().nth(1);

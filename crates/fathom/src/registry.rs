@@ -1,7 +1,9 @@
 //! Every command is one entry here. From the entries come the command line and its help in groups, how saved results are
 //! shown, the labs that run inside of arrays and machines, and the index of the pages (a test holds docs/README.md to it).
 
-use clap::{ArgMatches, Args, Command as Clap, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{ArgMatches, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand};
 use fathom_bench::results::Presenter;
 use fathom_bench::steadiness::RegimesResult;
 use fathom_experiments::{
@@ -259,10 +261,37 @@ pub(crate) fn has(name: &str) -> bool {
 /// Tells commands of each other.
 pub(crate) fn introduce() {
     tell(Known {
-        presenters: presenters(),
-        labs: labs(),
-        command_line: <Cli as clap::CommandFactory>::command,
+        presenters,
+        labs,
+        command_line: whole,
     });
+}
+
+/// The command line in which the commands among these words have their arguments. The others get theirs when clap asks for them:
+/// to declare some forty commands costs more than the rest of a short one.
+pub(crate) fn command_line(words: &[OsString]) -> Clap {
+    with_arguments(|name| words.iter().any(|w| w == name))
+}
+
+/// The whole command line.
+pub(crate) fn whole() -> Clap {
+    with_arguments(|_| true)
+}
+
+fn with_arguments(of: impl Fn(&str) -> bool) -> Clap {
+    Cli::command().mut_subcommands(|clap| match of(clap.get_name()) {
+        true => arguments(clap).defer(|clap| clap),
+        false => clap,
+    })
+}
+
+/// A command with its arguments.
+fn arguments(clap: Clap) -> Clap {
+    let entry = REGISTRY.iter().find(|e| e.name == clap.get_name());
+    match entry {
+        Some(entry) => entry.arguments(clap),
+        None => clap,
+    }
 }
 
 fn presenters() -> Vec<Presenter> {
@@ -273,7 +302,7 @@ fn presenters() -> Vec<Presenter> {
 fn labs() -> Vec<(String, Nests)> {
     let mut all = Vec::new();
     for entry in REGISTRY.iter().filter(|e| e.nests != Nests::No) {
-        let clap = entry.clap();
+        let clap = entry.arguments(entry.clap());
         let parts: Vec<&str> = clap.get_subcommands().map(Clap::get_name).collect();
         match parts.is_empty() {
             true => all.push((entry.name.to_owned(), entry.nests)),
@@ -288,10 +317,19 @@ fn labs() -> Vec<(String, Nests)> {
 }
 
 impl Entry {
+    /// Its name and what it is for.
     fn clap(&self) -> Clap {
-        let clap = (self.arguments)(Clap::new(self.name)).about(self.about);
+        Clap::new(self.name)
+            .about(self.about)
+            .hide(self.group == Group::Hidden)
+            .defer(arguments)
+    }
+
+    /// That with its arguments.
+    fn arguments(&self, clap: Clap) -> Clap {
+        let clap = (self.arguments)(clap).about(self.about);
         if self.group == Group::Hidden {
-            return clap.hide(true);
+            return clap;
         }
         let more = clap.get_after_help().map(|h| format!("{h}\n"));
         let page = match self.page.strip_prefix("../") {
@@ -359,12 +397,15 @@ fn template() -> String {
             let mut line = format!("  {:NAME$}", entry.name);
             for word in entry.about.split(' ') {
                 if line.len() + word.len() >= WIDTH {
-                    text += &format!("{}\n", line.trim_end());
+                    text += line.trim_end();
+                    text.push('\n');
                     line = " ".repeat(NAME + 2);
                 }
-                line += &format!("{word} ");
+                line += word;
+                line.push(' ');
             }
-            text += &format!("{}\n", line.trim_end());
+            text += line.trim_end();
+            text.push('\n');
         }
     }
     text + "\nOptions:\n{options}{after-help}"
@@ -373,11 +414,10 @@ fn template() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        whole().debug_assert();
     }
 
     #[test]

@@ -28,12 +28,13 @@ impl Words {
     /// Where it is no lab that works in a directory.
     pub(super) fn of(text: &str) -> Result<Self, Failure> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        let lab = labs().iter().find(|(name, _)| {
+        let labs = labs();
+        let lab = labs.iter().find(|(name, _)| {
             let n = name.split(' ').count();
             words.get(..n).is_some_and(|w| w.join(" ") == *name)
         });
         let Some((name, nests)) = lab else {
-            let names: Vec<&str> = labs().iter().map(|l| l.0.as_str()).collect();
+            let names: Vec<&str> = labs.iter().map(|l| l.0.as_str()).collect();
             return Err(refused(anyhow::anyhow!(
                 "--lab \"{text}\": expected {} with its options, and no target",
                 names.join(", ")

@@ -27,7 +27,7 @@ pub(super) fn data(path: &Path) -> Result<ReportData, Failure> {
 
 fn present(run: &mut Run, dir: &RunDir) -> Result<(), Failure> {
     let histograms = SavedHistograms::of_series(dir.series_file());
-    present_anew(run, &histograms, presenters()).map_err(refused)
+    present_anew(run, &histograms, &presenters()).map_err(refused)
 }
 
 /// Makes a directory for exports.
