@@ -92,10 +92,10 @@ impl<'a> CpuBench<'a> {
         self.setting.clone()
     }
 
-    /// Only the jobs of one experiment.
+    /// Only the jobs of one experiment, where one is named.
     #[must_use]
-    pub fn only(mut self, experiment: &'static str) -> Self {
-        self.only = Some(experiment);
+    pub fn only(mut self, experiment: Option<&'static str>) -> Self {
+        self.only = experiment;
         self
     }
 }

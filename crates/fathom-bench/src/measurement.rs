@@ -41,6 +41,8 @@ pub trait Measurement: Args + Clone {
     const NAME: &'static str;
     /// Whether processors can be kept busy or awake for it (`--cpu`), and the difference be measured.
     const KEEPS_CPU: bool = false;
+    /// The one of its experiments for which they are, where it is not all of it.
+    const KEEPS_CPU_OF: Option<&'static str> = None;
     /// Whether a recorded profile can weight what it finds (`--workload`).
     const WEIGHTED: bool = false;
     /// Threads that record each I/O at the same time; 0 for no log.
@@ -143,7 +145,7 @@ pub trait Measurement: Args + Clone {
 /// Options of which none was given: each default stands once, in its declaration.
 pub fn defaults<O: Args>() -> O {
     // Those that some declarations speak of.
-    let common = ["target", "size"].map(|name| Arg::new(name).long(name));
+    let common = ["target", "size", "profile"].map(|name| Arg::new(name).long(name));
     let command = O::augment_args(Command::new("fathom").args(common));
     let matches = command.get_matches_from(["fathom"]);
     O::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())

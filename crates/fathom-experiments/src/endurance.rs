@@ -1,6 +1,7 @@
 //! How long a drive lasts: what it says of its wear before and after a run, the write amplification in between, and the
 //! years that are left at the observed or a stated rate of writes.
 
+use clap::Args;
 use fathom_bench::parts::{column, number};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_host::Health;
@@ -9,11 +10,17 @@ use fathom_telemetry::schema::{Cell, Finding, Run, Section, Table};
 use serde::{Deserialize, Serialize};
 
 /// What the user knows better than the drive.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Stated {
-    /// Rated endurance.
+    /// Rated endurance of the drive in bytes (such as 300t), for the years that are left
+    #[arg(long = "rated-tbw", value_name = "BYTES", help_heading = "Endurance")]
     pub rated: Option<Bytes>,
-    /// Bytes that the application writes a day.
+    /// Bytes that your application writes a day (such as 500g) [default: what the drive counted so far]
+    #[arg(
+        long = "daily-writes",
+        value_name = "BYTES",
+        help_heading = "Endurance"
+    )]
     pub daily: Option<Bytes>,
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod version;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use fathom_bench::cpu::CpuSetting;
 use fathom_telemetry::Nanos;
 
 use crate::job_args::JobArgs;
@@ -42,32 +43,8 @@ pub(crate) struct OutArgs {
     pub(crate) labels: LabelArgs,
 }
 
-/// Arguments of `survey`.
-#[derive(Args)]
-#[command(
-    mut_arg("profile", |a| a.help("quick (under 3 minutes), standard (about 10) or full (about an hour)")),
-    after_help = "Examples:\n  fathom survey                          a scratch file in the current directory, removed afterwards\n  fathom survey /mnt/data --dry-run      say time and bytes to be written, and stop\n  fathom survey /dev/sdx --destroy SERIAL --profile full\n                                         a whole disk; its data is lost (serial: see fathom devices)"
-)]
-pub(crate) struct SurveyArgs {
-    #[command(flatten)]
-    pub(crate) measure: MeasureArgs,
-    #[command(flatten)]
-    pub(crate) cpu: CpuArgs,
-    /// Rated endurance of the drive in bytes (such as 300t), for the years that are left
-    #[arg(long, value_name = "BYTES", help_heading = "Endurance")]
-    pub(crate) rated_tbw: Option<fathom_telemetry::Bytes>,
-    /// Bytes that your application writes a day (such as 500g) [default: what the drive counted so far]
-    #[arg(long, value_name = "BYTES", help_heading = "Endurance")]
-    pub(crate) daily_writes: Option<fathom_telemetry::Bytes>,
-    #[command(flatten)]
-    pub(crate) workload: WorkloadArgs,
-    /// Put what applications got beside it: a run of fathom kv, db or app on the same device; may be given several times
-    #[arg(long, value_name = "RUN")]
-    pub(crate) with: Vec<PathBuf>,
-}
-
 /// What weights results.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct WorkloadArgs {
     /// Weight what is measured by depth by a profile of fathom watch: one number for your workload
     #[arg(long, value_name = "PROFILE")]
@@ -75,12 +52,12 @@ pub(crate) struct WorkloadArgs {
 }
 
 /// How the processors are kept while latency is measured.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct CpuArgs {
     /// Processors while latency is measured: as-is, busy (a thread of the lowest priority on every core)
     /// or low-latency (no idle states; root); the difference to as-is is measured and reported
     #[arg(long = "cpu", value_name = "SETTING", default_value = "as-is")]
-    pub(crate) setting: String,
+    pub(crate) setting: CpuSetting,
 }
 
 /// How long and how often: the same for every measuring command.

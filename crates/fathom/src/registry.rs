@@ -31,7 +31,7 @@ use fathom_experiments::{
     sizes::{SizesOptions, SizesResult},
     slo::{SloOptions, SloResult},
     stack::StackReport,
-    survey::SurveyResult,
+    survey::{SurveyOptions, SurveyResult},
     tune::TuneResult,
     workload::{Profile, WorkloadResult},
     zones::{ZonesOptions, ZonesResult},
@@ -50,13 +50,13 @@ use crate::cli::{
     AbArgs, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, ConditionArgs, DevicesArgs,
     DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs, PagesArgs, PtsArgs,
     QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs, RunArgs, RunsArgs, SimCommand,
-    StackArgs, SurveyArgs, SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
+    StackArgs, SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
 };
 use crate::commands::measured::Measured;
 use crate::commands::{
     ab, app, cache, clean, compare, condition, db, devices, doctor, fio, guest_agent, kv, measured,
-    pages, pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack, survey, tune,
-    vm, watch,
+    pages, pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack, tune, vm,
+    watch,
 };
 use crate::exit::Outcome;
 use crate::known::{Known, Nests, tell};
@@ -147,7 +147,7 @@ macro_rules! entry {
 /// In the order of the help.
 #[rustfmt::skip]
 const REGISTRY: &[Entry] = &[
-    entry!("survey" Measure "../README.md" No, SurveyArgs => survey::survey, [SurveyResult, EnduranceResult, ApplicationsResult],
+    entry!("survey" Measure "../README.md" No, Measured<SurveyOptions> => measured::run, [SurveyResult, EnduranceResult, ApplicationsResult],
         "The main job: latency, bandwidth, IOPS, depth sweep and mix, with a report"),
     entry!("run" Measure "jobs.md" No, RunArgs => run::run, [],
         "One job from flags, or a file of jobs"),

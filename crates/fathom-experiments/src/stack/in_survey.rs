@@ -47,7 +47,6 @@ pub(crate) fn run_cost(plan: &Plan) -> Result<RunCost, JobError> {
 pub(crate) fn in_survey(
     bench: &mut dyn Bench,
     plan: &Plan,
-    seed: u64,
     book: &mut Notebook,
     sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
@@ -60,7 +59,7 @@ pub(crate) fn in_survey(
     }
     let devices = devices_of(bench);
     let mut cases = Vec::new();
-    for choice in choices(plan, seed) {
+    for choice in choices(plan, plan.seed) {
         cases.extend(
             choice
                 .cases()

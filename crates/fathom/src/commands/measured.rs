@@ -2,14 +2,14 @@
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use fathom_bench::Measurement;
-use fathom_bench::cpu::{CpuBench, CpuSetting};
+use fathom_bench::cpu::CpuBench;
 use fathom_bench::measurement::Typed;
 use fathom_experiments::workload::WorkloadResult;
 use fathom_sim::SimTarget;
 use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, checked};
-use super::open::{cpu_setting, directory, mention_leftovers};
+use super::open::{directory, mention_leftovers};
 use super::watch::read_profile;
 use crate::cli::{CpuArgs, MeasureArgs, WorkloadArgs};
 use crate::exit::{Failure, Outcome, refused};
@@ -18,8 +18,8 @@ use crate::job_args::preset;
 /// Arguments of the command of an experiment.
 pub(crate) struct Measured<M> {
     measure: MeasureArgs,
-    cpu: Option<CpuArgs>,
-    workload: Option<WorkloadArgs>,
+    cpu: CpuArgs,
+    workload: WorkloadArgs,
     options: M,
 }
 
@@ -48,12 +48,14 @@ impl<M: Measurement> FromArgMatches for Measured<M> {
     fn from_arg_matches(m: &ArgMatches) -> Result<Self, Error> {
         Ok(Self {
             measure: MeasureArgs::from_arg_matches(m)?,
-            cpu: M::KEEPS_CPU
-                .then(|| CpuArgs::from_arg_matches(m))
-                .transpose()?,
-            workload: M::WEIGHTED
-                .then(|| WorkloadArgs::from_arg_matches(m))
-                .transpose()?,
+            cpu: match M::KEEPS_CPU {
+                true => CpuArgs::from_arg_matches(m)?,
+                false => CpuArgs::default(),
+            },
+            workload: match M::WEIGHTED {
+                true => WorkloadArgs::from_arg_matches(m)?,
+                false => WorkloadArgs::default(),
+            },
             options: M::from_arg_matches(m)?,
         })
     }
@@ -120,7 +122,7 @@ pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
     options.settle(&mut typed).map_err(refuse)?;
     options.check().map_err(refuse)?;
     measure_args.size = typed.size;
-    let workload = args.workload.as_ref().and_then(|w| w.workload.as_deref());
+    let workload = args.workload.workload.as_deref();
     let workload = workload.map(read_profile).transpose()?;
     if let Some(least) = M::FILES_OF_HOSTS {
         measure_args = on_files(M::NAME, &measure_args, least)?;
@@ -129,10 +131,7 @@ pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
         name: M::NAME,
         args: &measure_args,
         modifies: options.modifies(),
-        cpu: args
-            .cpu
-            .as_ref()
-            .map_or(Ok(CpuSetting::AsIs), cpu_setting)?,
+        cpu: args.cpu.setting,
         recording: M::RECORDING,
         on_hosts: M::ON_HOSTS,
         on_zones: M::ON_ZONES,
@@ -142,8 +141,11 @@ pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
         &|plan, fills| Ok(options.run_cost(plan, fills)?),
         |bench| options.fits(bench).map_err(refuse),
         |bench, plan, book, sink, ()| {
-            options.run(&mut CpuBench::new(bench, what.cpu), plan, book, sink)?;
-            workload.map_or(Ok(()), |profile| book.found(&WorkloadResult { profile }))
+            let mut kept = CpuBench::new(bench, what.cpu).only(M::KEEPS_CPU_OF);
+            let measured = options.run(&mut kept, plan, book, sink);
+            // Also of what ends early.
+            workload.map_or(Ok(()), |profile| book.found(&WorkloadResult { profile }))?;
+            measured
         },
     )
 }

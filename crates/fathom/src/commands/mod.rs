@@ -41,7 +41,6 @@ mod shopping;
 pub(crate) mod sim;
 pub(crate) mod stack;
 mod stack_sides;
-pub(crate) mod survey;
 pub(crate) mod tune;
 pub(crate) mod vm;
 mod vm_lab;

@@ -19,7 +19,7 @@ use fathom_telemetry::Bytes;
 use fathom_telemetry::say;
 
 use super::finish::capsule;
-use crate::cli::{CpuArgs, HostsArgs};
+use crate::cli::HostsArgs;
 use crate::exit::{Failure, refused};
 use crate::view;
 
@@ -128,12 +128,6 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
             names.join(", ")
         ))
     })
-}
-
-/// The CPU setting that was asked for.
-pub(crate) fn cpu_setting(args: &CpuArgs) -> Result<CpuSetting, Failure> {
-    let setting = args.setting.parse();
-    setting.map_err(|e: String| refused(anyhow::anyhow!("--cpu: {e}")))
 }
 
 /// A model has no processors to keep busy.

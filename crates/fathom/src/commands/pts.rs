@@ -11,7 +11,7 @@ use fathom_telemetry::say;
 
 use super::announce::Foreseen;
 use super::finish::{self, meta};
-use super::open::{Ask, Opened, check_cpu, cpu_setting, foresee, open, plan, profile};
+use super::open::{Ask, Opened, check_cpu, foresee, open, plan, profile};
 use super::purge::{self, Purge};
 use super::wear::{agree, endurance};
 use crate::cli::PtsArgs;
@@ -20,7 +20,7 @@ use crate::progress::SurveyLine;
 use crate::signals;
 
 pub(crate) fn pts(args: &PtsArgs) -> Outcome {
-    let setting = cpu_setting(&args.cpu)?;
+    let setting = args.cpu.setting;
     let (profile, short) = (profile("full")?, profile("quick")?);
     let control = signals::control().map_err(refused)?;
     let ask = Ask {

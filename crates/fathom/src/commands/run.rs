@@ -14,14 +14,14 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::announce::Foreseen;
 use super::finish::{self, command_line, out_on_target};
-use super::open::{check_cpu, cpu_setting, environment, foresee_jobs, mention_leftovers, open_on};
+use super::open::{check_cpu, environment, foresee_jobs, mention_leftovers, open_on};
 use crate::cli::RunArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::{progress, signals};
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let (name, jobs) = jobs(args)?;
-    let setting = cpu_setting(&args.cpu)?;
+    let setting = args.cpu.setting;
     if !args.hosts.any() {
         mention_leftovers(&name);
     }

@@ -16,7 +16,7 @@ use fathom_telemetry::{Flag, FlagCode};
 
 use super::announce::Foreseen;
 use super::finish::{capsule, meta};
-use super::open::{check_cpu, cpu_setting, foresee_jobs};
+use super::open::{check_cpu, foresee_jobs};
 use super::stack_sides::{self, end, rung};
 use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
@@ -29,7 +29,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     if let Some(pid) = args.pid {
         return stack_sides::of_process(pid, args);
     }
-    let setting = cpu_setting(&args.cpu)?;
+    let setting = args.cpu.setting;
     if SimTarget::is_simulated(&args.target) {
         return on_model(args, setting);
     }
