@@ -1,8 +1,12 @@
 //! Plays a trace on a bench: one job whose pattern and times come from the trace, and how well it kept them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use clap::Args;
 use fathom_bench::bench::{Bench, BenchError};
+use fathom_bench::cost::{FILL_RATE, RunCost};
+use fathom_bench::measurement::word;
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::parts;
 use fathom_bench::progress::ProgressSink;
@@ -11,7 +15,8 @@ use fathom_io::JobSpec;
 use fathom_io::driver::{PlannedJob, Progress};
 use fathom_io::job::{BlockSizes, OnError, Rw};
 use fathom_io::replay::{
-    FeedHandle, Fidelity, Fit, Layout, Pacing, Playing, Score, Share, TraceFacts, start,
+    Events, FeedHandle, Fidelity, Fit, Format, Layout, Pacing, Playing, Score, Share, TraceError,
+    start, survey,
 };
 use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Finding, Headline, Job, Section};
@@ -24,44 +29,160 @@ const BUFFERS: u64 = 128 << 20;
 /// Later than this is late.
 const LATE_NS: u64 = 50_000;
 
+/// Words of `--events`.
+const EVENTS: [(&str, Events); 3] = [
+    ("auto", Events::Auto),
+    ("issue", Events::Issue),
+    ("queue", Events::Queue),
+];
+
 /// How a trace is played.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct ReplayOptions {
-    /// What to play, when, how fast.
-    pub score: Score,
-    /// What the first pass found.
-    pub facts: TraceFacts,
-    /// Where it differs in size from the target.
-    pub fit: Fit,
-    /// Outstanding I/Os, at most; by the size of requests where absent.
+    /// File of the trace; for blktrace any of its files or their common name; for fathom's own a run directory
+    pub trace: PathBuf,
+    /// blktrace, fio, msr, spc, alibaba or fathom [default: by looking at it]
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// timed: at the recorded times, whatever the target does; fast: in order, as fast as the depth allows;
+    /// dependent: after the I/O that had completed last, and the same time after it
+    #[arg(long, default_value = "timed")]
+    pub mode: Pacing,
+    /// Factor of time: 10 plays an hour in six minutes
+    #[arg(long, default_value_t = 1.0, value_parser = factor)]
+    pub speed: f64,
+    /// keep, scale or wrap offsets; auto keeps them where they fit and scales them where not
+    #[arg(long, default_value = "auto")]
+    pub lba: Fit,
+    /// Cut gaps to this length (idle time is kept by default)
+    #[arg(long, value_name = "DURATION")]
+    pub max_idle: Option<Nanos>,
+    /// Only this device of the trace, as the trace names it
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Start events of a blktrace: issue, queue or auto
+    #[arg(long, default_value = "auto", value_parser = word(&EVENTS))]
+    pub events: Events,
+    /// Leave out everything that changes the target
+    #[arg(long)]
+    pub reads_only: bool,
+    /// Outstanding I/Os, at most [default: 16 to 256, by the size of the requests]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub qd: Option<u32>,
-    /// Ends it after this much time.
+    /// End after this much time
+    #[arg(long, value_name = "DURATION")]
     pub time: Option<Nanos>,
-    /// Keeps one row per I/O.
+    /// Through the page cache
+    #[arg(long)]
+    pub buffered: bool,
+    /// Write one row per I/O to io.parquet
+    #[arg(long)]
     pub record: bool,
-    /// An I/O error is counted, not the end.
+    /// Count I/O errors and go on
+    #[arg(long)]
     pub keep_going: bool,
+    /// Which of its I/Os each of several hosts plays.
+    #[arg(skip)]
+    pub share: Share,
 }
 
-/// Time that playing takes at its recorded pace.
-pub fn expected_time(options: &ReplayOptions) -> Option<Nanos> {
-    let whole = options.facts.duration().as_secs_f64() / options.score.speed;
-    let whole = Nanos::from_secs_f64(whole);
-    match options.score.pacing {
-        Pacing::Timed => Some(options.time.map_or(whole, |t| t.min(whole))),
-        Pacing::Fast | Pacing::Dependent => options.time,
+/// A factor of time.
+fn factor(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|v| *v > 0.0 && *v <= 1e6)
+        .ok_or_else(|| format!("{text} is not possible: expected a factor above 0, such as 10"))
+}
+
+impl ReplayOptions {
+    /// Reads all of the trace, before anything is opened for writing, or made.
+    ///
+    /// # Errors
+    /// The first record that is not what its format says; a trace that cannot be played so.
+    pub fn checked(&self, stop: impl FnMut() -> bool) -> Result<Replay<'_>, TraceError> {
+        let device = self.device.as_deref();
+        let facts = survey(
+            &self.trace,
+            self.format,
+            self.events,
+            device,
+            self.reads_only,
+            stop,
+        )?;
+        if self.mode == Pacing::Dependent && facts.with_latency * 2 < facts.total() {
+            return Err(TraceError::Unfit(format!(
+                "--mode dependent: the trace does not say when its I/Os completed ({} of {} do): use --mode timed or fast",
+                facts.with_latency,
+                facts.total()
+            )));
+        }
+        let score = Score {
+            path: self.trace.clone(),
+            format: facts.format,
+            events: self.events,
+            device: self.device.clone(),
+            reads_only: self.reads_only,
+            pacing: self.mode,
+            speed: self.speed,
+            idle_max: self.max_idle,
+            share: self.share,
+        };
+        Ok(Replay {
+            options: self,
+            playing: Playing {
+                score,
+                facts,
+                fit: self.lba,
+            },
+        })
+    }
+}
+
+/// A trace that was checked, and how it is played.
+#[derive(Debug, Clone)]
+pub struct Replay<'a> {
+    /// As typed.
+    pub options: &'a ReplayOptions,
+    /// What is played, with what the first pass found.
+    pub playing: Playing,
+}
+
+impl Replay<'_> {
+    /// Time and bytes. Played as fast as possible, a trace takes what its bytes take.
+    pub fn run_cost(&self, fills: Bytes) -> RunCost {
+        let f = &self.playing.facts;
+        let changed = f.bytes[Op::Write as usize].saturating_add(f.bytes[Op::Trim as usize]);
+        let moved = changed.saturating_add(f.bytes[Op::Read as usize]);
+        let fast = Nanos::from_secs_f64(moved as f64 / FILL_RATE as f64);
+        let mut cost = RunCost::filling(fills);
+        cost.phase("playing the trace").work(
+            1,
+            self.expected_time().unwrap_or(fast),
+            Bytes(changed),
+        );
+        cost
+    }
+
+    /// Time that playing takes at its recorded pace.
+    fn expected_time(&self) -> Option<Nanos> {
+        let (options, facts) = (self.options, &self.playing.facts);
+        let whole = Nanos::from_secs_f64(facts.duration().as_secs_f64() / options.speed);
+        match options.mode {
+            Pacing::Timed => Some(options.time.map_or(whole, |t| t.min(whole))),
+            Pacing::Fast | Pacing::Dependent => options.time,
+        }
     }
 }
 
 /// The job that plays the trace.
 fn job(
     bench: &dyn Bench,
-    options: &ReplayOptions,
+    replay: &Replay<'_>,
     layout: &Layout,
     direct: bool,
 ) -> Result<(PlannedJob, FeedHandle), BenchError> {
     let limits = bench.limits();
-    let facts = &options.facts;
+    let (options, facts) = (replay.options, &replay.playing.facts);
     let longest = layout.longest();
     let has = |op: Op| facts.ios[op as usize] > 0;
     let rw = match (has(Op::Read), facts.modifies()) {
@@ -98,12 +219,7 @@ fn job(
         ..JobSpec::default()
     };
     let valid = spec.validate(&limits)?;
-    let playing = Playing {
-        score: options.score.clone(),
-        facts: facts.clone(),
-        fit: options.fit,
-    };
-    let feed = start(playing, layout.clone());
+    let feed = start(replay.playing.clone(), layout.clone());
     let planned = PlannedJob {
         experiment: "replay".into(),
         ..PlannedJob::new(valid.playing(feed.clone())?)
@@ -116,17 +232,17 @@ pub fn run(
     bench: &mut dyn Bench,
     direct: bool,
     layout: &Layout,
-    options: &ReplayOptions,
+    replay: &Replay<'_>,
     book: &mut Notebook,
     sink: &mut dyn ProgressSink,
 ) -> Result<(), NotebookError> {
-    if options.facts.ios[Op::Read as usize] > 0 {
+    if replay.playing.facts.ios[Op::Read as usize] > 0 {
         fathom_bench::progress::prepare(bench, sink)?;
     }
     if bench.interrupted() {
         return Ok(());
     }
-    let (planned, feed) = job(bench, options, layout, direct)?;
+    let (planned, feed) = job(bench, replay, layout, direct)?;
     sink.job(0, 1, "replay");
     let mut show = |p: &Progress| sink.progress(p);
     let indices = book.measure(bench, &[planned], &mut show)?;
@@ -134,11 +250,10 @@ pub fn run(
         return Ok(());
     };
     let index = indices.first().copied().unwrap_or(0);
-    let timed = options.score.pacing == Pacing::Timed;
-    let flags = flags(options, &fidelity, timed);
+    let flags = flags(&replay.playing, &fidelity);
     book.run_mut().jobs[index].flags.extend(flags);
     let hosts = book.run().jobs[index].hosts.len() as u32;
-    let result = ReplayResult::new(options, layout, &fidelity, index, hosts);
+    let result = ReplayResult::new(&replay.playing, layout, &fidelity, index, hosts);
     book.found(&result)
 }
 
@@ -194,11 +309,11 @@ pub struct ReplayResult {
 }
 
 impl ReplayResult {
-    fn new(options: &ReplayOptions, layout: &Layout, f: &Fidelity, job: usize, hosts: u32) -> Self {
-        let facts = &options.facts;
+    fn new(playing: &Playing, layout: &Layout, f: &Fidelity, job: usize, hosts: u32) -> Self {
+        let (score, facts) = (&playing.score, &playing.facts);
         Self {
             job,
-            file: clean(&options.score.path.display().to_string()),
+            file: clean(&score.path.display().to_string()),
             format: facts.format.name().into(),
             devices: facts.devices.len() as u32,
             recorded: facts.duration(),
@@ -206,8 +321,8 @@ impl ReplayResult {
             bytes: facts.bytes,
             span: layout.span,
             placed: layout.words().into(),
-            pacing: options.score.pacing,
-            speed: options.score.speed,
+            pacing: score.pacing,
+            speed: score.speed,
             started: f.started,
             kept: f.score(),
             gap_error_ns: LatencySummary::from(&f.gap_error),
@@ -218,7 +333,7 @@ impl ReplayResult {
             starved: f.starved,
             aligned: f.aligned,
             hosts,
-            each: options.score.share == Share::Whole,
+            each: score.share == Share::Whole,
         }
     }
 
@@ -388,7 +503,8 @@ impl ExperimentResult for ReplayResult {
     }
 }
 
-fn flags(options: &ReplayOptions, f: &Fidelity, timed: bool) -> Vec<Flag> {
+fn flags(playing: &Playing, f: &Fidelity) -> Vec<Flag> {
+    let timed = playing.score.pacing == Pacing::Timed;
     let mut flags = Vec::new();
     if let Some(e) = &f.error {
         let mut flag = Flag::new(
@@ -421,12 +537,12 @@ fn flags(options: &ReplayOptions, f: &Fidelity, timed: bool) -> Vec<Flag> {
             "devices use idle time to recover: play it with its gaps for numbers that hold",
         ));
     }
-    if options.facts.moved > 0 {
+    if playing.facts.moved > 0 {
         flags.push(Flag::new(
             FlagCode::NotChecked,
             format!(
                 "{} I/Os of the trace were out of order and start with the one before",
-                options.facts.moved
+                playing.facts.moved
             ),
             "sort the trace by time",
         ));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use fathom_experiments::condition::ConditionOptions;
 use fathom_experiments::pts::PtsOptions;
+use fathom_experiments::replay::ReplayOptions;
 
 use super::{CpuArgs, HostsArgs, OutArgs};
 
@@ -109,55 +110,15 @@ pub(crate) struct PtsArgs {
     after_help = "Examples:\n  fathom replay hm_0.csv null:                   check a trace, and how well its times are kept\n  fathom replay Financial1.spc . --speed 10      an hour in six minutes, on a scratch file\n  fathom replay sda.blktrace.0 /dev/nvme0n1 --reads-only\n  fathom replay sda /dev/sdx --destroy SERIAL --mode dependent\nThe whole trace is checked first; where a record is malformed, nothing is written."
 )]
 pub(crate) struct ReplayArgs {
-    /// File of the trace; for blktrace any of its files or their common name; for fathom's own a run directory
-    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) options: ReplayOptions,
     /// Directory, file, block device or null:
     pub(crate) target: String,
-    /// blktrace, fio, msr, spc, alibaba or fathom [default: by looking at it]
-    #[arg(long)]
-    pub(crate) format: Option<fathom_io::replay::Format>,
-    /// timed: at the recorded times, whatever the target does; fast: in order, as fast as the depth allows;
-    /// dependent: after the I/O that had completed last, and the same time after it
-    #[arg(long, default_value = "timed")]
-    pub(crate) mode: fathom_io::replay::Pacing,
-    /// Factor of time: 10 plays an hour in six minutes
-    #[arg(long, default_value_t = 1.0)]
-    pub(crate) speed: f64,
-    /// keep, scale or wrap offsets; auto keeps them where they fit and scales them where not
-    #[arg(long, default_value = "auto")]
-    pub(crate) lba: fathom_io::replay::Fit,
-    /// Cut gaps to this length (idle time is kept by default)
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) max_idle: Option<fathom_telemetry::Nanos>,
-    /// Only this device of the trace, as the trace names it
-    #[arg(long, value_name = "NAME")]
-    pub(crate) device: Option<String>,
-    /// Start events of a blktrace: issue, queue or auto
-    #[arg(long, default_value = "auto", value_parser = ["auto", "issue", "queue"])]
-    pub(crate) events: String,
-    /// Leave out everything that changes the target
-    #[arg(long)]
-    pub(crate) reads_only: bool,
-    /// Outstanding I/Os, at most [default: 16 to 256, by the size of the requests]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub(crate) qd: Option<u32>,
-    /// End after this much time
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) time: Option<fathom_telemetry::Nanos>,
-    /// Through the page cache
-    #[arg(long)]
-    pub(crate) buffered: bool,
-    /// Write one row per I/O to io.parquet
-    #[arg(long)]
-    pub(crate) record: bool,
     #[command(flatten)]
     pub(crate) hosts: HostsArgs,
     /// Every host plays all of the trace; without it its I/Os are dealt to the hosts in turns
     #[arg(long, requires = "hosts", help_heading = "Many hosts")]
     pub(crate) each_host: bool,
-    /// Count I/O errors and go on
-    #[arg(long)]
-    pub(crate) keep_going: bool,
     /// Size of the scratch file, or of the range that is used
     #[arg(long)]
     pub(crate) size: Option<fathom_telemetry::Bytes>,

@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use fathom_bench::cost::{FILL_RATE, RunCost};
 use fathom_bench::{Bench, BenchError, Notebook};
-use fathom_experiments::replay::{self, ReplayOptions};
+use fathom_experiments::replay::{self, Replay, ReplayOptions};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::job::Limits;
-use fathom_io::replay::{Events, Format, Layout, Pacing, Score, Share, TraceFacts, survey};
+use fathom_io::replay::{Layout, Pacing, Share, TraceFacts};
 use fathom_io::{Control, TargetError, Wanted};
 use fathom_sim::SimTarget;
 use fathom_telemetry::say;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::announce::Foreseen;
 use super::finish::{self, meta, out_on_target};
@@ -29,30 +28,44 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     if !args.hosts.any() {
         mention_leftovers(&args.target);
     }
+    let options = options(args)?;
     // Everything in the trace is checked before anything is opened for writing, or made.
-    let options = options(args, &control)?;
-    let size = scratch_size(args, &options.facts);
+    let checked = options.checked(|| control.interrupted()).map_err(refused)?;
+    let facts = &checked.playing.facts;
+    let size = scratch_size(args, facts);
+    let layout =
+        |limits: &Limits, direct| Layout::new(facts, limits, direct, options.lba).map_err(refused);
     if args.dry_run {
-        return dry_run(args, &options, size);
+        let existing = existing(args)?;
+        let limits = Limits {
+            size: existing.unwrap_or(size).0,
+            direct_align: 512,
+            hosts: args.hosts.count()?,
+        };
+        let layout = layout(&limits, !options.buffered)?;
+        let fills = existing.map_or(size, |_| Bytes(0));
+        let (what, cost) = (heading(&checked, &layout), checked.run_cost(fills));
+        return Foreseen::of(&what, &cost, &args.target)
+            .on(limits.hosts)
+            .dry_run();
     }
-    let (mut bench, direct) = opened(args, &options, size, control)?;
+    let (mut bench, direct) = opened(args, facts.modifies(), size, control)?;
     let mut limits = bench.limits();
     if let Some(size) = args.size {
         limits.size = limits.size.min(size.0);
     }
-    let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
+    let layout = layout(&limits, direct)?;
     // Of each host, where there are several.
     let fills = match bench.fills() {
         Bytes(0) => Bytes(0),
         _ => Bytes(bench.limits().size),
     };
-    let what = heading(&options, &layout);
-    let cost = cost(&options, fills);
+    let (what, cost) = (heading(&checked, &layout), checked.run_cost(fills));
     let said = Foreseen::of(&what, &cost, &args.target).on(limits.hosts);
     say::text(&said.line());
     let mut book = notebook(args, &*bench)?;
     let mut line = SurveyLine::new(1, fills);
-    let measured = replay::run(&mut *bench, direct, &layout, &options, &mut book, &mut line);
+    let measured = replay::run(&mut *bench, direct, &layout, &checked, &mut book, &mut line);
     line.clear();
     finish::finish(
         book,
@@ -63,68 +76,31 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     )
 }
 
-/// How it is played, with what the first pass over the trace found.
-fn options(args: &ReplayArgs, control: &Control) -> Result<ReplayOptions, Failure> {
-    let score = score(args)?;
-    let facts = check(args, &score, control)?;
-    if score.pacing == Pacing::Dependent && facts.with_latency * 2 < facts.total() {
-        return Err(refused(anyhow::anyhow!(
-            "--mode dependent: the trace does not say when its I/Os completed ({} of {} do): use --mode timed or fast",
-            facts.with_latency,
-            facts.total()
-        )));
-    }
-    if score.pacing == Pacing::Dependent && args.hosts.count()? > 1 && !args.each_host {
+/// How it is played.
+fn options(args: &ReplayArgs) -> Result<ReplayOptions, Failure> {
+    if args.options.mode == Pacing::Dependent && args.hosts.count()? > 1 && !args.each_host {
         return Err(refused(anyhow::anyhow!(
             "--mode dependent: hosts do not wait for each other's I/Os: add --each-host, or use --mode timed or fast"
         )));
     }
     Ok(ReplayOptions {
-        score: Score {
-            format: facts.format,
-            ..score
+        share: match args.each_host {
+            true => Share::Whole,
+            false => Share::Turns(0, 1),
         },
-        fit: args.lba,
-        qd: args.qd,
-        time: args.time,
-        record: args.record,
-        keep_going: args.keep_going,
-        facts,
+        ..args.options.clone()
     })
-}
-
-/// Says what would be done.
-fn dry_run(args: &ReplayArgs, options: &ReplayOptions, size: Bytes) -> Outcome {
-    let existing = existing(args)?;
-    let limits = Limits {
-        size: existing.unwrap_or(size).0,
-        direct_align: 512,
-        hosts: args.hosts.count()?,
-    };
-    let direct = !args.buffered;
-    let layout = Layout::new(&options.facts, &limits, direct, args.lba).map_err(refused)?;
-    let fills = match existing {
-        Some(_) => Bytes(0),
-        None => size,
-    };
-    Foreseen::of(
-        &heading(options, &layout),
-        &cost(options, fills),
-        &args.target,
-    )
-    .on(limits.hosts)
-    .dry_run()
 }
 
 /// The open target, and whether the page cache is passed by.
 fn opened(
     args: &ReplayArgs,
-    options: &ReplayOptions,
+    modifies: bool,
     size: Bytes,
     control: Control,
 ) -> Result<(Box<dyn Bench>, bool), Failure> {
     let wanted = |direct| Wanted {
-        modifies: options.facts.modifies(),
+        modifies,
         direct,
         buffered: !direct,
         size: Some(size),
@@ -132,7 +108,7 @@ fn opened(
         create: super::open::may_create(),
         ..Wanted::default()
     };
-    let direct = !args.buffered;
+    let direct = !args.options.buffered;
     if args.hosts.any() {
         let bench = open_on(&args.hosts, &args.target, &wanted(direct), control)?;
         return Ok((bench, direct));
@@ -155,14 +131,14 @@ fn notebook(args: &ReplayArgs, bench: &dyn Bench) -> Result<Notebook, Failure> {
         meta,
         bench.describe(),
         bench.simulated(),
-        usize::from(args.record),
+        usize::from(args.options.record),
     )?;
-    if bench.shares_disk_with(Path::new(&args.trace)) {
+    if bench.shares_disk_with(Path::new(&args.options.trace)) {
         say!(
             "fathom: the trace lies on the device that it is played on; its own reads are part of the load"
         );
     }
-    if args.record && out_on_target(bench, &args.out.out) {
+    if args.options.record && out_on_target(bench, &args.out.out) {
         book.run_mut().flags.push(Flag::new(
             FlagCode::LogOnTestedDevice,
             "the I/O log is written to the device under test",
@@ -170,46 +146,6 @@ fn notebook(args: &ReplayArgs, bench: &dyn Bench) -> Result<Notebook, Failure> {
         ));
     }
     Ok(book)
-}
-
-fn score(args: &ReplayArgs) -> Result<Score, Failure> {
-    if !(args.speed > 0.0 && args.speed.is_finite() && args.speed <= 1e6) {
-        return Err(refused(anyhow::anyhow!(
-            "--speed: {} is not possible: expected a factor above 0, such as 10",
-            args.speed
-        )));
-    }
-    Ok(Score {
-        path: args.trace.clone(),
-        format: args.format.unwrap_or(Format::Spc),
-        events: match args.events.as_str() {
-            "issue" => Events::Issue,
-            "queue" => Events::Queue,
-            _ => Events::Auto,
-        },
-        device: args.device.clone(),
-        reads_only: args.reads_only,
-        pacing: args.mode,
-        speed: args.speed,
-        idle_max: args.max_idle,
-        share: match args.each_host {
-            true => Share::Whole,
-            false => Share::Turns(0, 1),
-        },
-    })
-}
-
-/// The first pass.
-fn check(args: &ReplayArgs, score: &Score, control: &Control) -> Result<TraceFacts, Failure> {
-    survey(
-        &score.path,
-        args.format,
-        score.events,
-        score.device.as_deref(),
-        score.reads_only,
-        || control.interrupted(),
-    )
-    .map_err(refused)
 }
 
 /// Size of what exists already; `None` where a scratch file would be made.
@@ -252,9 +188,9 @@ fn scratch_size(args: &ReplayArgs, facts: &TraceFacts) -> Bytes {
 }
 
 /// What is played, and where it goes.
-fn heading(o: &ReplayOptions, layout: &Layout) -> String {
-    let f = &o.facts;
-    let pace = match o.score.pacing {
+fn heading(replay: &Replay<'_>, layout: &Layout) -> String {
+    let f = &replay.playing.facts;
+    let pace = match replay.options.mode {
         Pacing::Timed => String::new(),
         Pacing::Fast => ", as fast as possible".into(),
         Pacing::Dependent => ", at the pace of its dependencies".into(),
@@ -262,7 +198,7 @@ fn heading(o: &ReplayOptions, layout: &Layout) -> String {
     format!(
         "{} I/Os of {} recorded over {:.1} s{pace}; {} reach over {}, {}",
         f.total(),
-        o.score.path.display(),
+        replay.options.trace.display(),
         Nanos(f.duration().0).as_secs_f64(),
         match f.devices.len() {
             1 => "they".to_owned(),
@@ -271,19 +207,4 @@ fn heading(o: &ReplayOptions, layout: &Layout) -> String {
         layout.span,
         layout.words(),
     )
-}
-
-/// Played as fast as possible, a trace takes what its bytes take.
-fn cost(o: &ReplayOptions, fills: Bytes) -> RunCost {
-    let f = &o.facts;
-    let changed = f.bytes[Op::Write as usize].saturating_add(f.bytes[Op::Trim as usize]);
-    let moved = changed.saturating_add(f.bytes[Op::Read as usize]);
-    let fast = Nanos::from_secs_f64(moved as f64 / FILL_RATE as f64);
-    let mut cost = RunCost::filling(fills);
-    cost.phase("playing the trace").work(
-        1,
-        replay::expected_time(o).unwrap_or(fast),
-        Bytes(changed),
-    );
-    cost
 }
