@@ -8,6 +8,7 @@ pub mod host;
 mod in_survey;
 mod model;
 mod notes;
+mod options;
 mod output;
 mod text;
 mod what_if;
@@ -19,7 +20,7 @@ use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::schedule;
 use fathom_io::driver::{Destination, Observer, PlannedJob, Progress, thread_prefix};
 use fathom_io::job::Engine;
-use fathom_io::{JobError, JobSpec};
+use fathom_io::JobSpec;
 use fathom_stack::device::begins_at;
 use fathom_stack::reduced::{SchedWatch, reduced};
 use fathom_stack::{
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use in_survey::{in_survey, run_cost as in_survey_cost};
 pub use model::{model_cost, on_model};
+pub use options::{Choice, Rung, StackOptions};
 pub use output::document;
 pub use text::text;
 pub use what_if::{VARIANTS, WhatIf, what_if, what_if_cpu};
@@ -44,17 +46,6 @@ const PASS_IOS: u64 = 20_000;
 const REDUCED_IOS: u64 = 25_000;
 /// Pairs of an untraced and a traced pass; which one comes first alternates, so that a drift favours none.
 pub const PAIRS: u32 = 10;
-
-/// Which evidence to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rung {
-    /// The best that is allowed.
-    Best,
-    /// perf_event_open, though a trace instance may be allowed.
-    Perf,
-    /// What anyone may see.
-    Unprivileged,
-}
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -67,29 +58,6 @@ pub struct StackPlan {
     pub rows: bool,
     /// How the processors are kept during the passes.
     pub cpu: CpuSetting,
-}
-
-/// The cases of `fathom stack`: 4 KiB random, every combination that was not ruled out.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// `randread`, `randwrite`.
-    pub patterns: Vec<&'static str>,
-    /// Outstanding I/Os.
-    pub depths: Vec<u32>,
-    /// Direct, buffered.
-    pub direct: Vec<bool>,
-    /// Engines.
-    pub engines: Vec<Engine>,
-    /// Completions are polled for.
-    pub iopoll: bool,
-    /// Time of a case's untraced and traced passes, each.
-    pub time: Nanos,
-    /// Block size.
-    pub block: Bytes,
-    /// Tested range.
-    pub size: Bytes,
-    /// Seed.
-    pub seed: u64,
 }
 
 /// Time and bytes of cases. Each runs in pairs of passes, traced and not; `variants` more pairs test what would help.
@@ -115,43 +83,8 @@ pub fn run_cost(cases: &[JobSpec], variants: u32, fills: Bytes) -> RunCost {
     cost
 }
 
-impl Choice {
-    /// The jobs, the plainest first: reads before writes, direct before buffered.
-    pub fn cases(&self) -> Result<Vec<JobSpec>, JobError> {
-        let mut cases = Vec::new();
-        for direct in &self.direct {
-            for rw in &self.patterns {
-                for qd in &self.depths {
-                    // Commands know no page cache.
-                    let fits = |e: &&Engine| *direct || **e != Engine::UringCmd;
-                    for engine in self.engines.iter().filter(fits) {
-                        let path = if *direct { "direct" } else { "buffered" };
-                        let polled = if self.iopoll { "-polled" } else { "" };
-                        let mut spec = JobSpec {
-                            name: format!("{rw}-qd{qd}-{path}-{engine}{polled}"),
-                            iopoll: self.iopoll,
-                            direct: *direct,
-                            qd: *qd,
-                            engine: *engine,
-                            size: Some(self.size),
-                            seed: self.seed,
-                            time: Some(Nanos(self.time.0 / u64::from(PAIRS))),
-                            record: true,
-                            ..JobSpec::default()
-                        };
-                        spec.set("rw", rw)?;
-                        spec.bs = fathom_io::job::BlockSizes::one(self.block.0);
-                        cases.push(spec);
-                    }
-                }
-            }
-        }
-        Ok(cases)
-    }
-}
-
 /// The result of one case.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StackCase {
     /// Its name: `randread-qd1-direct-uring`.
     pub name: String,
@@ -423,16 +356,9 @@ fn config(devices: &Devices, spec: &JobSpec, ios: u64, rung: Rung) -> TraceConfi
     }
 }
 
-fn full(
-    bench: &mut RealBench,
-    spec: &JobSpec,
-    devices: &Devices,
-    plan: &StackPlan,
-    book: &mut Notebook,
-    watch: Watch<'_>,
-) -> Result<(StackCase, Vec<fathom_stack::Joined>), NotebookError> {
+/// How a case's I/Os are told apart, and what its layers are called.
+fn reading(bench: &RealBench, spec: &JobSpec, devices: &Devices) -> (Manner, Naming) {
     let (uring, single) = seats_and_depth(spec);
-    let guest = fathom_stack::device::is_guest();
     let begins_at = bench.target().path().and_then(begins_at);
     let commands = spec.engine == Engine::UringCmd;
     let manner = Manner {
@@ -443,7 +369,7 @@ fn full(
         begins_at,
     };
     let naming = Naming {
-        guest,
+        guest: fathom_stack::device::is_guest(),
         bio_based: devices.top.iter().any(|d| !d.has_requests),
         loop_file: devices.top.iter().any(|d| d.loop_file.is_some()),
         direct: spec.direct,
@@ -454,87 +380,143 @@ fn full(
         commands,
         host: false,
     };
-    let mut analysis = StackAnalysis::new(devices.clone(), manner, naming);
-    let mut untraced = Vec::new();
-    let mut ratios = Vec::new();
-    let mut session = None;
-    let mut means = [None; 2];
-    let mut jobs = Vec::new();
-    let mut broken: Option<TraceError> = None;
-    let (mut used, mut why) = ("full", None);
-    for turn in 0..2 * PAIRS {
-        let traced = [false, true, true, false][turn as usize % 4];
-        if bench.interrupted() {
-            break;
-        }
-        let mut spec = spec.clone();
-        let stem = spec.name.clone();
-        spec.name = format!(
-            "{}.{}{}",
-            stem,
-            if traced { "traced" } else { "plain" },
-            turn / 2 + 1
-        );
-        spec.seed = schedule::seed(spec.seed, "stack", &stem, turn);
-        if traced
-            && let Err(e) = trace_on(&mut session, &config(devices, &spec, PASS_IOS, plan.rung))
-        {
-            broken = Some(e);
-            break;
-        }
-        let done = pass(bench, plan.cpu, &spec, PASS_IOS, turn / 2, None, watch)?;
-        means[usize::from(traced)] = done.usual_mean();
-        if !traced {
-            untraced.extend(done.mean());
-        } else if let Some(session) = &mut session {
-            (used, why) = (session.rung(), session.why().map(str::to_owned));
-            match session.stop() {
-                Ok(trace) => analysis.add(&done.records, &trace),
-                Err(e) => broken = Some(e),
-            }
-        }
-        if let (1, [Some(plain), Some(traced)]) = (turn % 2, means) {
-            // The first traced pass fills buffers that nobody has touched: no pass after it pays for that.
-            if turn > 1 {
-                ratios.push((traced / plain).ln());
-            }
-            means = [None; 2];
-        }
-        jobs.push(book.run().jobs.len());
-        book.keep(done.job);
-    }
-    let result = analysis.result();
-    let plain = Estimate::mean_of(&untraced);
-    // A few pairs, one of which met something else: the share lies above -100 % and is not larger than what it is of.
-    let share = Estimate::mean_of(&ratios).map(relative_of_log);
-    let observer = share.zip(plain).map(|(s, p)| s.scale(p.value));
-    let cost = observer.map(|o| o.value);
-    let mut remarks = notes::of_case(spec, used, &result, devices, guest, single);
-    remarks.extend(processors(plan.cpu));
-    remarks.extend(notes::dear(share));
-    let case = StackCase {
-        name: spec.name.clone(),
-        rung: used.to_owned(),
-        why: broken.map(|e| e.to_string()).or(why),
-        layers: result.layers.clone(),
-        application_mean_ns: (result.submitted > 0).then_some(result.application_mean_ns),
-        untraced_mean_ns: plain.map(|p| p.value),
-        untraced: plain,
-        observer_cost: observer,
-        observer_cost_share: share,
-        observer_cost_ns: cost,
-        observer_cost_per_event_ns: cost
-            .filter(|_| result.events_per_io > 0.0)
-            .map(|c| c / result.events_per_io),
-        coverage: Some(result.coverage),
-        residual_ns: Some(result.residual_ns),
-        lost: result.lost,
-        cpu_per_io_ns: None,
-        notes: remarks,
-        details: Some(result),
-        jobs,
+    (manner, naming)
+}
+
+/// Runs a case in pairs of passes, traced and not.
+fn full(
+    bench: &mut RealBench,
+    spec: &JobSpec,
+    devices: &Devices,
+    plan: &StackPlan,
+    book: &mut Notebook,
+    watch: Watch<'_>,
+) -> Result<(StackCase, Vec<fathom_stack::Joined>), NotebookError> {
+    let (manner, naming) = reading(bench, spec, devices);
+    let mut passes = Passes {
+        analysis: StackAnalysis::new(devices.clone(), manner, naming),
+        untraced: Vec::new(),
+        ratios: Vec::new(),
+        jobs: Vec::new(),
+        session: None,
+        broken: None,
+        used: "full",
+        why: None,
     };
-    Ok((case, analysis.ios().to_vec()))
+    passes.run(bench, spec, devices, plan, book, watch)?;
+    let result = passes.analysis.result();
+    let mut remarks = notes::of_case(spec, passes.used, &result, devices, naming);
+    remarks.extend(processors(plan.cpu));
+    let ios = passes.analysis.ios().to_vec();
+    Ok((passes.case(spec, result, remarks), ios))
+}
+
+/// What the passes of a case gave.
+struct Passes {
+    analysis: StackAnalysis,
+    /// Means of those without tracing, ns.
+    untraced: Vec<f64>,
+    /// Of each pair, traced over untraced: logarithms.
+    ratios: Vec<f64>,
+    /// Indices of all.
+    jobs: Vec<usize>,
+    session: Option<Session>,
+    /// Why one could not be traced.
+    broken: Option<TraceError>,
+    /// The rung, and why it is not a higher one.
+    used: &'static str,
+    why: Option<String>,
+}
+
+impl Passes {
+    /// Runs them, or until an interruption or a pass that cannot be traced.
+    fn run(
+        &mut self,
+        bench: &mut RealBench,
+        spec: &JobSpec,
+        devices: &Devices,
+        plan: &StackPlan,
+        book: &mut Notebook,
+        watch: Watch<'_>,
+    ) -> Result<(), NotebookError> {
+        let mut means = [None; 2];
+        for turn in 0..2 * PAIRS {
+            let traced = [false, true, true, false][turn as usize % 4];
+            if bench.interrupted() {
+                break;
+            }
+            let word = if traced { "traced" } else { "plain" };
+            let spec = JobSpec {
+                name: format!("{}.{word}{}", spec.name, turn / 2 + 1),
+                seed: schedule::seed(spec.seed, "stack", &spec.name, turn),
+                ..spec.clone()
+            };
+            let config = config(devices, &spec, PASS_IOS, plan.rung);
+            if traced && let Err(e) = trace_on(&mut self.session, &config) {
+                self.broken = Some(e);
+                break;
+            }
+            let done = pass(bench, plan.cpu, &spec, PASS_IOS, turn / 2, None, watch)?;
+            means[usize::from(traced)] = done.usual_mean();
+            match traced {
+                true => self.join(&done),
+                false => self.untraced.extend(done.mean()),
+            }
+            if let (1, [Some(plain), Some(traced)]) = (turn % 2, means) {
+                // The first traced pass fills buffers that nobody has touched: no pass after it pays for that.
+                if turn > 1 {
+                    self.ratios.push((traced / plain).ln());
+                }
+                means = [None; 2];
+            }
+            self.jobs.push(book.run().jobs.len());
+            book.keep(done.job);
+        }
+        Ok(())
+    }
+
+    /// Joins a traced pass with its events.
+    fn join(&mut self, done: &Pass) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        (self.used, self.why) = (session.rung(), session.why().map(str::to_owned));
+        match session.stop() {
+            Ok(trace) => self.analysis.add(&done.records, &trace),
+            Err(e) => self.broken = Some(e),
+        }
+    }
+
+    /// What they say together.
+    fn case(self, spec: &JobSpec, result: StackResult, mut notes: Vec<String>) -> StackCase {
+        let plain = Estimate::mean_of(&self.untraced);
+        // A few pairs, one of which met something else: the share lies above -100 % and is not larger than what it is of.
+        let share = Estimate::mean_of(&self.ratios).map(relative_of_log);
+        let observer = share.zip(plain).map(|(s, p)| s.scale(p.value));
+        let cost = observer.map(|o| o.value);
+        let events = Some(result.events_per_io).filter(|n| *n > 0.0);
+        notes.extend(notes::dear(share));
+        StackCase {
+            name: spec.name.clone(),
+            rung: self.used.to_owned(),
+            why: self.broken.map(|e| e.to_string()).or(self.why),
+            layers: result.layers.clone(),
+            application_mean_ns: (result.submitted > 0).then_some(result.application_mean_ns),
+            untraced_mean_ns: plain.map(|p| p.value),
+            untraced: plain,
+            observer_cost: observer,
+            observer_cost_share: share,
+            observer_cost_ns: cost,
+            observer_cost_per_event_ns: cost.zip(events).map(|(cost, n)| cost / n),
+            coverage: Some(result.coverage),
+            residual_ns: Some(result.residual_ns),
+            lost: result.lost,
+            cpu_per_io_ns: None,
+            notes,
+            details: Some(result),
+            jobs: self.jobs,
+        }
+    }
 }
 
 /// Switches the events on for a pass: again, where the pass before left its buffers.
@@ -576,21 +558,12 @@ fn lowest(
         name: spec.name.clone(),
         rung: "unprivileged".into(),
         why: Some(why.to_owned()),
-        layers: Vec::new(),
         application_mean_ns: mean,
         untraced: mean.map(Estimate::single),
         untraced_mean_ns: mean,
-        observer_cost: None,
-        observer_cost_share: None,
         observer_cost_ns: Some(0.0),
-        observer_cost_per_event_ns: None,
-        coverage: None,
-        residual_ns: None,
-        lost: 0,
-        cpu_per_io_ns: None,
-        notes: Vec::new(),
-        details: None,
         jobs: vec![book.run().jobs.len()],
+        ..StackCase::default()
     };
     if let Some(mean) = mean {
         let r = reduced(&done.job, mean, &sched, single);

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fathom_bench::cpu::CpuSetting;
+use fathom_experiments::stack::StackOptions;
 use fathom_telemetry::Nanos;
 
 use crate::job_args::JobArgs;
@@ -219,39 +220,8 @@ pub(crate) struct StackArgs {
     /// Directory, file, block device or sim:MODEL, whose stages are its layers
     #[arg(default_value = ".")]
     pub(crate) target: String,
-    /// Only randread or only randwrite [default: both]
-    #[arg(long, value_parser = ["randread", "randwrite", "read", "write"])]
-    pub(crate) rw: Option<String>,
-    /// Outstanding I/Os, several with commas
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1u32, 32], value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) qd: Vec<u32>,
-    /// Only direct I/O [default: both]
-    #[arg(long, conflicts_with = "buffered")]
-    pub(crate) direct: bool,
-    /// Only through the page cache
-    #[arg(long)]
-    pub(crate) buffered: bool,
-    /// Only this engine [default: uring and preadv; of an NVMe namespace uring-cmd, too]
-    #[arg(long, value_parser = ["uring", "preadv", "uring-cmd"])]
-    pub(crate) engine: Option<String>,
-    /// Ask the device for completions instead of waiting for its interrupt (direct, uring; needs poll queues)
-    #[arg(long, conflicts_with = "buffered")]
-    pub(crate) iopoll: bool,
-    /// Block size
-    #[arg(long, default_value = "4k")]
-    pub(crate) bs: fathom_telemetry::Bytes,
-    /// Size of the scratch file, or of the tested range
-    #[arg(long, default_value = "256m")]
-    pub(crate) size: fathom_telemetry::Bytes,
-    /// Time of a case's traced passes together; as long again untraced
-    #[arg(long, default_value = "1500ms")]
-    pub(crate) time: fathom_telemetry::Nanos,
-    /// Evidence: best (what is allowed), perf (perf_event_open) or unprivileged (what anyone may see)
-    #[arg(long, default_value = "best", value_parser = ["best", "perf", "unprivileged"])]
-    pub(crate) rung: String,
-    /// Test what would help on the first case: placement, engine, scheduler, polling, idle states
-    #[arg(long)]
-    pub(crate) what_if: bool,
+    #[command(flatten)]
+    pub(crate) options: StackOptions,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
     /// Watch this process (a VMM) on the target's disk for --time instead of doing I/O: the host's side

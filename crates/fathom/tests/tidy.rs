@@ -51,7 +51,7 @@ const LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 80;
 
 /// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
-const LEFT: [(&str, &str, usize); 69] = [
+const LEFT: [(&str, &str, usize); 65] = [
     ("fathom-bench/src/notebook.rs", "begin", 90),
     ("fathom-bench/src/sim_bench.rs", "run", 81),
     (
@@ -62,10 +62,6 @@ const LEFT: [(&str, &str, usize); 69] = [
     ("fathom-experiments/src/plan/present.rs", "section", 90),
     ("fathom-experiments/src/pts/long.rs", "show_saturation", 101),
     ("fathom-experiments/src/sim_fit/mod.rs", "fit", 113),
-    ("fathom-experiments/src/stack.rs", "full", 113),
-    ("fathom-experiments/src/stack/host.rs", "of_process", 100),
-    ("fathom-experiments/src/stack/notes.rs", "of_case", 85),
-    ("fathom-experiments/src/stack/what_if.rs", "test", 89),
     ("fathom-experiments/src/zones/work.rs", "run", 82),
     ("fathom-fio/src/cmdline.rs", "program", 91),
     ("fathom-fio/src/engine/net.rs", "of", 98),

@@ -41,6 +41,57 @@ pub fn of_process(
         live: true,
     };
     let seen = watch(pid, &config, time, interrupted)?;
+    let (manner, naming) = reading(&devices);
+    let mut analysis = StackAnalysis::new(devices, manner, naming);
+    analysis.add_process(&seen.tids, &seen.trace);
+    let result = analysis.result();
+    let joined = result.by_device;
+    let mut notes = vec![format!(
+        "{joined} requests of process {pid} ({}), {} threads, from its submission to the kernel's answer",
+        process_name(pid).unwrap_or_else(|| "it has ended".into()),
+        seen.tids.len()
+    )];
+    if joined == 0 {
+        notes.push(
+            "none of its requests reached the disks in this time: is its image on them, and does the guest do I/O?"
+                .into(),
+        );
+    }
+    notes.extend(super::notes::gaps(seen.rung, &result));
+    notes.extend(super::notes::counted([
+        (
+            result.unlinked,
+            "requests were queued by worker threads or through libaio: only their device time is known",
+        ),
+        (
+            result.unmatched,
+            "ended after the watch, or were answered before the device was (buffered)",
+        ),
+        (result.merged, "were merged into another request"),
+        (result.split, "were split over several bios"),
+        (result.requeued, "were given back by the driver"),
+    ]));
+    let case = StackCase {
+        name: format!("host-pid-{pid}"),
+        rung: seen.rung.to_owned(),
+        why: seen.why,
+        layers: result.layers.clone(),
+        application_mean_ns: (joined > 0).then_some(result.application_mean_ns),
+        coverage: (result.submitted > 0).then_some(result.coverage),
+        residual_ns: Some(result.residual_ns),
+        lost: result.lost,
+        notes,
+        details: Some(result),
+        ..StackCase::default()
+    };
+    Ok(StackReport {
+        cases: vec![case],
+        ..StackReport::default()
+    })
+}
+
+/// How requests of a process are told apart, and what their layers are called.
+fn reading(devices: &Devices) -> (Manner, Naming) {
     let naming = Naming {
         guest: fathom_stack::device::is_guest(),
         bio_based: devices.top.iter().any(|d| !d.has_requests),
@@ -60,64 +111,7 @@ pub fn of_process(
         must_reach_device: true,
         begins_at: None,
     };
-    let mut analysis = StackAnalysis::new(devices, manner, naming);
-    analysis.add_process(&seen.tids, &seen.trace);
-    let result = analysis.result();
-    let joined = result.by_device;
-    let mut notes = vec![format!(
-        "{joined} requests of process {pid} ({}), {} threads, from its submission to the kernel's answer",
-        process_name(pid).unwrap_or_else(|| "it has ended".into()),
-        seen.tids.len()
-    )];
-    if joined == 0 {
-        notes.push(
-            "none of its requests reached the disks in this time: is its image on them, and does the guest do I/O?"
-                .into(),
-        );
-    }
-    notes.extend(super::notes::gaps(seen.rung, &result));
-    for (n, what) in [
-        (
-            result.unlinked,
-            "requests were queued by worker threads or through libaio: only their device time is known",
-        ),
-        (
-            result.unmatched,
-            "ended after the watch, or were answered before the device was (buffered)",
-        ),
-        (result.merged, "were merged into another request"),
-        (result.split, "were split over several bios"),
-        (result.requeued, "were given back by the driver"),
-    ] {
-        if n > 0 {
-            notes.push(format!("{n} {what}"));
-        }
-    }
-    let case = StackCase {
-        name: format!("host-pid-{pid}"),
-        rung: seen.rung.to_owned(),
-        why: seen.why,
-        layers: result.layers.clone(),
-        application_mean_ns: (joined > 0).then_some(result.application_mean_ns),
-        untraced: None,
-        untraced_mean_ns: None,
-        observer_cost: None,
-        observer_cost_share: None,
-        observer_cost_ns: None,
-        observer_cost_per_event_ns: None,
-        coverage: (result.submitted > 0).then_some(result.coverage),
-        residual_ns: Some(result.residual_ns),
-        lost: result.lost,
-        cpu_per_io_ns: None,
-        notes,
-        details: Some(result),
-        jobs: Vec::new(),
-    };
-    let report = StackReport {
-        cases: vec![case],
-        ..StackReport::default()
-    };
-    Ok(report)
+    (manner, naming)
 }
 
 /// Both sides of a virtual machine, put together from two results.

@@ -10,21 +10,27 @@ use fathom_io::JobError;
 use fathom_io::job::Engine;
 use fathom_telemetry::Bytes;
 
-use super::{Choice, PAIRS, Rung, StackPlan, StackReport, devices_of, refusal, run};
-
-const BLOCK: Bytes = Bytes::kib(4);
+use super::{Choice, PAIRS, Rung, StackOptions, StackPlan, StackReport, devices_of, refusal, run};
 
 fn choices(plan: &Plan, seed: u64) -> [Choice; 2] {
     let choice = |patterns: &[&'static str], depths: &[u32]| Choice {
         patterns: patterns.to_vec(),
-        depths: depths.to_vec(),
         direct: vec![plan.direct],
         engines: vec![Engine::Uring],
-        iopoll: false,
-        time: plan.profile.job_time,
-        block: BLOCK,
-        size: Bytes(plan.limits.size),
-        seed,
+        options: StackOptions {
+            rw: None,
+            qd: depths.to_vec(),
+            direct: false,
+            buffered: false,
+            engine: None,
+            iopoll: false,
+            bs: Bytes::kib(4),
+            size: Bytes(plan.limits.size),
+            time: plan.profile.job_time,
+            rung: Rung::Best,
+            what_if: false,
+            seed,
+        },
     };
     [
         choice(&["randread"], &[1, 32]),

@@ -127,25 +127,17 @@ fn case(spec: &JobSpec, trace: &Trace, mean: f64, jobs: Vec<usize>) -> StackCase
     StackCase {
         name: spec.name.clone(),
         rung: RUNG.into(),
-        why: None,
         layers,
         application_mean_ns: Some(mean),
-        untraced: None,
-        untraced_mean_ns: None,
-        observer_cost: None,
-        observer_cost_share: None,
-        observer_cost_ns: None,
-        observer_cost_per_event_ns: None,
         coverage: Some(1.0),
         residual_ns: Some(residual_ns),
-        lost: 0,
-        cpu_per_io_ns: None,
         notes: vec![
             "Simulated: the stages of the model, which knows no engine and no file system. Nothing was traced, so nothing disturbed it."
                 .into(),
         ],
         details: Some(result),
         jobs,
+        ..StackCase::default()
     }
 }
 

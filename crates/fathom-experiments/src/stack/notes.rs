@@ -2,7 +2,7 @@
 //! was kept out of them.
 
 use fathom_io::JobSpec;
-use fathom_stack::{Devices, StackResult};
+use fathom_stack::{Devices, Naming, StackResult};
 use fathom_stats::Estimate;
 
 /// Below this share of joined I/Os the layers of perf events are said to tell of a part only.
@@ -45,8 +45,7 @@ pub(super) fn of_case(
     rung: &str,
     r: &StackResult,
     devices: &Devices,
-    guest: bool,
-    single: bool,
+    naming: Naming,
 ) -> Vec<String> {
     let mut notes: Vec<String> = gaps(rung, r).into_iter().collect();
     if !r.absent.is_empty() {
@@ -67,13 +66,13 @@ pub(super) fn of_case(
         ));
     }
     // Below a loop device lies a file, and zram is memory: their rows say so.
-    if guest && r.layers.iter().any(|l| l.name.contains("VMM")) {
+    if naming.guest && r.layers.iter().any(|l| l.name.contains("VMM")) {
         notes.push(
             "this is a guest: device, VMM and host are one row, which cannot be split from inside"
                 .into(),
         );
     }
-    if !single {
+    if naming.deep {
         notes.push("several I/Os are outstanding: system calls and wake-ups belong to the ring, not to single I/Os".into());
     }
     if r.by_memory > 0 && !devices.top.is_empty() {
@@ -87,7 +86,19 @@ pub(super) fn of_case(
             "buffered writes return before the device is asked: its times stand apart".into(),
         );
     }
-    for (n, what) in [
+    notes.extend(left_out(r));
+    if r.lost > 0 {
+        notes.push(format!(
+            "the kernel dropped {} events: use a shorter --time or fewer I/Os",
+            r.lost
+        ));
+    }
+    notes
+}
+
+/// I/Os that the layers lack, or tell otherwise than one by one.
+fn left_out(r: &StackResult) -> impl Iterator<Item = String> {
+    counted([
         (
             r.unlinked,
             "were handed to another thread by the file system and are not linked",
@@ -112,18 +123,15 @@ pub(super) fn of_case(
             "met another of the same sector and are told apart by order",
         ),
         (r.flushes, "flushes were seen and kept out"),
-    ] {
-        if n > 0 {
-            notes.push(format!("{n} {what}"));
-        }
-    }
-    if r.lost > 0 {
-        notes.push(format!(
-            "the kernel dropped {} events: use a shorter --time or fewer I/Os",
-            r.lost
-        ));
-    }
-    notes
+    ])
+}
+
+/// What happened so often, where it did.
+pub(super) fn counted<const N: usize>(
+    all: [(u64, &'static str); N],
+) -> impl Iterator<Item = String> {
+    let happened = all.into_iter().filter(|(n, _)| *n > 0);
+    happened.map(|(n, what)| format!("{n} {what}"))
 }
 
 /// What a stack of devices shows: which of them single I/Os were followed to, and which only have means.

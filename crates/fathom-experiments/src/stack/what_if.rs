@@ -181,79 +181,96 @@ fn test(
         if bench.interrupted() {
             break;
         }
-        let mut gains = Vec::new();
-        let mut bases = Vec::new();
-        let mut jobs = Vec::new();
-        let mut why = match &variant.change {
-            Change::Impossible(why) => Some(why.clone()),
-            _ => None,
-        };
-        let pairs = if why.is_some() { 0 } else { PAIRS };
-        'pairs: for pair in 0..pairs {
+        let mut pairs = Pairs::default();
+        let why = pairs.run(bench, (cpu, spec), &variant, book, watch).err();
+        out.push(WhatIf {
+            variant: variant.name,
+            advice: variant.advice,
+            base_mean_ns: Estimate::mean_of(&pairs.bases).map(|e| e.value),
+            gain_ns: Estimate::mean_of(&pairs.gains),
+            why,
+            jobs: pairs.jobs,
+        });
+    }
+    Ok(out)
+}
+
+/// What the pairs of a variant and its base gave.
+#[derive(Default)]
+struct Pairs {
+    /// Means of the bases, ns.
+    bases: Vec<f64>,
+    /// Bases minus variants, ns.
+    gains: Vec<f64>,
+    /// Indices of all passes.
+    jobs: Vec<usize>,
+}
+
+impl Pairs {
+    /// Runs them all, or until an interruption.
+    ///
+    /// # Errors
+    /// Why the variant cannot be tested.
+    fn run(
+        &mut self,
+        bench: &mut RealBench,
+        (cpu, spec): (CpuSetting, &JobSpec),
+        variant: &Variant,
+        book: &mut Notebook,
+        watch: Watch<'_>,
+    ) -> Result<(), String> {
+        if let Change::Impossible(why) = &variant.change {
+            return Err(why.clone());
+        }
+        for pair in 0..PAIRS {
             let mut means = [None, None];
             // Base first in even pairs, variant first in odd ones.
             for side in [pair % 2, 1 - pair % 2] {
                 if bench.interrupted() {
-                    break 'pairs;
+                    return Ok(());
                 }
-                let mut spec = spec.clone();
-                spec.seed = schedule::seed(spec.seed, "what-if", &variant.name, pair);
-                spec.name = format!(
-                    "what-if {} {}",
-                    if side == 0 { "base" } else { "variant" },
-                    variant.name
-                );
-                let mut scheduler = None;
-                let mut kept = match variant.change {
-                    Change::Cpu(_) => CpuSetting::AsIs,
-                    _ => cpu,
-                };
-                if side == 1 {
-                    let changed = match &variant.change {
-                        Change::Spec(f) => {
-                            f(&mut spec);
-                            Ok(())
-                        }
-                        Change::Scheduler(disk, name) => {
-                            Changed::scheduler(disk, name).map(|c| scheduler = Some(c))
-                        }
-                        Change::Cpu(setting) => {
-                            kept = *setting;
-                            Ok(())
-                        }
-                        Change::Impossible(_) => Ok(()),
-                    };
-                    if let Err(e) = changed {
-                        why = Some(e.to_string());
-                        break 'pairs;
-                    }
-                }
-                match pass(bench, kept, &spec, PASS_IOS, pair, None, watch) {
-                    Ok(p) => {
-                        means[side as usize] = p.usual_mean();
-                        jobs.push(book.run().jobs.len());
-                        book.keep(p.job);
-                    }
-                    Err(e) => {
-                        why = Some(e.to_string());
-                        break 'pairs;
-                    }
-                }
+                let (kept, spec, scheduler) = variant.side(side == 1, cpu, spec, pair)?;
+                let pass = pass(bench, kept, &spec, PASS_IOS, pair, None, watch)
+                    .map_err(|e| e.to_string())?;
                 drop(scheduler);
+                means[side as usize] = pass.usual_mean();
+                self.jobs.push(book.run().jobs.len());
+                book.keep(pass.job);
             }
             if let [Some(base), Some(other)] = means {
-                gains.push(base - other);
-                bases.push(base);
+                self.gains.push(base - other);
+                self.bases.push(base);
             }
         }
-        out.push(WhatIf {
-            variant: variant.name,
-            advice: variant.advice,
-            base_mean_ns: Estimate::mean_of(&bases).map(|e| e.value),
-            gain_ns: Estimate::mean_of(&gains),
-            why,
-            jobs,
-        });
+        Ok(())
     }
-    Ok(out)
+}
+
+impl Variant {
+    /// How a pass of it, or of its base, runs: processors, job, and a scheduler that is put back when dropped.
+    fn side(
+        &self,
+        changed: bool,
+        cpu: CpuSetting,
+        spec: &JobSpec,
+        pair: u32,
+    ) -> Result<(CpuSetting, JobSpec, Option<Changed>), String> {
+        let side = if changed { "variant" } else { "base" };
+        let mut spec = JobSpec {
+            name: format!("what-if {side} {}", self.name),
+            seed: schedule::seed(spec.seed, "what-if", &self.name, pair),
+            ..spec.clone()
+        };
+        let mut kept = cpu;
+        let mut scheduler = None;
+        match &self.change {
+            Change::Cpu(setting) => kept = if changed { *setting } else { CpuSetting::AsIs },
+            Change::Spec(change) if changed => change(&mut spec),
+            Change::Scheduler(disk, name) if changed => {
+                scheduler = Some(Changed::scheduler(disk, name).map_err(|e| e.to_string())?);
+            }
+            Change::Spec(_) | Change::Scheduler(..) | Change::Impossible(_) => {}
+        }
+        Ok((kept, spec, scheduler))
+    }
 }

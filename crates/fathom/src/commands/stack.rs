@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fathom_bench::cpu::CpuSetting;
 use fathom_bench::{Bench, Notebook, RealBench, SimBench};
-use fathom_experiments::stack::{self, Choice, StackPlan, StackReport};
+use fathom_experiments::stack::{self, Choice, Rung, StackOptions, StackPlan, StackReport};
 use fathom_host::{TargetKind, probe_target};
 use fathom_io::driver::Progress;
 use fathom_io::job::Engine;
@@ -17,7 +17,7 @@ use fathom_telemetry::{Flag, FlagCode};
 use super::announce::Foreseen;
 use super::finish::{capsule, meta};
 use super::open::{check_cpu, foresee_jobs};
-use super::stack_sides::{self, end, rung};
+use super::stack_sides::{self, end};
 use crate::cli::StackArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 use crate::{progress, signals};
@@ -47,10 +47,10 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         return dry_run(args, choice, setting);
     }
     let target = opened(args, &mut choice, &mut skipped)?;
-    choice.size.0 = choice.size.0.min(target.limits().size);
+    choice.options.size.0 = choice.options.size.0.min(target.limits().size);
     let plan = StackPlan {
         cases: choice.cases()?,
-        rung: rung(args),
+        rung: args.options.rung,
         rows: args.record.is_some(),
         cpu: setting,
     };
@@ -69,7 +69,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
         if let (Some(spec), Some(first)) = (plan.cases.first(), report.cases.first()) {
             let details = first.details.as_ref();
             let (bench, book) = (&mut bench, &mut book);
-            let tested = if args.what_if {
+            let tested = if args.options.what_if {
                 stack::what_if(bench, setting, spec, details, book, &mut watch)
             } else if setting != CpuSetting::AsIs {
                 stack::what_if_cpu(bench, setting, spec, book, &mut watch)
@@ -105,7 +105,7 @@ fn spare_others(args: &StackArgs, choice: &mut Choice, skipped: &mut Vec<String>
         probe_target(Path::new(&args.target)),
         Ok(TargetKind::File { .. } | TargetKind::BlockDevice { .. })
     );
-    if others && args.destroy.is_none() && args.rw.is_none() {
+    if others && args.destroy.is_none() && args.options.rw.is_none() {
         choice.patterns.retain(|p| !p.contains("write"));
         skipped.push(format!(
             "writes: {} was not made by fathom; name a directory for a scratch file, or give --destroy",
@@ -119,8 +119,8 @@ fn wanted(args: &StackArgs, choice: &Choice, direct: bool, buffered: bool) -> Wa
         modifies: choice.patterns.iter().any(|p| p.contains("write")),
         direct,
         buffered,
-        polled: args.iopoll,
-        size: Some(args.size),
+        polled: args.options.iopoll,
+        size: Some(args.options.size),
         destroy: args.destroy.clone(),
         create: super::open::may_create(),
         ..Wanted::default()
@@ -136,8 +136,8 @@ fn both(args: &StackArgs, choice: &Choice) -> Wanted {
 /// Says what would be done.
 fn dry_run(args: &StackArgs, mut choice: Choice, setting: CpuSetting) -> Outcome {
     let (limits, fills) = foresee_jobs(&args.target, &both(args, &choice), None)?;
-    choice.size.0 = choice.size.0.min(limits.size);
-    let variants = match args.what_if {
+    choice.options.size.0 = choice.options.size.0.min(limits.size);
+    let variants = match args.options.what_if {
         true => stack::VARIANTS,
         false => u32::from(setting != CpuSetting::AsIs),
     };
@@ -203,7 +203,7 @@ fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
             args.target
         ))
     };
-    if args.what_if {
+    if args.options.what_if {
         return Err(refused(anyhow::anyhow!(
             "--what-if: {0} is a model: fathom tune {0} tries its settings",
             args.target
@@ -212,7 +212,7 @@ fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
     if args.record.is_some() {
         return Err(real("--record"));
     }
-    if args.rung != "best" {
+    if args.options.rung != Rung::Best {
         return Err(real("--rung"));
     }
     let control = signals::control().map_err(refused)?;
@@ -221,7 +221,7 @@ fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
     let mut choice = choice(args);
     // A model knows no engines: one of each case.
     choice.engines.truncate(1);
-    choice.size.0 = bench.limits().size;
+    choice.options.size.0 = bench.limits().size;
     let mut cases = choice.cases()?;
     for spec in &mut cases {
         spec.name = spec.name.replace(&format!("-{}", spec.engine), "");
@@ -253,39 +253,14 @@ fn cut_short() -> Flag {
 }
 
 fn choice(args: &StackArgs) -> Choice {
-    let both = !args.direct && !args.buffered && !args.iopoll;
-    Choice {
-        patterns: match args.rw.as_deref() {
-            Some("randwrite") => vec!["randwrite"],
-            Some("randread") => vec!["randread"],
-            Some("read") => vec!["read"],
-            Some("write") => vec!["write"],
-            _ => vec!["randread", "randwrite"],
-        },
-        depths: args.qd.clone(),
-        direct: [
-            (args.direct || args.iopoll || both, true),
-            (args.buffered || both, false),
-        ]
-        .into_iter()
-        .filter_map(|(wanted, direct)| wanted.then_some(direct))
-        .collect(),
-        engines: match args.engine.as_deref() {
-            Some("uring") => vec![Engine::Uring],
-            Some("preadv") => vec![Engine::Preadv],
-            Some("uring-cmd") => vec![Engine::UringCmd],
-            _ if args.iopoll => vec![Engine::Uring],
-            _ if fathom_host::takes_commands(Path::new(&args.target)) => {
-                vec![Engine::Uring, Engine::Preadv, Engine::UringCmd]
-            }
-            _ => vec![Engine::Uring, Engine::Preadv],
-        },
-        iopoll: args.iopoll,
-        time: args.time,
-        block: args.bs,
-        size: args.size,
+    let options = StackOptions {
         seed: args.seed,
-    }
+        ..args.options.clone()
+    };
+    Choice::new(
+        options,
+        fathom_host::takes_commands(Path::new(&args.target)),
+    )
 }
 
 fn fill(bench: &mut RealBench) -> Result<(), crate::exit::Failure> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use fathom_bench::{Notebook, RunMeta};
-use fathom_experiments::stack::{self, Rung, StackReport, host};
+use fathom_experiments::stack::{self, StackReport, host};
 use fathom_files::Existing;
 use fathom_telemetry::{say, schema};
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub(super) fn of_process(pid: u32, args: &StackArgs) -> Outcome {
         device: Some(disks.clone()),
         description: format!(
             "process {pid} ({name}) on {disks}, watched for {}",
-            args.time
+            args.options.time
         ),
     };
     let meta = RunMeta {
@@ -48,8 +48,8 @@ pub(super) fn of_process(pid: u32, args: &StackArgs) -> Outcome {
     };
     let book = Notebook::create(&args.out.out, meta, target, false, 0)?;
     let interrupted = || control.interrupted();
-    let time = std::time::Duration::from_nanos(args.time.0);
-    let watched = host::of_process(pid, place, time, rung(args), &interrupted);
+    let time = std::time::Duration::from_nanos(args.options.time.0);
+    let watched = host::of_process(pid, place, time, args.options.rung, &interrupted);
     let report = match watched {
         Ok(report) => report,
         Err(e) => {
@@ -148,13 +148,4 @@ pub(super) fn end(mut book: Notebook, args: &StackArgs, code: u8, report: &Stack
             text
         },
     )
-}
-
-/// Which means of tracing was asked for.
-pub(super) fn rung(args: &StackArgs) -> Rung {
-    match args.rung.as_str() {
-        "unprivileged" => Rung::Unprivileged,
-        "perf" => Rung::Perf,
-        _ => Rung::Best,
-    }
 }
