@@ -18,9 +18,9 @@ use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_bench::notebook::{Notebook, NotebookError};
 use fathom_bench::schedule;
+use fathom_io::JobSpec;
 use fathom_io::driver::{Destination, Observer, PlannedJob, Progress, thread_prefix};
 use fathom_io::job::Engine;
-use fathom_io::JobSpec;
 use fathom_stack::device::begins_at;
 use fathom_stack::reduced::{SchedWatch, reduced};
 use fathom_stack::{

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fathom_bench::cpu::CpuSetting;
+use fathom_experiments::reproduce::ReproduceOptions;
 use fathom_experiments::stack::StackOptions;
 use fathom_telemetry::Nanos;
 
@@ -312,23 +313,11 @@ pub(crate) struct CleanArgs {
     after_help = "Examples:\n  fathom reproduce zhang2018             every value on the models of the paper's devices\n  fathom reproduce han2021 --figure fig4  one figure\n  fathom reproduce zhang2018 --on .      the paper's experiments on a scratch file of its size here\n  fathom reproduce han2021 --on . --size 8g --time 5s --repeats 2\n                                         smaller and shorter than in the paper"
 )]
 pub(crate) struct ReproduceArgs {
-    /// zhang2018, han2021, oneill2018 or shrout2017
-    pub(crate) paper: String,
     /// Run the paper's experiments on this target instead of on models: directory, file, device or sim:MODEL
     #[arg(long, value_name = "TARGET")]
     pub(crate) on: Option<String>,
-    /// Only values with this identifier, or of this table or figure
-    #[arg(long, value_name = "ID")]
-    pub(crate) figure: Option<String>,
-    /// With --on: length of each experiment (30 s in the papers)
-    #[arg(long, default_value = "30s", requires = "on")]
-    pub(crate) time: fathom_telemetry::Nanos,
-    /// With --on: runs of each load [default: as in the paper, 5 for han2021, else 1]
-    #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) repeats: Option<u32>,
-    /// With --on: size of the data set [default: as in the paper, 64 x 4 GB for han2021, else 20000 MiB]
-    #[arg(long, requires = "on")]
-    pub(crate) size: Option<fathom_telemetry::Bytes>,
+    #[command(flatten)]
+    pub(crate) options: ReproduceOptions,
     /// With --on: leave out the values that labs measure (fathom raid, vm, kv, db, compress)
     #[arg(long, requires = "on")]
     pub(crate) no_labs: bool,

@@ -8,6 +8,7 @@ mod curves;
 mod engine;
 mod expression;
 mod load;
+mod options;
 pub mod present;
 mod published;
 pub mod real;
@@ -26,6 +27,7 @@ use published::On;
 
 pub use curves::Point;
 pub use load::Models;
+pub use options::{ReproduceOptions, method};
 pub(crate) use published::stated;
 
 /// Papers by their names on the command line, with their titles.

@@ -8,72 +8,37 @@ use fathom_telemetry::{Bytes, Nanos};
 
 use super::engine::Engine;
 use super::load::{Load, Loads, Measured, Models, Seen, way};
+use super::options::{ReproduceOptions, method};
 use super::published::{self, On};
-use super::{ReproduceError, Reproduction, Role, is_figure, table};
-
-/// How a paper measured: its data set, and how often it repeated a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Method {
-    /// Bytes of the data set.
-    pub data_set: Bytes,
-    /// Runs whose mean is published.
-    pub repeats: u32,
-}
-
-/// How a paper measured; `None` for one that is not known. Lengths of runs are 30 s where they are stated at all.
-pub fn method(paper: &str) -> Option<Method> {
-    let (data_set, repeats) = match paper {
-        // III-A: 20 GB of data, each result a run of 30 s.
-        "zhang2018" => (20_000 << 20, 1),
-        // 3.3 and 4.1: 64 files of 4 GB, the mean of five runs.
-        "han2021" => (256_000_000_000, 5),
-        // Neither says.
-        "oneill2018" | "shrout2017" => (20_000 << 20, 1),
-        _ => return None,
-    };
-    Some(Method {
-        data_set: Bytes(data_set),
-        repeats,
-    })
-}
-
-/// How to measure here.
-#[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
-    /// One value, table or figure only.
-    pub figure: Option<&'a str>,
-    /// Length of each run.
-    pub time: Nanos,
-    /// Runs of each load.
-    pub repeats: u32,
-    /// Bytes of the data set; all of a smaller target.
-    pub data_set: Bytes,
-}
+use super::{ReproduceError, Reproduction, Role, table};
 
 /// The target that is there.
 struct Site<'a, 'b> {
     bench: &'a mut dyn Bench,
     models: Models<'b>,
-    wish: Wish<'a>,
+    options: &'a ReproduceOptions,
 }
 
 /// Notes what would run.
 struct Counted<'a> {
-    wish: Wish<'a>,
+    options: &'a ReproduceOptions,
     cost: RunCost,
 }
 
 impl Loads for Counted<'_> {
     fn run(&mut self, load: &Load) -> Result<Vec<Seen>, ReproduceError> {
-        let (wish, cost) = (self.wish, &mut self.cost);
+        let (options, cost) = (self.options, &mut self.cost);
         for jobs in &load.groups {
-            let specs: Vec<JobSpec> = jobs.iter().map(|j| wish.spec(j, wish.data_set)).collect();
+            let specs: Vec<JobSpec> = jobs
+                .iter()
+                .map(|j| options.spec(j, options.data_set()))
+                .collect();
             match specs.as_slice() {
                 [one] => {
-                    let repeats = wish.repeats.max(1);
+                    let repeats = options.repeats().max(1);
                     // Its writes have no limit but the time; a GB per second is more than most take.
                     let written = match one.rw.modifies() {
-                        true => wish.time.as_secs_f64() * 1e9 * f64::from(repeats),
+                        true => options.time.as_secs_f64() * 1e9 * f64::from(repeats),
                         false => 0.0,
                     };
                     cost.phase(&format!("{}, {}", one.rw, way(one)))
@@ -91,40 +56,19 @@ impl Loads for Counted<'_> {
     }
 }
 
-impl Wish<'_> {
-    /// Whether a value is asked for.
-    fn wants(&self, id: &str, place: &str) -> bool {
-        self.figure.is_none_or(|f| is_figure(f, id, place))
-    }
-
-    /// A job as it is to run here.
-    fn spec(&self, job: &JobSpec, size: Bytes) -> JobSpec {
-        JobSpec {
-            size: Some(size),
-            time: Some(self.time),
-            // Where a ramp ends, a sequential pass begins anew, and would find its pages in memory.
-            ramp: if job.direct || job.rw.modifies() {
-                Nanos::from_millis(200)
-            } else {
-                Nanos::ZERO
-            },
-            ..job.clone()
-        }
-    }
-}
-
 /// Time and bytes of the paper's loads on a target of so many bytes; `fills` of them are filled first. Which loads they
 /// are follows from the lines alone.
 ///
 /// # Errors
 /// Where the paper is not known.
-pub fn run_cost(paper: &str, wish: Wish<'_>, fills: Bytes) -> Result<RunCost, ReproduceError> {
-    method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.to_owned()))?;
+pub fn run_cost(options: &ReproduceOptions, fills: Bytes) -> Result<RunCost, ReproduceError> {
+    let paper = &options.paper;
+    method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.clone()))?;
     let cost = RunCost::filling(fills);
-    let mut counted = Counted { wish, cost };
+    let mut counted = Counted { options, cost };
     let lines = table::lines(paper, On::Target);
     let mut engine = Engine::new(&lines, &mut counted);
-    engine.rows(|l| wish.wants(&l.id, &l.place), &mut Vec::new())?;
+    engine.rows(|l| options.wants(&l.id, &l.place), &mut Vec::new())?;
     Ok(counted.cost)
 }
 
@@ -133,12 +77,12 @@ pub fn run_cost(paper: &str, wish: Wish<'_>, fills: Bytes) -> Result<RunCost, Re
 /// # Errors
 /// Where the paper is not known, a job does not fit the target, or the target fails.
 pub fn measure(
-    paper: &str,
-    wish: Wish<'_>,
+    options: &ReproduceOptions,
     bench: &mut dyn Bench,
     book: &mut Notebook,
 ) -> Result<Reproduction, ReproduceError> {
-    method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.to_owned()))?;
+    let paper = &options.paper;
+    method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.clone()))?;
     if let Some(filled) = bench
         .prepare(&mut ())
         .map_err(|e| ReproduceError::Bench(e.to_string()))?
@@ -152,20 +96,20 @@ pub fn measure(
     let mut site = Site {
         bench,
         models: Models::kept_in(book, paper, Control::new()),
-        wish,
+        options,
     };
     let lines = table::lines(paper, On::Target);
     let mut engine = Engine::new(&lines, &mut site);
     let mut rows = Vec::new();
-    let done = engine.rows(|l| wish.wants(&l.id, &l.place), &mut rows);
+    let done = engine.rows(|l| options.wants(&l.id, &l.place), &mut rows);
     let mut curves = Vec::new();
     match done {
         Ok(()) => {
             curves = super::curves::of(paper, &mut engine, &rows)?;
             let others = published::others(paper, &rows, On::Target).into_iter();
-            rows.extend(others.filter(|r| wish.wants(&r.id, &r.place)));
-            if let Some(figure) = wish.figure.filter(|_| rows.is_empty()) {
-                return Err(ReproduceError::Figure(figure.to_owned()));
+            rows.extend(others.filter(|r| options.wants(&r.id, &r.place)));
+            if let Some(figure) = options.figure.clone().filter(|_| rows.is_empty()) {
+                return Err(ReproduceError::Figure(figure));
             }
         }
         Err(ReproduceError::Interrupted) => {
@@ -176,7 +120,7 @@ pub fn measure(
     }
     rows.iter_mut().for_each(|r| r.role = role);
     Ok(Reproduction {
-        paper: paper.to_owned(),
+        paper: paper.clone(),
         rows,
         curves,
         basis: "Measured on the target that was named; nothing is fitted. Published values are those of the paper's own devices, on \
@@ -194,11 +138,15 @@ impl Loads for Site<'_, '_> {
 impl Site<'_, '_> {
     /// Runs jobs at the same time once, and one alone as often as is asked for.
     fn seen(&mut self, jobs: &[JobSpec]) -> Result<Seen, ReproduceError> {
-        let size = self.wish.data_set.min(Bytes(self.bench.limits().size));
-        let mut specs: Vec<JobSpec> = jobs.iter().map(|j| self.wish.spec(j, size)).collect();
+        let size = self.options.data_set().min(Bytes(self.bench.limits().size));
+        let mut specs: Vec<JobSpec> = jobs.iter().map(|j| self.options.spec(j, size)).collect();
         let alone = specs.len() == 1;
         let (mut runs, mut note) = (Vec::new(), String::new());
-        for i in 1..=if alone { self.wish.repeats.max(1) } else { 1 } {
+        for i in 1..=if alone {
+            self.options.repeats().max(1)
+        } else {
+            1
+        } {
             if self.bench.interrupted() {
                 return Err(ReproduceError::Interrupted);
             }
@@ -261,13 +209,14 @@ mod tests {
 
     #[test]
     fn loads_beside_each_other_are_announced_with_what_they_write() {
-        let wish = Wish {
+        let options = ReproduceOptions {
+            paper: "shrout2017".into(),
             figure: None,
             time: Nanos::from_secs(3),
-            data_set: Bytes::mib(64),
-            repeats: 1,
+            size: Some(Bytes::mib(64)),
+            repeats: Some(1),
         };
-        let cost = run_cost("shrout2017", wish, Bytes(0)).unwrap();
+        let cost = run_cost(&options, Bytes(0)).unwrap();
         let names: Vec<&str> = cost.phases.iter().map(|p| p.name.as_str()).collect();
         assert!(names.contains(&"reads beside writes"), "{names:?}");
         assert_eq!(cost.jobs(), 4);

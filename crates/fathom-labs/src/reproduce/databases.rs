@@ -2,8 +2,9 @@
 //! al., 4.2).
 
 use fathom_bench::results::Evidence;
+use fathom_experiments::reproduce::ReproduceOptions;
 
-use super::{Found, Lab, Terms};
+use super::{Found, Lab};
 use crate::db::oltp::{Mix, OltpResult, Rows};
 use crate::raid::WithinResult;
 
@@ -52,15 +53,15 @@ pub(super) fn of_arrays() -> Vec<String> {
 }
 
 /// What every database lab is told.
-fn common(terms: &Terms) -> Vec<String> {
-    let time = format!("{}ns", terms.time.0);
-    let repeats = terms.repeats.to_string();
+fn common(options: &ReproduceOptions) -> Vec<String> {
+    let time = format!("{}ns", options.time.0);
+    let repeats = options.repeats().to_string();
     words(&["--no-embedded", "--time", &time, "--repeats", &repeats])
 }
 
 /// V-A: 20 GB of data, a pool of 32 MB, 16 threads; V-C: a Gaussian distribution, mixed transactions.
-pub(super) fn mysql(wanted: &dyn Fn(&[String]) -> bool, terms: &Terms) -> Vec<Lab> {
-    let rows = terms.size.map_or(20_000 << 20, |s| s.0) / ROW;
+pub(super) fn mysql(wanted: &dyn Fn(&[String]) -> bool, options: &ReproduceOptions) -> Vec<Lab> {
+    let rows = options.size.map_or(20_000 << 20, |s| s.0) / ROW;
     let rows = rows.clamp(1000, 2_000_000_000).to_string();
     let of = |more: &[&str]| {
         let mut arguments = words(more);
@@ -72,7 +73,7 @@ pub(super) fn mysql(wanted: &dyn Fn(&[String]) -> bool, terms: &Terms) -> Vec<La
             "--threads",
             "16",
         ]));
-        arguments.extend(common(terms));
+        arguments.extend(common(options));
         Lab {
             command: "db-mysql",
             arguments,
@@ -90,10 +91,13 @@ pub(super) fn mysql(wanted: &dyn Fn(&[String]) -> bool, terms: &Terms) -> Vec<La
 }
 
 /// 4.2: db_bench by 64 threads, TPC-C with a pool of 1 GB, on every level.
-pub(super) fn on_arrays(wanted: &dyn Fn(&[String]) -> bool, terms: &Terms) -> Vec<Lab> {
+pub(super) fn on_arrays(
+    wanted: &dyn Fn(&[String]) -> bool,
+    options: &ReproduceOptions,
+) -> Vec<Lab> {
     // The data set lies on all members; a mirror of four holds two.
-    let member = terms.size.map_or(256_000_000_000, |s| s.0) / 8;
-    let common = common(terms).join(" ");
+    let member = options.size.map_or(256_000_000_000, |s| s.0) / 8;
+    let common = common(options).join(" ");
     let of = |lab: String| {
         let mut arguments = words(&["--backend", "btrfs", "--members", &MEMBERS.to_string()]);
         arguments.extend(words(&["--size", &member.to_string(), "--lab", &lab]));

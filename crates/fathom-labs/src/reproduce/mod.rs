@@ -7,28 +7,15 @@ use std::collections::BTreeSet;
 
 use fathom_bench::results::{self, Evidence};
 use fathom_experiments::compression::{CompressionResult, Rates};
-use fathom_experiments::reproduce::{Point, Role, Row, points};
+use fathom_experiments::reproduce::{Point, ReproduceOptions, Role, Row, points};
 use fathom_io::job::Rw;
 use fathom_stats::Estimate;
 use fathom_system::array::Shape;
-use fathom_telemetry::{Bytes, Nanos};
+use fathom_telemetry::Bytes;
 
 use crate::kv::KvResult;
 use crate::raid::RaidResult;
 use crate::vm::VmResult;
-
-/// How the labs are to measure; `None` leaves a lab its own defaults.
-#[derive(Debug, Clone, Copy)]
-pub struct Terms {
-    /// Length of each run.
-    pub time: Nanos,
-    /// Runs of each load.
-    pub repeats: u32,
-    /// Bytes of the data set.
-    pub size: Option<Bytes>,
-    /// Whether the target is a model.
-    pub simulated: bool,
-}
 
 /// A lab's command and what follows the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,18 +46,18 @@ pub fn of(paper: &str) -> &'static [&'static str] {
     }
 }
 
-/// Labs whose values are still missing in `rows`.
-pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
+/// Labs whose values are still missing in `rows`, each with its own defaults where the options say nothing.
+pub fn missing(options: &ReproduceOptions, rows: &[Row], simulated: bool) -> Vec<Lab> {
     let wanted = |ids: &[String]| rows.iter().any(|r| r.ours.is_none() && ids.contains(&r.id));
     let words = |w: &[&str]| w.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-    let time = format!("{}ns", terms.time.0);
-    let repeats = terms.repeats.to_string();
-    let size = |part: u64| match terms.size {
+    let time = format!("{}ns", options.time.0);
+    let repeats = options.repeats().to_string();
+    let size = |part: u64| match options.size {
         Some(s) => vec!["--size".to_owned(), (s.0 / part).to_string()],
         None => Vec::new(),
     };
     let mut labs = Vec::new();
-    match paper {
+    match options.paper.as_str() {
         "han2021" => {
             let ids: Vec<String> = points().into_iter().map(|p| p.id).collect();
             if wanted(&ids) {
@@ -85,8 +72,8 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
                     arguments,
                 });
             }
-            if !terms.simulated {
-                labs.extend(databases::on_arrays(&wanted, terms));
+            if !simulated {
+                labs.extend(databases::on_arrays(&wanted, options));
             }
         }
         "zhang2018" => {
@@ -108,12 +95,12 @@ pub fn missing(paper: &str, rows: &[Row], terms: &Terms) -> Vec<Lab> {
                     arguments,
                 });
             }
-            if !terms.simulated {
-                labs.extend(databases::mysql(&wanted, terms));
+            if !simulated {
+                labs.extend(databases::mysql(&wanted, options));
             }
         }
         // On a model the tree has a GiB at most, which is no stand-in for a tree of 80 GiB.
-        "oneill2018" if !terms.simulated && wanted(&words(&["O017", "O020"])) => {
+        "oneill2018" if !simulated && wanted(&words(&["O017", "O020"])) => {
             // 16 GB of memory hold 18 % of 5.4e9 records of 16 bytes.
             let mut arguments = words(&["--workload", "insert,update", "--threads", "32"]);
             arguments.extend(words(&["--cache", "18", "--time", &time]));

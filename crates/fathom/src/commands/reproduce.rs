@@ -3,10 +3,9 @@
 use fathom_bench::{Notebook, RunMeta};
 use fathom_experiments::reproduce::present::{ROLES, errors};
 use fathom_experiments::reproduce::{
-    self, Models, PAPERS, ReproduceError, Reproduction, Row, real,
+    self, Models, PAPERS, ReproduceError, ReproduceOptions, Reproduction, Row, method, real,
 };
 use fathom_io::{Control, Wanted};
-use fathom_labs::reproduce::Terms;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
@@ -29,7 +28,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
         Some(target) => on_target(args, target)?,
     };
     let mut extra = serde_json::Map::new();
-    extra.insert("paper".into(), args.paper.as_str().into());
+    extra.insert("paper".into(), args.options.paper.as_str().into());
     let rows = serde_json::to_value(&reproduction.rows).map_err(failed)?;
     extra.insert("rows".into(), rows);
     finish_with(book, &args.out, code, extra, |run, screen, places| {
@@ -47,52 +46,43 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
 /// What it would take. What labs add says `fathom raid`, `vm`, `kv` or `db` with `--dry-run`.
 fn foresee(args: &ReproduceArgs, title: &str) -> Outcome {
     let Some(target) = &args.on else {
-        let (cost, model) = reproduce::run_cost(&args.paper);
+        let (cost, model) = reproduce::run_cost(&args.options.paper);
         return Foreseen::of(title, &cost, model).dry_run();
     };
-    let (wish, wanted) = asked(args, target)?;
+    let (mut options, wanted) = asked(args, target)?;
     let (limits, fills) = foresee_jobs(target, &wanted, None)?;
-    let wish = real::Wish {
-        data_set: wish.data_set.min(Bytes(limits.size)),
-        ..wish
-    };
-    let cost = real::run_cost(&args.paper, wish, fills).map_err(failure)?;
+    options.size = Some(options.data_set().min(Bytes(limits.size)));
+    let cost = real::run_cost(&options, fills).map_err(failure)?;
     Foreseen::of(title, &cost, target).dry_run()
 }
 
 /// How to measure on a target, and what that asks of it.
-fn asked<'a>(args: &'a ReproduceArgs, name: &str) -> Result<(real::Wish<'a>, Wanted), Failure> {
-    let Some(method) = real::method(&args.paper) else {
-        return Err(refused(ReproduceError::UnknownPaper(args.paper.clone())));
+fn asked(args: &ReproduceArgs, name: &str) -> Result<(ReproduceOptions, Wanted), Failure> {
+    let mut options = args.options.clone();
+    let Some(method) = method(&options.paper) else {
+        return Err(refused(ReproduceError::UnknownPaper(options.paper)));
     };
-    let mut size = args.size;
-    if size.is_none() && std::path::Path::new(name).is_dir() {
-        size = Some(method.data_set);
+    if options.size.is_none() && std::path::Path::new(name).is_dir() {
+        options.size = Some(method.data_set);
     }
     let wanted = Wanted {
         modifies: true,
         direct: true,
-        buffered: args.paper == "han2021",
-        size,
+        buffered: options.paper == "han2021",
+        size: options.size,
         destroy: args.destroy.clone(),
         create: super::open::may_create(),
         ..Wanted::default()
     };
-    let wish = real::Wish {
-        figure: args.figure.as_deref(),
-        time: args.time,
-        repeats: args.repeats.unwrap_or(method.repeats),
-        data_set: size.unwrap_or(method.data_set),
-    };
-    Ok((wish, wanted))
+    Ok((options, wanted))
 }
 
 fn title(args: &ReproduceArgs) -> Result<&'static str, Failure> {
     PAPERS
         .iter()
-        .find(|p| p.0 == args.paper)
+        .find(|p| p.0 == args.options.paper)
         .map(|p| p.1)
-        .ok_or_else(|| refused(ReproduceError::UnknownPaper(args.paper.clone())))
+        .ok_or_else(|| refused(ReproduceError::UnknownPaper(args.options.paper.clone())))
 }
 
 type Made = (Notebook, Reproduction, Option<u8>);
@@ -100,7 +90,7 @@ type Made = (Notebook, Reproduction, Option<u8>);
 fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
     let control = signals::control().map_err(refused)?;
     let target = Target {
-        name: format!("sim:{}", args.paper),
+        name: format!("sim:{}", args.options.paper),
         kind: "simulated".into(),
         path: None,
         size_bytes: 0,
@@ -109,15 +99,15 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
     };
     let mut book = Notebook::create(&args.out.out, meta_of(args, capsule(None)), target, true, 0)?;
     let made = {
-        let mut models = Models::kept_in(&mut book, &args.paper, control);
-        reproduce::reproduce(&args.paper, &mut models)
+        let mut models = Models::kept_in(&mut book, &args.options.paper, control);
+        reproduce::reproduce(&args.options.paper, &mut models)
     };
     let mut r = match made {
         Ok(r) => r,
         Err(ReproduceError::Interrupted) => Reproduction {
             rows: Vec::new(),
             curves: Vec::new(),
-            paper: args.paper.clone(),
+            paper: args.options.paper.clone(),
             basis: "Interrupted: the jobs that ended before are kept.".into(),
         },
         Err(e) => {
@@ -130,7 +120,7 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
         book.discard();
         return Err(e);
     }
-    if let Some(figure) = args.figure.as_ref().filter(|_| !interrupted) {
+    if let Some(figure) = args.options.figure.as_ref().filter(|_| !interrupted) {
         r.rows
             .retain(|row| reproduce::is_figure(figure, &row.id, &row.place));
         r.curves
@@ -139,7 +129,7 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
             book.discard();
             return Err(refused(anyhow::anyhow!(
                 "--figure {figure}: no value of {} has this identifier, table or figure; leave it out to see them all",
-                args.paper
+                args.options.paper
             )));
         }
     }
@@ -163,7 +153,7 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
 
 fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
     let control = signals::control().map_err(refused)?;
-    let (wish, wanted) = asked(args, name)?;
+    let (options, wanted) = asked(args, name)?;
     let mut bench = open_bench(name, &wanted, control.clone())?;
     let about = bench.describe();
     let environment = capsule(about.path.as_deref().map(std::path::Path::new));
@@ -174,13 +164,8 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
         bench.simulated(),
         0,
     )?;
-    let measured = real::measure(&args.paper, wish, &mut *bench, &mut book);
-    let terms = Terms {
-        time: wish.time,
-        repeats: wish.repeats,
-        size: wanted.size,
-        simulated: bench.simulated(),
-    };
+    let measured = real::measure(&options, &mut *bench, &mut book);
+    let simulated = bench.simulated();
     bench.close().map_err(failed)?;
     let mut r = match measured {
         Ok(r) => r,
@@ -189,14 +174,14 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
             return Err(failure(e));
         }
     };
-    if let Err(e) = with_labs(args, name, &terms, &control, &mut r) {
+    if let Err(e) = with_labs(args, (name, simulated), &options, &control, &mut r) {
         book.discard();
         return Err(e);
     }
     // They take as long as `fathom reproduce PAPER`: who leaves the labs out wants it short.
     let short = args.no_labs && args.with.is_empty();
-    if !(short || terms.simulated || control.interrupted()) {
-        beside_models(&args.paper, &mut r.rows);
+    if !(short || simulated || control.interrupted()) {
+        beside_models(&args.options.paper, &mut r.rows);
     }
     book.found(&r)?;
     Ok((book, r, None))
@@ -221,14 +206,14 @@ fn beside_models(paper: &str, rows: &mut [Row]) {
 /// Values of labs; the figure that was asked for needs one at least, from wherever.
 fn with_labs(
     args: &ReproduceArgs,
-    target: &str,
-    terms: &Terms,
+    target: (&str, bool),
+    options: &ReproduceOptions,
     control: &Control,
     r: &mut Reproduction,
 ) -> Result<(), Failure> {
     reproduce_labs::with(args, &mut r.rows)?;
-    reproduce_labs::run(args, target, terms, control, r);
-    match &args.figure {
+    reproduce_labs::run(args, target, options, control, r);
+    match &args.options.figure {
         Some(figure) if r.rows.iter().all(|r| r.ours.is_none()) && !control.interrupted() => {
             let why = r.rows.iter().find(|r| r.note.starts_with("fathom "));
             Err(refused(match why {
@@ -249,7 +234,7 @@ fn failure(e: ReproduceError) -> Failure {
 
 fn meta_of(args: &ReproduceArgs, environment: serde_json::Value) -> RunMeta {
     RunMeta {
-        name: format!("reproduce-{}", args.paper),
+        name: format!("reproduce-{}", args.options.paper),
         ..meta("reproduce", 1, &args.out, environment)
     }
 }

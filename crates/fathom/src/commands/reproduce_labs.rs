@@ -2,9 +2,9 @@
 //! beside the published ones.
 
 use fathom_bench::results::{Evidence, SavedHistograms};
-use fathom_experiments::reproduce::{Reproduction, Row};
+use fathom_experiments::reproduce::{ReproduceOptions, Reproduction, Row};
 use fathom_io::Control;
-use fathom_labs::reproduce::{self as labs, Lab, Terms};
+use fathom_labs::reproduce::{self as labs, Lab};
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::say;
 use fathom_telemetry::schema::Run;
@@ -16,16 +16,16 @@ use crate::exit::{Failure, refused};
 /// Runs the labs whose values are missing, one after the other.
 pub(super) fn run(
     args: &ReproduceArgs,
-    target: &str,
-    terms: &Terms,
+    (target, simulated): (&str, bool),
+    options: &ReproduceOptions,
     control: &Control,
     r: &mut Reproduction,
 ) {
-    for lab in labs::missing(&args.paper, &r.rows, terms) {
+    for lab in labs::missing(options, &r.rows, simulated) {
         let command = child::typed(&lab.words(target));
         if args.no_labs || control.interrupted() {
             labs::excuse(
-                &args.paper,
+                &args.options.paper,
                 lab.command,
                 &format!("not run; {command} does"),
                 &mut r.rows,
@@ -35,15 +35,15 @@ pub(super) fn run(
         say!("fathom: {command}");
         match one(args, target, &lab, control) {
             Ok((run, dir)) => {
-                take(&args.paper, &run, &dir, &mut r.rows);
+                take(&args.options.paper, &run, &dir, &mut r.rows);
                 labs::excuse(
-                    &args.paper,
+                    &args.options.paper,
                     lab.command,
                     &format!("see {}", dir.path().display()),
                     &mut r.rows,
                 );
             }
-            Err(why) => labs::excuse(&args.paper, lab.command, &why, &mut r.rows),
+            Err(why) => labs::excuse(&args.options.paper, lab.command, &why, &mut r.rows),
         }
     }
 }
@@ -52,13 +52,13 @@ pub(super) fn run(
 pub(super) fn with(args: &ReproduceArgs, rows: &mut [Row]) -> Result<(), Failure> {
     for path in &args.with {
         let (dir, run) = RunDir::open(path).map_err(refused)?;
-        if take(&args.paper, &run, &dir, rows) == 0 {
+        if take(&args.options.paper, &run, &dir, rows) == 0 {
             return Err(refused(anyhow::anyhow!(
                 "--with {}: a run of fathom {} holds no value of {} that is missing here: expected one of {}",
                 path.display(),
                 run.command,
-                args.paper,
-                labs::of(&args.paper).join(", ")
+                args.options.paper,
+                labs::of(&args.options.paper).join(", ")
             )));
         }
     }
