@@ -5,7 +5,6 @@ mod hosts;
 mod kv;
 mod labs;
 mod loads;
-mod models;
 mod runs;
 mod tune;
 pub(crate) mod version;
@@ -24,7 +23,6 @@ pub(crate) use hosts::HostsArgs;
 pub(crate) use kv::{KvArgs, PagesArgs};
 pub(crate) use labs::{GuestArgs, RaidArgs, VmArgs};
 pub(crate) use loads::{ConditionArgs, PtsArgs, ReplayArgs, WatchArgs, WearArgs};
-pub(crate) use models::CacheArgs;
 pub(crate) use runs::{LabelArgs, QueryArgs, ReportArgs, RunsArgs};
 pub(crate) use tune::{KeepSettingsArgs, TuneArgs};
 
@@ -336,6 +334,47 @@ pub(crate) struct ReproduceArgs {
     pub(crate) out: OutArgs,
 }
 
+/// Arguments of `sim fit`.
+#[derive(Args)]
+pub(crate) struct FitArgs {
+    /// Run directories or their run.json, of one device
+    #[arg(required = true, num_args = 1.., value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Measure what would narrow the predictions most, on the device of the runs, and fit again
+    #[arg(long)]
+    pub(crate) measure: bool,
+    /// Of each load that --measure measures
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2s",
+        requires = "measure"
+    )]
+    pub(crate) time: fathom_telemetry::Nanos,
+    /// Where --measure keeps its run
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "fathom-runs",
+        requires = "measure"
+    )]
+    pub(crate) out: PathBuf,
+    /// Serial number (or path, where there is none) of the block device whose data --measure may destroy
+    #[arg(
+        long,
+        value_name = "SERIAL",
+        requires = "measure",
+        help_heading = "Safety"
+    )]
+    pub(crate) destroy: Option<String>,
+    /// File that receives the model [default: model.toml in the first run's directory]
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print model and residuals as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// What to do with models.
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
@@ -355,44 +394,7 @@ pub(crate) enum SimCommand {
     },
     /// Fit a model to surveys of a device: its values and predictions with their intervals, what was held out beside what
     /// was predicted, and what to measure next; the model is a target then
-    Fit {
-        /// Run directories or their run.json, of one device
-        #[arg(required = true, num_args = 1.., value_name = "RUN")]
-        runs: Vec<PathBuf>,
-        /// Measure what would narrow the predictions most, on the device of the runs, and fit again
-        #[arg(long)]
-        measure: bool,
-        /// Of each load that --measure measures
-        #[arg(
-            long,
-            value_name = "DURATION",
-            default_value = "2s",
-            requires = "measure"
-        )]
-        time: fathom_telemetry::Nanos,
-        /// Where --measure keeps its run
-        #[arg(
-            long,
-            value_name = "DIR",
-            default_value = "fathom-runs",
-            requires = "measure"
-        )]
-        out: PathBuf,
-        /// Serial number (or path, where there is none) of the block device whose data --measure may destroy
-        #[arg(
-            long,
-            value_name = "SERIAL",
-            requires = "measure",
-            help_heading = "Safety"
-        )]
-        destroy: Option<String>,
-        /// File that receives the model [default: model.toml in the first run's directory]
-        #[arg(long, value_name = "FILE.toml")]
-        file: Option<PathBuf>,
-        /// Print model and residuals as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Fit(FitArgs),
     /// Formulas that need no simulation: cache hits, page size, RAID, key-value ceiling
     #[command(subcommand)]
     Model(FormulaCommand),

@@ -38,7 +38,7 @@ use fathom_experiments::{
 };
 use fathom_labs::{
     app::{copy::CopyResult, swap::SwapResult},
-    cache::CacheResult,
+    cache::{CacheOptions, CacheResult},
     db::{oltp::OltpResult, rocksdb::RocksResult, scripted::SqlResult, tpcc::TpccResult},
     kv::KvResult,
     paths::{PathsOptions, PathsResult},
@@ -47,16 +47,15 @@ use fathom_labs::{
 };
 
 use crate::cli::{
-    AbArgs, CacheArgs, CleanArgs, CompareArgs, CompletionsArgs, ConditionArgs, DevicesArgs,
-    DoctorArgs, FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs, PagesArgs, PtsArgs,
-    QueryArgs, RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs, RunArgs, RunsArgs, SimCommand,
-    StackArgs, SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
+    AbArgs, CleanArgs, CompareArgs, CompletionsArgs, ConditionArgs, DevicesArgs, DoctorArgs,
+    FioArgs, GuestAgentArgs, KeepSettingsArgs, KvArgs, ManArgs, PagesArgs, PtsArgs, QueryArgs,
+    RaidArgs, ReplayArgs, ReportArgs, ReproduceArgs, RunArgs, RunsArgs, SimCommand, StackArgs,
+    SwapLoadArgs, TuneArgs, VmArgs, WatchArgs,
 };
 use crate::commands::measured::Measured;
 use crate::commands::{
-    ab, app, cache, clean, compare, condition, db, devices, doctor, fio, guest_agent, kv, measured,
-    pages, pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack, tune, vm,
-    watch,
+    ab, app, clean, compare, condition, db, devices, doctor, fio, guest_agent, kv, measured, pages,
+    pts, query, raid, replay, report, reproduce, run, runs, shell, sim, stack, tune, vm, watch,
 };
 use crate::exit::Outcome;
 use crate::known::{Known, Nests, tell};
@@ -188,7 +187,7 @@ const REGISTRY: &[Entry] = &[
         "What limits a target, and what to set: each setting tried, proved on another job, and put back"),
     entry!("pages" Explain "pages.md" No, PagesArgs => pages::pages, [PagesResult],
         "The page size that a store should use here: predicted from the costs of a page, measured beside"),
-    entry!("cache" Explain "cache.md" No, CacheArgs => cache::cache, [CacheResult],
+    entry!("cache" Explain "cache.md" No, Measured<CacheOptions> => measured::run, [CacheResult],
         "How much of the data to keep in memory: latency, throughput and price by cached share, predicted and measured"),
     entry!("plan" Explain "../crates/fathom-experiments/src/plan/page.md" No, Measured<PlanOptions> => measured::run, [PlanResult],
         "What a load needs: how much of it is carried, until when, and which target carries it at which price"),

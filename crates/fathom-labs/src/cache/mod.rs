@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::Args;
 use fathom_bench::cost::RunCost;
-use fathom_bench::measurement::{Typed, percent, word};
+use fathom_bench::measurement::{Measurement, Typed, percent, word};
 use fathom_bench::progress::{ProgressSink, prepare};
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
@@ -22,6 +22,7 @@ use fathom_bench::{Bench, BenchError, Notebook, NotebookError, Plan};
 use fathom_io::driver::PlannedJob;
 use fathom_io::{JobError, JobSpec};
 use fathom_kv::{Durability, Engine, Options, Store};
+use fathom_sim::SimTarget;
 use fathom_sim::hits::Popularity;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Bytes, Nanos, Op};
@@ -93,6 +94,10 @@ pub struct CacheOptions {
     /// Seed.
     #[arg(skip)]
     pub seed: u64,
+    /// Whether the target is a model.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub simulated: bool,
 }
 
 /// A share that leaves something in the cache and something out of it, percent.
@@ -112,32 +117,6 @@ fn dollars(text: &str) -> Result<f64, String> {
 }
 
 impl CacheOptions {
-    /// Takes what follows from the rest of the command line.
-    ///
-    /// # Errors
-    /// In one sentence: what does not fit together.
-    pub fn follow(&mut self, typed: &Typed) -> Result<(), String> {
-        self.shares.sort_by(f64::total_cmp);
-        self.shares.dedup();
-        let most = self.page.0 / 4;
-        if u64::from(self.value) > most {
-            return Err(format!(
-                "--value: {} bytes are too long: expected at most a quarter of a page ({most})",
-                self.value
-            ));
-        }
-        // A device that says nothing of itself is taken for flash.
-        let optane = typed.target.to_ascii_lowercase().contains("optane");
-        let (dram, xpoint, flash) = PRICES;
-        let device = if optane { xpoint } else { flash };
-        self.prices = Prices {
-            dram: self.dram_price.unwrap_or(dram),
-            device: self.device_price.unwrap_or(device),
-        };
-        self.seed = typed.seed;
-        Ok(())
-    }
-
     /// Depths at which the device is measured: powers of two up to the threads, and the threads.
     fn depths(&self) -> Vec<u32> {
         let mut all: Vec<u32> = (0..)
@@ -161,7 +140,8 @@ struct Data {
 /// A model's tree lies in memory.
 const MODEL_DATA_MAX: u64 = 64 << 20;
 
-fn data(size: u64, simulated: bool, o: &CacheOptions) -> Result<Data, LabError> {
+fn data(size: u64, o: &CacheOptions) -> Result<Data, JobError> {
+    let simulated = o.simulated;
     let half = size / 2 / 65536 * 65536;
     // A store writes copy on write and keeps a log beside: two fifths of its half are safe.
     let most = half / 5 * 2;
@@ -173,11 +153,14 @@ fn data(size: u64, simulated: bool, o: &CacheOptions) -> Result<Data, LabError> 
     let bytes = o.data.map_or(usual.min(most), |d| d.0);
     let least = o.shares.iter().copied().fold(100.0, f64::min);
     let needed = (Options::FRAMES_MIN as f64 * 100.0 / least).ceil() as u64 * o.page.0;
-    let refused = |message: String| Err(LabError::Refused(message));
+    let refused = |message: String| {
+        let option = "--data".to_owned();
+        Err(JobError::Value { option, message })
+    };
     if bytes > most || (simulated && bytes > 4 * MODEL_DATA_MAX) {
         let most = if simulated { 4 * MODEL_DATA_MAX } else { most };
         return refused(format!(
-            "--data: {} is too much: expected at most {}, {}",
+            "{} is too much: expected at most {}, {}",
             Bytes(bytes),
             Bytes(most),
             if simulated {
@@ -329,46 +312,6 @@ fn lines(o: &CacheOptions) -> Vec<Line> {
     o.keys.iter().flat_map(of).collect()
 }
 
-/// Time and bytes, at most.
-///
-/// # Errors
-/// Where the data do not fit.
-pub fn run_cost(
-    plan: &Plan,
-    o: &CacheOptions,
-    simulated: bool,
-    fills: Bytes,
-) -> Result<RunCost, LabError> {
-    let data = data(plan.limits.size, simulated, o)?;
-    let mut cost = RunCost::filling(fills);
-    cost.phase("the device alone");
-    for depth in o.depths() {
-        cost.add(&io_job(plan, o, data, depth)?, plan.profile.repeats);
-    }
-    let cells = (lines(o).len() + o.keys.len()) as u32 * plan.profile.repeats;
-    let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
-    if simulated {
-        // The tree really runs there, whatever the model's time: a cell as long as so many reads of a model take here.
-        const READS: u64 = 620_000;
-        let reads = JobSpec {
-            qd: 8,
-            bytes: Some(Bytes(READS * 4096)),
-            ..JobSpec::default()
-        };
-        cost.phase("the tree")
-            .work(cells, Nanos::ZERO, Bytes(0))
-            .on("sim:optane-900p".into())
-            .simulated_as(&reads, cells);
-    } else {
-        // The tree: its leaves, its log and tables, and what checkpoints write meanwhile.
-        cost.phase("loading the tree")
-            .fill(Bytes(2 * data.bytes + (64 << 20)));
-        let time = Nanos(one.0 * u64::from(cells));
-        cost.phase("the tree").work(cells, time, Bytes(0));
-    }
-    Ok(cost)
-}
-
 /// Reads of a page, anywhere in as many bytes as the tree has, by threads that each wait for theirs: as the tree reads.
 fn io_job(plan: &Plan, o: &CacheOptions, data: Data, depth: u32) -> Result<JobSpec, JobError> {
     let mut spec = plan.job(
@@ -382,68 +325,126 @@ fn io_job(plan: &Plan, o: &CacheOptions, data: Data, depth: u32) -> Result<JobSp
     Ok(spec)
 }
 
-/// Measures, and puts section, headlines and findings into the notebook.
-///
-/// # Errors
-/// Where the data do not fit, the target has no bytes of its own, or the bench or the run directory fails.
-pub fn run(
-    bench: &mut dyn Bench,
-    plan: &Plan,
-    options: &CacheOptions,
-    book: &mut Notebook,
-    sink: &mut dyn ProgressSink,
-) -> Result<(), NotebookError> {
-    let data = data(plan.limits.size, bench.simulated(), options)?;
-    let place: Box<dyn Place> = if bench.simulated() {
-        Box::new(on_model::Virtual::fill(data, options, bench)?)
-    } else {
-        let file = crate::kv::file(bench, plan.direct)?;
-        prepare(bench, sink)?;
-        Box::new(real::Real::fill(file, data, plan, options, bench)?)
-    };
-    let mut found = CacheResult {
-        options: options.clone(),
-        leaves: place.leaves(),
-        lines: lines(options),
-        repeats: Vec::new(),
-        hits: expected(options, data.keys, place.leaves()),
-        extra: place.extra(),
-        cores: place.cores(),
-        jobs: Vec::new(),
-    };
-    let steps = steps(options, &found.lines);
-    let total = steps.len() as u32 * plan.profile.repeats;
-    let mut done = 0;
-    for number in 0..plan.profile.repeats {
-        let mut repeat = Repeat::default();
-        // In turns, so that a drift of the device favours no line.
-        for k in turns(steps.len(), number) {
-            let step = steps[k];
+impl Measurement for CacheOptions {
+    const NAME: &'static str = "cache";
+
+    fn settle(&mut self, typed: &mut Typed) -> Result<(), String> {
+        self.simulated = SimTarget::is_simulated(&typed.target);
+        self.shares.sort_by(f64::total_cmp);
+        self.shares.dedup();
+        let most = self.page.0 / 4;
+        if u64::from(self.value) > most {
+            return Err(format!(
+                "--value: {} bytes are too long: expected at most a quarter of a page ({most})",
+                self.value
+            ));
+        }
+        // A device that says nothing of itself is taken for flash.
+        let optane = typed.target.to_ascii_lowercase().contains("optane");
+        let (dram, xpoint, flash) = PRICES;
+        let device = if optane { xpoint } else { flash };
+        self.prices = Prices {
+            dram: self.dram_price.unwrap_or(dram),
+            device: self.device_price.unwrap_or(device),
+        };
+        self.seed = typed.seed;
+        Ok(())
+    }
+
+    fn modifies(&self) -> bool {
+        !self.simulated
+    }
+
+    fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
+        let data = data(plan.limits.size, self)?;
+        let mut cost = RunCost::filling(fills);
+        cost.phase("the device alone");
+        for depth in self.depths() {
+            cost.add(&io_job(plan, self, data, depth)?, plan.profile.repeats);
+        }
+        let cells = (lines(self).len() + self.keys.len()) as u32 * plan.profile.repeats;
+        let one = plan.profile.job_time + plan.profile.ramp + plan.profile.job_time;
+        if self.simulated {
+            // The tree really runs there, whatever the model's time: a cell as long as so many reads of a model take here.
+            const READS: u64 = 620_000;
+            let reads = JobSpec {
+                qd: 8,
+                bytes: Some(Bytes(READS * 4096)),
+                ..JobSpec::default()
+            };
+            cost.phase("the tree")
+                .work(cells, Nanos::ZERO, Bytes(0))
+                .on("sim:optane-900p".into())
+                .simulated_as(&reads, cells);
+        } else {
+            // The tree: its leaves, its log and tables, and what checkpoints write meanwhile.
+            cost.phase("loading the tree")
+                .fill(Bytes(2 * data.bytes + (64 << 20)));
+            let time = Nanos(one.0 * u64::from(cells));
+            cost.phase("the tree").work(cells, time, Bytes(0));
+        }
+        Ok(cost)
+    }
+
+    fn run(
+        &self,
+        bench: &mut dyn Bench,
+        plan: &Plan,
+        book: &mut Notebook,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<(), NotebookError> {
+        let data = data(plan.limits.size, self).map_err(BenchError::from)?;
+        let place: Box<dyn Place> = if bench.simulated() {
+            Box::new(on_model::Virtual::fill(data, self, bench)?)
+        } else {
+            let file = crate::kv::file(bench, plan.direct)?;
+            prepare(bench, sink)?;
+            Box::new(real::Real::fill(file, data, plan, self, bench)?)
+        };
+        let mut found = CacheResult {
+            options: self.clone(),
+            leaves: place.leaves(),
+            lines: lines(self),
+            repeats: Vec::new(),
+            hits: expected(self, data.keys, place.leaves()),
+            extra: place.extra(),
+            cores: place.cores(),
+            jobs: Vec::new(),
+        };
+        let steps = steps(self, &found.lines);
+        let total = steps.len() as u32 * plan.profile.repeats;
+        let mut done = 0;
+        for number in 0..plan.profile.repeats {
+            let mut repeat = Repeat::default();
+            // In turns, so that a drift of the device favours no line.
+            for k in turns(steps.len(), number) {
+                let step = steps[k];
+                if bench.interrupted() {
+                    break;
+                }
+                sink.job(done, total, &step.name(&found.lines));
+                let mut at = At {
+                    bench,
+                    plan,
+                    options: self,
+                    data,
+                    number,
+                    book,
+                    sink,
+                };
+                step.take(&*place, &mut found, &mut repeat, &mut at)?;
+                done += 1;
+            }
             if bench.interrupted() {
                 break;
             }
-            sink.job(done, total, &step.name(&found.lines));
-            let mut at = At {
-                bench,
-                plan,
-                options,
-                data,
-                number,
-                book,
-                sink,
-            };
-            step.take(&*place, &mut found, &mut repeat, &mut at)?;
-            done += 1;
+            found.repeats.push(repeat);
         }
         if bench.interrupted() {
-            break;
+            book.run_mut().flags.push(cut_short(done, total));
         }
-        found.repeats.push(repeat);
+        book.found(&found)
     }
-    if bench.interrupted() {
-        book.run_mut().flags.push(cut_short(done, total));
-    }
-    book.found(&found)
 }
 
 /// What a step needs.

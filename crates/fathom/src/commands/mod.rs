@@ -3,7 +3,6 @@
 pub(crate) mod ab;
 mod announce;
 pub(crate) mod app;
-pub(crate) mod cache;
 mod child;
 pub(crate) mod clean;
 pub(crate) mod compare;

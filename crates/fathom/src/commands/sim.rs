@@ -14,7 +14,7 @@ use fathom_telemetry::schema::{Run, Target};
 use fathom_telemetry::{Bytes, Nanos, say};
 
 use super::child;
-use crate::cli::SimCommand;
+use crate::cli::{FitArgs, SimCommand};
 use crate::exit::{DONE, Outcome, failed, refused};
 use crate::screen;
 
@@ -22,22 +22,7 @@ pub(crate) fn sim(command: &SimCommand) -> Outcome {
     let text = match command {
         SimCommand::List { json } => list(*json)?,
         SimCommand::Show { model, json } => show(model, *json)?,
-        SimCommand::Fit {
-            runs,
-            measure,
-            time,
-            out,
-            destroy,
-            file,
-            json,
-        } => {
-            let further = measure.then_some(Further {
-                time: *time,
-                out,
-                destroy: destroy.as_deref(),
-            });
-            fit(runs, further, file.as_deref(), *json)?
-        }
+        SimCommand::Fit(args) => fit(args)?,
         SimCommand::Model(command) => super::formulas::formula(command)?,
         SimCommand::Check { target, json } => {
             let t = SimTarget::parse(&with_prefix(target)).map_err(refused)?;
@@ -86,21 +71,9 @@ const FITTED: Existing = Existing::OfKind(|head| head.starts_with(b"# Fitted by 
 const NARROWS: &str = "# What fathom sim fit --measure measured to narrow its model";
 const NARROWING: Existing = Existing::OfKind(|head| head.starts_with(NARROWS.as_bytes()));
 
-/// What `--measure` measures.
-struct Further<'a> {
-    time: Nanos,
-    out: &'a Path,
-    destroy: Option<&'a str>,
-}
-
-/// A model of what runs measured, kept in the first one's directory or in `file`, with its residuals.
-fn fit(
-    runs: &[PathBuf],
-    further: Option<Further<'_>>,
-    file: Option<&Path>,
-    json: bool,
-) -> Result<String, crate::exit::Failure> {
-    let opened = runs.iter().map(|run| RunDir::open(run));
+/// A model of what runs measured, kept in the first one's directory or in `--file`, with its residuals.
+fn fit(args: &FitArgs) -> Result<String, crate::exit::Failure> {
+    let opened = args.runs.iter().map(|run| RunDir::open(run));
     let opened: Vec<_> = opened.collect::<Result<_, _>>().map_err(refused)?;
     let (dirs, mut runs): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
     let unwritten = |path: &Path, e: std::io::Error| {
@@ -110,7 +83,7 @@ fn fit(
         ))
     };
     // A fit takes a minute.
-    if let Some(path) = file {
+    if let Some(path) = &args.file {
         output::check(path, FITTED).map_err(|e| unwritten(path, e))?;
     }
     say!(
@@ -120,22 +93,22 @@ fn fit(
     let mut fit = sim_fit::fit(&runs).map_err(refused)?;
     let before = fit.open_percent;
     let mut measured = None;
-    if let Some(further) = further.filter(|_| !fit.advice.is_empty()) {
-        let (run, place) = measure_further(&fit, &dirs[0], &runs[0].target, &further)?;
+    if args.measure && !fit.advice.is_empty() {
+        let (run, place) = measure_further(&fit, &dirs[0], &runs[0].target, args)?;
         runs.push(run);
         measured = Some(place);
         fit = sim_fit::fit(&runs).map_err(refused)?;
     }
-    let path = match file {
+    let path = match &args.file {
         Some(path) => {
             output::write(path, FITTED, fit.text.as_bytes()).map_err(|e| unwritten(path, e))?;
-            path.to_owned()
+            path.clone()
         }
         None => dirs[0]
             .write("model.toml", FITTED, fit.text.as_bytes())
             .map_err(failed)?,
     };
-    if json {
+    if args.json {
         let all = serde_json::json!({
             "file": path, "model": fit.text, "values": fit.values, "residuals": fit.residuals, "unfit": fit.is_unfit(),
             "open_percent": fit.open_percent, "advice": fit.advice, "measured": measured, "simulated": true,
@@ -163,25 +136,21 @@ fn measure_further(
     fit: &Fit,
     dir: &RunDir,
     target: &Target,
-    further: &Further<'_>,
+    args: &FitArgs,
 ) -> Result<(Run, PathBuf), crate::exit::Failure> {
     let control = crate::signals::control().map_err(refused)?;
     let jobs = dir
         .write(
             "narrow.toml",
             NARROWING,
-            job_file(fit, target, further.time)?.as_bytes(),
+            job_file(fit, target, args.time)?.as_bytes(),
         )
         .map_err(failed)?;
     let mut words = vec!["run".to_owned(), target.place().to_owned(), "--jobs".into()];
     words.push(jobs.display().to_string());
-    words.extend(
-        further
-            .destroy
-            .iter()
-            .flat_map(|d| ["--destroy".to_owned(), (*d).to_owned()]),
-    );
-    let (run, dir) = child::run(&words, further.out, &control).map_err(|said| {
+    let serial = args.destroy.iter();
+    words.extend(serial.flat_map(|d| ["--destroy".to_owned(), d.clone()]));
+    let (run, dir) = child::run(&words, &args.out, &control).map_err(|said| {
         failed(anyhow::anyhow!(
             "what would narrow the fit was not measured: {said}"
         ))
