@@ -1,6 +1,5 @@
 //! `fathom ab`: one job with two settings, run in turns.
 
-use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
 use fathom_experiments::ab::{self, AbRow, BLOCK_JOBS, BLOCKS_MIN};
 use fathom_experiments::compare::relative;
@@ -54,7 +53,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
     }
     let environment = capsule_of(&bench.describe());
     let meta = meta("ab", specs[0].seed, &args.out, environment);
-    let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
+    let mut book = finish::notebook(&args.out, meta, &*bench, 0)?;
     let mut line = SurveyLine::new(args.blocks * BLOCK_JOBS, bench.fills());
     let measured = ab::run(
         &mut *bench,

@@ -1,6 +1,5 @@
 //! `fathom condition`: brings a device into a known state, in pieces that can be resumed.
 
-use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
 use fathom_experiments::condition::{self, ConditionOptions};
 use fathom_sim::SimTarget;
@@ -46,14 +45,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         ..args.options.clone()
     };
     if args.dry_run {
-        if elsewhere && args.size.is_none() {
-            return Err(refused(anyhow::anyhow!(
-                "--dry-run: how large {} is on the hosts is known when they are reached: add --size",
-                args.target
-            )));
-        }
-        let options = options(Bytes(foresee(&ask)?.0.size));
-        return said(args, &options, &purge, 0, |said| said.dry_run());
+        return dry_run(args, &ask, &purge, options);
     }
     // What a resumed run must agree with is checked before the target is opened for writing, where it is known by then.
     let mut skip = match elsewhere {
@@ -71,12 +63,7 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
         ..
     } = open(&ask, control)?;
     let about = bench.describe();
-    if about.kind == "directory" {
-        return Err(refused(anyhow::anyhow!(
-            "{}: a scratch file is removed at the end, so nothing would stay conditioned: name a block device with --destroy, a file to be made (--size), or sim:MODEL",
-            args.target
-        )));
-    }
+    stays(&args.target, &about.kind)?;
     let options = options(Bytes(limits.size));
     if elsewhere {
         skip = resumed(args, &about.name, &options)?;
@@ -90,26 +77,46 @@ pub(crate) fn condition(args: &ConditionArgs) -> Outcome {
     let written = Bytes(written.0.saturating_mul(devices.into()));
     agree(written, simulated, &args.wear)?;
     let meta = meta("condition", args.seed, &args.out, environment);
-    let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
+    let mut book = finish::notebook(&args.out, meta, &*bench, 0)?;
     let mut line = SurveyLine::new(0, Bytes(0));
-    let settled = purge.settled;
     let measured = condition::run(
         &mut *bench,
         direct,
         &options,
         skip,
-        settled,
+        purge.settled,
         &mut book,
         &mut line,
     );
     line.clear();
-    finish::finish(
-        book,
-        measured,
-        bench,
-        &args.out,
-        fathom_report::terminal::summary,
-    )
+    finish::summarised(book, measured, bench, &args.out)
+}
+
+/// Says what would be done to a range of this size.
+fn dry_run(
+    args: &ConditionArgs,
+    ask: &Ask<'_>,
+    purge: &Purge,
+    options: impl Fn(Bytes) -> ConditionOptions,
+) -> Outcome {
+    if args.hosts.any() && args.size.is_none() {
+        return Err(refused(anyhow::anyhow!(
+            "--dry-run: how large {} is on the hosts is known when they are reached: add --size",
+            args.target
+        )));
+    }
+    let options = options(Bytes(foresee(ask)?.0.size));
+    said(args, &options, purge, 0, |said| said.dry_run())
+}
+
+/// Refuses what would not stay as it was conditioned.
+fn stays(target: &str, kind: &str) -> Result<(), Failure> {
+    match kind {
+        "directory" => Err(refused(anyhow::anyhow!(
+            "{target}: a scratch file is removed at the end, so nothing would stay conditioned: name a block device with --destroy, a file to be made (--size), or sim:MODEL"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Pieces that the run to be resumed has done.

@@ -45,8 +45,28 @@ pub(super) fn capsule(path: Option<&Path>) -> serde_json::Value {
     environment
 }
 
+/// The notebook of a run on a bench. `recording` threads keep a log of I/Os, which is flagged where it would be written to
+/// the device under test.
+pub(super) fn notebook(
+    out: &OutArgs,
+    meta: RunMeta,
+    bench: &dyn Bench,
+    recording: usize,
+) -> Result<Notebook, Failure> {
+    let (about, simulated) = (bench.describe(), bench.simulated());
+    let mut book = Notebook::create(&out.out, meta, about, simulated, recording)?;
+    if recording > 0 && out_on_target(bench, &out.out) {
+        book.run_mut().flags.push(Flag::new(
+            FlagCode::LogOnTestedDevice,
+            "the I/O log is written to the device under test",
+            "choose another device with --out",
+        ));
+    }
+    Ok(book)
+}
+
 /// Whether results would be written to the device under test.
-pub(super) fn out_on_target(bench: &dyn Bench, out: &Path) -> bool {
+fn out_on_target(bench: &dyn Bench, out: &Path) -> bool {
     // The directory may not exist yet: its nearest existing parent decides.
     let mut place = out;
     while !place.exists() {
@@ -79,6 +99,17 @@ pub(super) fn finish(
     // Only now: what could not be removed is no reason to lose what was measured.
     closed.map_err(failed)?;
     Ok(code)
+}
+
+/// The same with what every experiment has to say.
+pub(super) fn summarised(
+    book: Notebook,
+    measured: Result<(), NotebookError>,
+    bench: impl Into<Option<Box<dyn Bench>>>,
+    out: &OutArgs,
+) -> Outcome {
+    let text = fathom_report::terminal::summary;
+    finish(book, measured, bench, out, text)
 }
 
 /// What a run becomes that an error ended: refused without a trace where nothing was measured and the

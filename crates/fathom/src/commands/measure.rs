@@ -7,10 +7,10 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_experiments::cpu;
 use fathom_telemetry::say;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::announce::Foreseen;
-use super::finish::{self, meta, out_on_target};
+use super::finish::{self, meta};
 use super::open::{Ask, Opened, check_cpu, foresee, mention_leftovers, open, plan, profile};
 use crate::cli::{LengthArgs, MeasureArgs};
 use crate::exit::{Failure, Outcome, refused};
@@ -58,22 +58,7 @@ impl Measuring<'_> {
             profile: Some(profile.name.into()),
             ..meta(self.name, args.seed, &args.out, environment)
         };
-        let mut book = Notebook::create(
-            &args.out.out,
-            meta,
-            bench.describe(),
-            bench.simulated(),
-            self.recording,
-        )?;
-        let log_there = self.recording > 0 && out_on_target(bench, &args.out.out);
-        book.run_mut().flags.extend(log_there.then(|| {
-            Flag::new(
-                FlagCode::LogOnTestedDevice,
-                "the I/O log is written to the device under test",
-                "choose another device with --out",
-            )
-        }));
-        Ok(book)
+        finish::notebook(&args.out, meta, bench, self.recording)
     }
 }
 
@@ -162,13 +147,7 @@ pub(crate) fn checked<T>(
     };
     let result = compared.and_then(|()| run(&mut *bench, &plan, &mut book, &mut line, known));
     line.clear();
-    finish::finish(
-        book,
-        result,
-        bench,
-        &args.out,
-        fathom_report::terminal::summary,
-    )
+    finish::summarised(book, result, bench, &args.out)
 }
 
 /// A profile with what was said of length and repeats.

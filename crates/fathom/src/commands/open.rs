@@ -172,9 +172,9 @@ pub(crate) fn foresee_jobs(
     wanted: &Wanted,
     hosts: Option<&HostsArgs>,
 ) -> Result<(Limits, Bytes), Failure> {
-    let elsewhere = hosts.is_some_and(HostsArgs::any);
+    let elsewhere = hosts.is_some_and(HostsArgs::any) && !SimTarget::is_simulated(name);
     let (existing, fills) = match elsewhere {
-        true => (None, !SimTarget::is_simulated(name)),
+        true => (None, true),
         false => probe(name)?,
     };
     let range = match (existing, wanted.size) {
@@ -207,18 +207,28 @@ pub(crate) fn open(ask: &Ask<'_>, control: Control) -> Result<Opened, Failure> {
         create: may_create(),
         ..Wanted::default()
     };
-    if let Some(hosts) = ask.hosts.filter(|h| h.any()) {
-        let bench = open_on(hosts, ask.target, &wanted(true), control)?;
-        return Ok(opened(ask, bench, size, true));
+    let here = HostsArgs::default();
+    let (bench, direct) = open_direct(ask.hosts.unwrap_or(&here), ask.target, &wanted, control)?;
+    Ok(opened(ask, bench, size, direct))
+}
+
+/// The open bench, and whether it is as wanted with direct I/O or, where there is none here, without.
+pub(crate) fn open_direct(
+    hosts: &HostsArgs,
+    name: &str,
+    wanted: &dyn Fn(bool) -> Wanted,
+    control: Control,
+) -> Result<(Box<dyn Bench>, bool), Failure> {
+    if hosts.any() {
+        return Ok((open_on(hosts, name, &wanted(true), control)?, true));
     }
-    let (bench, direct) = match open_bench(ask.target, &wanted(true), control.clone()) {
+    match open_bench(name, &wanted(true), control.clone()) {
         Err(BenchError::Target(TargetError::NoDirect { .. })) => {
             say!("fathom: no direct I/O here; measuring through the page cache");
-            (open_bench(ask.target, &wanted(false), control)?, false)
+            Ok((open_bench(name, &wanted(false), control)?, false))
         }
-        other => (other?, true),
-    };
-    Ok(opened(ask, bench, size, direct))
+        other => Ok((other?, true)),
+    }
 }
 
 fn opened(ask: &Ask<'_>, bench: Box<dyn Bench>, size: Bytes, direct: bool) -> Opened {

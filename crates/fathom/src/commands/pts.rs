@@ -1,6 +1,5 @@
 //! `fathom pts`: the tests of the SNIA performance test specification.
 
-use fathom_bench::Notebook;
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_experiments::cpu;
@@ -71,7 +70,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
     agree(cost.written_at_most(), simulated, &args.wear)?;
     let mut bench = bench;
     let meta = meta("pts", args.seed, &args.out, environment);
-    let mut book = Notebook::create(&args.out.out, meta, about, bench.simulated(), 0)?;
+    let mut book = finish::notebook(&args.out, meta, &*bench, 0)?;
     let mut line = SurveyLine::new(0, Bytes(0));
     let mut kept = CpuBench::new(&mut *bench, setting);
     let mut measured = pts::run(&mut kept, direct, &options, &mut book, &mut line);
@@ -89,13 +88,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         measured = cpu::compare(&mut *bench, &plan, setting, args.seed, &mut book, &mut line);
     }
     line.clear();
-    finish::finish(
-        book,
-        measured,
-        bench,
-        &args.out,
-        fathom_report::terminal::summary,
-    )
+    finish::summarised(book, measured, bench, &args.out)
 }
 
 fn is_device(target: &str, kind: &str) -> Result<(), Failure> {

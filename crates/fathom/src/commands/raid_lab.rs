@@ -10,7 +10,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::child;
-use super::finish::{finish, meta};
+use super::finish::{meta, summarised};
 use super::open::capsule_of;
 use crate::cli::RaidArgs;
 use crate::exit::{Failure, Outcome, refused};
@@ -109,13 +109,7 @@ pub(super) fn run(
     }
     let found = result.keep(&mut book);
     drop(backend);
-    finish(
-        book,
-        found,
-        None,
-        &args.out,
-        fathom_report::terminal::summary,
-    )
+    summarised(book, found, None, &args.out)
 }
 
 fn one(

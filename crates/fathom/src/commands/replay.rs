@@ -2,19 +2,16 @@
 
 use std::path::Path;
 
-use fathom_bench::{Bench, BenchError, Notebook};
 use fathom_experiments::replay::{self, Replay, ReplayOptions};
-use fathom_host::{TargetKind, probe_target};
+use fathom_io::Wanted;
 use fathom_io::job::Limits;
 use fathom_io::replay::{Layout, Pacing, Share, TraceFacts};
-use fathom_io::{Control, TargetError, Wanted};
-use fathom_sim::SimTarget;
 use fathom_telemetry::say;
-use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Nanos};
 
 use super::announce::Foreseen;
-use super::finish::{self, meta, out_on_target};
-use super::open::{environment, mention_leftovers, open_bench, open_on};
+use super::finish::{self, meta};
+use super::open::{environment, foresee_jobs, mention_leftovers, open_direct, open_on};
 use crate::cli::ReplayArgs;
 use crate::exit::{Failure, Outcome, refused};
 use crate::progress::SurveyLine;
@@ -35,21 +32,31 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     let size = scratch_size(args, facts);
     let layout =
         |limits: &Limits, direct| Layout::new(facts, limits, direct, options.lba).map_err(refused);
+    let wanted = |direct| Wanted {
+        modifies: facts.modifies(),
+        direct,
+        buffered: !direct,
+        size: Some(size),
+        destroy: args.destroy.clone(),
+        create: super::open::may_create(),
+        ..Wanted::default()
+    };
     if args.dry_run {
-        let existing = existing(args)?;
-        let limits = Limits {
-            size: existing.unwrap_or(size).0,
-            direct_align: 512,
-            hosts: args.hosts.count()?,
-        };
-        let layout = layout(&limits, !options.buffered)?;
-        let fills = existing.map_or(size, |_| Bytes(0));
+        let direct = !options.buffered;
+        let (limits, fills) = foresee_jobs(&args.target, &wanted(direct), Some(&args.hosts))?;
+        let layout = layout(&limits, direct)?;
         let (what, cost) = (heading(&checked, &layout), checked.run_cost(fills));
         return Foreseen::of(&what, &cost, &args.target)
             .on(limits.hosts)
             .dry_run();
     }
-    let (mut bench, direct) = opened(args, facts.modifies(), size, control)?;
+    let (mut bench, direct) = match options.buffered {
+        true => (
+            open_on(&args.hosts, &args.target, &wanted(false), control)?,
+            false,
+        ),
+        false => open_direct(&args.hosts, &args.target, &wanted, control)?,
+    };
     let mut limits = bench.limits();
     if let Some(size) = args.size {
         limits.size = limits.size.min(size.0);
@@ -63,17 +70,17 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
     let (what, cost) = (heading(&checked, &layout), checked.run_cost(fills));
     let said = Foreseen::of(&what, &cost, &args.target).on(limits.hosts);
     say::text(&said.line());
-    let mut book = notebook(args, &*bench)?;
+    let meta = meta("replay", 1, &args.out, environment(&*bench));
+    let mut book = finish::notebook(&args.out, meta, &*bench, options.record.into())?;
+    if bench.shares_disk_with(&options.trace) {
+        say!(
+            "fathom: the trace lies on the device that it is played on; its own reads are part of the load"
+        );
+    }
     let mut line = SurveyLine::new(1, fills);
     let measured = replay::run(&mut *bench, direct, &layout, &checked, &mut book, &mut line);
     line.clear();
-    finish::finish(
-        book,
-        measured,
-        bench,
-        &args.out,
-        fathom_report::terminal::summary,
-    )
+    finish::summarised(book, measured, bench, &args.out)
 }
 
 /// How it is played.
@@ -89,84 +96,6 @@ fn options(args: &ReplayArgs) -> Result<ReplayOptions, Failure> {
             false => Share::Turns(0, 1),
         },
         ..args.options.clone()
-    })
-}
-
-/// The open target, and whether the page cache is passed by.
-fn opened(
-    args: &ReplayArgs,
-    modifies: bool,
-    size: Bytes,
-    control: Control,
-) -> Result<(Box<dyn Bench>, bool), Failure> {
-    let wanted = |direct| Wanted {
-        modifies,
-        direct,
-        buffered: !direct,
-        size: Some(size),
-        destroy: args.destroy.clone(),
-        create: super::open::may_create(),
-        ..Wanted::default()
-    };
-    let direct = !args.options.buffered;
-    if args.hosts.any() {
-        let bench = open_on(&args.hosts, &args.target, &wanted(direct), control)?;
-        return Ok((bench, direct));
-    }
-    match open_bench(&args.target, &wanted(direct), control.clone()) {
-        Err(BenchError::Target(TargetError::NoDirect { .. })) if direct => {
-            say!("fathom: no direct I/O here; playing through the page cache");
-            let bench = open_bench(&args.target, &wanted(false), control)?;
-            Ok((bench, false))
-        }
-        other => Ok((other?, direct)),
-    }
-}
-
-/// The notebook of the run, with what is to be known of where its files lie.
-fn notebook(args: &ReplayArgs, bench: &dyn Bench) -> Result<Notebook, Failure> {
-    let meta = meta("replay", 1, &args.out, environment(bench));
-    let mut book = Notebook::create(
-        &args.out.out,
-        meta,
-        bench.describe(),
-        bench.simulated(),
-        usize::from(args.options.record),
-    )?;
-    if bench.shares_disk_with(Path::new(&args.options.trace)) {
-        say!(
-            "fathom: the trace lies on the device that it is played on; its own reads are part of the load"
-        );
-    }
-    if args.options.record && out_on_target(bench, &args.out.out) {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::LogOnTestedDevice,
-            "the I/O log is written to the device under test",
-            "choose another device with --out",
-        ));
-    }
-    Ok(book)
-}
-
-/// Size of what exists already; `None` where a scratch file would be made.
-fn existing(args: &ReplayArgs) -> Result<Option<Bytes>, Failure> {
-    let target = args.target.as_str();
-    if matches!(target, "null" | "null:") {
-        return Ok(Some(Bytes(1 << 40)));
-    }
-    if SimTarget::is_simulated(target) {
-        let model = SimTarget::parse(target).map_err(refused)?;
-        return Ok(Some(Bytes(model.size())));
-    }
-    if args.hosts.any() {
-        // Nobody is asked before anything is agreed to.
-        return Ok(None);
-    }
-    Ok(match probe_target(Path::new(target)).map_err(refused)? {
-        TargetKind::File { size_bytes, .. } | TargetKind::BlockDevice { size_bytes, .. } => {
-            Some(Bytes(size_bytes))
-        }
-        _ => None,
     })
 }
 

@@ -11,7 +11,7 @@ use fathom_telemetry::schema::Target;
 use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::announce::Foreseen;
-use super::finish::{capsule, finish_with, meta};
+use super::finish::{capsule, finish_with, meta, notebook};
 use super::open::{foresee_jobs, open_bench};
 use super::reproduce_labs;
 use crate::cli::ReproduceArgs;
@@ -157,13 +157,8 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
     let mut bench = open_bench(name, &wanted, control.clone())?;
     let about = bench.describe();
     let environment = capsule(about.path.as_deref().map(std::path::Path::new));
-    let mut book = Notebook::create(
-        &args.out.out,
-        meta_of(args, environment),
-        about,
-        bench.simulated(),
-        0,
-    )?;
+    let meta = meta_of(args, environment);
+    let mut book = notebook(&args.out, meta, &*bench, 0)?;
     let measured = real::measure(&options, &mut *bench, &mut book);
     let simulated = bench.simulated();
     bench.close().map_err(failed)?;

@@ -13,7 +13,7 @@ use fathom_io::{JobSpec, Observer, Wanted};
 use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
 use super::announce::Foreseen;
-use super::finish::{self, command_line, out_on_target};
+use super::finish::{self, command_line};
 use super::open::{check_cpu, environment, foresee_jobs, mention_leftovers, open_on};
 use crate::cli::RunArgs;
 use crate::exit::{Failure, Outcome, refused};
@@ -62,20 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         labels: args.out.labels.given(),
         environment,
     };
-    let mut book = Notebook::create(
-        &args.out.out,
-        meta,
-        bench.describe(),
-        bench.simulated(),
-        recording as usize,
-    )?;
-    if recording > 0 && out_on_target(&*bench, &args.out.out) {
-        book.run_mut().flags.push(Flag::new(
-            FlagCode::LogOnTestedDevice,
-            "the I/O log is written to the device under test",
-            "choose another device with --out",
-        ));
-    }
+    let mut book = finish::notebook(&args.out, meta, &*bench, recording as usize)?;
     let mut kept = CpuBench::new(&mut *bench, setting);
     let mut measured = measure(&mut book, &mut kept, &groups);
     if measured.is_ok() && setting != CpuSetting::AsIs {

@@ -15,7 +15,7 @@ use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::announce::Foreseen;
-use super::finish::{capsule, meta};
+use super::finish::{capsule, meta, notebook};
 use super::open::{check_cpu, foresee_jobs};
 use super::stack_sides::{self, end};
 use crate::cli::StackArgs;
@@ -57,7 +57,7 @@ pub(crate) fn stack(args: &StackArgs) -> Outcome {
     let meta = meta("stack", args.seed, &args.out, capsule(target.path()));
     let mut bench = RealBench::new(target, control);
     fill(&mut bench)?;
-    let mut book = Notebook::create(&args.out.out, meta, bench.describe(), bench.simulated(), 0)?;
+    let mut book = notebook(&args.out, meta, &bench, 0)?;
     let mut line = progress::Line::new(0);
     let mut watch = |name: &str, p: &Progress| {
         line.name(name);
@@ -233,7 +233,7 @@ fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
     }
     say::text(&said.line());
     let meta = meta("stack", args.seed, &args.out, capsule(None));
-    let mut book = Notebook::create(&args.out.out, meta, bench.describe(), true, 0)?;
+    let mut book = notebook(&args.out, meta, &bench, 0)?;
     let report = stack::on_model(&mut bench, &cases, &mut book, &mut |_, _| {})?;
     let code = if bench.interrupted() {
         book.run_mut().flags.push(cut_short());
