@@ -51,7 +51,7 @@ const LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 80;
 
 /// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
-const LEFT: [(&str, &str, usize); 65] = [
+const LEFT: [(&str, &str, usize); 58] = [
     ("fathom-bench/src/notebook.rs", "begin", 90),
     ("fathom-bench/src/sim_bench.rs", "run", 81),
     (
@@ -114,13 +114,6 @@ const LEFT: [(&str, &str, usize); 65] = [
     ("fathom-stack/src/analysis.rs", "result", 83),
     ("fathom-stack/src/host.rs", "join", 92),
     ("fathom-stats/src/steady.rs", "steadiness", 90),
-    ("fathom/src/commands/compare.rs", "compare", 95),
-    ("fathom/src/commands/condition.rs", "condition", 93),
-    ("fathom/src/commands/fio/files.rs", "open_one", 108),
-    ("fathom/src/commands/fio/run.rs", "run", 98),
-    ("fathom/src/commands/fio/run.rs", "measure", 103),
-    ("fathom/src/commands/fio/sim.rs", "run", 106),
-    ("fathom/src/commands/vm_lab.rs", "run", 87),
 ];
 
 /// Who may look at the time: the clock, the display, and the run's own duration.

@@ -20,6 +20,9 @@ use crate::cli::CompareArgs;
 use crate::exit::{DONE, FAILED, Failure, Outcome, REFUSED, refused};
 use crate::screen;
 
+/// A run and its windows.
+type Opened = (Run, Box<dyn WindowSource>);
+
 pub(crate) fn compare(args: &CompareArgs) -> Outcome {
     for name in &args.allow {
         if !CONDITIONS.iter().any(|c| c.0 == name) {
@@ -31,6 +34,21 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
         }
     }
     let threshold = percent(&args.threshold)?;
+    let runs = runs(args)?;
+    if args.junit && (args.devices || runs.len() != 2) {
+        return Err(refused(anyhow::anyhow!(
+            "--junit: expected two runs, or one and --baseline NAME: a test is better or worse than before"
+        )));
+    }
+    match &runs[..] {
+        all if args.devices => super::shopping::devices(args, all),
+        [a, b] => two(args, threshold, a, b),
+        all => several(args, threshold, all),
+    }
+}
+
+/// The runs that were named, the baseline first.
+fn runs(args: &CompareArgs) -> Result<Vec<Opened>, Failure> {
     let mut paths = args.runs.clone();
     if let Some(name) = args.baseline.as_ref().filter(|_| !args.devices) {
         paths.insert(0, super::runs::baseline(name, &args.runs[0])?);
@@ -40,62 +58,56 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
             "one run is nothing to compare: expected two or more, --baseline NAME, or --devices with --vs PAPER"
         )));
     }
-    let runs: Vec<(Run, Box<dyn WindowSource>)> = paths
-        .iter()
-        .map(|path| {
-            let (dir, run) = RunDir::open(path).map_err(refused)?;
-            Ok((run, windows(dir.path())))
-        })
-        .collect::<Result<_, Failure>>()?;
-    if args.junit && (args.devices || runs.len() != 2) {
-        return Err(refused(anyhow::anyhow!(
-            "--junit: expected two runs, or one and --baseline NAME: a test is better or worse than before"
-        )));
+    let open = |path| {
+        let (dir, run) = RunDir::open(path).map_err(refused)?;
+        Ok((run, windows(dir.path())))
+    };
+    paths.iter().map(|path| open(path)).collect()
+}
+
+/// Two runs side by side.
+fn two(args: &CompareArgs, threshold: f64, (a, wa): &Opened, (b, wb): &Opened) -> Outcome {
+    let c = compare_runs(a, b, [wa.as_ref(), wb.as_ref()], &args.allow);
+    let text = if args.json {
+        serde_json::to_string_pretty(&c).map_err(refused)? + "\n"
+    } else if args.markdown {
+        markdown(&c, threshold)
+    } else if args.junit {
+        junit(&c, threshold)
+    } else {
+        terminal(&c, args.jobs, threshold)
+    };
+    screen::print(&text);
+    if c.refused {
+        let refusing = c.mismatches.iter();
+        let allow: Vec<String> = refusing
+            .filter(|m| m.weight == Weight::Refuses)
+            .map(|m| format!("--allow {}", m.condition))
+            .collect();
+        say!(
+            "fathom: not compared, because the conditions differ; where you know why, add {}",
+            allow.join(" ")
+        );
+        return Ok(REFUSED);
     }
-    if args.devices {
-        return super::shopping::devices(args, &runs);
-    }
-    if let [(a, wa), (b, wb)] = &runs[..] {
-        let c = compare_runs(a, b, [wa.as_ref(), wb.as_ref()], &args.allow);
-        let text = if args.json {
-            serde_json::to_string_pretty(&c).map_err(refused)? + "\n"
-        } else if args.markdown {
-            markdown(&c, threshold)
-        } else if args.junit {
-            junit(&c, threshold)
-        } else {
-            terminal(&c, args.jobs, threshold)
-        };
-        screen::print(&text);
-        if c.refused {
-            let allow: Vec<String> = c
-                .mismatches
-                .iter()
-                .filter(|m| m.weight == Weight::Refuses)
-                .map(|m| format!("--allow {}", m.condition))
-                .collect();
-            say!(
-                "fathom: not compared, because the conditions differ; where you know why, add {}",
-                allow.join(" ")
-            );
-            return Ok(REFUSED);
+    let worse = c.worse(threshold).next().is_some();
+    Ok(match (worse, c.overall) {
+        (true, _) => FAILED,
+        (false, Verdict::NotComparable) => {
+            say!("fathom: nothing could be compared; the notes say why");
+            REFUSED
         }
-        let worse = c.worse(threshold).next().is_some();
-        return Ok(match (worse, c.overall) {
-            (true, _) => FAILED,
-            (false, Verdict::NotComparable) => {
-                say!("fathom: nothing could be compared; the notes say why");
-                REFUSED
-            }
-            _ => DONE,
-        });
-    }
+        _ => DONE,
+    })
+}
+
+/// The history of several.
+fn several(args: &CompareArgs, threshold: f64, runs: &[Opened]) -> Outcome {
     let with: Vec<(&Run, &dyn WindowSource)> = runs.iter().map(|(r, w)| (r, w.as_ref())).collect();
     let h = history(&with, &args.allow);
-    let text = if args.json {
-        serde_json::to_string_pretty(&h).map_err(refused)? + "\n"
-    } else {
-        history_text(&h, args.markdown)
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&h).map_err(refused)? + "\n",
+        false => history_text(&h, args.markdown),
     };
     screen::print(&text);
     if let Some((i, m)) = h.mismatches.iter().find(|m| m.1.weight == Weight::Refuses) {

@@ -6,10 +6,13 @@ use std::path::Path;
 use clap::{Args, FromArgMatches};
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::CpuSetting;
+use fathom_io::Control;
 use fathom_labs::LabError;
 use fathom_labs::vm::Hypervisor;
 use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::within::Sides;
+use fathom_telemetry::rundir::RunDir;
+use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Flag, FlagCode, Nanos};
 
 use super::child;
@@ -32,15 +35,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
         false => Some(supply(&args.guest)?),
     };
     let control = signals::control().map_err(refused)?;
-    // Its options are held against what it takes before anything is made.
-    let said = |e: clap::Error| {
-        let said = usage::sentence(&e, Some("kv")).unwrap_or_else(|| e.to_string());
-        refused(anyhow::anyhow!("--lab \"{text}\": {said}"))
-    };
-    let kv = KvArgs::augment_args(clap::Command::new("kv"));
-    let typed = words.on(&args.measure.target);
-    let matches = kv.try_get_matches_from(&typed).map_err(said)?;
-    let lab = KvArgs::from_arg_matches(&matches).map_err(said)?;
+    let lab = parsed(&words, &args.measure.target, text)?;
     let what = Measuring {
         name: "vm",
         args: &args.measure,
@@ -77,16 +72,12 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
             }
             let side = if inside { "machine" } else { "host" };
             sink.job(i as u32, TURNS.len() as u32, side);
-            let out = &args.measure.out.out;
-            let ran = if inside {
-                machines.lab(&setup, &words.name(), words.options(), out)
-            } else {
-                let mut on = words.on(&args.measure.target);
-                if !words.options().iter().any(|w| w.starts_with("--size")) {
-                    on.extend(["--size".to_owned(), size.to_string()]);
+            let ran = match inside {
+                true => {
+                    let out = &args.measure.out.out;
+                    machines.lab(&setup, &words.name(), words.options(), out)
                 }
-                let ran = child::run(&on, out, &control);
-                ran.map(|(run, dir)| (dir, run)).map_err(LabError::Failed)
+                false => on_host(args, &words, size, &control),
             };
             match ran {
                 Ok((dir, run)) => sides.add(inside, run, dir.path()),
@@ -110,6 +101,32 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
         book.run_mut().flags.extend(sides.flags());
         book.found(&sides.result(&words.typed(), about, stamps))
     })
+}
+
+/// The lab's options, held against what it takes before anything is made.
+fn parsed(words: &Words, target: &str, text: &str) -> Result<KvArgs, Failure> {
+    let said = |e: clap::Error| {
+        let said = usage::sentence(&e, Some("kv")).unwrap_or_else(|| e.to_string());
+        refused(anyhow::anyhow!("--lab \"{text}\": {said}"))
+    };
+    let kv = KvArgs::augment_args(clap::Command::new("kv"));
+    let matches = kv.try_get_matches_from(words.on(target)).map_err(said)?;
+    KvArgs::from_arg_matches(&matches).map_err(said)
+}
+
+/// The lab on the host, over as many bytes as the machine's disk has.
+fn on_host(
+    args: &VmArgs,
+    words: &Words,
+    size: u64,
+    control: &Control,
+) -> Result<(RunDir, Run), LabError> {
+    let mut typed = words.on(&args.measure.target);
+    if !words.options().iter().any(|w| w.starts_with("--size")) {
+        typed.extend(["--size".to_owned(), size.to_string()]);
+    }
+    let ran = child::run(&typed, &args.measure.out.out, control);
+    ran.map(|(run, dir)| (dir, run)).map_err(LabError::Failed)
 }
 
 /// The lab's words, where it can run in a machine over such a target.

@@ -145,23 +145,14 @@ fn open_one(
     control: &Control,
 ) -> Result<OpenFile, Failure> {
     refuse_emptied(place, users)?;
-    let any = |is: fn(&Task) -> bool| users.iter().any(|t| is(t));
     let asked = users
         .iter()
         .filter_map(|t| t.wanted_size(place, it.size_cap));
     let asked = asked.max();
     let Place::Path(path) = place else {
-        let wanted = Wanted {
-            size: asked.map(Bytes),
-            ..Wanted::default()
-        };
-        return Ok(OpenFile {
-            place: place.clone(),
-            target: Target::open("null:", &wanted)?,
-            fresh: false,
-            _lent: None,
-        });
+        return nothing(place, asked);
     };
+    let any = |is: fn(&Task) -> bool| users.iter().any(|t| is(t));
     let size = asked.or_else(|| {
         let fills = any(|t| t.shape.layout.all_room) && !path.exists();
         fills.then(|| all_room(path, it.size_cap)).flatten()
@@ -174,30 +165,13 @@ fn open_one(
     };
     let meta = std::fs::metadata(&name).ok();
     match &meta {
-        Some(meta) if meta.is_dir() => {
-            return Err(refused(anyhow!(
-                "{} is a directory: name it with directory=, and the file with filename=",
-                path.display()
-            )));
-        }
+        Some(meta) if meta.is_dir() => return Err(directory(path)),
         Some(_) => {}
         None => may_be_made(it, path, &name, users, size)?,
     }
     let have = meta.as_ref().filter(|m| m.is_file()).map(|m| m.len());
     let grows = have.zip(size).filter(|(have, size)| have < size);
-    let permits = Permits::of_environment();
-    if wanted.modifies && wanted.destroy.is_none() {
-        wanted.destroy = permits.device(&name);
-    }
-    let lent = match wanted.modifies || grows.is_some() {
-        true => permits.file(&name),
-        false => None,
-    };
-    // What is to be verified stays as it is.
-    let first_reads = users.first().is_some_and(|t| {
-        let l = t.shape.layout;
-        (t.shape.spec.rw.reads() || l.overwrite) && !l.bare
-    }) && (meta.is_none() || !any(Task::verifies));
+    let lent = permitted(&name, &mut wanted, grows.is_some());
     let mut fill_from = None;
     if let Some((have, size)) = grows {
         if it.read_only {
@@ -207,27 +181,21 @@ fn open_one(
         fill_from = Some(have - have % 4096);
         wanted.modifies = true;
     }
+    let text = name.to_string_lossy();
     let mut target = match any(|t| t.shape.layout.sparse) {
-        true => Target::open_sparse(&name.to_string_lossy(), &wanted)?,
-        false => Target::open(&name.to_string_lossy(), &wanted)?,
+        true => Target::open_sparse(&text, &wanted)?,
+        false => Target::open(&text, &wanted)?,
     };
     let fresh = target.needs_fill();
     if fresh {
         fill_from = Some(0);
     }
-    // A run that only reserved space leaves blocks whose reads never reach the device.
-    if first_reads
-        && fill_from.is_none()
-        && target
-            .unwritten(0, target.limits().size)
-            .is_some_and(|n| n > 0)
-        && !it.read_only
-        && fathom_host::may_overwrite(&name)
-    {
+    let laid_out = is_laid_out(users, meta.is_some());
+    if laid_out && fill_from.is_none() && !it.read_only && has_holes(&target, &name) {
         if !wanted.modifies {
             target.close()?;
             wanted.modifies = true;
-            target = Target::open(&name.to_string_lossy(), &wanted)?;
+            target = Target::open(&text, &wanted)?;
         }
         fill_from = Some(0);
     }
@@ -238,13 +206,62 @@ fn open_one(
         _lent: lent,
     };
     let durable = any(|t| t.shape.layout.durable);
-    if let Some(from) = fill_from.filter(|_| first_reads)
+    if let Some(from) = fill_from.filter(|_| laid_out)
         && let Err(e) = fill(&file, from, durable, control)
     {
         close(vec![file], &[], true);
         return Err(e);
     }
     Ok(file)
+}
+
+/// A target that no byte reaches.
+fn nothing(place: &Place, size: Option<u64>) -> Result<OpenFile, Failure> {
+    let wanted = Wanted {
+        size: size.map(Bytes),
+        ..Wanted::default()
+    };
+    Ok(OpenFile {
+        place: place.clone(),
+        target: Target::open("null:", &wanted)?,
+        fresh: false,
+        _lent: None,
+    })
+}
+
+fn directory(path: &Path) -> Failure {
+    refused(anyhow!(
+        "{} is a directory: name it with directory=, and the file with filename=",
+        path.display()
+    ))
+}
+
+/// Asks the list of what may be written for a target that is not fathom's.
+fn permitted(name: &Path, wanted: &mut Wanted, grows: bool) -> Option<Lent> {
+    let permits = Permits::of_environment();
+    if wanted.modifies && wanted.destroy.is_none() {
+        wanted.destroy = permits.device(name);
+    }
+    match wanted.modifies || grows {
+        true => permits.file(name),
+        false => None,
+    }
+}
+
+/// Whether its data is written before the jobs: the first of them reads it. What is to be verified stays as it is.
+fn is_laid_out(users: &[&Task], exists: bool) -> bool {
+    let first_reads = users.first().is_some_and(|t| {
+        let l = t.shape.layout;
+        (t.shape.spec.rw.reads() || l.overwrite) && !l.bare
+    });
+    first_reads && !(exists && users.iter().any(|t| t.verifies()))
+}
+
+/// Whether a file that may be overwritten has blocks whose reads never reach the device: a run that only reserved space
+/// leaves them.
+fn has_holes(target: &Target, name: &Path) -> bool {
+    let unwritten = target.unwritten(0, target.limits().size);
+    unwritten.is_some_and(|n| n > 0) && fathom_host::may_overwrite(name)
 }
 
 /// What all who use a file want of it.

@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod clients;
+mod disks;
 mod eta;
 mod files;
 mod held;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,17 +11,17 @@ use fathom_fio::output::{COMMANDS, Disk, LogFiles, Outputs, is_state, is_text, t
 use fathom_fio::{
     Around, ExitWhat, FileLock, FlowGroup, Format, Guided, Invocation, Measure, Task, guide,
 };
-use fathom_host::{CounterSource, Counters};
 use fathom_io::clock::monotonic;
 use fathom_io::driver::{PlannedJob, Progress, Setting, run_group};
 use fathom_io::job::{Limits, ValidJob};
-use fathom_io::target::counted;
 use fathom_io::thread_terms::Pinned;
 use fathom_io::{Control, threads, validity};
 use fathom_telemetry::say;
+use fathom_telemetry::schema::Job;
 use fathom_telemetry::{FlagCode, Nanos};
 
 use super::aggregate::AggregateLogs;
+use super::disks::Counted;
 use super::eta::lock;
 use super::files::{self, OpenFile};
 use super::held::Held;
@@ -86,23 +85,14 @@ pub(super) fn run(
     Held::check(tasks)?;
     ramp::agree(tasks)?;
     let files = files::open(it, tasks, &control)?;
-    // What cannot work is refused before anything runs.
-    for task in tasks.iter().filter(|t| !t.shape.create_only) {
-        if let Err(e) = planned(it, task, file_of(&files, task)) {
-            files::close(files, &[], true);
-            return Err(e);
-        }
-    }
-    let held = match answer.head(it, tasks).and_then(|()| begin_with(tasks)) {
+    let held = match ready(it, tasks, answer, &files) {
         Ok(held) => held,
         Err(e) => {
             files::close(files, &[], true);
             return Err(e);
         }
     };
-    let sources = devices(&files);
-    let before: Vec<Option<Counters>> = sources.iter().map(|s| s.read().ok()).collect();
-    let device_begin = monotonic();
+    let counted = Counted::of(&files);
     let stage = Stage {
         it,
         answer,
@@ -126,29 +116,16 @@ pub(super) fn run(
         locks: files.iter().map(|_| Arc::default()).collect(),
         ramps: Ramps::of(tasks),
     };
-    let disks = || -> Vec<Disk> {
-        sources
-            .iter()
-            .zip(&before)
-            .filter_map(|(s, b)| {
-                let c = s.read().ok()?.since(b.as_ref()?);
-                Some(Disk {
-                    delta: counted(c),
-                    time: monotonic().since(device_begin),
-                })
-            })
-            .collect()
-    };
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
-        match threads::within(s, || stage.watch(&done, &asked, &disks)) {
+        match threads::within(s, || stage.watch(&done, &asked, &|| counted.disks())) {
             Ok(_) => stage.waves(),
             Err(e) => stage.fail(e.to_string()),
         }
         done.store(true, Ordering::Relaxed);
     });
     stage.say_errors();
-    let text = stage.seeds() + &stage.print(disks());
+    let text = stage.seeds() + &stage.print(counted.disks());
     let failure = lock(&stage.failure).take();
     let errors = stage.measures.iter().any(|m| lock(m).failed);
     let code = if stage.control.interrupted() {
@@ -159,17 +136,29 @@ pub(super) fn run(
         DONE
     };
     drop(stage);
-    let unlink: Vec<_> = tasks
-        .iter()
-        .filter(|t| t.shape.unlink)
-        .map(|t| t.shape.place.clone())
-        .collect();
+    let unlink = tasks.iter().filter(|t| t.shape.unlink);
+    let unlink: Vec<_> = unlink.map(|t| t.shape.place.clone()).collect();
     files::close(files, &unlink, false);
     drop(held);
     if let Some(why) = failure {
         say!("fathom: {why}");
     }
     Ok((text, code))
+}
+
+/// Refuses what cannot work before anything runs, says the head of the output, and makes what is there from before the
+/// first job to after the last.
+fn ready(
+    it: &Invocation,
+    tasks: &[Task],
+    answer: &super::Answer,
+    files: &[OpenFile],
+) -> Result<(Made, Option<Pinned>), Failure> {
+    for task in tasks.iter().filter(|t| !t.shape.create_only) {
+        planned(it, task, file_of(files, task))?;
+    }
+    answer.head(it, tasks)?;
+    begin_with(tasks)
 }
 
 /// What is there from before the first job to after the last: names that are looked up and removed, sockets that listen,
@@ -188,6 +177,20 @@ fn begin_with(tasks: &[Task]) -> Result<(Made, Option<Pinned>), Failure> {
         ))
     })?;
     Ok((made, pinned))
+}
+
+/// Makes durable what a task wrote, where it asks for that.
+fn sync_at_end(task: &Task, file: &OpenFile) -> Result<(), String> {
+    let Some(f) = file.buffered() else {
+        return Ok(());
+    };
+    if task.shape.sync_fs_at_end {
+        rustix::fs::syncfs(f).map_err(|e| format!("syncfs at the end: {e}"))?;
+    }
+    if task.shape.sync_at_end {
+        f.sync_all().map_err(|e| format!("fsync at the end: {e}"))?;
+    }
+    Ok(())
 }
 
 fn file_of<'a>(files: &'a [OpenFile], task: &Task) -> Option<&'a OpenFile> {
@@ -347,6 +350,37 @@ impl Stage<'_> {
         let ramp = Ramp::of(task, &self.ramps, &mut job);
         let logs = LogFiles::create(task, &self.outputs)
             .map_err(|e| format!("its log could not be made: {e}"))?;
+        self.warm(task)?;
+        if !self.command(task, 0)? {
+            // As in fio, the job does nothing then, and the others go on.
+            return Ok(());
+        }
+        self.started(i, task, &job, guided.as_ref());
+        let least = task.shape.rate_min;
+        let mut watcher = Watcher {
+            measure: &self.measures[i],
+            task,
+            logs,
+            all: &self.control,
+            own: &self.controls[i],
+            least: least.map(|(bytes, cycle)| Least::new(bytes, cycle)),
+            ramp,
+        };
+        let measured = self.run(task, file, job, &mut watcher)?;
+        sync_at_end(task, file)?;
+        if let Some(job) = measured {
+            self.ended(i, task, job, &watcher, guided.as_ref());
+        }
+        self.command(task, 1)?;
+        self.keep_state(task, guided.as_ref())?;
+        match watcher.logs.map(LogFiles::close) {
+            Some(Err(e)) => Err(format!("its log could not be written: {e}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What of its files is in memory when a task begins, and how long their data lives.
+    fn warm(&self, task: &Task) -> Result<(), String> {
         for file in self.files_of(task) {
             file.hint(task.shape.layout.hint)
                 .map_err(|e| format!("write_hint could not be given: {e}"))?;
@@ -357,90 +391,75 @@ impl Stage<'_> {
                 file.invalidate();
             }
         }
-        if !self.command(task, 0)? {
-            // As in fio, the job does nothing then, and the others go on.
-            return Ok(());
+        Ok(())
+    }
+
+    /// Notes that a task begins.
+    fn started(&self, i: usize, task: &Task, job: &PlannedJob, guided: Option<&Guided>) {
+        let mut m = lock(&self.measures[i]);
+        m.started = true;
+        m.seed = job.job.spec.seed;
+        m.steady.clone_from(&task.shape.steady);
+        if let Some(g) = guided {
+            g.time(&mut m);
         }
-        {
-            let mut m = lock(&self.measures[i]);
-            m.started = true;
-            m.seed = job.job.spec.seed;
-            m.steady.clone_from(&task.shape.steady);
-            if let Some(g) = &guided {
-                g.time(&mut m);
-            }
-            m.start_ms = now_ms();
-        }
+        m.start_ms = now_ms();
+    }
+
+    /// Runs the job of a task.
+    fn run(
+        &self,
+        task: &Task,
+        file: &OpenFile,
+        job: PlannedJob,
+        watcher: &mut Watcher<'_>,
+    ) -> Result<Option<Job>, String> {
         // Counters of the device tell something only while one task uses it.
-        let alone = self
-            .tasks
-            .iter()
-            .filter(|t| t.wave == task.wave && t.shape.place != fathom_fio::Place::Null)
-            .count()
-            == 1;
+        let beside = |t: &&Task| t.wave == task.wave && t.shape.place != fathom_fio::Place::Null;
+        let alone = self.tasks.iter().filter(beside).count() == 1;
         let counters = || file.target.counters();
-        // A task that is steady ends alone.
-        let own = &self.controls[i];
         let setting = Setting {
             destination: file.target.destination(),
-            control: own,
+            // A task that is steady ends alone.
+            control: watcher.own,
             counters: if alone { Some(&counters) } else { None },
             log: None,
         };
-        let mut watcher = Watcher {
-            measure: &self.measures[i],
-            task,
-            logs,
-            all: &self.control,
-            own,
-            least: task
-                .shape
-                .rate_min
-                .map(|(bytes, cycle)| Least::new(bytes, cycle)),
-            ramp,
-        };
         let planned = [job];
-        let mut measured =
-            run_group(&planned, &setting, &mut watcher).map_err(|e| e.to_string())?;
+        let mut measured = run_group(&planned, &setting, watcher).map_err(|e| e.to_string())?;
         if alone {
             validity::judge(&mut measured, &planned, &file.target);
         }
-        if task.shape.sync_fs_at_end
-            && let Some(f) = file.buffered()
-        {
-            rustix::fs::syncfs(f).map_err(|e| format!("syncfs at the end: {e}"))?;
+        Ok(measured.pop())
+    }
+
+    /// Keeps what a task measured.
+    fn ended(
+        &self,
+        i: usize,
+        task: &Task,
+        mut job: Job,
+        watcher: &Watcher<'_>,
+        guided: Option<&Guided>,
+    ) {
+        if task.has_own_engine() {
+            job.engine.clone_from(&task.shape.terms.engine);
+            job.errors.retain(|e| !task.only_ends(e.errno));
         }
-        if task.shape.sync_at_end
-            && let Some(f) = file.buffered()
-        {
-            f.sync_all().map_err(|e| format!("fsync at the end: {e}"))?;
+        if !self.control.interrupted() {
+            job.flags.retain(|f| f.code != FlagCode::Interrupted);
         }
-        if let Some(mut job) = measured.pop() {
-            if task.has_own_engine() {
-                job.engine.clone_from(&task.shape.terms.engine);
-                job.errors.retain(|e| !task.only_ends(e.errno));
-            }
-            let mut m = lock(&self.measures[i]);
-            if !self.control.interrupted() {
-                job.flags.retain(|f| f.code != FlagCode::Interrupted);
-            }
-            if watcher.least.as_ref().is_some_and(|l| l.missed) {
-                m.fail(EIO);
-            }
-            m.ended(Nanos::ZERO, job, &task.shape.errors);
-            if let Some(ramp) = &watcher.ramp {
-                m.wall = m.wall.since(ramp.time);
-                m.ramp_bytes = ramp.bytes;
-            }
-            if let Some(g) = &guided {
-                g.ended(&mut m);
-            }
+        let mut m = lock(&self.measures[i]);
+        if watcher.least.as_ref().is_some_and(|l| l.missed) {
+            m.fail(EIO);
         }
-        self.command(task, 1)?;
-        self.keep_state(task, guided.as_ref())?;
-        match watcher.logs.map(LogFiles::close) {
-            Some(Err(e)) => Err(format!("its log could not be written: {e}")),
-            _ => Ok(()),
+        m.ended(Nanos::ZERO, job, &task.shape.errors);
+        if let Some(ramp) = &watcher.ramp {
+            m.wall = m.wall.since(ramp.time);
+            m.ramp_bytes = ramp.bytes;
+        }
+        if let Some(g) = guided {
+            g.ended(&mut m);
         }
     }
 
@@ -659,20 +678,4 @@ impl Stage<'_> {
         });
         print(self.it, self.tasks, &measures, disks, idle)
     }
-}
-
-/// The whole disks behind the files, each once.
-fn devices(files: &[OpenFile]) -> Vec<CounterSource> {
-    let mut out: Vec<CounterSource> = Vec::new();
-    for path in files::paths(files) {
-        let Ok(found) = CounterSource::locate(&path) else {
-            continue;
-        };
-        let disk = Path::new("/dev").join(found.disk());
-        let source = CounterSource::locate(&disk).unwrap_or(found);
-        if !out.iter().any(|o| o.name() == source.name()) {
-            out.push(source);
-        }
-    }
-    out
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use fathom_bench::{Bench, SimBench};
 use fathom_fio::output::LogFiles;
-use fathom_fio::{Around, FlowGroup, Invocation, Measure, Place, Task, guide};
+use fathom_fio::{Around, FlowGroup, Guided, Invocation, Measure, Place, Task, guide};
 use fathom_io::Control;
 use fathom_io::driver::{ClosedWindow, Observer, PlannedJob, ThreadUsage};
+use fathom_io::job::Limits;
 use fathom_io::load::Batches;
 use fathom_telemetry::Nanos;
 
@@ -42,29 +43,8 @@ pub(super) fn model(tasks: &[Task]) -> Result<Option<&str>, Failure> {
 pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(String, u8), Failure> {
     let control = signals::control().map_err(refused)?;
     let mut bench = SimBench::open(model, control).map_err(refused)?;
-    let limits = bench.limits();
-    for task in tasks {
-        let held = task.shape.group.is_some() || task.shape.scheduler.is_some();
-        if task.takes_turns() || task.has_own_engine() || held || task.shape.ramp_size > 0 {
-            return Err(refused(anyhow!(
-                "job '{}': lockfile, ramp_size, cgroup, ioscheduler and engines of other calls need a real target: leave them out",
-                task.name
-            )));
-        }
-        if task.shape.spec.sync.range.1 > 0 {
-            return Err(refused(anyhow!(
-                "job '{}': sync_file_range is about a page cache, and models have none: leave it out",
-                task.name
-            )));
-        }
-        if task.verifies() || task.shape.start_delay > Nanos::ZERO || task.wait_for.is_some() {
-            return Err(refused(anyhow!(
-                "job '{}': verify, startdelay and wait_for need a real target: a model holds no data, and its jobs start together (stonewall works)",
-                task.name
-            )));
-        }
-    }
-    let flows: BTreeMap<u64, Arc<FlowGroup>> = tasks
+    tasks.iter().try_for_each(possible)?;
+    let flows: Flows = tasks
         .iter()
         .filter_map(|t| Some((t.flow_id()?, Arc::default())))
         .collect();
@@ -79,31 +59,13 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
         let mut guided = Vec::new();
         let mut logs = Vec::new();
         for i in &members {
-            let task = &tasks[*i];
-            let mut job = PlannedJob::new(super::run::settled(it, task, &limits)?);
-            // A model has no queue that merges.
-            (job.job.spec.submit_batch, job.job.spec.complete_max) = (0, 0);
-            let flow = task.flow_id().and_then(|id| flows.get(&id).cloned());
-            let outputs = &it.outputs();
-            let around = Around {
-                sizes: &[limits.size],
-                files: Vec::new(),
-                locks: Vec::new(),
-                flow,
-                outputs,
-                controls: [Control::new(), Control::new()],
-                says_ios: it.ios.then_some(crate::screen::print as fn(&str)),
-                moves_data: false,
-            };
-            let g = guide(task, &job.job.spec, around)
-                .map_err(|e| refused(anyhow!("job '{}': {e}", task.name)))?;
-            job.guide = g.as_ref().map(|g| g.guide.clone());
+            let (job, guide) = guided_job(it, &tasks[*i], &bench.limits(), &flows)?;
             planned.push(job);
-            guided.push(g);
-            logs.push(LogFiles::create(task, outputs).map_err(|e| {
+            guided.push(guide);
+            logs.push(LogFiles::create(&tasks[*i], &it.outputs()).map_err(|e| {
                 failed(anyhow!(
                     "job '{}': its log could not be made: {e}",
-                    task.name
+                    tasks[*i].name
                 ))
             })?);
         }
@@ -144,6 +106,50 @@ pub(super) fn run(it: &Invocation, tasks: &[Task], model: &str) -> Result<(Strin
         DONE
     };
     Ok((print(it, tasks, &measures, Vec::new(), Vec::new()), code))
+}
+
+/// Groups of `flow_id`.
+type Flows = BTreeMap<u64, Arc<FlowGroup>>;
+
+/// Refuses what needs a real target.
+fn possible(task: &Task) -> Result<(), Failure> {
+    let held = task.shape.group.is_some() || task.shape.scheduler.is_some();
+    let why = if task.takes_turns() || task.has_own_engine() || held || task.shape.ramp_size > 0 {
+        "lockfile, ramp_size, cgroup, ioscheduler and engines of other calls need a real target: leave them out"
+    } else if task.shape.spec.sync.range.1 > 0 {
+        "sync_file_range is about a page cache, and models have none: leave it out"
+    } else if task.verifies() || task.shape.start_delay > Nanos::ZERO || task.wait_for.is_some() {
+        "verify, startdelay and wait_for need a real target: a model holds no data, and its jobs start together (stonewall works)"
+    } else {
+        return Ok(());
+    };
+    Err(refused(anyhow!("job '{}': {why}", task.name)))
+}
+
+/// A task as a job for the model, and the feed that guides it where it needs one.
+fn guided_job(
+    it: &Invocation,
+    task: &Task,
+    limits: &Limits,
+    flows: &Flows,
+) -> Result<(PlannedJob, Option<Guided>), Failure> {
+    let mut job = PlannedJob::new(super::run::settled(it, task, limits)?);
+    // A model has no queue that merges.
+    (job.job.spec.submit_batch, job.job.spec.complete_max) = (0, 0);
+    let around = Around {
+        sizes: &[limits.size],
+        files: Vec::new(),
+        locks: Vec::new(),
+        flow: task.flow_id().and_then(|id| flows.get(&id).cloned()),
+        outputs: &it.outputs(),
+        controls: [Control::new(), Control::new()],
+        says_ios: it.ios.then_some(crate::screen::print as fn(&str)),
+        moves_data: false,
+    };
+    let guided = guide(task, &job.job.spec, around)
+        .map_err(|e| refused(anyhow!("job '{}': {e}", task.name)))?;
+    job.guide = guided.as_ref().map(|g| g.guide.clone());
+    Ok((job, guided))
 }
 
 /// Passes windows on to the measures and logs of their tasks.
