@@ -420,6 +420,28 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_is_asked_for_late_is_declared_like_the_others() {
+        // Options of all commands come first where clap declares a command late, so the lines are sorted.
+        fn help(mut root: Clap) -> Vec<Vec<String>> {
+            root.build();
+            let lines = |c: &mut Clap| {
+                let text = c.render_long_help().to_string();
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                lines.sort_unstable();
+                lines
+            };
+            root.get_subcommands_mut().map(lines).collect()
+        }
+        let early = help(whole());
+        let late = help(command_line(&["fathom".into(), "db".into()]));
+        assert_eq!(early.len(), late.len());
+        for (early, late) in early.iter().zip(&late) {
+            assert_eq!(early, late);
+        }
+        assert!(early[0].iter().any(|l| l.contains("--profile")));
+    }
+
+    #[test]
     fn the_help_has_every_command_in_its_group() {
         let help = Cli::command().render_help().to_string();
         for entry in REGISTRY {
