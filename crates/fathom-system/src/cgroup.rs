@@ -103,8 +103,8 @@ impl Group {
         }
     }
 
-    /// Its processes get so much page cache, on top of what they have for themselves now. The kernel refuses where it
-    /// cannot free so much at once.
+    /// Its processes get so much page cache, on top of what they have for themselves now and share with each other: the kernel
+    /// counts shared memory as page cache, but can free none of it. It refuses where it cannot free so much at once.
     pub fn limit_cache(&self, bytes: u64) -> io::Result<()> {
         let (usage, cache) = match self.limit {
             "memory.max" => ("memory.current", "file"),
@@ -114,10 +114,13 @@ impl Group {
         let read = |name: &str| fs::read_to_string(self.dir.join(name));
         let all: u64 = read(usage)?.trim().parse().map_err(|_| bad())?;
         let stat = read("memory.stat")?;
-        let mut rows = stat.lines().filter_map(|l| l.split_once(' '));
-        let cached = rows.find(|(name, _)| *name == cache).ok_or_else(bad)?.1;
-        let cached: u64 = cached.parse().map_err(|_| bad())?;
-        self.limit(all.saturating_sub(cached) + bytes)
+        let counted = |name: &str| -> Option<u64> {
+            let mut rows = stat.lines().filter_map(|l| l.split_once(' '));
+            rows.find(|row| row.0 == name)?.1.parse().ok()
+        };
+        let cached = counted(cache).ok_or_else(bad)?;
+        let pages = cached.saturating_sub(counted("shmem").unwrap_or(0));
+        self.limit(all.saturating_sub(pages) + bytes)
     }
 
     /// Where a process is written that shall belong to it.
@@ -382,6 +385,35 @@ mod tests {
         assert!(out.status().unwrap().success());
         let kept = cached();
         assert!((4 << 20..20 << 20).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn shared_memory_is_no_page_cache_that_could_be_freed() {
+        let _alone = alone();
+        let group = match Group::create("test") {
+            Ok(g) => g,
+            Err(e) => {
+                println!("SKIP shared_memory_is_no_page_cache: {e}");
+                return;
+            }
+        };
+        let Ok(shared) = tempfile::NamedTempFile::new_in("/dev/shm") else {
+            println!("SKIP shared_memory_is_no_page_cache: no /dev/shm");
+            return;
+        };
+        let mut command = std::process::Command::new("head");
+        let members = group.members().unwrap();
+        // SAFETY: between fork and exec only a system call is made.
+        unsafe {
+            command.pre_exec(move || (&members).write_all(b"0"));
+        }
+        let out = command.args(["-c", "24m", "/dev/zero"]);
+        let out = out.stdout(shared.reopen().unwrap());
+        assert!(out.status().unwrap().success());
+        group.limit_cache(8 << 20).unwrap();
+        let limit = fs::read_to_string(group.dir.join(group.limit)).unwrap();
+        let limit: u64 = limit.trim().parse().unwrap();
+        assert!((30 << 20..44 << 20).contains(&limit), "{limit}");
     }
 
     #[test]

@@ -10,7 +10,10 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 pub(super) struct Budget {
     /// Bytes of the database's own cache.
     pub(super) own: u64,
+    /// Bytes of both caches.
     all: u64,
+    /// Bytes of the page cache.
+    pages: u64,
     group: Option<Group>,
     /// Why there is no limit, where there should be one.
     pub(super) unlimited: Option<String>,
@@ -44,9 +47,12 @@ impl Budget {
             Ok(group) => (Some(group), None),
             Err(e) => (None, Some(e.to_string())),
         };
+        let own = bytes / 4;
+        let pages = (bytes - own).max(Self::LEAST);
         Self {
-            own: bytes / 4,
-            all: bytes.max(Self::LEAST),
+            own,
+            all: own + pages,
+            pages,
             group,
             unlimited,
             held: Cell::default(),
@@ -65,7 +71,7 @@ impl Budget {
         if let Some(group) = self.group.as_ref().filter(|_| due) {
             self.held.set(now);
             // The kernel refuses where it cannot free so much at once: then the next time.
-            let _ = group.limit_cache(self.all);
+            let _ = group.limit_cache(self.pages);
         }
     }
 
