@@ -182,8 +182,11 @@ impl Server {
     }
 }
 
-/// Where PostgreSQL's programs are, and its clients'.
+/// Where PostgreSQL's programs are, and its clients': FATHOM_TEST_POSTGRES names those of another version.
 pub(crate) fn postgresql() -> Option<PathBuf> {
+    if let Some(dir) = std::env::var_os("FATHOM_TEST_POSTGRES") {
+        return Some(dir.into());
+    }
     let all = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let bin = all
         .flatten()
@@ -443,6 +446,12 @@ fn a_postgresql_of_the_users_is_reached_with_password_and_tls_and_by_nobody_else
     let bare = postgresql_with(&bin, None);
     let url = bare.url("postgres", "bench", "?sslmode=require");
     refused(&place, &[(url, SECRET, "offers no TLS")]);
+    // Who is believed without a password, and is nobody there.
+    let socket = bare.dir.path().join(format!(".s.PGSQL.{}", bare.port));
+    let mut stranger = place.command(&["db", "mysql", ".", "--socket", socket.to_str().unwrap()]);
+    stranger.env("USER", "stranger");
+    let said = wait(stranger).expect(2).stderr;
+    assert!(said.contains("role \"stranger\" does not exist"), "{said}");
 }
 
 #[test]

@@ -64,14 +64,44 @@ impl Postgres {
         me.out.extend_from_slice(&start);
         me.flush()?;
         me.let_in(server)?;
-        me.until_ready(&mut Answer::default())?;
+        me.begin()?;
         me.patience(ANSWER);
         Ok(me)
     }
 
+    /// Until the server waits for the first command. Whom it believes it may still refuse, such as one that it does not know, and
+    /// says so before it closes the connection.
+    fn begin(&mut self) -> Result<()> {
+        loop {
+            match self.receive()? {
+                b'Z' => return Ok(()),
+                b'E' => return Err(failure(&self.body)),
+                _ => {}
+            }
+        }
+    }
+
+    /// A proof by one of the mechanisms that the server offers, and its first message.
+    fn scram(&self, offers: &[u8]) -> Result<(Scram, Vec<u8>)> {
+        const MECHANISM: &str = "SCRAM-SHA-256";
+        let offered = |name: &str| offers.split(|b| *b == 0).any(|o| o == name.as_bytes());
+        let plus = format!("{MECHANISM}-PLUS");
+        let binding = self.stream.get_ref().binding();
+        let binding = binding.filter(|_| offered(&plus));
+        let name = match binding {
+            Some(_) => plus.as_str(),
+            None if offered(MECHANISM) => MECHANISM,
+            None => return Err(SqlError::protocol("it knows no SCRAM-SHA-256")),
+        };
+        let begun = Scram::new(auth::nonce()?, binding);
+        let first = begun.first();
+        let len = (first.len() as u32).to_be_bytes();
+        let said = [name.as_bytes(), b"\0", &len, first.as_bytes()].concat();
+        Ok((begun, said))
+    }
+
     /// Answers until the server lets one in, or does not.
     fn let_in(&mut self, server: &Server) -> Result<()> {
-        const MECHANISM: &str = "SCRAM-SHA-256";
         let mut scram: Option<Scram> = None;
         let mut proven = true;
         loop {
@@ -107,21 +137,9 @@ impl Postgres {
                     [said.as_bytes(), b"\0"].concat()
                 }
                 10 => {
-                    let offered =
-                        |name: &str| rest.split(|b| *b == 0).any(|o| o == name.as_bytes());
-                    let plus = format!("{MECHANISM}-PLUS");
-                    let binding = self.stream.get_ref().binding();
-                    let binding = binding.filter(|_| offered(&plus));
-                    let name = match binding {
-                        Some(_) => plus.as_str(),
-                        None if offered(MECHANISM) => MECHANISM,
-                        None => return Err(SqlError::protocol("it knows no SCRAM-SHA-256")),
-                    };
-                    let begun = Scram::new(auth::nonce()?, binding);
-                    let first = begun.first();
+                    let (begun, said) = self.scram(rest)?;
                     (scram, proven) = (Some(begun), false);
-                    let len = (first.len() as u32).to_be_bytes();
-                    [name.as_bytes(), b"\0", &len, first.as_bytes()].concat()
+                    said
                 }
                 11 | 12 => {
                     let said = String::from_utf8_lossy(rest);
