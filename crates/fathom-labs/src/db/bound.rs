@@ -7,6 +7,7 @@ use fathom_stats::Estimate;
 use fathom_telemetry::schema::{Finding, Job, Table};
 
 use super::counters::Observed;
+use super::mariadb::InnodbCounters;
 use crate::loads;
 
 /// From this share of the sessions' time on they wait for it more than for all else together.
@@ -77,16 +78,63 @@ const COMMITS: [&str; 6] = [
     "Waiting for semi-sync ACK from replica",
 ];
 
+/// PostgreSQL's wait events of a cause, with its words for them. Version 17 spells some of them otherwise (`WALSync`, `WalSync`):
+/// letters count, not their case.
+const EVENTS: [(Cause, &[&str], &str); 5] = [
+    (Cause::Locks, &["Lock:"], "locks (Lock:…)"),
+    (
+        Cause::Log,
+        &["IO:WalSync", "IO:WalWrite", "LWLock:WALWrite"],
+        "writing and syncing the log (WALSync, WALWrite)",
+    ),
+    (
+        Cause::Reads,
+        &[
+            "IO:DataFileRead",
+            "IO:DataFilePrefetch",
+            // Another session reads the page.
+            "IPC:BufferIo",
+            // From version 18 on, whose asynchronous I/O reads pages and does nothing else.
+            "IO:AioIoCompletion",
+            "IO:AioIoUringSubmit",
+            "IO:AioIoUringExecution",
+            "LWLock:AioUringCompletion",
+            "LWLock:AioWorkerSubmissionQueue",
+        ],
+        "reads of pages (DataFileRead, AioIoCompletion)",
+    ),
+    (
+        Cause::Checkpoints,
+        &["IO:DataFileWrite", "IO:DataFileFlush", "IO:DataFileSync"],
+        "writing pages (DataFileWrite)",
+    ),
+    (
+        Cause::Clients,
+        &["client"],
+        "waiting for the next statement",
+    ),
+];
+
+/// Whether a session was at something that a cause's events name.
+fn is_at(cause: Cause, seen: &str) -> bool {
+    let begins = |event: &&str| {
+        let start = seen.get(..event.len());
+        start.is_some_and(|s| s.eq_ignore_ascii_case(event))
+    };
+    let of = EVENTS.iter().filter(|e| e.0 == cause);
+    of.flat_map(|e| e.1).any(begins)
+}
+
+/// A share of the sessions' time at the events of a cause, by what says so.
+fn at_events(seen: &Observed, cause: Cause) -> Option<(f64, String)> {
+    let words = EVENTS.iter().find(|e| e.0 == cause)?.2;
+    let share = seen.waits.share(|n| is_at(cause, n))?;
+    let said = format!("{:.0} % of the sessions' time at {words}", share * 100.0);
+    Some((share, said))
+}
+
 /// A share of the sessions' time that is waited for something, by what says so.
 fn waited(seen: &Observed, job: &Job, cause: Cause) -> Option<(f64, String)> {
-    let event = |names: &'static [&'static str], words: &str| {
-        let share = seen
-            .waits
-            .share(|n| names.iter().any(|e| n.starts_with(e)))?;
-        let of = format!("{:.0} % of the sessions' time at {words}", share * 100.0);
-        Some((share, of))
-    };
-    let time_ms = f64::from(job.qd_requested) * job.wall_ns as f64 / 1e6;
     match (cause, &seen.innodb) {
         (Cause::Processors, _) => {
             let share = seen.processors?;
@@ -100,7 +148,41 @@ fn waited(seen: &Observed, job: &Job, cause: Cause) -> Option<(f64, String)> {
                 ),
             ))
         }
-        (Cause::Locks, Some(innodb)) => {
+        (Cause::Clients, _) => at_events(seen, cause),
+        (_, Some(innodb)) => in_innodb(seen, innodb, job, cause),
+        (_, None) => in_postgres(seen, cause),
+    }
+}
+
+/// The same within PostgreSQL.
+fn in_postgres(seen: &Observed, cause: Cause) -> Option<(f64, String)> {
+    if cause != Cause::Latches {
+        return at_events(seen, cause);
+    }
+    // Those that stand for the log or for a read are no latches.
+    let other = |n: &str| is_at(Cause::Log, n) || is_at(Cause::Reads, n);
+    let share = seen
+        .waits
+        .share(|n| n.starts_with("LWLock:") && !other(n))?;
+    Some((
+        share,
+        format!(
+            "{:.0} % of the sessions' time at latches (LWLock:…)",
+            share * 100.0
+        ),
+    ))
+}
+
+/// The same within InnoDB.
+fn in_innodb(
+    seen: &Observed,
+    innodb: &InnodbCounters,
+    job: &Job,
+    cause: Cause,
+) -> Option<(f64, String)> {
+    let time_ms = f64::from(job.qd_requested) * job.wall_ns as f64 / 1e6;
+    match cause {
+        Cause::Locks => {
             let share = innodb.lock_ms? as f64 / time_ms;
             Some((
                 share,
@@ -111,26 +193,15 @@ fn waited(seen: &Observed, job: &Job, cause: Cause) -> Option<(f64, String)> {
                 ),
             ))
         }
-        (Cause::Locks, None) => event(&["Lock:"], "locks (Lock:…)"),
-        (Cause::Log, Some(_)) => {
+        Cause::Log => {
             let share = seen.waits.share(|n| COMMITS.contains(&n))?;
             Some((
                 share,
                 format!("{:.0} % of the sessions' time in COMMIT", share * 100.0),
             ))
         }
-        (Cause::Log, None) => event(
-            &[
-                "IO:WALSync",
-                "IO:WalSync",
-                "IO:WALWrite",
-                "IO:WalWrite",
-                "LWLock:WALWrite",
-            ],
-            "writing and syncing the log (WALSync, WALWrite)",
-        ),
         // The time of all reads of the device is that of all sessions that wait for one.
-        (Cause::Reads, Some(innodb)) => {
+        Cause::Reads => {
             let device = job.device.as_ref()?;
             let own = innodb.pool_reads.filter(|n| *n > 100)? as f64;
             // Others' reads on the device are not these.
@@ -146,30 +217,7 @@ fn waited(seen: &Observed, job: &Job, cause: Cause) -> Option<(f64, String)> {
                 )
             })
         }
-        (Cause::Reads, None) => event(
-            &[
-                "IO:DataFileRead",
-                "IO:DataFilePrefetch",
-                "IPC:BufferIO",
-                "LWLock:BufferIO",
-            ],
-            "reads of pages (DataFileRead)",
-        ),
-        (Cause::Clients, _) => event(&["client"], "waiting for the next statement"),
-        (Cause::Latches, Some(_)) => None,
-        (Cause::Latches, None) => {
-            let share = seen
-                .waits
-                .share(|n| n.starts_with("LWLock:") && n != "LWLock:WALWrite")?;
-            Some((
-                share,
-                format!(
-                    "{:.0} % of the sessions' time at latches (LWLock:…)",
-                    share * 100.0
-                ),
-            ))
-        }
-        (Cause::Checkpoints, Some(innodb)) => {
+        Cause::Checkpoints => {
             let share = innodb.checkpoint_share?;
             Some((
                 share,
@@ -180,10 +228,7 @@ fn waited(seen: &Observed, job: &Job, cause: Cause) -> Option<(f64, String)> {
                 ),
             ))
         }
-        (Cause::Checkpoints, None) => event(
-            &["IO:DataFileWrite", "IO:DataFileFlush", "IO:DataFileSync"],
-            "writing pages (DataFileWrite)",
-        ),
+        Cause::Latches | Cause::Processors | Cause::Clients => None,
     }
 }
 
@@ -349,7 +394,8 @@ mod tests {
     use fathom_telemetry::schema::DeviceDelta;
 
     use super::super::counters::Waits;
-    use super::super::mariadb::InnodbCounters;
+    use super::super::on_databases::on_each;
+    use super::super::sql::{Answer, Dialect};
     use super::*;
 
     fn job() -> Job {
@@ -438,5 +484,52 @@ mod tests {
             ..others
         };
         assert_eq!(cause(&innodb(old)), Some(Cause::Checkpoints));
+    }
+
+    #[test]
+    fn wait_events_are_those_of_all_versions() {
+        let at = |seen: &[(&str, u64)]| shown(&sessions(seen), &job()).map(|s| s.0);
+        for (sync, buffer) in [
+            ("IO:WALSync", "IPC:BufferIO"),
+            ("IO:WalSync", "IPC:BufferIo"),
+        ] {
+            assert_eq!(at(&[(sync, 70), ("running", 10)]), Some(Cause::Log));
+            assert_eq!(at(&[(buffer, 70), ("running", 10)]), Some(Cause::Reads));
+        }
+        let workers = [
+            ("IO:AioIoCompletion", 70),
+            ("LWLock:AioUringCompletion", 20),
+        ];
+        assert_eq!(at(&workers), Some(Cause::Reads));
+        let latches = [("LWLock:BufferContent", 70), ("LWLock:WALWrite", 20)];
+        assert_eq!(at(&latches), Some(Cause::Latches));
+    }
+
+    #[test]
+    fn a_server_has_the_wait_events_that_are_looked_for() {
+        on_each("a_server_has_the_wait_events", &|database| {
+            let mut session = database.connect().unwrap();
+            let mut answer = Answer::default();
+            if database.dialect() != Dialect::Postgres {
+                return;
+            }
+            session
+                .query("SHOW server_version_num", &mut answer)
+                .unwrap();
+            let version = answer.int(0, 0).unwrap();
+            // It lists them from this one on.
+            if version < 170_000 {
+                return;
+            }
+            let list = "SELECT type || ':' || name FROM pg_wait_events";
+            session.query(list, &mut answer).unwrap();
+            let known: Vec<&str> = (0..answer.rows()).map(|r| answer.text(r, 0)).collect();
+            for event in EVENTS.iter().flat_map(|e| e.1) {
+                let younger = version < 180_000 && event.contains("Aio");
+                let is = |k: &&str| k.eq_ignore_ascii_case(event) || k.starts_with(event);
+                let there = known.iter().any(is) || *event == "client";
+                assert!(there || younger, "{event} is none of {version}");
+            }
+        });
     }
 }

@@ -311,6 +311,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::on_databases::on_each;
     use super::*;
 
     #[test]
@@ -346,5 +347,52 @@ mod tests {
             });
             assert_eq!(commas.count(), 12, "{version}: {plain}");
         }
+    }
+
+    #[test]
+    fn nothing_that_a_server_counts_is_missing() {
+        on_each("nothing_that_a_server_counts_is_missing", &|database| {
+            if database.dialect() != Dialect::Postgres {
+                return;
+            }
+            let mut watch = database.watch().unwrap();
+            watch.begin().unwrap();
+            let mut session = database.connect().unwrap();
+            session
+                .batch("CREATE TABLE counted AS SELECT generate_series(1, 100000) AS n")
+                .unwrap();
+            for _ in 0..5 {
+                session
+                    .batch("UPDATE counted SET n = -n WHERE n < 100")
+                    .unwrap();
+            }
+            session.batch("CHECKPOINT").unwrap();
+            // What a session counted is the server's at its end.
+            drop(session);
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            let seen = serde_json::to_value(watch.end().unwrap().postgres).unwrap();
+            let counted = seen.as_object().unwrap();
+            let lacks = |key: &&String| counted[*key].as_u64().is_none();
+            assert_eq!(
+                counted.keys().find(lacks),
+                None,
+                "{}: {seen}",
+                database.version
+            );
+            for rises in [
+                "commits",
+                "hits",
+                "checkpoints_requested",
+                "checkpoint_writes",
+                "wal_bytes",
+                "wal_syncs",
+            ] {
+                assert!(
+                    counted[rises].as_u64() > Some(0),
+                    "{}: {rises}: {seen}",
+                    database.version
+                );
+            }
+        });
     }
 }

@@ -38,7 +38,7 @@ impl SettingsSeen {
                             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_doublewrite', 'innodb_flush_method', 'innodb_flush_log_at_trx_commit', 'innodb_page_size')"
                         }
                         _ => {
-                            "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'wal_sync_method', 'block_size') ORDER BY name"
+                            "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'wal_sync_method', 'block_size', 'data_checksums', 'io_method') ORDER BY name"
                         }
                     },
                     &mut answer,
@@ -91,8 +91,12 @@ mod tests {
                 Dialect::Mysql => {
                     "innodb_doublewrite=ON, innodb_flush_log_at_trx_commit=1, innodb_flush_method=O_DIRECT"
                 }
+                // Checksums are there unasked from version 18 on, asynchronous I/O, too.
+                Dialect::Postgres if words.contains("io_method=") => {
+                    "block_size=8192, data_checksums=on, fsync=on, full_page_writes=on, io_method=worker"
+                }
                 Dialect::Postgres => {
-                    "block_size=8192, fsync=on, full_page_writes=on, synchronous_commit=on"
+                    "block_size=8192, data_checksums=off, fsync=on, full_page_writes=on, synchronous_commit=on"
                 }
                 Dialect::Sqlite => "journal_mode=wal, synchronous=2",
             };

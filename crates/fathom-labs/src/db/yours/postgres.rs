@@ -20,7 +20,8 @@ pub(super) fn about(session: &mut dyn Session) -> Result<About> {
         "SELECT current_setting('server_version'), current_setting('block_size'), \
          (SELECT setting FROM pg_settings WHERE name = 'shared_buffers'), current_setting('fsync'), \
          current_setting('synchronous_commit'), current_setting('full_page_writes'), current_setting('max_wal_size'), \
-         (SELECT setting FROM pg_settings WHERE name = 'data_directory')",
+         (SELECT setting FROM pg_settings WHERE name = 'data_directory'), current_setting('data_checksums'), \
+         coalesce(current_setting('io_method', true), 'sync')",
         &mut answer,
     )?;
     let said = |i: usize| answer.text(0, i);
@@ -32,11 +33,13 @@ pub(super) fn about(session: &mut dyn Session) -> Result<About> {
         // In pages.
         pool: answer.int(0, 2)? as u64 * page,
         settings: format!(
-            "fsync={}, synchronous_commit={}, full_page_writes={}, max_wal_size={}",
+            "fsync={}, synchronous_commit={}, full_page_writes={}, max_wal_size={}, data_checksums={}, io_method={}",
             said(3),
             said(4),
             said(5),
-            said(6)
+            said(6),
+            said(8),
+            said(9)
         ),
         data: match said(7) {
             "" => None,
